@@ -1,0 +1,234 @@
+// See the header. Everything here goes through pccl.h, as a user's program would.
+#include "worker.hpp"
+
+#include "statistics.hpp"
+
+#include <pccl.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include <vector>
+
+namespace pccl::bench {
+
+namespace {
+
+ccoip_socket_address_t loopback(std::uint16_t port) {
+    ccoip_socket_address_t address{};
+    address.inet.protocol = inetIPv4;
+    const std::uint8_t octets[4] = {127, 0, 0, 1};
+    std::memcpy(address.inet.ipv4.data, octets, sizeof octets);
+    address.port = port;
+    return address;
+}
+
+// Pages of f32, resident from the start, given back to the system at the end: what remains is the library's.
+class Buffer {
+public:
+    Buffer(std::size_t elements, float value) : bytes_(elements * sizeof(float)) {
+        void* memory = mmap(nullptr, bytes_ + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) throw std::bad_alloc();
+        data_ = static_cast<float*>(memory);
+        fill(value);
+    }
+    Buffer(Buffer&& other) noexcept : data_(other.data_), bytes_(other.bytes_) { other.data_ = nullptr; }
+    ~Buffer() {
+        if (data_ != nullptr) munmap(data_, bytes_ + 1);
+    }
+    void fill(float value) { std::fill_n(data_, size(), value); }
+    bool holds(float value) const {
+        return std::all_of(data_, data_ + size(), [&](float x) { return x == value; });
+    }
+    std::size_t size() const { return bytes_ / sizeof(float); }
+    float* data() { return data_; }
+
+private:
+    float* data_ = nullptr;
+    std::size_t bytes_;
+};
+
+class Peer {
+public:
+    Peer(unsigned rank, unsigned world) : rank_(rank), world_(world) {}
+    ~Peer() {
+        if (communicator_ != nullptr) pcclDestroyCommunicator(communicator_);
+    }
+
+    bool join(std::uint16_t master_port) {
+        const pcclCommCreateParams_t parameters{loopback(master_port), 0, 0};
+        if (pcclInit() != pcclSuccess || pcclCreateCommunicator(&parameters, &communicator_) != pcclSuccess)
+            return false;
+        pcclResult_t result = pcclConnect(communicator_);
+        for (int attempt = 0; attempt < 20 && result != pcclSuccess; ++attempt) {
+            usleep(100'000);
+            result = pcclConnect(communicator_);
+        }
+        // All members see the same world size, so they all take the same number of turns here.
+        for (int turn = 0; result == pcclSuccess && group_world() < world_ && turn < 5000; ++turn) {
+            usleep(2000);
+            result = pcclUpdateTopology(communicator_);
+        }
+        resident_at_start_ = resident_bytes();
+        return result == pcclSuccess && group_world() == world_;
+    }
+
+    void reduce(std::istream& arguments) {
+        std::size_t bytes = 0;
+        unsigned in_place = 0, tags = 1, warmup = 0, iterations = 0;
+        arguments >> bytes >> in_place >> tags >> warmup >> iterations;
+        const std::size_t elements = bytes / sizeof(float);
+        const auto own_value = static_cast<float>(rank_ + 1);
+        std::vector<Buffer> receive, send;
+        for (unsigned tag = 0; tag < tags; ++tag) {
+            receive.emplace_back(elements, own_value);
+            if (in_place == 0) send.emplace_back(elements, own_value);
+        }
+        const std::size_t buffer_bytes = bytes * tags * (in_place != 0 ? 1 : 2);
+        const auto expected = static_cast<float>(world_ * (world_ + 1) / 2);
+        std::vector<double> times_ms;
+        double cpu_seconds = own_cpu_seconds();
+        reset_peak_resident();
+        pcclResult_t result = pcclSuccess;
+        for (unsigned i = 0; i < warmup + iterations && result == pcclSuccess; ++i) {
+            if (i == warmup) cpu_seconds = own_cpu_seconds();
+            const std::int64_t start = monotonic_ns();
+            result = tags == 1 ? reduce_one(in_place != 0 ? receive[0] : send[0], receive[0])
+                               : reduce_many(in_place != 0 ? receive : send, receive);
+            if (i >= warmup && rank_ == 0) times_ms.push_back(static_cast<double>(monotonic_ns() - start) * 1e-6);
+            if (i == 0 && result == pcclSuccess) {
+                for (auto& buffer : receive) {
+                    if (!buffer.holds(expected)) result = pcclInternalError;
+                    if (in_place != 0) buffer.fill(0);  // sums must not grow from turn to turn
+                }
+            }
+        }
+        cpu_seconds = own_cpu_seconds() - cpu_seconds;
+        const std::size_t peak = peak_resident_bytes(), expected_bytes = resident_at_start_ + buffer_bytes;
+        std::ostringstream answer;
+        answer << "reduced " << static_cast<int>(result) << ' ' << cpu_seconds << ' '
+               << (peak > expected_bytes ? peak - expected_bytes : 0) << ' ' << times_ms.size();
+        for (const double time : times_ms) answer << ' ' << time;
+        say(answer.str());
+    }
+
+    void faulty(std::istream& arguments) {
+        std::size_t bytes = 0;
+        arguments >> bytes;
+        Buffer buffer(bytes / sizeof(float), static_cast<float>(rank_ + 1));
+        say("begin " + std::to_string(monotonic_ns()));
+        pcclResult_t result = reduce_one(buffer, buffer);
+        const std::int64_t end = monotonic_ns();
+        say("end " + std::to_string(static_cast<int>(result)) + " " + std::to_string(end));
+        if (result == pcclSuccess) return;
+        // The retry needs no other call, and in place it starts from the bytes that were put back.
+        for (int attempt = 0; attempt < 5 && result == pcclRankConnectionLost; ++attempt)
+            result = reduce_one(buffer, buffer);
+        const std::int64_t retried = monotonic_ns();
+        const auto expected = static_cast<float>(world_ * (world_ - 1) / 2);
+        say("retried " + std::to_string(static_cast<int>(result)) + " " + std::to_string(retried) + " " +
+            std::to_string(group_world()) + " " + (buffer.holds(expected) ? "1" : "0"));
+    }
+
+    static void say(const std::string& line) {
+        std::printf("%s\n", line.c_str());
+        std::fflush(stdout);
+    }
+
+private:
+    unsigned group_world() const {
+        int world = 0;
+        pcclGetAttribute(communicator_, PCCL_ATTRIBUTE_PEER_GROUP_WORLD_SIZE, &world);
+        return static_cast<unsigned>(world);
+    }
+
+    static pcclReduceDescriptor_t describe(std::size_t elements, std::uint64_t tag) {
+        return {elements, pcclSum, tag, {pcclFloat, pcclDistributionNone}, {pcclFloat, pcclQuantNone}};
+    }
+
+    pcclResult_t reduce_one(Buffer& send, Buffer& receive) {
+        const pcclReduceDescriptor_t descriptor = describe(receive.size(), 0);
+        return pcclAllReduce(send.data(), receive.data(), &descriptor, communicator_, nullptr);
+    }
+
+    pcclResult_t reduce_many(std::vector<Buffer>& send, std::vector<Buffer>& receive) {
+        std::vector<pcclAsyncReduceOp_t> handles;
+        pcclResult_t first_failure = pcclSuccess;
+        for (std::size_t tag = 0; tag < receive.size(); ++tag) {
+            const pcclReduceDescriptor_t descriptor = describe(receive[tag].size(), tag);
+            pcclAsyncReduceOp_t handle{};
+            const pcclResult_t result =
+                pcclAllReduceAsync(send[tag].data(), receive[tag].data(), &descriptor, communicator_, &handle);
+            if (result == pcclSuccess)
+                handles.push_back(handle);
+            else
+                first_failure = result;
+        }
+        for (const auto& handle : handles) {
+            const pcclResult_t result = pcclAwaitAsyncReduce(&handle, nullptr);
+            if (first_failure == pcclSuccess) first_failure = result;
+        }
+        return first_failure;
+    }
+
+    static double own_cpu_seconds() {
+        rusage usage{};
+        getrusage(RUSAGE_SELF, &usage);
+        return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+               static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+    }
+
+    unsigned rank_, world_;
+    pcclComm_t* communicator_ = nullptr;
+    std::size_t resident_at_start_ = 0;
+};
+
+}  // namespace
+
+int run_peer(unsigned rank, unsigned world, std::uint16_t master_port) {
+    Peer peer(rank, world);
+    if (!peer.join(master_port)) {
+        Peer::say("failed to join");
+        return 1;
+    }
+    Peer::say("ready");
+    for (std::string line; std::getline(std::cin, line);) {
+        std::istringstream arguments(line);
+        std::string command;
+        arguments >> command;
+        if (command == "reduce")
+            peer.reduce(arguments);
+        else if (command == "faulty")
+            peer.faulty(arguments);
+        else if (command == "memory")
+            Peer::say("memory " + std::to_string(resident_bytes()));
+        else
+            break;
+    }
+    return 0;
+}
+
+int run_master() {
+    pcclMasterInstance_t* master = nullptr;
+    std::uint16_t port = 0;
+    if (pcclCreateMaster(loopback(0), &master) != pcclSuccess || pcclRunMaster(master) != pcclSuccess ||
+        pcclGetMasterPort(master, &port) != pcclSuccess) {
+        std::fprintf(stderr, "pccl-bench: the master cannot serve\n");
+        return 1;
+    }
+    Peer::say("port " + std::to_string(port));
+    for (std::string line; std::getline(std::cin, line);) {
+    }
+    pcclInterruptMaster(master);
+    pcclMasterAwaitTermination(master);
+    pcclDestroyMaster(master);
+    return 0;
+}
+
+}  // namespace pccl::bench

@@ -1,0 +1,22 @@
+// The two hidden roles of pccl-bench: a peer that does what it is told over its standard input, and a master.
+//
+// Commands to a peer, one line each, and its answers:
+//   reduce BYTES IN_PLACE TAGS WARMUP ITERATIONS
+//       -> "reduced CODE CPU_SECONDS EXTRA_BYTES COUNT TIME_MS..." (only the first peer sends times)
+//   faulty BYTES
+//       -> "begin NS", then "end CODE NS", and if that failed "retried CODE NS WORLD VALUE_IS_RIGHT"; the last rank is
+//          the one that is hit
+//   memory
+//       -> "memory RESIDENT_BYTES"
+//   quit
+//       leaves the run and ends; so does the end of the input
+#pragma once
+
+#include <cstdint>
+
+namespace pccl::bench {
+
+int run_peer(unsigned rank, unsigned world, std::uint16_t master_port);
+int run_master();  // prints "port N", serves until the end of its input
+
+}  // namespace pccl::bench

@@ -1,0 +1,33 @@
+# pccl_core: the sans-IO machines. One archive, linked as it is into the shipped library and into the simulator.
+
+file(GLOB_RECURSE PCCL_CORE_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/core/*.cpp")
+file(GLOB_RECURSE PCCL_CORE_PROTOS CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/core/*.proto")
+
+set(PCCL_GENERATED_DIR "${PROJECT_BINARY_DIR}/generated")
+file(MAKE_DIRECTORY "${PCCL_GENERATED_DIR}")
+set(pccl_pb_sources)
+foreach(proto IN LISTS PCCL_CORE_PROTOS)
+    file(RELATIVE_PATH rel "${PROJECT_SOURCE_DIR}" "${proto}")
+    string(REGEX REPLACE "\\.proto$" "" stem "${rel}")
+    add_custom_command(
+        OUTPUT "${PCCL_GENERATED_DIR}/${stem}.pb.cc" "${PCCL_GENERATED_DIR}/${stem}.pb.h"
+        COMMAND protobuf::protoc "--proto_path=${PROJECT_SOURCE_DIR}" "--cpp_out=lite:${PCCL_GENERATED_DIR}" "${rel}"
+        WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+        DEPENDS ${PCCL_CORE_PROTOS}
+        COMMENT "protoc ${rel}"
+        VERBATIM)
+    list(APPEND pccl_pb_sources "${PCCL_GENERATED_DIR}/${stem}.pb.cc")
+endforeach()
+set_source_files_properties(${pccl_pb_sources} PROPERTIES COMPILE_OPTIONS "-w")
+
+set(pccl_core_all ${PCCL_CORE_SOURCES} ${pccl_pb_sources})
+if(NOT pccl_core_all)
+    file(WRITE "${PCCL_GENERATED_DIR}/core_placeholder.cpp" "extern const int pccl_core_placeholder;\n")
+    set(pccl_core_all "${PCCL_GENERATED_DIR}/core_placeholder.cpp")
+endif()
+
+add_library(pccl_core STATIC ${pccl_core_all})
+target_include_directories(pccl_core PUBLIC "${PROJECT_SOURCE_DIR}")
+target_include_directories(pccl_core SYSTEM PUBLIC "${PCCL_GENERATED_DIR}")
+target_compile_options(pccl_core PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions> $<$<COMPILE_LANGUAGE:CXX>:-fno-rtti>)
+target_link_libraries(pccl_core PUBLIC protobuf::libprotobuf-lite PRIVATE pccl_xxhash)

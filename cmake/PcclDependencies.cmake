@@ -1,0 +1,48 @@
+# What comes from outside. docs/dependencies.md says why each of them is here.
+
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+
+# --- protobuf: the lite runtime only -------------------------------------------------------------------------------
+find_package(Protobuf 3.21 REQUIRED MODULE)
+if(NOT TARGET protobuf::libprotobuf-lite)
+    message(FATAL_ERROR "PCCL: libprotobuf-lite was not found")
+endif()
+
+# --- xxHash: header only -------------------------------------------------------------------------------------------
+find_path(PCCL_XXHASH_INCLUDE xxhash.h REQUIRED)
+add_library(pccl_xxhash INTERFACE)
+target_include_directories(pccl_xxhash SYSTEM INTERFACE "${PCCL_XXHASH_INCLUDE}")
+target_compile_definitions(pccl_xxhash INTERFACE "XXH_INLINE_ALL=")
+
+# --- Boost.Asio, compiled once -------------------------------------------------------------------------------------
+find_path(PCCL_BOOST_INCLUDE boost/asio.hpp REQUIRED)
+file(STRINGS "${PCCL_BOOST_INCLUDE}/boost/version.hpp" _boost_version REGEX "^#define BOOST_VERSION ")
+string(REGEX MATCH "[0-9]+" _boost_version "${_boost_version}")
+if(_boost_version LESS 108100)
+    message(FATAL_ERROR "PCCL: Boost 1.81 or later is needed, found ${_boost_version} in ${PCCL_BOOST_INCLUDE}")
+endif()
+add_library(pccl_asio STATIC EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/cmake/asio_impl.cpp")
+target_include_directories(pccl_asio SYSTEM PUBLIC "${PCCL_BOOST_INCLUDE}")
+target_compile_definitions(pccl_asio PUBLIC BOOST_ASIO_NO_DEPRECATED BOOST_ASIO_SEPARATE_COMPILATION)
+target_link_libraries(pccl_asio PUBLIC Threads::Threads)
+
+# --- CLI11: header only ---------------------------------------------------------------------------------------------
+find_path(PCCL_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
+add_library(pccl_cli11 INTERFACE)
+target_include_directories(pccl_cli11 SYSTEM INTERFACE "${PCCL_CLI11_INCLUDE}")
+
+# --- tests ---------------------------------------------------------------------------------------------------------
+if(PCCL_BUILD_TESTS)
+    find_path(PCCL_CATCH2_INCLUDE catch2/catch.hpp REQUIRED)
+    find_library(PCCL_CATCH2_LIBRARY Catch2WithMain REQUIRED)
+    add_library(pccl_catch2 INTERFACE)
+    target_include_directories(pccl_catch2 SYSTEM INTERFACE "${PCCL_CATCH2_INCLUDE}")
+    target_link_libraries(pccl_catch2 INTERFACE "${PCCL_CATCH2_LIBRARY}")
+
+    find_path(PCCL_RAPIDCHECK_INCLUDE rapidcheck.h REQUIRED)
+    find_library(PCCL_RAPIDCHECK_LIBRARY rapidcheck REQUIRED)
+    add_library(pccl_rapidcheck INTERFACE)
+    target_include_directories(pccl_rapidcheck SYSTEM INTERFACE "${PCCL_RAPIDCHECK_INCLUDE}")
+    target_link_libraries(pccl_rapidcheck INTERFACE "${PCCL_RAPIDCHECK_LIBRARY}")
+endif()

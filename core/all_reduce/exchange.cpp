@@ -1,0 +1,619 @@
+// Slices in motion: which one leaves on which stripe, where one lands, what is computed, and how an operation ends.
+#include "core/base/assert.hpp"
+#include "core/membership/peer_core.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+namespace {
+constexpr std::uint64_t copy_bytes = 4u << 20;   // unit of the commit copy
+constexpr std::uint32_t copies_in_flight = 4;
+constexpr std::uint32_t slots_max = 4096;
+}  // namespace
+
+// ---- start ---------------------------------------------------------------------------------------------------------
+
+void PeerCore::begin_operation(const proto::StartAnswer& answer, Launch& launch, Tag tag) {
+    Operation::Identity identity;
+    identity.id = answer.op();
+    identity.tag = tag;
+    identity.serial = launch.serial;
+    identity.world = answer.world();
+    identity.position = answer.position();
+    identity.predecessor = uuid_of(answer.predecessor());
+    identity.successor = uuid_of(answer.successor());
+    std::uint64_t in_use = 0;
+    for (const auto& [id, other] : ops_) in_use += static_cast<std::uint64_t>(other->slot_count) * other->slot_bytes;
+    auto owned = std::make_unique<Operation>(identity, launch.shape, launch.send, launch.receive, config_.limits);
+    Operation& op = *owned;
+    ops_[answer.op()] = std::move(owned);
+    launch.op = answer.op();
+    std::uint32_t partials = 0;
+    for (std::uint32_t slice = 0; slice < op.slices(); ++slice) partials += op.starts(slice) ? 0 : 1;
+    if (partials > 0) {
+        const std::uint64_t left = config_.limits.scratch_bytes > in_use ? (config_.limits.scratch_bytes - in_use) / 2 : 0;
+        const auto affordable = static_cast<std::uint32_t>(std::min<std::uint64_t>(left / op.slot_bytes, slots_max));
+        const std::uint32_t least = std::max(config_.limits.min_slots, cells() + 2);
+        op.make_slots(std::min(partials, std::max(affordable, least)));
+        op.slots = new_buffer(static_cast<std::uint64_t>(op.slot_count) * op.slot_bytes);
+        allocating_[op.slots] = op.id.id;
+        ++op.buffers_pending;
+    }
+    op.result = op.receive;
+    if (op.in_place && op.bytes() > 0) {
+        // Final bytes land beside the input: it stays as it is until the outcome is known.
+        op.result = new_buffer(op.bytes());
+        allocating_[op.result] = op.id.id;
+        ++op.buffers_pending;
+    }
+    const auto edge = edges_.find(op.id.successor);
+    if (edge != edges_.end()) {
+        const auto said = edge->second.future_ready.find(op.id.id);
+        if (said != edge->second.future_ready.end()) {
+            op.neighbour_ready = true;
+            op.neighbour_slots = said->second.slice;
+            op.credit = said->second.value;
+        }
+    }
+    for (auto& [target, other] : edges_) {
+        other.future_ready.erase(other.future_ready.begin(), other.future_ready.upper_bound(highest_op_));
+    }
+    if (op.buffers_pending == 0) operation_prepared(op);
+}
+
+void PeerCore::operation_prepared(Operation& op) {
+    op.prepared = true;
+    tell_ready(op);
+    absorb_early(op);
+    vote_end_if_complete(op);
+    pump_edge(op.id.successor);
+}
+
+void PeerCore::tell_ready(const Operation& op) {
+    wire::FlowWord word;
+    word.kind = wire::FlowKind::ready;
+    word.op = op.id.id;
+    word.slice = op.slot_count;
+    word.value = op.granted;
+    send_flow(0, op.id.predecessor, word);
+}
+
+// On `preferred` when it lives, else on any link that `remote` dialled; if none is open it is told when one comes.
+void PeerCore::send_flow(LinkId preferred, const Uuid& remote, const wire::FlowWord& word) {
+    auto link = links_.find(preferred);
+    if (link == links_.end()) {
+        const auto reserve = reserves_.find(remote);
+        if (reserve == reserves_.end() || reserve->second.links.empty()) return;
+        link = links_.find(*reserve->second.links.begin());
+        ASSERT(link != links_.end());
+    }
+    link->second.last_sent = now_;
+    out_->push_back(SendFlow{link->first, word});
+}
+
+void PeerCore::acknowledge(LinkId link, const Operation& op, int phase, std::uint32_t slice) {
+    wire::FlowWord word;
+    word.kind = wire::FlowKind::ack;
+    word.op = op.id.id;
+    word.slice = slice;
+    word.phase = static_cast<std::uint8_t>(phase);
+    send_flow(link, op.id.predecessor, word);
+}
+
+void PeerCore::decline(LinkId link, const wire::BulkHeader& header) {
+    wire::FlowWord word;
+    word.kind = wire::FlowKind::decline;
+    word.op = header.op;
+    word.slice = header.slice;
+    word.phase = static_cast<std::uint8_t>(header.phase);
+    send_flow(link, links_.at(link).remote, word);
+}
+
+// ---- sending -------------------------------------------------------------------------------------------------------
+
+void PeerCore::pump_edge(const Uuid& target) {
+    const auto it = edges_.find(target);
+    if (it == edges_.end()) return;
+    Edge& edge = it->second;
+    const std::size_t count = edge.stripes.size();
+    for (std::size_t i = 0; i < count; ++i) {
+        const LinkId id = edge.stripes[(edge.next_stripe + i) % count].link;
+        const auto link = links_.find(id);
+        if (link == links_.end() || link->second.stage != Stage::open || link->second.sending.op != 0) continue;
+        if (!send_next(target, edge, id, link->second)) return;
+        edge.next_stripe = (edge.next_stripe + i + 1) % count;
+        i = static_cast<std::size_t>(-1);
+    }
+}
+
+bool PeerCore::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) {
+    // Operations take turns, beginning behind the one that was served last.
+    auto turn = ops_.upper_bound(edge.last_served);
+    for (std::size_t i = 0; i < ops_.size(); ++i, ++turn) {
+        if (turn == ops_.end()) turn = ops_.begin();
+        Operation& op = *turn->second;
+        if (op.decided || !op.prepared || op.id.successor != target) continue;
+        const std::uint32_t eager_left = cells() > edge.eager_used ? cells() - edge.eager_used : 0;
+        const Operation::Next next = op.peek(eager_left);
+        if (next.slice == Operation::none) continue;
+        op.pop(next);
+        if (next.eager) {
+            ++op.eager_outstanding;
+            ++edge.eager_used;
+        }
+        edge.last_served = op.id.id;
+        Half& half = op.half(next.phase, next.slice);
+        half.out = OutState::sending;
+        half.out_link = id;
+        const bool input = next.phase == 0 && op.starts(next.slice);
+        SendPayload send;
+        send.link = id;
+        send.header.op = op.id.id;
+        send.header.slice = next.slice;
+        send.header.phase = static_cast<std::uint16_t>(next.phase);
+        send.header.length = op.byte_length(next.slice);
+        if (next.phase == 0 && !input) send.source = op.slot_ref(next.slice);
+        else send.source = BufferRef{input ? op.send : op.result, op.byte_offset(next.slice), send.header.length};
+        send.has_checksum = !input;
+        send.checksum = half.checksum;
+        if (link.sending.op == 0 && now_ - link.last_progress > config_.timeouts.peer / 8) link.last_progress = now_;
+        link.sending = Transfer{op.id.id, send.header.phase, next.slice, 0, Operation::none, false};
+        link.last_sent = now_;
+        out_->push_back(send);
+        return true;
+    }
+    return false;
+}
+
+void PeerCore::on_sent(const PayloadSent& event) {
+    const auto it = links_.find(event.link);
+    if (it == links_.end()) return;
+    Link& link = it->second;
+    const Transfer sending = link.sending;
+    ASSERT(sending.op != 0);
+    link.sending = Transfer{};
+    link.last_progress = now_;
+    if (!sending.dropped) {
+        if (sending.phase == 2) {
+            if (sync_ && sync_->id == sending.op) {
+                sync_->sent_bytes += chunk_length(static_cast<std::uint32_t>(sending.entry), sending.slice);
+            }
+        } else if (const auto op = ops_.find(sending.op); op != ops_.end() && !op->second->decided) {
+            Half& half = op->second->half(sending.phase, sending.slice);
+            if (half.out == OutState::sending && half.out_link == event.link) half.out = OutState::sent;
+            op->second->sent_bytes += op->second->byte_length(sending.slice);
+        }
+    }
+    if (serve_chunk(event.link, link)) return;
+    if (link.purpose == Purpose::outgoing) pump_edge(link.remote);
+}
+
+void PeerCore::on_flow(const FlowArrived& event) {
+    const auto it = links_.find(event.link);
+    if (it == links_.end()) return;
+    Link& link = it->second;
+    link.last_received = now_;
+    if (link.stage != Stage::open || link.purpose != Purpose::outgoing) {
+        ++refused_frames_;
+        drop_link(event.link, "sent a flow word where none belongs");
+        return;
+    }
+    const wire::FlowWord& word = event.word;
+    const auto found = ops_.find(word.op);
+    Edge& edge = edges_.at(link.remote);
+    if (found == ops_.end() && word.op > highest_op_ && word.kind == wire::FlowKind::ready) {
+        // The start is on its way to us: kept, the latest of each operation, as the neighbour will not say it again.
+        if (edge.future_ready.size() >= config_.limits.tags_max) {
+            ++refused_frames_;
+            drop_link(event.link, "is ready for too many operations that are not known here");
+            return;
+        }
+        edge.future_ready[word.op] = word;
+        return;
+    }
+    if (found == ops_.end() || found->second->decided || found->second->id.successor != link.remote) {
+        ++dead_frames_;
+        return;
+    }
+    Operation& op = *found->second;
+    if (word.kind == wire::FlowKind::ready || word.kind == wire::FlowKind::credit) {
+        if (!op.neighbour_ready) {
+            op.neighbour_ready = true;
+            op.neighbour_slots = word.slice;
+            edge.eager_used -= op.eager_outstanding;
+            op.eager_outstanding = 0;
+        }
+        op.credit = std::max(op.credit, word.value);
+        pump_edge(link.remote);
+        return;
+    }
+    if (word.slice >= op.slices() || word.phase > 1) {
+        ++refused_frames_;
+        drop_link(event.link, "acknowledged a slice that does not exist");
+        return;
+    }
+    Half& half = op.half(word.phase, word.slice);
+    if (half.out == OutState::idle || half.out == OutState::acknowledged) return;
+    if (half.out == OutState::sending && (word.kind == wire::FlowKind::ack || half.out_link == event.link)) {
+        // Another copy has landed, or this one is not wanted now: the frame is given up in its middle.
+        Link& busy = links_.at(half.out_link);
+        busy.sending.dropped = true;
+        out_->push_back(CancelSend{half.out_link});
+    }
+    link.last_progress = now_;
+    if (word.kind == wire::FlowKind::ack) {
+        half.out = OutState::acknowledged;
+        if (word.phase == 0 && !op.starts(word.slice)) {
+            op.give_slot(word.slice);
+            tell_ready(op);
+        }
+    } else if (half.out != OutState::queued && half.out_link == event.link) {
+        if (!op.neighbour_ready && op.eager_outstanding > 0) {
+            --op.eager_outstanding;
+            --edge.eager_used;
+        }
+        op.enqueue(word.phase, word.slice);
+    }
+    pump_edge(link.remote);
+}
+
+// ---- landing -------------------------------------------------------------------------------------------------------
+
+void PeerCore::on_bulk(const BulkArrived& event) {
+    const auto it = links_.find(event.link);
+    if (it == links_.end()) return;
+    Link& link = it->second;
+    link.last_received = now_;
+    const bool chunk = event.header.phase == 2;
+    if (link.stage != Stage::open || link.purpose != (chunk ? Purpose::outgoing : Purpose::incoming)) {
+        ++refused_frames_;
+        drop_link(event.link, "sent payload where none belongs");
+        return;
+    }
+    ASSERT(link.receiving.op == 0);
+    if (chunk) on_bulk_chunk(event.link, link, event.header);
+    else on_bulk_slice(event.link, link, event.header);
+}
+
+void PeerCore::discard(LinkId id, Link& link, const wire::BulkHeader& header) {
+    link.receiving = Transfer{header.op == 0 ? ~0ull : header.op, header.phase, header.slice, header.entry, Operation::none, true};
+    out_->push_back(DiscardPayload{id});
+}
+
+void PeerCore::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& header) {
+    const auto found = ops_.find(header.op);
+    if (found == ops_.end()) {
+        if (header.op > highest_op_ && header.phase == 0) {
+            receive_early(id, link, header);
+        } else {
+            ++dead_frames_;
+            discard(id, link, header);
+        }
+        return;
+    }
+    Operation& op = *found->second;
+    if (op.decided || op.id.predecessor != link.remote) {
+        ++dead_frames_;
+        discard(id, link, header);
+        return;
+    }
+    if (header.slice >= op.slices() || header.length != op.byte_length(header.slice) ||
+        (header.phase == 0 ? op.starts(header.slice) : op.finishes(header.slice))) {
+        ++refused_frames_;
+        drop_link(id, "sent a slice that does not fit the operation");
+        return;
+    }
+    if (!op.prepared) {
+        if (header.phase == 0) {
+            receive_early(id, link, header);
+        } else {
+            decline(id, header);
+            discard(id, link, header);
+        }
+        return;
+    }
+    Half& half = op.half(header.phase, header.slice);
+    if (half.in == InState::landed) {
+        acknowledge(id, op, header.phase, header.slice);
+        discard(id, link, header);
+        return;
+    }
+    if (half.in == InState::landing) {
+        // One landing at a time: the earlier copy, on a stripe that stalls, is led away before this one may land.
+        Link& other = links_.at(half.in_link);
+        other.receiving.dropped = true;
+        out_->push_back(RedirectReceive{half.in_link});
+    } else if (header.phase == 0 && op.take_slot(header.slice) == Operation::none) {
+        decline(id, header);
+        discard(id, link, header);
+        return;
+    }
+    half.in = InState::landing;
+    half.in_link = id;
+    link.receiving = Transfer{header.op, header.phase, header.slice, 0, Operation::none, false};
+    const BufferRef place = header.phase == 0 ? op.slot_ref(header.slice)
+                                              : BufferRef{op.result, op.byte_offset(header.slice), header.length};
+    out_->push_back(ReceivePayload{id, place});
+}
+
+// A slice of an operation that is not started here yet: into the neighbour's reserve, never left unread.
+void PeerCore::receive_early(LinkId id, Link& link, const wire::BulkHeader& header) {
+    Reserve& reserve = reserves_.at(link.remote);
+    const bool known = std::any_of(reserve.slices.begin(), reserve.slices.end(), [&](const Early& early) {
+        return early.op == header.op && early.slice == header.slice;
+    });
+    if (known || !reserve.usable || reserve.free_cells.empty() || header.length > config_.limits.slice_bytes) {
+        decline(id, header);
+        discard(id, link, header);
+        return;
+    }
+    const std::uint32_t cell = reserve.free_cells.back();
+    reserve.free_cells.pop_back();
+    reserve.slices.push_back(Early{header.op, header.slice, cell, header.length, false, id});
+    link.receiving = Transfer{header.op, header.phase, header.slice, 0, cell, false};
+    out_->push_back(ReceivePayload{
+        id, BufferRef{reserve.buffer, static_cast<std::uint64_t>(cell) * config_.limits.slice_bytes, header.length}});
+}
+
+void PeerCore::on_landed(const PayloadLanded& event) {
+    const auto it = links_.find(event.link);
+    if (it == links_.end()) return;
+    Link& link = it->second;
+    link.last_received = now_;
+    const Transfer receiving = link.receiving;
+    link.receiving = Transfer{};
+    const bool landed = event.verdict == PayloadLanded::Verdict::landed && !receiving.dropped;
+    const bool corrupt = event.verdict == PayloadLanded::Verdict::corrupt;
+    const Uuid remote = link.remote;
+    if (receiving.cell != Operation::none) {
+        Reserve& reserve = reserves_.at(remote);
+        const auto early = std::find_if(reserve.slices.begin(), reserve.slices.end(),
+                                        [&](const Early& entry) { return entry.cell == receiving.cell; });
+        ASSERT(early != reserve.slices.end() && !early->landed);
+        const auto op = ops_.find(receiving.op);
+        const bool dead = op == ops_.end() ? receiving.op <= highest_op_ : op->second->decided;
+        if (landed && !dead) {
+            early->landed = true;
+            if (op != ops_.end() && op->second->prepared) absorb_early(*op->second);
+        } else {
+            reserve.slices.erase(early);
+            free_cell(remote, receiving.cell);
+        }
+    } else if (receiving.phase == 2) {
+        if (!receiving.dropped) chunk_landed(receiving, landed);
+    } else if (!receiving.dropped) {
+        const auto found = ops_.find(receiving.op);
+        if (found != ops_.end() && !found->second->decided) {
+            Operation& op = *found->second;
+            Half& half = op.half(receiving.phase, receiving.slice);
+            ASSERT(half.in == InState::landing && half.in_link == event.link);
+            half.in_link = 0;
+            if (landed) {
+                half.in = InState::landed;
+                op.received_bytes += op.byte_length(receiving.slice);
+                acknowledge(event.link, op, receiving.phase, receiving.slice);
+                if (receiving.phase == 0) {
+                    partial_landed(op, receiving.slice, op.slot_ref(receiving.slice), Operation::none, remote);
+                } else {
+                    final_there(op, receiving.slice, event.checksum);
+                }
+            } else {
+                half.in = InState::none;
+                if (receiving.phase == 0) op.return_slot(receiving.slice);
+            }
+        }
+    }
+    if (corrupt) {
+        log(LogLevel::warn, "a slice from peer " + short_name(remote) + " arrived damaged; its connection is opened anew");
+        drop_link(event.link, "payload with a wrong checksum");
+    }
+}
+
+void PeerCore::absorb_early(Operation& op) {
+    const auto found = reserves_.find(op.id.predecessor);
+    if (found == reserves_.end()) return;
+    std::vector<Early> mine;
+    std::erase_if(found->second.slices, [&](const Early& early) {
+        if (early.op != op.id.id || !early.landed) return false;
+        mine.push_back(early);
+        return true;
+    });
+    for (const Early& early : mine) {
+        const bool fits = early.slice < op.slices() && !op.starts(early.slice) && early.length == op.byte_length(early.slice) &&
+                          op.half(0, early.slice).in == InState::none;
+        const bool finishes = fits && op.finishes(early.slice);
+        if (!fits || (!finishes && op.take_slot(early.slice) == Operation::none)) {
+            if (fits) {
+                wire::FlowWord word;
+                word.kind = wire::FlowKind::decline;
+                word.op = op.id.id;
+                word.slice = early.slice;
+                send_flow(early.link, op.id.predecessor, word);
+            }
+            free_cell(op.id.predecessor, early.cell);
+            continue;
+        }
+        op.half(0, early.slice).in = InState::landed;
+        op.received_bytes += early.length;
+        acknowledge(early.link, op, 0, early.slice);
+        const BufferRef place{found->second.buffer, static_cast<std::uint64_t>(early.cell) * config_.limits.slice_bytes,
+                              early.length};
+        partial_landed(op, early.slice, place, early.cell, op.id.predecessor);
+    }
+}
+
+void PeerCore::forget_dead_early() {
+    std::vector<std::pair<Uuid, std::uint32_t>> cells_free;
+    for (auto& [remote, reserve] : reserves_) {
+        std::erase_if(reserve.slices, [&](const Early& early) {
+            if (!early.landed || early.op > highest_op_ || ops_.contains(early.op)) return false;
+            cells_free.emplace_back(remote, early.cell);
+            return true;
+        });
+    }
+    for (const auto& [remote, cell] : cells_free) free_cell(remote, cell);
+}
+
+// Gives a cell back (none: only looks); a reserve whose neighbour has gone is freed when its last cell is back.
+void PeerCore::free_cell(const Uuid& remote, std::uint32_t cell) {
+    const auto it = reserves_.find(remote);
+    if (it == reserves_.end()) return;
+    Reserve& reserve = it->second;
+    if (cell != Operation::none) reserve.free_cells.push_back(cell);
+    if (!reserve.links.empty() || reserve.free_cells.size() < cells()) return;
+    if (reserve.buffer != 0 && !reserve.usable) return;  // its allocation is still to be answered
+    if (reserve.buffer != 0) out_->push_back(FreeBuffer{reserve.buffer});
+    reserves_.erase(it);
+}
+
+// ---- computing -----------------------------------------------------------------------------------------------------
+
+void PeerCore::partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell,
+                              const Uuid& remote) {
+    Compute compute;
+    ComputeOwner owner;
+    owner.what = ComputeOwner::What::reduce;
+    owner.op = op.id.id;
+    owner.slice = slice;
+    owner.cell = cell;
+    owner.remote = remote;
+    compute.id = new_compute(owner);
+    compute.kind = Compute::Kind::reduce;
+    compute.type = op.shape.type;
+    compute.op = op.shape.op;
+    compute.want_checksum = true;
+    const BufferRef mine{op.send, op.byte_offset(slice), op.byte_length(slice)};
+    compute.a = place;
+    compute.b = mine;
+    if (op.finishes(slice)) {
+        compute.target = BufferRef{op.result, mine.offset, mine.length};
+        compute.divisor = op.shape.op == ReduceOp::avg ? op.id.world : 0;
+    } else {
+        compute.target = op.slot_ref(slice);
+    }
+    ++op.computes;
+    out_->push_back(compute);
+}
+
+void PeerCore::reduced(Operation& op, const ComputeOwner& owner, std::uint64_t checksum) {
+    if (owner.cell != Operation::none) free_cell(owner.remote, owner.cell);
+    if (op.decided) {
+        finish_if_idle(op);
+        return;
+    }
+    if (op.finishes(owner.slice)) {
+        if (op.has_slot(owner.slice)) op.give_slot(owner.slice);
+        else ++op.granted;  // it never needed its slot
+        tell_ready(op);
+        final_there(op, owner.slice, checksum);
+    } else {
+        op.half(0, owner.slice).checksum = checksum;
+        op.enqueue(0, owner.slice);
+        pump_edge(op.id.successor);
+    }
+}
+
+void PeerCore::final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
+    Half& half = op.half(1, slice);
+    half.in = InState::landed;
+    half.checksum = checksum;
+    ++op.finals;
+    ASSERT(op.finals <= op.slices());
+    op.add_digest(slice, checksum);
+    if (op.forwards_final(slice)) op.enqueue(1, slice);
+    vote_end_if_complete(op);
+    pump_edge(op.id.successor);
+}
+
+// ---- end -----------------------------------------------------------------------------------------------------------
+
+void PeerCore::vote_end_if_complete(Operation& op) {
+    if (op.finals == op.slices() && op.end_serial == 0) vote_end(op, true, "");
+}
+
+void PeerCore::vote_end(Operation& op, bool ok, const std::string& reason) {
+    if (op.end_serial != 0 || op.decided) return;
+    proto::Vote vote;
+    vote.set_kind(proto::VOTE_END);
+    vote.set_id(op.id.id);
+    vote.set_ok(ok);
+    vote.set_digest(op.digest);
+    vote.set_reason(reason);
+    op.end_serial = cast(vote);
+}
+
+// Everything of the operation that moves on links is cancelled or led away; the driver answers at once.
+void PeerCore::release_links(OpId id) {
+    for (auto& [link_id, link] : links_) {
+        if (link.sending.op == id && !link.sending.dropped) {
+            link.sending.dropped = true;
+            out_->push_back(CancelSend{link_id});
+        }
+        if (link.receiving.op == id && !link.receiving.dropped && link.receiving.cell == Operation::none) {
+            link.receiving.dropped = true;
+            out_->push_back(RedirectReceive{link_id});
+        }
+    }
+}
+
+void PeerCore::decide(Operation& op, bool commit, Completion outcome) {
+    ASSERT(!op.decided && (!commit || op.finals == op.slices()));
+    op.decided = true;
+    op.committed = commit;
+    outcome.world = op.id.world;
+    outcome.sent_bytes = op.sent_bytes;
+    outcome.received_bytes = op.received_bytes;
+    op.outcome = std::move(outcome);
+    release_links(op.id.id);
+    const auto edge = edges_.find(op.id.successor);
+    if (edge != edges_.end()) edge->second.eager_used -= op.eager_outstanding;
+    op.eager_outstanding = 0;
+    const auto reserve = reserves_.find(op.id.predecessor);
+    if (reserve != reserves_.end()) {
+        std::vector<std::uint32_t> free;
+        std::erase_if(reserve->second.slices, [&](const Early& early) {
+            if (early.op != op.id.id || !early.landed) return false;
+            free.push_back(early.cell);
+            return true;
+        });
+        const Uuid predecessor = op.id.predecessor;
+        for (const std::uint32_t cell : free) free_cell(predecessor, cell);
+    }
+    copy_next(op);
+    finish_if_idle(op);
+}
+
+// An in-place operation that is committed: its final bytes take the place of the input.
+void PeerCore::copy_next(Operation& op) {
+    if (!op.committed || !op.in_place) return;
+    while (op.copied < op.bytes() && op.computes < copies_in_flight) {
+        const std::uint64_t length = std::min(copy_bytes, op.bytes() - op.copied);
+        ComputeOwner owner;
+        owner.what = ComputeOwner::What::commit_copy;
+        owner.op = op.id.id;
+        Compute compute;
+        compute.id = new_compute(owner);
+        compute.kind = Compute::Kind::copy;
+        compute.target = BufferRef{op.receive, op.copied, length};
+        compute.a = BufferRef{op.result, op.copied, length};
+        op.copied += length;
+        ++op.computes;
+        out_->push_back(compute);
+    }
+}
+
+void PeerCore::finish_if_idle(Operation& op) {
+    if (!op.decided || op.computes != 0 || op.buffers_pending != 0) return;
+    if (op.committed && op.in_place && op.copied < op.bytes()) return;
+    if (op.slots != 0) out_->push_back(FreeBuffer{op.slots});
+    if (op.result != 0 && op.result != op.receive) out_->push_back(FreeBuffer{op.result});
+    const Tag tag = op.id.tag;
+    const Serial serial = op.id.serial;
+    Completion outcome = std::move(op.outcome);
+    ops_.erase(op.id.id);
+    conclude_launch(tag, serial, std::move(outcome));
+}
+
+}  // namespace pccl::core

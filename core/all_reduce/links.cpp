@@ -1,0 +1,294 @@
+// Data links: the stripes we dial to a neighbour, the ones neighbours dial to us, and what the master is told of both.
+#include "core/base/assert.hpp"
+#include "core/membership/peer_core.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+namespace {
+constexpr std::uint32_t stripes_default = 4;
+}
+
+std::uint32_t PeerCore::stripe_count() const {
+    const std::uint32_t asked = config_.stripes == 0 ? stripes_default : config_.stripes;
+    return std::min(asked, config_.limits.stripes_max);
+}
+
+void PeerCore::on_plan(const proto::DialPlan& plan) {
+    for (auto& [target, edge] : edges_) edge.planned = false;
+    for (const auto& entry : plan.targets()) {
+        Uuid target;
+        Endpoint endpoint;
+        if (!read(entry.peer(), target) || !read(entry.address(), endpoint) || target == uuid_) continue;
+        Edge& edge = edges_[target];
+        edge.planned = true;
+        edge.target = endpoint;
+        edge.stripes.resize(stripe_count());
+    }
+    maintain_edges();
+}
+
+bool PeerCore::edge_used(const Uuid& target, const Edge& edge) const {
+    if (edge.planned || edge.wanted_by_sync) return true;
+    return std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) {
+        return !entry.second->decided && entry.second->id.successor == target;
+    });
+}
+
+void PeerCore::maintain_edges() {
+    next_dial_ = never;
+    if (state_ != State::member && state_ != State::connecting) return;
+    std::vector<Uuid> targets;
+    for (const auto& [target, edge] : edges_) targets.push_back(target);
+    for (const Uuid& target : targets) {
+        Edge& edge = edges_.at(target);
+        if (!edge_used(target, edge)) {
+            close_edge(target);
+            continue;
+        }
+        for (std::size_t i = 0; i < edge.stripes.size(); ++i) {
+            Stripe& stripe = edge.stripes[i];
+            // One connection shows whether the target is there; the others follow it.
+            if (stripe.link != 0 || (i > 0 && edge.report != Edge::Report::up)) continue;
+            if (stripe.next_dial <= now_) dial_stripe(target, edge, i);
+            else next_dial_ = std::min(next_dial_, stripe.next_dial);
+        }
+    }
+}
+
+void PeerCore::dial_stripe(const Uuid& target, Edge& edge, std::size_t index) {
+    edge.stripes[index].link = new_link(Purpose::outgoing, target, static_cast<std::uint32_t>(index), edge.target);
+}
+
+void PeerCore::close_edge(const Uuid& target) {
+    const Edge edge = std::move(edges_.at(target));
+    edges_.erase(target);
+    for (const Stripe& stripe : edge.stripes) {
+        if (stripe.link == 0) continue;
+        out_->push_back(CloseLink{stripe.link, true});
+        links_.erase(stripe.link);
+    }
+}
+
+void PeerCore::on_data_link_opened(LinkId id, Link& link) {
+    proto::LinkMessage message;
+    auto* hello = message.mutable_hello();
+    hello->set_protocol_version(wire::protocol_version);
+    hello->set_run_id(to_bytes(run_id_));
+    hello->set_from(to_bytes(uuid_));
+    hello->set_to(to_bytes(link.remote));
+    hello->set_stripe(link.stripe);
+    send_control(id, message);
+}
+
+void PeerCore::report_edge(const Uuid& target, Edge& edge, bool up, const std::string& reason) {
+    const Edge::Report report = up ? Edge::Report::up : Edge::Report::down;
+    if (edge.report == report) return;
+    edge.report = report;
+    edge.last_reason = reason;
+    const auto master = links_.find(master_link_);
+    if (master == links_.end() || master->second.stage != Stage::open) return;  // declared again after the resume
+    proto::PeerMessage message;
+    message.mutable_edge()->set_peer(to_bytes(target));
+    message.mutable_edge()->set_outgoing(true);
+    message.mutable_edge()->set_up(up);
+    message.mutable_edge()->set_reason(reason);
+    send_control(master_link_, message);
+}
+
+void PeerCore::report_incoming(const Uuid& remote, bool up) {
+    const auto master = links_.find(master_link_);
+    if (master == links_.end() || master->second.stage != Stage::open) return;
+    proto::PeerMessage message;
+    message.mutable_edge()->set_peer(to_bytes(remote));
+    message.mutable_edge()->set_up(up);
+    send_control(master_link_, message);
+}
+
+void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reason) {
+    // Slices that were not acknowledged go again on another stripe; a second copy never lands twice.
+    for (auto& [op_id, op] : ops_) {
+        if (op->decided || op->id.successor != link.remote) continue;
+        for (int phase = 0; phase < 2; ++phase) {
+            for (std::uint32_t slice = 0; slice < op->slices(); ++slice) {
+                const Half& half = op->half(phase, slice);
+                if (half.out_link == id && (half.out == OutState::sending || half.out == OutState::sent)) {
+                    op->enqueue(phase, slice);
+                }
+            }
+        }
+    }
+    const auto it = edges_.find(link.remote);
+    if (it == edges_.end()) return;
+    Edge& edge = it->second;
+    bool open = false;
+    for (Stripe& stripe : edge.stripes) {
+        if (stripe.link == id) {
+            stripe.link = 0;
+            stripe.backoff = stripe.backoff == 0 ? config_.timeouts.redial_min
+                                                 : std::min(stripe.backoff * 2, config_.timeouts.redial_max);
+            stripe.next_dial = now_ + stripe.backoff / 2 +
+                               static_cast<Duration>(random_.below(static_cast<std::uint64_t>(stripe.backoff)));
+            next_dial_ = std::min(next_dial_, stripe.next_dial);
+        } else if (stripe.link != 0) {
+            const auto other = links_.find(stripe.link);
+            open = open || (other != links_.end() && other->second.stage == Stage::open);
+        }
+    }
+    if (open) pump_edge(link.remote);
+    else report_edge(link.remote, edge, false, reason);
+}
+
+void PeerCore::incoming_lost(LinkId id, const Link& link) {
+    const auto it = reserves_.find(link.remote);
+    if (link.stage != Stage::open || it == reserves_.end()) return;
+    it->second.links.erase(id);
+    if (it->second.links.empty()) {
+        report_incoming(link.remote, false);
+        free_cell(link.remote, Operation::none);
+        return;
+    }
+    // What was told on the lost link may not have arrived.
+    for (const auto& [op_id, op] : ops_) {
+        if (op->prepared && !op->decided && op->id.predecessor == link.remote) tell_ready(*op);
+    }
+}
+
+void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
+    proto::LinkMessage message;
+    Link& link = links_.at(id);
+    if (!decode(event.body, message)) {
+        ++refused_frames_;
+        drop_link(id, "sent a message that cannot be read");
+        return;
+    }
+    if (link.stage != Stage::open) {
+        if (link.purpose == Purpose::incoming && message.has_hello()) {
+            on_link_hello(id, message.hello());
+        } else if (link.purpose == Purpose::outgoing && message.has_welcome() &&
+                   message.welcome().from() == to_bytes(link.remote)) {
+            link.stage = Stage::open;
+            link.last_progress = now_;
+            const auto it = edges_.find(link.remote);
+            if (it == edges_.end()) return;
+            for (Stripe& stripe : it->second.stripes) {
+                if (stripe.link == id) stripe.backoff = 0;
+            }
+            const Uuid target = link.remote;
+            report_edge(target, it->second, true, "");
+            maintain_edges();
+            pump_edge(target);
+            pump_fetch();
+        } else {
+            ++refused_frames_;
+            drop_link(id, message.has_refusal() ? message.refusal().text() : "did not begin as a data link does");
+        }
+        return;
+    }
+    switch (message.kind_case()) {
+        case proto::LinkMessage::kHeartbeat: break;
+        case proto::LinkMessage::kHashRequest: on_hash_request(id, message.hash_request()); break;
+        case proto::LinkMessage::kHashes: on_hashes(id, message.hashes()); break;
+        case proto::LinkMessage::kChunkRequest:
+            on_chunk_request(id, Chunk{message.chunk_request().sync(), message.chunk_request().entry(),
+                                       message.chunk_request().chunk()});
+            break;
+        case proto::LinkMessage::kChunkDecline:
+            if (sync_ && sync_->stage == Sync::Stage::transfer && sync_->id == message.chunk_decline().sync() &&
+                sync_->holder < sync_->holders.size() && sync_->holders[sync_->holder].first == link.remote) {
+                next_holder("declined");
+            }
+            break;
+        default:
+            ++refused_frames_;
+            drop_link(id, "sent a message that does not fit here");
+            break;
+    }
+}
+
+void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
+    Uuid from;
+    std::string refusal;
+    if (hello.protocol_version() != wire::protocol_version) {
+        refusal = "this peer speaks protocol version " + std::to_string(wire::protocol_version) + ", the other one version " +
+                  std::to_string(hello.protocol_version());
+    } else if (!welcomed_ || hello.run_id() != to_bytes(run_id_) || hello.to() != to_bytes(uuid_)) {
+        refusal = "the peer that was dialled is not at this address any more";
+    } else if (!read(hello.from(), from) || from == uuid_) {
+        refusal = "impossible hello";
+    } else if (reserves_.size() >= config_.limits.peers_max ||
+               (reserves_.contains(from) && reserves_.at(from).links.size() >= config_.limits.stripes_max)) {
+        refusal = "too many connections";
+    }
+    if (!refusal.empty()) {
+        ++refused_frames_;
+        log(LogLevel::info, "refused a data connection: " + refusal);
+        proto::LinkMessage message;
+        message.mutable_refusal()->set_text(refusal);
+        message.mutable_refusal()->set_protocol_version(wire::protocol_version);
+        send_control(id, message);
+        links_.erase(id);
+        out_->push_back(CloseLink{id, true});
+        return;
+    }
+    Link& link = links_.at(id);
+    link.remote = from;
+    link.stage = Stage::open;
+    Reserve& reserve = reserves_[from];
+    if (reserve.links.empty()) report_incoming(from, true);
+    reserve.links.insert(id);
+    if (reserve.buffer == 0 && cells() > 0 && reserve.free_cells.empty()) {
+        reserve.buffer = new_buffer(static_cast<std::uint64_t>(cells()) * config_.limits.slice_bytes);
+        for (std::uint32_t cell = cells(); cell > 0; --cell) reserve.free_cells.push_back(cell - 1);
+    }
+    proto::LinkMessage message;
+    message.mutable_welcome()->set_from(to_bytes(uuid_));
+    send_control(id, message);
+    for (const auto& [op_id, op] : ops_) {
+        if (op->prepared && !op->decided && op->id.predecessor == from) tell_ready(*op);
+    }
+}
+
+// A stripe on which nothing was acknowledged or taken for long, while another one works: its slices go there.
+void PeerCore::requeue_stalled() {
+    const Duration patience = config_.timeouts.peer / 4;
+    for (auto& [target, edge] : edges_) {
+        bool moving = false;
+        for (const Stripe& stripe : edge.stripes) {
+            const auto link = links_.find(stripe.link);
+            moving = moving || (link != links_.end() && link->second.stage == Stage::open &&
+                                (now_ - link->second.last_progress <= patience || link->second.sending.op == 0));
+        }
+        if (!moving) continue;
+        bool moved = false;
+        for (const Stripe& stripe : edge.stripes) {
+            const auto it = links_.find(stripe.link);
+            if (it == links_.end() || it->second.stage != Stage::open) continue;
+            Link& link = it->second;
+            if (now_ - link.last_progress <= patience) continue;
+            link.last_progress = now_;
+            for (auto& [op_id, op] : ops_) {
+                if (op->decided || op->id.successor != target) continue;
+                for (int phase = 0; phase < 2; ++phase) {
+                    for (std::uint32_t slice = 0; slice < op->slices(); ++slice) {
+                        const Half& half = op->half(phase, slice);
+                        if (half.out_link != it->first) continue;
+                        if (half.out == OutState::sending) {
+                            link.sending.dropped = true;
+                            out_->push_back(CancelSend{it->first});
+                        } else if (half.out != OutState::sent) {
+                            continue;
+                        }
+                        op->enqueue(phase, slice);
+                        moved = true;
+                    }
+                }
+            }
+        }
+        if (moved) pump_edge(target);
+    }
+}
+
+}  // namespace pccl::core

@@ -1,0 +1,164 @@
+#include "core/all_reduce/operation.hpp"
+
+#include "core/base/assert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+Operation::Operation(const Identity& identity, const ReduceShape& reduce_shape, BufferId send_buffer,
+                     BufferId receive_buffer, const Limits& limits)
+    : id(identity), shape(reduce_shape), send(send_buffer), receive(receive_buffer) {
+    ASSERT(id.world >= 2 && id.position < id.world);
+    in_place = send == receive;
+    const auto element = static_cast<std::uint32_t>(element_bytes(shape.type));
+    slice_elements_ = std::max(1u, limits.slice_bytes / element);
+    part_first_.resize(id.world + 1);
+    for (std::uint32_t part = 0; part < id.world; ++part) {
+        const std::uint64_t elements = part_begin(part + 1) - part_begin(part);
+        part_first_[part + 1] =
+            part_first_[part] + static_cast<std::uint32_t>((elements + slice_elements_ - 1) / slice_elements_);
+        slot_bytes = std::max(slot_bytes, static_cast<std::uint32_t>(std::min<std::uint64_t>(elements, slice_elements_)) * element);
+    }
+    halves_[0].resize(slices());
+    halves_[1].resize(slices());
+    slot_of_.assign(slices(), none);
+    const std::uint32_t own = (id.position + id.world - 1) % id.world;
+    inject_next_ = part_first_[own];
+    inject_end_ = part_first_[own + 1];
+}
+
+std::uint64_t Operation::part_begin(std::uint32_t part) const {
+    return static_cast<std::uint64_t>(static_cast<unsigned __int128>(shape.count) * part / id.world);
+}
+
+std::uint32_t Operation::part_of(std::uint32_t slice) const {
+    const auto after = std::upper_bound(part_first_.begin(), part_first_.end(), slice);
+    return static_cast<std::uint32_t>(after - part_first_.begin()) - 1;
+}
+
+std::uint64_t Operation::byte_offset(std::uint32_t slice) const {
+    const std::uint32_t part = part_of(slice);
+    return (part_begin(part) + static_cast<std::uint64_t>(slice - part_first_[part]) * slice_elements_) *
+           element_bytes(shape.type);
+}
+
+std::uint32_t Operation::byte_length(std::uint32_t slice) const {
+    const std::uint32_t part = part_of(slice);
+    const std::uint64_t first = part_begin(part) + static_cast<std::uint64_t>(slice - part_first_[part]) * slice_elements_;
+    const std::uint64_t elements = std::min<std::uint64_t>(slice_elements_, part_begin(part + 1) - first);
+    return static_cast<std::uint32_t>(elements * element_bytes(shape.type));
+}
+
+std::uint32_t Operation::distance(std::uint32_t slice) const {
+    return (id.position + 2 * id.world - part_of(slice) - 1) % id.world;
+}
+
+bool Operation::forwards_final(std::uint32_t slice) const {
+    return (id.position + 1) % id.world != part_of(slice);
+}
+
+void Operation::enqueue(int phase, std::uint32_t slice) {
+    Half& entry = half(phase, slice);
+    ASSERT(entry.out != OutState::queued && entry.out != OutState::acknowledged);
+    entry.out = OutState::queued;
+    entry.out_link = 0;
+    entry.next = none;
+    Queue& queue = queues_[phase];
+    if (queue.tail == none) queue.head = slice;
+    else half(phase, queue.tail).next = slice;
+    queue.tail = slice;
+}
+
+void Operation::drop_answered(int phase) {
+    Queue& queue = queues_[phase];
+    while (queue.head != none && half(phase, queue.head).out == OutState::acknowledged) queue.head = half(phase, queue.head).next;
+    if (queue.head == none) queue.tail = none;
+}
+
+Operation::Next Operation::peek(std::uint32_t eager_left) {
+    Next next;
+    if (decided) return next;
+    drop_answered(0);
+    drop_answered(1);
+    const std::uint32_t free = credit - used;
+    if (neighbour_ready) {
+        const std::uint32_t first = queues_[0].head;
+        if (first != none && (half(0, first).counted || free > 0)) {
+            next.slice = first;
+            return next;
+        }
+        if (queues_[1].head != none) {
+            next.phase = 1;
+            next.slice = queues_[1].head;
+            return next;
+        }
+        if (inject_next_ < inject_end_) {
+            const std::uint32_t keep = ends_at_successor(inject_next_) ? 0 : neighbour_slots / 2;
+            if (free > keep) next.slice = inject_next_;
+        }
+    } else if (inject_next_ < inject_end_ && eager_left > 0) {
+        next.slice = inject_next_;
+        next.eager = true;
+    }
+    return next;
+}
+
+void Operation::pop(const Next& next) {
+    Half& entry = half(next.phase, next.slice);
+    Queue& queue = queues_[next.phase];
+    if (entry.out == OutState::queued) {
+        ASSERT(queue.head == next.slice);
+        queue.head = entry.next;
+        if (queue.head == none) queue.tail = none;
+    } else {
+        ASSERT(next.phase == 0 && next.slice == inject_next_ && entry.out == OutState::idle);
+        ++inject_next_;
+    }
+    if (next.phase == 0 && !entry.counted) {
+        entry.counted = true;
+        ++used;
+    }
+}
+
+void Operation::make_slots(std::uint32_t count) {
+    slot_count = count;
+    granted = count;
+    free_slots_.reserve(count);
+    for (std::uint32_t i = count; i > 0; --i) free_slots_.push_back(i - 1);
+}
+
+std::uint32_t Operation::take_slot(std::uint32_t slice) {
+    ASSERT(slot_of_[slice] == none);
+    if (free_slots_.empty()) return none;
+    slot_of_[slice] = free_slots_.back();
+    free_slots_.pop_back();
+    return slot_of_[slice];
+}
+
+void Operation::return_slot(std::uint32_t slice) {
+    ASSERT(slot_of_[slice] != none);
+    free_slots_.push_back(slot_of_[slice]);
+    slot_of_[slice] = none;
+    ASSERT(free_slots_.size() <= slot_count);
+}
+
+void Operation::give_slot(std::uint32_t slice) {
+    return_slot(slice);
+    ++granted;
+}
+
+BufferRef Operation::slot_ref(std::uint32_t slice) const {
+    ASSERT(slot_of_[slice] != none);
+    return BufferRef{slots, static_cast<std::uint64_t>(slot_of_[slice]) * slot_bytes, byte_length(slice)};
+}
+
+void Operation::add_digest(std::uint32_t slice, std::uint64_t checksum) {
+    // A sum of mixed (slice, checksum) pairs: independent of the order in which slices land.
+    std::uint64_t z = checksum ^ (static_cast<std::uint64_t>(slice) + 1) * 0x9E3779B97F4A7C15ull;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+    digest += z ^ (z >> 31);
+}
+
+}  // namespace pccl::core

@@ -1,0 +1,137 @@
+// One all-reduce as a graph over slices, seen from one position of the ring.
+//
+// The vector is cut into `world` parts (part p: elements p·count/world up to (p+1)·count/world) and each part into slices.
+// A slice of part p starts at position p+1 as that member's input, is reduced by each next member (phase 0) until the
+// last reducer, position p, has produced its final bytes, and then travels on as a copy (phase 1) to everybody else. A
+// slice goes on as soon as it is there (cut-through); nothing waits for a step of the whole ring.
+//
+// This class holds geometry and bookkeeping; core/all_reduce/exchange.cpp drives it. Nothing is allocated after the start.
+// Invariants: a slice lands at most once per phase; partial sums live in slots, never in the place of final bytes; the
+// application's input is not written before the outcome (final bytes of an in-place operation land in scratch).
+//
+// Slots: a partial sum needs a slot at its receiver, granted by a cumulative credit. Own input enters the ring only while
+// half of the successor's slots are free, partial sums that go on may use all of them: the ring of slots can never fill up.
+#pragma once
+
+#include "core/base/limits.hpp"
+#include "core/events.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace pccl::core {
+
+enum class InState : std::uint8_t { none, landing, landed };
+enum class OutState : std::uint8_t { idle, queued, sending, sent, acknowledged };
+
+// One phase of one slice at this position.
+struct Half {
+    InState in = InState::none;
+    OutState out = OutState::idle;
+    bool counted = false;        // phase 0: has used its credit
+    std::uint32_t next = 0;      // link of the queue it is in
+    std::uint64_t checksum = 0;
+    LinkId in_link = 0;
+    LinkId out_link = 0;
+};
+
+class Operation {
+  public:
+    static constexpr std::uint32_t none = ~0u;
+
+    struct Identity {
+        OpId id = 0;
+        Tag tag = 0;
+        Serial serial = 0;
+        std::uint32_t world = 0;
+        std::uint32_t position = 0;
+        Uuid predecessor;
+        Uuid successor;
+    };
+
+    Operation(const Identity& identity, const ReduceShape& shape, BufferId send, BufferId receive, const Limits& limits);
+
+    // ---- geometry
+    std::uint32_t slices() const { return part_first_.back(); }
+    std::uint32_t part_of(std::uint32_t slice) const;
+    std::uint64_t byte_offset(std::uint32_t slice) const;
+    std::uint32_t byte_length(std::uint32_t slice) const;
+    // Hops from the slice's start to this position: 0 starts it, world-1 finishes it.
+    std::uint32_t distance(std::uint32_t slice) const;
+    bool starts(std::uint32_t slice) const { return distance(slice) == 0; }
+    bool finishes(std::uint32_t slice) const { return distance(slice) == id.world - 1; }
+    bool forwards_final(std::uint32_t slice) const;   // the successor needs the final bytes from here
+    bool ends_at_successor(std::uint32_t slice) const { return distance(slice) + 2 == id.world; }
+    std::uint64_t bytes() const { return shape.count * element_bytes(shape.type); }
+
+    Half& half(int phase, std::uint32_t slice) { return halves_[phase][slice]; }
+    const Half& half(int phase, std::uint32_t slice) const { return halves_[phase][slice]; }
+
+    // ---- what may leave next
+    void enqueue(int phase, std::uint32_t slice);
+    struct Next {
+        int phase = 0;
+        std::uint32_t slice = none;
+        bool eager = false;
+    };
+    // The next slice to send, or slice == none. `eager_left`: slices that may leave before the neighbour is ready.
+    Next peek(std::uint32_t eager_left);
+    void pop(const Next& next);
+
+    // ---- slots
+    std::uint32_t take_slot(std::uint32_t slice);     // none: no slot free
+    void give_slot(std::uint32_t slice);              // grants one more credit
+    void return_slot(std::uint32_t slice);            // the landing failed: no new credit
+    BufferRef slot_ref(std::uint32_t slice) const;
+    bool has_slot(std::uint32_t slice) const { return slot_of_[slice] != none; }
+    void make_slots(std::uint32_t count);
+
+    void add_digest(std::uint32_t slice, std::uint64_t checksum);
+
+    Identity id;
+    ReduceShape shape;
+    BufferId send = 0;
+    BufferId receive = 0;
+    BufferId result = 0;       // where final bytes land: `receive`, or scratch when in place
+    BufferId slots = 0;
+    std::uint32_t slot_count = 0;
+    std::uint32_t slot_bytes = 0;
+    std::uint32_t buffers_pending = 0;
+    bool in_place = false;
+    bool prepared = false;      // buffers are there, ready was told
+    bool neighbour_ready = false;
+    std::uint32_t neighbour_slots = 0;
+    std::uint32_t credit = 0;   // cumulative, from the successor
+    std::uint32_t used = 0;     // cumulative, of that credit
+    std::uint32_t granted = 0;  // cumulative, to the predecessor
+    std::uint32_t eager_outstanding = 0;
+    std::uint32_t finals = 0;
+    std::uint64_t digest = 0;
+    std::uint32_t computes = 0; // outstanding
+    Serial end_serial = 0;      // of the end vote; 0: not voted
+    bool decided = false;
+    bool committed = false;
+    std::uint64_t copied = 0;   // bytes of the commit copy that were issued
+    std::uint64_t sent_bytes = 0;
+    std::uint64_t received_bytes = 0;
+    Completion outcome;         // prepared when decided, told when nothing is outstanding
+
+  private:
+    struct Queue {
+        std::uint32_t head = none;
+        std::uint32_t tail = none;
+    };
+    std::uint64_t part_begin(std::uint32_t part) const;
+    void drop_answered(int phase);  // a resend that waits in the queue while the first copy is acknowledged
+
+    std::uint32_t slice_elements_ = 1;
+    std::vector<std::uint32_t> part_first_;  // first slice of each part, world + 1 entries
+    std::vector<Half> halves_[2];
+    std::vector<std::uint32_t> slot_of_;
+    std::vector<std::uint32_t> free_slots_;
+    Queue queues_[2];
+    std::uint32_t inject_next_ = 0;
+    std::uint32_t inject_end_ = 0;
+};
+
+}  // namespace pccl::core

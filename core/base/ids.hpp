@@ -1,0 +1,57 @@
+// Names of things: identifiers that never repeat within their scope, and time.
+//
+// Time is nanoseconds on a monotonic clock that only the driver knows; 0 is a legal instant.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+namespace pccl::core {
+
+using Instant = std::int64_t;   // nanoseconds, monotonic, passed in by the driver
+using Duration = std::int64_t;  // nanoseconds
+inline constexpr Instant never = std::numeric_limits<Instant>::max();
+inline constexpr Duration microsecond = 1'000;
+inline constexpr Duration millisecond = 1'000'000;
+inline constexpr Duration second = 1'000'000'000;
+
+using LinkId = std::uint64_t;    // odd: chosen by the machine (OpenLink); even: chosen by the driver (LinkAccepted)
+using BufferId = std::uint64_t;  // odd: chosen by the machine (AllocateBuffer); even: the application's, chosen by the driver
+using ComputeId = std::uint64_t;
+using Ticket = std::uint64_t;    // one blocked call of the application; chosen by the driver, never repeats
+using OpId = std::uint64_t;      // (master incarnation << 32) | counter
+using Serial = std::uint64_t;    // names one vote of one peer
+using GroupId = std::uint32_t;
+using Tag = std::uint64_t;
+
+struct Uuid {
+    std::array<std::uint8_t, 16> bytes{};
+    friend constexpr auto operator<=>(const Uuid&, const Uuid&) = default;
+    constexpr bool is_nil() const { return *this == Uuid{}; }
+};
+
+// First 8 hex digits, as log lines name a peer.
+std::string short_name(const Uuid& uuid);
+
+// Where a peer or the master listens. IPv4 uses address[0..3].
+struct Endpoint {
+    bool is_v6 = false;
+    std::uint16_t port = 0;  // host order
+    std::array<std::uint8_t, 16> address{};
+    friend constexpr auto operator<=>(const Endpoint&, const Endpoint&) = default;
+};
+
+std::string to_text(const Endpoint& endpoint);
+
+// A range of a buffer. The driver alone knows what memory the id stands for.
+struct BufferRef {
+    BufferId id = 0;
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+    friend constexpr bool operator==(const BufferRef&, const BufferRef&) = default;
+};
+
+}  // namespace pccl::core

@@ -1,0 +1,181 @@
+// The language between the machines and their drivers: events in, effects out.
+//
+// The contract (asserted by both drivers):
+//  1. One event, then every effect of it carried out in order, then the next event. No re-entry.
+//  2. A peer or a network that misbehaves is not an error of handle(): it is effects. handle() refuses only misuse by its driver.
+//  3. The number of effects per event is bounded by Limits.
+//  4. Ownership: an application buffer belongs to its operation from the command to the completion. A range that is being
+//     sent is not written, a range that is being received is not read.
+//  5. An operation completes only when each of its sends, receives and computes was answered, cancelled or redirected.
+//  6. Instants never go back; a timer may come late by any amount. Drivers deliver readable bytes before timers.
+//  7. next_deadline() is finite whenever anything is in flight.
+#pragma once
+
+#include "core/base/ids.hpp"
+#include "core/numeric/kernels.hpp"
+#include "core/numeric/types.hpp"
+#include "core/wire/frame.hpp"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace pccl::core {
+
+using numeric::Hash128;
+
+// Values of pcclResult_t.
+enum class Result : std::uint8_t {
+    success = 0, not_initialized = 1, internal_error = 2, invalid_argument = 3, invalid_usage = 4, too_few_peers = 5,
+    master_connection_failed = 6, rank_connection_failed = 7, rank_connection_lost = 8, no_shared_state_available = 9,
+    pending_async_ops = 10, update_topology_failed = 11, topology_optimization_failed = 12,
+};
+
+// ---- commands of the application (peer machine only) -------------------------------------------------------------
+
+struct ReduceShape {
+    std::uint64_t count = 0;  // elements
+    DataType type = DataType::f32;
+    ReduceOp op = ReduceOp::sum;
+    friend bool operator==(const ReduceShape&, const ReduceShape&) = default;
+};
+
+struct StateEntry {
+    std::string name;
+    BufferId buffer = 0;
+    std::uint64_t count = 0;  // elements
+    DataType type = DataType::f32;
+    bool allow_content_inequality = false;
+};
+
+// Each command carries the ticket that Complete will answer, exactly once.
+struct CommandConnect { Ticket ticket = 0; };
+struct CommandUpdateTopology { Ticket ticket = 0; };
+struct CommandArePeersPending { Ticket ticket = 0; };
+// Completed at once: success means launched (the buffers belong to the operation until the matching await completes).
+// In place: receive == send.
+struct CommandLaunch { Ticket ticket = 0; Tag tag = 0; ReduceShape shape; BufferId send = 0; BufferId receive = 0; };
+struct CommandAwait { Ticket ticket = 0; Tag tag = 0; };
+struct CommandSync { Ticket ticket = 0; std::uint64_t revision = 0; std::vector<StateEntry> entries; };
+// Leaves the run; every waiting ticket is completed first, then this one. The machine is `new` afterwards.
+struct CommandLeave { Ticket ticket = 0; };
+
+using Command = std::variant<CommandConnect, CommandUpdateTopology, CommandArePeersPending, CommandLaunch, CommandAwait,
+                             CommandSync, CommandLeave>;
+
+// ---- events ------------------------------------------------------------------------------------------------------
+
+struct LinkOpened { LinkId link = 0; };                          // answers OpenLink
+struct LinkRefused { LinkId link = 0; std::string reason; };     // answers OpenLink; the link is gone
+struct LinkAccepted { LinkId link = 0; Endpoint remote; };       // a stranger connected to our listener
+// The remote end or the network closed it (also: read or write error). The link is gone: nothing more is said of it, its
+// sends and receives are answered by this event. Never sent for links that the machine closed itself.
+struct LinkClosed { LinkId link = 0; std::string reason; };
+struct ControlArrived { LinkId link = 0; std::span<const std::uint8_t> body; };  // valid during handle() only
+struct FlowArrived { LinkId link = 0; wire::FlowWord word; };
+// The decoder refused the link's bytes. The machine answers with CloseLink.
+struct FrameRefused { LinkId link = 0; wire::WireError error = wire::WireError::none; std::uint8_t version = 0; };
+// The machine answers in the same call with exactly one ReceivePayload or DiscardPayload for this link, or CloseLink.
+struct BulkArrived { LinkId link = 0; wire::BulkHeader header; };
+// The trailer came. `landed`: all payload bytes are in the place named by ReceivePayload and no redirect happened.
+struct PayloadLanded {
+    enum class Verdict : std::uint8_t { landed, discarded, abandoned, corrupt };
+    LinkId link = 0;
+    Verdict verdict = Verdict::landed;
+    std::uint64_t checksum = 0;  // of the payload, computed from what landed (landed only)
+};
+// The kernel (or simulated link) has taken the whole frame; the source range is free. Also comes, once, for a cancelled
+// send when its frame has been filled up: only then may the link be given the next SendPayload.
+struct PayloadSent { LinkId link = 0; std::uint64_t checksum = 0; bool cancelled = false; };
+// Bytes arrived on the link since the last notice, but no whole frame. Drivers send it at most every 50 ms per link.
+struct LinkActivity { LinkId link = 0; };
+struct BufferAllocated { BufferId buffer = 0; bool ok = true; };  // answers AllocateBuffer
+struct ComputeDone { ComputeId id = 0; std::uint64_t checksum = 0; Hash128 hash; };
+struct RecordPersisted { std::uint64_t sequence = 0; };           // every record up to this one is durable (master only)
+struct RecordFailed { std::uint64_t sequence = 0; std::string reason; };
+struct Timer {};
+
+using Event = std::variant<LinkOpened, LinkRefused, LinkAccepted, LinkClosed, ControlArrived, FlowArrived, FrameRefused,
+                           BulkArrived, PayloadLanded, PayloadSent, LinkActivity, BufferAllocated, ComputeDone,
+                           RecordPersisted, RecordFailed, Timer, Command>;
+
+// ---- effects -----------------------------------------------------------------------------------------------------
+
+struct OpenLink { LinkId link = 0; Endpoint target; };
+// Control frames handed over before are still sent if the socket takes them without waiting longer than a second
+// (`flush`), else everything is dropped at once. No event follows; all sends and receives of the link are answered by this.
+struct CloseLink { LinkId link = 0; bool flush = false; };
+// Control and flow frames leave in order, before any bulk frame that has not begun. The driver frames them.
+struct SendControl { LinkId link = 0; std::string body; };
+struct SendFlow { LinkId link = 0; wire::FlowWord word; };
+// At most one per link until PayloadSent. With has_checksum the driver copies `checksum` into the trailer, else it computes it
+// while the bytes leave and reports it in PayloadSent.
+struct SendPayload {
+    LinkId link = 0;
+    wire::BulkHeader header;
+    BufferRef source;
+    bool has_checksum = false;
+    std::uint64_t checksum = 0;
+};
+// The source range of the link's running SendPayload is free from now on (the driver fills the frame with zeros and sets
+// the abandoned bit; a frame not begun is dropped). PayloadSent{cancelled} follows when the link can take the next frame.
+struct CancelSend { LinkId link = 0; };
+struct ReceivePayload { LinkId link = 0; BufferRef target; };
+struct DiscardPayload { LinkId link = 0; };
+// The rest of the running ReceivePayload goes nowhere; the target is free from now on. PayloadLanded{discarded} follows
+// when the frame has ended.
+struct RedirectReceive { LinkId link = 0; };
+struct AllocateBuffer { BufferId buffer = 0; std::uint64_t bytes = 0; };
+struct FreeBuffer { BufferId buffer = 0; };
+// Answered by ComputeDone, in any order. reduce: target = a (op) b, `divisor` as in numeric::reduce; target may equal a.
+// hash: hash128 of a. copy: target = a (a.length bytes). want_checksum: checksum64 of target's bytes afterwards.
+struct Compute {
+    enum class Kind : std::uint8_t { reduce, copy, hash };
+    ComputeId id = 0;
+    Kind kind = Kind::copy;
+    DataType type = DataType::u8;
+    ReduceOp op = ReduceOp::sum;
+    std::uint32_t divisor = 0;
+    bool want_checksum = false;
+    BufferRef target, a, b;
+};
+// Appends to the journal. Records become durable in order; answered by RecordPersisted or RecordFailed (master only).
+struct Persist { std::uint64_t sequence = 0; std::string record; };
+
+struct Attributes {
+    std::uint32_t global_world = 1;
+    std::uint32_t group_world = 1;
+    std::uint32_t groups = 1;
+    std::uint32_t largest_group = 1;
+    friend bool operator==(const Attributes&, const Attributes&) = default;
+};
+
+struct Completion {
+    Result result = Result::success;
+    std::string message;          // the cause and the remedy when result is not success
+    Attributes attributes;        // what the attributes read when the call has returned
+    std::uint64_t epoch = 0;      // membership epoch they belong to
+    bool pending = false;         // CommandArePeersPending
+    std::uint32_t world = 0;      // CommandAwait: members that took part
+    std::uint64_t sent_bytes = 0;
+    std::uint64_t received_bytes = 0;
+    std::uint64_t revision = 0;   // CommandSync: revision after the call
+};
+struct Complete { Ticket ticket = 0; Completion completion; };
+// Attributes change outside of a completion only when the communicator is lost.
+struct SetAttributes { Attributes attributes; };
+enum class LogLevel : std::uint8_t { trace, debug, info, warn, error };
+struct Log { LogLevel level = LogLevel::info; std::string text; };
+// The master cannot go on (its journal failed): the driver stops it; nothing further is carried out.
+struct Halt { std::string reason; };
+
+using Effect = std::variant<OpenLink, CloseLink, SendControl, SendFlow, SendPayload, CancelSend, ReceivePayload,
+                            DiscardPayload, RedirectReceive, AllocateBuffer, FreeBuffer, Compute, Persist, Complete,
+                            SetAttributes, Log, Halt>;
+using Effects = std::vector<Effect>;
+
+enum class Status : std::uint8_t { ok, misuse };
+
+}  // namespace pccl::core

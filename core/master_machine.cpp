@@ -1,0 +1,19 @@
+#include "core/master_machine.hpp"
+
+#include "core/membership/master_core.hpp"
+
+namespace pccl::core {
+
+MasterMachine::MasterMachine(const MasterConfig& config) : core_(std::make_unique<MasterCore>(config)) {}
+MasterMachine::~MasterMachine() = default;
+
+bool MasterMachine::start(Instant now, std::span<const std::string> journal, Effects& out) {
+    return core_->start(now, journal, out);
+}
+Status MasterMachine::handle(Instant now, const Event& event, Effects& out) { return core_->handle(now, event, out); }
+Instant MasterMachine::next_deadline() const { return core_->next_deadline(); }
+std::uint64_t MasterMachine::state_hash() const { return core_->state_hash(); }
+std::string MasterMachine::explain() const { return core_->explain(); }
+void MasterMachine::shut_down(Instant now, Effects& out) { core_->shut_down(now, out); }
+
+}  // namespace pccl::core

@@ -1,0 +1,48 @@
+// The protocol of the master: membership, ballots, outcomes and their journal, as a state machine without sockets,
+// threads, clocks or randomness of its own. Payload never passes through it.
+//
+// See core/events.hpp for the contract between it and its driver.
+#pragma once
+
+#include "core/base/ids.hpp"
+#include "core/base/limits.hpp"
+#include "core/events.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace pccl::core {
+
+struct MasterConfig {
+    std::uint64_t seed = 0;  // run id and resume tokens
+    Limits limits;
+    Timeouts timeouts;       // `peer` is told to the peers
+};
+
+class MasterCore;
+
+class MasterMachine {
+  public:
+    explicit MasterMachine(const MasterConfig& config);
+    ~MasterMachine();
+    MasterMachine(const MasterMachine&) = delete;
+    MasterMachine& operator=(const MasterMachine&) = delete;
+
+    // Must be called once before the first event: the records of the journal in order (empty for a new run).
+    // The machine issues its first Persist effects (run, incarnation) into `out`. False: the records are not a journal of
+    // this program (Halt was issued).
+    bool start(Instant now, std::span<const std::string> journal, Effects& out);
+    Status handle(Instant now, const Event& event, Effects& out);
+    Instant next_deadline() const;
+    std::uint64_t state_hash() const;
+    std::string explain() const;
+    // Tells every peer that the master stops for good (clean stop); close the driver when the links are flushed.
+    void shut_down(Instant now, Effects& out);
+
+  private:
+    std::unique_ptr<MasterCore> core_;
+};
+
+}  // namespace pccl::core

@@ -1,0 +1,392 @@
+#include "core/membership/master_core.hpp"
+
+#include "core/base/assert.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+namespace {
+constexpr Duration tick_max = 250 * millisecond;
+constexpr Duration tick_min = 10 * millisecond;
+
+// The host alone: the port of a stranger differs each time and would make each log line a new one.
+std::string host_of(const Endpoint& remote) {
+    const std::string text = to_text(remote);
+    return text.substr(0, text.rfind(':'));
+}
+
+Duration tick_of(const Timeouts& timeouts) { return std::clamp(timeouts.peer / 16, tick_min, tick_max); }
+}  // namespace
+
+MasterCore::MasterCore(const MasterConfig& config) : config_(config), random_(config.seed) {}
+
+bool MasterCore::start(Instant now, std::span<const std::string> journal, Effects& out) {
+    out_ = &out;
+    now_ = last_event_ = now;
+    proto::Record record;
+    for (const std::string& bytes : journal) {
+        if (!record.ParseFromString(bytes) || !state_.apply(record)) {
+            out.push_back(Halt{"the journal is damaged or not one of this program"});
+            stopped_ = true;
+            return false;
+        }
+    }
+    if (state_.run_id.is_nil()) begin_new_run();
+    record.Clear();
+    record.set_incarnation(state_.incarnation + 1);
+    persist(record);
+    if (!state_.members.empty()) {
+        for (const auto& [uuid, member] : state_.members) sessions_[uuid].absent_since = now;
+        // Longer than any reconnect back-off of a healthy peer.
+        grace_until_ = now + std::max(config_.timeouts.peer, 3 * config_.timeouts.redial_max) + config_.timeouts.handshake;
+        log(LogLevel::info, "took up the run with " + std::to_string(state_.members.size()) + " members");
+    }
+    next_tick_ = now + tick_of(config_.timeouts);
+    out_ = nullptr;
+    return true;
+}
+
+void MasterCore::begin_new_run() {
+    Uuid id;
+    for (std::size_t i = 0; i < 16; i += 8) {
+        const std::uint64_t word = random_.next() | 1;
+        for (std::size_t k = 0; k < 8; ++k) id.bytes[i + k] = static_cast<std::uint8_t>(word >> (8 * k));
+    }
+    proto::Record record;
+    record.set_run(to_bytes(id));
+    persist(record);
+}
+
+Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
+    if (now < now_) return Status::misuse;
+    if (stopped_) return Status::ok;
+    out_ = &out;
+    now_ = now;
+    if (now - last_event_ > config_.timeouts.peer / 4 && !links_.empty()) {
+        // This machine slept: nobody is blamed for the silence of that time.
+        for (auto& [id, link] : links_) link.last_received = now;
+        for (auto& [uuid, session] : sessions_) session.absent_since = std::max(session.absent_since, now);
+        edges_.restart_clocks(now);
+        log(LogLevel::warn, "the master did not run for " + std::to_string((now - last_event_) / millisecond) +
+                                " ms; silence clocks start anew");
+    }
+    last_event_ = now;
+    if (const auto* e = std::get_if<LinkAccepted>(&event)) on_accepted(*e);
+    else if (const auto* e = std::get_if<LinkClosed>(&event)) on_closed(e->link);
+    else if (const auto* e = std::get_if<ControlArrived>(&event)) on_control(*e);
+    else if (const auto* e = std::get_if<FrameRefused>(&event)) on_refused(*e);
+    else if (const auto* e = std::get_if<FlowArrived>(&event)) close_link(e->link, "sent a data frame to the master");
+    else if (const auto* e = std::get_if<BulkArrived>(&event)) close_link(e->link, "sent a data frame to the master");
+    else if (const auto* e = std::get_if<LinkActivity>(&event)) {
+        const auto it = links_.find(e->link);
+        if (it != links_.end() && it->second.stage != Link::Stage::fresh) it->second.last_received = now;
+    } else if (const auto* e = std::get_if<RecordPersisted>(&event)) {
+        ASSERT(e->sequence <= last_sequence_);
+        durable_sequence_ = std::max(durable_sequence_, e->sequence);
+        release_held();
+    } else if (const auto* e = std::get_if<RecordFailed>(&event)) {
+        // Nothing unrecorded may be promised: the held messages are dropped with the machine.
+        stopped_ = true;
+        held_.clear();
+        out.push_back(Halt{"the journal cannot be written: " + e->reason});
+        out_ = nullptr;
+        return Status::ok;
+    } else if (std::holds_alternative<Timer>(event)) {
+        // handled below
+    } else {
+        out_ = nullptr;
+        return Status::misuse;
+    }
+    if (now_ >= next_tick_) tick();
+    settle();
+    out_ = nullptr;
+    return Status::ok;
+}
+
+Instant MasterCore::next_deadline() const {
+    if (stopped_ || (links_.empty() && sessions_.empty())) return never;
+    return next_tick_;
+}
+
+void MasterCore::on_accepted(const LinkAccepted& event) {
+    std::size_t fresh = 0;
+    for (const auto& [id, link] : links_) fresh += link.stage == Link::Stage::fresh ? 1 : 0;
+    if (fresh >= config_.limits.unregistered_links_max) {
+        ++refused_frames_;
+        out_->push_back(CloseLink{event.link, false});
+        return;
+    }
+    Link& link = links_[event.link];
+    link.remote = event.remote;
+    link.opened = link.last_received = link.last_sent = now_;
+    if (next_tick_ == never || next_tick_ < now_) next_tick_ = now_ + tick_of(config_.timeouts);
+}
+
+void MasterCore::on_closed(LinkId id) {
+    const auto it = links_.find(id);
+    if (it == links_.end()) return;
+    const Link link = it->second;
+    links_.erase(it);
+    if (link.stage == Link::Stage::registered) {
+        const auto joiner = joiners_.find(link.uuid);
+        if (joiner != joiners_.end() && joiner->second.link == id) {
+            joiners_.erase(joiner);
+            edges_.forget(link.uuid);
+            topology_dirty_ = true;
+        }
+    } else if (link.stage == Link::Stage::member) {
+        const auto session = sessions_.find(link.uuid);
+        if (session == sessions_.end() || session->second.link != id) return;
+        session->second.link = 0;
+        session->second.resumed = false;
+        session->second.closed_seen = true;
+        session->second.absent_since = now_;
+        log(LogLevel::info, "control link of " + short_name(link.uuid) + " closed; its seat is kept");
+        if (!in_grace() && edges_.neighbour_lost(link.uuid)) {
+            remove(link.uuid, "its control link and a neighbour's data links to it closed");
+        }
+    }
+}
+
+void MasterCore::on_refused(const FrameRefused& event) {
+    const auto it = links_.find(event.link);
+    if (it == links_.end()) return;
+    ++refused_frames_;
+    if (event.error == wire::WireError::bad_version) {
+        refuse(event.link, proto::REFUSED_VERSION,
+               "the master at this address speaks protocol version " + std::to_string(wire::protocol_version) +
+                   ", this peer speaks version " + std::to_string(event.version));
+        return;
+    }
+    close_link(event.link, wire::to_text(event.error));
+}
+
+void MasterCore::on_control(const ControlArrived& event) {
+    const auto it = links_.find(event.link);
+    if (it == links_.end()) return;
+    proto::PeerMessage message;
+    if (!decode(event.body, message) || message.kind_case() == proto::PeerMessage::KIND_NOT_SET) {
+        close_link(event.link, "sent a control message that cannot be read");
+        return;
+    }
+    it->second.last_received = now_;
+    if (it->second.stage == Link::Stage::fresh) {
+        if (message.has_hello()) on_hello(event.link, message.hello());
+        else close_link(event.link, "did not begin with a hello");
+        return;
+    }
+    on_member_message(event.link, message);
+}
+
+void MasterCore::tick() {
+    next_tick_ = now_ + tick_of(config_.timeouts);
+    std::vector<LinkId> late, silent;
+    proto::MasterMessage heartbeat;
+    heartbeat.set_heartbeat(true);
+    for (auto& [id, link] : links_) {
+        if (link.stage == Link::Stage::fresh) {
+            if (now_ - link.opened > config_.timeouts.handshake) late.push_back(id);
+        } else if (now_ - link.last_received > config_.timeouts.peer) {
+            silent.push_back(id);
+        } else if (now_ - link.last_sent >= config_.timeouts.peer / 5) {
+            // Heartbeats promise nothing: they are not held back behind records.
+            link.last_sent = now_;
+            out_->push_back(SendControl{id, encode(heartbeat)});
+        }
+    }
+    for (const LinkId id : late) close_link(id, "said nothing within the handshake time");
+    for (const LinkId id : silent) {
+        const auto it = links_.find(id);
+        if (it == links_.end()) continue;
+        const Link link = it->second;
+        if (link.stage == Link::Stage::member && !in_grace()) {
+            remove(link.uuid, "silent towards the master for " +
+                                  std::to_string((now_ - link.last_received) / millisecond) + " ms");
+        } else {
+            close_link(id, "silent");
+        }
+    }
+    end_grace_if_due();
+    if (!in_grace()) {
+        std::vector<Uuid> gone;
+        for (const auto& [uuid, session] : sessions_) {
+            if (session.link == 0 && now_ - session.absent_since > config_.timeouts.peer) gone.push_back(uuid);
+        }
+        for (const Uuid& uuid : gone) remove(uuid, "its control link closed and it did not resume in time");
+    }
+    topology_dirty_ = true;
+    warn_waiting();
+}
+
+// ---- sending and journal -----------------------------------------------------------------------------------------
+
+void MasterCore::log(LogLevel level, std::string text) { out_->push_back(Log{level, std::move(text)}); }
+
+void MasterCore::say(LinkId id, const proto::MasterMessage& message) {
+    const auto it = links_.find(id);
+    if (it == links_.end()) return;
+    if (durable_sequence_ < last_sequence_ || !held_.empty()) {
+        held_.push_back(Held{last_sequence_, id, encode(message), false});
+        return;
+    }
+    it->second.last_sent = now_;
+    out_->push_back(SendControl{id, encode(message)});
+}
+
+void MasterCore::say_and_close(LinkId id, const proto::MasterMessage& message) {
+    if (!links_.contains(id)) return;
+    say(id, message);
+    if (!held_.empty() && held_.back().link == id) {
+        held_.back().close = true;
+        // Nothing further is read from it: its owner is no longer known here.
+        Link& link = links_.at(id);
+        link.stage = Link::Stage::fresh;
+        link.uuid = Uuid{};
+        link.opened = now_;
+        return;
+    }
+    links_.erase(id);
+    out_->push_back(CloseLink{id, true});
+}
+
+void MasterCore::release_held() {
+    while (!held_.empty() && held_.front().sequence <= durable_sequence_) {
+        Held held = std::move(held_.front());
+        held_.pop_front();
+        const auto it = links_.find(held.link);
+        if (it == links_.end()) continue;
+        it->second.last_sent = now_;
+        out_->push_back(SendControl{held.link, std::move(held.body)});
+        if (held.close) {
+            links_.erase(it);
+            out_->push_back(CloseLink{held.link, true});
+        }
+    }
+}
+
+void MasterCore::refuse(LinkId link, proto::RefusalCode code, const std::string& text) {
+    proto::MasterMessage message;
+    message.mutable_refusal()->set_code(code);
+    message.mutable_refusal()->set_text(text);
+    message.mutable_refusal()->set_protocol_version(wire::protocol_version);
+    const auto it = links_.find(link);
+    log(LogLevel::warn, "refused " + (it == links_.end() ? std::string("a peer") : host_of(it->second.remote)) + ": " + text);
+    say_and_close(link, message);
+}
+
+void MasterCore::close_link(LinkId id, const std::string& why) {
+    const auto it = links_.find(id);
+    if (it == links_.end()) return;
+    log(it->second.stage == Link::Stage::fresh ? LogLevel::warn : LogLevel::info,
+        "closed a connection from " + host_of(it->second.remote) + ": " + why);
+    out_->push_back(CloseLink{id, false});
+    on_closed(id);
+}
+
+void MasterCore::persist(const proto::Record& record) {
+    const bool ours = state_.apply(record);
+    ASSERT(ours);
+    out_->push_back(Persist{++last_sequence_, encode(record)});
+}
+
+void MasterCore::append(proto::Decision& decision) {
+    decision.set_index(state_.last_index + 1);
+    proto::Record record;
+    *record.mutable_decision() = decision;
+    persist(record);
+    for (const Uuid& uuid : RunState::recipients(decision)) {
+        const auto session = sessions_.find(uuid);
+        if (session == sessions_.end() || session->second.link == 0) continue;  // told when it resumes
+        const auto answer = RunState::answer_for(decision, uuid);
+        if (!answer) continue;
+        proto::MasterMessage message;
+        *message.mutable_answer() = *answer;
+        say(session->second.link, message);
+    }
+}
+
+void MasterCore::notice_all(const std::string& text) {
+    proto::MasterMessage message;
+    message.mutable_notice()->set_text(text);
+    message.mutable_notice()->set_warn(true);
+    for (const auto& [uuid, session] : sessions_) {
+        if (session.link != 0) say(session.link, message);
+    }
+}
+
+void MasterCore::shut_down(Instant now, Effects& out) {
+    out_ = &out;
+    now_ = std::max(now, now_);
+    std::vector<LinkId> open;
+    for (const auto& [id, link] : links_) open.push_back(id);
+    proto::MasterMessage message;
+    message.mutable_refusal()->set_code(proto::REFUSED_STOPPING);
+    message.mutable_refusal()->set_text("the master was stopped");
+    for (const LinkId id : open) {
+        out_->push_back(SendControl{id, encode(message)});
+        out_->push_back(CloseLink{id, true});
+    }
+    links_.clear();
+    held_.clear();
+    stopped_ = true;
+    out_ = nullptr;
+}
+
+std::uint64_t MasterCore::state_hash() const {
+    std::uint64_t hash = 0x9E3779B97F4A7C15ull;
+    const auto mix = [&hash](std::uint64_t value) {
+        hash = (hash ^ value) * 0xBF58476D1CE4E5B9ull;
+        hash ^= hash >> 29;
+    };
+    mix(state_.last_index);
+    mix(state_.epoch);
+    mix(state_.incarnation);
+    mix(state_.members.size());
+    mix(state_.ops.size());
+    mix(state_.kept().size());
+    mix(durable_sequence_);
+    mix(last_sequence_);
+    mix(links_.size());
+    mix(joiners_.size());
+    for (const auto& [id, group] : state_.groups) {
+        mix(id);
+        mix(group.expected);
+        mix(group.ring.size());
+    }
+    for (const auto& [key, ballot] : ballots_.all()) {
+        mix(static_cast<std::uint64_t>(key.kind));
+        mix(key.id);
+        mix(ballot.votes().size());
+    }
+    return hash;
+}
+
+std::string MasterCore::explain() const {
+    std::string text = "master: " + std::to_string(state_.members.size()) + " members, " +
+                       std::to_string(joiners_.size()) + " joiners, epoch " + std::to_string(state_.epoch) +
+                       (in_grace() ? ", in grace" : "");
+    for (const auto& [id, group] : state_.groups) {
+        text += "; group " + std::to_string(id) + " ring";
+        for (std::size_t i = 0; i < group.ring.size(); ++i) {
+            const Uuid& a = group.ring[i];
+            text += " " + short_name(a) + (edges_.up(a, group.ring[(i + 1) % group.ring.size()]) ? ">" : "x");
+        }
+        text += " revision " + std::to_string(group.expected) + " running " + std::to_string(group.running_ops);
+        if (group.sync) text += " in sync";
+    }
+    for (const auto& [uuid, session] : sessions_) {
+        if (session.link == 0) text += "; " + short_name(uuid) + " absent";
+        else if (!session.resumed) text += "; " + short_name(uuid) + " resuming";
+    }
+    for (const auto& [key, ballot] : ballots_.all()) {
+        text += "; " + std::string(to_text(key.kind)) + " " + std::to_string(key.id) + " waits for";
+        const auto missing = ballot.missing(electors_of(key));
+        for (const Uuid& uuid : missing) text += " " + short_name(uuid);
+        if (missing.empty()) text += " nobody";
+    }
+    return text;
+}
+
+}  // namespace pccl::core

@@ -1,0 +1,173 @@
+// The master's protocol: sessions with peers, open ballots and reported edges on one side, RunState (what is promised) on
+// the other. Everything the master says that rests on a record is held until that record is durable.
+//
+// Files: master_core.cpp (events, sending, journal), master_session.cpp (hello, resume, removal), master_votes.cpp
+// (ballots become decisions), master_topology.cpp (rings, joiners, dial plans), master_sync.cpp (shared state).
+// Invariants: one current link per member; a decision is appended exactly when its ballot is taken out of the box; no
+// ballot is decided while journalled members may still resume after a restart.
+#pragma once
+
+#include "core/base/random.hpp"
+#include "core/events.hpp"
+#include "core/master_machine.hpp"
+#include "core/membership/run_state.hpp"
+#include "core/state_sync/election.hpp"
+#include "core/topology/ring.hpp"
+#include "core/voting/ballot.hpp"
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace pccl::core {
+
+class MasterCore {
+  public:
+    explicit MasterCore(const MasterConfig& config);
+    bool start(Instant now, std::span<const std::string> journal, Effects& out);
+    Status handle(Instant now, const Event& event, Effects& out);
+    Instant next_deadline() const;
+    std::uint64_t state_hash() const;
+    std::string explain() const;
+    void shut_down(Instant now, Effects& out);
+
+  private:
+    struct Link {
+        enum class Stage : std::uint8_t { fresh, registered, member };
+        Stage stage = Stage::fresh;
+        Uuid uuid;
+        Endpoint remote;
+        Instant opened = 0;
+        Instant last_received = 0;
+        Instant last_sent = 0;
+    };
+    // The live side of a member; RunState has the promised side.
+    struct Session {
+        LinkId link = 0;               // 0: absent
+        std::uint64_t generation = 0;
+        bool resumed = false;          // everything unanswered was declared on the current link
+        bool closed_seen = false;      // its control link closed in this incarnation
+        Instant absent_since = 0;
+        std::string plan;              // encoded dial plan that was sent last on this link
+    };
+    struct Joiner {
+        LinkId link = 0;
+        std::uint64_t generation = 0;
+        std::uint64_t order = 0;       // of registration
+        GroupId group = 0;
+        Endpoint endpoint;
+        std::uint64_t token = 0;
+        std::uint32_t concurrent_ops = 1;
+        std::string plan;
+        bool told_unreachable = false;
+    };
+    struct Held {
+        std::uint64_t sequence = 0;
+        LinkId link = 0;
+        std::string body;
+        bool close = false;
+    };
+    struct Details {
+        Serial serial = 0;
+        std::vector<EntryInfo> entries;
+        bool requested = false;
+    };
+
+    // events
+    void on_accepted(const LinkAccepted& event);
+    void on_closed(LinkId id);
+    void on_control(const ControlArrived& event);
+    void on_refused(const FrameRefused& event);
+    void tick();
+
+    // sending and journal
+    void say(LinkId link, const proto::MasterMessage& message);
+    void say_and_close(LinkId link, const proto::MasterMessage& message);
+    void refuse(LinkId link, proto::RefusalCode code, const std::string& text);
+    void close_link(LinkId link, const std::string& why);
+    void persist(const proto::Record& record);
+    void release_held();
+    void append(proto::Decision& decision);
+    void log(LogLevel level, std::string text);
+    void notice_all(const std::string& text);
+
+    // sessions
+    void on_hello(LinkId id, const proto::Hello& hello);
+    void resume(LinkId id, const proto::Hello& hello, const Uuid& uuid);
+    void register_joiner(LinkId id, const proto::Hello& hello, const Uuid& uuid);
+    void on_member_message(LinkId id, const proto::PeerMessage& message);
+    void on_edge(const Uuid& from, const proto::EdgeReport& report);
+    void remove(const Uuid& uuid, const std::string& reason);
+    void begin_new_run();
+    bool in_grace() const { return grace_until_ != never; }
+    void end_grace_if_due();
+    bool silent_since(const Link& link) const;
+
+    // ballots
+    void on_vote(const Uuid& uuid, const proto::Vote& vote);
+    void settle();
+    void examine(const BallotKey& key);
+    void examine_everything();
+    std::vector<Uuid> electors_of(const BallotKey& key) const;
+    void decide_topology(Ballot ballot);
+    void decide_pending(Ballot ballot);
+    void start_waiting(GroupId group);
+    void refuse_start(const BallotKey& key, Result result, const std::string& reason);
+    void examine_op(OpId id);
+    void decide_op(OpId id, bool commit, const std::string& reason);
+    void warn_waiting();
+
+    // topology
+    void maintain_topology();
+    void maintain_ring(GroupId id);
+    bool ring_usable(const GroupState& group) const;
+    bool edge_failed_long(const Uuid& from, const Uuid& to, Duration grace);
+    void plan_joiners();
+    std::vector<Uuid> admissible(GroupId group, std::vector<Uuid>& ring) const;
+    bool any_admissible() const;
+    void send_plans();
+    void admit_orphans();
+    void add_admissions(proto::TopologyDecision& topology, bool all);
+    std::optional<Endpoint> endpoint_of(const Uuid& uuid) const;
+    bool present(const Uuid& uuid) const;
+
+    // state sync
+    void on_page(const Uuid& uuid, const proto::SyncPage& page);
+    void examine_sync(const BallotKey& key);
+    void decide_sync(const BallotKey& key, const std::vector<Uuid>& electors);
+    void examine_sync_end(GroupId group);
+    void finish_sync(GroupId group, bool commit, const std::string& reason);
+
+    MasterConfig config_;
+    Random random_;
+    RunState state_;
+    BallotBox ballots_;
+    EdgeTable edges_;
+    std::map<LinkId, Link> links_;
+    std::map<Uuid, Session> sessions_;
+    std::map<Uuid, Joiner> joiners_;
+    std::map<Uuid, Details> details_;
+    std::map<GroupId, std::map<std::uint64_t, Tag>> waiting_starts_;  // completed order → tag
+    std::map<Uuid, std::set<Uuid>> wanted_;                           // edges that somebody is asked to dial
+    std::deque<Held> held_;
+    std::uint64_t last_sequence_ = 0;
+    std::uint64_t durable_sequence_ = 0;
+    std::uint64_t completed_order_ = 0;
+    std::uint64_t registration_order_ = 0;
+    std::uint32_t op_counter_ = 0;
+    Instant grace_until_ = never;
+    Instant now_ = 0;
+    Instant last_event_ = 0;
+    Instant next_tick_ = never;
+    bool topology_dirty_ = true;
+    bool examine_all_ = false;
+    std::vector<BallotKey> dirty_;
+    bool stopped_ = false;
+    std::uint64_t refused_frames_ = 0;
+    Effects* out_ = nullptr;
+};
+
+}  // namespace pccl::core

@@ -1,0 +1,289 @@
+// The master's sessions: who says hello, who resumes a seat, who loses it.
+#include "core/base/assert.hpp"
+#include "core/membership/master_core.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
+    Link& link = links_.at(id);
+    if (hello.protocol_version() != wire::protocol_version) {
+        refuse(id, proto::REFUSED_VERSION,
+               "the master speaks protocol version " + std::to_string(wire::protocol_version) + ", this peer speaks version " +
+                   std::to_string(hello.protocol_version()));
+        return;
+    }
+    Uuid uuid;
+    if (!read(hello.uuid(), uuid) || hello.advertised().port() == 0 || hello.advertised().port() > 65'535) {
+        close_link(id, "sent an impossible hello");
+        return;
+    }
+    if (!hello.run_id().empty()) {
+        if (hello.run_id() != to_bytes(state_.run_id)) {
+            refuse(id, proto::REFUSED_OTHER_RUN, "this peer belongs to another run; connect again as a newcomer");
+            return;
+        }
+        if (hello.seen() > state_.last_index) {
+            // Promises were made that this journal does not know: the run cannot be continued from it.
+            log(LogLevel::error, "the journal is older than what peer " + short_name(uuid) +
+                                     " was told; the run ends and every member has to connect again");
+            std::vector<LinkId> open;
+            for (const auto& [other, other_link] : links_) {
+                if (other_link.stage == Link::Stage::member) open.push_back(other);
+            }
+            for (const LinkId other : open) refuse(other, proto::REFUSED_OTHER_RUN, "the master lost its journal");
+            refuse(id, proto::REFUSED_OTHER_RUN, "the master lost its journal");
+            ballots_ = BallotBox{};
+            sessions_.clear();
+            details_.clear();
+            waiting_starts_.clear();
+            edges_ = EdgeTable{};
+            grace_until_ = never;
+            begin_new_run();
+            return;
+        }
+    }
+    if (state_.members.contains(uuid)) {
+        resume(id, hello, uuid);
+        return;
+    }
+    const auto removed = state_.removed.find(uuid);
+    if (removed != state_.removed.end()) {
+        refuse(id, proto::REFUSED_REMOVED, "removed from the run: " + removed->second);
+        return;
+    }
+    if (!hello.run_id().empty() && hello.seen() > 0) {
+        refuse(id, proto::REFUSED_REMOVED, "no longer a member of the run");
+        return;
+    }
+    if (state_.members.size() + joiners_.size() >= config_.limits.peers_max) {
+        refuse(id, proto::REFUSED_FULL, "the run has reached its limit of " + std::to_string(config_.limits.peers_max) + " peers");
+        return;
+    }
+    link.uuid = uuid;
+    register_joiner(id, hello, uuid);
+}
+
+namespace {
+
+Endpoint endpoint_from(const proto::Hello& hello, const Endpoint& remote) {
+    Endpoint endpoint;
+    if (hello.advertised().address().empty() || !read(hello.advertised(), endpoint)) {
+        endpoint = remote;
+        endpoint.port = static_cast<std::uint16_t>(hello.advertised().port());
+    }
+    return endpoint;
+}
+
+}  // namespace
+
+void MasterCore::register_joiner(LinkId id, const proto::Hello& hello, const Uuid& uuid) {
+    const auto existing = joiners_.find(uuid);
+    if (existing != joiners_.end()) {
+        if (hello.generation() <= existing->second.generation) {
+            close_link(id, "an older dial of a registered peer");
+            return;
+        }
+        const LinkId old = existing->second.link;
+        joiners_.erase(existing);
+        links_.erase(old);
+        out_->push_back(CloseLink{old, false});
+    }
+    Link& link = links_.at(id);
+    link.stage = Link::Stage::registered;
+    link.uuid = uuid;
+    Joiner& joiner = joiners_[uuid];
+    joiner.link = id;
+    joiner.generation = hello.generation();
+    joiner.order = ++registration_order_;
+    joiner.group = hello.group();
+    joiner.endpoint = endpoint_from(hello, link.remote);
+    joiner.token = hello.token();
+    joiner.concurrent_ops = std::clamp<std::uint32_t>(hello.concurrent_ops(), 1, config_.limits.tags_max);
+    proto::MasterMessage message;
+    auto* welcome = message.mutable_welcome();
+    welcome->set_protocol_version(wire::protocol_version);
+    welcome->set_run_id(to_bytes(state_.run_id));
+    welcome->set_incarnation(state_.incarnation);
+    welcome->set_token(hello.token());
+    welcome->set_peer_timeout_ms(static_cast<std::uint32_t>(config_.timeouts.peer / millisecond));
+    say(id, message);
+    log(LogLevel::info, "peer " + short_name(uuid) + " registered from " + to_text(joiner.endpoint));
+    topology_dirty_ = true;
+}
+
+void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) {
+    MemberState& member = state_.members.at(uuid);
+    Session& session = sessions_[uuid];
+    if (hello.token() != member.token && (member.token_next == 0 || hello.token() != member.token_next)) {
+        refuse(id, proto::REFUSED_SUPERSEDED, "another process resumed this peer's seat");
+        return;
+    }
+    if (hello.generation() <= session.generation) {
+        close_link(id, "an older dial of a member");
+        return;
+    }
+    if (session.link != 0) {
+        const LinkId old = session.link;
+        session.link = 0;
+        links_.erase(old);
+        out_->push_back(CloseLink{old, false});
+    }
+    session.link = id;
+    session.generation = hello.generation();
+    session.resumed = false;
+    session.plan.clear();
+    details_.erase(uuid);  // asked for again where still needed
+    Link& link = links_.at(id);
+    link.stage = Link::Stage::member;
+    link.uuid = uuid;
+    proto::Record record;
+    record.mutable_token()->set_uuid(to_bytes(uuid));
+    record.mutable_token()->set_current(hello.token());
+    record.mutable_token()->set_next(random_.next() | 1);
+    persist(record);
+    proto::MasterMessage message;
+    auto* welcome = message.mutable_welcome();
+    welcome->set_protocol_version(wire::protocol_version);
+    welcome->set_run_id(to_bytes(state_.run_id));
+    welcome->set_incarnation(state_.incarnation);
+    welcome->set_token(record.token().next());
+    welcome->set_peer_timeout_ms(static_cast<std::uint32_t>(config_.timeouts.peer / millisecond));
+    welcome->set_member(true);
+    say(id, message);
+    // What it has not been told, in order; what it declares again follows from its side.
+    for (const auto& [index, kept] : state_.kept()) {
+        if (index <= hello.seen() || !kept.waiting.contains(uuid)) continue;
+        const auto answer = RunState::answer_for(kept.decision, uuid);
+        if (!answer) continue;
+        proto::MasterMessage again;
+        *again.mutable_answer() = *answer;
+        say(id, again);
+    }
+    state_.acknowledge(uuid, hello.seen());
+    log(LogLevel::info, "peer " + short_name(uuid) + " resumed its seat");
+    topology_dirty_ = true;
+}
+
+void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message) {
+    const Link link = links_.at(id);
+    const bool member = link.stage == Link::Stage::member;
+    if (member) {
+        MemberState& state = state_.members.at(link.uuid);
+        if (state.token_next != 0) {
+            // The holder of the newer token has spoken: the older one is worth nothing from here on.
+            state.token = state.token_next;
+            state.token_next = 0;
+        }
+    }
+    switch (message.kind_case()) {
+        case proto::PeerMessage::kVote:
+            if (member) {
+                state_.acknowledge(link.uuid, message.vote().seen());
+                on_vote(link.uuid, message.vote());
+            } else {
+                close_link(id, "voted without being a member");
+            }
+            break;
+        case proto::PeerMessage::kEdge: on_edge(link.uuid, message.edge()); break;
+        case proto::PeerMessage::kPage:
+            if (member) on_page(link.uuid, message.page());
+            break;
+        case proto::PeerMessage::kHeartbeat:
+            if (member) state_.acknowledge(link.uuid, message.heartbeat());
+            break;
+        case proto::PeerMessage::kLeave:
+            if (member) {
+                remove(link.uuid, "left the run");
+            } else {
+                out_->push_back(CloseLink{id, false});
+                on_closed(id);
+            }
+            break;
+        case proto::PeerMessage::kResumed:
+            if (member) {
+                sessions_.at(link.uuid).resumed = true;
+                end_grace_if_due();
+                examine_all_ = true;
+            }
+            break;
+        default: close_link(id, "sent a message that does not fit here"); break;
+    }
+}
+
+void MasterCore::on_edge(const Uuid& from, const proto::EdgeReport& report) {
+    Uuid other;
+    if (!read(report.peer(), other) || other == from) return;
+    if (!state_.members.contains(other) && !joiners_.contains(other)) return;
+    if (!report.outgoing()) {
+        edges_.report_incoming(other, from, report.up());
+    } else if (report.up()) {
+        edges_.report_up(from, other);
+    } else {
+        edges_.report_down(from, other, now_);
+    }
+    topology_dirty_ = true;
+    const auto session = sessions_.find(other);
+    if (!report.up() && !in_grace() && session != sessions_.end() && session->second.link == 0 &&
+        session->second.closed_seen && edges_.neighbour_lost(other)) {
+        remove(other, "its control link and a neighbour's data links to it closed");
+    }
+}
+
+void MasterCore::remove(const Uuid& uuid, const std::string& reason) {
+    const auto member = state_.members.find(uuid);
+    if (member == state_.members.end()) return;
+    const GroupId group = member->second.group;
+    proto::Decision decision;
+    auto* removal = decision.mutable_removal();
+    removal->set_uuid(to_bytes(uuid));
+    removal->set_reason(reason);
+    removal->mutable_ring()->set_group(group);
+    std::vector<Uuid> rest = state_.groups.at(group).ring;
+    std::erase(rest, uuid);
+    const auto ring = choose_ring(rest, [&](const Uuid& a, const Uuid& b) { return edges_.marked(a, b, now_); });
+    for (const Uuid& other : ring.value_or(rest)) removal->mutable_ring()->add_order(to_bytes(other));
+    LinkId link = 0;
+    const auto session = sessions_.find(uuid);
+    if (session != sessions_.end()) {
+        link = session->second.link;
+        sessions_.erase(session);
+    }
+    append(decision);
+    ballots_.withdraw(uuid);
+    details_.erase(uuid);
+    edges_.forget(uuid);
+    const bool left = reason == "left the run";
+    log(left ? LogLevel::info : LogLevel::warn, "peer " + short_name(uuid) + " removed: " + reason);
+    if (!left) notice_all("peer " + short_name(uuid) + " was removed: " + reason);
+    if (link != 0) {
+        if (left) {
+            links_.erase(link);
+            out_->push_back(CloseLink{link, true});
+        } else {
+            refuse(link, proto::REFUSED_REMOVED, "removed from the run: " + reason);
+        }
+    }
+    topology_dirty_ = true;
+    examine_all_ = true;
+}
+
+void MasterCore::end_grace_if_due() {
+    if (!in_grace()) return;
+    const bool all = std::all_of(sessions_.begin(), sessions_.end(), [](const auto& entry) { return entry.second.resumed; });
+    if (!all && now_ < grace_until_) return;
+    grace_until_ = never;
+    std::vector<Uuid> gone;
+    for (auto& [uuid, session] : sessions_) {
+        // A member whose link is open is still declaring; its silence clock runs.
+        if (session.link == 0 && !session.closed_seen) gone.push_back(uuid);
+    }
+    for (const Uuid& uuid : gone) remove(uuid, "did not resume after the master's restart");
+    edges_.restart_clocks(now_);
+    topology_dirty_ = true;
+    examine_all_ = true;
+}
+
+}  // namespace pccl::core

@@ -1,0 +1,167 @@
+// The master's part in a shared-state synchronization: compare, elect, and decide the end. Content never comes here.
+#include "core/base/assert.hpp"
+#include "core/membership/master_core.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+void MasterCore::on_page(const Uuid& uuid, const proto::SyncPage& page) {
+    const BallotKey key{proto::VOTE_SYNC, state_.members.at(uuid).group, 0};
+    const Ballot* ballot = ballots_.find(key);
+    if (ballot == nullptr || !ballot->has(uuid)) return;
+    const Ballot::Cast& cast = ballot->votes().at(uuid);
+    Details& details = details_[uuid];
+    if (cast.serial != page.serial() || details.serial != cast.serial || details.entries.size() != page.first()) return;
+    if (details.entries.size() + static_cast<std::size_t>(page.entries_size()) > cast.vote.entries()) return;
+    for (const auto& entry : page.entries()) {
+        EntryInfo info;
+        info.name = entry.name();
+        info.count = entry.count();
+        info.type = static_cast<DataType>(entry.type());
+        info.allow_content_inequality = entry.allow_content_inequality();
+        info.hash = hash_of(entry.hash());
+        const bool sorted = details.entries.empty() || details.entries.back().name < info.name;
+        if (entry.type() >= data_type_count || info.name.size() > config_.limits.key_bytes_max || !sorted) {
+            remove(uuid, "sent an impossible shared-state key list");
+            return;
+        }
+        details.entries.push_back(std::move(info));
+    }
+    if (details.entries.size() == cast.vote.entries()) {
+        if (content_digest(details.entries) != hash_of(cast.vote.content())) {
+            remove(uuid, "its shared-state key list contradicts the digest it voted");
+            return;
+        }
+        dirty_.push_back(key);
+    }
+}
+
+void MasterCore::examine_sync(const BallotKey& key) {
+    Ballot* ballot = ballots_.find(key);
+    const std::vector<Uuid> electors = electors_of(key);
+    if (!ballot->complete(electors) || state_.groups.at(key.group).sync) return;
+    const Hash128 content = hash_of(ballot->votes().begin()->second.vote.content());
+    const bool all_equal = std::all_of(ballot->votes().begin(), ballot->votes().end(), [&](const auto& entry) {
+        return hash_of(entry.second.vote.content()) == content;
+    });
+    bool waiting = false;
+    if (!all_equal) {
+        for (const auto& [uuid, cast] : ballot->votes()) {
+            Details& details = details_[uuid];
+            if (details.serial != cast.serial) details = Details{cast.serial, {}, false};
+            if (details.entries.size() == cast.vote.entries()) continue;
+            waiting = true;
+            const LinkId link = sessions_.at(uuid).link;
+            if (details.requested || link == 0) continue;
+            details.requested = true;
+            proto::MasterMessage message;
+            message.set_page_request(cast.serial);
+            say(link, message);
+        }
+    }
+    if (!waiting) decide_sync(key, electors);
+}
+
+void MasterCore::decide_sync(const BallotKey& key, const std::vector<Uuid>& electors) {
+    const Ballot ballot = ballots_.take(key);
+    std::vector<Candidate> candidates;
+    for (const Uuid& uuid : electors) {
+        const auto& cast = ballot.votes().at(uuid);
+        const MemberState& member = state_.members.at(uuid);
+        Candidate candidate;
+        candidate.uuid = uuid;
+        candidate.seniority = member.seniority;
+        candidate.synced = member.synced;
+        candidate.revision = cast.vote.revision();
+        candidate.content = hash_of(cast.vote.content());
+        const auto details = details_.find(uuid);
+        if (details != details_.end() && details->second.serial == cast.serial) candidate.entries = &details->second.entries;
+        candidates.push_back(candidate);
+    }
+    const std::uint64_t expected = state_.groups.at(key.group).expected;
+    const Election election = elect(candidates, expected);
+    for (const Verdict& verdict : election.verdicts) {
+        if (verdict.removed) remove(verdict.uuid, verdict.reason);
+    }
+    proto::Decision decision;
+    auto* sync = decision.mutable_sync();
+    sync->set_group(key.group);
+    sync->set_revision(election.revision);
+    bool transfer = false;
+    for (const Verdict& verdict : election.verdicts) {
+        if (verdict.removed) continue;
+        auto* seat = sync->add_seats();
+        seat->set_uuid(to_bytes(verdict.uuid));
+        seat->set_serial(ballot.votes().at(verdict.uuid).serial);
+        seat->set_result(static_cast<std::uint32_t>(verdict.result));
+        seat->set_reason(verdict.reason);
+        for (const auto& [index, hash] : verdict.fetch) {
+            auto* fetch = seat->add_fetch();
+            fetch->set_entry(index);
+            write(hash, *fetch->mutable_hash());
+            transfer = true;
+        }
+        details_.erase(verdict.uuid);
+    }
+    sync->set_final(!transfer);
+    sync->set_expected(election.failed ? expected : election.revision + 1);
+    if (transfer) {
+        sync->set_sync((static_cast<std::uint64_t>(state_.incarnation) << 32) | ++op_counter_);
+        for (const Uuid& uuid : election.holders) {
+            auto* holder = sync->add_holders();
+            holder->set_peer(to_bytes(uuid));
+            write(state_.members.at(uuid).endpoint, *holder->mutable_address());
+        }
+    }
+    *sync->mutable_sizes() = state_.sizes();
+    append(decision);
+    examine_all_ = true;
+}
+
+void MasterCore::examine_sync_end(GroupId id) {
+    const auto group = state_.groups.find(id);
+    if (group == state_.groups.end() || !group->second.sync) return;
+    const BallotKey key{proto::VOTE_SYNC_END, id, group->second.sync->id};
+    const Ballot* ballot = ballots_.find(key);
+    if (ballot == nullptr) return;
+    for (const auto& [uuid, cast] : ballot->votes()) {
+        if (!cast.vote.ok()) {
+            finish_sync(id, false, "peer " + short_name(uuid) + " could not receive the state: " + cast.vote.reason());
+            return;
+        }
+    }
+    if (ballot->complete(electors_of(key))) finish_sync(id, true, "");
+}
+
+void MasterCore::finish_sync(GroupId id, bool commit, const std::string& reason) {
+    const GroupState& group = state_.groups.at(id);
+    const RunningSync& running = *group.sync;
+    const BallotKey key{proto::VOTE_SYNC_END, id, running.id};
+    proto::Decision decision;
+    auto* sync = decision.mutable_sync();
+    sync->set_sync(running.id);
+    sync->set_group(id);
+    sync->set_final(true);
+    sync->set_revision(running.revision);
+    sync->set_expected(commit ? running.revision + 1 : group.expected);
+    for (const SeatState& member : running.members) {
+        auto* seat = sync->add_seats();
+        seat->set_uuid(to_bytes(member.uuid));
+        seat->set_serial(member.serial);
+        seat->set_result(static_cast<std::uint32_t>(commit ? Result::success : Result::invalid_usage));
+        seat->set_reason(reason);
+    }
+    const Ballot ballot = ballots_.take(key);
+    for (const auto& [uuid, cast] : ballot.votes()) {
+        auto* vote = sync->add_votes();
+        vote->set_uuid(to_bytes(uuid));
+        vote->set_serial(cast.serial);
+    }
+    *sync->mutable_sizes() = state_.sizes();
+    append(decision);
+    examine_all_ = true;
+}
+
+}  // namespace pccl::core

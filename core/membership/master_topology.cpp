@@ -1,0 +1,259 @@
+// The master's rings: which edges are wanted, which are marked, who can be admitted, and what each peer has to dial.
+#include "core/base/assert.hpp"
+#include "core/membership/master_core.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+bool MasterCore::present(const Uuid& uuid) const {
+    if (joiners_.contains(uuid)) return true;
+    const auto session = sessions_.find(uuid);
+    return session != sessions_.end() && session->second.link != 0 && session->second.resumed;
+}
+
+std::optional<Endpoint> MasterCore::endpoint_of(const Uuid& uuid) const {
+    const auto member = state_.members.find(uuid);
+    if (member != state_.members.end()) return member->second.endpoint;
+    const auto joiner = joiners_.find(uuid);
+    if (joiner != joiners_.end()) return joiner->second.endpoint;
+    return std::nullopt;
+}
+
+bool MasterCore::ring_usable(const GroupState& group) const {
+    for (std::size_t i = 0; i < group.ring.size(); ++i) {
+        if (!edges_.up(group.ring[i], group.ring[(i + 1) % group.ring.size()])) return false;
+    }
+    return true;
+}
+
+// True once the edge has been down for longer than `grace` although both of its ends are here. Marks it each time its
+// quarantine has run out.
+bool MasterCore::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
+    wanted_[from].insert(to);
+    const EdgeTable::Edge edge = edges_.want(from, to, now_);
+    if (edge.up || !present(from) || !present(to) || now_ - edge.down_since <= grace) return false;
+    if (!edges_.marked(from, to, now_)) {
+        edges_.mark(from, to, now_);
+        log(LogLevel::warn, "peer " + short_name(from) + " cannot reach peer " + short_name(to));
+    }
+    return true;
+}
+
+void MasterCore::maintain_topology() {
+    wanted_.clear();
+    std::vector<GroupId> groups;
+    for (const auto& [id, group] : state_.groups) groups.push_back(id);
+    for (const GroupId id : groups) maintain_ring(id);
+    plan_joiners();
+    edges_.release_unwanted(wanted_);
+    send_plans();
+}
+
+void MasterCore::maintain_ring(GroupId id) {
+    const Duration grace = std::min(2 * second, config_.timeouts.peer / 4);
+    const std::vector<Uuid> ring = state_.groups.at(id).ring;
+    if (ring.size() < 2) return;
+    std::vector<std::pair<Uuid, Uuid>> failed;
+    for (std::size_t i = 0; i < ring.size(); ++i) {
+        const Uuid& from = ring[i];
+        const Uuid& to = ring[(i + 1) % ring.size()];
+        if (edge_failed_long(from, to, grace)) failed.emplace_back(from, to);
+    }
+    if (failed.empty()) return;
+    const auto forbidden = [&](const Uuid& a, const Uuid& b) { return edges_.marked(a, b, now_); };
+    const auto other = choose_ring(ring, forbidden);
+    if (other && *other != ring) {
+        proto::Decision decision;
+        decision.mutable_ring()->set_group(id);
+        for (const Uuid& uuid : *other) decision.mutable_ring()->add_order(to_bytes(uuid));
+        append(decision);
+        log(LogLevel::warn, "the ring of group " + std::to_string(id) + " was led around a pair that cannot connect");
+        std::vector<OpId> over;
+        for (const auto& [op_id, op] : state_.ops) {
+            if (op.group != id) continue;
+            for (std::size_t i = 0; i < op.members.size(); ++i) {
+                if (forbidden(op.members[i].uuid, op.members[(i + 1) % op.members.size()].uuid)) {
+                    over.push_back(op_id);
+                    break;
+                }
+            }
+        }
+        for (const OpId op_id : over) decide_op(op_id, false, "two neighbours of the ring lost their connection");
+        topology_dirty_ = examine_all_ = true;
+        return;
+    }
+    if (other) return;
+    // No ring without a marked edge: after the full time one end of such an edge has to go.
+    for (const auto& [from, to] : failed) {
+        const EdgeTable::Edge* edge = edges_.find(from, to);
+        if (edge == nullptr || now_ - edge->down_since <= config_.timeouts.peer) continue;
+        const std::uint32_t marks_from = edges_.distinct_marks(from, now_);
+        const std::uint32_t marks_to = edges_.distinct_marks(to, now_);
+        const bool from_younger = state_.members.at(from).seniority > state_.members.at(to).seniority;
+        const Uuid victim = marks_from != marks_to ? (marks_from > marks_to ? from : to) : (from_younger ? from : to);
+        remove(victim, "no ring exists that contains it: peer " + short_name(from) + " cannot reach peer " + short_name(to));
+        return;
+    }
+}
+
+void MasterCore::plan_joiners() {
+    const Duration grace = std::min(2 * second, config_.timeouts.peer / 4);
+    std::map<GroupId, std::vector<std::pair<std::uint64_t, Uuid>>> by_group;
+    for (const auto& [uuid, joiner] : joiners_) by_group[joiner.group].emplace_back(joiner.order, uuid);
+    for (auto& [id, list] : by_group) {
+        std::sort(list.begin(), list.end());
+        std::vector<Uuid> base;
+        const auto group = state_.groups.find(id);
+        if (group != state_.groups.end()) base = group->second.ring;
+        std::vector<Uuid> order = base;
+        for (const auto& [registered, uuid] : list) order.push_back(uuid);
+        const auto want = [&](const Uuid& from, const Uuid& to) {
+            if (from == to || !edge_failed_long(from, to, grace)) return;
+            for (const Uuid& end : {from, to}) {
+                const auto joiner = joiners_.find(end);
+                if (joiner == joiners_.end() || joiner->second.told_unreachable) continue;
+                joiner->second.told_unreachable = true;
+                proto::MasterMessage message;
+                message.mutable_notice()->set_warn(true);
+                message.mutable_notice()->set_text(
+                    "cannot be admitted yet: the members and this peer (" + to_text(joiner->second.endpoint) +
+                    ") cannot connect to each other; open the port or set an address that the others can reach");
+                say(joiner->second.link, message);
+            }
+        };
+        // As a chain behind the ring, and each one alone between two members that can connect with it.
+        for (std::size_t i = base.empty() ? 0 : base.size() - 1; i < order.size(); ++i) {
+            want(order[i], order[(i + 1) % order.size()]);
+        }
+        const std::vector<Uuid> anchors = base.empty() ? std::vector<Uuid>{order.front()} : base;
+        for (const auto& [registered, uuid] : list) {
+            const auto usable_from = std::find_if(anchors.rbegin(), anchors.rend(),
+                                                  [&](const Uuid& a) { return !edges_.marked(a, uuid, now_); });
+            want(usable_from == anchors.rend() ? anchors.back() : *usable_from, uuid);
+            const auto usable_to = std::find_if(anchors.begin(), anchors.end(),
+                                                [&](const Uuid& a) { return !edges_.marked(uuid, a, now_); });
+            want(uuid, usable_to == anchors.end() ? anchors.front() : *usable_to);
+        }
+    }
+}
+
+// The joiners of a group that can be admitted now, and the ring with them: each edge of a joiner is up.
+std::vector<Uuid> MasterCore::admissible(GroupId id, std::vector<Uuid>& ring) const {
+    const auto group = state_.groups.find(id);
+    ring = group == state_.groups.end() ? std::vector<Uuid>{} : group->second.ring;
+    std::vector<std::pair<std::uint64_t, Uuid>> list;
+    for (const auto& [uuid, joiner] : joiners_) {
+        if (joiner.group == id) list.emplace_back(joiner.order, uuid);
+    }
+    std::sort(list.begin(), list.end());
+    const auto forbidden = [&](const Uuid& a, const Uuid& b) {
+        if (state_.members.contains(a) && state_.members.contains(b)) return edges_.marked(a, b, now_);
+        return !edges_.up(a, b);
+    };
+    std::vector<Uuid> admitted;
+    for (const auto& [order, uuid] : list) {
+        std::vector<Uuid> candidate = ring;
+        candidate.push_back(uuid);
+        const auto with = choose_ring(candidate, forbidden);
+        if (!with) continue;
+        ring = *with;
+        admitted.push_back(uuid);
+    }
+    return admitted;
+}
+
+bool MasterCore::any_admissible() const {
+    std::set<GroupId> groups;
+    for (const auto& [uuid, joiner] : joiners_) groups.insert(joiner.group);
+    std::vector<Uuid> ring;
+    return std::any_of(groups.begin(), groups.end(), [&](GroupId id) { return !admissible(id, ring).empty(); });
+}
+
+// Moves joiners into `topology` and gives them sessions. `all`: nobody is left to be reached from, everyone comes in.
+void MasterCore::add_admissions(proto::TopologyDecision& topology, bool all) {
+    std::set<GroupId> groups;
+    for (const auto& [uuid, joiner] : joiners_) groups.insert(joiner.group);
+    std::map<GroupId, std::uint32_t> size;
+    for (const auto& [id, group] : state_.groups) size[id] = static_cast<std::uint32_t>(group.ring.size());
+    for (const GroupId id : groups) {
+        std::vector<Uuid> ring, admitted;
+        if (all) {
+            std::vector<std::pair<std::uint64_t, Uuid>> list;
+            for (const auto& [uuid, joiner] : joiners_) {
+                if (joiner.group == id) list.emplace_back(joiner.order, uuid);
+            }
+            std::sort(list.begin(), list.end());
+            for (const auto& [order, uuid] : list) admitted.push_back(uuid);
+            ring = admitted;
+        } else {
+            admitted = admissible(id, ring);
+        }
+        if (admitted.empty()) continue;
+        auto* record = topology.add_rings();
+        record->set_group(id);
+        for (const Uuid& uuid : ring) record->add_order(to_bytes(uuid));
+        size[id] = static_cast<std::uint32_t>(ring.size());
+        for (const Uuid& uuid : admitted) {
+            const Joiner joiner = joiners_.at(uuid);
+            auto* member = topology.add_admitted();
+            member->set_uuid(to_bytes(uuid));
+            member->set_group(id);
+            write(joiner.endpoint, *member->mutable_address());
+            member->set_token(joiner.token);
+            member->set_concurrent_ops(joiner.concurrent_ops);
+            Session& session = sessions_[uuid];
+            session.link = joiner.link;
+            session.generation = joiner.generation;
+            session.resumed = true;
+            session.plan = joiner.plan;
+            links_.at(joiner.link).stage = Link::Stage::member;
+            joiners_.erase(uuid);
+            log(LogLevel::info, "peer " + short_name(uuid) + " admitted to group " + std::to_string(id));
+        }
+    }
+    auto* sizes = topology.mutable_sizes();
+    sizes->set_epoch(state_.epoch + (topology.admitted_size() > 0 ? 1 : 0));
+    for (const auto& [id, count] : size) {
+        if (count == 0) continue;
+        auto* entry = sizes->add_groups();
+        entry->set_group(id);
+        entry->set_size(count);
+    }
+}
+
+void MasterCore::admit_orphans() {
+    if (!state_.members.empty() || joiners_.empty()) return;
+    proto::Decision decision;
+    add_admissions(*decision.mutable_topology(), true);
+    append(decision);
+    topology_dirty_ = examine_all_ = true;
+}
+
+void MasterCore::send_plans() {
+    const auto send = [&](const Uuid& uuid, LinkId link, std::string& last) {
+        proto::MasterMessage message;
+        auto* plan = message.mutable_plan();
+        const auto wanted = wanted_.find(uuid);
+        if (wanted != wanted_.end()) {
+            for (const Uuid& other : wanted->second) {
+                const auto endpoint = endpoint_of(other);
+                if (!endpoint) continue;
+                auto* target = plan->add_targets();
+                target->set_peer(to_bytes(other));
+                write(*endpoint, *target->mutable_address());
+            }
+        }
+        std::string encoded = encode(message);
+        if (encoded == last || (last.empty() && plan->targets_size() == 0)) return;
+        last = std::move(encoded);
+        say(link, message);
+    };
+    for (auto& [uuid, session] : sessions_) {
+        if (session.link != 0) send(uuid, session.link, session.plan);
+    }
+    for (auto& [uuid, joiner] : joiners_) send(uuid, joiner.link, joiner.plan);
+}
+
+}  // namespace pccl::core

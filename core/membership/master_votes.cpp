@@ -1,0 +1,328 @@
+// The master's ballots: a vote comes in, and when its ballot is complete a decision goes out.
+#include "core/base/assert.hpp"
+#include "core/membership/master_core.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+namespace {
+
+void add_seats(const Ballot& ballot, google::protobuf::RepeatedPtrField<proto::Seat>& seats) {
+    for (const auto& [uuid, cast] : ballot.votes()) {
+        auto* seat = seats.Add();
+        seat->set_uuid(to_bytes(uuid));
+        seat->set_serial(cast.serial);
+    }
+}
+
+// Empty when all votes ask for the same reduction, else who differs in what.
+std::string shape_mismatch(const Ballot& ballot) {
+    const auto& first = *ballot.votes().begin();
+    for (const auto& [uuid, cast] : ballot.votes()) {
+        const auto& mine = cast.vote;
+        const auto& other = first.second.vote;
+        const char* what = mine.count() != other.count() ? "count" : mine.type() != other.type() ? "data type"
+                           : mine.op() != other.op() ? "operation"
+                           : mine.slice_bytes() != other.slice_bytes() ? "slice size" : nullptr;
+        if (what != nullptr) {
+            return std::string("the members' collectives differ in ") + what + ": peer " + short_name(first.first) +
+                   " has count " + std::to_string(other.count()) + " type " + std::to_string(other.type()) + " op " +
+                   std::to_string(other.op()) + ", peer " + short_name(uuid) + " has count " + std::to_string(mine.count()) +
+                   " type " + std::to_string(mine.type()) + " op " + std::to_string(mine.op());
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
+void MasterCore::on_vote(const Uuid& uuid, const proto::Vote& vote) {
+    const MemberState& member = state_.members.at(uuid);
+    if (member.consumed.contains(vote.serial())) return;  // decided; its answer is on the way again
+    BallotKey key;
+    key.kind = vote.kind();
+    switch (vote.kind()) {
+        case proto::VOTE_UPDATE_TOPOLOGY:
+        case proto::VOTE_PEERS_PENDING: break;
+        case proto::VOTE_START:
+            key.group = member.group;
+            key.id = vote.id();
+            if (vote.type() >= data_type_count || vote.op() >= reduce_op_count) {
+                remove(uuid, "voted for a collective of unknown type or operation");
+                return;
+            }
+            break;
+        case proto::VOTE_END: {
+            const auto op = state_.ops.find(vote.id());
+            if (op == state_.ops.end()) return;
+            const auto& seats = op->second.members;
+            if (std::none_of(seats.begin(), seats.end(), [&](const SeatState& seat) { return seat.uuid == uuid; })) return;
+            key.group = op->second.group;
+            key.id = vote.id();
+            break;
+        }
+        case proto::VOTE_SYNC:
+            key.group = member.group;
+            if (vote.entries() > config_.limits.entries_max) {
+                remove(uuid, "shared state has more entries than the limit");
+                return;
+            }
+            break;
+        case proto::VOTE_SYNC_END: {
+            const auto& group = state_.groups.at(member.group);
+            if (!group.sync || group.sync->id != vote.id()) return;
+            key.group = member.group;
+            key.id = vote.id();
+            break;
+        }
+        default: return;
+    }
+    ballots_.open(key, now_).cast(uuid, vote);
+    dirty_.push_back(key);
+}
+
+std::vector<Uuid> MasterCore::electors_of(const BallotKey& key) const {
+    const auto alive = [&](const std::vector<SeatState>& seats) {
+        std::vector<Uuid> out;
+        for (const SeatState& seat : seats) {
+            if (state_.members.contains(seat.uuid)) out.push_back(seat.uuid);
+        }
+        return out;
+    };
+    switch (key.kind) {
+        case proto::VOTE_UPDATE_TOPOLOGY:
+        case proto::VOTE_PEERS_PENDING: return state_.everyone();
+        case proto::VOTE_START:
+        case proto::VOTE_SYNC: {
+            const auto group = state_.groups.find(key.group);
+            return group == state_.groups.end() ? std::vector<Uuid>{} : group->second.ring;
+        }
+        case proto::VOTE_END: {
+            const auto op = state_.ops.find(key.id);
+            return op == state_.ops.end() ? std::vector<Uuid>{} : alive(op->second.members);
+        }
+        case proto::VOTE_SYNC_END: {
+            const auto group = state_.groups.find(key.group);
+            if (group == state_.groups.end() || !group->second.sync) return {};
+            return alive(group->second.sync->members);
+        }
+        default: return {};
+    }
+}
+
+void MasterCore::settle() {
+    if (in_grace() || stopped_) return;
+    // Each round decides at least one ballot, changes the membership or a ring, or is the last one.
+    for (int round = 0; round < 10'000; ++round) {
+        admit_orphans();
+        if (topology_dirty_) {
+            topology_dirty_ = false;
+            maintain_topology();
+        }
+        if (examine_all_) {
+            examine_all_ = false;
+            dirty_.clear();
+            examine_everything();
+        } else if (!dirty_.empty()) {
+            const std::vector<BallotKey> dirty = std::move(dirty_);
+            dirty_.clear();
+            for (const BallotKey& key : dirty) examine(key);
+        } else if (!topology_dirty_) {
+            std::vector<GroupId> groups;
+            for (const auto& [group, waiting] : waiting_starts_) groups.push_back(group);
+            for (const GroupId group : groups) start_waiting(group);
+            if (!examine_all_ && dirty_.empty() && !topology_dirty_) return;
+        }
+    }
+    ASSERT(!"settle does not come to rest");
+}
+
+void MasterCore::examine_everything() {
+    // Operations without any vote have no ballot: they are examined too.
+    std::vector<OpId> ops;
+    for (const auto& [id, op] : state_.ops) ops.push_back(id);
+    for (const OpId id : ops) examine_op(id);
+    std::vector<GroupId> groups;
+    for (const auto& [id, group] : state_.groups) groups.push_back(id);
+    for (const GroupId id : groups) examine_sync_end(id);
+    std::vector<BallotKey> keys;
+    for (const auto& [key, ballot] : ballots_.all()) keys.push_back(key);
+    for (const BallotKey& key : keys) examine(key);
+}
+
+void MasterCore::examine(const BallotKey& key) {
+    Ballot* ballot = ballots_.find(key);
+    if (ballot == nullptr) return;
+    switch (key.kind) {
+        case proto::VOTE_UPDATE_TOPOLOGY:
+            if (ballot->complete(electors_of(key))) decide_topology(ballots_.take(key));
+            break;
+        case proto::VOTE_PEERS_PENDING:
+            if (ballot->complete(electors_of(key))) decide_pending(ballots_.take(key));
+            break;
+        case proto::VOTE_START:
+            if (!ballot->complete(electors_of(key))) break;
+            if (ballot->completed_order == 0) {
+                ballot->completed_order = ++completed_order_;
+                waiting_starts_[key.group][ballot->completed_order] = key.id;
+            }
+            start_waiting(key.group);
+            break;
+        case proto::VOTE_END: examine_op(key.id); break;
+        case proto::VOTE_SYNC: examine_sync(key); break;
+        case proto::VOTE_SYNC_END: examine_sync_end(key.group); break;
+        default: break;
+    }
+}
+
+void MasterCore::decide_topology(Ballot ballot) {
+    proto::Decision decision;
+    add_seats(ballot, *decision.mutable_topology()->mutable_voters());
+    add_admissions(*decision.mutable_topology(), false);
+    append(decision);
+    topology_dirty_ = examine_all_ = decision.topology().admitted_size() > 0;
+}
+
+void MasterCore::decide_pending(Ballot ballot) {
+    proto::Decision decision;
+    add_seats(ballot, *decision.mutable_pending()->mutable_voters());
+    decision.mutable_pending()->set_pending(any_admissible());
+    *decision.mutable_pending()->mutable_sizes() = state_.sizes();
+    append(decision);
+}
+
+void MasterCore::start_waiting(GroupId id) {
+    auto& waiting = waiting_starts_[id];
+    while (!waiting.empty()) {
+        const auto group = state_.groups.find(id);
+        const auto first = waiting.begin();
+        const BallotKey key{proto::VOTE_START, id, first->second};
+        Ballot* ballot = ballots_.find(key);
+        if (group == state_.groups.end() || ballot == nullptr || ballot->completed_order != first->first) {
+            waiting.erase(first);
+            continue;
+        }
+        const std::vector<Uuid>& ring = group->second.ring;
+        if (!ballot->complete(ring)) {
+            // A newcomer has to vote too before this one is complete again.
+            ballot->completed_order = 0;
+            waiting.erase(first);
+            continue;
+        }
+        if (ring.size() < 2) {
+            waiting.erase(first);
+            refuse_start(key, Result::rank_connection_lost, "all other members of the group are gone");
+            continue;
+        }
+        const std::string mismatch = shape_mismatch(*ballot);
+        if (!mismatch.empty()) {
+            waiting.erase(first);
+            refuse_start(key, Result::invalid_argument, mismatch);
+            continue;
+        }
+        std::uint32_t running_max = ~0u;
+        for (const Uuid& uuid : ring) running_max = std::min(running_max, state_.members.at(uuid).concurrent_ops);
+        if (group->second.running_ops >= running_max || !ring_usable(group->second)) return;
+        const Ballot decided = ballots_.take(key);
+        waiting.erase(first);
+        proto::Decision decision;
+        auto* start = decision.mutable_start();
+        start->set_op((static_cast<std::uint64_t>(state_.incarnation) << 32) | ++op_counter_);
+        start->set_group(id);
+        start->set_tag(key.id);
+        for (const Uuid& uuid : ring) {
+            auto* seat = start->add_members();
+            seat->set_uuid(to_bytes(uuid));
+            seat->set_serial(decided.votes().at(uuid).serial);
+        }
+        *start->mutable_sizes() = state_.sizes();
+        append(decision);
+    }
+    waiting_starts_.erase(id);
+}
+
+void MasterCore::refuse_start(const BallotKey& key, Result result, const std::string& reason) {
+    const Ballot ballot = ballots_.take(key);
+    proto::Decision decision;
+    auto* start = decision.mutable_start();
+    start->set_group(key.group);
+    start->set_tag(key.id);
+    add_seats(ballot, *start->mutable_members());
+    start->set_result(static_cast<std::uint32_t>(result));
+    start->set_reason(reason);
+    *start->mutable_sizes() = state_.sizes();
+    append(decision);
+}
+
+void MasterCore::examine_op(OpId id) {
+    const auto op = state_.ops.find(id);
+    if (op == state_.ops.end()) return;
+    const BallotKey key{proto::VOTE_END, op->second.group, id};
+    const std::vector<Uuid> electors = electors_of(key);
+    const Ballot* ballot = ballots_.find(key);
+    if (ballot != nullptr) {
+        for (const auto& [uuid, cast] : ballot->votes()) {
+            if (!cast.vote.ok()) {
+                decide_op(id, false, "peer " + short_name(uuid) + " could not finish: " + cast.vote.reason());
+                return;
+            }
+        }
+        if (ballot->complete(electors)) {
+            const std::uint64_t digest = ballot->votes().begin()->second.vote.digest();
+            const bool equal = std::all_of(ballot->votes().begin(), ballot->votes().end(),
+                                           [&](const auto& entry) { return entry.second.vote.digest() == digest; });
+            decide_op(id, equal, equal ? "" : "the members' results differ; nothing of it was kept");
+            return;
+        }
+    }
+    for (const SeatState& seat : op->second.members) {
+        if (state_.members.contains(seat.uuid)) continue;
+        const auto reason = state_.removed.find(seat.uuid);
+        decide_op(id, false, "peer " + short_name(seat.uuid) + " is gone: " +
+                                 (reason == state_.removed.end() ? "unknown" : reason->second));
+        return;
+    }
+}
+
+void MasterCore::decide_op(OpId id, bool commit, const std::string& reason) {
+    const RunningOp& op = state_.ops.at(id);
+    const BallotKey key{proto::VOTE_END, op.group, id};
+    proto::Decision decision;
+    auto* outcome = decision.mutable_outcome();
+    outcome->set_op(id);
+    outcome->set_commit(commit);
+    outcome->set_reason(reason);
+    for (const SeatState& seat : op.members) {
+        auto* to = outcome->add_members();
+        to->set_uuid(to_bytes(seat.uuid));
+        to->set_serial(seat.serial);
+    }
+    if (ballots_.find(key) != nullptr) add_seats(ballots_.take(key), *outcome->mutable_votes());
+    *outcome->mutable_sizes() = state_.sizes();
+    append(decision);
+}
+
+void MasterCore::warn_waiting() {
+    for (auto& [key, ballot] : ballots_.all()) {
+        if (ballot.warned || now_ - ballot.opened < config_.timeouts.vote_warn) continue;
+        const auto missing = ballot.missing(electors_of(key));
+        if (missing.empty()) continue;
+        ballot.warned = true;
+        std::string text = std::string("vote '") + to_text(key.kind) + "' has waited " +
+                           std::to_string((now_ - ballot.opened) / second) + " s for";
+        for (std::size_t i = 0; i < missing.size() && i < 8; ++i) text += " " + short_name(missing[i]);
+        if (missing.size() > 8) text += " and " + std::to_string(missing.size() - 8) + " more";
+        log(LogLevel::warn, text);
+        proto::MasterMessage message;
+        message.mutable_notice()->set_text(text);
+        message.mutable_notice()->set_warn(true);
+        for (const auto& [uuid, cast] : ballot.votes()) {
+            const auto session = sessions_.find(uuid);
+            if (session != sessions_.end() && session->second.link != 0) say(session->second.link, message);
+        }
+    }
+}
+
+}  // namespace pccl::core

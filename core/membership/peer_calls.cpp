@@ -1,0 +1,225 @@
+// The calls of the application: each becomes a vote, and its ticket is completed by the answer.
+#include "core/base/assert.hpp"
+#include "core/membership/peer_core.hpp"
+#include "core/wire/convert.hpp"
+
+namespace pccl::core {
+
+void PeerCore::on_command(const Command& command) {
+    if (const auto* c = std::get_if<CommandConnect>(&command)) on_connect(*c);
+    else if (const auto* c = std::get_if<CommandUpdateTopology>(&command)) on_run_wide(proto::VOTE_UPDATE_TOPOLOGY, c->ticket);
+    else if (const auto* c = std::get_if<CommandArePeersPending>(&command)) on_run_wide(proto::VOTE_PEERS_PENDING, c->ticket);
+    else if (const auto* c = std::get_if<CommandLaunch>(&command)) on_launch(*c);
+    else if (const auto* c = std::get_if<CommandAwait>(&command)) on_await(*c);
+    else if (const auto* c = std::get_if<CommandSync>(&command)) on_sync(*c);
+    else if (const auto* c = std::get_if<CommandLeave>(&command)) on_leave(*c);
+}
+
+void PeerCore::on_connect(const CommandConnect& command) {
+    if (state_ == State::member || state_ == State::connecting || leave_ticket_ != 0) {
+        complete(command.ticket, failure(Result::invalid_usage, "the communicator is connected already"));
+        return;
+    }
+    // A new identity: whatever the old one did is over.
+    for (std::size_t i = 0; i < 16; i += 8) {
+        const std::uint64_t word = random_.next();
+        for (std::size_t k = 0; k < 8; ++k) uuid_.bytes[i + k] = static_cast<std::uint8_t>(word >> (8 * k));
+    }
+    uuid_.bytes[6] = static_cast<std::uint8_t>((uuid_.bytes[6] & 0x0F) | 0x40);  // RFC 4122, version 4
+    uuid_.bytes[8] = static_cast<std::uint8_t>((uuid_.bytes[8] & 0x3F) | 0x80);
+    token_ = random_.next() | 1;
+    before_connect_ = state_;
+    state_ = State::connecting;
+    connect_ticket_ = command.ticket;
+    run_id_ = Uuid{};
+    incarnation_ = 0;
+    generation_ = 0;
+    seen_ = 0;
+    next_serial_ = 0;
+    welcomed_ = false;
+    master_lost_since_ = never;
+    next_tick_ = now_;
+    dial_master();
+}
+
+void PeerCore::on_leave(const CommandLeave& command) {
+    if (leave_ticket_ != 0) {
+        complete(command.ticket, Completion{});
+        return;
+    }
+    leave_ticket_ = command.ticket;
+    if (master_link_ != 0 && links_.at(master_link_).stage == Stage::open) {
+        proto::PeerMessage message;
+        message.set_leave(true);
+        send_control(master_link_, message);
+    }
+    become_lost("the communicator left the run", State::fresh);
+}
+
+void PeerCore::on_run_wide(proto::VoteKind kind, Ticket ticket) {
+    const bool update = kind == proto::VOTE_UPDATE_TOPOLOGY;
+    if (state_ == State::lost) {
+        complete(ticket, failure(update ? Result::update_topology_failed : Result::invalid_usage,
+                                 "this peer is no longer a member of the run; connect again"));
+        return;
+    }
+    if (state_ != State::member) {
+        complete(ticket, failure(Result::invalid_usage, "the communicator is not connected; call pcclConnect first"));
+        return;
+    }
+    if (update && !launches_.empty()) {
+        complete(ticket, failure(Result::pending_async_ops, "tag " + std::to_string(launches_.begin()->first) +
+                                                                " was launched and not awaited; await it first"));
+        return;
+    }
+    run_wide_.push_back(RunWide{kind, ticket, 0});
+    if (run_wide_.size() == 1) cast_next_run_wide();
+}
+
+// Run-wide votes of one peer go one after the other: a second thread's call waits here for the first.
+void PeerCore::cast_next_run_wide() {
+    if (run_wide_.empty() || state_ != State::member) return;
+    RunWide& call = run_wide_.front();
+    ASSERT(call.serial == 0);
+    proto::Vote vote;
+    vote.set_kind(call.kind);
+    call.serial = cast(vote);
+}
+
+void PeerCore::answer_topology(const proto::TopologyAnswer& answer) {
+    Completion completion;
+    see(answer.sizes(), completion);
+    if (answer.serial() == 0) {
+        if (state_ != State::connecting) return;
+        state_ = State::member;
+        const Ticket ticket = connect_ticket_;
+        connect_ticket_ = 0;
+        complete(ticket, completion);
+        return;
+    }
+    open_votes_.erase(answer.serial());
+    if (run_wide_.empty() || run_wide_.front().serial != answer.serial()) return;
+    const Ticket ticket = run_wide_.front().ticket;
+    run_wide_.pop_front();
+    complete(ticket, completion);
+    cast_next_run_wide();
+}
+
+void PeerCore::answer_pending(const proto::PendingAnswer& answer) {
+    open_votes_.erase(answer.serial());
+    if (run_wide_.empty() || run_wide_.front().serial != answer.serial()) return;
+    const Ticket ticket = run_wide_.front().ticket;
+    run_wide_.pop_front();
+    Completion completion;
+    completion.pending = answer.pending();
+    complete(ticket, completion);
+    cast_next_run_wide();
+}
+
+void PeerCore::on_launch(const CommandLaunch& command) {
+    if (state_ == State::fresh || state_ == State::connecting) {
+        complete(command.ticket, failure(Result::invalid_usage, "the communicator is not connected; call pcclConnect first"));
+        return;
+    }
+    if (launches_.contains(command.tag)) {
+        complete(command.ticket, failure(Result::invalid_argument, "tag " + std::to_string(command.tag) +
+                                                                       " is launched already; await it or use another tag"));
+        return;
+    }
+    if (launches_.size() >= config_.limits.tags_max) {
+        complete(command.ticket, failure(Result::invalid_usage, "too many tags are launched and not awaited"));
+        return;
+    }
+    if (state_ == State::lost || view_.attributes.group_world < 2) {
+        complete(command.ticket, failure(Result::too_few_peers, "the peer group has fewer than two members"));
+        return;
+    }
+    Launch& launch = launches_[command.tag];
+    launch.shape = command.shape;
+    launch.send = command.send;
+    launch.receive = command.receive;
+    proto::Vote vote;
+    vote.set_kind(proto::VOTE_START);
+    vote.set_id(command.tag);
+    vote.set_count(command.shape.count);
+    vote.set_type(static_cast<std::uint32_t>(command.shape.type));
+    vote.set_op(static_cast<std::uint32_t>(command.shape.op));
+    vote.set_slice_bytes(config_.limits.slice_bytes);
+    launch.serial = cast(vote);
+    launch_by_serial_[launch.serial] = command.tag;
+    complete(command.ticket, Completion{});
+}
+
+void PeerCore::on_await(const CommandAwait& command) {
+    const auto it = launches_.find(command.tag);
+    if (it == launches_.end() || it->second.await != 0) {
+        complete(command.ticket, failure(Result::rank_connection_lost,
+                                         "tag " + std::to_string(command.tag) + " is not launched, or it is awaited already"));
+        return;
+    }
+    if (it->second.outcome) {
+        Completion completion = std::move(*it->second.outcome);
+        launches_.erase(it);
+        complete(command.ticket, std::move(completion));
+        return;
+    }
+    it->second.await = command.ticket;
+}
+
+void PeerCore::conclude_launch(Tag tag, Serial serial, Completion completion) {
+    const auto it = launches_.find(tag);
+    ASSERT(it != launches_.end() && it->second.serial == serial && !it->second.outcome);
+    if (it->second.await == 0) {
+        it->second.outcome = std::move(completion);
+        return;
+    }
+    const Ticket ticket = it->second.await;
+    launches_.erase(it);
+    complete(ticket, std::move(completion));
+}
+
+void PeerCore::answer_start(const proto::StartAnswer& answer) {
+    open_votes_.erase(answer.serial());
+    const auto by_serial = launch_by_serial_.find(answer.serial());
+    const bool live = by_serial != launch_by_serial_.end();
+    const auto launch = live ? launches_.find(by_serial->second) : launches_.end();
+    if (live) launch_by_serial_.erase(by_serial);
+    if (answer.op() == 0) {
+        if (!live) return;
+        Completion completion = failure(result_of(answer.result()), answer.reason());
+        see(answer.sizes(), completion);
+        conclude_launch(launch->first, launch->second.serial, std::move(completion));
+        return;
+    }
+    if (answer.op() > highest_op_) highest_op_ = answer.op();
+    if (!live || answer.world() < 2 || answer.position() >= answer.world()) {
+        // Started for a launch that is not ours any more: the others must not wait for us.
+        proto::Vote vote;
+        vote.set_kind(proto::VOTE_END);
+        vote.set_id(answer.op());
+        vote.set_reason("the collective was not launched here");
+        cast(vote);
+        return;
+    }
+    begin_operation(answer, launch->second, launch->first);
+    forget_dead_early();
+}
+
+void PeerCore::answer_outcome(const proto::OutcomeAnswer& answer) {
+    for (auto it = open_votes_.begin(); it != open_votes_.end();) {
+        const bool of_op = it->second.kind() == proto::VOTE_END && it->second.id() == answer.op();
+        it = of_op ? open_votes_.erase(it) : std::next(it);
+    }
+    const auto op = ops_.find(answer.op());
+    if (op == ops_.end() || op->second->decided) return;
+    if (answer.commit() && op->second->finals != op->second->slices()) {
+        become_lost("the master committed a collective that this peer has not finished", State::lost);
+        return;
+    }
+    Completion completion;
+    if (!answer.commit()) completion = failure(result_of(answer.result()), answer.reason());
+    see(answer.sizes(), completion);
+    decide(*op->second, answer.commit(), std::move(completion));
+}
+
+}  // namespace pccl::core

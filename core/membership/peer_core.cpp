@@ -1,0 +1,417 @@
+#include "core/membership/peer_core.hpp"
+
+#include "core/base/assert.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+namespace {
+constexpr Duration tick_max = 250 * millisecond;
+constexpr Duration tick_min = 10 * millisecond;
+
+Duration tick_of(const Timeouts& timeouts) { return std::clamp(timeouts.peer / 16, tick_min, tick_max); }
+}  // namespace
+
+PeerCore::PeerCore(const PeerConfig& config) : config_(config), random_(config.seed) {
+    ASSERT(config_.limits.slice_bytes >= 8 && config_.limits.slice_bytes <= config_.limits.payload_bytes_max);
+    ASSERT(config_.limits.chunk_bytes >= 1 && config_.limits.chunk_bytes <= config_.limits.payload_bytes_max);
+}
+
+Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
+    if (now < now_) return Status::misuse;
+    out_ = &out;
+    now_ = now;
+    const bool active = state_ == State::member || state_ == State::connecting;
+    if (active && now - last_event_ > config_.timeouts.peer / 4) {
+        // We slept: what looks like everybody's silence is our own.
+        for (auto& [id, link] : links_) link.last_received = link.opened = link.last_progress = now;
+        if (master_lost_since_ != never) master_lost_since_ = now;
+        if (sync_) sync_->holder_since = now;
+        log(LogLevel::warn, "this peer did not run for " + std::to_string((now - last_event_) / millisecond) +
+                                " ms; silence clocks start anew");
+    }
+    last_event_ = now;
+    if (const auto* e = std::get_if<ControlArrived>(&event)) {
+        const auto it = links_.find(e->link);
+        if (it != links_.end()) {
+            it->second.last_received = now;
+            if (it->second.purpose == Purpose::master) on_master_message(*e);
+            else on_link_message(e->link, *e);
+        }
+    } else if (const auto* e = std::get_if<FlowArrived>(&event)) {
+        on_flow(*e);
+    } else if (const auto* e = std::get_if<BulkArrived>(&event)) {
+        on_bulk(*e);
+    } else if (const auto* e = std::get_if<PayloadLanded>(&event)) {
+        on_landed(*e);
+    } else if (const auto* e = std::get_if<PayloadSent>(&event)) {
+        on_sent(*e);
+    } else if (const auto* e = std::get_if<ComputeDone>(&event)) {
+        on_compute(*e);
+    } else if (const auto* e = std::get_if<LinkActivity>(&event)) {
+        const auto it = links_.find(e->link);
+        if (it != links_.end()) it->second.last_received = now;
+    } else if (const auto* e = std::get_if<LinkOpened>(&event)) {
+        const auto it = links_.find(e->link);
+        if (it != links_.end()) {
+            it->second.last_received = it->second.last_sent = it->second.opened = now;
+            it->second.stage = Stage::greeting;
+            if (it->second.purpose == Purpose::master) master_opened();
+            else on_data_link_opened(e->link, it->second);
+        }
+    } else if (const auto* e = std::get_if<LinkRefused>(&event)) {
+        on_link_closed(e->link, e->reason);
+    } else if (const auto* e = std::get_if<LinkClosed>(&event)) {
+        on_link_closed(e->link, e->reason);
+    } else if (const auto* e = std::get_if<LinkAccepted>(&event)) {
+        std::size_t strangers = 0;
+        for (const auto& [id, link] : links_) {
+            strangers += link.purpose == Purpose::incoming && link.stage != Stage::open ? 1 : 0;
+        }
+        if (!active || strangers >= config_.limits.unregistered_links_max) {
+            ++refused_frames_;
+            out.push_back(CloseLink{e->link, false});
+        } else {
+            Link& link = links_[e->link];
+            link.opened = link.last_received = link.last_sent = link.last_progress = now;
+        }
+    } else if (const auto* e = std::get_if<FrameRefused>(&event)) {
+        ++refused_frames_;
+        const auto it = links_.find(e->link);
+        if (it != links_.end()) {
+            std::string why = wire::to_text(e->error);
+            if (e->error == wire::WireError::bad_version) {
+                why += ": version " + std::to_string(e->version) + " there, " + std::to_string(wire::protocol_version) + " here";
+            }
+            log(LogLevel::warn, "closed a connection: " + why);
+            drop_link(e->link, why);
+        }
+    } else if (const auto* e = std::get_if<BufferAllocated>(&event)) {
+        const auto owner = allocating_.find(e->buffer);
+        ASSERT(owner != allocating_.end());
+        const OpId op_id = owner->second;
+        allocating_.erase(owner);
+        const auto op = ops_.find(op_id);
+        if (op_id != 0 && op != ops_.end()) {
+            Operation& running = *op->second;
+            --running.buffers_pending;
+            if (!e->ok) {
+                if (running.slots == e->buffer) running.slots = 0;
+                if (running.result == e->buffer) running.result = 0;
+                vote_end(running, false, "not enough memory for scratch buffers");
+            }
+            if (running.decided) finish_if_idle(running);
+            else if (running.buffers_pending == 0 && running.end_serial == 0) operation_prepared(running);
+        }
+        for (auto& [remote, reserve] : reserves_) {
+            if (reserve.buffer != e->buffer) continue;
+            if (e->ok) reserve.usable = true;
+            else reserve.buffer = 0;
+            free_cell(remote, Operation::none);
+            break;
+        }
+        if (sync_) {
+            for (Fetch& fetch : sync_->fetches) {
+                if (fetch.scratch != e->buffer) continue;
+                --sync_->computes;
+                if (e->ok) fetch.allocated = true;
+                else fetch.scratch = 0;
+            }
+            if (!e->ok) sync_check_end();
+            pump_fetch();
+            sync_finish_if_idle();
+        }
+    } else if (const auto* e = std::get_if<Command>(&event)) {
+        on_command(*e);
+    } else if (!std::holds_alternative<Timer>(event)) {
+        out_ = nullptr;
+        return Status::misuse;
+    }
+    if (now_ >= next_tick_) tick();
+    if (now_ >= next_dial_) maintain_edges();
+    if (now_ >= next_master_dial_) dial_master();
+    finish_leaving();
+    out_ = nullptr;
+    return Status::ok;
+}
+
+Instant PeerCore::next_deadline() const {
+    if (state_ != State::member && state_ != State::connecting) return never;
+    return std::min({next_tick_, next_dial_, next_master_dial_});
+}
+
+void PeerCore::tick() {
+    if (state_ != State::member && state_ != State::connecting) {
+        next_tick_ = never;
+        return;
+    }
+    next_tick_ = now_ + tick_of(config_.timeouts);
+    std::vector<std::pair<LinkId, const char*>> dead;
+    for (auto& [id, link] : links_) {
+        if (link.stage == Stage::dialing) {
+            if (now_ - link.opened > config_.timeouts.dial) dead.emplace_back(id, "did not answer the dial");
+        } else if (link.stage == Stage::greeting) {
+            if (now_ - link.opened > config_.timeouts.handshake) dead.emplace_back(id, "said nothing within the handshake time");
+        } else if (now_ - link.last_received > config_.timeouts.peer) {
+            dead.emplace_back(id, "was silent for too long");
+        } else if (now_ - link.last_sent >= config_.timeouts.peer / 5) {
+            if (link.purpose == Purpose::master) {
+                proto::PeerMessage message;
+                message.set_heartbeat(seen_);
+                send_control(id, message);
+            } else {
+                proto::LinkMessage message;
+                message.set_heartbeat(false);
+                send_control(id, message);
+            }
+        }
+    }
+    for (const auto& [id, why] : dead) drop_link(id, why);
+    if (state_ != State::member && state_ != State::connecting) return;
+    if (master_lost_since_ != never && now_ - master_lost_since_ >= config_.timeouts.master) {
+        become_lost("the master was out of reach for " + std::to_string(config_.timeouts.master / millisecond) + " ms",
+                    State::lost);
+        return;
+    }
+    requeue_stalled();
+    sync_tick();
+}
+
+void PeerCore::on_link_closed(LinkId id, const std::string& reason) {
+    const auto it = links_.find(id);
+    if (it == links_.end()) return;
+    const Link link = std::move(it->second);
+    links_.erase(it);
+    if (link.purpose == Purpose::master) {
+        if (id == master_link_) master_gone(reason);
+        return;
+    }
+    // What was landing from it never lands; what it was sending has to go another way.
+    if (link.receiving.op != 0) {
+        PayloadLanded never_landed;
+        never_landed.verdict = PayloadLanded::Verdict::discarded;
+        links_[id] = link;
+        links_[id].stage = Stage::dialing;  // nothing is sent on it any more
+        never_landed.link = id;
+        on_landed(never_landed);
+        links_.erase(id);
+    }
+    if (link.purpose == Purpose::outgoing) stripe_lost(id, link, reason);
+    else incoming_lost(id, link);
+    chunk_link_lost(id);
+}
+
+void PeerCore::drop_link(LinkId id, const std::string& reason) {
+    if (!links_.contains(id)) return;
+    out_->push_back(CloseLink{id, false});
+    on_link_closed(id, reason);
+}
+
+// Leaves the run, whatever the reason: links first, then every waiting call fails with its inputs as before.
+void PeerCore::become_lost(const std::string& reason, State next) {
+    if (next == State::lost) log(LogLevel::warn, "left the run: " + reason);
+    state_ = next;
+    for (const auto& [id, link] : links_) out_->push_back(CloseLink{id, next == State::fresh});
+    std::map<LinkId, Link> links = std::move(links_);
+    links_.clear();
+    for (const auto& [id, link] : links) {
+        if (link.receiving.cell != Operation::none) free_cell(link.remote, link.receiving.cell);
+    }
+    edges_.clear();
+    std::vector<Uuid> remotes;
+    for (auto& [remote, reserve] : reserves_) {
+        reserve.links.clear();
+        remotes.push_back(remote);
+    }
+    for (const Uuid& remote : remotes) {
+        const std::vector<Early> slices = std::move(reserves_.at(remote).slices);
+        reserves_.at(remote).slices.clear();
+        for (const Early& early : slices) {
+            if (early.landed) free_cell(remote, early.cell);
+        }
+        free_cell(remote, Operation::none);
+    }
+    open_votes_.clear();
+    launch_by_serial_.clear();
+    master_link_ = 0;
+    master_lost_since_ = never;
+    next_master_dial_ = next_dial_ = never;
+    welcomed_ = false;
+    highest_op_ = 0;
+    view_ = View{};
+    out_->push_back(SetAttributes{view_.attributes});
+
+    if (connect_ticket_ != 0) {
+        const Ticket ticket = connect_ticket_;
+        connect_ticket_ = 0;
+        complete(ticket, failure(Result::master_connection_failed, reason));
+    }
+    for (const RunWide& call : run_wide_) {
+        complete(call.ticket, failure(call.kind == proto::VOTE_UPDATE_TOPOLOGY ? Result::update_topology_failed
+                                                                               : Result::invalid_usage, reason));
+    }
+    run_wide_.clear();
+    std::vector<OpId> ops;
+    for (const auto& [id, op] : ops_) ops.push_back(id);
+    for (const OpId id : ops) {
+        Operation& op = *ops_.at(id);
+        op.outcome.epoch = 0;
+        if (!op.decided) decide(op, false, failure(Result::rank_connection_lost, reason));
+    }
+    std::vector<std::pair<Tag, Serial>> waiting;
+    for (auto& [tag, launch] : launches_) {
+        if (launch.outcome) launch.outcome->epoch = 0;
+        else if (launch.op == 0) waiting.emplace_back(tag, launch.serial);
+    }
+    for (const auto& [tag, serial] : waiting) conclude_launch(tag, serial, failure(Result::rank_connection_lost, reason));
+    if (sync_) {
+        if (sync_->outcome) sync_->outcome->epoch = 0;
+        else sync_decided(failure(Result::invalid_usage, reason), false);
+    }
+}
+
+void PeerCore::finish_leaving() {
+    if (leave_ticket_ == 0 || !ops_.empty() || sync_) return;
+    const Ticket ticket = leave_ticket_;
+    leave_ticket_ = 0;
+    launches_.clear();  // what was concluded and never awaited goes with the run
+    complete(ticket, Completion{});
+}
+
+void PeerCore::log(LogLevel level, std::string text) { out_->push_back(Log{level, std::move(text)}); }
+
+void PeerCore::complete(Ticket ticket, Completion completion) {
+    ASSERT(ticket != 0);
+    if (completion.epoch != 0 && completion.epoch >= view_.epoch) view_ = View{completion.epoch, completion.attributes};
+    completion.attributes = view_.attributes;
+    completion.epoch = view_.epoch;
+    out_->push_back(Complete{ticket, std::move(completion)});
+}
+
+Completion PeerCore::failure(Result result, std::string message) const {
+    Completion completion;
+    completion.result = result;
+    completion.message = std::move(message);
+    return completion;
+}
+
+void PeerCore::see(const proto::Sizes& sizes, Completion& completion) const {
+    completion.epoch = sizes.epoch();
+    completion.attributes = attributes_of(sizes, config_.group);
+}
+
+ComputeId PeerCore::new_compute(const ComputeOwner& owner) {
+    const ComputeId id = next_compute_++;
+    computes_.emplace(id, owner);
+    return id;
+}
+
+BufferId PeerCore::new_buffer(std::uint64_t bytes) {
+    const BufferId id = next_buffer_;
+    next_buffer_ += 2;
+    allocating_[id] = 0;
+    out_->push_back(AllocateBuffer{id, bytes});
+    return id;
+}
+
+LinkId PeerCore::new_link(Purpose purpose, const Uuid& remote, std::uint32_t stripe, const Endpoint& target) {
+    const LinkId id = next_link_;
+    next_link_ += 2;
+    Link& link = links_[id];
+    link.purpose = purpose;
+    link.stage = Stage::dialing;
+    link.remote = remote;
+    link.stripe = stripe;
+    link.opened = link.last_received = link.last_sent = link.last_progress = now_;
+    out_->push_back(OpenLink{id, target});
+    return id;
+}
+
+void PeerCore::send_control(LinkId id, const google::protobuf::MessageLite& message) {
+    const auto it = links_.find(id);
+    if (it == links_.end()) return;
+    it->second.last_sent = now_;
+    out_->push_back(SendControl{id, encode(message)});
+}
+
+void PeerCore::on_compute(const ComputeDone& event) {
+    const auto it = computes_.find(event.id);
+    ASSERT(it != computes_.end());
+    const ComputeOwner owner = it->second;
+    computes_.erase(it);
+    if (owner.what == ComputeOwner::What::reduce) {
+        Operation& op = *ops_.at(owner.op);
+        --op.computes;
+        reduced(op, owner, event.checksum);
+    } else if (owner.what == ComputeOwner::What::commit_copy) {
+        Operation& op = *ops_.at(owner.op);
+        --op.computes;
+        copy_next(op);
+        finish_if_idle(op);
+    } else {
+        sync_compute_done(owner, event.hash);
+    }
+}
+
+std::uint64_t PeerCore::state_hash() const {
+    std::uint64_t hash = 0xD1B54A32D192ED03ull;
+    const auto mix = [&hash](std::uint64_t value) {
+        hash = (hash ^ value) * 0xBF58476D1CE4E5B9ull;
+        hash ^= hash >> 29;
+    };
+    mix(static_cast<std::uint64_t>(state_));
+    mix(seen_);
+    mix(next_serial_);
+    mix(view_.epoch);
+    mix(view_.attributes.global_world);
+    mix(links_.size());
+    mix(next_link_);
+    mix(next_buffer_);
+    mix(next_compute_);
+    mix(open_votes_.size());
+    mix(launches_.size());
+    mix(dead_frames_);
+    for (const auto& [id, op] : ops_) {
+        mix(id);
+        mix(op->finals);
+        mix(op->digest);
+        mix(op->granted);
+        mix(op->used);
+        mix(op->computes);
+        mix(op->sent_bytes);
+    }
+    if (sync_) {
+        mix(static_cast<std::uint64_t>(sync_->stage));
+        mix(sync_->received_bytes);
+    }
+    return hash;
+}
+
+std::string PeerCore::explain() const {
+    static constexpr const char* names[] = {"fresh", "connecting", "member", "lost"};
+    std::string text = "peer " + short_name(uuid_) + " " + names[static_cast<int>(state_)];
+    if (master_lost_since_ != never) text += ", master lost since " + std::to_string(master_lost_since_ / millisecond) + " ms";
+    for (const auto& [serial, vote] : open_votes_) {
+        text += ", vote kind " + std::to_string(vote.kind()) + " id " + std::to_string(vote.id()) + " open";
+    }
+    for (const auto& [id, op] : ops_) {
+        text += ", op " + std::to_string(id & 0xFFFFFFFF) + " finals " + std::to_string(op->finals) + "/" +
+                std::to_string(op->slices()) + " credit " + std::to_string(op->credit - op->used) +
+                (op->neighbour_ready ? "" : " neighbour not ready") + (op->prepared ? "" : " not prepared") +
+                (op->decided ? " decided" : "") + " computes " + std::to_string(op->computes);
+    }
+    if (sync_) text += ", sync stage " + std::to_string(static_cast<int>(sync_->stage));
+    for (const auto& [target, edge] : edges_) {
+        std::size_t open = 0;
+        for (const Stripe& stripe : edge.stripes) {
+            const auto link = links_.find(stripe.link);
+            open += link != links_.end() && link->second.stage == Stage::open ? 1 : 0;
+        }
+        text += ", edge to " + short_name(target) + " " + std::to_string(open) + "/" + std::to_string(edge.stripes.size());
+    }
+    return text;
+}
+
+}  // namespace pccl::core

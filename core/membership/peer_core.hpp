@@ -1,0 +1,332 @@
+// The peer's protocol: its session with the master, its data links, and the calls of its application.
+//
+// Files: peer_core.cpp (events, clocks, loss of the run), peer_session.cpp (master link, votes, answers), peer_calls.cpp
+// (commands and tickets), core/all_reduce/links.cpp (stripes to and from neighbours), core/all_reduce/exchange.cpp
+// (slices), core/state_sync/transfer.cpp (shared state).
+// Invariants: an answer is processed once (by decision index); a vote is open until its answer came; every ticket is
+// completed exactly once; nothing of an operation is outstanding when its outcome is told.
+#pragma once
+
+#include "core/all_reduce/operation.hpp"
+#include "core/base/random.hpp"
+#include "core/events.hpp"
+#include "core/peer_machine.hpp"
+#include "core/state_sync/election.hpp"
+#include "core/wire/control.pb.h"
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace pccl::core {
+
+class PeerCore {
+  public:
+    explicit PeerCore(const PeerConfig& config);
+    Status handle(Instant now, const Event& event, Effects& out);
+    Instant next_deadline() const;
+    std::uint64_t state_hash() const;
+    std::string explain() const;
+    const Uuid& uuid() const { return uuid_; }
+
+  private:
+    enum class State : std::uint8_t { fresh, connecting, member, lost };
+    enum class Purpose : std::uint8_t { master, outgoing, incoming };
+    enum class Stage : std::uint8_t { dialing, greeting, open };
+    // What a link is sending or receiving right now. phase 2: a chunk of shared state.
+    struct Transfer {
+        OpId op = 0;               // 0: nothing
+        std::uint16_t phase = 0;
+        std::uint32_t slice = 0;
+        std::uint64_t entry = 0;
+        std::uint32_t cell = Operation::none;  // landing in the reserve for early slices
+        bool dropped = false;      // cancelled (send) or going nowhere (receive)
+    };
+    struct Chunk {
+        OpId sync = 0;
+        std::uint32_t entry = 0;
+        std::uint32_t chunk = 0;
+        friend auto operator<=>(const Chunk&, const Chunk&) = default;
+    };
+    struct Link {
+        Purpose purpose = Purpose::incoming;
+        Stage stage = Stage::greeting;
+        Uuid remote;
+        std::uint32_t stripe = 0;
+        Instant opened = 0;
+        Instant last_received = 0;
+        Instant last_sent = 0;
+        Instant last_progress = 0;
+        Transfer sending;
+        Transfer receiving;
+        std::deque<Chunk> serve;   // chunks the other end asked for
+    };
+    struct Stripe {
+        LinkId link = 0;
+        Instant next_dial = 0;
+        Duration backoff = 0;
+    };
+    // Our connections to one peer: the successor of a ring, or the holder of a state we fetch.
+    struct Edge {
+        Endpoint target;
+        bool planned = false;      // wanted by the master's dial plan
+        bool wanted_by_sync = false;
+        enum class Report : std::uint8_t { none, up, down } report = Report::none;
+        std::vector<Stripe> stripes;
+        std::size_t next_stripe = 0;
+        std::uint32_t eager_used = 0;
+        OpId last_served = 0;      // round robin between operations
+        std::map<OpId, wire::FlowWord> future_ready;  // said by the neighbour before our start came
+        std::string last_reason;
+    };
+    struct Early {
+        OpId op = 0;
+        std::uint32_t slice = 0;
+        std::uint32_t cell = 0;
+        std::uint32_t length = 0;
+        bool landed = false;
+        LinkId link = 0;
+    };
+    // What a neighbour may send before we know of the operation.
+    struct Reserve {
+        BufferId buffer = 0;
+        bool usable = false;
+        std::vector<std::uint32_t> free_cells;
+        std::vector<Early> slices;
+        std::set<LinkId> links;    // incoming links of that neighbour
+    };
+    struct Launch {
+        Serial serial = 0;
+        ReduceShape shape;
+        BufferId send = 0;
+        BufferId receive = 0;
+        OpId op = 0;
+        Ticket await = 0;
+        std::optional<Completion> outcome;
+    };
+    struct RunWide {
+        proto::VoteKind kind = proto::VOTE_UPDATE_TOPOLOGY;
+        Ticket ticket = 0;
+        Serial serial = 0;         // 0: waits for the one before it
+    };
+    struct ComputeOwner {
+        enum class What : std::uint8_t { reduce, commit_copy, entry_hash, chunk_check, state_copy } what = What::reduce;
+        OpId op = 0;
+        std::uint32_t slice = 0;
+        std::uint32_t cell = Operation::none;
+        Uuid remote;               // whose reserve the cell is in
+        std::uint32_t entry = 0;
+    };
+    struct Fetch {
+        std::uint32_t entry = 0;
+        Hash128 expected;
+        BufferId scratch = 0;
+        bool allocated = false;
+        std::vector<Hash128> hashes;     // of the winner's chunks
+        std::uint32_t next_request = 0;
+        std::uint32_t done = 0;
+        enum class Step : std::uint8_t { todo, requested, landing, checking, done };
+        std::vector<Step> steps;         // per chunk
+        std::vector<LinkId> asked;       // per chunk: the link that was asked
+        bool hash_requested = false;
+        std::uint64_t copied = 0;
+    };
+    struct Sync {
+        enum class Stage : std::uint8_t { hashing, voting, transfer, applying, draining } stage = Stage::hashing;
+        Ticket ticket = 0;
+        Serial serial = 0;
+        Serial end_serial = 0;
+        OpId id = 0;
+        std::uint64_t revision = 0;
+        std::vector<StateEntry> entries;          // canonical order
+        std::vector<EntryInfo> infos;
+        std::vector<std::vector<Hash128>> chunk_hashes;
+        std::uint32_t hash_entry = 0;
+        std::uint32_t hash_chunk = 0;
+        std::uint32_t computes = 0;
+        std::vector<Fetch> fetches;
+        std::vector<std::pair<Uuid, Endpoint>> holders;
+        std::size_t holder = 0;
+        Instant holder_since = 0;
+        std::uint32_t requested = 0;
+        bool voted_end = false;
+        std::uint64_t sent_bytes = 0;
+        std::uint64_t received_bytes = 0;
+        std::optional<Completion> outcome;
+        std::vector<std::pair<LinkId, Chunk>> early_requests;  // asked before our plan came
+    };
+    struct View {
+        std::uint64_t epoch = 0;
+        Attributes attributes;
+    };
+
+    // events and clocks (peer_core.cpp)
+    void tick();
+    void on_link_closed(LinkId id, const std::string& reason);
+    void drop_link(LinkId id, const std::string& reason);   // close it ourselves
+    void become_lost(const std::string& reason, State next);
+    void finish_leaving();
+    void log(LogLevel level, std::string text);
+    void complete(Ticket ticket, Completion completion);
+    Completion failure(Result result, std::string message) const;
+    void see(const proto::Sizes& sizes, Completion& completion) const;
+    void on_compute(const ComputeDone& event);
+    ComputeId new_compute(const ComputeOwner& owner);
+    LinkId new_link(Purpose purpose, const Uuid& remote, std::uint32_t stripe, const Endpoint& target);
+    BufferId new_buffer(std::uint64_t bytes);
+    void send_control(LinkId id, const google::protobuf::MessageLite& message);
+
+    // master session (peer_session.cpp)
+    void dial_master();
+    void master_opened();
+    void master_gone(const std::string& reason);
+    void on_master_message(const ControlArrived& event);
+    void on_welcome(const proto::Welcome& welcome);
+    void on_refusal(const proto::Refusal& refusal);
+    void on_answer(const proto::Answer& answer);
+    void declare_again();
+    Serial cast(proto::Vote& vote);
+    bool master_open() const;
+
+    // calls (peer_calls.cpp)
+    void on_command(const Command& command);
+    void on_connect(const CommandConnect& command);
+    void on_launch(const CommandLaunch& command);
+    void on_await(const CommandAwait& command);
+    void on_leave(const CommandLeave& command);
+    void on_run_wide(proto::VoteKind kind, Ticket ticket);
+    void cast_next_run_wide();
+    void answer_topology(const proto::TopologyAnswer& answer);
+    void answer_pending(const proto::PendingAnswer& answer);
+    void answer_start(const proto::StartAnswer& answer);
+    void answer_outcome(const proto::OutcomeAnswer& answer);
+    void conclude_launch(Tag tag, Serial serial, Completion completion);
+
+    // links to neighbours (core/all_reduce/links.cpp)
+    void on_plan(const proto::DialPlan& plan);
+    void maintain_edges();
+    void dial_stripe(const Uuid& target, Edge& edge, std::size_t index);
+    void stripe_lost(LinkId id, const Link& link, const std::string& reason);
+    void report_edge(const Uuid& target, Edge& edge, bool up, const std::string& reason);
+    void report_incoming(const Uuid& remote, bool up);
+    void on_data_link_opened(LinkId id, Link& link);
+    void on_link_message(LinkId id, const ControlArrived& event);
+    void on_link_hello(LinkId id, const proto::LinkHello& hello);
+    void incoming_lost(LinkId id, const Link& link);
+    bool edge_used(const Uuid& target, const Edge& edge) const;
+    void close_edge(const Uuid& target);
+    void requeue_stalled();
+    std::uint32_t stripe_count() const;
+
+    // slices (core/all_reduce/exchange.cpp)
+    void begin_operation(const proto::StartAnswer& answer, Launch& launch, Tag tag);
+    void operation_prepared(Operation& op);
+    void tell_ready(const Operation& op);
+    void pump_edge(const Uuid& target);
+    bool send_next(const Uuid& target, Edge& edge, LinkId id, Link& link);
+    void on_flow(const FlowArrived& event);
+    void on_bulk(const BulkArrived& event);
+    void on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& header);
+    void receive_early(LinkId id, Link& link, const wire::BulkHeader& header);
+    void discard(LinkId id, Link& link, const wire::BulkHeader& header);
+    void on_landed(const PayloadLanded& event);
+    void on_sent(const PayloadSent& event);
+    void partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell, const Uuid& remote);
+    void final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum);
+    void reduced(Operation& op, const ComputeOwner& owner, std::uint64_t checksum);
+    void absorb_early(Operation& op);
+    void forget_dead_early();
+    void free_cell(const Uuid& remote, std::uint32_t cell);
+    void requeue(Operation& op, int phase, std::uint32_t slice);
+    void vote_end_if_complete(Operation& op);
+    void vote_end(Operation& op, bool ok, const std::string& reason);
+    void decide(Operation& op, bool commit, Completion outcome);
+    void copy_next(Operation& op);
+    void finish_if_idle(Operation& op);
+    void release_links(OpId op);
+    void send_flow(LinkId preferred, const Uuid& remote, const wire::FlowWord& word);
+    void acknowledge(LinkId link, const Operation& op, int phase, std::uint32_t slice);
+    void decline(LinkId link, const wire::BulkHeader& header);
+    std::uint32_t cells() const { return config_.limits.eager_bytes / config_.limits.slice_bytes; }
+
+    // shared state (core/state_sync/transfer.cpp)
+    void on_sync(const CommandSync& command);
+    void pump_hashes();
+    void vote_sync();
+    void send_pages(Serial serial);
+    void answer_sync(const proto::SyncAnswer& answer);
+    void begin_transfer(const proto::SyncAnswer& answer);
+    void pump_fetch();
+    void next_holder(const std::string& why);
+    void on_hash_request(LinkId id, const proto::HashRequest& request);
+    void on_hashes(LinkId id, const proto::ChunkHashes& message);
+    void on_chunk_request(LinkId id, const Chunk& chunk);
+    void serve_hashes(LinkId id, const Chunk& request);
+    bool serve_chunk(LinkId id, Link& link);
+    void on_bulk_chunk(LinkId id, Link& link, const wire::BulkHeader& header);
+    void chunk_landed(const Transfer& transfer, bool ok);
+    void chunk_link_lost(LinkId id);
+    void sync_compute_done(const ComputeOwner& owner, const Hash128& hash);
+    void sync_check_end();
+    void sync_decided(Completion outcome, bool apply);
+    void copy_state();
+    void sync_finish_if_idle();
+    std::uint32_t chunk_count(std::uint32_t entry) const;
+    std::uint32_t chunk_length(std::uint32_t entry, std::uint32_t chunk) const;
+    std::uint64_t entry_bytes(std::uint32_t entry) const;
+    void sync_tick();
+    Fetch* fetch_of(std::uint32_t entry);
+    std::vector<LinkId> open_links_to(const Uuid& target) const;
+
+    PeerConfig config_;
+    Random random_;
+    State state_ = State::fresh;
+    State before_connect_ = State::fresh;
+    Uuid uuid_;
+    std::uint64_t token_ = 0;
+    Uuid run_id_;
+    std::uint32_t incarnation_ = 0;
+    std::uint64_t generation_ = 0;
+    std::uint64_t seen_ = 0;
+    Serial next_serial_ = 0;
+    View view_;
+
+    std::map<LinkId, Link> links_;
+    std::map<Uuid, Edge> edges_;
+    std::map<Uuid, Reserve> reserves_;
+    LinkId next_link_ = 1;
+    BufferId next_buffer_ = 1;
+    ComputeId next_compute_ = 1;
+    std::map<ComputeId, ComputeOwner> computes_;
+    std::map<BufferId, OpId> allocating_;   // 0: not of an operation
+
+    LinkId master_link_ = 0;
+    bool welcomed_ = false;                 // by this run, since connect
+    Instant master_lost_since_ = never;
+    Instant next_master_dial_ = never;
+    Duration master_backoff_ = 0;
+    std::map<Serial, proto::Vote> open_votes_;
+
+    Ticket connect_ticket_ = 0;
+    Ticket leave_ticket_ = 0;
+    std::deque<RunWide> run_wide_;
+    std::map<Tag, Launch> launches_;
+    std::map<Serial, Tag> launch_by_serial_;  // those that wait for their start
+    std::map<OpId, std::unique_ptr<Operation>> ops_;
+    OpId highest_op_ = 0;
+    std::optional<Sync> sync_;
+
+    Instant now_ = 0;
+    Instant last_event_ = 0;
+    Instant next_tick_ = never;
+    Instant next_dial_ = never;
+    std::uint64_t refused_frames_ = 0;
+    std::uint64_t dead_frames_ = 0;
+    Effects* out_ = nullptr;
+};
+
+}  // namespace pccl::core

@@ -1,0 +1,158 @@
+// The peer's session with the master: dial, hello, resume, votes and answers.
+#include "core/base/assert.hpp"
+#include "core/membership/peer_core.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+bool PeerCore::master_open() const {
+    const auto it = links_.find(master_link_);
+    return state_ == State::member && it != links_.end() && it->second.stage == Stage::open;
+}
+
+void PeerCore::dial_master() {
+    next_master_dial_ = never;
+    if (master_link_ != 0 || (state_ != State::member && state_ != State::connecting)) return;
+    ++generation_;
+    master_link_ = new_link(Purpose::master, Uuid{}, 0, config_.master);
+}
+
+void PeerCore::master_opened() {
+    proto::PeerMessage message;
+    auto* hello = message.mutable_hello();
+    hello->set_protocol_version(wire::protocol_version);
+    hello->set_uuid(to_bytes(uuid_));
+    hello->set_token(token_);
+    if (state_ == State::member) hello->set_run_id(to_bytes(run_id_));
+    hello->set_generation(generation_);
+    hello->set_group(config_.group);
+    if (config_.has_advertised) write(config_.advertised, *hello->mutable_advertised());
+    else hello->mutable_advertised()->set_port(config_.listen_port);
+    hello->set_concurrent_ops(config_.limits.concurrent_ops);
+    hello->set_seen(seen_);
+    send_control(master_link_, message);
+}
+
+void PeerCore::master_gone(const std::string& reason) {
+    master_link_ = 0;
+    if (state_ == State::connecting && !welcomed_) {
+        become_lost("cannot connect to the master at " + to_text(config_.master) + ": " + reason +
+                        "; check that it runs and that the address is right",
+                    before_connect_);
+        return;
+    }
+    if (state_ != State::member && state_ != State::connecting) return;
+    if (master_lost_since_ == never) {
+        master_lost_since_ = now_;
+        master_backoff_ = config_.timeouts.redial_min;
+        log(LogLevel::info, "the connection to the master is gone (" + reason + "); it is dialled again");
+    } else {
+        master_backoff_ = std::min(master_backoff_ * 2, config_.timeouts.redial_max);
+    }
+    if (now_ - master_lost_since_ >= config_.timeouts.master) {
+        become_lost("the master is gone: " + reason, State::lost);
+        return;
+    }
+    next_master_dial_ = now_ + master_backoff_ / 2 + static_cast<Duration>(random_.below(static_cast<std::uint64_t>(master_backoff_)));
+}
+
+void PeerCore::on_master_message(const ControlArrived& event) {
+    proto::MasterMessage message;
+    if (event.link != master_link_) return;
+    if (!decode(event.body, message)) {
+        drop_link(event.link, "the master sent a message that cannot be read");
+        return;
+    }
+    const bool open = links_.at(event.link).stage == Stage::open;
+    if (!open && message.kind_case() != proto::MasterMessage::kWelcome &&
+        message.kind_case() != proto::MasterMessage::kRefusal) {
+        drop_link(event.link, "the master did not begin with a welcome");
+        return;
+    }
+    switch (message.kind_case()) {
+        case proto::MasterMessage::kWelcome: on_welcome(message.welcome()); break;
+        case proto::MasterMessage::kRefusal: on_refusal(message.refusal()); break;
+        case proto::MasterMessage::kPlan: on_plan(message.plan()); break;
+        case proto::MasterMessage::kAnswer: on_answer(message.answer()); break;
+        case proto::MasterMessage::kNotice:
+            log(message.notice().warn() ? LogLevel::warn : LogLevel::info, message.notice().text());
+            break;
+        case proto::MasterMessage::kPageRequest: send_pages(message.page_request()); break;
+        case proto::MasterMessage::kHeartbeat: break;
+        default: drop_link(event.link, "the master sent an unknown message"); break;
+    }
+}
+
+void PeerCore::on_welcome(const proto::Welcome& welcome) {
+    Uuid run;
+    if (welcome.protocol_version() != wire::protocol_version || !read(welcome.run_id(), run) ||
+        (state_ == State::member && (run != run_id_ || welcome.incarnation() < incarnation_ || !welcome.member()))) {
+        drop_link(master_link_, "the master at this address is not the one of this run, or an older one of it");
+        return;
+    }
+    run_id_ = run;
+    incarnation_ = welcome.incarnation();
+    token_ = welcome.token();
+    welcomed_ = true;
+    master_lost_since_ = never;
+    if (welcome.peer_timeout_ms() > 0) config_.timeouts.peer = static_cast<Duration>(welcome.peer_timeout_ms()) * millisecond;
+    links_.at(master_link_).stage = Stage::open;
+    if (welcome.member()) declare_again();
+}
+
+void PeerCore::declare_again() {
+    for (auto& [serial, vote] : open_votes_) {
+        proto::PeerMessage message;
+        vote.set_seen(seen_);
+        *message.mutable_vote() = vote;
+        send_control(master_link_, message);
+    }
+    for (auto& [target, edge] : edges_) {
+        if (edge.report == Edge::Report::none) continue;
+        const bool up = edge.report == Edge::Report::up;
+        edge.report = Edge::Report::none;
+        report_edge(target, edge, up, "reported again");
+    }
+    proto::PeerMessage message;
+    message.set_resumed(true);
+    send_control(master_link_, message);
+}
+
+void PeerCore::on_refusal(const proto::Refusal& refusal) {
+    std::string text = refusal.text();
+    if (refusal.code() == proto::REFUSED_VERSION) {
+        text += " (this peer speaks version " + std::to_string(wire::protocol_version) + ", the master version " +
+                std::to_string(refusal.protocol_version()) + ")";
+    }
+    become_lost(text, state_ == State::connecting ? before_connect_ : State::lost);
+}
+
+Serial PeerCore::cast(proto::Vote& vote) {
+    const Serial serial = ++next_serial_;
+    vote.set_serial(serial);
+    vote.set_seen(seen_);
+    open_votes_[serial] = vote;
+    if (master_open()) {
+        proto::PeerMessage message;
+        *message.mutable_vote() = vote;
+        send_control(master_link_, message);
+    }
+    return serial;
+}
+
+void PeerCore::on_answer(const proto::Answer& answer) {
+    if (answer.index() <= seen_) return;  // told again after a resume
+    seen_ = answer.index();
+    switch (answer.kind_case()) {
+        case proto::Answer::kTopology: answer_topology(answer.topology()); break;
+        case proto::Answer::kPending: answer_pending(answer.pending()); break;
+        case proto::Answer::kStart: answer_start(answer.start()); break;
+        case proto::Answer::kOutcome: answer_outcome(answer.outcome()); break;
+        case proto::Answer::kSync: answer_sync(answer.sync()); break;
+        default: break;
+    }
+}
+
+}  // namespace pccl::core

@@ -1,0 +1,290 @@
+#include "core/membership/run_state.hpp"
+
+#include "core/base/assert.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+namespace {
+
+constexpr std::size_t removed_max = 4096;
+
+std::vector<Uuid> order_of(const proto::RingRecord& ring) {
+    std::vector<Uuid> order;
+    for (const auto& bytes : ring.order()) order.push_back(uuid_of(bytes));
+    return order;
+}
+
+}  // namespace
+
+bool RunState::apply(const proto::Record& record) {
+    switch (record.kind_case()) {
+        case proto::Record::kRun: {
+            const std::uint32_t incarnation_kept = incarnation;
+            *this = RunState{};
+            incarnation = incarnation_kept;
+            return read(record.run(), run_id);
+        }
+        case proto::Record::kIncarnation: incarnation = record.incarnation(); return true;
+        case proto::Record::kToken: {
+            const auto it = members.find(uuid_of(record.token().uuid()));
+            if (it != members.end()) {
+                it->second.token = record.token().current();
+                it->second.token_next = record.token().next();
+            }
+            return true;
+        }
+        case proto::Record::kDecision: apply_decision(record.decision()); return true;
+        default: return false;
+    }
+}
+
+void RunState::consume(const std::string& uuid, Serial serial, std::uint64_t index) {
+    const auto it = members.find(uuid_of(uuid));
+    if (it != members.end()) it->second.consumed[serial] = index;
+}
+
+void RunState::apply_topology(const proto::TopologyDecision& topology) {
+    for (const auto& admitted : topology.admitted()) {
+        MemberState& member = members[uuid_of(admitted.uuid())];
+        member = MemberState{};
+        member.group = admitted.group();
+        member.seniority = next_seniority_++;
+        read(admitted.address(), member.endpoint);
+        member.token = admitted.token();
+        member.concurrent_ops = admitted.concurrent_ops();
+    }
+    for (const auto& ring : topology.rings()) groups[ring.group()].ring = order_of(ring);
+    if (topology.admitted_size() > 0) ++epoch;
+}
+
+void RunState::apply_removal(const proto::RemovalDecision& removal) {
+    const Uuid uuid = uuid_of(removal.uuid());
+    const auto it = members.find(uuid);
+    if (it == members.end()) return;
+    const GroupId group = it->second.group;
+    members.erase(it);
+    ++epoch;
+    removed[uuid] = removal.reason();
+    removed_order_.push_back(uuid);
+    if (removed_order_.size() > removed_max) {
+        removed.erase(removed_order_.front());
+        removed_order_.pop_front();
+    }
+    GroupState& state = groups[group];
+    state.ring = order_of(removal.ring());
+    if (state.ring.empty()) {
+        // The last member is gone: nobody is left to decide its operations, and its revision starts anew.
+        for (auto op = ops.begin(); op != ops.end();) op = op->second.group == group ? ops.erase(op) : std::next(op);
+        groups.erase(group);
+    }
+    for (auto kept = kept_.begin(); kept != kept_.end();) {
+        kept->second.waiting.erase(uuid);
+        kept = kept->second.waiting.empty() ? kept_.erase(kept) : std::next(kept);
+    }
+}
+
+void RunState::apply_sync(const proto::SyncDecision& sync) {
+    const auto group = groups.find(sync.group());
+    if (group == groups.end()) return;
+    if (sync.final()) {
+        group->second.expected = sync.expected();
+        group->second.sync.reset();
+        for (const auto& seat : sync.seats()) {
+            const auto member = members.find(uuid_of(seat.uuid()));
+            if (member != members.end() && seat.result() == 0) member->second.synced = true;
+        }
+        return;
+    }
+    RunningSync running;
+    running.id = sync.sync();
+    running.revision = sync.revision();
+    for (const auto& seat : sync.seats()) running.members.push_back({uuid_of(seat.uuid()), seat.serial()});
+    for (const auto& holder : sync.holders()) running.holders.insert(uuid_of(holder.peer()));
+    group->second.sync = std::move(running);
+}
+
+void RunState::apply_decision(const proto::Decision& decision) {
+    ASSERT(decision.index() == last_index + 1);
+    last_index = decision.index();
+    switch (decision.kind_case()) {
+        case proto::Decision::kTopology: apply_topology(decision.topology()); break;
+        case proto::Decision::kRemoval: apply_removal(decision.removal()); break;
+        case proto::Decision::kRing: {
+            const auto group = groups.find(decision.ring().group());
+            if (group != groups.end()) group->second.ring = order_of(decision.ring());
+            break;
+        }
+        case proto::Decision::kStart: {
+            const auto& start = decision.start();
+            if (start.op() == 0) break;
+            RunningOp& op = ops[start.op()];
+            op.group = start.group();
+            op.tag = start.tag();
+            for (const auto& seat : start.members()) op.members.push_back({uuid_of(seat.uuid()), seat.serial()});
+            ++groups[start.group()].running_ops;
+            break;
+        }
+        case proto::Decision::kOutcome: {
+            const auto op = ops.find(decision.outcome().op());
+            if (op == ops.end()) break;
+            const auto group = groups.find(op->second.group);
+            if (group != groups.end()) --group->second.running_ops;
+            ops.erase(op);
+            break;
+        }
+        case proto::Decision::kSync: apply_sync(decision.sync()); break;
+        default: break;
+    }
+    const auto consume_all = [&](const auto& seats) {
+        for (const auto& seat : seats) consume(seat.uuid(), seat.serial(), decision.index());
+    };
+    if (decision.has_topology()) consume_all(decision.topology().voters());
+    if (decision.has_pending()) consume_all(decision.pending().voters());
+    if (decision.has_start()) consume_all(decision.start().members());
+    if (decision.has_outcome()) consume_all(decision.outcome().votes());
+    if (decision.has_sync()) {
+        consume_all(decision.sync().seats());
+        consume_all(decision.sync().votes());
+    }
+    Kept kept;
+    for (const Uuid& uuid : recipients(decision)) {
+        if (members.contains(uuid)) kept.waiting.insert(uuid);
+    }
+    if (!kept.waiting.empty()) {
+        kept.decision = decision;
+        kept_.emplace(decision.index(), std::move(kept));
+    }
+}
+
+proto::Sizes RunState::sizes() const {
+    proto::Sizes sizes;
+    sizes.set_epoch(epoch);
+    for (const auto& [id, group] : groups) {
+        if (group.ring.empty()) continue;
+        auto* entry = sizes.add_groups();
+        entry->set_group(id);
+        entry->set_size(static_cast<std::uint32_t>(group.ring.size()));
+    }
+    return sizes;
+}
+
+std::vector<Uuid> RunState::everyone() const {
+    std::vector<Uuid> all;
+    all.reserve(members.size());
+    for (const auto& [uuid, member] : members) all.push_back(uuid);
+    return all;
+}
+
+void RunState::acknowledge(const Uuid& uuid, std::uint64_t seen) {
+    const auto member = members.find(uuid);
+    if (member == members.end()) return;
+    std::erase_if(member->second.consumed, [&](const auto& entry) { return entry.second <= seen; });
+    for (auto kept = kept_.begin(); kept != kept_.end() && kept->first <= seen;) {
+        kept->second.waiting.erase(uuid);
+        kept = kept->second.waiting.empty() ? kept_.erase(kept) : std::next(kept);
+    }
+}
+
+std::vector<Uuid> RunState::recipients(const proto::Decision& decision) {
+    std::vector<Uuid> out;
+    const auto add = [&](const auto& seats) {
+        for (const auto& seat : seats) out.push_back(uuid_of(seat.uuid()));
+    };
+    if (decision.has_topology()) {
+        add(decision.topology().voters());
+        add(decision.topology().admitted());
+    }
+    if (decision.has_pending()) add(decision.pending().voters());
+    if (decision.has_start()) add(decision.start().members());
+    if (decision.has_outcome()) add(decision.outcome().members());
+    if (decision.has_sync()) add(decision.sync().seats());
+    return out;
+}
+
+std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decision, const Uuid& member) {
+    const std::string name = to_bytes(member);
+    proto::Answer answer;
+    answer.set_index(decision.index());
+    const auto serial_in = [&](const auto& seats) -> std::optional<Serial> {
+        for (const auto& seat : seats) {
+            if (seat.uuid() == name) return seat.serial();
+        }
+        return std::nullopt;
+    };
+    switch (decision.kind_case()) {
+        case proto::Decision::kTopology: {
+            const auto& topology = decision.topology();
+            const auto serial = serial_in(topology.voters());
+            const bool admitted = std::any_of(topology.admitted().begin(), topology.admitted().end(),
+                                              [&](const auto& record) { return record.uuid() == name; });
+            if (!serial && !admitted) return std::nullopt;
+            answer.mutable_topology()->set_serial(serial.value_or(0));
+            *answer.mutable_topology()->mutable_sizes() = topology.sizes();
+            return answer;
+        }
+        case proto::Decision::kPending: {
+            const auto serial = serial_in(decision.pending().voters());
+            if (!serial) return std::nullopt;
+            answer.mutable_pending()->set_serial(*serial);
+            answer.mutable_pending()->set_pending(decision.pending().pending());
+            *answer.mutable_pending()->mutable_sizes() = decision.pending().sizes();
+            return answer;
+        }
+        case proto::Decision::kStart: {
+            const auto& start = decision.start();
+            const int world = start.members_size();
+            for (int i = 0; i < world; ++i) {
+                if (start.members(i).uuid() != name) continue;
+                auto* to = answer.mutable_start();
+                to->set_serial(start.members(i).serial());
+                to->set_op(start.op());
+                to->set_world(static_cast<std::uint32_t>(world));
+                to->set_position(static_cast<std::uint32_t>(i));
+                to->set_predecessor(start.members((i + world - 1) % world).uuid());
+                to->set_successor(start.members((i + 1) % world).uuid());
+                to->set_result(start.result());
+                to->set_reason(start.reason());
+                *to->mutable_sizes() = start.sizes();
+                return answer;
+            }
+            return std::nullopt;
+        }
+        case proto::Decision::kOutcome: {
+            const auto& outcome = decision.outcome();
+            const auto serial = serial_in(outcome.members());
+            if (!serial) return std::nullopt;
+            auto* to = answer.mutable_outcome();
+            to->set_op(outcome.op());
+            to->set_serial(*serial);
+            to->set_commit(outcome.commit());
+            to->set_result(static_cast<std::uint32_t>(outcome.commit() ? Result::success : Result::rank_connection_lost));
+            to->set_reason(outcome.reason());
+            *to->mutable_sizes() = outcome.sizes();
+            return answer;
+        }
+        case proto::Decision::kSync: {
+            const auto& sync = decision.sync();
+            for (const auto& seat : sync.seats()) {
+                if (seat.uuid() != name) continue;
+                auto* to = answer.mutable_sync();
+                to->set_serial(seat.serial());
+                to->set_sync(sync.sync());
+                to->set_final(sync.final() || seat.result() != 0);
+                to->set_result(seat.result());
+                to->set_reason(seat.reason());
+                to->set_revision(sync.revision());
+                *to->mutable_fetch() = seat.fetch();
+                if (seat.fetch_size() > 0) *to->mutable_holders() = sync.holders();
+                *to->mutable_sizes() = sync.sizes();
+                return answer;
+            }
+            return std::nullopt;
+        }
+        default: return std::nullopt;
+    }
+}
+
+}  // namespace pccl::core

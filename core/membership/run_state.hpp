@@ -1,0 +1,97 @@
+// What the master promised: the state that its journal, replayed, gives again.
+//
+// apply() is the only writer. It runs when a record is issued (the decision is frozen from then on) and again at replay,
+// so a restarted master cannot differ from the one that wrote the journal. Nothing here knows of links, timers or votes
+// that are still open. Answers to single peers are derived from a decision alone, so they can be told again at any time.
+#pragma once
+
+#include "core/base/ids.hpp"
+#include "core/events.hpp"
+#include "core/wire/control.pb.h"
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace pccl::core {
+
+struct MemberState {
+    GroupId group = 0;
+    std::uint64_t seniority = 0;      // grows with each admission: lower is longer accepted
+    Endpoint endpoint;
+    std::uint64_t token = 0;
+    std::uint64_t token_next = 0;     // issued at a resume, not confirmed yet; 0: none
+    std::uint32_t concurrent_ops = 1;
+    bool synced = false;              // completed a sync of this run
+    std::map<Serial, std::uint64_t> consumed;  // votes used by decisions that the member has not acknowledged
+};
+
+struct SeatState {
+    Uuid uuid;
+    Serial serial = 0;
+};
+
+struct RunningOp {
+    GroupId group = 0;
+    Tag tag = 0;
+    std::vector<SeatState> members;   // ring order
+};
+
+struct RunningSync {
+    OpId id = 0;
+    std::uint64_t revision = 0;
+    std::vector<SeatState> members;
+    std::set<Uuid> holders;
+};
+
+struct GroupState {
+    std::vector<Uuid> ring;
+    std::uint64_t expected = 0;       // revision
+    std::optional<RunningSync> sync;
+    std::uint32_t running_ops = 0;
+};
+
+class RunState {
+  public:
+    // False: the record is not one of ours (a damaged journal).
+    bool apply(const proto::Record& record);
+
+    Uuid run_id;
+    std::uint32_t incarnation = 0;
+    std::uint64_t last_index = 0;     // of the last decision
+    std::uint64_t epoch = 0;
+    std::map<Uuid, MemberState> members;
+    std::map<GroupId, GroupState> groups;
+    std::map<OpId, RunningOp> ops;
+    std::map<Uuid, std::string> removed;  // with the reason; bounded
+
+    proto::Sizes sizes() const;
+    std::vector<Uuid> everyone() const;
+    // The member has been told everything up to `seen`.
+    void acknowledge(const Uuid& member, std::uint64_t seen);
+    // The members concerned, and what each of them is told. Nothing: the decision does not concern that peer.
+    static std::vector<Uuid> recipients(const proto::Decision& decision);
+    static std::optional<proto::Answer> answer_for(const proto::Decision& decision, const Uuid& member);
+    // Decisions that some recipient has not acknowledged, in order.
+    struct Kept {
+        proto::Decision decision;
+        std::set<Uuid> waiting;
+    };
+    const std::map<std::uint64_t, Kept>& kept() const { return kept_; }
+
+  private:
+    void apply_decision(const proto::Decision& decision);
+    void apply_topology(const proto::TopologyDecision& topology);
+    void apply_removal(const proto::RemovalDecision& removal);
+    void apply_sync(const proto::SyncDecision& sync);
+    void consume(const std::string& uuid, Serial serial, std::uint64_t index);
+
+    std::map<std::uint64_t, Kept> kept_;
+    std::deque<Uuid> removed_order_;
+    std::uint64_t next_seniority_ = 1;
+};
+
+}  // namespace pccl::core

@@ -1,0 +1,44 @@
+// The compilations of the kernels, one per instruction set, and the choice between them.
+//
+// kernels.cpp takes the best level the CPU offers; tests call each level and compare bytes. The same sources
+// (reduce_body.hpp, checksum_body.hpp) are compiled for every level, so a level is a matter of speed, never of
+// meaning.
+#pragma once
+
+#include "core/numeric/kernels.hpp"
+#include "core/numeric/types.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pccl::core::numeric {
+
+enum class Level : int { baseline = 0, avx2 = 1 };
+
+// The best level that CPU and operating system support. Asked once, then remembered.
+Level best_level();
+
+// What a level offers. The checksum state is 576 bytes aligned to 64, with one layout at all levels.
+struct LevelFunctions {
+    void (*reduce)(DataType type, ReduceOp op, void* target, const void* a, const void* b, std::size_t count,
+                   std::uint32_t divisor);
+    std::uint64_t (*checksum64)(const void* data, std::size_t bytes);
+    Hash128 (*hash128)(const void* data, std::size_t bytes);
+    void (*checksum_start)(unsigned char* state);
+    void (*checksum_update)(unsigned char* state, const void* data, std::size_t bytes);
+    std::uint64_t (*checksum_digest)(const unsigned char* state);
+};
+
+// `level` must not be above best_level().
+const LevelFunctions& functions_of(Level level);
+
+namespace baseline {
+extern const LevelFunctions functions;
+}
+#if defined(__x86_64__)
+namespace avx2 {
+extern const LevelFunctions functions;
+}
+#endif
+
+}  // namespace pccl::core::numeric

@@ -1,0 +1,16 @@
+#include "core/peer_machine.hpp"
+
+#include "core/membership/peer_core.hpp"
+
+namespace pccl::core {
+
+PeerMachine::PeerMachine(const PeerConfig& config) : core_(std::make_unique<PeerCore>(config)) {}
+PeerMachine::~PeerMachine() = default;
+
+Status PeerMachine::handle(Instant now, const Event& event, Effects& out) { return core_->handle(now, event, out); }
+Instant PeerMachine::next_deadline() const { return core_->next_deadline(); }
+std::uint64_t PeerMachine::state_hash() const { return core_->state_hash(); }
+std::string PeerMachine::explain() const { return core_->explain(); }
+const Uuid& PeerMachine::uuid() const { return core_->uuid(); }
+
+}  // namespace pccl::core

@@ -1,0 +1,50 @@
+// The protocol of one peer: a state machine without sockets, threads, clocks or randomness of its own.
+//
+// See core/events.hpp for the contract between it and its driver.
+#pragma once
+
+#include "core/base/ids.hpp"
+#include "core/base/limits.hpp"
+#include "core/events.hpp"
+
+#include <cstdint>
+#include <memory>
+
+namespace pccl::core {
+
+struct PeerConfig {
+    std::uint64_t seed = 0;        // uuid, resume secret and back-off jitter are drawn from it: unique per communicator
+    Endpoint master;
+    GroupId group = 0;
+    std::uint32_t stripes = 0;     // connections to the ring neighbour; 0: the default
+    std::uint16_t listen_port = 0; // advertised; the master adds the address it sees
+    bool has_advertised = false;   // then `advertised` is told instead
+    Endpoint advertised;
+    Limits limits;
+    Timeouts timeouts;
+};
+
+class PeerCore;
+
+class PeerMachine {
+  public:
+    explicit PeerMachine(const PeerConfig& config);
+    ~PeerMachine();
+    PeerMachine(const PeerMachine&) = delete;
+    PeerMachine& operator=(const PeerMachine&) = delete;
+
+    // The only way in. Effects are appended to `out`. `now` never goes back.
+    Status handle(Instant now, const Event& event, Effects& out);
+    // Call handle(Timer) at this instant at the latest; `never` when nothing is in flight.
+    Instant next_deadline() const;
+    // A hash of the whole state, for the determinism gate and the recorder.
+    std::uint64_t state_hash() const;
+    // One line of text for people: who waits for what (liveness reports, traces).
+    std::string explain() const;
+    const Uuid& uuid() const;
+
+  private:
+    std::unique_ptr<PeerCore> core_;
+};
+
+}  // namespace pccl::core

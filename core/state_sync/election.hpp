@@ -1,0 +1,56 @@
+// Whose shared state wins, who receives what, who has to go: a pure function of what the members submitted.
+//
+// Rules of the contract: revision matching (one-increment), then names/types/flags, then contents. Members that completed a
+// sync of this run outrank those that did not; within a rank the most common wins, then the longest accepted member.
+// A rule never removes all members, nor the last one that is not outdated.
+#pragma once
+
+#include "core/base/ids.hpp"
+#include "core/events.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pccl::core {
+
+struct EntryInfo {
+    std::string name;
+    std::uint64_t count = 0;
+    DataType type = DataType::u8;
+    bool allow_content_inequality = false;
+    Hash128 hash;
+    friend bool operator==(const EntryInfo&, const EntryInfo&) = default;
+};
+
+// Over names, types, counts and flags; the second also over the hashes of the entries that are compared.
+Hash128 schema_digest(const std::vector<EntryInfo>& entries);
+Hash128 content_digest(const std::vector<EntryInfo>& entries);
+
+struct Candidate {
+    Uuid uuid;
+    std::uint64_t seniority = 0;
+    bool synced = false;
+    std::uint64_t revision = 0;
+    Hash128 content;
+    const std::vector<EntryInfo>* entries = nullptr;  // null only when all contents are equal
+};
+
+struct Verdict {
+    Uuid uuid;
+    Result result = Result::success;
+    bool removed = false;
+    std::string reason;
+    std::vector<std::pair<std::uint32_t, Hash128>> fetch;  // canonical index, hash of the winner
+};
+
+struct Election {
+    bool failed = false;          // nobody succeeds, the expected revision stays
+    std::uint64_t revision = 0;   // what the successful ones hold afterwards
+    std::vector<Verdict> verdicts;
+    std::vector<Uuid> holders;    // longest accepted first
+};
+
+Election elect(const std::vector<Candidate>& candidates, std::uint64_t expected);
+
+}  // namespace pccl::core

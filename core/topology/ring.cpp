@@ -1,0 +1,97 @@
+#include "core/topology/ring.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace pccl::core {
+
+namespace {
+constexpr Duration quarantine_first = 2 * second;
+constexpr std::uint32_t quarantine_doublings_max = 5;
+}  // namespace
+
+const EdgeTable::Edge* EdgeTable::find(const Uuid& from, const Uuid& to) const {
+    const auto it = edges_.find({from, to});
+    return it == edges_.end() ? nullptr : &it->second;
+}
+
+bool EdgeTable::up(const Uuid& from, const Uuid& to) const {
+    const Edge* edge = find(from, to);
+    return edge != nullptr && edge->up;
+}
+
+bool EdgeTable::marked(const Uuid& from, const Uuid& to, Instant now) const {
+    const Edge* edge = find(from, to);
+    return edge != nullptr && !edge->up && edge->quarantined_until > now;
+}
+
+EdgeTable::Edge& EdgeTable::want(const Uuid& from, const Uuid& to, Instant now) {
+    Edge& edge = edges_[{from, to}];
+    if (!edge.up && edge.down_since == never) edge.down_since = now;
+    return edge;
+}
+
+void EdgeTable::report_up(const Uuid& from, const Uuid& to) {
+    Edge& edge = edges_[{from, to}];
+    edge.up = true;
+    edge.down_since = never;
+    edge.quarantined_until = 0;
+    edge.reported_down = false;
+    edge.incoming_closed = false;
+}
+
+void EdgeTable::report_down(const Uuid& from, const Uuid& to, Instant now) {
+    Edge& edge = edges_[{from, to}];
+    edge.up = false;
+    edge.reported_down = true;
+    if (edge.down_since == never) edge.down_since = now;
+}
+
+void EdgeTable::report_incoming(const Uuid& from, const Uuid& to, bool up) { edges_[{from, to}].incoming_closed = !up; }
+
+void EdgeTable::mark(const Uuid& from, const Uuid& to, Instant now) {
+    Edge& edge = edges_[{from, to}];
+    edge.quarantined_until = now + (quarantine_first << std::min(edge.failures, quarantine_doublings_max));
+    ++edge.failures;
+    edge.up = false;
+}
+
+bool EdgeTable::neighbour_lost(const Uuid& peer) const {
+    for (const auto& [ends, edge] : edges_) {
+        if (ends.second == peer && edge.reported_down) return true;
+        if (ends.first == peer && edge.incoming_closed) return true;
+    }
+    return false;
+}
+
+std::uint32_t EdgeTable::distinct_marks(const Uuid& peer, Instant now) const {
+    std::set<Uuid> others;
+    for (const auto& [ends, edge] : edges_) {
+        if (edge.up || edge.quarantined_until <= now) continue;
+        if (ends.first == peer) others.insert(ends.second);
+        if (ends.second == peer) others.insert(ends.first);
+    }
+    return static_cast<std::uint32_t>(others.size());
+}
+
+void EdgeTable::forget(const Uuid& peer) {
+    for (auto it = edges_.begin(); it != edges_.end();) {
+        it = it->first.first == peer || it->first.second == peer ? edges_.erase(it) : std::next(it);
+    }
+}
+
+void EdgeTable::restart_clocks(Instant now) {
+    for (auto& [ends, edge] : edges_) {
+        if (edge.down_since != never) edge.down_since = now;
+    }
+}
+
+void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted) {
+    for (auto& [ends, edge] : edges_) {
+        if (edge.up) continue;
+        const auto from = wanted.find(ends.first);
+        if (from == wanted.end() || !from->second.contains(ends.second)) edge.down_since = never;
+    }
+}
+
+}  // namespace pccl::core

@@ -1,0 +1,88 @@
+// Which directed edges between peers work, and the choice of a ring that uses only edges that may work.
+//
+// The table is what members report; it is not journalled (they report again after a restart). A mark is a quarantine: it
+// grows with each failure of the edge and ends by itself, so that no pair is "unreachable for ever".
+#pragma once
+
+#include "core/base/ids.hpp"
+
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace pccl::core {
+
+class EdgeTable {
+  public:
+    struct Edge {
+        bool up = false;
+        Instant down_since = never;    // since when it is wanted or known to be down; never: not wanted yet
+        std::uint32_t failures = 0;
+        Instant quarantined_until = 0;
+        bool reported_down = false;    // the source says that its connections closed or were refused
+        bool incoming_closed = false;  // the target says that all connections from the source closed
+    };
+
+    bool up(const Uuid& from, const Uuid& to) const;
+    bool marked(const Uuid& from, const Uuid& to, Instant now) const;
+    // The edge is wanted from now on; starts its clock unless it is up.
+    Edge& want(const Uuid& from, const Uuid& to, Instant now);
+    void report_up(const Uuid& from, const Uuid& to);
+    void report_down(const Uuid& from, const Uuid& to, Instant now);
+    void report_incoming(const Uuid& from, const Uuid& to, bool up);
+    void mark(const Uuid& from, const Uuid& to, Instant now);
+    // A neighbour says that its connections with `peer`, in one direction or the other, are closed.
+    bool neighbour_lost(const Uuid& peer) const;
+    std::uint32_t distinct_marks(const Uuid& peer, Instant now) const;
+    void forget(const Uuid& peer);
+    // After a restart or a sleep of the master: nobody is blamed for the time before.
+    void restart_clocks(Instant now);
+    // Edges that nobody is asked to dial have no clock: wanted again, they get their full time.
+    void release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted);
+    const Edge* find(const Uuid& from, const Uuid& to) const;
+
+  private:
+    std::map<std::pair<Uuid, Uuid>, Edge> edges_;
+};
+
+// A cycle over `order` without an edge for which `forbidden` holds; as close to `order` as a bounded search finds.
+// One node: itself. Nothing: no such cycle was found within the budget of steps.
+template <class Forbidden>
+std::optional<std::vector<Uuid>> choose_ring(const std::vector<Uuid>& order, const Forbidden& forbidden) {
+    if (order.size() < 2) return order;
+    const auto allowed = [&](const Uuid& from, const Uuid& to) { return !forbidden(from, to); };
+    bool as_is = true;
+    for (std::size_t i = 0; i < order.size() && as_is; ++i) as_is = allowed(order[i], order[(i + 1) % order.size()]);
+    if (as_is) return order;
+    // Depth-first from the first node, trying successors in the given order.
+    std::vector<std::size_t> path{0};
+    std::vector<std::size_t> next_try{0};
+    std::vector<bool> used(order.size(), false);
+    used[0] = true;
+    for (int budget = 20'000; budget > 0 && !path.empty(); --budget) {
+        if (path.size() == order.size() && allowed(order[path.back()], order[0])) {
+            std::vector<Uuid> ring;
+            for (const std::size_t index : path) ring.push_back(order[index]);
+            return ring;
+        }
+        bool advanced = false;
+        for (std::size_t& offset = next_try.back(); offset < order.size() && !advanced;) {
+            const std::size_t candidate = (path.back() + 1 + offset++) % order.size();
+            if (used[candidate] || !allowed(order[path.back()], order[candidate])) continue;
+            used[candidate] = true;
+            path.push_back(candidate);
+            next_try.push_back(0);
+            advanced = true;
+            break;
+        }
+        if (advanced) continue;
+        used[path.back()] = false;
+        path.pop_back();
+        next_try.pop_back();
+    }
+    return std::nullopt;
+}
+
+}  // namespace pccl::core

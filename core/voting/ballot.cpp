@@ -1,0 +1,61 @@
+#include "core/voting/ballot.hpp"
+
+#include "core/base/assert.hpp"
+
+namespace pccl::core {
+
+bool Ballot::complete(const std::vector<Uuid>& electors) const {
+    if (electors.empty() || votes_.size() < electors.size()) return false;
+    for (const Uuid& elector : electors) {
+        if (!votes_.contains(elector)) return false;
+    }
+    return true;
+}
+
+std::vector<Uuid> Ballot::missing(const std::vector<Uuid>& electors) const {
+    std::vector<Uuid> absent;
+    for (const Uuid& elector : electors) {
+        if (!votes_.contains(elector)) absent.push_back(elector);
+    }
+    return absent;
+}
+
+Ballot& BallotBox::open(const BallotKey& key, Instant now) {
+    auto [it, fresh] = ballots_.try_emplace(key);
+    if (fresh) it->second.opened = now;
+    return it->second;
+}
+
+Ballot* BallotBox::find(const BallotKey& key) {
+    const auto it = ballots_.find(key);
+    return it == ballots_.end() ? nullptr : &it->second;
+}
+
+Ballot BallotBox::take(const BallotKey& key) {
+    const auto it = ballots_.find(key);
+    ASSERT(it != ballots_.end());
+    Ballot ballot = std::move(it->second);
+    ballots_.erase(it);
+    return ballot;
+}
+
+void BallotBox::withdraw(const Uuid& member) {
+    for (auto it = ballots_.begin(); it != ballots_.end();) {
+        it->second.withdraw(member);
+        it = it->second.empty() ? ballots_.erase(it) : std::next(it);
+    }
+}
+
+const char* to_text(proto::VoteKind kind) {
+    switch (kind) {
+        case proto::VOTE_UPDATE_TOPOLOGY: return "update topology";
+        case proto::VOTE_PEERS_PENDING: return "are peers pending";
+        case proto::VOTE_START: return "start of a collective";
+        case proto::VOTE_END: return "end of a collective";
+        case proto::VOTE_SYNC: return "synchronize shared state";
+        case proto::VOTE_SYNC_END: return "end of a synchronization";
+        default: return "unknown";
+    }
+}
+
+}  // namespace pccl::core

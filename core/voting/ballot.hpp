@@ -1,0 +1,68 @@
+// The one ballot: every unanimous step of the protocol is this object, opened by its first vote.
+//
+// A ballot knows its votes, not what they mean. Its electors are the accepted members (of the run or of the group) at the
+// moment of examination: members that vanish are withdrawn, members that came are waited for. When the machine decides, it
+// takes the ballot out of the box and appends its decision to the journal in the same step, so nothing can be examined
+// twice or be overturned while its record is on the way to the disk.
+#pragma once
+
+#include "core/base/ids.hpp"
+#include "core/wire/control.pb.h"
+
+#include <map>
+#include <vector>
+
+namespace pccl::core {
+
+struct BallotKey {
+    proto::VoteKind kind = proto::VOTE_UPDATE_TOPOLOGY;
+    GroupId group = 0;       // 0 for run-wide ballots
+    std::uint64_t id = 0;    // start: tag; end: operation; sync_end: sync id
+    friend auto operator<=>(const BallotKey&, const BallotKey&) = default;
+};
+
+class Ballot {
+  public:
+    struct Cast {
+        Serial serial = 0;
+        proto::Vote vote;
+    };
+
+    // One vote per member: a later one of the same member replaces the earlier (it can only be a newer launch).
+    void cast(const Uuid& member, const proto::Vote& vote) { votes_[member] = Cast{vote.serial(), vote}; }
+    void withdraw(const Uuid& member) { votes_.erase(member); }
+    bool has(const Uuid& member) const { return votes_.contains(member); }
+    // Every elector has voted. An empty electorate is complete only if the caller says what that means: never here.
+    bool complete(const std::vector<Uuid>& electors) const;
+    std::vector<Uuid> missing(const std::vector<Uuid>& electors) const;
+    const std::map<Uuid, Cast>& votes() const { return votes_; }
+    bool empty() const { return votes_.empty(); }
+
+    Instant opened = 0;
+    bool warned = false;
+    std::uint64_t completed_order = 0;  // start ballots wait for a place in this order; 0: not complete yet
+
+  private:
+    std::map<Uuid, Cast> votes_;
+};
+
+class BallotBox {
+  public:
+    Ballot& open(const BallotKey& key, Instant now);
+    Ballot* find(const BallotKey& key);
+    // Removes the ballot and hands it over; the caller decides it.
+    Ballot take(const BallotKey& key);
+    // Withdraws all votes of a member that vanished; ballots without votes close.
+    void withdraw(const Uuid& member);
+    // Forgets a ballot that can no longer be decided (its operation is over).
+    void close(const BallotKey& key) { ballots_.erase(key); }
+    std::map<BallotKey, Ballot>& all() { return ballots_; }
+    const std::map<BallotKey, Ballot>& all() const { return ballots_; }
+
+  private:
+    std::map<BallotKey, Ballot> ballots_;
+};
+
+const char* to_text(proto::VoteKind kind);
+
+}  // namespace pccl::core

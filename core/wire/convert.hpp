@@ -1,0 +1,80 @@
+// Between protocol buffer fields and the core's own types. Readers validate: false means the field is not what it must be.
+#pragma once
+
+#include "core/base/ids.hpp"
+#include "core/events.hpp"
+#include "core/wire/control.pb.h"
+
+#include <cstring>
+#include <string>
+
+namespace pccl::core {
+
+inline std::string to_bytes(const Uuid& uuid) {
+    return std::string(reinterpret_cast<const char*>(uuid.bytes.data()), uuid.bytes.size());
+}
+
+inline bool read(const std::string& bytes, Uuid& uuid) {
+    if (bytes.size() != uuid.bytes.size()) return false;
+    std::memcpy(uuid.bytes.data(), bytes.data(), bytes.size());
+    return !uuid.is_nil();
+}
+
+// For fields that this program wrote itself (journal records, or validated before).
+inline Uuid uuid_of(const std::string& bytes) {
+    Uuid uuid;
+    if (bytes.size() == uuid.bytes.size()) std::memcpy(uuid.bytes.data(), bytes.data(), bytes.size());
+    return uuid;
+}
+
+inline void write(const Endpoint& endpoint, proto::Address& address) {
+    address.set_is_v6(endpoint.is_v6);
+    address.set_port(endpoint.port);
+    address.set_address(endpoint.address.data(), endpoint.is_v6 ? 16 : 4);
+}
+
+inline bool read(const proto::Address& address, Endpoint& endpoint) {
+    if (address.port() == 0 || address.port() > 65'535) return false;
+    if (address.address().size() != (address.is_v6() ? 16u : 4u)) return false;
+    endpoint = Endpoint{};
+    endpoint.is_v6 = address.is_v6();
+    endpoint.port = static_cast<std::uint16_t>(address.port());
+    std::memcpy(endpoint.address.data(), address.address().data(), address.address().size());
+    return true;
+}
+
+inline void write(const Hash128& hash, proto::Hash& to) {
+    to.set_low(hash.low);
+    to.set_high(hash.high);
+}
+
+inline Hash128 hash_of(const proto::Hash& hash) { return Hash128{hash.low(), hash.high()}; }
+
+// The four attributes as one peer of `group` sees them; 1 each where the epoch has no members.
+inline Attributes attributes_of(const proto::Sizes& sizes, GroupId group) {
+    Attributes attributes{0, 0, 0, 0};
+    for (const auto& entry : sizes.groups()) {
+        attributes.global_world += entry.size();
+        attributes.groups += 1;
+        if (entry.group() == group) attributes.group_world = entry.size();
+        if (entry.size() > attributes.largest_group) attributes.largest_group = entry.size();
+    }
+    if (attributes.global_world == 0) attributes.global_world = 1;
+    if (attributes.group_world == 0) attributes.group_world = 1;
+    if (attributes.groups == 0) attributes.groups = 1;
+    if (attributes.largest_group == 0) attributes.largest_group = 1;
+    return attributes;
+}
+
+inline Result result_of(std::uint32_t value) {
+    return value <= 12 ? static_cast<Result>(value) : Result::internal_error;
+}
+
+inline std::string encode(const google::protobuf::MessageLite& message) { return message.SerializeAsString(); }
+
+template <class Message>
+bool decode(std::span<const std::uint8_t> body, Message& message) {
+    return message.ParseFromArray(body.data(), static_cast<int>(body.size()));
+}
+
+}  // namespace pccl::core

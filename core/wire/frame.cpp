@@ -1,0 +1,240 @@
+#include "core/wire/frame.hpp"
+
+#include "core/base/assert.hpp"
+#include "core/numeric/kernels.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace pccl::core::wire {
+
+namespace {
+
+constexpr std::uint16_t prefix_magic = 0x4350;  // "PC"
+constexpr std::uint32_t trailer_magic = 0x4C494154;
+constexpr std::uint8_t type_control = 1;
+constexpr std::uint8_t type_bulk = 2;
+constexpr std::uint8_t type_flow = 3;
+
+template <class Integer>
+void put(std::uint8_t* to, Integer value) {
+    for (std::size_t i = 0; i < sizeof(Integer); ++i) to[i] = static_cast<std::uint8_t>(value >> (8 * i));
+}
+
+template <class Integer>
+Integer get(const std::uint8_t* from) {
+    std::uint64_t value = 0;
+    for (std::size_t i = 0; i < sizeof(Integer); ++i) value |= static_cast<std::uint64_t>(from[i]) << (8 * i);
+    return static_cast<Integer>(value);
+}
+
+void put_prefix(std::uint8_t* to, std::uint8_t type, std::uint32_t length, std::uint64_t checksum) {
+    put(to, prefix_magic);
+    to[2] = protocol_version;
+    to[3] = type;
+    put(to + 4, length);
+    put(to + 8, checksum);
+}
+
+}  // namespace
+
+const char* to_text(WireError error) {
+    switch (error) {
+        case WireError::none: return "no error";
+        case WireError::bad_magic: return "bytes that are not a PCCL frame";
+        case WireError::bad_version: return "a frame of another protocol version";
+        case WireError::bad_type: return "a frame of unknown type";
+        case WireError::too_long: return "a frame longer than its limit";
+        case WireError::bad_checksum: return "a frame with a wrong checksum";
+        case WireError::bad_field: return "a frame with an impossible field";
+    }
+    return "unknown";
+}
+
+void append_control(std::string& out, std::span<const std::uint8_t> body) {
+    std::uint8_t prefix[prefix_bytes];
+    put_prefix(prefix, type_control, static_cast<std::uint32_t>(body.size()),
+               numeric::checksum64(body.data(), body.size()));
+    out.append(reinterpret_cast<const char*>(prefix), prefix_bytes);
+    out.append(reinterpret_cast<const char*>(body.data()), body.size());
+}
+
+void append_flow(std::string& out, const FlowWord& word) {
+    std::uint8_t bytes[prefix_bytes + flow_word_bytes] = {};
+    std::uint8_t* at = bytes + prefix_bytes;
+    put(at, word.op);
+    put(at + 8, word.slice);
+    put(at + 12, word.value);
+    at[16] = static_cast<std::uint8_t>(word.kind);
+    at[17] = word.phase;
+    put_prefix(bytes, type_flow, flow_word_bytes, numeric::checksum64(at, flow_word_bytes));
+    out.append(reinterpret_cast<const char*>(bytes), sizeof bytes);
+}
+
+std::array<std::uint8_t, prefix_bytes + bulk_header_bytes> encode_bulk(const BulkHeader& header) {
+    std::array<std::uint8_t, prefix_bytes + bulk_header_bytes> bytes{};
+    std::uint8_t* at = bytes.data() + prefix_bytes;
+    put(at, header.op);
+    put(at + 8, header.slice);
+    put(at + 12, header.phase);
+    put(at + 14, header.flags);
+    put(at + 16, header.entry);
+    put(at + 24, header.length);
+    put(at + 28, header.reserved);
+    put_prefix(bytes.data(), type_bulk, header.length, numeric::checksum64(at, bulk_header_bytes));
+    return bytes;
+}
+
+std::array<std::uint8_t, trailer_bytes> encode_trailer(const Trailer& trailer) {
+    std::array<std::uint8_t, trailer_bytes> bytes{};
+    put(bytes.data(), trailer.checksum);
+    put(bytes.data() + 8, static_cast<std::uint32_t>(trailer.abandoned ? 1 : 0));
+    put(bytes.data() + 12, trailer_magic);
+    return bytes;
+}
+
+FrameDecoder::Item FrameDecoder::refuse(WireError error, std::size_t consumed) {
+    state_ = State::refused;
+    body_.clear();
+    body_.shrink_to_fit();
+    Item item;
+    item.kind = Kind::refused;
+    item.consumed = consumed;
+    item.error = error;
+    return item;
+}
+
+// Fills small_ up to `need` bytes; true when complete (and then empty again for the next use).
+bool FrameDecoder::gather(std::span<const std::uint8_t> bytes, std::size_t need, std::size_t& used) {
+    const std::size_t take = std::min(need - small_fill_, bytes.size());
+    if (take > 0) std::memcpy(small_.data() + small_fill_, bytes.data(), take);
+    small_fill_ += take;
+    used += take;
+    if (small_fill_ < need) return false;
+    small_fill_ = 0;
+    return true;
+}
+
+FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
+    Item item;
+    std::size_t used = 0;
+    for (;;) {
+        const auto rest = bytes.subspan(used);
+        switch (state_) {
+            case State::prefix: {
+                // Zeros or noise are refused at the first bytes that differ, not only when a whole prefix has come.
+                if (small_fill_ == 0 && !rest.empty() && rest[0] != (prefix_magic & 0xFF)) {
+                    return refuse(WireError::bad_magic, used);
+                }
+                if (!gather(rest, prefix_bytes, used)) break;
+                if (get<std::uint16_t>(small_.data()) != prefix_magic) return refuse(WireError::bad_magic, used);
+                if (small_[2] != protocol_version) {
+                    refused_version_ = small_[2];
+                    return refuse(WireError::bad_version, used);
+                }
+                length_ = get<std::uint32_t>(small_.data() + 4);
+                checksum_ = get<std::uint64_t>(small_.data() + 8);
+                if (small_[3] == type_control) {
+                    if (length_ > limits_.control_bytes_max) return refuse(WireError::too_long, used);
+                    body_.clear();
+                    state_ = State::body;
+                } else if (small_[3] == type_bulk) {
+                    if (length_ > limits_.payload_bytes_max) return refuse(WireError::too_long, used);
+                    state_ = State::bulk;
+                } else if (small_[3] == type_flow) {
+                    if (length_ != flow_word_bytes) return refuse(WireError::bad_field, used);
+                    state_ = State::flow;
+                } else {
+                    return refuse(WireError::bad_type, used);
+                }
+                continue;
+            }
+            case State::body: {
+                // The body grows as bytes really come: a length that is only announced allocates nothing.
+                const std::size_t take = std::min<std::size_t>(length_ - body_.size(), rest.size());
+                body_.insert(body_.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(take));
+                used += take;
+                if (body_.size() < length_) break;
+                if (numeric::checksum64(body_.data(), body_.size()) != checksum_) {
+                    return refuse(WireError::bad_checksum, used);
+                }
+                state_ = State::prefix;
+                item.kind = Kind::control;
+                item.body = body_;
+                item.consumed = used;
+                return item;
+            }
+            case State::flow: {
+                if (!gather(rest, flow_word_bytes, used)) break;
+                if (numeric::checksum64(small_.data(), flow_word_bytes) != checksum_) {
+                    return refuse(WireError::bad_checksum, used);
+                }
+                item.flow.op = get<std::uint64_t>(small_.data());
+                item.flow.slice = get<std::uint32_t>(small_.data() + 8);
+                item.flow.value = get<std::uint32_t>(small_.data() + 12);
+                const std::uint8_t kind = small_[16];
+                item.flow.phase = small_[17];
+                if (kind < 1 || kind > 4 || item.flow.phase > 2) return refuse(WireError::bad_field, used);
+                item.flow.kind = static_cast<FlowKind>(kind);
+                state_ = State::prefix;
+                item.kind = Kind::flow;
+                item.consumed = used;
+                return item;
+            }
+            case State::bulk: {
+                if (!gather(rest, bulk_header_bytes, used)) break;
+                if (numeric::checksum64(small_.data(), bulk_header_bytes) != checksum_) {
+                    return refuse(WireError::bad_checksum, used);
+                }
+                item.bulk.op = get<std::uint64_t>(small_.data());
+                item.bulk.slice = get<std::uint32_t>(small_.data() + 8);
+                item.bulk.phase = get<std::uint16_t>(small_.data() + 12);
+                item.bulk.flags = get<std::uint16_t>(small_.data() + 14);
+                item.bulk.entry = get<std::uint64_t>(small_.data() + 16);
+                item.bulk.length = get<std::uint32_t>(small_.data() + 24);
+                item.bulk.reserved = get<std::uint32_t>(small_.data() + 28);
+                if (item.bulk.length != length_ || item.bulk.phase > 2) return refuse(WireError::bad_field, used);
+                payload_total_ = payload_remaining_ = length_;
+                state_ = length_ > 0 ? State::payload : State::trailer;
+                item.kind = Kind::bulk;
+                item.consumed = used;
+                return item;
+            }
+            case State::payload: {
+                if (rest.empty()) break;
+                const std::size_t take = std::min<std::size_t>(payload_remaining_, rest.size());
+                payload_remaining_ -= static_cast<std::uint32_t>(take);
+                if (payload_remaining_ == 0) state_ = State::trailer;
+                ASSERT(used == 0);
+                item.kind = Kind::payload;
+                item.consumed = take;
+                return item;
+            }
+            case State::trailer: {
+                if (!gather(rest, trailer_bytes, used)) break;
+                const auto flags = get<std::uint32_t>(small_.data() + 8);
+                if (get<std::uint32_t>(small_.data() + 12) != trailer_magic || flags > 1) {
+                    return refuse(WireError::bad_field, used);
+                }
+                item.trailer.checksum = get<std::uint64_t>(small_.data());
+                item.trailer.abandoned = flags == 1;
+                state_ = State::prefix;
+                item.kind = Kind::trailer;
+                item.consumed = used;
+                return item;
+            }
+            case State::refused: return refuse(WireError::bad_magic, bytes.size());
+        }
+        item.kind = Kind::more;
+        item.consumed = used;
+        return item;
+    }
+}
+
+void FrameDecoder::skip_payload(std::uint32_t bytes) {
+    ASSERT(state_ == State::payload && bytes <= payload_remaining_);
+    payload_remaining_ -= bytes;
+    if (payload_remaining_ == 0) state_ = State::trailer;
+}
+
+}  // namespace pccl::core::wire

@@ -1,0 +1,250 @@
+#include "harness/oracles.hpp"
+
+#include "harness/reference.hpp"
+#include "net-sim/describe.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness {
+
+using namespace core;
+
+const char* to_text(CallKind kind) {
+    static constexpr const char* names[] = {"connect", "update_topology", "are_peers_pending", "launch", "await", "sync", "leave"};
+    return names[static_cast<std::size_t>(kind)];
+}
+
+std::string Ledger::name(std::uint32_t life) const {
+    return "process " + std::to_string(lives[life].process) + " (life " + std::to_string(life) + ")";
+}
+
+namespace {
+
+bool succeeded(const Completion& c, Instant end) { return end != open_end && c.result == Result::success; }
+
+std::string when(Instant begin, Instant end) {
+    return "[" + std::to_string(begin / microsecond) + " us .. " + (end == open_end ? std::string("open") : std::to_string(end / microsecond) + " us") + "]";
+}
+
+std::string text(const Ledger& ledger, const LaunchFact& f) {
+    return ledger.name(f.life) + " tag " + std::to_string(f.tag) + " type " + std::to_string(static_cast<unsigned>(f.shape.type)) + " op " +
+           std::to_string(static_cast<unsigned>(f.shape.op)) + " count " + std::to_string(f.shape.count) + " " + when(f.begin, f.end) + " " +
+           (f.end == open_end ? "unanswered" : sim::to_text(f.completion.result)) + " world " + std::to_string(f.completion.world);
+}
+
+// Looks for the set of launches that one success speaks of.
+class AttemptSearch {
+  public:
+    AttemptSearch(const Scenario& scenario, const Ledger& ledger, std::vector<bool>& settled)
+        : scenario_(scenario), ledger_(ledger), settled_(settled) {}
+
+    sim::Violation check(std::size_t index) {
+        const LaunchFact& own = ledger_.launches[index];
+        candidates_.clear();
+        by_process_.clear();
+        for (std::size_t i = 0; i < ledger_.launches.size(); ++i) {
+            const LaunchFact& other = ledger_.launches[i];
+            if (i == index || other.process == own.process || other.group != own.group || other.tag != own.tag) continue;
+            if (other.shape != own.shape || other.begin >= own.end || other.end <= own.begin) continue;
+            candidates_.push_back(i);
+        }
+        // Those that ended in the same way with the same bytes first: ambiguous values are read in favour of the run.
+        std::stable_sort(candidates_.begin(), candidates_.end(), [&](std::size_t x, std::size_t y) { return rank(own, x) < rank(own, y); });
+        std::stable_sort(candidates_.begin(), candidates_.end(), [&](std::size_t x, std::size_t y) {
+            return ledger_.launches[x].process < ledger_.launches[y].process;
+        });
+        for (std::size_t i = 0; i < candidates_.size(); ++i) {
+            if (i == 0 || process_of(i) != process_of(i - 1)) by_process_.push_back(i);
+        }
+        by_process_.push_back(candidates_.size());
+        if (own.completion.world < 2 || own.completion.world > by_process_.size()) {
+            return {"membership", text(ledger_, own) + ", but only " + std::to_string(by_process_.size() - 1) + " other processes had launched it"};
+        }
+        chosen_ = {index};
+        inputs_ = {&own.input};
+        tries_ = 0;
+        complaint_ = {};
+        if (search(0, own) || tries_ >= tries_max) return {};
+        if (!complaint_.oracle.empty()) return complaint_;
+        std::string reason = text(ledger_, own) + ": the result is not the operation over any " + std::to_string(own.completion.world) + " of these inputs:";
+        for (const std::size_t i : candidates_) reason += "\n    " + text(ledger_, ledger_.launches[i]);
+        return {"value", reason};
+    }
+
+  private:
+    static constexpr std::uint64_t tries_max = 20'000;
+
+    std::uint32_t process_of(std::size_t candidate) const { return ledger_.launches[candidates_[candidate]].process; }
+    int rank(const LaunchFact& own, std::size_t i) const {
+        const LaunchFact& other = ledger_.launches[i];
+        if (succeeded(other.completion, other.end)) return other.output == own.output && other.completion.world == own.completion.world ? 0 : 2;
+        return other.end == open_end || ledger_.departed(other.life, other.completion, other.end) ? 1 : 3;
+    }
+
+    // True when a consistent set was found; complaint_ keeps what is wrong with the first set that has the right value.
+    bool search(std::size_t process, const LaunchFact& own) {
+        const std::size_t need = own.completion.world - chosen_.size();
+        if (need == 0) return fits(own);
+        if (by_process_.size() - 1 - process < need) return false;
+        for (std::size_t i = by_process_[process]; i < by_process_[process + 1]; ++i) {
+            if (++tries_ >= tries_max) return false;
+            chosen_.push_back(candidates_[i]);
+            inputs_.push_back(&ledger_.launches[candidates_[i]].input);
+            const bool found = search(process + 1, own);
+            if (found) return true;
+            chosen_.pop_back();
+            inputs_.pop_back();
+        }
+        return search(process + 1, own);
+    }
+
+    bool fits(const LaunchFact& own) {
+        const bool exact = scenario_.workload.exact;
+        if (!is_result(own.shape, exact, inputs_, own.output, 4) || !is_result(own.shape, exact, inputs_, own.output, own.shape.count)) return false;
+        for (const std::size_t i : chosen_) {
+            const LaunchFact& other = ledger_.launches[i];
+            if (succeeded(other.completion, other.end)) {
+                if (other.output != own.output) return complain("parity", own, other, "bytes differ");
+                if (other.completion.world != own.completion.world) return complain("membership", own, other, "world sizes differ");
+            } else if (other.end != open_end && !ledger_.departed(other.life, other.completion, other.end)) {
+                return complain("one-outcome", own, other, "one succeeded, the other failed");
+            }
+        }
+        for (const std::size_t i : chosen_) {
+            if (succeeded(ledger_.launches[i].completion, ledger_.launches[i].end)) settled_[i] = true;
+        }
+        return true;
+    }
+
+    bool complain(const char* oracle, const LaunchFact& own, const LaunchFact& other, const char* what) {
+        if (complaint_.oracle.empty()) complaint_ = {oracle, std::string(what) + ":\n    " + text(ledger_, own) + "\n    " + text(ledger_, other)};
+        return false;
+    }
+
+    const Scenario& scenario_;
+    const Ledger& ledger_;
+    std::vector<bool>& settled_;
+    std::vector<std::size_t> candidates_;
+    std::vector<std::size_t> by_process_;  // where each process begins in candidates_, and the end
+    std::vector<std::size_t> chosen_;
+    std::vector<const std::vector<std::uint8_t>*> inputs_;
+    std::uint64_t tries_ = 0;
+    sim::Violation complaint_;
+};
+
+std::string text(const Ledger& ledger, const SyncFact& f) {
+    return ledger.name(f.life) + " sync of revision " + std::to_string(f.revision) + " " + when(f.begin, f.end) + " " +
+           (f.end == open_end ? "unanswered" : sim::to_text(f.completion.result)) + " revision " + std::to_string(f.completion.revision);
+}
+
+// The life ended as lost, and nothing shows that it was still a member at that time.
+bool gone_by(const Ledger& ledger, std::uint32_t life, Instant time) {
+    return ledger.lives[life].lost && ledger.lives[life].member_until < time;
+}
+
+bool overlap(Instant begin, Instant end, Instant other_begin, Instant other_end) { return begin < other_end && other_begin < end; }
+
+std::string text(const Ledger& ledger, const VoteFact& f) {
+    const Attributes& a = f.completion.attributes;
+    return ledger.name(f.life) + " " + to_text(f.kind) + " " + when(f.begin, f.end) + " " + (f.end == open_end ? "unanswered" : sim::to_text(f.completion.result)) +
+           " worlds " + std::to_string(a.global_world) + "/" + std::to_string(a.group_world) + " groups " + std::to_string(a.groups) + "/" +
+           std::to_string(a.largest_group) + (f.completion.pending ? " pending" : "");
+}
+
+}  // namespace
+
+sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger) {
+    std::vector<bool> settled(ledger.launches.size(), false);
+    AttemptSearch search(scenario, ledger, settled);
+    for (std::size_t i = 0; i < ledger.launches.size(); ++i) {
+        const LaunchFact& fact = ledger.launches[i];
+        if (settled[i] || !succeeded(fact.completion, fact.end) || fact.shape.count == 0) continue;
+        sim::Violation violation = search.check(i);
+        if (!violation.oracle.empty()) return violation;
+    }
+    return {};
+}
+
+sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
+    for (std::size_t i = 0; i < ledger.syncs.size(); ++i) {
+        const SyncFact& own = ledger.syncs[i];
+        if (!succeeded(own.completion, own.end)) continue;
+        bool known_content = own.after == own.before;
+        for (std::size_t k = 0; k < ledger.syncs.size(); ++k) {
+            const SyncFact& other = ledger.syncs[k];
+            if (k == i || other.group != own.group || !overlap(own.begin, own.end, other.begin, other.end)) continue;
+            if (other.before == own.after) known_content = true;
+            if (other.process == own.process || !succeeded(other.completion, other.end)) continue;
+            // A peer that was removed meanwhile may read its answer late, when the group had ended and began anew at 0.
+            if (gone_by(ledger, own.life, other.begin) || gone_by(ledger, other.life, own.begin)) continue;
+            if (other.completion.revision == own.completion.revision && other.after != own.after) {
+                return {"parity", "one revision, two contents:\n    " + text(ledger, own) + "\n    " + text(ledger, other)};
+            }
+        }
+        if (!known_content) return {"value", "a content that nobody had:\n    " + text(ledger, own)};
+        // The next success of the same life carries the next revision.
+        for (std::size_t k = i + 1; k < ledger.syncs.size(); ++k) {
+            const SyncFact& next = ledger.syncs[k];
+            if (next.life != own.life || !succeeded(next.completion, next.end)) continue;
+            if (next.completion.revision != own.completion.revision + 1) {
+                return {"revision", "two successes in a row:\n    " + text(ledger, own) + "\n    " + text(ledger, next)};
+            }
+            break;
+        }
+        // Everybody who was a member throughout has this outcome too.
+        for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
+            const Life& member = ledger.lives[life];
+            if (life == own.life || member.group != own.group || member.connected_at > own.begin || member.member_until < own.end) continue;
+            const SyncFact* failed = nullptr;
+            bool good = false;
+            for (const SyncFact& other : ledger.syncs) {
+                if (other.life != life || !overlap(own.begin, own.end, other.begin, other.end)) continue;
+                if (succeeded(other.completion, other.end) ? other.completion.revision == own.completion.revision : other.end == open_end) good = true;
+                if (other.end != open_end && !succeeded(other.completion, other.end)) failed = &other;
+            }
+            if (!good) {
+                return {"one-outcome", "a member did not see this success:\n    " + text(ledger, own) + "\n    " +
+                                           (failed != nullptr ? text(ledger, *failed) : ledger.name(life) + " called no sync then")};
+            }
+        }
+    }
+    return {};
+}
+
+sim::Violation check_votes(const Scenario& scenario, const Ledger& ledger) {
+    const auto peers = static_cast<std::uint32_t>(scenario.peers.size());
+    for (std::size_t i = 0; i < ledger.votes.size(); ++i) {
+        const VoteFact& own = ledger.votes[i];
+        if (own.kind == CallKind::connect || !succeeded(own.completion, own.end)) continue;
+        const Attributes& a = own.completion.attributes;
+        if (a.group_world > a.global_world || a.largest_group > a.global_world || a.groups > a.global_world || a.largest_group < a.group_world) {
+            return {"membership", "impossible world sizes: " + text(ledger, own)};
+        }
+        // A dead process may be counted beside its successor for a while, but not without end.
+        if (a.global_world > 3 * peers) return {"membership", "more members than processes: " + text(ledger, own)};
+        for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
+            const Life& member = ledger.lives[life];
+            if (life == own.life || member.connected_at > own.begin || member.member_until < own.end) continue;
+            const VoteFact* near = nullptr;
+            bool good = false;
+            for (const VoteFact& other : ledger.votes) {
+                if (other.life != life || other.kind != own.kind || !overlap(own.begin, own.end, other.begin, other.end)) continue;
+                near = &other;
+                const Attributes& b = other.completion.attributes;
+                if (other.end == open_end) good = true;
+                if (!succeeded(other.completion, other.end)) continue;
+                if (own.kind == CallKind::are_peers_pending ? other.completion.pending == own.completion.pending
+                                                            : a.global_world == b.global_world && a.groups == b.groups && a.largest_group == b.largest_group) {
+                    good = true;
+                }
+            }
+            if (!good) {
+                return {"membership", "a member was told something else:\n    " + text(ledger, own) + "\n    " +
+                                          (near != nullptr ? text(ledger, *near) : ledger.name(life) + " did not call it then")};
+            }
+        }
+    }
+    return {};
+}
+
+}  // namespace pccl::harness

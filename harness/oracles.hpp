@@ -1,0 +1,21 @@
+// The promises, checked against what applications saw. Each check knows the promise and nothing of the protocol.
+//
+// They run over the ledger when the run is over; what needs the moment itself (restore, no-phantom, the contract) is checked
+// while it happens by Process and Driver. A check returns the first violation, or an empty oracle name.
+#pragma once
+
+#include "harness/ledger.hpp"
+#include "harness/scenario.hpp"
+#include "net-sim/world.hpp"
+
+namespace pccl::harness {
+
+// value: a result is the operation over the inputs of as many members as were told; parity: all who succeeded hold these
+// bytes; one-outcome: none of them who did not depart was told failure; membership: their world size is the same.
+sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger);
+// parity and value of shared state, one-outcome of syncs, revisions that grow by one.
+sim::Violation check_syncs(const Scenario& scenario, const Ledger& ledger);
+// update_topology and are_peers_pending tell all members the same.
+sim::Violation check_votes(const Scenario& scenario, const Ledger& ledger);
+
+}  // namespace pccl::harness

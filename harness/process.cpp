@@ -1,0 +1,311 @@
+#include "harness/process.hpp"
+
+#include "harness/reference.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness {
+
+using namespace core;
+using sim::mix;
+
+Process::Process(sim::World& world, const Scenario& scenario, Ledger& ledger, Counters& counters, const bool& stopping, Ticket& tickets,
+                 std::uint32_t node, std::uint32_t number)
+    : world_(world), scenario_(scenario), ledger_(ledger), counters_(counters), stopping_(stopping), tickets_(tickets), node_(node),
+      number_(number), plan_(scenario.peers[node - 1]), draw_(mix(scenario.seed, mix(500, mix(node, number)))) {}
+
+void Process::start() {
+    make_state();
+    prepare_tensors();
+    main_ = main();
+    main_.start();
+}
+
+std::string Process::waits_for() const {
+    std::string text;
+    for (const Slot& slot : slots_) {
+        if (slot.sleeping || slot.answered) continue;
+        text += std::string(text.empty() ? "" : ", ") + to_text(slot.kind) + " since " + std::to_string(slot.begin / millisecond) + " ms";
+    }
+    return text.empty() ? "nothing of the library" : text;
+}
+
+// --- calls and their returns ---------------------------------------------------------------------------------------------
+
+void Process::Call::await_suspend(std::coroutine_handle<> awaiter) {
+    ticket = ++process.tickets_;
+    begin = process.now();
+    std::visit([this](auto& c) { c.ticket = ticket; }, command);
+    Slot slot;
+    slot.ticket = ticket;
+    slot.kind = kind;
+    slot.begin = begin;
+    slot.awaiter = awaiter;
+    process.slots_.push_back(std::move(slot));
+    // The answer never comes from inside: completed() only notes it, and the queue resumes the awaiter.
+    process.world_.command(process.node_, std::move(command));
+}
+
+void Process::Sleep::await_suspend(std::coroutine_handle<> awaiter) {
+    ticket = ++process.tickets_;
+    Slot slot;
+    slot.ticket = ticket;
+    slot.sleeping = true;
+    slot.answered = true;
+    slot.begin = process.now();
+    slot.awaiter = awaiter;
+    process.slots_.push_back(std::move(slot));
+    process.world_.schedule_application(process.node_, duration, ticket, 0);
+}
+
+void Process::Sleep::await_resume() {
+    if (ticket != 0) process.take(ticket);
+}
+
+void Process::completed(Ticket ticket, const Completion& completion) {
+    for (Slot& slot : slots_) {
+        if (slot.ticket != ticket || slot.sleeping) continue;
+        if (slot.answered) return world_.violate("contract", "ticket completed twice");
+        slot.answered = true;
+        slot.completion = completion;
+        attributes_ = completion.attributes;
+        // A thread of the application wakes up at once, now and then a little later.
+        const Duration delay = draw_.chance(100'000) ? draw_.log_uniform(microsecond, 20 * millisecond) : 0;
+        return world_.schedule_application(node_, delay, ticket, 0);
+    }
+    world_.violate("contract", "a ticket that nobody waits for was completed");
+}
+
+void Process::resume(Ticket ticket) {
+    for (const Slot& slot : slots_) {
+        if (slot.ticket != ticket) continue;
+        const std::coroutine_handle<> awaiter = slot.awaiter;
+        return awaiter.resume();
+    }
+}
+
+Completion Process::take(Ticket ticket) {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        if (slots_[i].ticket != ticket) continue;
+        Completion completion = std::move(slots_[i].completion);
+        slots_.erase(slots_.begin() + static_cast<std::ptrdiff_t>(i));
+        return completion;
+    }
+    return {};
+}
+
+std::vector<std::uint8_t>& Process::memory(BufferId id) { return *world_.driver(node_)->buffers().find(id); }
+
+Task<bool> Process::connect() {
+    const std::size_t fact = ledger_.votes.size();
+    const auto life = static_cast<std::uint32_t>(ledger_.lives.size());
+    ledger_.lives.push_back(Life{number_, plan_.group, now(), never, 0, false});
+    ledger_.votes.push_back(VoteFact{CallKind::connect, number_, life, now(), open_end, {}});
+    const Completion c = co_await call(CallKind::connect, CommandConnect{});
+    ledger_.votes[fact].end = now();
+    ledger_.votes[fact].completion = c;
+    if (c.result != Result::success) co_return false;
+    life_ = life;
+    ledger_.lives[life].connected_at = now();
+    ledger_.lives[life].member_until = now();
+    connected_ = true;
+    ++counters_.connects;
+    co_return true;
+}
+
+Task<Completion> Process::vote(CallKind kind) {
+    const std::size_t fact = ledger_.votes.size();
+    ledger_.votes.push_back(VoteFact{kind, number_, life_, now(), open_end, {}});
+    Command command = CommandArePeersPending{};
+    if (kind == CallKind::update_topology) command = CommandUpdateTopology{};
+    const Completion c = co_await call(kind, std::move(command));
+    ledger_.votes[fact].end = now();
+    ledger_.votes[fact].completion = c;
+    if (c.result == Result::success) {
+        ledger_.lives[life_].member_until = ledger_.votes[fact].begin;
+        if (kind == CallKind::update_topology) ++counters_.updates;
+    }
+    co_return c;
+}
+
+Task<bool> Process::still_member(const Completion& failed) {
+    if (failed.attributes.global_world > 1 && attributes_.global_world > 1) co_return true;
+    const Completion c = co_await vote(CallKind::are_peers_pending);
+    if (c.result == Result::success) co_return true;
+    ledger_.lives[life_].lost = true;
+    connected_ = false;
+    ++counters_.lost;
+    co_return false;
+}
+
+// --- collectives ------------------------------------------------------------------------------------------------------------
+
+void Process::prepare_tensors() {
+    sim::Draw shapes(mix(scenario_.seed, mix(600, plan_.group)));
+    const Workload& w = scenario_.workload;
+    for (std::uint32_t i = 0; i < w.tags; ++i) {
+        Tensor tensor;
+        tensor.tag = shapes.chance(500'000) ? i : shapes.bits();
+        for (const Tensor& other : tensors_) {
+            if (other.tag == tensor.tag) tensor.tag = 1'000'000 + i;
+        }
+        tensor.shape.type = static_cast<DataType>(shapes.below(data_type_count));
+        tensor.shape.op = static_cast<ReduceOp>(shapes.below(reduce_op_count));
+        tensor.shape.count = shapes.chance(20'000) ? 0 : static_cast<std::uint64_t>(shapes.log_uniform(1, w.elements_max));
+        // One element more than the shape: a mismatched launch may claim it.
+        const std::uint64_t bytes = (tensor.shape.count + 1) * element_bytes(tensor.shape.type);
+        tensor.send = world_.driver(node_)->add_application_buffer(bytes);
+        tensor.receive = world_.driver(node_)->add_application_buffer(bytes);
+        tensors_.push_back(std::move(tensor));
+    }
+}
+
+void Process::refill(Tensor& tensor) {
+    check_untouched(tensor, "before it was used again");
+    draw_inputs(tensor.shape, scenario_.workload.exact, draw_, memory(tensor.send));
+    tensor.in_place = draw_.chance(scenario_.workload.in_place_per_mille * 1000);
+    tensor.untouched_since = false;
+}
+
+void Process::check_untouched(Tensor& tensor, const char* moment) {
+    if (!tensor.untouched_since) return;
+    const bool receive_same = tensor.in_place || tensor.kept_receive.empty() || memory(tensor.receive) == tensor.kept_receive;
+    if (memory(tensor.send) != tensor.kept_send || !receive_same) {
+        world_.violate("no-phantom", "buffers of tag " + std::to_string(tensor.tag) + " on " + sim::Trace::name(node_) + " changed after the return, seen " + moment);
+    }
+}
+
+Task<Completion> Process::launch(std::size_t index, bool mismatched) {
+    Tensor& tensor = tensors_[index];
+    check_untouched(tensor, "at a launch");
+    LaunchFact fact;
+    fact.process = number_;
+    fact.life = life_;
+    fact.group = plan_.group;
+    fact.tag = tensor.tag;
+    fact.shape = tensor.shape;
+    if (mismatched) ++fact.shape.count;
+    fact.in_place = tensor.in_place;
+    fact.begin = now();
+    fact.input = memory(tensor.send);
+    CommandLaunch command;
+    command.tag = tensor.tag;
+    command.shape = fact.shape;
+    command.send = tensor.send;
+    command.receive = tensor.in_place ? tensor.send : tensor.receive;
+    tensor.launch = ledger_.launches.size();
+    tensor.untouched_since = false;
+    ledger_.launches.push_back(std::move(fact));
+    const Completion c = co_await call(CallKind::launch, std::move(command));
+    Tensor& again = tensors_[index];
+    again.waiting = c.result == Result::success;
+    again.launched = true;
+    if (!again.waiting) {
+        // Not launched: nobody else can have counted it.
+        LaunchFact& launched = ledger_.launches[again.launch];
+        launched.end = launched.begin;
+        launched.completion = c;
+        ++counters_.refused;
+        if (memory(again.send) != launched.input) world_.violate("restore", "a refused launch changed its input");
+    }
+    co_return c;
+}
+
+Task<Completion> Process::await(std::size_t index) {
+    CommandAwait command;
+    command.tag = tensors_[index].tag;
+    const Completion c = co_await call(CallKind::await, std::move(command));
+    Tensor& tensor = tensors_[index];
+    tensor.waiting = false;
+    LaunchFact& fact = ledger_.launches[tensor.launch];
+    fact.end = now();
+    fact.completion = c;
+    const std::vector<std::uint8_t>& send = memory(tensor.send);
+    if (c.result == Result::success) {
+        ++counters_.committed;
+        fact.output = memory(tensor.in_place ? tensor.send : tensor.receive);
+        ledger_.lives[life_].member_until = std::max(ledger_.lives[life_].member_until, fact.begin);
+    } else {
+        ++counters_.aborted;
+    }
+    if ((c.result != Result::success || !tensor.in_place) && send != fact.input) {
+        world_.violate("restore", std::string("the input of tag ") + std::to_string(tensor.tag) + " on " + sim::Trace::name(node_) + " differs after " +
+                                      (c.result == Result::success ? "success out of place" : "a failure"));
+    }
+    tensor.kept_send = send;
+    tensor.kept_receive = tensor.in_place || c.result != Result::success ? std::vector<std::uint8_t>{} : memory(tensor.receive);
+    tensor.untouched_since = true;
+    co_return c;
+}
+
+// --- shared state -----------------------------------------------------------------------------------------------------------
+
+void Process::make_state() {
+    sim::Draw shapes(mix(scenario_.seed, mix(700, plan_.group)));
+    for (std::uint32_t i = 0; i < scenario_.workload.entries; ++i) {
+        StateEntry entry;
+        entry.name = "entry." + std::to_string(i);
+        entry.type = static_cast<DataType>(shapes.below(data_type_count));
+        entry.count = shapes.chance(150'000) ? 0 : static_cast<std::uint64_t>(shapes.log_uniform(1, 300));
+        entry.buffer = world_.driver(node_)->add_application_buffer(entry.count * element_bytes(entry.type));
+        // Some start from the same values, as programs with a fixed seed do.
+        std::vector<std::uint8_t>& bytes = memory(entry.buffer);
+        const std::uint64_t start = shapes.bits();
+        const std::uint64_t own = draw_.chance(500'000) ? start : draw_.bits();
+        for (std::size_t k = 0; k < bytes.size(); ++k) bytes[k] = static_cast<std::uint8_t>(mix(own, k));
+        entries_.push_back(std::move(entry));
+    }
+}
+
+std::vector<std::uint8_t> Process::state_bytes() {
+    std::vector<std::uint8_t> all;
+    for (const StateEntry& entry : entries_) {
+        const std::vector<std::uint8_t>& bytes = memory(entry.buffer);
+        all.insert(all.end(), bytes.begin(), bytes.end());
+    }
+    return all;
+}
+
+Task<Completion> Process::sync() {
+    const std::size_t index = ledger_.syncs.size();
+    SyncFact fact;
+    fact.process = number_;
+    fact.life = life_;
+    fact.group = plan_.group;
+    fact.begin = now();
+    fact.revision = revision_;
+    fact.before = state_bytes();
+    ledger_.syncs.push_back(std::move(fact));
+    CommandSync command;
+    command.revision = revision_;
+    command.entries = entries_;
+    const Completion c = co_await call(CallKind::sync, std::move(command));
+    SyncFact& done = ledger_.syncs[index];
+    done.end = now();
+    done.completion = c;
+    done.after = state_bytes();
+    if (c.result == Result::success) {
+        ++counters_.syncs;
+        ledger_.lives[life_].member_until = done.begin;
+    } else {
+        ++counters_.syncs_failed;
+        if (done.after != done.before) world_.violate("restore", "shared state of " + sim::Trace::name(node_) + " differs after a failed sync");
+    }
+    co_return c;
+}
+
+// What a step does to the state: the same on all members, from what they have in common.
+void Process::apply() {
+    std::uint64_t common = mix(revision_, 1);
+    for (const Tensor& tensor : tensors_) {
+        if (!tensor.launched) continue;
+        const LaunchFact& fact = ledger_.launches[tensor.launch];
+        common = mix(common, fact.output.empty() ? 0 : numeric::checksum64(fact.output.data(), fact.output.size()));
+    }
+    for (const StateEntry& entry : entries_) {
+        std::vector<std::uint8_t>& bytes = memory(entry.buffer);
+        for (std::size_t k = 0; k < bytes.size(); k += 7) bytes[k] = static_cast<std::uint8_t>(bytes[k] ^ mix(common, k));
+    }
+}
+
+}  // namespace pccl::harness

@@ -1,0 +1,135 @@
+// One simulated application process: calls that can be awaited, its buffers, and what it has to notice itself.
+//
+// The calls read like the C++ face of the library. Every call goes to the ledger; `restore` and `no-phantom` are checked
+// here, because only the moment of the return shows them.
+#pragma once
+
+#include "harness/ledger.hpp"
+#include "harness/scenario.hpp"
+#include "harness/task.hpp"
+#include "net-sim/world.hpp"
+
+#include <coroutine>
+#include <vector>
+
+namespace pccl::harness {
+
+struct Counters {
+    std::uint64_t committed = 0, aborted = 0, refused = 0;
+    std::uint64_t syncs = 0, syncs_failed = 0;
+    std::uint64_t connects = 0, lost = 0, updates = 0;
+};
+
+class Process {
+  public:
+    Process(sim::World& world, const Scenario& scenario, Ledger& ledger, Counters& counters, const bool& stopping, core::Ticket& tickets,
+            std::uint32_t node, std::uint32_t number);
+
+    // Runs the training program; `finished` afterwards.
+    void start();
+    bool finished() const { return finished_; }
+    bool starting() const { return main_.done() && !finished_; }
+    std::uint32_t node() const { return node_; }
+    std::string waits_for() const;  // the calls that have not returned
+
+    // --- from the world ------------------------------------------------------------------------------------------------
+    void completed(core::Ticket ticket, const core::Completion& completion);
+    void attributes_set(const core::Attributes& attributes) { attributes_ = attributes; }
+    void resume(core::Ticket ticket);
+
+  private:
+    // A call in progress; lives in the frame of the coroutine that awaits it.
+    struct Call {
+        Process& process;
+        core::Command command;
+        CallKind kind;
+        core::Ticket ticket = 0;
+        Instant begin = 0;
+        bool await_ready() const { return false; }
+        void await_suspend(std::coroutine_handle<> awaiter);
+        core::Completion await_resume() { return process.take(ticket); }
+    };
+    struct Sleep {
+        Process& process;
+        Duration duration;
+        core::Ticket ticket = 0;
+        bool await_ready() const { return duration <= 0; }
+        void await_suspend(std::coroutine_handle<> awaiter);
+        void await_resume();
+    };
+    struct Slot {
+        core::Ticket ticket = 0;
+        CallKind kind = CallKind::connect;
+        bool sleeping = false;
+        bool answered = false;
+        Instant begin = 0;
+        std::coroutine_handle<> awaiter;
+        core::Completion completion;
+    };
+    struct Tensor {                 // the buffers of one tag
+        core::Tag tag = 0;
+        core::ReduceShape shape;
+        core::BufferId send = 0, receive = 0;
+        bool in_place = true;
+        bool untouched_since = false;           // nobody may have written since `kept` was taken
+        std::vector<std::uint8_t> kept_send, kept_receive;
+        std::size_t launch = 0;     // in the ledger
+        bool launched = false;
+        bool waiting = false;
+    };
+
+    core::Completion take(core::Ticket ticket);
+    Call call(CallKind kind, core::Command command) { return Call{*this, std::move(command), kind, 0, 0}; }
+    Sleep sleep(Duration duration) { return Sleep{*this, duration, 0}; }
+    Instant now() const { return world_.now(); }
+    bool stopping() const { return stopping_; }
+
+    // --- the library's calls, with bookkeeping ---------------------------------------------------------------------------
+    Task<bool> connect();
+    Task<core::Completion> vote(CallKind kind);
+    Task<core::Completion> launch(std::size_t tensor, bool mismatched);
+    Task<core::Completion> await(std::size_t tensor);
+    Task<core::Completion> sync();
+    // After a failure with world 1: whether this is still a member (alone), or lost.
+    Task<bool> still_member(const core::Completion& failed);
+
+    // --- the training program --------------------------------------------------------------------------------------------
+    Task<void> main();
+    Task<bool> membership(bool first_turn);
+    Task<bool> renew();
+    Task<bool> reduce_all();
+    Task<bool> leave_in_flight();
+
+    void make_state();
+    void apply();
+    void prepare_tensors();
+    void refill(Tensor& tensor);
+    void check_untouched(Tensor& tensor, const char* moment);
+    std::vector<std::uint8_t> state_bytes();
+    std::vector<std::uint8_t>& memory(core::BufferId id);
+    template <class T>
+    void shuffle(std::vector<T>& items);
+
+    sim::World& world_;
+    const Scenario& scenario_;
+    Ledger& ledger_;
+    Counters& counters_;
+    const bool& stopping_;
+    core::Ticket& tickets_;
+    std::uint32_t node_;
+    std::uint32_t number_;
+    PeerPlan plan_;
+    sim::Draw draw_;
+    core::Attributes attributes_;
+    std::vector<Slot> slots_;
+    std::vector<Tensor> tensors_;
+    std::vector<core::StateEntry> entries_;
+    std::uint64_t revision_ = 0;
+    std::uint32_t life_ = 0;
+    std::uint32_t refusals_ = 0;
+    bool connected_ = false;
+    bool finished_ = false;
+    Task<void> main_;
+};
+
+}  // namespace pccl::harness

@@ -1,0 +1,44 @@
+// Runs one scenario to its end and says whether every promise held.
+//
+// Safety is watched from the first to the last event; when faults have stopped, everybody must come to an end within the
+// scenario's patience. Broken assertions of the core become verdicts too (the world of such a run is abandoned as it is).
+#pragma once
+
+#include "harness/process.hpp"
+#include "harness/scenario.hpp"
+#include "net-sim/world.hpp"
+
+#include <array>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace pccl::harness {
+
+struct RunOptions {
+    std::FILE* trace = nullptr;      // readable event log
+    bool keep_hashes = false;        // one hash per event, and the state of the machine in each
+    std::uint64_t items_max = 3'000'000;
+};
+
+struct Verdict {
+    sim::Violation violation;        // empty oracle: all held
+    std::uint64_t trace_hash = 0;
+    std::uint64_t events = 0;
+    Instant simulated = 0;
+    Counters counters;
+    std::array<std::uint64_t, fault_kinds> faults{};
+    std::uint64_t machine_bytes_most = 0;
+    std::vector<std::uint64_t> hashes;
+    bool held() const { return violation.oracle.empty(); }
+};
+
+Verdict run(const Scenario& scenario, const RunOptions& options = {});
+
+// Runs twice and compares event by event; a difference is a violation named `determinism`.
+Verdict run_twice(const Scenario& scenario);
+
+// Takes away faults, peers, turns and workload as long as the same oracle is violated; at most `runs_max` runs.
+Scenario shrink(const Scenario& scenario, const std::string& oracle, int runs_max = 300);
+
+}  // namespace pccl::harness

@@ -1,0 +1,248 @@
+#include "harness/scenario.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness {
+
+using namespace core;
+using sim::Draw;
+using sim::mix;
+
+const char* to_text(FaultKind kind) {
+    static constexpr const char* names[fault_kinds] = {
+        "partition", "one-way", "cut-pair", "clog", "reset", "end-early", "half-open", "crash-peer", "crash-master",
+        "aimed-peer", "aimed-master", "pause"};
+    return names[static_cast<std::size_t>(kind)];
+}
+
+namespace {
+
+std::string ms(Duration d) {
+    const std::int64_t micros = d / microsecond;
+    std::string fraction = std::to_string(micros % 1000);
+    return std::to_string(micros / 1000) + "." + std::string(3 - fraction.size(), '0') + fraction + " ms";
+}
+
+void draw_network(Scenario& s, Draw& draw, std::uint32_t on) {
+    sim::NetworkParameters& n = s.world.network;
+    n.latency_low = n.latency_high = draw.log_uniform(50 * microsecond, 2 * millisecond);
+    n.rate_low = n.rate_high = 1'000'000'000;
+    n.window_low = n.window_high = 65'536;
+    if (on & class_latency) {
+        n.latency_low = draw.log_uniform(100 * microsecond, 20 * millisecond);
+        n.latency_high = draw.log_uniform(n.latency_low, 300 * millisecond);
+        n.jitter_per_mille = draw.chance(500'000) ? draw.number(0, 1000) : 0;
+        n.tail_per_million = draw.chance(300'000) ? draw.number(0, 3000) : 0;
+        n.tail_max = draw.log_uniform(10 * millisecond, 3 * second);
+        s.world.compute_max = draw.log_uniform(microsecond, 20 * millisecond);
+    }
+    if (on & class_bandwidth) {
+        n.rate_low = draw.log_uniform(125'000, 1'250'000'000);
+        n.rate_high = draw.log_uniform(n.rate_low, 1'250'000'000);
+        n.window_low = draw.log_uniform(256, 65'536);
+        n.window_high = draw.log_uniform(n.window_low, 1 << 20);
+    }
+    if (on & class_segmentation) {
+        n.split_per_million = static_cast<std::uint32_t>(draw.log_uniform(1'000, 500'000));
+        n.tiny_read_per_million = static_cast<std::uint32_t>(draw.log_uniform(1'000, 300'000));
+    }
+    if (on & class_connection) {
+        if (draw.chance(500'000)) n.refuse_per_million = static_cast<std::uint32_t>(draw.log_uniform(1'000, 200'000));
+        if (draw.chance(300'000)) n.black_hole_per_million = static_cast<std::uint32_t>(draw.log_uniform(1'000, 100'000));
+        if (draw.chance(300'000)) n.accept_close_per_million = static_cast<std::uint32_t>(draw.log_uniform(1'000, 100'000));
+    }
+    if (on & class_clock) {
+        s.world.drift_ppm = draw.number(0, 1000);
+        s.world.timer_late_max = draw.log_uniform(10 * microsecond, 300 * millisecond);
+    }
+    if (on & class_master) s.world.disk_high = draw.log_uniform(100 * microsecond, 200 * millisecond);
+}
+
+void draw_limits(Scenario& s, Draw& draw, std::uint32_t on) {
+    Limits& l = s.limits;
+    l.slice_bytes = static_cast<std::uint32_t>(draw.log_uniform(16, 4096)) / 8 * 8;
+    l.eager_bytes = std::max(l.slice_bytes, static_cast<std::uint32_t>(draw.log_uniform(64, 16'384)));
+    l.chunk_bytes = static_cast<std::uint32_t>(draw.log_uniform(16, 4096)) / 8 * 8;
+    l.concurrent_ops = draw.number(1, 16);
+    l.scratch_bytes = 1u << 16;
+    l.payload_bytes_max = 4096;
+    l.control_bytes_max = 1u << 16;
+    if (on & class_limits) {
+        if (draw.chance(500'000)) l.concurrent_ops = 1;
+        if (draw.chance(500'000)) l.eager_bytes = l.slice_bytes;
+        if (draw.chance(500'000)) l.min_slots = 1 + draw.number(0, 2);
+        if (draw.chance(500'000)) l.scratch_bytes = l.slice_bytes * l.min_slots;
+        if (draw.chance(500'000)) l.chunks_in_flight = 1;
+        if (draw.chance(500'000)) l.hashes_in_flight = 1;
+    }
+    s.timeouts.peer = draw.log_uniform(second, 10 * second);
+    s.timeouts.master = draw.log_uniform(5 * second, 30 * second);
+    if ((on & class_limits) && draw.chance(100'000)) s.timeouts.master = 0;
+}
+
+void draw_workload(Scenario& s, Draw& draw, std::uint32_t on, bool allow_sync) {
+    Workload& w = s.workload;
+    w.pump = draw.chance(400'000);
+    w.sync = draw.chance(700'000) && allow_sync;
+    w.tags = draw.chance(150'000) ? 0 : static_cast<std::uint32_t>(draw.log_uniform(1, 9)) ;
+    w.elements_max = static_cast<std::uint32_t>(draw.log_uniform(1, draw.chance(100'000) ? 4000 : 400));
+    w.exact = draw.chance(750'000);
+    w.entries = draw.number(1, 4);
+    w.compute_max = draw.log_uniform(10 * microsecond, 100 * millisecond);
+    w.in_place_per_mille = draw.chance(500'000) ? 500 : draw.chance(500'000) ? 0 : 1000;
+    if (on & class_application) {
+        if (draw.chance(300'000)) w.mismatch_per_mille = draw.number(1, 60);
+        if (draw.chance(300'000)) w.twice_per_mille = draw.number(1, 300);
+        if (draw.chance(300'000)) w.leave_in_flight_per_mille = draw.number(1, 100);
+        if (draw.chance(300'000)) w.drift_per_mille = draw.number(1, 300);
+    }
+}
+
+void draw_peers(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peers_max) {
+    static constexpr std::uint32_t usual[] = {2, 2, 2, 3, 3, 3, 4, 4};
+    std::uint32_t count = usual[draw.below(8)];
+    std::uint32_t groups = 1;
+    std::uint32_t stripes = 1;
+    if (on & class_shape) {
+        if (draw.chance(300'000)) count = draw.number(1, 9);
+        groups = draw.chance(400'000) ? draw.number(1, 3) : 1;
+        stripes = draw.number(1, 4);
+    }
+    count = std::min(count, peers_max);
+    const Duration spread = draw.log_uniform(millisecond, 200 * millisecond);
+    const bool late = draw.chance(500'000);
+    for (std::uint32_t i = 0; i < count; ++i) {
+        PeerPlan plan;
+        plan.start = late && i >= 2 ? draw.log_uniform(millisecond, 2 * second) : draw.between(0, spread);
+        plan.group = static_cast<GroupId>(draw.below(groups));
+        plan.stripes = stripes;
+        plan.turns = draw.number(3, 14);
+        plan.rejoins = draw.chance(800'000);
+        s.peers.push_back(plan);
+    }
+}
+
+// A guess at how long the workload takes without faults: most faults are to happen while it runs.
+Duration busy_time(const Scenario& s) {
+    const Duration latency = (s.world.network.latency_low + s.world.network.latency_high) / 2;
+    Instant start = 0;
+    for (const PeerPlan& plan : s.peers) start = std::max(start, plan.start);
+    return start + 5 * (s.workload.compute_max + 12 * latency + static_cast<Duration>(s.workload.tags) * 4 * latency);
+}
+
+Fault timed(FaultKind kind, const Scenario& s, Draw& draw) {
+    Fault f;
+    f.kind = kind;
+    f.at = draw.chance(250'000) ? draw.log_uniform(millisecond, s.chaos_end) : draw.between(0, std::min(s.chaos_end, busy_time(s)));
+    f.duration = draw.log_uniform(millisecond, 20 * second);
+    f.value = draw.bits();
+    return f;
+}
+
+void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
+    const auto nodes = static_cast<std::uint32_t>(s.peers.size() + 1);
+    if (on & class_partition) {
+        for (std::uint32_t i = draw.number(1, 4); i-- != 0;) {
+            static constexpr FaultKind kinds[] = {FaultKind::partition, FaultKind::one_way, FaultKind::cut_pair, FaultKind::clog, FaultKind::clog};
+            Fault f = timed(kinds[draw.below(5)], s, draw);
+            f.a = draw.number(0, nodes - 1);
+            f.b = draw.number(0, nodes - 1);
+            if (f.kind == FaultKind::partition) f.a = draw.number(1, (1u << nodes) - 2);
+            if (f.kind == FaultKind::cut_pair && nodes > 2) {
+                f.a = draw.number(1, nodes - 1);
+                f.b = draw.number(1, nodes - 1);
+            }
+            s.faults.push_back(f);
+        }
+    }
+    if (on & class_connection) {
+        for (auto i = draw.log_uniform(1, 20); i-- != 0;) {
+            static constexpr FaultKind kinds[] = {FaultKind::reset, FaultKind::end_early, FaultKind::half_open};
+            s.faults.push_back(timed(kinds[draw.below(3)], s, draw));
+        }
+    }
+    if (on & class_crash) {
+        for (std::uint32_t i = draw.number(1, 3); i-- != 0;) {
+            Fault f = timed(draw.chance(500'000) ? FaultKind::crash_peer : FaultKind::aimed_peer, s, draw);
+            f.a = draw.number(1, nodes - 1);
+            f.b = static_cast<std::uint32_t>(draw.log_uniform(1, 60));
+            f.duration = draw.log_uniform(millisecond, 5 * second);
+            s.faults.push_back(f);
+        }
+    }
+    if (on & class_master) {
+        for (std::uint32_t i = draw.number(1, 3); i-- != 0;) {
+            Fault f = timed(draw.chance(500'000) ? FaultKind::crash_master : FaultKind::aimed_master, s, draw);
+            f.b = static_cast<std::uint32_t>(draw.log_uniform(1, 100));
+            f.duration = draw.log_uniform(millisecond, draw.chance(150'000) ? 40 * second : 3 * second);
+            s.faults.push_back(f);
+        }
+    }
+    if (on & class_pause) {
+        for (std::uint32_t i = draw.number(1, 3); i-- != 0;) {
+            Fault f = timed(FaultKind::pause, s, draw);
+            f.a = draw.number(0, nodes - 1);
+            f.duration = draw.log_uniform(millisecond, 60 * second);
+            s.faults.push_back(f);
+        }
+    }
+    std::stable_sort(s.faults.begin(), s.faults.end(), [](const Fault& x, const Fault& y) { return x.at < y.at; });
+}
+
+}  // namespace
+
+Scenario generate(std::uint64_t seed, const GeneratorOptions& options) {
+    Scenario s;
+    s.seed = seed;
+    Draw classes(mix(seed, 100)), network(mix(seed, 101)), limits(mix(seed, 102)), workload(mix(seed, 103)),
+        peers(mix(seed, 104)), faults(mix(seed, 105));
+    const auto on = static_cast<std::uint32_t>(classes.bits()) & options.classes;
+    s.chaos_end = classes.log_uniform(300 * millisecond, 12 * second);
+    draw_network(s, network, on);
+    draw_limits(s, limits, on);
+    draw_workload(s, workload, on, (options.classes & class_sync) != 0);
+    draw_peers(s, peers, on, options.peers_max);
+    s.chaos_end = std::max(s.chaos_end, busy_time(s));
+    draw_faults(s, faults, on);
+    s.stop_after = classes.log_uniform(millisecond, 5 * second);
+    s.patience = 6 * s.timeouts.peer + 2 * s.timeouts.master + 120 * second;
+    return s;
+}
+
+std::string to_text(const Scenario& s) {
+    const sim::NetworkParameters& n = s.world.network;
+    std::string text = "seed " + std::to_string(s.seed) + "\n";
+    text += "network: latency " + ms(n.latency_low) + " .. " + ms(n.latency_high) + ", jitter " + std::to_string(n.jitter_per_mille) +
+            "/1000, tail " + std::to_string(n.tail_per_million) + "/1e6, rate " + std::to_string(n.rate_low) + " .. " +
+            std::to_string(n.rate_high) + " B/s, window " + std::to_string(n.window_low) + " .. " + std::to_string(n.window_high) +
+            ", split " + std::to_string(n.split_per_million) + "/1e6, tiny reads " + std::to_string(n.tiny_read_per_million) +
+            "/1e6, refuse/black-hole/accept-close " + std::to_string(n.refuse_per_million) + "/" +
+            std::to_string(n.black_hole_per_million) + "/" + std::to_string(n.accept_close_per_million) + " per 1e6\n";
+    text += "clocks: drift " + std::to_string(s.world.drift_ppm) + " ppm, timers late up to " + ms(s.world.timer_late_max) +
+            "; computes up to " + ms(s.world.compute_max) + "; disk " + ms(s.world.disk_low) + " .. " + ms(s.world.disk_high) + "\n";
+    const Limits& l = s.limits;
+    text += "limits: slice " + std::to_string(l.slice_bytes) + ", eager " + std::to_string(l.eager_bytes) + ", ops " +
+            std::to_string(l.concurrent_ops) + ", scratch " + std::to_string(l.scratch_bytes) + ", slots " + std::to_string(l.min_slots) +
+            ", chunk " + std::to_string(l.chunk_bytes) + " (" + std::to_string(l.chunks_in_flight) + " in flight)\n";
+    text += "timeouts: peer " + ms(s.timeouts.peer) + ", master " + ms(s.timeouts.master) + "\n";
+    const Workload& w = s.workload;
+    text += std::string("workload: ") + (w.pump ? "pump" : "basic") + (w.sync ? ", sync of " + std::to_string(w.entries) + " entries" : "") +
+            ", " + std::to_string(w.tags) + " tags of up to " + std::to_string(w.elements_max) + (w.exact ? " exact" : " random") +
+            " elements, compute up to " + ms(w.compute_max) + ", in place " + std::to_string(w.in_place_per_mille) +
+            "/1000, mismatch " + std::to_string(w.mismatch_per_mille) + ", twice " + std::to_string(w.twice_per_mille) +
+            ", leave in flight " + std::to_string(w.leave_in_flight_per_mille) + ", drift " + std::to_string(w.drift_per_mille) + " (per 1000)\n";
+    for (std::size_t i = 0; i < s.peers.size(); ++i) {
+        const PeerPlan& p = s.peers[i];
+        text += "peer" + std::to_string(i + 1) + ": group " + std::to_string(p.group) + ", starts at " + ms(p.start) + ", " +
+                std::to_string(p.turns) + " turns, " + std::to_string(p.stripes) + " stripes" + (p.rejoins ? ", rejoins" : "") + "\n";
+    }
+    for (const Fault& f : s.faults) {
+        text += "fault: " + std::string(to_text(f.kind)) + " at " + ms(f.at) + " for " + ms(f.duration) + " a " + std::to_string(f.a) +
+                " b " + std::to_string(f.b) + " value " + std::to_string(f.value) + "\n";
+    }
+    text += "faults stop at " + ms(s.chaos_end) + ", applications end from " + ms(s.chaos_end + s.stop_after) + ", all done by " +
+            ms(s.chaos_end + s.stop_after + s.patience) + "\n";
+    return text;
+}
+
+}  // namespace pccl::harness

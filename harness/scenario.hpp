@@ -1,0 +1,94 @@
+// What one run consists of, as a value: nodes, network, workload, faults with their times, and when faults stop.
+//
+// A scenario comes from a seed through generate(), can be printed as text, and can be changed (the shrinker takes things
+// away). Everything a run draws later is drawn from `seed`, so equal scenarios give equal runs.
+#pragma once
+
+#include "core/base/limits.hpp"
+#include "net-sim/world.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pccl::harness {
+
+using core::Duration;
+using core::Instant;
+
+enum class FaultKind : std::uint8_t {
+    partition,        // nodes in mask `a` and the others do not reach each other
+    one_way,          // nothing from node a to node b
+    cut_pair,         // a and b do not reach each other, both may see the master
+    clog,             // node a sends nothing for a while, then everything at once
+    reset,            // a connection: both ends see a reset
+    end_early,        // a connection ends after a part of what is on its way
+    half_open,        // a connection: bytes vanish, at most one end knows
+    crash_peer,       // value bit 0: with reset; bit 1: restarted as a new process after `duration`
+    crash_master,     // restarted with its journal after `duration`
+    aimed_peer,       // crash at the k-th effect of a kind
+    aimed_master,
+    pause,            // node a stops for `duration`
+};
+inline constexpr std::size_t fault_kinds = 12;
+const char* to_text(FaultKind kind);
+
+struct Fault {
+    FaultKind kind = FaultKind::partition;
+    Instant at = 0;
+    Duration duration = 0;
+    std::uint32_t a = 0;
+    std::uint32_t b = 0;
+    std::uint64_t value = 0;
+};
+
+struct PeerPlan {
+    Instant start = 0;
+    core::GroupId group = 0;
+    std::uint32_t stripes = 1;
+    std::uint32_t turns = 3;
+    bool rejoins = true;          // connects again when it was lost
+};
+
+struct Workload {
+    bool pump = false;            // are_peers_pending before each update_topology
+    bool sync = true;             // shared state each turn
+    std::uint32_t tags = 1;       // collectives per turn
+    std::uint32_t elements_max = 64;
+    bool exact = true;            // small integers (else random values, checked with an error bound)
+    std::uint32_t entries = 2;    // of the shared state
+    Duration compute_max = core::millisecond;
+    std::uint32_t in_place_per_mille = 500;
+    std::uint32_t mismatch_per_mille = 0;        // a launch with another count
+    std::uint32_t twice_per_mille = 0;           // a tag launched twice
+    std::uint32_t leave_in_flight_per_mille = 0; // per turn
+    std::uint32_t drift_per_mille = 0;           // per turn: the peer's state changes on its own
+};
+
+struct Scenario {
+    std::uint64_t seed = 0;
+    std::vector<PeerPlan> peers;  // node 1 is peers[0]
+    sim::WorldParameters world;
+    core::Limits limits;
+    core::Timeouts timeouts;
+    Workload workload;
+    std::vector<Fault> faults;
+    Instant chaos_end = 0;        // faults stop, partitions heal, the master runs
+    Duration patience = 0;        // after chaos_end + stop_after everybody must have finished within this
+    Duration stop_after = 0;      // applications are told to end this long after chaos_end
+};
+
+struct GeneratorOptions {
+    std::uint32_t classes = 0xffffffffu;  // bits of FaultClass that may be on
+    std::uint32_t peers_max = 9;
+};
+enum FaultClass : std::uint32_t {
+    class_latency = 1, class_bandwidth = 2, class_segmentation = 4, class_partition = 8, class_connection = 16,
+    class_crash = 32, class_master = 64, class_pause = 128, class_limits = 256, class_application = 512, class_shape = 1024,
+    class_clock = 2048, class_sync = 4096,
+};
+
+Scenario generate(std::uint64_t seed, const GeneratorOptions& options = {});
+std::string to_text(const Scenario& scenario);
+
+}  // namespace pccl::harness

@@ -1,0 +1,179 @@
+// The program that simulated processes run: the loops that users write, with choices drawn per scenario.
+#include "harness/process.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness {
+
+using namespace core;
+
+template <class T>
+void Process::shuffle(std::vector<T>& items) {
+    for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[draw_.below(i)]);
+}
+
+Task<void> Process::main() {
+    std::uint32_t turns = plan_.turns;
+    while (!stopping() && turns != 0) {
+        if (!co_await connect()) {
+            co_await sleep(draw_.log_uniform(millisecond, 500 * millisecond));
+            continue;
+        }
+        bool member = true;
+        for (bool first = true; member && turns != 0 && !stopping(); first = false, --turns) {
+            member = co_await membership(first);
+            if (member && turns != 0) co_await sleep(draw_.log_uniform(microsecond, scenario_.workload.compute_max));
+        }
+        if (member) break;
+        if (!plan_.rejoins) break;
+        if (draw_.chance(300'000)) {
+            revision_ = 0;
+        }
+        if (turns != 0) --turns;
+        co_await sleep(draw_.log_uniform(millisecond, 300 * millisecond));
+    }
+    if (connected_) {
+        const Completion c = co_await call(CallKind::leave, CommandLeave{});
+        if (c.result != Result::success) world_.violate("progress", "leave failed");
+        connected_ = false;
+    }
+    finished_ = true;
+    world_.schedule_script(now(), 1, node_);
+}
+
+// One turn of the loop. False: not a member any more.
+Task<bool> Process::membership(bool first_turn) {
+    if (!first_turn && !co_await renew()) co_return false;
+    if (stopping()) co_return true;
+    if (attributes_.group_world < 2 && draw_.chance(700'000)) {
+        // Alone: programs wait for others; now and then one synchronises or tries all the same.
+        co_await sleep(draw_.log_uniform(millisecond, 300 * millisecond));
+        co_return true;
+    }
+    if (scenario_.workload.drift_per_mille != 0 && draw_.chance(scenario_.workload.drift_per_mille * 1000)) {
+        for (const StateEntry& entry : entries_) {
+            for (std::uint8_t& byte : memory(entry.buffer)) byte = static_cast<std::uint8_t>(draw_.bits());
+        }
+    }
+    if (scenario_.workload.sync) {
+        const Completion c = co_await sync();
+        if (c.result != Result::success) {
+            if (!co_await still_member(c)) {
+                if (c.result == Result::invalid_usage && ++refusals_ > 1) revision_ = 0;
+                co_return false;
+            }
+            co_return true;
+        }
+        revision_ = c.revision + 1;
+        refusals_ = 0;
+    }
+    co_await sleep(draw_.log_uniform(microsecond, scenario_.workload.compute_max));
+    if (draw_.chance(scenario_.workload.leave_in_flight_per_mille * 1000)) co_return co_await leave_in_flight();
+    co_return co_await reduce_all();
+}
+
+Task<bool> Process::renew() {
+    if (scenario_.workload.pump) {
+        for (;;) {
+            const Completion c = co_await vote(CallKind::are_peers_pending);
+            if (c.result == Result::success) {
+                if (!c.pending) co_return true;
+                break;
+            }
+            if (!co_await still_member(c)) co_return false;
+            if (stopping()) co_return true;
+        }
+    }
+    for (;;) {
+        const Completion c = co_await vote(CallKind::update_topology);
+        if (c.result == Result::success) co_return true;
+        if (!co_await still_member(c)) co_return false;
+        if (stopping()) co_return true;
+    }
+}
+
+// All tags at once, awaited in an order of one's own; what failed because somebody was lost is tried again by all.
+Task<bool> Process::reduce_all() {
+    const Workload& w = scenario_.workload;
+    std::vector<std::size_t> open(tensors_.size());
+    for (std::size_t i = 0; i < open.size(); ++i) open[i] = i;
+    for (const std::size_t i : open) refill(tensors_[i]);
+    bool all_good = true;
+    for (int round = 0; !open.empty(); ++round) {
+        shuffle(open);
+        std::vector<std::size_t> launched;
+        for (const std::size_t i : open) {
+            const bool mismatched = draw_.chance(w.mismatch_per_mille * 1000);
+            const Completion c = co_await launch(i, mismatched);
+            if (c.result != Result::success) {
+                all_good = false;
+                if (c.result == Result::too_few_peers) continue;
+                if (c.result != Result::rank_connection_lost) world_.violate("contract", std::string("a launch was refused with ") + sim::to_text(c.result));
+                continue;
+            }
+            launched.push_back(i);
+            if (draw_.chance(w.twice_per_mille * 1000)) {
+                CommandLaunch again;
+                again.tag = tensors_[i].tag;
+                again.shape = tensors_[i].shape;
+                again.send = again.receive = tensors_[i].send;
+                const Completion twice = co_await call(CallKind::launch, again);
+                if (twice.result != Result::invalid_argument && twice.result != Result::too_few_peers) {
+                    world_.violate("contract", std::string("a tag launched twice gave ") + sim::to_text(twice.result));
+                }
+            }
+            if (draw_.chance(100'000)) co_await sleep(draw_.log_uniform(microsecond, w.compute_max));
+        }
+        shuffle(launched);
+        std::vector<std::size_t> failed;
+        bool last_lost = false;
+        Completion last;
+        for (const std::size_t i : launched) {
+            const Completion c = co_await await(i);
+            if (c.result == Result::success) continue;
+            last = c;
+            last_lost = true;
+            if (c.result == Result::rank_connection_lost) {
+                failed.push_back(i);
+            } else if (c.result != Result::invalid_argument && c.result != Result::too_few_peers) {
+                world_.violate("contract", std::string("an await gave ") + sim::to_text(c.result));
+            } else {
+                all_good = false;
+            }
+        }
+        if (last_lost && !co_await still_member(last)) co_return false;
+        if (stopping() || attributes_.group_world < 2 || round > 20) {
+            if (!failed.empty()) all_good = false;
+            break;
+        }
+        std::sort(failed.begin(), failed.end());
+        open = failed;
+    }
+    if (!all_good && attributes_.global_world <= 1) {
+        Completion alone;
+        if (!co_await still_member(alone)) co_return false;
+    }
+    if (all_good && !tensors_.empty() && attributes_.group_world > 1) {
+        apply();
+    }
+    co_return true;
+}
+
+// Launches and leaves without waiting; comes back as a newcomer.
+Task<bool> Process::leave_in_flight() {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+        refill(tensors_[i]);
+        (void)co_await launch(i, false);
+    }
+    const Completion c = co_await call(CallKind::leave, CommandLeave{});
+    if (c.result != Result::success) world_.violate("progress", "leave failed");
+    connected_ = false;
+    for (Tensor& tensor : tensors_) {
+        // Whether these operations were committed before this peer left is not known: either content is legal.
+        tensor.waiting = false;
+        tensor.untouched_since = false;
+    }
+    co_return false;
+}
+
+}  // namespace pccl::harness

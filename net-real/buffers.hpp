@@ -1,0 +1,65 @@
+// What memory a BufferId stands for.
+//
+// Even ids are the application's memory, registered and released by any thread. Odd ids are the machine's (AllocateBuffer,
+// FreeBuffer): blocks from a pool that keeps freed ones for 10 s, so that a loop of operations faults its pages in once.
+// resolve() is for the I/O thread; the machine's ids are touched by that thread only.
+#pragma once
+
+#include "core/base/ids.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+namespace pccl::real {
+
+class BufferTable {
+  public:
+    BufferTable() = default;
+    ~BufferTable();
+    BufferTable(const BufferTable&) = delete;
+    BufferTable& operator=(const BufferTable&) = delete;
+
+    core::BufferId register_buffer(void* data, std::uint64_t bytes);  // any thread
+    void release_buffer(core::BufferId id);                            // any thread
+
+    bool allocate(core::BufferId id, std::uint64_t bytes);  // false: no memory
+    void free(core::BufferId id, core::Instant now);
+    // Memory of the range. Null with length 0 is legal; a range outside its buffer is a broken invariant.
+    std::uint8_t* resolve(const core::BufferRef& range);
+
+    // Gives blocks back that were idle for 10 s; the instant at which to call again, or `never`.
+    core::Instant trim(core::Instant now);
+    core::Instant next_trim() const;
+
+  private:
+    struct Memory {
+        std::uint8_t* data = nullptr;
+        std::uint64_t bytes = 0;
+    };
+    struct Block {
+        std::uint8_t* data = nullptr;
+        std::size_t bytes = 0;  // really mapped
+    };
+    struct IdleBlock {
+        Block block;
+        core::Instant since = 0;
+    };
+    static Block map(std::size_t bytes);
+    static void unmap(const Block& block);
+
+    std::mutex mutex_;  // guards application_ and next_id_
+    std::unordered_map<core::BufferId, Memory> application_;
+    core::BufferId next_id_ = 2;
+
+    struct MachineBuffer {
+        Memory memory;
+        Block block;
+    };
+    std::unordered_map<core::BufferId, MachineBuffer> machine_;
+    std::vector<IdleBlock> idle_;
+};
+
+}  // namespace pccl::real

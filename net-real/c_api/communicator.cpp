@@ -1,0 +1,218 @@
+// See communicator.hpp.
+#include "net-real/c_api/communicator.hpp"
+
+#include <climits>
+#include <utility>
+
+namespace pccl::c_api {
+namespace {
+
+void fill(pcclReduceInfo_t* info, const core::Completion& completion) {
+    if (info == nullptr) return;
+    *info = {};
+    info->local_world_size = completion.world;
+    info->tx_bytes = completion.sent_bytes;
+    info->rx_bytes = completion.received_bytes;
+}
+
+}  // namespace
+
+// ---- buffers -----------------------------------------------------------------------------------------------------
+
+Communicator::Buffers::Buffers(Buffers&& other) noexcept
+    : runtime_(std::exchange(other.runtime_, nullptr)), ids_(std::exchange(other.ids_, {})) {}
+
+Communicator::Buffers& Communicator::Buffers::operator=(Buffers&& other) noexcept {
+    if (this != &other) {
+        release();
+        runtime_ = std::exchange(other.runtime_, nullptr);
+        ids_ = std::exchange(other.ids_, {});
+    }
+    return *this;
+}
+
+Communicator::Buffers::~Buffers() { release(); }
+
+void Communicator::Buffers::release() {
+    for (const core::BufferId id : ids_) runtime_->release_buffer(id);
+    ids_.clear();
+}
+
+core::BufferId Communicator::Buffers::add(void* data, std::uint64_t bytes) {
+    ids_.reserve(ids_.size() + 1);  // nothing may throw between naming the memory and remembering the name
+    const core::BufferId id = runtime_->register_buffer(data, bytes);
+    ids_.push_back(id);
+    return id;
+}
+
+// ---- life --------------------------------------------------------------------------------------------------------
+
+Communicator::Communicator(real::PeerSettings settings) : settings_(std::move(settings)) {}
+
+Communicator::~Communicator() { stop(); }
+
+Outcome Communicator::start_runtime() {
+    const std::lock_guard lock(start_mutex_);
+    if (stopped_) return failure(pcclMasterConnectionFailed, "the communicator is being destroyed");
+    if (runtime() != nullptr) return success();
+    if (!owned_) owned_ = std::make_unique<real::PeerRuntime>(settings_);
+    std::string error;
+    if (!owned_->start(error)) return failure(pcclMasterConnectionFailed, error);
+    published_.store(owned_.get(), std::memory_order_release);
+    return success();
+}
+
+void Communicator::stop() {
+    {
+        const std::lock_guard lock(start_mutex_);
+        stopped_ = true;
+    }
+    if (real::PeerRuntime* started = runtime()) started->stop();
+}
+
+void Communicator::abandon_in_child() {
+    if (real::PeerRuntime* started = runtime()) started->abandon_in_child();
+}
+
+// ---- answers -----------------------------------------------------------------------------------------------------
+
+Outcome Communicator::not_connected() const {
+    return invalid_usage("this communicator was never connected; call pcclConnect first");
+}
+
+Outcome Communicator::from(const core::Completion& completion) const {
+    if (completion.result == core::Result::success) return success();
+    Outcome outcome{static_cast<pcclResult_t>(completion.result), completion.message, "pccl"};
+    if (const real::PeerRuntime* started = runtime()) outcome.who = started->name();
+    return outcome;
+}
+
+Outcome Communicator::connect() {
+    if (Outcome started = start_runtime(); started.result != pcclSuccess) return started;
+    const core::Completion completion = runtime()->call(core::CommandConnect{});
+    if (completion.result == core::Result::success) was_connected_.store(true, std::memory_order_release);
+    return from(completion);
+}
+
+Outcome Communicator::attribute(std::uint32_t attribute, int& value) const {
+    const real::PeerRuntime* started = runtime();
+    if (started == nullptr || !was_connected_.load(std::memory_order_acquire)) return not_connected();
+    const core::Attributes now = started->attributes();
+    std::uint32_t number = 0;
+    switch (attribute) {
+        case PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE: number = now.global_world; break;
+        case PCCL_ATTRIBUTE_PEER_GROUP_WORLD_SIZE: number = now.group_world; break;
+        case PCCL_ATTRIBUTE_NUM_DISTINCT_PEER_GROUPS: number = now.groups; break;
+        case PCCL_ATTRIBUTE_LARGEST_PEER_GROUP_WORLD_SIZE: number = now.largest_group; break;
+        default: return invalid_argument("unknown attribute " + std::to_string(attribute) + "; use a pcclAttribute_t");
+    }
+    value = number > INT_MAX ? INT_MAX : static_cast<int>(number);
+    return success();
+}
+
+Outcome Communicator::update_topology() {
+    real::PeerRuntime* started = runtime();
+    if (started == nullptr) return not_connected();
+    return from(started->call(core::CommandUpdateTopology{}));
+}
+
+Outcome Communicator::are_peers_pending(bool& pending) {
+    real::PeerRuntime* started = runtime();
+    if (started == nullptr) return not_connected();
+    const core::Completion completion = started->call(core::CommandArePeersPending{});
+    if (completion.result == core::Result::success) pending = completion.pending;
+    return from(completion);
+}
+
+// ---- all-reduce --------------------------------------------------------------------------------------------------
+
+core::CommandLaunch Communicator::describe(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor,
+                                           Buffers& buffers) const {
+    core::CommandLaunch command;
+    command.tag = descriptor.tag;
+    command.shape.count = descriptor.count;
+    command.shape.type = static_cast<core::DataType>(raw_value(descriptor.src_descriptor.datatype));
+    command.shape.op = static_cast<core::ReduceOp>(raw_value(descriptor.op));
+    const std::uint64_t bytes = command.shape.count * core::element_bytes(command.shape.type);
+    command.receive = buffers.add(receive, bytes);
+    // The runtime never writes to a send buffer that is not the receive buffer too; the cast only fits it into one table.
+    command.send = send == receive ? command.receive : buffers.add(const_cast<void*>(send), bytes);
+    return command;
+}
+
+Outcome Communicator::launch(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor) {
+    real::PeerRuntime* started = runtime();
+    if (started == nullptr) return not_connected();
+    Buffers buffers(*started);
+    const core::CommandLaunch command = describe(send, receive, descriptor, buffers);
+    LaunchedMap made;  // after the launch nothing may fail any more: the buffers are the operation's
+    made.emplace(descriptor.tag, std::move(buffers));
+    const core::Completion completion = started->call(command);
+    if (completion.result != core::Result::success) return from(completion);
+    const std::lock_guard lock(launched_mutex_);
+    launched_.erase(descriptor.tag);  // left over from before the communicator was lost and connected again
+    launched_.insert(made.extract(descriptor.tag));
+    return success();
+}
+
+Outcome Communicator::await(std::uint64_t tag, pcclReduceInfo_t* info) {
+    Buffers buffers;
+    {
+        const std::lock_guard lock(launched_mutex_);
+        const auto at = launched_.find(tag);
+        if (at == launched_.end()) {
+            return failure(pcclRankConnectionLost, "tag " + std::to_string(tag) +
+                                                       " is not launched or awaited already; await each launch once");
+        }
+        buffers = std::move(at->second);
+        launched_.erase(at);
+    }
+    core::CommandAwait command;
+    command.tag = tag;
+    const core::Completion completion = runtime()->call(command);
+    if (completion.result == core::Result::success) fill(info, completion);
+    return from(completion);
+}
+
+Outcome Communicator::launch_and_await(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor,
+                                       pcclReduceInfo_t* info) {
+    real::PeerRuntime* started = runtime();
+    if (started == nullptr) return not_connected();
+    Buffers buffers(*started);
+    const core::CommandLaunch launch = describe(send, receive, descriptor, buffers);
+    core::CommandAwait await;
+    await.tag = descriptor.tag;
+    const core::Completion completion = started->call(launch, await);
+    if (completion.result == core::Result::success) fill(info, completion);
+    return from(completion);
+}
+
+// ---- shared state ------------------------------------------------------------------------------------------------
+
+Outcome Communicator::synchronize(pcclSharedState_t& state, pcclSharedStateSyncInfo_t* info) {
+    real::PeerRuntime* started = runtime();
+    if (started == nullptr) return not_connected();
+    Buffers buffers(*started);
+    core::CommandSync command;
+    command.revision = state.revision;
+    command.entries.reserve(state.count);
+    for (std::size_t i = 0; i < state.count; ++i) {
+        const pcclTensorInfo_t& tensor = state.infos[i];
+        core::StateEntry entry;
+        entry.name = tensor.name;
+        entry.count = tensor.count;
+        entry.type = static_cast<core::DataType>(raw_value(tensor.datatype));
+        unsigned char flag = 0;  // a foreign program may have stored any byte in the bool
+        std::memcpy(&flag, &tensor.allow_content_inequality, sizeof flag);
+        entry.allow_content_inequality = flag != 0;
+        entry.buffer = buffers.add(tensor.data, entry.count * core::element_bytes(entry.type));
+        command.entries.push_back(std::move(entry));
+    }
+    const core::Completion completion = started->call(std::move(command));
+    if (completion.result != core::Result::success) return from(completion);
+    state.revision = completion.revision;
+    if (info != nullptr) *info = {completion.sent_bytes, completion.received_bytes};
+    return success();
+}
+
+}  // namespace pccl::c_api

@@ -1,0 +1,77 @@
+// The object behind a pcclComm_t: a PeerRuntime, made at the first connect, and the buffers of launched operations.
+//
+// The machine in the runtime decides about states and votes; here is only what it cannot know: which memory belongs to
+// which tag, and what to answer before there is a runtime at all. All members may be called from any thread.
+#pragma once
+
+#include "core/events.hpp"
+#include "include/pccl.h"
+#include "net-real/c_api/outcome.hpp"
+#include "net-real/c_api/registry.hpp"
+#include "net-real/peer_runtime.hpp"
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace pccl::c_api {
+
+class Communicator : public Leasable {
+  public:
+    explicit Communicator(real::PeerSettings settings);
+    ~Communicator();
+
+    Outcome connect();
+    Outcome attribute(std::uint32_t attribute, int& value) const;
+    Outcome update_topology();
+    Outcome are_peers_pending(bool& pending);
+    // `descriptor` and the buffers have been validated.
+    Outcome launch(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor);
+    Outcome await(std::uint64_t tag, pcclReduceInfo_t* info);
+    Outcome launch_and_await(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor,
+                             pcclReduceInfo_t* info);
+    Outcome synchronize(pcclSharedState_t& state, pcclSharedStateSyncInfo_t* info);
+
+    // Leaves the run; everybody who waits returns. Bounded.
+    void stop();
+    // In a child of fork(): lets go of descriptors only.
+    void abandon_in_child();
+
+  private:
+    // Memory named to the runtime; the names are given back when this goes.
+    class Buffers {
+      public:
+        Buffers() = default;
+        explicit Buffers(real::PeerRuntime& runtime) : runtime_(&runtime) {}
+        Buffers(Buffers&& other) noexcept;
+        Buffers& operator=(Buffers&& other) noexcept;
+        ~Buffers();
+        core::BufferId add(void* data, std::uint64_t bytes);
+
+      private:
+        void release();
+        real::PeerRuntime* runtime_ = nullptr;
+        std::vector<core::BufferId> ids_;
+    };
+
+    real::PeerRuntime* runtime() const { return published_.load(std::memory_order_acquire); }
+    Outcome start_runtime();
+    Outcome not_connected() const;
+    Outcome from(const core::Completion& completion) const;
+    core::CommandLaunch describe(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor,
+                                 Buffers& buffers) const;
+
+    const real::PeerSettings settings_;
+    std::mutex start_mutex_;
+    std::unique_ptr<real::PeerRuntime> owned_;           // under start_mutex_
+    std::atomic<real::PeerRuntime*> published_{nullptr}; // set once, when it has started
+    bool stopped_ = false;                               // under start_mutex_
+    std::atomic<bool> was_connected_{false};
+    std::mutex launched_mutex_;
+    using LaunchedMap = std::map<core::Tag, Buffers>;  // its nodes can be made before they are needed
+    LaunchedMap launched_;                               // launched, and nobody has begun to await it
+};
+
+}  // namespace pccl::c_api

@@ -1,0 +1,45 @@
+// The two registries, and their locks around fork(): a child must not inherit a lock whose holder does not exist in it.
+#include "net-real/c_api/registry.hpp"
+
+#include "net-real/c_api/communicator.hpp"
+#include "net-real/c_api/master.hpp"
+
+#include <pthread.h>
+
+namespace pccl::c_api {
+namespace {
+
+struct Registries {
+    Registry<Communicator> communicators;
+    Registry<Master> masters;
+};
+
+Registries& registries();
+
+void lock_before_fork() {
+    registries().communicators.fork_mutex().lock();
+    registries().masters.fork_mutex().lock();
+}
+
+void unlock_after_fork() {
+    registries().masters.fork_mutex().unlock();
+    registries().communicators.fork_mutex().unlock();
+}
+
+Registries& registries() {
+    static Registries* const instance = new Registries;
+    return *instance;
+}
+
+// At load time, before any thread of ours can exist.
+[[gnu::constructor]] void watch_forks() {
+    registries();
+    pthread_atfork(lock_before_fork, unlock_after_fork, unlock_after_fork);
+}
+
+}  // namespace
+
+Registry<Communicator>& communicators() { return registries().communicators; }
+Registry<Master>& masters() { return registries().masters; }
+
+}  // namespace pccl::c_api

@@ -1,0 +1,136 @@
+// See validate.hpp.
+#include "net-real/c_api/validate.hpp"
+
+#include "core/base/limits.hpp"
+#include "core/numeric/types.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pccl::c_api {
+namespace {
+
+// No array of a real program is larger; keeps every sum of sizes and addresses far from overflow.
+constexpr std::uint64_t bytes_max = std::uint64_t{1} << 48;
+
+Outcome check_size(std::uint64_t count, std::uint32_t type, const char* what, std::uint64_t& bytes) {
+    const std::uint64_t element = core::element_bytes(static_cast<core::DataType>(type));
+    if (count > bytes_max / element) {
+        return invalid_argument(std::string(what) + " of " + std::to_string(count) + " elements is larger than any memory");
+    }
+    bytes = count * element;
+    return success();
+}
+
+bool overlap(const void* a, const void* b, std::uint64_t bytes) {
+    const auto first = reinterpret_cast<std::uintptr_t>(a);
+    const auto second = reinterpret_cast<std::uintptr_t>(b);
+    const std::uintptr_t distance = first < second ? second - first : first - second;
+    return distance < bytes;
+}
+
+std::string entry_name(std::size_t index, const char* name) {
+    return "entry " + std::to_string(index) + (name == nullptr ? "" : " (\"" + std::string(name) + "\")");
+}
+
+Outcome check_entry(std::size_t index, const pcclTensorInfo_t& tensor) {
+    if (tensor.name == nullptr) return invalid_argument(entry_name(index, nullptr) + " has a null name");
+    const std::size_t key_bytes_max = core::Limits{}.key_bytes_max;
+    if (::strnlen(tensor.name, key_bytes_max + 1) > key_bytes_max) {
+        return invalid_argument(entry_name(index, nullptr) + " has a name of more than " +
+                                std::to_string(key_bytes_max) + " bytes");
+    }
+    const std::uint32_t type = raw_value(tensor.datatype);
+    if (type >= core::data_type_count) {
+        return invalid_argument(entry_name(index, tensor.name) + " has the unknown datatype " + std::to_string(type));
+    }
+    const std::uint32_t device = raw_value(tensor.device_type);
+    if (device == pcclDeviceCuda) {
+        return invalid_argument(entry_name(index, tensor.name) +
+                                " is in CUDA memory, which this build does not support; copy it to CPU memory");
+    }
+    if (device != pcclDeviceCpu) {
+        return invalid_argument(entry_name(index, tensor.name) + " has the unknown device type " + std::to_string(device));
+    }
+    if (tensor.data == nullptr && tensor.count != 0) {
+        return invalid_argument(entry_name(index, tensor.name) + " has " + std::to_string(tensor.count) +
+                                " elements at a null pointer");
+    }
+    std::uint64_t bytes = 0;
+    return check_size(tensor.count, type, "an entry", bytes);
+}
+
+Outcome check_names_unique(const pcclSharedState_t& state) {
+    std::vector<std::string_view> names;
+    names.reserve(state.count);
+    for (std::size_t i = 0; i < state.count; ++i) names.emplace_back(state.infos[i].name);
+    std::sort(names.begin(), names.end());
+    const auto twice = std::adjacent_find(names.begin(), names.end());
+    if (twice == names.end()) return success();
+    return invalid_argument("the name \"" + std::string(*twice) + "\" stands for two entries; names must be unique");
+}
+
+}  // namespace
+
+Outcome check_address(const ccoip_socket_address_t& address) {
+    const std::uint32_t protocol = raw_value(address.inet.protocol);
+    if (protocol != inetIPv4 && protocol != inetIPv6) {
+        return invalid_argument("unknown address protocol " + std::to_string(protocol) + "; use inetIPv4 or inetIPv6");
+    }
+    return success();
+}
+
+Outcome check_reduce(const void* send, const void* receive, const pcclReduceDescriptor_t& descriptor) {
+    const std::uint32_t type = raw_value(descriptor.src_descriptor.datatype);
+    if (type >= core::data_type_count) return invalid_argument("unknown datatype " + std::to_string(type));
+    const std::uint32_t op = raw_value(descriptor.op);
+    if (op >= core::reduce_op_count) return invalid_argument("unknown reduce operation " + std::to_string(op));
+    const std::uint32_t hint = raw_value(descriptor.src_descriptor.distribution_hint);
+    if (hint > pcclDistributionUniform) return invalid_argument("unknown distribution hint " + std::to_string(hint));
+    const std::uint32_t algorithm = raw_value(descriptor.quantization_options.algorithm);
+    if (algorithm > pcclQuantZeroPointScale) {
+        return invalid_argument("unknown quantization algorithm " + std::to_string(algorithm));
+    }
+    if (algorithm != pcclQuantNone) {
+        return invalid_argument("quantization is not available in this version; use pcclQuantNone");
+    }
+    const std::uint32_t quantized = raw_value(descriptor.quantization_options.quantized_datatype);
+    if (quantized >= core::data_type_count) {
+        return invalid_argument("unknown quantized datatype " + std::to_string(quantized));
+    }
+    std::uint64_t bytes = 0;
+    if (Outcome size = check_size(descriptor.count, type, "a reduction", bytes); size.result != pcclSuccess) return size;
+    if (bytes == 0) return success();
+    if (send == nullptr) return invalid_argument("sendbuf is null while count is not 0");
+    if (receive == nullptr) return invalid_argument("recvbuf is null while count is not 0");
+    if (send != receive && overlap(send, receive, bytes)) {
+        return invalid_argument("sendbuf and recvbuf overlap in part; pass the same pointer twice or separate memory");
+    }
+    return success();
+}
+
+Outcome check_shared_state(const pcclSharedState_t& state, pcclSharedStateSyncStrategy_t strategy) {
+    const std::uint32_t number = raw_value(strategy);
+    if (number > PCCL_SHARED_STATE_SYNC_STRATEGY_SEND_ONLY) {
+        return invalid_argument("unknown sync strategy " + std::to_string(number));
+    }
+    if (number != PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR) {
+        return invalid_argument(
+            "this sync strategy is not available in this version; use PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR");
+    }
+    if (state.infos == nullptr && state.count != 0) return invalid_argument("infos is null while count is not 0");
+    const std::size_t entries_max = core::Limits{}.entries_max;
+    if (state.count > entries_max) {
+        return invalid_argument(std::to_string(state.count) + " entries are more than " + std::to_string(entries_max));
+    }
+    for (std::size_t i = 0; i < state.count; ++i) {
+        if (Outcome entry = check_entry(i, state.infos[i]); entry.result != pcclSuccess) return entry;
+    }
+    return check_names_unique(state);
+}
+
+}  // namespace pccl::c_api

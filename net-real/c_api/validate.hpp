@@ -1,0 +1,13 @@
+// Arguments that can never work, found before anything is done. Each answer names the cause and the remedy.
+#pragma once
+
+#include "include/pccl.h"
+#include "net-real/c_api/outcome.hpp"
+
+namespace pccl::c_api {
+
+Outcome check_address(const ccoip_socket_address_t& address);
+Outcome check_reduce(const void* send, const void* receive, const pcclReduceDescriptor_t& descriptor);
+Outcome check_shared_state(const pcclSharedState_t& state, pcclSharedStateSyncStrategy_t strategy);
+
+}  // namespace pccl::c_api

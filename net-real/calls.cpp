@@ -1,0 +1,80 @@
+#include "net-real/calls.hpp"
+
+#include <chrono>
+#include <vector>
+
+namespace pccl::real {
+
+Calls::CallRef Calls::open(core::Command& command, std::optional<core::Command> second) {
+    auto call = std::make_shared<Call>();
+    call->second = std::move(second);
+    const std::lock_guard lock(mutex_);
+    if (failure_) return nullptr;
+    const core::Ticket ticket = next_ticket_++;
+    std::visit([ticket](auto& any) { any.ticket = ticket; }, command);
+    open_.emplace(ticket, call);
+    return call;
+}
+
+std::optional<core::Command> Calls::complete(core::Ticket ticket, core::Completion completion) {
+    CallRef call;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = open_.find(ticket);
+        if (found == open_.end()) return std::nullopt;
+        call = std::move(found->second);
+        open_.erase(found);
+        if (call->second) {
+            if (completion.result == core::Result::success) {
+                core::Command second = std::move(*call->second);
+                call->second.reset();
+                const core::Ticket fresh = next_ticket_++;
+                std::visit([fresh](auto& any) { any.ticket = fresh; }, second);
+                open_.emplace(fresh, std::move(call));
+                return second;
+            }
+            call->first_failed = true;
+        }
+    }
+    finish(*call, std::move(completion));
+    return std::nullopt;
+}
+
+void Calls::finish(Call& call, core::Completion completion) {
+    {
+        const std::lock_guard lock(call.mutex);
+        call.completion = std::move(completion);
+        call.done = true;
+    }
+    call.done_wakeup.notify_all();
+}
+
+void Calls::fail_all(const core::Completion& completion) {
+    std::unordered_map<core::Ticket, CallRef> waiting;
+    {
+        const std::lock_guard lock(mutex_);
+        if (!failure_) failure_ = completion;
+        waiting.swap(open_);
+    }
+    for (auto& [ticket, call] : waiting) {
+        // Nobody else has access to a call that was taken out of the table.
+        call->first_failed = call->second.has_value();
+        finish(*call, completion);
+    }
+}
+
+core::Completion Calls::failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_.value_or(core::Completion{});
+}
+
+bool Calls::wait(Call& call, std::optional<core::Duration> limit) {
+    std::unique_lock lock(call.mutex);
+    if (!limit) {
+        call.done_wakeup.wait(lock, [&] { return call.done; });
+        return true;
+    }
+    return call.done_wakeup.wait_for(lock, std::chrono::nanoseconds(*limit), [&] { return call.done; });
+}
+
+}  // namespace pccl::real

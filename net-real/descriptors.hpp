@@ -1,0 +1,22 @@
+// Every socket of the library, so that a forked child can close its copies of them.
+//
+// A child that keeps them would keep connections of a killed parent alive: no end and no reset would reach the peers.
+// In the child (pthread_atfork) all are closed, without shutdown, and the fork generation is raised: objects made before
+// are recognised by that and refuse to work.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+namespace pccl::real::descriptors {
+
+// Registers the fork handlers once; call before the first descriptor is made.
+void install();
+std::uint64_t fork_generation();
+
+// Held while a descriptor is made and tracked, or untracked and closed: a fork waits for that.
+std::mutex& guard();
+void track(int descriptor);    // with the guard held
+void untrack(int descriptor);  // with the guard held
+
+}  // namespace pccl::real::descriptors

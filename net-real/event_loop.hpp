@@ -1,0 +1,76 @@
+// The driver: one thread that runs a machine, its sockets, timers and computes, after the contract in core/events.hpp.
+//
+// Peer and master differ only in their client: which machine is asked, and what Complete, SetAttributes and Log mean.
+// All of the client's virtual functions are called on the loop's thread, except where stated. Machine and links need no
+// locks. Answers that are known at once (BufferAllocated, RecordPersisted, small computes) are queued behind the running
+// event, never delivered inside it.
+//
+// Asio stays in event_loop.cpp.
+#pragma once
+
+#include "core/base/limits.hpp"
+#include "core/events.hpp"
+#include "net-real/buffers.hpp"
+#include "net-real/log.hpp"
+#include "net-real/sockets.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace pccl::real {
+
+class LoopClient {
+  public:
+    virtual ~LoopClient() = default;
+    virtual void start(core::Instant now, core::Effects& out) = 0;      // before the first event
+    virtual core::Status handle(core::Instant now, const core::Event& event, core::Effects& out) = 0;
+    virtual core::Instant next_deadline() const = 0;
+    virtual void shut_down(core::Instant now, core::Effects& out) = 0;  // after request_stop
+    virtual void complete(const core::Complete& effect) = 0;
+    virtual void set_attributes(const core::Attributes& attributes) = 0;
+    virtual void log(Severity severity, std::string_view text) = 0;
+    // The thread is about to end: no socket, compute or event is left. `reason` is empty after a requested stop.
+    virtual void ended(const std::string& reason) = 0;
+};
+
+struct LoopSettings {
+    const char* thread_name = "pccl-io";  // at most 15 characters
+    core::Limits limits;
+    SocketOptions socket_options;
+    std::optional<core::Endpoint> dial_source;
+    std::size_t links_max = 8192;         // accepted connections beyond that are closed at once
+};
+
+class EventLoop {
+  public:
+    EventLoop(LoopSettings settings, LoopClient& client);
+    ~EventLoop();  // request_stop() and join()
+    EventLoop(const EventLoop&) = delete;
+    EventLoop& operator=(const EventLoop&) = delete;
+
+    // Before start().
+    bool listen(const ListenRequest& request, std::string& error);
+    std::uint16_t port() const;
+    bool start(std::string& error);
+
+    // Any thread. The task runs on the loop's thread; it may call deliver(). False: the loop has ended.
+    bool post(std::function<void()> task);
+    void request_stop();
+    void join();
+    BufferTable& buffers();
+
+    // Loop's thread, from posted tasks and from LoopClient::complete: queues an event behind the running one.
+    void deliver(core::Event event);
+
+    static core::Instant now();
+
+  private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace pccl::real

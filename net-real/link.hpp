@@ -1,0 +1,126 @@
+// One connection: bytes of a socket to events, payload to its place, control and bulk frames to the socket.
+//
+// Not here: opening, accepting, waiting for readiness, ids, timers (see event_loop.hpp). A Link works on any connected
+// non-blocking stream descriptor and does not own it.
+//
+// Payload is received directly into the memory named by the machine together with a few bytes behind it (trailer and next
+// header), and is sent directly from its memory; checksums are taken while the bytes are in the cache. Both directions
+// do a bounded amount of work per call. Control frames leave together, before a bulk frame that has not begun.
+//
+// receive() calls the sink for every event; the sink may call any other member of the same link meanwhile, also
+// close_input(), after which no further event of this link comes.
+#pragma once
+
+#include "core/base/ids.hpp"
+#include "core/base/limits.hpp"
+#include "core/events.hpp"
+#include "core/numeric/kernels.hpp"
+#include "core/wire/frame.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/uio.h>
+#include <vector>
+
+namespace pccl::real {
+
+class EventSink {
+  public:
+    virtual void on_event(const core::Event& event) = 0;
+
+  protected:
+    ~EventSink() = default;
+};
+
+// Memory that all links of one thread share; nothing stays in it between two calls.
+struct ReceiveSpace {
+    static constexpr std::size_t staging_bytes = 32u << 10;  // headers, control frames, the first bytes of a payload
+    static constexpr std::size_t discard_bytes = 256u << 10;
+    std::vector<std::uint8_t> staging = std::vector<std::uint8_t>(staging_bytes);
+    std::vector<std::uint8_t> discard = std::vector<std::uint8_t>(discard_bytes);
+};
+
+class Link {
+  public:
+    // drained: wait until the descriptor is ready again. more: the budget is used up, there may be more to do.
+    // closed: the connection is over, `reason` says why.
+    enum class Progress : std::uint8_t { drained, more, closed };
+    struct Outcome {
+        Progress progress = Progress::drained;
+        std::size_t bytes = 0;
+        std::uint32_t events = 0;
+        std::string reason;
+    };
+
+    Link(core::LinkId id, int descriptor, const core::Limits& limits)
+        : id_(id), descriptor_(descriptor), decoder_(limits) {}
+
+    core::LinkId id() const { return id_; }
+
+    // ---- receiving
+    Outcome receive(ReceiveSpace& space, EventSink& sink, std::size_t budget_bytes);
+    // Answers to BulkArrived. `target` has room for `length` bytes, which must be the payload's length.
+    void receive_payload(std::uint8_t* target, std::uint64_t length);
+    void discard_payload();
+    void redirect_receive() { discard_payload(); }
+    // The machine does not know the link any more: no further events.
+    void close_input() { input_closed_ = true; }
+
+    // ---- sending
+    void queue_control(std::string_view body);
+    void queue_flow(const core::wire::FlowWord& word);
+    void send_payload(const core::SendPayload& command, const std::uint8_t* source);
+    // True: the frame had not begun and is dropped, PayloadSent{cancelled} is due at once.
+    bool cancel_send();
+    bool is_sending() const { return bulk_.active; }
+    bool has_output() const { return bulk_.active || control_begin_ < control_.size(); }
+    std::size_t queued_control_bytes() const { return control_.size() - control_begin_; }
+    // Sends what the socket takes; PayloadSent is appended to `events` (then it returns at once with `more`, so that the
+    // next frame can be given). `drained` with has_output(): wait until the socket has room.
+    Outcome send(std::size_t budget_bytes, std::vector<core::Event>& events);
+    bool has_sent_payload() const { return has_sent_payload_; }
+
+  private:
+    enum class Landing : std::uint8_t { none, undecided, place, discard };
+    struct Bulk {
+        bool active = false;
+        bool begun = false;
+        bool cancelled = false;
+        bool has_checksum = false;   // `checksum` is final: the trailer can be sent
+        std::array<std::uint8_t, core::wire::prefix_bytes + core::wire::bulk_header_bytes> header{};
+        std::array<std::uint8_t, core::wire::trailer_bytes> trailer{};
+        const std::uint8_t* source = nullptr;
+        std::size_t length = 0;
+        std::size_t position = 0;    // bytes of the whole frame that have left
+        std::size_t summed = 0;      // payload bytes that are in `running`
+        std::uint64_t checksum = 0;
+        core::numeric::Checksum64 running;
+    };
+
+    std::size_t add_bulk(::iovec* parts, std::size_t& part_count, bool& has_more);
+    void consume_sent(std::size_t bytes, std::vector<core::Event>& events);
+    void sum_next_piece();
+    void finish_checksum(std::uint64_t checksum);
+    std::uint32_t digest(std::span<const std::uint8_t> bytes, EventSink& sink);
+    void landed(const std::uint8_t* data, std::size_t bytes);
+
+    core::LinkId id_;
+    int descriptor_;
+    bool input_closed_ = false;
+    bool has_sent_payload_ = false;
+
+    core::wire::FrameDecoder decoder_;
+    Landing landing_ = Landing::none;
+    std::uint8_t* landing_target_ = nullptr;
+    core::numeric::Checksum64 landing_checksum_;
+
+    std::string control_;
+    std::size_t control_begin_ = 0;
+    Bulk bulk_;
+};
+
+}  // namespace pccl::real

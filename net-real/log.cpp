@@ -1,0 +1,153 @@
+#include "net-real/log.hpp"
+
+#include <array>
+#include <atomic>
+#include <cctype>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <map>
+#include <mutex>
+#include <unistd.h>
+
+namespace pccl::real {
+
+namespace {
+
+constexpr std::array<const char*, 7> names{"TRACE", "DEBUG", "INFO", "WARN", "ERR", "FATAL", "NONE"};
+constexpr auto repeat_window = std::chrono::seconds(10);
+constexpr std::size_t remembered_max = 256;
+constexpr int unknown_threshold = -1;
+
+struct Remembered {
+    std::chrono::steady_clock::time_point first;
+    std::uint64_t repeats = 0;
+};
+
+struct Logger {
+    std::atomic<int> threshold{unknown_threshold};
+    std::mutex mutex;
+    std::map<std::string, Remembered, std::less<>> recent;
+};
+
+// Never destroyed: our threads may log while the process ends.
+Logger& logger() {
+    static Logger* const the_one = new Logger;
+    return *the_one;
+}
+
+std::string timestamp() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+    const std::time_t seconds = static_cast<std::time_t>(ms / 1000);
+    std::tm parts{};
+    ::gmtime_r(&seconds, &parts);
+    char date[32];
+    std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &parts);
+    char text[48];
+    std::snprintf(text, sizeof text, "%s.%03dZ", date, static_cast<int>(ms % 1000));
+    return text;
+}
+
+void emit(Severity severity, const std::string& rest, const LogSink& sink) {
+    std::string line = timestamp() + " " + rest;
+    for (char& c : line) {
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';  // remote text must not forge lines
+    }
+    if (sink) {
+        sink(severity, line);
+        return;
+    }
+    line += '\n';
+    // One write, so that lines of several processes do not mix.
+    [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+// 0: print. 1: it repeats. Otherwise: print, and it was repeated that many times minus one since it was printed last.
+std::uint64_t count_repeat(const std::string& key) {
+    auto& state = logger();
+    const auto now = std::chrono::steady_clock::now();
+    const std::lock_guard lock(state.mutex);
+    const auto found = state.recent.find(key);
+    if (found != state.recent.end()) {
+        if (now - found->second.first < repeat_window) {
+            ++found->second.repeats;
+            return 1;
+        }
+        const std::uint64_t repeats = found->second.repeats;
+        found->second = {now, 0};
+        return repeats == 0 ? 0 : repeats + 1;
+    }
+    if (state.recent.size() >= remembered_max) {
+        for (auto it = state.recent.begin(); it != state.recent.end();) {
+            const bool is_old = now - it->second.first >= repeat_window;
+            it = is_old ? state.recent.erase(it) : std::next(it);
+        }
+        if (state.recent.size() >= remembered_max) state.recent.clear();
+    }
+    state.recent.emplace(key, Remembered{now, 0});
+    return 0;
+}
+
+}  // namespace
+
+const char* to_text(Severity severity) { return names[static_cast<std::size_t>(severity)]; }
+
+bool parse_severity(std::string_view text, Severity& severity) {
+    std::string upper(text);
+    for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (upper != names[i]) continue;
+        severity = static_cast<Severity>(i);
+        return true;
+    }
+    return false;
+}
+
+Severity severity_of(core::LogLevel level) {
+    switch (level) {
+        case core::LogLevel::trace: return Severity::trace;
+        case core::LogLevel::debug: return Severity::debug;
+        case core::LogLevel::info: return Severity::info;
+        case core::LogLevel::warn: return Severity::warn;
+        case core::LogLevel::error: return Severity::err;
+    }
+    return Severity::info;
+}
+
+Severity log_threshold() {
+    auto& threshold = logger().threshold;
+    const int known = threshold.load(std::memory_order_relaxed);
+    if (known != unknown_threshold) return static_cast<Severity>(known);
+    Severity chosen = Severity::warn;
+    const char* text = std::getenv("PCCL_LOG_LEVEL");
+    const bool is_bad = text != nullptr && *text != '\0' && !parse_severity(text, chosen);
+    int expected = unknown_threshold;
+    const bool is_first = threshold.compare_exchange_strong(expected, static_cast<int>(chosen));
+    if (is_first && is_bad) {
+        log_line(Severity::warn, "pccl",
+                 "PCCL_LOG_LEVEL=" + std::string(text) +
+                     " is not one of TRACE, DEBUG, INFO, WARN, ERR, FATAL, NONE; WARN is used");
+    }
+    return static_cast<Severity>(threshold.load(std::memory_order_relaxed));
+}
+
+void set_log_threshold(Severity severity) {
+    logger().threshold.store(static_cast<int>(severity), std::memory_order_relaxed);
+}
+
+void log_line(Severity severity, std::string_view who, std::string_view text, const LogSink& sink) {
+    try {
+        if (!log_enabled(severity)) return;
+        std::string rest = std::string(to_text(severity)) + " " + std::string(who) + " " + std::string(text);
+        const std::uint64_t repeats = count_repeat(rest);
+        if (repeats == 1) return;
+        if (repeats > 1) rest += " (and " + std::to_string(repeats - 1) + " times before, not shown)";
+        emit(severity, rest, sink);
+    } catch (...) {
+        // A line that cannot be written must not end anything.
+    }
+}
+
+}  // namespace pccl::real

@@ -1,0 +1,114 @@
+#include "net-real/master_runtime.hpp"
+
+#include "core/master_machine.hpp"
+#include "net-real/descriptors.hpp"
+#include "net-real/event_loop.hpp"
+#include "net-real/settings.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <random>
+
+namespace pccl::real {
+
+MasterSettings master_settings_from_environment() {
+    const EnvironmentSettings environment = read_environment();
+    MasterSettings settings;
+    settings.timeouts.peer = environment.peer_timeout;
+    settings.timeouts.master = environment.master_timeout;
+    settings.limits.concurrent_ops = environment.concurrent_ops;
+    return settings;
+}
+
+struct MasterRuntime::State final : LoopClient {
+    explicit State(MasterSettings given)
+        : settings(std::move(given)), generation(descriptors::fork_generation()), machine(make_config()) {}
+
+    MasterSettings settings;
+    const std::uint64_t generation;
+    core::MasterMachine machine;
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool running = false;       // the thread was started
+    bool terminated = false;    // and has ended
+    std::unique_ptr<EventLoop> loop = make_loop();
+
+    core::MasterConfig make_config() const {
+        std::random_device device;
+        core::MasterConfig config;
+        config.seed = (static_cast<std::uint64_t>(device()) << 32) | device();
+        config.limits = settings.limits;
+        config.timeouts = settings.timeouts;
+        return config;
+    }
+    std::unique_ptr<EventLoop> make_loop() {
+        LoopSettings loop_settings;
+        loop_settings.thread_name = "pccl-master";
+        loop_settings.limits = settings.limits;
+        loop_settings.socket_options = {std::max<core::Duration>(2 * settings.timeouts.peer, 10 * core::second),
+                                        settings.congestion_control};
+        loop_settings.links_max = settings.limits.peers_max + settings.limits.unregistered_links_max + 1024;
+        return std::make_unique<EventLoop>(loop_settings, *this);
+    }
+
+    // LoopClient
+    void start(core::Instant now, core::Effects& out) override { machine.start(now, {}, out); }
+    core::Status handle(core::Instant now, const core::Event& event, core::Effects& out) override {
+        return machine.handle(now, event, out);
+    }
+    core::Instant next_deadline() const override { return machine.next_deadline(); }
+    void shut_down(core::Instant now, core::Effects& out) override { machine.shut_down(now, out); }
+    void complete(const core::Complete&) override {}
+    void set_attributes(const core::Attributes&) override {}
+    void log(Severity severity, std::string_view text) override {
+        if (log_enabled(severity)) log_line(severity, "master", text, settings.log);
+    }
+    void ended(const std::string& reason) override {
+        if (!reason.empty()) log(Severity::err, "stopped: " + reason);
+        {
+            const std::lock_guard lock(mutex);
+            terminated = true;
+        }
+        changed.notify_all();
+    }
+};
+
+MasterRuntime::MasterRuntime(MasterSettings settings) : state_(std::make_unique<State>(std::move(settings))) {}
+
+MasterRuntime::~MasterRuntime() {
+    if (in_forked_child()) {
+        static_cast<void>(state_.release());  // the thread does not exist here; its sockets are closed already
+        return;
+    }
+    interrupt();
+    await_termination();
+}
+
+bool MasterRuntime::bind(const core::Endpoint& address, std::string& error) {
+    return state_->loop->listen({address, address.port, address.port}, error);
+}
+
+std::uint16_t MasterRuntime::port() const { return state_->loop->port(); }
+
+bool MasterRuntime::run(std::string& error) {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->running) return true;
+    if (!state_->loop->start(error)) return false;
+    state_->running = true;
+    return true;
+}
+
+void MasterRuntime::interrupt() { state_->loop->request_stop(); }
+
+void MasterRuntime::await_termination() {
+    std::unique_lock lock(state_->mutex);
+    if (!state_->running) return;
+    state_->changed.wait(lock, [&] { return state_->terminated; });
+    // Several may wait; the thread is joined by the destructor.
+}
+
+bool MasterRuntime::in_forked_child() const { return state_->generation != descriptors::fork_generation(); }
+
+}  // namespace pccl::real

@@ -1,0 +1,49 @@
+// A master in the real world: a MasterMachine, its listener, its links and the one thread that runs them.
+//
+// bind, then run, then (from any thread) interrupt; await_termination returns when the thread has ended, whether it was
+// interrupted or stopped by itself. The journal lives in memory: every record is answered at once and nothing is kept.
+#pragma once
+
+#include "core/base/ids.hpp"
+#include "core/base/limits.hpp"
+#include "net-real/log.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace pccl::real {
+
+struct MasterSettings {
+    core::Limits limits;
+    core::Timeouts timeouts;
+    std::string congestion_control;
+    LogSink log;  // empty: standard error
+};
+
+MasterSettings master_settings_from_environment();
+
+class MasterRuntime {
+  public:
+    explicit MasterRuntime(MasterSettings settings);
+    ~MasterRuntime();  // interrupt() and await_termination(), bounded
+    MasterRuntime(const MasterRuntime&) = delete;
+    MasterRuntime& operator=(const MasterRuntime&) = delete;
+
+    // Port 0: any free one. False: `error` says why.
+    bool bind(const core::Endpoint& address, std::string& error);
+    std::uint16_t port() const;  // 0 before bind
+    // Starts the thread (after bind; does nothing when it runs). False: the thread could not be started.
+    bool run(std::string& error);
+    // Tells the peers that the master stops, flushes (at most about a second) and ends. Idempotent, does not block.
+    void interrupt();
+    // Blocks until the thread has ended; at once when it never ran.
+    void await_termination();
+    bool in_forked_child() const;
+
+  private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace pccl::real

@@ -1,0 +1,212 @@
+#include "net-real/peer_runtime.hpp"
+
+#include "core/peer_machine.hpp"
+#include "net-real/calls.hpp"
+#include "net-real/descriptors.hpp"
+#include "net-real/event_loop.hpp"
+#include "net-real/settings.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+
+namespace pccl::real {
+
+namespace {
+
+constexpr core::Duration leave_time = 2 * core::second;
+
+std::uint64_t random_seed() {
+    std::random_device device;
+    return (static_cast<std::uint64_t>(device()) << 32) | device();
+}
+
+// The machine judges silence; the kernel's own limit only ends what nobody looks at any more.
+core::Duration user_timeout(const core::Timeouts& timeouts) {
+    return std::max<core::Duration>(2 * timeouts.peer, 10 * core::second);
+}
+
+// Four numbers that are read together: peers_max fits 16 bits.
+std::uint64_t pack(const core::Attributes& attributes) {
+    auto clamp = [](std::uint32_t value) { return static_cast<std::uint64_t>(std::min<std::uint32_t>(value, 0xFFFF)); };
+    return clamp(attributes.global_world) | clamp(attributes.group_world) << 16 | clamp(attributes.groups) << 32 |
+           clamp(attributes.largest_group) << 48;
+}
+
+core::Attributes unpack(std::uint64_t packed) {
+    auto part = [packed](int index) { return static_cast<std::uint32_t>((packed >> (16 * index)) & 0xFFFF); };
+    return {part(0), part(1), part(2), part(3)};
+}
+
+core::Completion failed(core::Result result, std::string message) {
+    core::Completion completion;
+    completion.result = result;
+    completion.message = std::move(message);
+    return completion;
+}
+
+}  // namespace
+
+PeerSettings peer_settings_from_environment() {
+    const EnvironmentSettings environment = read_environment();
+    PeerSettings settings;
+    settings.timeouts.peer = environment.peer_timeout;
+    settings.timeouts.master = environment.master_timeout;
+    settings.bind_address = environment.bind_address;
+    settings.port_first = environment.port_first;
+    settings.port_last = environment.port_last;
+    settings.limits.concurrent_ops = environment.concurrent_ops;
+    return settings;
+}
+
+struct PeerRuntime::State final : LoopClient {
+    explicit State(PeerSettings given) : settings(std::move(given)), generation(descriptors::fork_generation()) {}
+
+    PeerSettings settings;
+    const std::uint64_t generation;
+    std::unique_ptr<core::PeerMachine> machine;
+    std::string who = "pccl";
+    Calls calls;
+    std::atomic<std::uint64_t> attributes{pack(core::Attributes{})};
+    std::atomic<bool> started{false};
+    std::atomic<bool> stopped{false};
+    std::mutex stop_mutex;
+    std::unique_ptr<EventLoop> loop = make_loop();
+
+    std::unique_ptr<EventLoop> make_loop() {
+        LoopSettings loop_settings;
+        loop_settings.thread_name = "pccl-io";
+        loop_settings.limits = settings.limits;
+        loop_settings.socket_options = {user_timeout(settings.timeouts), settings.congestion_control};
+        loop_settings.dial_source = settings.bind_address;
+        return std::make_unique<EventLoop>(loop_settings, *this);
+    }
+
+    // LoopClient
+    void start(core::Instant, core::Effects&) override {}
+    core::Status handle(core::Instant now, const core::Event& event, core::Effects& out) override {
+        return machine->handle(now, event, out);
+    }
+    core::Instant next_deadline() const override { return machine->next_deadline(); }
+    void shut_down(core::Instant, core::Effects&) override {}  // stop() has left the run already
+    void complete(const core::Complete& effect) override {
+        attributes.store(pack(effect.completion.attributes), std::memory_order_release);
+        if (auto second = calls.complete(effect.ticket, effect.completion)) loop->deliver(std::move(*second));
+    }
+    void set_attributes(const core::Attributes& now) override { attributes.store(pack(now), std::memory_order_release); }
+    void log(Severity severity, std::string_view text) override {
+        if (log_enabled(severity)) log_line(severity, who, text, settings.log);
+    }
+    void ended(const std::string& reason) override {
+        if (!reason.empty()) log(Severity::err, reason);
+        attributes.store(pack(core::Attributes{}), std::memory_order_release);
+        calls.fail_all(failed(core::Result::internal_error,
+                              reason.empty() ? "the communicator was closed" : "the communicator is lost: " + reason));
+    }
+
+    core::Completion run(core::Command command, std::optional<core::Command> second, bool* first_failed,
+                         std::optional<core::Duration> limit) {
+        if (first_failed != nullptr) *first_failed = true;
+        if (generation != descriptors::fork_generation()) {
+            return failed(core::Result::invalid_usage,
+                          "this process was forked after the communicator was made; create a new one here");
+        }
+        if (!started) return failed(core::Result::internal_error, "the communicator was not started");
+        const auto call = calls.open(command, std::move(second));
+        if (call == nullptr) return calls.failure();
+        // When the loop ends before it takes the task, fail_all() wakes the call.
+        loop->post([this, command = std::move(command)]() mutable { loop->deliver(std::move(command)); });
+        if (!Calls::wait(*call, limit)) return failed(core::Result::internal_error, "no answer in time");
+        if (first_failed != nullptr) *first_failed = call->first_failed;
+        return std::move(call->completion);
+    }
+};
+
+PeerRuntime::PeerRuntime(PeerSettings settings) : state_(std::make_unique<State>(std::move(settings))) {}
+
+PeerRuntime::~PeerRuntime() {
+    if (in_forked_child()) abandon_in_child();
+    else stop();
+}
+
+bool PeerRuntime::start(std::string& error) {
+    State& state = *state_;
+    if (in_forked_child()) {
+        error = "this process was forked after the communicator was made";
+        return false;
+    }
+    if (state.started) return true;
+    if (state.stopped) {
+        error = "the communicator was closed";
+        return false;
+    }
+    if (state.loop->port() == 0) {
+        const ListenRequest request{state.settings.bind_address, state.settings.port_first, state.settings.port_last};
+        if (!state.loop->listen(request, error)) return false;
+    }
+    core::PeerConfig config;
+    config.seed = random_seed();
+    config.master = state.settings.master;
+    config.group = state.settings.group;
+    config.stripes = state.settings.stripes;
+    config.listen_port = state.loop->port();
+    config.has_advertised = state.settings.advertised.has_value();
+    if (config.has_advertised) {
+        config.advertised = *state.settings.advertised;
+        if (config.advertised.port == 0) config.advertised.port = config.listen_port;
+    }
+    config.limits = state.settings.limits;
+    config.timeouts = state.settings.timeouts;
+    state.machine = std::make_unique<core::PeerMachine>(config);
+    state.who = core::short_name(state.machine->uuid());
+    if (!state.loop->start(error)) return false;
+    state.started = true;
+    return true;
+}
+
+core::BufferId PeerRuntime::register_buffer(void* data, std::uint64_t bytes) {
+    return state_->loop->buffers().register_buffer(data, bytes);
+}
+
+void PeerRuntime::release_buffer(core::BufferId buffer) {
+    if (!in_forked_child()) state_->loop->buffers().release_buffer(buffer);
+}
+
+core::Completion PeerRuntime::call(core::Command command) {
+    return state_->run(std::move(command), std::nullopt, nullptr, std::nullopt);
+}
+
+core::Completion PeerRuntime::call(core::Command first, core::Command second, bool* first_failed) {
+    return state_->run(std::move(first), std::move(second), first_failed, std::nullopt);
+}
+
+core::Attributes PeerRuntime::attributes() const {
+    return unpack(state_->attributes.load(std::memory_order_acquire));
+}
+
+std::uint16_t PeerRuntime::listen_port() const { return state_->loop->port(); }
+
+std::string PeerRuntime::name() const { return state_->who; }
+
+void PeerRuntime::stop() {
+    if (in_forked_child()) return;
+    State& state = *state_;
+    const std::lock_guard lock(state.stop_mutex);
+    if (state.stopped) return;
+    if (state.started) state.run(core::CommandLeave{}, std::nullopt, nullptr, leave_time);
+    state.stopped = true;
+    state.loop->request_stop();
+    state.loop->join();
+    state.calls.fail_all(failed(core::Result::internal_error, "the communicator was closed"));
+}
+
+bool PeerRuntime::in_forked_child() const {
+    return state_ != nullptr && state_->generation != descriptors::fork_generation();
+}
+
+void PeerRuntime::abandon_in_child() {
+    // The thread does not exist here and may have held any lock: nothing of it is touched. Its sockets are closed already.
+    static_cast<void>(state_.release());
+}
+
+}  // namespace pccl::real

@@ -1,0 +1,79 @@
+// One communicator in the real world: a PeerMachine, its sockets and the one thread that runs them.
+//
+// The application's threads talk to it through call(): a command goes to the I/O thread, the caller sleeps until the
+// machine completes its ticket. Any thread may call, any number at a time. The memory of an operation is registered before
+// its command and released after its completion; in between the runtime and the kernel may read and write it.
+//
+// This header knows neither Asio nor sockets. Nothing here throws except std::bad_alloc; nothing ends the process.
+#pragma once
+
+#include "core/base/ids.hpp"
+#include "core/base/limits.hpp"
+#include "core/events.hpp"
+#include "net-real/log.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace pccl::real {
+
+struct PeerSettings {
+    core::Endpoint master;
+    core::GroupId group = 0;
+    std::uint32_t stripes = 0;                      // connections to the ring neighbour; 0: the default
+    core::Limits limits;
+    core::Timeouts timeouts;
+    std::optional<core::Endpoint> bind_address;     // port ignored; none: every address of the host, IPv4 and IPv6
+    std::uint16_t port_first = 48149;               // the listener takes the first free port of first..last;
+    std::uint16_t port_last = 48404;                // both 0: any free port
+    std::optional<core::Endpoint> advertised;       // told to others instead of the address that the master sees
+    std::string congestion_control;                 // empty: the system's (loopback: cubic where there is one)
+    LogSink log;                                    // empty: standard error
+};
+
+// PeerSettings with what the environment says (see settings.hpp).
+PeerSettings peer_settings_from_environment();
+
+class PeerRuntime {
+  public:
+    explicit PeerRuntime(PeerSettings settings);
+    ~PeerRuntime();  // stop()
+    PeerRuntime(const PeerRuntime&) = delete;
+    PeerRuntime& operator=(const PeerRuntime&) = delete;
+
+    // Binds the listener and starts the thread. False: `error` says why; it may be tried again.
+    bool start(std::string& error);
+
+    // Names memory for commands. Thread-safe, does not touch the memory.
+    core::BufferId register_buffer(void* data, std::uint64_t bytes);
+    void release_buffer(core::BufferId buffer);
+
+    // Sets a fresh ticket, blocks until it is completed. Before start() and after stop(): internal_error.
+    // In a forked child: invalid_usage.
+    core::Completion call(core::Command command);
+    // `second` is given to the machine in the same turn when `first` completed with success (launch, then await: one
+    // sleep instead of two); answers the completion of the last command given. `first_failed` tells which one it was.
+    core::Completion call(core::Command first, core::Command second, bool* first_failed = nullptr);
+
+    // What the attributes read now. Never blocks.
+    core::Attributes attributes() const;
+    std::uint16_t listen_port() const;
+    // First 8 hex digits of the identity, as in log lines.
+    std::string name() const;
+
+    // Leaves the run (at most about 2 s), wakes every caller with internal_error, closes all, ends the thread. Idempotent.
+    void stop();
+
+    // True in a child of fork() made after construction: descriptors are closed already, call() refuses, stop() and the
+    // destructor only let go of memory that nobody serves any more.
+    bool in_forked_child() const;
+    void abandon_in_child();
+
+  private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace pccl::real

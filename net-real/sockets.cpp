@@ -1,0 +1,211 @@
+#include "net-real/sockets.hpp"
+
+#include "net-real/descriptors.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#ifndef IP_BIND_ADDRESS_NO_PORT
+#define IP_BIND_ADDRESS_NO_PORT 24
+#endif
+
+namespace pccl::real {
+
+namespace {
+
+std::string last_error(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
+
+socklen_t to_native(const core::Endpoint& endpoint, sockaddr_storage& out) {
+    std::memset(&out, 0, sizeof out);
+    if (endpoint.is_v6) {
+        auto& address = reinterpret_cast<sockaddr_in6&>(out);
+        address.sin6_family = AF_INET6;
+        address.sin6_port = htons(endpoint.port);
+        std::memcpy(&address.sin6_addr, endpoint.address.data(), 16);
+        return sizeof address;
+    }
+    auto& address = reinterpret_cast<sockaddr_in&>(out);
+    address.sin_family = AF_INET;
+    address.sin_port = htons(endpoint.port);
+    std::memcpy(&address.sin_addr, endpoint.address.data(), 4);
+    return sizeof address;
+}
+
+// IPv4 addresses that a dual listener sees as IPv6 are told as IPv4.
+core::Endpoint from_native(const sockaddr_storage& in) {
+    core::Endpoint endpoint;
+    if (in.ss_family == AF_INET) {
+        const auto& address = reinterpret_cast<const sockaddr_in&>(in);
+        endpoint.port = ntohs(address.sin_port);
+        std::memcpy(endpoint.address.data(), &address.sin_addr, 4);
+    } else if (in.ss_family == AF_INET6) {
+        const auto& address = reinterpret_cast<const sockaddr_in6&>(in);
+        endpoint.port = ntohs(address.sin6_port);
+        if (IN6_IS_ADDR_V4MAPPED(&address.sin6_addr)) {
+            std::memcpy(endpoint.address.data(), address.sin6_addr.s6_addr + 12, 4);
+        } else {
+            endpoint.is_v6 = true;
+            std::memcpy(endpoint.address.data(), &address.sin6_addr, 16);
+        }
+    }
+    return endpoint;
+}
+
+int open_socket(int family) {
+    const std::lock_guard lock(descriptors::guard());
+    const int descriptor = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (descriptor >= 0) descriptors::track(descriptor);
+    return descriptor;
+}
+
+void set_flag(int descriptor, int level, int name, int value) {
+    ::setsockopt(descriptor, level, name, &value, sizeof value);
+}
+
+int listen_once(const std::optional<core::Endpoint>& address, std::uint16_t port) {
+    core::Endpoint local;
+    if (address) local = *address;
+    else local.is_v6 = true;
+    local.port = port;
+    const int descriptor = open_socket(local.is_v6 ? AF_INET6 : AF_INET);
+    if (descriptor < 0) return -1;
+    set_flag(descriptor, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (local.is_v6) set_flag(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, address ? 1 : 0);
+    sockaddr_storage native;
+    const socklen_t length = to_native(local, native);
+    if (::bind(descriptor, reinterpret_cast<const sockaddr*>(&native), length) == 0 && ::listen(descriptor, 512) == 0) {
+        return descriptor;
+    }
+    const int saved = errno;
+    close_socket(descriptor);
+    errno = saved;
+    return -1;
+}
+
+bool is_loopback(const sockaddr_storage& address) {
+    const auto endpoint = from_native(address);
+    if (!endpoint.is_v6) return endpoint.address[0] == 127;
+    std::array<std::uint8_t, 16> loopback{};
+    loopback[15] = 1;
+    return endpoint.address == loopback;
+}
+
+}  // namespace
+
+int listen_on(const ListenRequest& request, std::uint16_t& port, std::string& error) {
+    std::optional<core::Endpoint> address = request.address;
+    for (std::uint32_t candidate = request.port_first; candidate <= request.port_last; ++candidate) {
+        int descriptor = listen_once(address, static_cast<std::uint16_t>(candidate));
+        if (descriptor < 0 && !address && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) {
+            address = core::Endpoint{};  // a host without IPv6
+            descriptor = listen_once(address, static_cast<std::uint16_t>(candidate));
+        }
+        if (descriptor >= 0) {
+            sockaddr_storage local{};
+            socklen_t length = sizeof local;
+            ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&local), &length);
+            port = from_native(local).port;
+            return descriptor;
+        }
+        if (errno != EADDRINUSE && errno != EACCES) break;
+    }
+    core::Endpoint shown = address.value_or(core::Endpoint{});
+    shown.port = request.port_first;
+    error = "cannot listen on " + core::to_text(shown);
+    if (request.port_last != request.port_first) error += " to port " + std::to_string(request.port_last);
+    error += ": " + std::string(std::strerror(errno));
+    return -1;
+}
+
+int dial(const core::Endpoint& target, const std::optional<core::Endpoint>& source, std::string& error) {
+    const int descriptor = open_socket(target.is_v6 ? AF_INET6 : AF_INET);
+    if (descriptor < 0) {
+        error = last_error("socket");
+        return -1;
+    }
+    sockaddr_storage native;
+    const bool has_source = source && source->is_v6 == target.is_v6 && source->address != core::Endpoint{}.address;
+    if (has_source) {
+        core::Endpoint local = *source;
+        local.port = 0;
+        set_flag(descriptor, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+        const socklen_t length = to_native(local, native);
+        if (::bind(descriptor, reinterpret_cast<const sockaddr*>(&native), length) != 0) {
+            error = last_error("bind");
+            close_socket(descriptor);
+            return -1;
+        }
+    }
+    const socklen_t length = to_native(target, native);
+    if (::connect(descriptor, reinterpret_cast<const sockaddr*>(&native), length) != 0 && errno != EINPROGRESS &&
+        errno != EINTR) {
+        error = last_error("connect");
+        close_socket(descriptor);
+        return -1;
+    }
+    return descriptor;
+}
+
+std::string dial_result(int descriptor) {
+    int code = 0;
+    socklen_t length = sizeof code;
+    if (::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &code, &length) != 0) return last_error("connect");
+    if (code != 0) return std::string("connect: ") + std::strerror(code);
+    sockaddr_storage local{}, remote{};
+    socklen_t local_length = sizeof local, remote_length = sizeof remote;
+    if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&remote), &remote_length) != 0) {
+        return last_error("connect");
+    }
+    ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&local), &local_length);
+    // A dial to a dead local port can meet itself when the system picks the same port as its source.
+    if (from_native(local) == from_native(remote)) return "connect: nobody listens there (connected to itself)";
+    return {};
+}
+
+int accept_from(int listener, core::Endpoint& remote) {
+    sockaddr_storage native{};
+    socklen_t length = sizeof native;
+    const std::lock_guard lock(descriptors::guard());
+    const int descriptor =
+        ::accept4(listener, reinterpret_cast<sockaddr*>(&native), &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (descriptor < 0) return -1;
+    descriptors::track(descriptor);
+    remote = from_native(native);
+    return descriptor;
+}
+
+void apply_options(int descriptor, const SocketOptions& options) {
+    set_flag(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
+    if (options.user_timeout > 0) {
+        set_flag(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT,
+                 static_cast<int>(std::min<core::Duration>(options.user_timeout / core::millisecond, 1 << 30)));
+    }
+    if (!options.congestion_control.empty()) {
+        ::setsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, options.congestion_control.c_str(),
+                     static_cast<socklen_t>(options.congestion_control.size()));
+        return;
+    }
+    // Pacing congestion controls cost a third of the speed where there is no network.
+    sockaddr_storage remote{};
+    socklen_t length = sizeof remote;
+    if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&remote), &length) == 0 && is_loopback(remote)) {
+        ::setsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5);
+    }
+}
+
+void limit_unsent(int descriptor, int bytes) { set_flag(descriptor, IPPROTO_TCP, TCP_NOTSENT_LOWAT, bytes); }
+
+void close_socket(int descriptor) {
+    if (descriptor < 0) return;
+    const std::lock_guard lock(descriptors::guard());
+    descriptors::untrack(descriptor);
+    ::close(descriptor);
+}
+
+}  // namespace pccl::real

@@ -1,0 +1,37 @@
+// The system calls around sockets: addresses, options, listeners, dials. Every descriptor made here is non-blocking,
+// close-on-exec and tracked (see descriptors.hpp); close_socket() is its end.
+#pragma once
+
+#include "core/base/ids.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace pccl::real {
+
+struct SocketOptions {
+    core::Duration user_timeout = 0;      // 0: the system's
+    std::string congestion_control;       // empty: the system's; on loopback cubic, if the system has it
+};
+
+struct ListenRequest {
+    std::optional<core::Endpoint> address;  // none: every address, IPv4 and IPv6
+    std::uint16_t port_first = 0;
+    std::uint16_t port_last = 0;
+};
+
+// -1 and `error` when no port of the range could be bound.
+int listen_on(const ListenRequest& request, std::uint16_t& port, std::string& error);
+// A descriptor whose connection is under way (or already there), or -1 and `error`.
+int dial(const core::Endpoint& target, const std::optional<core::Endpoint>& source, std::string& error);
+// Empty when the dial succeeded, else why not.
+std::string dial_result(int descriptor);
+// A descriptor, or -1 with errno set.
+int accept_from(int listener, core::Endpoint& remote);
+void apply_options(int descriptor, const SocketOptions& options);
+// Bounds what waits unsent in the kernel, so that control frames do not wait behind much payload.
+void limit_unsent(int descriptor, int bytes);
+void close_socket(int descriptor);
+
+}  // namespace pccl::real

@@ -1,0 +1,71 @@
+#include "net-real/workers.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <pthread.h>
+#include <system_error>
+
+namespace pccl::real {
+
+static_assert(sizeof(sigset_t) <= 128);
+
+SignalsBlocked::SignalsBlocked() {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::memcpy(saved_, &before, sizeof before);
+}
+
+SignalsBlocked::~SignalsBlocked() {
+    sigset_t before;
+    std::memcpy(&before, saved_, sizeof before);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void name_this_thread(const char* name) { pthread_setname_np(pthread_self(), name); }
+
+Workers::~Workers() { finish(); }
+
+void Workers::submit(std::function<void()> task) {
+    const std::lock_guard lock(mutex_);
+    const std::size_t threads_max = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 4);
+    if (idle_ <= tasks_.size() && threads_.size() < threads_max) {
+        const SignalsBlocked blocked;
+        try {
+            threads_.emplace_back([this] { work(); });
+        } catch (const std::system_error&) {
+            if (threads_.empty()) throw;
+        }
+    }
+    tasks_.push_back(std::move(task));
+    wakeup_.notify_one();
+}
+
+void Workers::finish() {
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    wakeup_.notify_all();
+    for (auto& thread : threads_) thread.join();
+    threads_.clear();
+}
+
+void Workers::work() {
+    name_this_thread("pccl-work");
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        ++idle_;
+        wakeup_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+        --idle_;
+        if (tasks_.empty()) return;
+        const auto task = std::move(tasks_.front());
+        tasks_.pop_front();
+        lock.unlock();
+        task();
+        lock.lock();
+    }
+}
+
+}  // namespace pccl::real

@@ -1,0 +1,50 @@
+// A few threads for work that must not hold up the I/O thread: hashes and large copies. Started at the first task.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace pccl::real {
+
+// The calling thread's signals are blocked while it starts threads, so that no signal of the host is handled in ours.
+class SignalsBlocked {
+  public:
+    SignalsBlocked();
+    ~SignalsBlocked();
+    SignalsBlocked(const SignalsBlocked&) = delete;
+    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+  private:
+    alignas(8) unsigned char saved_[128];
+};
+
+void name_this_thread(const char* name);  // at most 15 characters
+
+class Workers {
+  public:
+    Workers() = default;
+    ~Workers();  // finishes what was submitted
+    Workers(const Workers&) = delete;
+    Workers& operator=(const Workers&) = delete;
+
+    // Throws std::system_error when not even one thread can be had. Tasks must not throw.
+    void submit(std::function<void()> task);
+    void finish();
+
+  private:
+    void work();
+
+    std::mutex mutex_;
+    std::condition_variable wakeup_;
+    std::deque<std::function<void()>> tasks_;
+    std::vector<std::thread> threads_;
+    std::size_t idle_ = 0;
+    bool stopping_ = false;
+};
+
+}  // namespace pccl::real

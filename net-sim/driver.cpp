@@ -1,0 +1,537 @@
+#include "net-sim/driver.hpp"
+
+#include "net-sim/world.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace pccl::sim {
+
+using namespace core;
+
+Driver::Driver(World& world, std::uint32_t node, std::uint64_t incarnation, std::unique_ptr<Machine> machine,
+               const Limits& limits)
+    : world_(world), node_(node), incarnation_(incarnation), machine_(std::move(machine)), limits_(limits) {}
+
+void Driver::broken(const std::string& what) {
+    world_.violate("contract", Trace::name(node_) + ": " + what);
+}
+
+void Driver::schedule(Instant time, ItemKind kind, std::uint64_t a, std::uint64_t b) {
+    Item item;
+    item.time = time;
+    item.kind = kind;
+    item.node = node_;
+    item.incarnation = incarnation_;
+    item.a = a;
+    item.b = b;
+    world_.push(item);
+}
+
+BufferId Driver::add_application_buffer(std::uint64_t bytes) {
+    application_buffers_ += 2;
+    buffers_.add(application_buffers_, bytes);
+    return application_buffers_;
+}
+
+Driver::Link* Driver::find(LinkId id) {
+    for (auto& link : links_) {
+        if (link->id == id && !link->gone) return link.get();
+    }
+    return nullptr;
+}
+
+void Driver::drop(Link& link) {
+    link.gone = true;
+    buffers_.unlock(Use::send, link.id);
+    buffers_.unlock(Use::receive, link.id);
+}
+
+void Driver::tidy() {
+    std::erase_if(links_, [](const auto& link) { return link->gone; });
+}
+
+// --- one event, all its effects ----------------------------------------------------------------------------------------
+
+void Driver::give(const Event& event) {
+    if (must_die_ || world_.violated()) return;
+    if (inside_) return broken("re-entered");
+    if (const auto* command = std::get_if<Command>(&event)) note_command(*command);
+    inside_ = true;
+    World::Node& node = world_.nodes_[node_];
+    if (world_.trace_.wants_text()) world_.trace_.line(world_.now_, node_, to_text(event));
+    const Status status = machine_->handle(world_.local_time(node), event, effects_);
+    world_.handled(node_, event);
+    inside_ = false;
+    if (status != Status::ok) broken("handle() refused " + to_text(event));
+    carry_out(effects_);
+}
+
+void Driver::carry_out(Effects& effects) {
+    inside_ = true;
+    for (Effect& effect : effects) {
+        if (world_.count_effect(node_, effect.index())) must_die_ = true;
+        if (must_die_ || world_.violated()) break;
+        if (world_.trace_.wants_text()) world_.trace_.line(world_.now_, node_, "    " + to_text(effect));
+        perform(effect);
+    }
+    effects.clear();
+    inside_ = false;
+    if (must_die_) return;
+    if (persisted_last_ != 0) {
+        world_.records_written(node_, persisted_last_);
+        persisted_last_ = 0;
+    }
+    // Sends begin when all effects of the event are known: several frames may leave in one write.
+    for (std::size_t i = 0; i < dirty_.size(); ++i) {
+        if (Link* link = find(dirty_[i])) pump(*link);
+    }
+    dirty_.clear();
+}
+
+void Driver::perform(Effect& effect) {
+    std::visit([this](auto& known) { on(known); }, effect);
+}
+
+void Driver::note_command(const Command& command) {
+    const Ticket ticket = std::visit([](const auto& c) { return c.ticket; }, command);
+    waiting_.push_back(Waiting{ticket, command});
+}
+
+// --- links -------------------------------------------------------------------------------------------------------------
+
+void Driver::on(OpenLink& effect) {
+    if ((effect.link & 1) == 0) return broken("opens a link with an even name");
+    if (effect.link <= last_opened_) return broken("link name used again");
+    last_opened_ = effect.link;
+    const std::uint32_t connection = world_.network_.dial(node_, effect.link, effect.target);
+    links_.push_back(std::make_unique<Link>(effect.link, connection, 0, limits_));
+}
+
+void Driver::on(CloseLink& effect) {
+    Link* link = find(effect.link);
+    if (link == nullptr || link->closing) return broken("closes link " + std::to_string(effect.link) + ", which is not open");
+    const bool waits = link->control_head < link->control.size();
+    if (effect.flush && link->opened && waits) {
+        link->closing = true;
+        link->receiving = Receiving::nothing;
+        buffers_.unlock(Use::send, link->id);
+        buffers_.unlock(Use::receive, link->id);
+        if (link->sending.active) link->sending.cancelled = true;
+        schedule(world_.now_ + second, ItemKind::flush_over, link->id, 0);
+        dirty_.push_back(link->id);
+        return;
+    }
+    // With everything handed to the kernel and flush wanted the end comes behind the bytes; otherwise the kernel may throw
+    // away what it holds.
+    world_.network_.close(link->connection, link->side, effect.flush || (world_.network_.segments().below(2) == 0));
+    drop(*link);
+}
+
+void Driver::on(SendControl& effect) {
+    Link* link = find(effect.link);
+    if (link == nullptr || link->closing || !link->opened) return broken("sends control on link " + std::to_string(effect.link) + ", which is not open");
+    if (effect.body.size() > limits_.control_bytes_max) return broken("control body too long");
+    wire::append_control(link->control, std::span(reinterpret_cast<const std::uint8_t*>(effect.body.data()), effect.body.size()));
+    dirty_.push_back(link->id);
+}
+
+void Driver::on(SendFlow& effect) {
+    Link* link = find(effect.link);
+    if (link == nullptr || link->closing || !link->opened) return broken("sends a flow word on link " + std::to_string(effect.link) + ", which is not open");
+    wire::append_flow(link->control, effect.word);
+    dirty_.push_back(link->id);
+}
+
+void Driver::on(SendPayload& effect) {
+    Link* link = find(effect.link);
+    if (link == nullptr || link->closing || !link->opened) return broken("sends payload on link " + std::to_string(effect.link) + ", which is not open");
+    if (link->sending.active) return broken("second SendPayload on link " + std::to_string(effect.link));
+    if (effect.header.length != effect.source.length) return broken("bulk header does not tell the length of its source");
+    if (effect.header.length > limits_.payload_bytes_max) return broken("payload too long");
+    if (!buffers_.contains(effect.source)) return broken("sends from memory that is not there: " + to_text(Effect(effect)));
+    if (!buffers_.lock(effect.source, false, Use::send, link->id)) return broken("sends a range that is being written: " + to_text(Effect(effect)));
+    link->sending.what = effect;
+    link->sending.sum.reset();
+    link->sending.position = 0;
+    link->sending.active = true;
+    link->sending.cancelled = link->sending.complete = link->sending.dropped = false;
+    dirty_.push_back(link->id);
+}
+
+void Driver::on(CancelSend& effect) {
+    Link* link = find(effect.link);
+    if (link == nullptr || link->closing) return broken("cancels a send on link " + std::to_string(effect.link) + ", which is not open");
+    Sending& sending = link->sending;
+    if (!sending.active) return broken("cancels a send that does not run");
+    buffers_.unlock(Use::send, link->id);
+    if (sending.complete || sending.cancelled) return;
+    sending.cancelled = true;
+    if (sending.position == 0) {
+        sending.complete = sending.dropped = true;
+        schedule(world_.now_, ItemKind::payload_sent, link->id, 0);
+    } else {
+        dirty_.push_back(link->id);
+    }
+}
+
+void Driver::on(ReceivePayload& effect) {
+    Link* link = find(effect.link);
+    if (link == nullptr || link->closing || link->receiving != Receiving::undecided) return broken("receives on a link that asked nothing");
+    if (!buffers_.contains(effect.target)) return broken("receives into memory that is not there: " + to_text(Effect(effect)));
+    if (effect.target.length != link->decoder.payload_remaining()) return broken("receives into a range of another length");
+    if (!buffers_.lock(effect.target, true, Use::receive, link->id)) return broken("receives into a range in use: " + to_text(Effect(effect)));
+    link->receiving = Receiving::into;
+    link->target = effect.target;
+}
+
+void Driver::on(DiscardPayload& effect) {
+    Link* link = find(effect.link);
+    if (link == nullptr || link->closing || link->receiving != Receiving::undecided) return broken("discards on a link that asked nothing");
+    link->receiving = Receiving::nowhere;
+}
+
+void Driver::on(RedirectReceive& effect) {
+    Link* link = find(effect.link);
+    if (link == nullptr || link->closing || link->receiving != Receiving::into) return broken("redirects a receive that does not run");
+    buffers_.unlock(Use::receive, link->id);
+    link->receiving = Receiving::nowhere;
+}
+
+// --- memory, computes, journal -------------------------------------------------------------------------------------------
+
+void Driver::on(AllocateBuffer& effect) {
+    if ((effect.buffer & 1) == 0) return broken("allocates a buffer with an even name");
+    const bool ok = !world_.memory_.chance(world_.parameters_.allocation_fails_per_million);
+    if (ok && !buffers_.add(effect.buffer, effect.bytes)) return broken("allocates a buffer that is there already");
+    schedule(world_.now_, ItemKind::allocated, effect.buffer, ok ? 1 : 0);
+    world_.machine_bytes_most_ = std::max(world_.machine_bytes_most_, buffers_.machine_bytes());
+}
+
+void Driver::on(FreeBuffer& effect) {
+    if ((effect.buffer & 1) == 0) return broken("frees a buffer of the application");
+    if (buffers_.in_use(effect.buffer)) return broken("frees a buffer in use");
+    if (!buffers_.remove(effect.buffer)) return broken("frees a buffer that is not there");
+}
+
+void Driver::on(Compute& effect) {
+    const bool writes = effect.kind != Compute::Kind::hash;
+    const bool two = effect.kind == Compute::Kind::reduce;
+    if (!buffers_.contains(effect.a) || (writes && !buffers_.contains(effect.target)) || (two && !buffers_.contains(effect.b))) {
+        return broken("computes on memory that is not there: " + to_text(Effect(effect)));
+    }
+    if ((writes && effect.a.length != effect.target.length) || (two && effect.b.length != effect.a.length)) {
+        return broken("computes on ranges of different length: " + to_text(Effect(effect)));
+    }
+    if (two && effect.a.length % element_bytes(effect.type) != 0) return broken("reduces a part of an element");
+    const bool free = buffers_.lock(effect.a, false, Use::compute, effect.id) &&
+                      (!two || buffers_.lock(effect.b, false, Use::compute, effect.id)) &&
+                      (!writes || buffers_.lock(effect.target, true, Use::compute, effect.id));
+    if (!free) return broken("computes on a range in use: " + to_text(Effect(effect)));
+    for (const Computing& other : computing_) {
+        if (other.what.id == effect.id) return broken("compute name used again");
+    }
+    Duration delay = 0;
+    if (world_.parameters_.compute_max > 0 && !world_.computes_.chance(250'000)) {
+        delay = world_.computes_.log_uniform(microsecond, world_.parameters_.compute_max);
+    }
+    schedule(world_.now_ + delay, ItemKind::computed, effect.id, 0);
+    computing_.push_back(Computing{effect});
+}
+
+void Driver::finish_compute(std::uint64_t id) {
+    const auto found = std::find_if(computing_.begin(), computing_.end(), [&](const Computing& c) { return c.what.id == id; });
+    if (found == computing_.end()) return;
+    const Compute what = found->what;
+    computing_.erase(found);
+    buffers_.unlock(Use::compute, id);
+    ComputeDone done;
+    done.id = id;
+    const std::uint8_t* a = buffers_.contains(what.a) ? buffers_.at(what.a) : nullptr;
+    if (a == nullptr) return broken("freed memory under a compute");
+    switch (what.kind) {
+        case Compute::Kind::reduce:
+            numeric::reduce(what.type, what.op, buffers_.at(what.target), a, buffers_.at(what.b),
+                            what.a.length / element_bytes(what.type), what.divisor);
+            break;
+        case Compute::Kind::copy:
+            if (what.a.length != 0) std::memmove(buffers_.at(what.target), a, what.a.length);
+            break;
+        case Compute::Kind::hash: done.hash = numeric::hash128(a, what.a.length); break;
+    }
+    if (what.want_checksum) {
+        const BufferRef& from = what.kind == Compute::Kind::hash ? what.a : what.target;
+        done.checksum = numeric::checksum64(buffers_.at(from), from.length);
+    }
+    give(done);
+}
+
+void Driver::on(Persist& effect) {
+    if (node_ != 0) return broken("a peer persists");
+    persisted_last_ = effect.sequence;
+    world_.persist(node_, effect.sequence, std::move(effect.record));
+}
+
+void Driver::on(Complete& effect) {
+    const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& w) { return w.ticket == effect.ticket; });
+    if (found == waiting_.end()) return broken("completes ticket " + std::to_string(effect.ticket) + ", which nobody waits for");
+    const Command command = std::move(found->command);
+    waiting_.erase(found);
+    if (const auto* launch = std::get_if<CommandLaunch>(&command)) {
+        if (effect.completion.result == Result::success) operations_.push_back(Operation{launch->tag, launch->send, launch->receive});
+    } else if (const auto* await = std::get_if<CommandAwait>(&command)) {
+        const auto operation = std::find_if(operations_.begin(), operations_.end(), [&](const Operation& o) { return o.tag == await->tag; });
+        if (operation != operations_.end()) {
+            if (buffers_.in_use(operation->send) || buffers_.in_use(operation->receive)) broken("returns buffers of tag " + std::to_string(await->tag) + " that are in use");
+            operations_.erase(operation);
+        }
+    } else if (const auto* sync = std::get_if<CommandSync>(&command)) {
+        for (const StateEntry& entry : sync->entries) {
+            if (buffers_.in_use(entry.buffer)) broken("returns shared state that is in use");
+        }
+    } else if (std::get_if<CommandLeave>(&command) != nullptr) {
+        if (!waiting_.empty()) broken("has left while other calls wait");
+        for (const Operation& o : operations_) {
+            if (buffers_.in_use(o.send) || buffers_.in_use(o.receive)) broken("has left while buffers are in use");
+        }
+        operations_.clear();
+    }
+    world_.director_.completed(node_, effect.ticket, effect.completion);
+}
+
+void Driver::on(SetAttributes& effect) { world_.director_.attributes_set(node_, effect.attributes); }
+void Driver::on(Log&) {}
+void Driver::on(Halt& effect) { broken("halts: " + effect.reason); }
+
+// --- what comes from the queue ---------------------------------------------------------------------------------------------
+
+void Driver::handle(const Item& item) {
+    switch (item.kind) {
+        case ItemKind::timer: return give(Timer{});
+        case ItemKind::opened: {
+            Link* link = find(item.a);
+            if (link == nullptr || link->closing) return;
+            link->opened = true;
+            return give(LinkOpened{item.a});
+        }
+        case ItemKind::refused: {
+            Link* link = find(item.a);
+            if (link == nullptr) return;
+            world_.network_.close(link->connection, link->side, false);
+            drop(*link);
+            tidy();
+            return give(LinkRefused{item.a, item.b != 0 ? "timed out" : "refused"});
+        }
+        case ItemKind::accepted: {
+            const auto connection = static_cast<std::uint32_t>(item.b);
+            links_.push_back(std::make_unique<Link>(item.a, connection, 1, limits_));
+            links_.back()->opened = true;
+            const std::uint32_t from = world_.network_.peer_of(connection, 1);
+            return give(LinkAccepted{item.a, endpoint_of(from, static_cast<std::uint16_t>(32768 + connection % 28000))});
+        }
+        case ItemKind::payload_sent: {
+            Link* link = find(item.a);
+            if (link == nullptr || link->closing) return;
+            buffers_.unlock(Use::send, link->id);
+            PayloadSent sent{link->id, link->sending.cancelled ? 0 : link->sending.what.checksum, link->sending.cancelled};
+            link->sending.active = false;
+            give(sent);
+            if (Link* still = find(item.a)) pump(*still);
+            return tidy();
+        }
+        case ItemKind::allocated: return give(BufferAllocated{item.a, item.b != 0});
+        case ItemKind::computed: return finish_compute(item.a);
+        case ItemKind::persisted: return give(RecordPersisted{item.a});
+        case ItemKind::flush_over:
+            if (Link* link = find(item.a)) {
+                world_.network_.close(link->connection, link->side, false);
+                drop(*link);
+            }
+            return tidy();
+        default: return;
+    }
+}
+
+void Driver::link_ended(LinkId id, const char* reason) {
+    Link* link = find(id);
+    if (link == nullptr) return;
+    const bool told = link->closing;
+    const bool opened = link->opened;
+    drop(*link);
+    tidy();
+    if (told) return;
+    if (opened) {
+        give(LinkClosed{id, reason});
+    } else {
+        give(LinkRefused{id, reason});
+    }
+    tidy();
+}
+
+void Driver::room_made(LinkId id) {
+    Link* link = find(id);
+    if (link == nullptr || (!link->sending.active && link->control_head == link->control.size())) return;
+    pump(*link);
+    tidy();
+}
+
+// --- bytes -------------------------------------------------------------------------------------------------------------
+
+void Driver::pump(Link& link) {
+    if (!link.opened) return;
+    std::size_t room = world_.network_.room(link.connection, link.side);
+    leaving_.clear();
+    while (room != 0) {
+        const std::size_t before = leaving_.size();
+        Sending& sending = link.sending;
+        const bool bulk_runs = sending.active && !sending.complete && sending.position != 0;
+        if (!bulk_runs && link.control_head < link.control.size()) {
+            const std::size_t part = std::min(room, link.control.size() - link.control_head);
+            const auto* from = reinterpret_cast<const std::uint8_t*>(link.control.data()) + link.control_head;
+            leaving_.insert(leaving_.end(), from, from + part);
+            link.control_head += part;
+        } else if (sending.active && !sending.complete && (bulk_runs || !link.closing)) {
+            fill_bulk(link, room, leaving_);
+        } else {
+            break;
+        }
+        room -= leaving_.size() - before;
+    }
+    if (link.control_head == link.control.size()) {
+        link.control.clear();
+        link.control_head = 0;
+    }
+    if (!leaving_.empty()) world_.network_.write(link.connection, link.side, leaving_);
+    if (link.closing && link.control.empty() && !link.gone) {
+        world_.network_.close(link.connection, link.side, true);
+        drop(link);
+    }
+}
+
+void Driver::fill_bulk(Link& link, std::size_t room, std::vector<std::uint8_t>& out) {
+    constexpr std::uint64_t head = wire::prefix_bytes + wire::bulk_header_bytes;
+    Sending& sending = link.sending;
+    const std::uint64_t length = sending.what.header.length;
+    while (room != 0 && !sending.complete) {
+        if (sending.position < head) {
+            const auto bytes = wire::encode_bulk(sending.what.header);
+            const std::size_t part = std::min<std::size_t>(room, head - sending.position);
+            const auto* from = bytes.data() + sending.position;
+            out.insert(out.end(), from, from + part);
+            sending.position += part;
+            room -= part;
+        } else if (sending.position < head + length) {
+            const std::uint64_t at = sending.position - head;
+            const std::size_t part = std::min<std::size_t>(room, length - at);
+            if (sending.cancelled) {
+                out.insert(out.end(), part, 0);
+            } else {
+                const std::uint8_t* from = buffers_.at(sending.what.source) + at;
+                sending.sum.update(from, part);
+                out.insert(out.end(), from, from + part);
+            }
+            sending.position += part;
+            room -= part;
+        } else {
+            if (!sending.cancelled && sending.position == head + length) {
+                const std::uint64_t sum = sending.sum.digest();
+                if (sending.what.has_checksum && sum != sending.what.checksum) broken("gave a checksum that is not the payload's: " + to_text(Effect(sending.what)));
+                sending.what.checksum = sum;
+            }
+            const auto bytes = wire::encode_trailer(wire::Trailer{sending.cancelled ? 0 : sending.what.checksum, sending.cancelled});
+            const std::uint64_t at = sending.position - head - length;
+            const std::size_t part = std::min<std::size_t>(room, wire::trailer_bytes - at);
+            out.insert(out.end(), bytes.data() + at, bytes.data() + at + part);
+            sending.position += part;
+            room -= part;
+            if (at + part == wire::trailer_bytes) {
+                sending.complete = true;
+                if (!link.closing) schedule(world_.now_, ItemKind::payload_sent, link.id, 0);
+            }
+        }
+    }
+}
+
+void Driver::bytes_arrived(LinkId id, std::span<const std::uint8_t> bytes) {
+    if (!world_.network_.tiny_read()) {
+        if (Link* link = find(id)) decode(*link, bytes);
+    } else {
+        // The same bytes in small reads. Every few bytes only at first: long payloads would cost too much.
+        Draw& draw = world_.network_.segments();
+        std::size_t at = 0;
+        for (int reads = 0; at < bytes.size(); ++reads) {
+            const std::size_t rest = bytes.size() - at;
+            const std::size_t part = reads > 100 ? rest : std::min<std::size_t>(rest, 1 + (draw.below(2) != 0 ? draw.below(24) : 0));
+            Link* link = find(id);
+            if (link == nullptr) break;
+            decode(*link, bytes.subspan(at, part));
+            at += part;
+        }
+    }
+    tidy();
+}
+
+void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
+    using Kind = wire::FrameDecoder::Kind;
+    if (link.closing) return;
+    const LinkId id = link.id;
+    bool whole_frame = false;
+    // An item may come without consuming anything (the end of an empty payload), so the loop ends on `more`.
+    while (!link.gone && !link.closing && !must_die_ && !world_.violated()) {
+        const std::uint32_t position = link.decoder.payload_position();
+        const auto item = link.decoder.push(bytes);
+        const auto used = bytes.first(item.consumed);
+        bytes = bytes.subspan(item.consumed);
+        if (item.kind == Kind::more) break;
+        switch (item.kind) {
+            case Kind::control:
+                whole_frame = true;
+                give(ControlArrived{id, item.body});
+                break;
+            case Kind::flow:
+                whole_frame = true;
+                give(FlowArrived{id, item.flow});
+                break;
+            case Kind::bulk:
+                link.receiving = Receiving::undecided;
+                give(BulkArrived{id, item.bulk});
+                if (!link.gone && !link.closing && link.receiving == Receiving::undecided && !must_die_) broken("did not decide about a bulk frame");
+                break;
+            case Kind::payload:
+                if (link.receiving == Receiving::into && !used.empty()) {
+                    std::memcpy(buffers_.at(link.target) + position, used.data(), used.size());
+                }
+                break;
+            case Kind::trailer: {
+                whole_frame = true;
+                PayloadLanded landed;
+                landed.link = id;
+                if (item.trailer.abandoned) {
+                    landed.verdict = PayloadLanded::Verdict::abandoned;
+                } else if (link.receiving != Receiving::into) {
+                    landed.verdict = PayloadLanded::Verdict::discarded;
+                } else {
+                    landed.checksum = numeric::checksum64(buffers_.at(link.target), link.target.length);
+                    if (landed.checksum != item.trailer.checksum) {
+                        landed.verdict = PayloadLanded::Verdict::corrupt;
+                        broken("payload changed on its way, or its target was written meanwhile");
+                    }
+                }
+                buffers_.unlock(Use::receive, id);
+                link.receiving = Receiving::nothing;
+                give(landed);
+                break;
+            }
+            case Kind::refused:
+                broken(std::string("bytes refused that no fault has touched: ") + wire::to_text(item.error));
+                return;
+            case Kind::more: break;
+        }
+    }
+    if (!whole_frame && !link.gone && !link.closing && world_.now_ - link.noticed >= 50 * millisecond) {
+        link.noticed = world_.now_;
+        give(LinkActivity{id});
+    }
+}
+
+}  // namespace pccl::sim

@@ -1,0 +1,143 @@
+// Carries out what a machine wants in the simulated world, and holds it to the contract of core/events.hpp.
+//
+// One driver is one process: it owns the machine, its links and its memory, and dies with it. It frames and decodes real
+// bytes, reads payload while it leaves, runs the real kernels late and in any order. A broken contract is a violation of the
+// run, named `contract`.
+#pragma once
+
+#include "core/wire/frame.hpp"
+#include "net-sim/buffers.hpp"
+#include "net-sim/event_queue.hpp"
+#include "net-sim/machine.hpp"
+#include "net-sim/network.hpp"
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace pccl::sim {
+
+class World;
+
+// Counted over the life of a node; a fault can be aimed at the k-th effect of a kind.
+inline constexpr std::size_t effect_kinds = std::variant_size_v<core::Effect>;
+
+class Driver {
+  public:
+    Driver(World& world, std::uint32_t node, std::uint64_t incarnation, std::unique_ptr<Machine> machine,
+           const core::Limits& limits);
+
+    // Hands one event to the machine and carries out all its effects.
+    void give(const core::Event& event);
+    // Carries out effects that came from elsewhere than handle() (the start of a master).
+    void carry_out(core::Effects& effects);
+
+    // --- from the queue ----------------------------------------------------------------------------------------------
+    void handle(const Item& item);
+    void bytes_arrived(LinkId link, std::span<const std::uint8_t> bytes);
+    void link_ended(LinkId link, const char* reason);
+    void room_made(LinkId link);
+
+    LinkId next_accepted_link() { return accepted_links_ += 2; }
+    BufferId add_application_buffer(std::uint64_t bytes);
+    Buffers& buffers() { return buffers_; }
+    const Machine& machine() const { return *machine_; }
+    std::uint64_t incarnation() const { return incarnation_; }
+    // Set when a fault aimed at an effect fired between two effects: the process is to be ended.
+    bool must_die() const { return must_die_; }
+
+  private:
+    struct Sending {
+        core::SendPayload what;
+        core::numeric::Checksum64 sum;
+        std::uint64_t position = 0;  // bytes of the frame that have left
+        bool active = false;
+        bool cancelled = false;
+        bool complete = false;       // the notice is on its way to the machine
+        bool dropped = false;        // cancelled before its first byte
+    };
+    enum class Receiving : std::uint8_t { nothing, undecided, into, nowhere };
+    struct Link {
+        Link(LinkId name, std::uint32_t connection_, std::uint32_t side_, const core::Limits& limits)
+            : id(name), connection(connection_), side(side_), decoder(limits) {}
+        LinkId id;
+        std::uint32_t connection;
+        std::uint32_t side;
+        bool opened = false;
+        bool closing = false;        // the machine has closed it; the queue is being flushed
+        bool gone = false;
+        core::wire::FrameDecoder decoder;
+        std::string control;         // framed, waiting to leave
+        std::size_t control_head = 0;
+        Sending sending;
+        Receiving receiving = Receiving::nothing;
+        BufferRef target;
+        Instant noticed = 0;         // of the last LinkActivity
+    };
+    struct Computing {
+        core::Compute what;
+    };
+    struct Operation {               // a launched tag, for the check that nobody returns memory in use
+        core::Tag tag = 0;
+        BufferId send = 0, receive = 0;
+    };
+    struct Waiting {                 // a ticket that the machine owes an answer
+        core::Ticket ticket = 0;
+        core::Command command;
+    };
+
+    Link* find(LinkId id);
+    void drop(Link& link);
+    void tidy();
+    void broken(const std::string& what);
+    void schedule(Instant time, ItemKind kind, std::uint64_t a, std::uint64_t b);
+    void perform(core::Effect& effect);
+    void pump(Link& link);
+    void fill_bulk(Link& link, std::size_t room, std::vector<std::uint8_t>& out);
+    void decode(Link& link, std::span<const std::uint8_t> bytes);
+    void note_command(const core::Command& command);
+
+    void on(core::OpenLink& effect);
+    void on(core::CloseLink& effect);
+    void on(core::SendControl& effect);
+    void on(core::SendFlow& effect);
+    void on(core::SendPayload& effect);
+    void on(core::CancelSend& effect);
+    void on(core::ReceivePayload& effect);
+    void on(core::DiscardPayload& effect);
+    void on(core::RedirectReceive& effect);
+    void on(core::AllocateBuffer& effect);
+    void on(core::FreeBuffer& effect);
+    void on(core::Compute& effect);
+    void on(core::Persist& effect);
+    void on(core::Complete& effect);
+    void on(core::SetAttributes& effect);
+    void on(core::Log& effect);
+    void on(core::Halt& effect);
+
+    void finish_compute(std::uint64_t id);
+
+    World& world_;
+    std::uint32_t node_;
+    std::uint64_t incarnation_;
+    std::unique_ptr<Machine> machine_;
+    core::Limits limits_;
+    std::vector<std::unique_ptr<Link>> links_;
+    Buffers buffers_;
+    std::vector<Computing> computing_;
+    std::vector<Operation> operations_;
+    std::vector<Waiting> waiting_;
+    std::vector<LinkId> seen_links_;  // machine-chosen names never repeat
+    core::Effects effects_;
+    std::vector<LinkId> dirty_;
+    std::vector<std::uint8_t> leaving_;
+    LinkId accepted_links_ = 0;
+    BufferId application_buffers_ = 0;
+    LinkId last_opened_ = 0;
+    std::uint64_t persisted_last_ = 0;
+    bool inside_ = false;
+    bool must_die_ = false;
+};
+
+}  // namespace pccl::sim

@@ -1,0 +1,35 @@
+// What a driver sees of a machine: the common face of PeerMachine and MasterMachine (and of toys in tests).
+#pragma once
+
+#include "core/events.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace pccl::sim {
+
+class Machine {
+  public:
+    virtual ~Machine() = default;
+    virtual core::Status handle(core::Instant now, const core::Event& event, core::Effects& out) = 0;
+    virtual core::Instant next_deadline() const = 0;
+    virtual std::uint64_t state_hash() const = 0;
+    virtual std::string explain() const = 0;
+};
+
+// Adapts a class with the same members.
+template <class Real>
+class MachineOf final : public Machine {
+  public:
+    template <class Config>
+    explicit MachineOf(const Config& config) : real(config) {}
+    core::Status handle(core::Instant now, const core::Event& event, core::Effects& out) override {
+        return real.handle(now, event, out);
+    }
+    core::Instant next_deadline() const override { return real.next_deadline(); }
+    std::uint64_t state_hash() const override { return real.state_hash(); }
+    std::string explain() const override { return real.explain(); }
+    Real real;
+};
+
+}  // namespace pccl::sim

@@ -1,0 +1,393 @@
+#include "net-sim/network.hpp"
+
+namespace pccl::sim {
+
+Endpoint endpoint_of(std::uint32_t node, std::uint16_t port) {
+    Endpoint endpoint;
+    endpoint.port = port;
+    endpoint.address[0] = 10;
+    endpoint.address[1] = 9;
+    endpoint.address[2] = static_cast<std::uint8_t>(node >> 8);
+    endpoint.address[3] = static_cast<std::uint8_t>(node & 0xff);
+    return endpoint;
+}
+
+std::uint32_t node_of(const Endpoint& endpoint) {
+    if (endpoint.is_v6 || endpoint.address[0] != 10 || endpoint.address[1] != 9) return no_node;
+    return (static_cast<std::uint32_t>(endpoint.address[2]) << 8) | endpoint.address[3];
+}
+
+void Network::start(std::uint32_t nodes, const NetworkParameters& parameters, std::uint64_t seed) {
+    parameters_ = parameters;
+    nodes_ = nodes;
+    latencies_ = Draw(mix(seed, 1));
+    segments_ = Draw(mix(seed, 2));
+    faults_ = Draw(mix(seed, 3));
+    blocks_.assign(static_cast<std::size_t>(nodes) * nodes, 0);
+    base_latency_.resize(static_cast<std::size_t>(nodes) * nodes);
+    for (Duration& latency : base_latency_) latency = latencies_.log_uniform(parameters.latency_low, parameters.latency_high);
+    rate_.resize(nodes);
+    for (std::int64_t& rate : rate_) rate = latencies_.log_uniform(parameters.rate_low, parameters.rate_high);
+    uplink_free_.assign(nodes, 0);
+}
+
+void Network::stop_faults() {
+    parameters_.tail_per_million = 0;
+    parameters_.refuse_per_million = 0;
+    parameters_.black_hole_per_million = 0;
+    parameters_.accept_close_per_million = 0;
+}
+
+void Network::schedule(Instant time, ItemKind kind, std::uint32_t node, std::uint64_t incarnation, std::uint64_t a,
+                       std::uint64_t b) {
+    Item item;
+    item.time = time;
+    item.kind = kind;
+    item.node = node;
+    item.incarnation = incarnation;
+    item.a = a;
+    item.b = b;
+    queue_.push(item);
+}
+
+Duration Network::travel(std::uint32_t from, std::uint32_t to) {
+    const Duration base = base_latency_[from * nodes_ + to];
+    Duration time = base;
+    if (parameters_.jitter_per_mille != 0) {
+        time += latencies_.between(0, base * parameters_.jitter_per_mille / 1000);
+    }
+    if (parameters_.tail_per_million != 0 && latencies_.chance(parameters_.tail_per_million)) {
+        time += latencies_.log_uniform(core::millisecond, parameters_.tail_max);
+    }
+    return time;
+}
+
+// --- opening ---------------------------------------------------------------------------------------------------------
+
+std::uint32_t Network::dial(std::uint32_t node, LinkId link, const Endpoint& target) {
+    const auto index = static_cast<std::uint32_t>(connections_.size());
+    connections_.emplace_back();
+    Connection& c = connections_.back();
+    c.window = static_cast<std::size_t>(latencies_.log_uniform(parameters_.window_low, parameters_.window_high));
+    c.ends[0] = End{node, receiver_.incarnation(node), link, true};
+    const std::uint32_t to = node_of(target);
+    if (to == no_node || to >= nodes_) {
+        schedule(now_, ItemKind::refused, node, c.ends[0].incarnation, link, 0);
+        return index;
+    }
+    c.ends[1].node = to;
+    schedule(now_ + travel(node, to), ItemKind::syn, no_node, target.port, index, 0);
+    return index;
+}
+
+void Network::syn(const Item& item) {
+    Connection& c = connections_[item.a];
+    const End& dialler = c.ends[0];
+    const std::uint32_t to = c.ends[1].node;
+    if (!dialler.open || c.accepted) return;
+    const Reach reach = receiver_.reach(to, static_cast<std::uint16_t>(item.incarnation));
+    const bool swallowed = c.attempts == 0 && faults_.chance(parameters_.black_hole_per_million);
+    if (swallowed) c.attempts = 100;  // for good
+    if (blocked(dialler.node, to) || blocked(to, dialler.node) || reach == Reach::silent || c.attempts >= 100) {
+        ++c.attempts;
+        if (c.attempts % 100 > 6) {
+            schedule(now_, ItemKind::refused, dialler.node, dialler.incarnation, dialler.link, 1);
+            return;
+        }
+        const Duration wait = core::second << (c.attempts % 100 - 1);
+        schedule(now_ + wait, ItemKind::syn, no_node, item.incarnation, item.a, 0);
+        return;
+    }
+    if (reach == Reach::refusing || faults_.chance(parameters_.refuse_per_million)) {
+        schedule(now_ + travel(to, dialler.node), ItemKind::refused, dialler.node, dialler.incarnation, dialler.link, 0);
+        return;
+    }
+    accept(static_cast<std::uint32_t>(item.a), faults_.chance(parameters_.accept_close_per_million));
+}
+
+void Network::accept(std::uint32_t index, bool close_again) {
+    Connection& c = connections_[index];
+    End& dialler = c.ends[0];
+    End& listener = c.ends[1];
+    c.accepted = true;
+    c.opened = true;
+    const Duration back = travel(listener.node, dialler.node);
+    schedule(now_ + back, ItemKind::opened, dialler.node, dialler.incarnation, dialler.link, index);
+    // Nothing the listener writes may arrive before the dialler knows that the link is open.
+    c.pipes[1].last_arrival = now_ + back;
+    if (close_again) {
+        send_end(index, 1, true, faults_.log_uniform(core::microsecond, core::second));
+        return;
+    }
+    listener.incarnation = receiver_.incarnation(listener.node);
+    listener.link = receiver_.next_accepted_link(listener.node);
+    listener.open = true;
+    schedule(now_, ItemKind::accepted, listener.node, listener.incarnation, listener.link, index);
+}
+
+// --- bytes -----------------------------------------------------------------------------------------------------------
+
+std::size_t Network::room(std::uint32_t connection, std::uint32_t side) const {
+    const Connection& c = connections_[connection];
+    const std::size_t used = c.pipes[side].in_flight;
+    return used >= c.window ? 0 : c.window - used;
+}
+
+void Network::write(std::uint32_t connection, std::uint32_t side, std::span<const std::uint8_t> bytes) {
+    Connection& c = connections_[connection];
+    Pipe& pipe = c.pipes[side];
+    pipe.in_flight += bytes.size();
+    if (pipe.vanishing) return;
+    if (pipe.head == pipe.bytes.size()) {
+        pipe.bytes.clear();
+        pipe.head = 0;
+    }
+    pipe.bytes.insert(pipe.bytes.end(), bytes.begin(), bytes.end());
+    const std::uint32_t from = c.ends[side].node;
+    const std::uint32_t to = c.ends[side ^ 1].node;
+    std::size_t left = bytes.size();
+    std::uint32_t cuts = segments_.chance(parameters_.split_per_million) ? segments_.number(1, 3) : 0;
+    while (left != 0) {
+        std::size_t part = left;
+        if (cuts != 0 && left > 1) {
+            part = segments_.chance(200'000) ? 1 : 1 + static_cast<std::size_t>(segments_.below(left - 1));
+            --cuts;
+        }
+        left -= part;
+        // The stream is at least as slow as the uplink shared with all other streams of the node.
+        const Instant begin = uplink_free_[from] > now_ ? uplink_free_[from] : now_;
+        uplink_free_[from] = begin + static_cast<Duration>(part) * core::second / rate_[from];
+        Instant arrival = uplink_free_[from] + travel(from, to);
+        if (arrival < pipe.last_arrival) arrival = pipe.last_arrival;
+        pipe.last_arrival = arrival;
+        schedule(arrival, ItemKind::arrive, no_node, pipe.generation, connection * 2ull + side, part);
+    }
+}
+
+void Network::handle(const Item& item) {
+    if (item.kind == ItemKind::syn) return syn(item);
+    if (item.kind == ItemKind::release) return release(item);
+    if (item.kind == ItemKind::give_up) return give_up(item);
+    Connection& c = connections_[item.a / 2];
+    const auto side = static_cast<std::uint32_t>(item.a % 2);
+    Pipe& pipe = c.pipes[side];
+    if (item.incarnation != pipe.generation) return;  // lost with a reset
+    const End& target = c.ends[side ^ 1];
+    const std::uint32_t from = c.ends[side].node;
+    if (pipe.vanishing) return;
+    // Items that were deferred by a pause carry the node: they are in its kernel already.
+    if (item.node == no_node && (blocked(from, target.node) || !pipe.held.empty())) {
+        pipe.held.push_back(item);
+        return;
+    }
+    if (target.open && receiver_.paused(target.node)) {
+        Item received = item;
+        received.node = target.node;
+        receiver_.defer(target.node, received);
+        return;
+    }
+    if (item.kind == ItemKind::end) {
+        end(static_cast<std::uint32_t>(item.a / 2), side ^ 1, item.b != 0 ? "connection reset" : "closed by the remote end");
+    } else {
+        arrive(item, c, pipe, side);
+    }
+}
+
+void Network::arrive(const Item& item, Connection& c, Pipe& pipe, std::uint32_t side) {
+    const End target = c.ends[side ^ 1];
+    const auto length = static_cast<std::size_t>(item.b);
+    const std::size_t at = pipe.head;
+    pipe.head += length;
+    if (!target.open) {
+        // Nobody holds this end any more. A live machine answers with a reset, a dead one with silence.
+        if (receiver_.reach(target.node, listen_port) != Reach::silent && c.ends[side].open) {
+            send_end(static_cast<std::uint32_t>(item.a / 2), side ^ 1, false, 0);
+        }
+        return;
+    }
+    // A copy: what the receiver does in answer may clear the stream.
+    reading_.assign(pipe.bytes.begin() + static_cast<std::ptrdiff_t>(at),
+                    pipe.bytes.begin() + static_cast<std::ptrdiff_t>(at + length));
+    receiver_.bytes_arrived(target.node, target.link, reading_);
+    if (item.incarnation != pipe.generation || pipe.vanishing) return;
+    if (blocked(target.node, c.ends[side].node)) {
+        pipe.acknowledged_later += length;
+        return;
+    }
+    pipe.in_flight -= length < pipe.in_flight ? length : pipe.in_flight;
+    if (c.ends[side].open) receiver_.room_made(c.ends[side].node, c.ends[side].link);
+}
+
+// --- closing ---------------------------------------------------------------------------------------------------------
+
+void Network::lose_bytes(Pipe& pipe) {
+    ++pipe.generation;
+    pipe.held.clear();
+    pipe.bytes.clear();
+    pipe.head = 0;
+}
+
+void Network::send_end(std::uint32_t index, std::uint32_t side, bool in_order, Duration extra) {
+    Connection& c = connections_[index];
+    Pipe& pipe = c.pipes[side];
+    if (pipe.end_sent) return;
+    pipe.end_sent = true;
+    Instant arrival = now_ + extra + travel(c.ends[side].node, c.ends[side ^ 1].node);
+    if (!in_order) lose_bytes(pipe);
+    if (in_order && arrival < pipe.last_arrival) arrival = pipe.last_arrival;
+    pipe.last_arrival = arrival;
+    schedule(arrival, ItemKind::end, no_node, pipe.generation, index * 2ull + side, in_order ? 0 : 1);
+}
+
+void Network::close(std::uint32_t connection, std::uint32_t side, bool gracefully) {
+    Connection& c = connections_[connection];
+    if (!c.ends[side].open) return;
+    c.ends[side].open = false;
+    if (!c.accepted || !c.ends[side ^ 1].open || c.pipes[side].vanishing) return;
+    send_end(connection, side, gracefully, 0);
+}
+
+void Network::end(std::uint32_t index, std::uint32_t to_side, const char* reason) {
+    End& target = connections_[index].ends[to_side];
+    if (!target.open) return;
+    target.open = false;
+    lose_bytes(connections_[index].pipes[to_side]);
+    receiver_.link_ended(target.node, target.link, reason);
+}
+
+// --- faults ----------------------------------------------------------------------------------------------------------
+
+void Network::block(std::uint32_t from, std::uint32_t to) { ++blocks_[from * nodes_ + to]; }
+
+void Network::unblock(std::uint32_t from, std::uint32_t to) {
+    std::uint8_t& count = blocks_[from * nodes_ + to];
+    if (count == 0 || --count != 0) return;
+    // Retransmission finds the way again after a while, each stream at its own time.
+    for (std::size_t i = 0; i < connections_.size(); ++i) {
+        Connection& c = connections_[i];
+        for (std::uint32_t side = 0; side < 2; ++side) {
+            Pipe& pipe = c.pipes[side];
+            const bool this_way = c.ends[side].node == from && c.ends[side ^ 1].node == to && !pipe.held.empty();
+            const bool back = c.ends[side].node == to && c.ends[side ^ 1].node == from && pipe.acknowledged_later != 0;
+            if ((!this_way && !back) || pipe.release_scheduled) continue;
+            pipe.release_scheduled = true;
+            schedule(now_ + latencies_.log_uniform(core::millisecond, 400 * core::millisecond), ItemKind::release, no_node, 0,
+                     i * 2ull + side, 0);
+        }
+    }
+}
+
+void Network::release(const Item& item) {
+    Connection& c = connections_[item.a / 2];
+    const auto side = static_cast<std::uint32_t>(item.a % 2);
+    Pipe& pipe = c.pipes[side];
+    pipe.release_scheduled = false;
+    const std::uint32_t from = c.ends[side].node;
+    const std::uint32_t to = c.ends[side ^ 1].node;
+    if (pipe.acknowledged_later != 0 && !blocked(to, from)) {
+        const std::size_t length = pipe.acknowledged_later;
+        pipe.acknowledged_later = 0;
+        pipe.in_flight -= length < pipe.in_flight ? length : pipe.in_flight;
+        if (c.ends[side].open) receiver_.room_made(from, c.ends[side].link);
+    }
+    if (pipe.held.empty() || blocked(from, to)) return;
+    std::vector<Item> burst;
+    burst.swap(pipe.held);
+    for (const Item& segment : burst) handle(segment);
+}
+
+void Network::give_up(const Item& item) {
+    const auto index = static_cast<std::uint32_t>(item.a / 2);
+    const auto side = static_cast<std::uint32_t>(item.a % 2);
+    Connection& c = connections_[index];
+    End& target = c.ends[side];
+    const std::uint32_t other = c.ends[side ^ 1].node;
+    const bool at_once = item.b != 0;
+    if (!target.open || (!at_once && !blocked(target.node, other) && !blocked(other, target.node))) return;
+    if (receiver_.paused(target.node)) {
+        receiver_.defer(target.node, item);
+        return;
+    }
+    if (!at_once && c.ends[side ^ 1].open) send_end(index, side, false, 0);
+    end(index, side, at_once ? "connection reset" : "connection timed out");
+}
+
+void Network::give_up_between(std::uint32_t a, std::uint32_t b, Duration within) {
+    for (std::size_t i = 0; i < connections_.size(); ++i) {
+        Connection& c = connections_[i];
+        const bool between = (c.ends[0].node == a && c.ends[1].node == b) || (c.ends[0].node == b && c.ends[1].node == a);
+        if (!between || !open_between(c)) continue;
+        for (std::uint32_t side = 0; side < 2; ++side) {
+            schedule(now_ + faults_.between(core::millisecond, within), ItemKind::give_up, no_node, 0, i * 2ull + side, 0);
+        }
+    }
+}
+
+void Network::node_gone(std::uint32_t node, bool with_reset) {
+    for (std::size_t i = 0; i < connections_.size(); ++i) {
+        Connection& c = connections_[i];
+        for (std::uint32_t side = 0; side < 2; ++side) {
+            if (c.ends[side].node != node || !c.ends[side].open) continue;
+            c.ends[side].open = false;
+            Pipe& pipe = c.pipes[side];
+            if (with_reset) {
+                if (c.accepted && c.ends[side ^ 1].open && !pipe.vanishing) {
+                    send_end(static_cast<std::uint32_t>(i), side, faults_.chance(500'000), 0);
+                }
+            } else if (faults_.chance(500'000)) {
+                lose_bytes(pipe);  // what is in the air may still arrive, or not
+            }
+        }
+    }
+}
+
+std::vector<std::uint32_t> Network::established() const {
+    std::vector<std::uint32_t> result;
+    for (std::size_t i = 0; i < connections_.size(); ++i) {
+        const Connection& c = connections_[i];
+        if (open_between(c) && !c.pipes[0].vanishing) result.push_back(static_cast<std::uint32_t>(i));
+    }
+    return result;
+}
+
+void Network::reset(std::uint32_t connection) {
+    Connection& c = connections_[connection];
+    for (std::uint32_t side = 0; side < 2; ++side) {
+        lose_bytes(c.pipes[side]);
+        c.pipes[side].vanishing = true;  // nothing written before an end notices may arrive
+        schedule(now_ + faults_.log_uniform(core::microsecond, 300 * core::millisecond), ItemKind::give_up, no_node, 0,
+                 connection * 2ull + side, 1);
+    }
+}
+
+void Network::end_early(std::uint32_t connection, std::uint32_t side) {
+    Connection& c = connections_[connection];
+    Pipe& pipe = c.pipes[side];
+    const std::size_t waiting = pipe.bytes.size() - pipe.head;
+    const auto part = static_cast<std::size_t>(faults_.below(waiting + 1));
+    std::vector<std::uint8_t> kept(pipe.bytes.begin() + static_cast<std::ptrdiff_t>(pipe.head),
+                                   pipe.bytes.begin() + static_cast<std::ptrdiff_t>(pipe.head + part));
+    lose_bytes(pipe);
+    pipe.bytes = std::move(kept);
+    if (pipe.last_arrival < now_) pipe.last_arrival = now_;
+    if (part != 0) schedule(pipe.last_arrival, ItemKind::arrive, no_node, pipe.generation, connection * 2ull + side, part);
+    pipe.end_sent = false;
+    send_end(connection, side, true, 0);
+    Item noticed;
+    noticed.time = now_;
+    noticed.kind = ItemKind::give_up;
+    noticed.a = connection * 2ull + side;
+    noticed.b = 1;
+    give_up(noticed);
+}
+
+void Network::half_open(std::uint32_t connection, bool one_side_knows) {
+    Connection& c = connections_[connection];
+    for (Pipe& pipe : c.pipes) {
+        lose_bytes(pipe);
+        pipe.vanishing = true;
+    }
+    if (one_side_knows) schedule(now_, ItemKind::give_up, no_node, 0, connection * 2ull + faults_.below(2), 1);
+}
+
+}  // namespace pccl::sim

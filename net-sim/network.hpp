@@ -1,0 +1,147 @@
+// Links between nodes: ordered byte streams with latency, shared uplinks, a bounded amount in flight, and faults.
+//
+// Bytes written are cut into segments; a segment leaves when the node's uplink is free and arrives after the latency of the
+// directed pair, never before an earlier one of the same stream. While a direction is blocked (partition, clog) segments
+// wait and come in one burst afterwards, as retransmission does. A stream can vanish (half-open): bytes go nowhere and
+// nothing is acknowledged. The network knows no frames and no machines; it calls its Receiver.
+#pragma once
+
+#include "net-sim/draw.hpp"
+#include "net-sim/event_queue.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace pccl::sim {
+
+using core::Endpoint;
+using core::LinkId;
+
+inline constexpr std::uint16_t listen_port = 48149;
+
+Endpoint endpoint_of(std::uint32_t node, std::uint16_t port = listen_port);
+std::uint32_t node_of(const Endpoint& endpoint);  // no_node: not an address of this network
+
+struct NetworkParameters {
+    Duration latency_low = core::millisecond, latency_high = core::millisecond;  // base per directed pair, log-uniform
+    std::uint32_t jitter_per_mille = 0;       // of the base latency
+    std::uint32_t tail_per_million = 0;       // chance of a segment that is late by up to tail_max
+    Duration tail_max = 0;
+    std::int64_t rate_low = 1'000'000'000, rate_high = 1'000'000'000;            // bytes per second and node, log-uniform
+    std::int64_t window_low = 65'536, window_high = 65'536;                      // bytes in flight per stream
+    std::uint32_t split_per_million = 0;      // chance that a write is cut into several segments
+    std::uint32_t tiny_read_per_million = 0;  // chance that a read is handed over byte by byte (or in small pieces)
+    std::uint32_t refuse_per_million = 0;     // of dials, while chaos lasts; so are the next two
+    std::uint32_t black_hole_per_million = 0;
+    std::uint32_t accept_close_per_million = 0;
+};
+
+enum class Reach : std::uint8_t { listening, refusing, silent };
+
+// What the network needs from the world and tells it.
+class Receiver {
+  public:
+    virtual ~Receiver() = default;
+    virtual Reach reach(std::uint32_t node, std::uint16_t port) = 0;
+    virtual std::uint64_t incarnation(std::uint32_t node) = 0;
+    virtual bool paused(std::uint32_t node) = 0;
+    virtual void defer(std::uint32_t node, const Item& item) = 0;  // again when the node goes on
+    virtual LinkId next_accepted_link(std::uint32_t node) = 0;
+    virtual void bytes_arrived(std::uint32_t node, LinkId link, std::span<const std::uint8_t> bytes) = 0;
+    virtual void link_ended(std::uint32_t node, LinkId link, const char* reason) = 0;
+    virtual void room_made(std::uint32_t node, LinkId link) = 0;
+};
+
+class Network {
+  public:
+    Network(EventQueue& queue, const Instant& now, Receiver& receiver) : queue_(queue), now_(now), receiver_(receiver) {}
+
+    void start(std::uint32_t nodes, const NetworkParameters& parameters, std::uint64_t seed);
+    void stop_faults();  // no more faults drawn by the network itself, no more tails
+
+    // --- used by drivers -------------------------------------------------------------------------------------------
+    std::uint32_t dial(std::uint32_t node, LinkId link, const Endpoint& target);  // the connection; side 0 dials
+    std::size_t room(std::uint32_t connection, std::uint32_t side) const;
+    void write(std::uint32_t connection, std::uint32_t side, std::span<const std::uint8_t> bytes);
+    // The side is gone. `gracefully`: what was written arrives first.
+    void close(std::uint32_t connection, std::uint32_t side, bool gracefully);
+    bool tiny_read() { return segments_.chance(parameters_.tiny_read_per_million); }
+    Draw& segments() { return segments_; }
+
+    // --- used by World::dispatch -----------------------------------------------------------------------------------
+    void handle(const Item& item);
+
+    // --- faults ----------------------------------------------------------------------------------------------------
+    void block(std::uint32_t from, std::uint32_t to);
+    void unblock(std::uint32_t from, std::uint32_t to);
+    bool blocked(std::uint32_t from, std::uint32_t to) const { return blocks_[from * nodes_ + to] != 0; }
+    // What TCP does when nothing is acknowledged for long: each end between the two gives up by itself, some time within.
+    void give_up_between(std::uint32_t a, std::uint32_t b, Duration within);
+    // A process is gone. With reset the others learn it; without, their bytes go nowhere until somebody is there again.
+    void node_gone(std::uint32_t node, bool with_reset);
+    // Established connections, as choices for faults.
+    std::vector<std::uint32_t> established() const;
+    void reset(std::uint32_t connection);                       // both ends see it, bytes in flight are lost
+    void end_early(std::uint32_t connection, std::uint32_t side);  // a part of what is in flight, then the end
+    void half_open(std::uint32_t connection, bool one_side_knows);
+    std::uint32_t peer_of(std::uint32_t connection, std::uint32_t side) const { return connections_[connection].ends[side ^ 1].node; }
+    Duration latency(std::uint32_t from, std::uint32_t to) const { return base_latency_[from * nodes_ + to]; }
+
+  private:
+    struct End {
+        std::uint32_t node = 0;
+        std::uint64_t incarnation = 0;
+        LinkId link = 0;
+        bool open = false;      // its driver holds it
+    };
+    struct Pipe {               // from ends[i] to ends[i ^ 1]
+        std::vector<std::uint8_t> bytes;
+        std::size_t head = 0;
+        std::size_t in_flight = 0;
+        std::size_t acknowledged_later = 0;  // arrived, but the way back is blocked
+        Instant last_arrival = 0;
+        std::uint64_t generation = 1;
+        bool vanishing = false;
+        bool end_sent = false;
+        std::vector<Item> held;
+        bool release_scheduled = false;
+    };
+    struct Connection {
+        End ends[2];
+        Pipe pipes[2];
+        std::size_t window = 0;
+        std::uint32_t attempts = 0;
+        bool accepted = false;
+        bool opened = false;
+    };
+
+    Duration travel(std::uint32_t from, std::uint32_t to);
+    void schedule(Instant time, ItemKind kind, std::uint32_t node, std::uint64_t incarnation, std::uint64_t a, std::uint64_t b);
+    void syn(const Item& item);
+    void accept(std::uint32_t index, bool close_again);
+    void arrive(const Item& item, Connection& connection, Pipe& pipe, std::uint32_t side);
+    void end(std::uint32_t index, std::uint32_t to_side, const char* reason);
+    void give_up(const Item& item);
+    void send_end(std::uint32_t index, std::uint32_t side, bool in_order, Duration extra);
+    void release(const Item& item);
+    void lose_bytes(Pipe& pipe);
+    bool open_between(const Connection& c) const { return c.opened && c.ends[0].open && c.ends[1].open; }
+
+    EventQueue& queue_;
+    const Instant& now_;
+    Receiver& receiver_;
+    NetworkParameters parameters_;
+    std::uint32_t nodes_ = 0;
+    std::vector<std::uint8_t> blocks_;
+    std::vector<Duration> base_latency_;
+    std::vector<std::int64_t> rate_;
+    std::vector<Instant> uplink_free_;
+    std::deque<Connection> connections_;  // references stay good while a callback dials
+    std::vector<std::uint8_t> reading_;
+    Draw latencies_{0}, segments_{0}, faults_{0};
+};
+
+}  // namespace pccl::sim

@@ -1,0 +1,49 @@
+// What happened, as a running hash and (on request) as text or as one hash per event.
+//
+// Two runs of one seed must give the same hashes; when they differ, the list tells the first event that does.
+#pragma once
+
+#include "net-sim/draw.hpp"
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace pccl::sim {
+
+class Trace {
+  public:
+    void keep_hashes(bool keep) { keep_ = keep; }
+    void write_to(std::FILE* file) { file_ = file; }
+    bool wants_text() const { return file_ != nullptr; }
+    bool wants_state() const { return keep_ || (events_ & 15u) == 0; }
+
+    void event(std::uint64_t content) {
+        hash_ = mix(hash_, content);
+        ++events_;
+        if (keep_) hashes_.push_back(hash_);
+    }
+    void line(Instant time, std::uint32_t node, const std::string& text) {
+        if (file_ == nullptr) return;
+        std::fprintf(file_, "%14.6f ms  %-6s %s\n", static_cast<double>(time) / 1e6, name(node).c_str(), text.c_str());
+    }
+    static std::string name(std::uint32_t node) {
+        if (node == 0xffffffffu) return "-";
+        return node == 0 ? std::string("master") : "peer" + std::to_string(node);
+    }
+
+    std::uint64_t hash() const { return hash_; }
+    std::uint64_t events() const { return events_; }
+    const std::vector<std::uint64_t>& hashes() const { return hashes_; }
+
+  private:
+    using Instant = std::int64_t;
+    std::uint64_t hash_ = 0x7063636c20736964ull;
+    std::uint64_t events_ = 0;
+    bool keep_ = false;
+    std::FILE* file_ = nullptr;
+    std::vector<std::uint64_t> hashes_;
+};
+
+}  // namespace pccl::sim

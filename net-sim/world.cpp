@@ -1,0 +1,312 @@
+#include "net-sim/world.hpp"
+
+
+#include <algorithm>
+
+namespace pccl::sim {
+
+using namespace core;
+
+World::World(std::uint32_t nodes, const WorldParameters& parameters, std::uint64_t seed, Director& director)
+    : parameters_(parameters), director_(director), network_(queue_, now_, *this), clocks_(mix(seed, 11)),
+      disks_(mix(seed, 12)), computes_(mix(seed, 13)), memory_(mix(seed, 14)) {
+    nodes_.resize(nodes);
+    for (Node& node : nodes_) {
+        node.drift_ppm = clocks_.between(-static_cast<std::int64_t>(parameters.drift_ppm), parameters.drift_ppm);
+        node.clock_base = clocks_.between(0, 1000 * second);
+    }
+    network_.start(nodes, parameters.network, mix(seed, 10));
+}
+
+// --- the loop ----------------------------------------------------------------------------------------------------------
+
+void World::run(Instant horizon, std::uint64_t items_max) {
+    while (!stopped_ && !violated() && !queue_.empty()) {
+        if (queue_.next_time() > horizon) {
+            now_ = horizon;
+            return;
+        }
+        const Item item = queue_.pop();
+        now_ = item.time;
+        if (++items_ > items_max) return violate("bounded", "more than " + std::to_string(items_max) + " items in one run");
+        dispatch(item);
+    }
+}
+
+void World::dispatch(const Item& item) {
+    switch (item.kind) {
+        case ItemKind::arrive:
+        case ItemKind::end:
+        case ItemKind::syn:
+        case ItemKind::release:
+        case ItemKind::give_up: return network_.handle(item);
+        case ItemKind::script:
+            if (item.node == no_node) return director_.script_item(item.a, item.b);
+            return wake(item.node);
+        default: return dispatch_node(item);
+    }
+}
+
+void World::dispatch_node(const Item& item) {
+    Node& node = nodes_[item.node];
+    if (node.driver == nullptr || item.incarnation != node.incarnation) return;
+    if (paused(item.node)) {
+        if (item.kind == ItemKind::timer) {
+            node.timer_at = never;  // polled again when the node goes on
+        } else {
+            node.deferred.push_back(item);
+        }
+        return;
+    }
+    if (item.kind == ItemKind::timer) {
+        if (item.time >= node.timer_at) node.timer_at = never;
+        const Instant deadline = node.driver->machine().next_deadline();
+        if (deadline == never || local_time(node) < deadline) return poll_timer(item.node);
+        node.idle_timers = node.last_timer == now_ ? node.idle_timers + 1 : 0;
+        node.last_timer = now_;
+        if (node.idle_timers > 1000) {
+            return violate("progress", Trace::name(item.node) + " asks for a timer in the past again and again: " + node.driver->machine().explain());
+        }
+        node.driver->handle(item);
+    } else if (item.kind == ItemKind::persisted) {
+        while (!node.writing.empty() && node.writing.front().sequence <= item.a) {
+            node.journal.push_back(std::move(node.writing.front().bytes));
+            node.writing.pop_front();
+        }
+        node.driver->handle(item);
+    } else if (item.kind == ItemKind::application) {
+        director_.application_item(item.node, item.a, item.b);
+    } else {
+        node.driver->handle(item);
+    }
+    after(item.node);
+}
+
+void World::after(std::uint32_t index) {
+    Node& node = nodes_[index];
+    if (node.driver == nullptr) return;
+    if (node.driver->must_die()) {
+        AimedCrash fired;
+        std::erase_if(node.aimed, [&](const AimedCrash& crash) {
+            if (crash.countdown == 0) fired = crash;
+            return crash.countdown == 0;
+        });
+        end_process(index, fired.with_reset);
+        director_.aimed_crash(index, fired.token);
+        return;
+    }
+    poll_timer(index);
+}
+
+void World::poll_timer(std::uint32_t index) {
+    Node& node = nodes_[index];
+    const Instant deadline = node.driver->machine().next_deadline();
+    if (deadline == never) return;
+    Instant at = std::max(global_time(node, deadline), now_);
+    if (at >= node.timer_at) return;
+    if (parameters_.timer_late_max > 0 && clocks_.chance(100'000)) at += clocks_.log_uniform(microsecond, parameters_.timer_late_max);
+    if (at >= node.timer_at) return;
+    node.timer_at = at;
+    Item item;
+    item.time = at;
+    item.kind = ItemKind::timer;
+    item.node = index;
+    item.incarnation = node.incarnation;
+    queue_.push(item);
+}
+
+// Never goes back: a step of one nanosecond changes the second term by at most one.
+static Instant elapsed_on(std::int64_t drift_ppm, Instant global) { return global + global * drift_ppm / 1'000'000; }
+
+Instant World::local_time(const Node& node) const { return node.clock_base + elapsed_on(node.drift_ppm, now_); }
+
+Instant World::global_time(const Node& node, Instant local) const {
+    const Instant elapsed = local - node.clock_base;
+    if (elapsed <= 0) return 0;
+    // The inverse of local_time, found by correcting the first guess.
+    Instant guess = elapsed;
+    for (int i = 0; i < 4; ++i) guess += elapsed - elapsed_on(node.drift_ppm, guess);
+    while (elapsed_on(node.drift_ppm, guess) < elapsed) ++guess;
+    return guess;
+}
+
+// --- processes ---------------------------------------------------------------------------------------------------------
+
+void World::start_machine(std::uint32_t index, std::unique_ptr<Machine> machine, const Limits& limits) {
+    Node& node = nodes_[index];
+    ++node.incarnation;
+    node.silent = false;
+    node.timer_at = never;
+    node.driver = std::make_unique<Driver>(*this, index, node.incarnation, std::move(machine), limits);
+    poll_timer(index);
+}
+
+void World::start_peer(std::uint32_t index, const PeerConfig& config) {
+    start_machine(index, std::make_unique<MachineOf<PeerMachine>>(config), config.limits);
+}
+
+void World::start_master(const MasterConfig& config) {
+    Node& node = nodes_[0];
+    ++node.incarnation;
+    node.silent = false;
+    node.timer_at = never;
+    auto machine = std::make_unique<MachineOf<MasterMachine>>(config);
+    MasterMachine& master = machine->real;
+    node.driver = std::make_unique<Driver>(*this, 0, node.incarnation, std::move(machine), config.limits);
+    Effects effects;
+    if (!master.start(local_time(node), node.journal, effects)) violate("replay", "the master refuses its own journal");
+    node.driver->carry_out(effects);
+    trace_.event(mix(now_, node.journal.size()));
+    after(0);
+}
+
+void World::end_process(std::uint32_t index, bool with_reset) {
+    Node& node = nodes_[index];
+    if (node.driver == nullptr) return;
+    machine_bytes_most_ = std::max(machine_bytes_most_, node.driver->buffers().machine_bytes_most());
+    node.driver.reset();
+    ++node.incarnation;
+    node.silent = !with_reset;
+    node.deferred.clear();
+    node.paused_until = 0;
+    // The kernel had written some of what was not yet acknowledged, in order.
+    std::uint64_t lucky = node.writing.empty() ? 0 : disks_.below(node.writing.size() + 1);
+    while (lucky-- != 0) {
+        node.journal.push_back(std::move(node.writing.front().bytes));
+        node.writing.pop_front();
+    }
+    node.writing.clear();
+    node.disk_free = 0;
+    network_.node_gone(index, with_reset);
+    if (trace_.wants_text()) trace_.line(now_, index, with_reset ? "process ends" : "process ends, its machine falls silent");
+}
+
+void World::pause(std::uint32_t index, Duration duration) {
+    Node& node = nodes_[index];
+    if (node.driver == nullptr || paused(index)) return;
+    node.paused_until = now_ + duration;
+    if (trace_.wants_text()) trace_.line(now_, index, "paused for " + std::to_string(duration / millisecond) + " ms");
+    Item item;
+    item.time = node.paused_until;
+    item.kind = ItemKind::script;
+    item.node = index;
+    item.incarnation = node.incarnation;
+    queue_.push(item);
+}
+
+void World::wake(std::uint32_t index) {
+    Node& node = nodes_[index];
+    if (node.driver == nullptr || paused(index) || node.paused_until == 0) return;
+    node.paused_until = 0;
+    if (trace_.wants_text()) trace_.line(now_, index, "goes on");
+    // Readable bytes and answers first, timers after.
+    std::deque<Item> deferred;
+    deferred.swap(node.deferred);
+    const std::uint64_t incarnation = node.incarnation;
+    for (const Item& item : deferred) {
+        if (node.driver == nullptr || node.incarnation != incarnation || violated()) return;
+        dispatch(item);
+    }
+    if (node.driver != nullptr) after(index);
+}
+
+void World::command(std::uint32_t index, Command command) {
+    Node& node = nodes_[index];
+    if (node.driver == nullptr) return;
+    node.driver->give(Event(std::move(command)));
+    // Timers and deaths are looked at when the item that brought the command ends.
+}
+
+void World::schedule_application(std::uint32_t index, Duration delay, std::uint64_t a, std::uint64_t b) {
+    Item item;
+    item.time = now_ + delay;
+    item.kind = ItemKind::application;
+    item.node = index;
+    item.incarnation = nodes_[index].incarnation;
+    item.a = a;
+    item.b = b;
+    queue_.push(item);
+}
+
+void World::schedule_script(Instant at, std::uint64_t a, std::uint64_t b) {
+    Item item;
+    item.time = std::max(at, now_);
+    item.kind = ItemKind::script;
+    item.a = a;
+    item.b = b;
+    queue_.push(item);
+}
+
+void World::violate(std::string oracle, std::string reason) {
+    if (violated()) return;
+    violation_ = Violation{std::move(oracle), std::move(reason)};
+    if (trace_.wants_text()) trace_.line(now_, no_node, "VIOLATION " + violation_.oracle + ": " + violation_.reason);
+}
+
+std::string World::explain() {
+    std::string text;
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+        if (nodes_[i].driver != nullptr) text += "  " + Trace::name(i) + ": " + nodes_[i].driver->machine().explain() + "\n";
+    }
+    return text;
+}
+
+// --- for drivers ---------------------------------------------------------------------------------------------------------
+
+void World::handled(std::uint32_t index, const Event& event) {
+    const std::uint64_t state = trace_.wants_state() ? nodes_[index].driver->machine().state_hash() : 0;
+    trace_.event(mix(mix(index, static_cast<std::uint64_t>(now_)), mix(fingerprint(event), state)));
+}
+
+bool World::count_effect(std::uint32_t index, std::size_t kind) {
+    ++effects_counted_[kind];
+    bool fires = false;
+    for (AimedCrash& crash : nodes_[index].aimed) {
+        if (crash.effect == kind && crash.countdown != 0 && --crash.countdown == 0) fires = true;
+    }
+    return fires;
+}
+
+void World::persist(std::uint32_t index, std::uint64_t sequence, std::string record) {
+    nodes_[index].writing.push_back(Record{sequence, std::move(record)});
+}
+
+void World::records_written(std::uint32_t index, std::uint64_t sequence) {
+    Node& node = nodes_[index];
+    const Instant begin = std::max(node.disk_free, now_);
+    node.disk_free = begin + disks_.log_uniform(parameters_.disk_low, parameters_.disk_high);
+    Item item;
+    item.time = node.disk_free;
+    item.kind = ItemKind::persisted;
+    item.node = index;
+    item.incarnation = node.incarnation;
+    item.a = sequence;
+    queue_.push(item);
+}
+
+// --- for the network -----------------------------------------------------------------------------------------------------
+
+Reach World::reach(std::uint32_t index, std::uint16_t port) {
+    const Node& node = nodes_[index];
+    if (node.driver == nullptr) return node.silent ? Reach::silent : Reach::refusing;
+    return port == listen_port ? Reach::listening : Reach::refusing;
+}
+
+void World::bytes_arrived(std::uint32_t index, LinkId link, std::span<const std::uint8_t> bytes) {
+    if (nodes_[index].driver == nullptr) return;
+    nodes_[index].driver->bytes_arrived(link, bytes);
+    after(index);
+}
+
+void World::link_ended(std::uint32_t index, LinkId link, const char* reason) {
+    if (nodes_[index].driver == nullptr) return;
+    nodes_[index].driver->link_ended(link, reason);
+    after(index);
+}
+
+void World::room_made(std::uint32_t index, LinkId link) {
+    if (nodes_[index].driver == nullptr) return;
+    nodes_[index].driver->room_made(link);
+}
+
+}  // namespace pccl::sim

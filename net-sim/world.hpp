@@ -1,0 +1,156 @@
+// The simulated world: virtual time, nodes with their processes, clocks and disks, and the network between them.
+//
+// Node 0 is the master, the others are peers. The world runs items of the queue in order until it is told to stop or a
+// violation was found. What applications do and which faults happen is decided by its Director (the harness).
+#pragma once
+
+#include "core/master_machine.hpp"
+#include "core/peer_machine.hpp"
+#include "net-sim/describe.hpp"
+#include "net-sim/driver.hpp"
+#include "net-sim/event_queue.hpp"
+#include "net-sim/network.hpp"
+#include "net-sim/trace.hpp"
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace pccl::sim {
+
+struct WorldParameters {
+    NetworkParameters network;
+    std::uint32_t drift_ppm = 0;               // clocks of nodes run at 1 +- this
+    Duration timer_late_max = 0;               // timers come late by up to this, now and then
+    Duration compute_max = 0;                  // 0: computes are answered at once
+    Duration disk_low = 10 * core::microsecond, disk_high = core::millisecond;
+    std::uint32_t allocation_fails_per_million = 0;
+};
+
+struct Violation {
+    std::string oracle;
+    std::string reason;
+};
+
+// A fault that ends a process between two effects of one event.
+struct AimedCrash {
+    std::size_t effect = 0;      // index into core::Effect
+    std::uint64_t countdown = 0; // 0: not armed
+    bool with_reset = true;
+    std::uint64_t token = 0;     // handed back to the director
+};
+
+class Director {
+  public:
+    virtual ~Director() = default;
+    virtual void completed(std::uint32_t node, core::Ticket ticket, const core::Completion& completion) = 0;
+    virtual void attributes_set(std::uint32_t node, const core::Attributes& attributes) = 0;
+    virtual void application_item(std::uint32_t node, std::uint64_t a, std::uint64_t b) = 0;
+    virtual void script_item(std::uint64_t a, std::uint64_t b) = 0;
+    virtual void aimed_crash(std::uint32_t node, std::uint64_t token) = 0;
+};
+
+class World final : public Receiver {
+  public:
+    World(std::uint32_t nodes, const WorldParameters& parameters, std::uint64_t seed, Director& director);
+
+    // Runs until the director stops it, a violation, no items, the horizon, or too many items.
+    void run(Instant horizon, std::uint64_t items_max);
+    void stop() { stopped_ = true; }
+
+    // --- processes ---------------------------------------------------------------------------------------------------
+    void start_peer(std::uint32_t node, const core::PeerConfig& config);
+    void start_master(const core::MasterConfig& config);
+    // Any machine in the place of a peer or the master: toys in tests.
+    void start_machine(std::uint32_t node, std::unique_ptr<Machine> machine, const core::Limits& limits);
+    // Ends the process. Not from inside its own effects.
+    void end_process(std::uint32_t node, bool with_reset);
+    void pause(std::uint32_t node, Duration duration);
+    void arm(std::uint32_t node, const AimedCrash& crash) { nodes_[node].aimed.push_back(crash); }
+    void disarm() { for (Node& node : nodes_) node.aimed.clear(); }
+    bool alive(std::uint32_t node) const { return nodes_[node].driver != nullptr; }
+    Driver* driver(std::uint32_t node) { return nodes_[node].driver.get(); }
+
+    void command(std::uint32_t node, core::Command command);
+    void schedule_application(std::uint32_t node, Duration after, std::uint64_t a, std::uint64_t b);
+    void schedule_script(Instant at, std::uint64_t a, std::uint64_t b);
+
+    void violate(std::string oracle, std::string reason);
+    bool violated() const { return !violation_.oracle.empty(); }
+    const Violation& violation() const { return violation_; }
+
+    Instant now() const { return now_; }
+    Network& network() { return network_; }
+    Trace& trace() { return trace_; }
+    void stop_faults() { network_.stop_faults(); parameters_.allocation_fails_per_million = 0; parameters_.timer_late_max = 0; }
+    std::uint64_t items() const { return items_; }
+    std::string explain();  // one line per live machine
+    const std::array<std::uint64_t, effect_kinds>& effects_counted() const { return effects_counted_; }
+    std::uint64_t machine_bytes_most() const { return machine_bytes_most_; }
+
+    // --- Receiver ----------------------------------------------------------------------------------------------------
+    Reach reach(std::uint32_t node, std::uint16_t port) override;
+    std::uint64_t incarnation(std::uint32_t node) override { return nodes_[node].incarnation; }
+    bool paused(std::uint32_t node) override { return now_ < nodes_[node].paused_until; }
+    void defer(std::uint32_t node, const Item& item) override { nodes_[node].deferred.push_back(item); }
+    LinkId next_accepted_link(std::uint32_t node) override { return nodes_[node].driver->next_accepted_link(); }
+    void bytes_arrived(std::uint32_t node, LinkId link, std::span<const std::uint8_t> bytes) override;
+    void link_ended(std::uint32_t node, LinkId link, const char* reason) override;
+    void room_made(std::uint32_t node, LinkId link) override;
+
+  private:
+    friend class Driver;
+    struct Record {
+        std::uint64_t sequence = 0;
+        std::string bytes;
+    };
+    struct Node {
+        std::unique_ptr<Driver> driver;
+        std::uint64_t incarnation = 0;
+        std::int64_t drift_ppm = 0;
+        Instant clock_base = 0;
+        Instant paused_until = 0;
+        Instant timer_at = core::never;   // the earliest timer item in the queue
+        std::uint32_t idle_timers = 0;
+        Instant last_timer = -1;
+        bool silent = false;              // the machine under the dead process does not answer either
+        std::deque<Item> deferred;
+        std::vector<AimedCrash> aimed;
+        std::vector<std::string> journal;  // durable
+        std::deque<Record> writing;
+        Instant disk_free = 0;
+    };
+
+    // What the driver needs.
+    Instant local_time(const Node& node) const;
+    Instant global_time(const Node& node, Instant local) const;
+    void push(const Item& item) { queue_.push(item); }
+    void handled(std::uint32_t node, const core::Event& event);
+    bool count_effect(std::uint32_t node, std::size_t kind);
+    void persist(std::uint32_t node, std::uint64_t sequence, std::string record);
+    void records_written(std::uint32_t node, std::uint64_t sequence);
+
+    void dispatch(const Item& item);
+    void dispatch_node(const Item& item);
+    void wake(std::uint32_t node);
+    void after(std::uint32_t node);  // timers, deaths and pending director work once a machine has been called
+    void poll_timer(std::uint32_t node);
+
+    EventQueue queue_;
+    Instant now_ = 0;
+    WorldParameters parameters_;
+    Director& director_;
+    Network network_;
+    Trace trace_;
+    std::deque<Node> nodes_;
+    Violation violation_;
+    bool stopped_ = false;
+    std::uint64_t items_ = 0;
+    std::uint64_t machine_bytes_most_ = 0;
+    std::array<std::uint64_t, effect_kinds> effects_counted_{};
+    Draw clocks_, disks_, computes_, memory_;
+};
+
+}  // namespace pccl::sim

@@ -1,0 +1,8 @@
+// The master's machine under hostile links and changed messages. See world.hpp.
+#include "world.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    fuzz::Input input(data, size);
+    fuzz::World(input, fuzz::World::Target::master).play();
+    return 0;
+}

@@ -1,0 +1,8 @@
+// The peers' machine under hostile links and changed messages, also of its master. See world.hpp.
+#include "world.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    fuzz::Input input(data, size);
+    fuzz::World(input, fuzz::World::Target::peers).play();
+    return 0;
+}

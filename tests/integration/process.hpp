@@ -1,0 +1,74 @@
+// Child processes of the tests: started with pipes and an environment of their own, talked to in lines, never left behind.
+//
+// Waiting always means waiting for a line or for the end of a process. The limit of each wait is a hang guard, far above
+// anything that a loaded machine needs; it is no measurement.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace integration {
+
+inline constexpr std::chrono::seconds hang_guard{60};
+
+using Environment = std::map<std::string, std::string>;
+
+class Process {
+  public:
+    // Standard error goes to a file of its own, see log_text(). PCCL_PORT_RANGE is 0 unless `environment` says otherwise.
+    Process(const std::vector<std::string>& command, const Environment& environment = {});
+    ~Process();  // SIGKILL if it still runs
+    Process(const Process&) = delete;
+    Process& operator=(const Process&) = delete;
+
+    void send(const std::string& line);
+    // The next line of standard output without its end; nothing at the end of the output. Throws when the guard runs out.
+    std::optional<std::string> read_line(std::chrono::milliseconds guard = hang_guard);
+    // read_line, and a throw when there is no line.
+    std::string expect_line(std::chrono::milliseconds guard = hang_guard);
+    // A line that is there already or comes within `patience`; otherwise nothing, and no throw.
+    std::optional<std::string> poll_line(std::chrono::milliseconds patience);
+
+    void signal(int number);
+    // Exit code, or -number of the signal that ended it. Throws when the guard runs out.
+    int wait(std::chrono::milliseconds guard = hang_guard);
+    pid_t pid() const { return pid_; }
+    // What it has written to standard error so far.
+    std::string log_text() const;
+    // Its listening TCP ports.
+    std::vector<std::uint16_t> listening_ports() const;
+    int open_descriptors() const;
+
+  private:
+    bool fill(std::chrono::milliseconds patience);  // false: nothing came in time, or the end
+
+    std::string name_;
+    pid_t pid_ = -1;
+    int input_ = -1;
+    int output_ = -1;
+    int error_file_ = -1;
+    bool ended_ = false;
+    bool reaped_ = false;
+    int status_ = 0;
+    std::string pending_;
+};
+
+// build/bin/pccl-master on a free port of 127.0.0.1.
+class MasterProcess : public Process {
+  public:
+    explicit MasterProcess(const Environment& environment = {});
+    std::uint16_t port() const { return port_; }
+
+  private:
+    std::uint16_t port_ = 0;
+};
+
+std::vector<std::string> words(const std::string& line);
+
+}  // namespace integration

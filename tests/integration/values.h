@@ -1,0 +1,36 @@
+/*
+ * Contents that every peer can compute, and the naive reduction that the library is compared with.
+ *
+ * Elements are small integers, exact in each of the twelve types and under each operation, so that the order in which a
+ * ring adds them does not matter: any deviation is a fault.
+ */
+#ifndef PCCL_TEST_VALUES_H
+#define PCCL_TEST_VALUES_H
+
+#include "pccl.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+size_t value_bytes(pcclDataType_t type);
+
+/* `count` elements that depend on seed and index only. `data` may have any alignment. */
+void value_fill(void *data, pcclDataType_t type, size_t count, uint64_t seed);
+
+/* True if each element of `data` is the reduction of what the members with these seeds hold. */
+bool value_matches(const void *data, pcclDataType_t type, pcclRedOp_t op, size_t count, const uint64_t *seeds,
+                   size_t seed_count);
+
+/* FNV-1a of the bytes: a short name of a content. */
+uint64_t value_hash(const void *data, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

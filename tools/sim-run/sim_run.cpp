@@ -1,0 +1,277 @@
+// sim-run: runs seeds in the simulator. One seed with its scenario and trace, or a range with statistics.
+//
+// Exit codes: 0 all held, 1 a promise was broken, 2 usage, 3 a run was not deterministic.
+#include "harness/run.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace pccl;
+using namespace pccl::harness;
+
+struct Choice {
+    std::uint64_t first = 0, last = 0;
+    bool one = false;
+    bool print_scenario = false;
+    bool twice = false;
+    bool stop_at_first = false;
+    bool shrink = false;
+    std::uint32_t jobs = 1;
+    std::uint32_t classes = 0xffffffffu;
+    std::string trace;
+    std::string replay;  // the options that a failing seed is to be replayed with
+};
+
+// What one job tells its parent; plain data, sent through a pipe.
+struct Sums {
+    std::uint64_t seeds = 0, failed = 0, not_deterministic = 0, first_failed = ~0ull;
+    std::uint64_t events = 0, bytes_most = 0;
+    std::int64_t simulated = 0;
+    Counters counters;
+    std::array<std::uint64_t, fault_kinds> faults{};
+
+    void add(const Verdict& v) {
+        ++seeds;
+        events += v.events;
+        simulated += v.simulated;
+        add(v.counters);
+        for (std::size_t i = 0; i < fault_kinds; ++i) faults[i] += v.faults[i];
+        if (v.machine_bytes_most > bytes_most) bytes_most = v.machine_bytes_most;
+    }
+    void add(const Counters& c) {
+        counters.committed += c.committed;
+        counters.aborted += c.aborted;
+        counters.refused += c.refused;
+        counters.syncs += c.syncs;
+        counters.syncs_failed += c.syncs_failed;
+        counters.connects += c.connects;
+        counters.lost += c.lost;
+        counters.updates += c.updates;
+    }
+    void add(const Sums& s) {
+        seeds += s.seeds;
+        failed += s.failed;
+        not_deterministic += s.not_deterministic;
+        if (s.first_failed < first_failed) first_failed = s.first_failed;
+        events += s.events;
+        simulated += s.simulated;
+        add(s.counters);
+        for (std::size_t i = 0; i < fault_kinds; ++i) faults[i] += s.faults[i];
+        if (s.bytes_most > bytes_most) bytes_most = s.bytes_most;
+    }
+};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+Scenario scenario_of(const Choice& choice, std::uint64_t seed) {
+    GeneratorOptions options;
+    options.classes = choice.classes;
+    return generate(seed, options);
+}
+
+void print_failure(const Choice& choice, std::uint64_t seed, const Verdict& v) {
+    std::printf("seed %" PRIu64 " FAILED  oracle %s\n  %s\n  replay: sim-run --seed %" PRIu64 "%s\n", seed, v.violation.oracle.c_str(),
+                v.violation.reason.c_str(), seed, choice.replay.c_str());
+    std::fflush(stdout);
+}
+
+int run_one(const Choice& choice) {
+    const Scenario scenario = scenario_of(choice, choice.first);
+    std::fputs(to_text(scenario).c_str(), stdout);
+    if (choice.print_scenario) return 0;
+    RunOptions options;
+    std::FILE* file = nullptr;
+    if (!choice.trace.empty()) {
+        file = choice.trace == "-" ? stdout : std::fopen(choice.trace.c_str(), "w");
+        if (file == nullptr) {
+            std::fprintf(stderr, "sim-run: cannot write %s\n", choice.trace.c_str());
+            return 2;
+        }
+        options.trace = file;
+    }
+    const Verdict v = choice.twice ? run_twice(scenario) : run(scenario, options);
+    if (file != nullptr && file != stdout) std::fclose(file);
+    std::printf("events %" PRIu64 ", simulated %.3f s, committed %" PRIu64 ", aborted %" PRIu64 ", syncs %" PRIu64 " (%" PRIu64
+                " failed), connects %" PRIu64 ", lost %" PRIu64 "\n",
+                v.events, static_cast<double>(v.simulated) / 1e9, v.counters.committed, v.counters.aborted, v.counters.syncs,
+                v.counters.syncs_failed, v.counters.connects, v.counters.lost);
+    if (v.held()) {
+        std::printf("verdict held\n");
+    } else {
+        print_failure(choice, choice.first, v);
+        if (choice.shrink) {
+            const Scenario small = shrink(scenario, v.violation.oracle);
+            const Verdict again = run(small);
+            std::printf("shrunk to:\n%s  %s: %s\n", to_text(small).c_str(), again.violation.oracle.c_str(), again.violation.reason.c_str());
+            if (!choice.trace.empty() && choice.trace != "-") {
+                if (std::FILE* out = std::fopen((choice.trace + ".shrunk").c_str(), "w")) {
+                    RunOptions traced;
+                    traced.trace = out;
+                    (void)run(small, traced);
+                    std::fclose(out);
+                }
+            }
+        }
+    }
+    std::printf("trace %016" PRIx64 "\n", v.trace_hash);
+    return v.held() ? 0 : v.violation.oracle == "determinism" ? 3 : 1;
+}
+
+// Every job-th seed from `first` on.
+Sums run_share(const Choice& choice, std::uint32_t job, bool progress) {
+    Sums sums;
+    const auto start = std::chrono::steady_clock::now();
+    double told = 0;
+    for (std::uint64_t seed = choice.first + job; seed <= choice.last; seed += choice.jobs) {
+        const Scenario scenario = scenario_of(choice, seed);
+        const bool twice = choice.twice || seed % 20 == 3;
+        const Verdict v = twice ? run_twice(scenario) : run(scenario);
+        sums.add(v);
+        if (!v.held()) {
+            ++sums.failed;
+            if (v.violation.oracle == "determinism") ++sums.not_deterministic;
+            if (seed < sums.first_failed) sums.first_failed = seed;
+            print_failure(choice, seed, v);
+            if (choice.stop_at_first) break;
+        }
+        const double now = seconds_since(start);
+        if (progress && now - told >= (isatty(2) != 0 ? 1.0 : 10.0)) {
+            told = now;
+            std::fprintf(stderr, "%s%" PRIu64 " of %" PRIu64 " seeds, %.0f seeds/s, %" PRIu64 " failed%s", isatty(2) != 0 ? "\r" : "",
+                         sums.seeds * choice.jobs, choice.last - choice.first + 1, static_cast<double>(sums.seeds) * choice.jobs / now,
+                         sums.failed, isatty(2) != 0 ? "  " : "\n");
+        }
+    }
+    if (progress && isatty(2) != 0) std::fputs("\n", stderr);
+    return sums;
+}
+
+void print_summary(const Sums& s, double wall) {
+    std::printf("\nseeds %" PRIu64 " in %.1f s: %.0f seeds/s; failed %" PRIu64 "\n", s.seeds, wall, static_cast<double>(s.seeds) / wall, s.failed);
+    std::printf("operations: committed %" PRIu64 ", aborted %" PRIu64 ", not launched %" PRIu64 " (counted once per peer)\n", s.counters.committed,
+                s.counters.aborted, s.counters.refused);
+    std::printf("syncs: committed %" PRIu64 ", failed %" PRIu64 "; connects %" PRIu64 ", lost memberships %" PRIu64 ", topology updates %" PRIu64 "\n",
+                s.counters.syncs, s.counters.syncs_failed, s.counters.connects, s.counters.lost, s.counters.updates);
+    std::printf("faults injected:");
+    for (std::size_t i = 0; i < fault_kinds; ++i) {
+        std::printf(" %s %" PRIu64 "%s", to_text(static_cast<FaultKind>(i)), s.faults[i], i + 1 < fault_kinds ? "," : "\n");
+    }
+    std::printf("simulated time %.0f s, events %" PRIu64 ", most machine memory %" PRIu64 " bytes\n", static_cast<double>(s.simulated) / 1e9, s.events,
+                s.bytes_most);
+    if (s.failed != 0) std::printf("first failing seed %" PRIu64 "\n", s.first_failed);
+}
+
+int run_range(const Choice& choice) {
+    const auto start = std::chrono::steady_clock::now();
+    Sums sums;
+    if (choice.jobs == 1) {
+        sums = run_share(choice, 0, true);
+    } else {
+        std::vector<int> pipes;
+        for (std::uint32_t job = 0; job < choice.jobs; ++job) {
+            int ends[2];
+            if (pipe(ends) != 0) return 2;
+            std::fflush(nullptr);
+            const pid_t child = fork();
+            if (child < 0) return 2;
+            if (child == 0) {
+                const Sums share = run_share(choice, job, job == 0);
+                const bool told = write(ends[1], &share, sizeof share) == static_cast<ssize_t>(sizeof share);
+                std::fflush(nullptr);
+                _exit(told ? 0 : 2);
+            }
+            close(ends[1]);
+            pipes.push_back(ends[0]);
+        }
+        for (const int end : pipes) {
+            Sums share;
+            if (read(end, &share, sizeof share) == static_cast<ssize_t>(sizeof share)) {
+                sums.add(share);
+            } else {
+                ++sums.failed;
+                std::printf("a job died without telling its result\n");
+            }
+            close(end);
+        }
+        while (wait(nullptr) > 0) {}
+    }
+    print_summary(sums, seconds_since(start));
+    return sums.failed == 0 ? 0 : sums.failed == sums.not_deterministic ? 3 : 1;
+}
+
+bool parse_range(const std::string& text, Choice& choice) {
+    unsigned long long first = 0, last = 0;
+    int used = 0;
+    if (std::sscanf(text.c_str(), "%llu..%llu%n", &first, &last, &used) != 2 || used != static_cast<int>(text.size()) || last < first) return false;
+    choice.first = first;
+    choice.last = last;
+    return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Choice choice;
+    std::string range;
+    std::string classes;
+    CLI::App app{"Runs PCCL's core in a simulated world: networks, faults and applications drawn from a seed.", "sim-run"};
+    auto* seed = app.add_option("--seed", choice.first, "run one seed; prints its scenario, the verdict and the trace hash");
+    auto* seeds = app.add_option("--seeds", range, "run a range A..B (both included); prints a summary");
+    seed->excludes(seeds);
+    app.add_option("--jobs", choice.jobs, "processes for a range")->check(CLI::Range(1, 64));
+    app.add_option("--trace", choice.trace, "write a readable event log of the seed to FILE (- for standard output)")->needs(seed);
+    app.add_flag("--print-scenario", choice.print_scenario, "only print the scenario of the seed")->needs(seed);
+    app.add_flag("--determinism", choice.twice, "run every seed twice and compare each event (a range does so for 5 %)");
+    app.add_flag("--shrink", choice.shrink, "take a failing seed apart as far as it still fails")->needs(seed);
+    app.add_flag("--stop-at-first", choice.stop_at_first, "end a range at its first failure");
+    app.add_option("--classes", classes,
+                   "only these fault classes, joined by commas: none latency bandwidth segmentation partition connection crash master pause limits "
+                   "application shape clock sync (shared state at all)");
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : 2;
+    }
+    if (!classes.empty()) {
+        static constexpr struct { const char* name; std::uint32_t bit; } known[] = {
+            {"none", 0}, {"latency", class_latency}, {"bandwidth", class_bandwidth}, {"segmentation", class_segmentation},
+            {"partition", class_partition}, {"connection", class_connection}, {"crash", class_crash}, {"master", class_master},
+            {"pause", class_pause}, {"limits", class_limits}, {"application", class_application}, {"shape", class_shape}, {"clock", class_clock}, {"sync", class_sync}};
+        choice.classes = 0;
+        choice.replay = " --classes " + classes;
+        for (std::size_t at = 0; at <= classes.size();) {
+            const std::size_t comma = std::min(classes.find(',', at), classes.size());
+            const std::string name = classes.substr(at, comma - at);
+            at = comma + 1;
+            bool found = false;
+            for (const auto& entry : known) {
+                if (name != entry.name) continue;
+                choice.classes |= entry.bit;
+                found = true;
+            }
+            if (!found) {
+                std::fprintf(stderr, "sim-run: no fault class is called %s\n", name.c_str());
+                return 2;
+            }
+        }
+    }
+    if (seed->count() != 0) return run_one(choice);
+    if (seeds->count() == 0 || !parse_range(range, choice)) {
+        std::fprintf(stderr, "sim-run: give --seed N or --seeds A..B (see --help)\n");
+        return 2;
+    }
+    return run_range(choice);
+}
