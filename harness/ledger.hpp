@@ -22,6 +22,10 @@ struct Life {
     Instant connected_at = 0;
     Instant member_until = 0;      // the latest begin of a call that succeeded: it was a member at least until then
     bool lost = false;             // the application found itself outside
+    std::uint32_t node = 0;
+    bool refused = false;          // connect failed
+    bool refused_revision = false; // by the rule of revisions
+    std::string reason;
 };
 
 enum class CallKind : std::uint8_t { connect, update_topology, are_peers_pending, launch, await, sync, leave };

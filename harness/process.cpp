@@ -99,12 +99,21 @@ std::vector<std::uint8_t>& Process::memory(BufferId id) { return *world_.driver(
 Task<bool> Process::connect() {
     const std::size_t fact = ledger_.votes.size();
     const auto life = static_cast<std::uint32_t>(ledger_.lives.size());
-    ledger_.lives.push_back(Life{number_, plan_.group, now(), never, 0, false});
+    Life begun;
+    begun.process = number_;
+    begun.group = plan_.group;
+    begun.asked_at = now();
+    begun.connected_at = never;
+    begun.node = node_;
+    ledger_.lives.push_back(begun);
     ledger_.votes.push_back(VoteFact{CallKind::connect, number_, life, now(), open_end, {}});
     const Completion c = co_await call(CallKind::connect, CommandConnect{});
     ledger_.votes[fact].end = now();
     ledger_.votes[fact].completion = c;
-    if (c.result != Result::success) co_return false;
+    if (c.result != Result::success) {
+        ledger_.lives[life].refused = true;
+        co_return false;
+    }
     life_ = life;
     ledger_.lives[life].connected_at = now();
     ledger_.lives[life].member_until = now();
@@ -133,6 +142,7 @@ Task<bool> Process::still_member(const Completion& failed) {
     const Completion c = co_await vote(CallKind::are_peers_pending);
     if (c.result == Result::success) co_return true;
     ledger_.lives[life_].lost = true;
+    ledger_.lives[life_].reason = failed.message + " / " + c.message;
     connected_ = false;
     ++counters_.lost;
     co_return false;
@@ -223,7 +233,9 @@ Task<Completion> Process::await(std::size_t index) {
     const std::vector<std::uint8_t>& send = memory(tensor.send);
     if (c.result == Result::success) {
         ++counters_.committed;
+        // Only what the operation covers: a larger buffer keeps the tail of an earlier, longer operation.
         fact.output = memory(tensor.in_place ? tensor.send : tensor.receive);
+        fact.output.resize(fact.shape.count * element_bytes(fact.shape.type));
         ledger_.lives[life_].member_until = std::max(ledger_.lives[life_].member_until, fact.begin);
     } else {
         ++counters_.aborted;

@@ -28,6 +28,7 @@ class Runner final : public sim::Director {
         world_.trace().write_to(options.trace);
         world_.trace().keep_hashes(options.keep_hashes);
         items_max_ = options.items_max;
+        touched_.assign(nodes(), false);
     }
 
     Verdict run() {
@@ -143,6 +144,7 @@ class Runner final : public sim::Director {
 
     void process_gone(std::uint32_t node, const Fault& fault) {
         processes_[node].reset();
+        touch(node);
         if (node == 0) {
             world_.schedule_script(within_chaos(fault.duration), start_the_master, 0);
         } else if ((fault.value & 2) != 0 && !stopping_) {
@@ -185,7 +187,11 @@ class Runner final : public sim::Director {
             case FaultKind::one_way:
             case FaultKind::cut_pair:
             case FaultKind::clog: {
-                each_pair(fault, [&](std::uint32_t from, std::uint32_t to) { network.block(from, to); });
+                each_pair(fault, [&](std::uint32_t from, std::uint32_t to) {
+                    network.block(from, to);
+                    touch(from);
+                    touch(to);
+                });
                 // Some streams give up when nothing is acknowledged for long.
                 const Duration patience = second + static_cast<Duration>(fault.value % 30) * second;
                 if (fault.kind != FaultKind::clog && fault.duration > patience) {
@@ -196,10 +202,20 @@ class Runner final : public sim::Director {
             }
             case FaultKind::reset:
             case FaultKind::end_early:
-            case FaultKind::half_open: {
-                const std::vector<std::uint32_t> open = network.established();
+            case FaultKind::half_open:
+            case FaultKind::stall: {
+                // Rather one with bytes on their way, where there is one.
+                std::vector<std::uint32_t> open = ((fault.value >> 40) & 3) != 0 ? network.busy() : network.established();
+                if (open.empty()) open = network.established();
                 if (open.empty()) return;
                 const std::uint32_t connection = open[fault.value % open.size()];
+                touch(network.peer_of(connection, 0));
+                touch(network.peer_of(connection, 1));
+                if (fault.kind == FaultKind::stall) {
+                    stalled_.emplace_back(index, connection);
+                    network.stall(connection, (fault.value >> 32) & 1);
+                    world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
+                }
                 if (fault.kind == FaultKind::reset) network.reset(connection);
                 if (fault.kind == FaultKind::end_early) network.end_early(connection, (fault.value >> 32) & 1);
                 if (fault.kind == FaultKind::half_open) network.half_open(connection, ((fault.value >> 33) & 1) != 0);
@@ -231,6 +247,7 @@ class Runner final : public sim::Director {
             case FaultKind::pause: {
                 const std::uint32_t node = fault.a % nodes();
                 if (!world_.alive(node)) return;
+                touch(node);
                 world_.pause(node, within_chaos(fault.duration) - world_.now());
                 break;
             }
@@ -241,6 +258,9 @@ class Runner final : public sim::Director {
     void end_fault(std::uint64_t index) {
         const Fault& fault = scenario_.faults[index];
         world_.trace().line(world_.now(), sim::no_node, std::string("healed: ") + to_text(fault.kind));
+        for (const auto& [number, connection] : stalled_) {
+            if (number == index) world_.network().go_on(connection, (fault.value >> 32) & 1);
+        }
         each_pair(fault, [&](std::uint32_t from, std::uint32_t to) { world_.network().unblock(from, to); });
     }
 
@@ -257,7 +277,29 @@ class Runner final : public sim::Director {
         return text + world_.explain();
     }
 
+    // A fault that could explain why this node lost its membership. What happens to the master happens to everybody.
+    void touch(std::uint32_t node) {
+        if (node == 0) touched_.assign(nodes(), true);
+        touched_[node] = true;
+    }
+
+    // Nobody is removed, or gives up, without a reason.
+    void check_losses() {
+        const sim::NetworkParameters& n = scenario_.world.network;
+        const Duration slow = n.latency_high + n.latency_high * n.jitter_per_mille / 1000 + 2 * scenario_.world.timer_late_max;
+        if (n.tail_per_million != 0 || n.refuse_per_million != 0 || n.black_hole_per_million != 0 || n.accept_close_per_million != 0) return;
+        if (slow > scenario_.timeouts.peer / 4 || n.rate_low < 1'000'000) return;
+        for (std::uint32_t life = 0; life < ledger_.lives.size(); ++life) {
+            const Life& l = ledger_.lives[life];
+            if (l.lost && !l.refused_revision && !touched_[l.node]) {
+                return world_.violate("membership", ledger_.name(life) + " on " + sim::Trace::name(l.node) + " was lost, though no fault touched it: " + l.reason);
+            }
+        }
+    }
+
     void look_back() {
+        check_losses();
+        if (world_.violated()) return;
         for (const auto check : {check_reduces, check_syncs, check_votes}) {
             const sim::Violation violation = check(scenario_, ledger_);
             if (!violation.oracle.empty()) return world_.violate(violation.oracle, violation.reason);
@@ -285,6 +327,8 @@ class Runner final : public sim::Director {
     std::uint32_t master_count_ = 0;
     std::uint32_t starts_ = 0;
     std::uint64_t items_max_ = 0;
+    std::vector<bool> touched_;
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> stalled_;  // fault and connection
     bool chaos_ = true;
     bool stopping_ = false;
 };

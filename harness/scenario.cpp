@@ -11,7 +11,7 @@ using sim::mix;
 const char* to_text(FaultKind kind) {
     static constexpr const char* names[fault_kinds] = {
         "partition", "one-way", "cut-pair", "clog", "reset", "end-early", "half-open", "crash-peer", "crash-master",
-        "aimed-peer", "aimed-master", "pause"};
+        "aimed-peer", "aimed-master", "pause", "stall"};
     return names[static_cast<std::size_t>(kind)];
 }
 
@@ -157,8 +157,8 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     }
     if (on & class_connection) {
         for (auto i = draw.log_uniform(1, 20); i-- != 0;) {
-            static constexpr FaultKind kinds[] = {FaultKind::reset, FaultKind::end_early, FaultKind::half_open};
-            s.faults.push_back(timed(kinds[draw.below(3)], s, draw));
+            static constexpr FaultKind kinds[] = {FaultKind::reset, FaultKind::end_early, FaultKind::half_open, FaultKind::stall};
+            s.faults.push_back(timed(kinds[draw.below(4)], s, draw));
         }
     }
     if (on & class_crash) {

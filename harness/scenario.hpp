@@ -29,8 +29,9 @@ enum class FaultKind : std::uint8_t {
     aimed_peer,       // crash at the k-th effect of a kind
     aimed_master,
     pause,            // node a stops for `duration`
+    stall,            // one direction of one connection stops for `duration`, then everything comes at once
 };
-inline constexpr std::size_t fault_kinds = 12;
+inline constexpr std::size_t fault_kinds = 13;
 const char* to_text(FaultKind kind);
 
 struct Fault {

@@ -59,6 +59,7 @@ Task<bool> Process::membership(bool first_turn) {
         const Completion c = co_await sync();
         if (c.result != Result::success) {
             if (!co_await still_member(c)) {
+                ledger_.lives[life_].refused_revision = c.result == Result::invalid_usage;
                 if (c.result == Result::invalid_usage && ++refusals_ > 1) revision_ = 0;
                 co_return false;
             }

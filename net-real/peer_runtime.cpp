@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <random>
 
 namespace pccl::real {
@@ -65,7 +66,9 @@ struct PeerRuntime::State final : LoopClient {
     PeerSettings settings;
     const std::uint64_t generation;
     std::unique_ptr<core::PeerMachine> machine;
-    std::string who = "pccl";
+    mutable std::mutex who_mutex;
+    std::string who = "pccl";      // under who_mutex
+    core::Uuid known_uuid;         // whose name `who` is; the loop's thread only
     Calls calls;
     std::atomic<std::uint64_t> attributes{pack(core::Attributes{})};
     std::atomic<bool> started{false};
@@ -85,9 +88,20 @@ struct PeerRuntime::State final : LoopClient {
     // LoopClient
     void start(core::Instant, core::Effects&) override {}
     core::Status handle(core::Instant now, const core::Event& event, core::Effects& out) override {
-        return machine->handle(now, event, out);
+        const core::Status status = machine->handle(now, event, out);
+        // The identity is drawn when the run is joined, and anew when it is joined again.
+        if (machine->uuid() != known_uuid) {
+            known_uuid = machine->uuid();
+            const std::lock_guard lock(who_mutex);
+            who = known_uuid.is_nil() ? "pccl" : core::short_name(known_uuid);
+        }
+        return status;
     }
     core::Instant next_deadline() const override { return machine->next_deadline(); }
+    std::string name() const {
+        const std::lock_guard lock(who_mutex);
+        return who;
+    }
     void shut_down(core::Instant, core::Effects&) override {}  // stop() has left the run already
     void complete(const core::Complete& effect) override {
         attributes.store(pack(effect.completion.attributes), std::memory_order_release);
@@ -95,7 +109,7 @@ struct PeerRuntime::State final : LoopClient {
     }
     void set_attributes(const core::Attributes& now) override { attributes.store(pack(now), std::memory_order_release); }
     void log(Severity severity, std::string_view text) override {
-        if (log_enabled(severity)) log_line(severity, who, text, settings.log);
+        if (log_enabled(severity)) log_line(severity, name(), text, settings.log);
     }
     void ended(const std::string& reason) override {
         if (!reason.empty()) log(Severity::err, reason);
@@ -158,7 +172,6 @@ bool PeerRuntime::start(std::string& error) {
     config.limits = state.settings.limits;
     config.timeouts = state.settings.timeouts;
     state.machine = std::make_unique<core::PeerMachine>(config);
-    state.who = core::short_name(state.machine->uuid());
     if (!state.loop->start(error)) return false;
     state.started = true;
     return true;
@@ -186,7 +199,7 @@ core::Attributes PeerRuntime::attributes() const {
 
 std::uint16_t PeerRuntime::listen_port() const { return state_->loop->port(); }
 
-std::string PeerRuntime::name() const { return state_->who; }
+std::string PeerRuntime::name() const { return state_->name(); }
 
 void PeerRuntime::stop() {
     if (in_forked_child()) return;

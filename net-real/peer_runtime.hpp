@@ -60,7 +60,7 @@ class PeerRuntime {
     // What the attributes read now. Never blocks.
     core::Attributes attributes() const;
     std::uint16_t listen_port() const;
-    // First 8 hex digits of the identity, as in log lines.
+    // First 8 hex digits of the identity, as in log lines; `pccl` before there is one.
     std::string name() const;
 
     // Leaves the run (at most about 2 s), wakes every caller with internal_error, closes all, ends the thread. Idempotent.

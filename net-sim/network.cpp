@@ -176,7 +176,7 @@ void Network::handle(const Item& item) {
     const std::uint32_t from = c.ends[side].node;
     if (pipe.vanishing) return;
     // Items that were deferred by a pause carry the node: they are in its kernel already.
-    if (item.node == no_node && (blocked(from, target.node) || !pipe.held.empty())) {
+    if (item.node == no_node && (pipe.stalled || blocked(from, target.node) || !pipe.held.empty())) {
         pipe.held.push_back(item);
         return;
     }
@@ -290,7 +290,7 @@ void Network::release(const Item& item) {
         pipe.in_flight -= length < pipe.in_flight ? length : pipe.in_flight;
         if (c.ends[side].open) receiver_.room_made(from, c.ends[side].link);
     }
-    if (pipe.held.empty() || blocked(from, to)) return;
+    if (pipe.held.empty() || pipe.stalled || blocked(from, to)) return;
     std::vector<Item> burst;
     burst.swap(pipe.held);
     for (const Item& segment : burst) handle(segment);
@@ -348,6 +348,25 @@ std::vector<std::uint32_t> Network::established() const {
         if (open_between(c) && !c.pipes[0].vanishing) result.push_back(static_cast<std::uint32_t>(i));
     }
     return result;
+}
+
+std::vector<std::uint32_t> Network::busy() const {
+    std::vector<std::uint32_t> result;
+    for (const std::uint32_t i : established()) {
+        const Connection& c = connections_[i];
+        if (c.pipes[0].head != c.pipes[0].bytes.size() || c.pipes[1].head != c.pipes[1].bytes.size()) result.push_back(i);
+    }
+    return result;
+}
+
+void Network::stall(std::uint32_t connection, std::uint32_t side) { connections_[connection].pipes[side].stalled = true; }
+
+void Network::go_on(std::uint32_t connection, std::uint32_t side) {
+    Pipe& pipe = connections_[connection].pipes[side];
+    pipe.stalled = false;
+    if (pipe.held.empty() || pipe.release_scheduled) return;
+    pipe.release_scheduled = true;
+    schedule(now_, ItemKind::release, no_node, 0, connection * 2ull + side, 0);
 }
 
 void Network::reset(std::uint32_t connection) {

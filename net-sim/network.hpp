@@ -84,6 +84,9 @@ class Network {
     void node_gone(std::uint32_t node, bool with_reset);
     // Established connections, as choices for faults.
     std::vector<std::uint32_t> established() const;
+    std::vector<std::uint32_t> busy() const;                    // those with bytes on their way
+    void stall(std::uint32_t connection, std::uint32_t side);   // one stream stops,
+    void go_on(std::uint32_t connection, std::uint32_t side);   // then everything comes at once
     void reset(std::uint32_t connection);                       // both ends see it, bytes in flight are lost
     void end_early(std::uint32_t connection, std::uint32_t side);  // a part of what is in flight, then the end
     void half_open(std::uint32_t connection, bool one_side_knows);
@@ -106,6 +109,7 @@ class Network {
         std::uint64_t generation = 1;
         bool vanishing = false;
         bool end_sent = false;
+        bool stalled = false;
         std::vector<Item> held;
         bool release_scheduled = false;
     };

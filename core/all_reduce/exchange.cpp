@@ -30,6 +30,7 @@ void PeerCore::begin_operation(const proto::StartAnswer& answer, Launch& launch,
     Operation& op = *owned;
     ops_[answer.op()] = std::move(owned);
     launch.op = answer.op();
+    op.started = now_;
     std::uint32_t partials = 0;
     for (std::uint32_t slice = 0; slice < op.slices(); ++slice) partials += op.starts(slice) ? 0 : 1;
     if (partials > 0) {
@@ -273,6 +274,7 @@ void PeerCore::on_bulk(const BulkArrived& event) {
         return;
     }
     ASSERT(link.receiving.op == 0);
+    if (const auto reserve = reserves_.find(link.remote); reserve != reserves_.end()) reserve->second.last_payload = now_;
     if (chunk) on_bulk_chunk(event.link, link, event.header);
     else on_bulk_slice(event.link, link, event.header);
 }
@@ -446,14 +448,14 @@ void PeerCore::absorb_early(Operation& op) {
 
 void PeerCore::forget_dead_early() {
     std::vector<std::pair<Uuid, std::uint32_t>> cells_free;
-    for (auto& [remote, reserve] : reserves_) {
-        std::erase_if(reserve.slices, [&](const Early& early) {
+    for (auto& entry : reserves_) {
+        std::erase_if(entry.second.slices, [&](const Early& early) {
             if (!early.landed || early.op > highest_op_ || ops_.contains(early.op)) return false;
-            cells_free.emplace_back(remote, early.cell);
+            cells_free.emplace_back(entry.first, early.cell);
             return true;
         });
     }
-    for (const auto& [remote, cell] : cells_free) free_cell(remote, cell);
+    for (const auto& [neighbour, cell] : cells_free) free_cell(neighbour, cell);
 }
 
 // Gives a cell back (none: only looks); a reserve whose neighbour has gone is freed when its last cell is back.

@@ -188,7 +188,11 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
         return;
     }
     switch (message.kind_case()) {
-        case proto::LinkMessage::kHeartbeat: break;
+        case proto::LinkMessage::kHeartbeat:
+            if (const auto reserve = reserves_.find(link.remote); reserve != reserves_.end()) {
+                reserve->second.starved = message.heartbeat();
+            }
+            break;
         case proto::LinkMessage::kHashRequest: on_hash_request(id, message.hash_request()); break;
         case proto::LinkMessage::kHashes: on_hashes(id, message.hashes()); break;
         case proto::LinkMessage::kChunkRequest:
@@ -288,6 +292,39 @@ void PeerCore::requeue_stalled() {
             }
         }
         if (moved) pump_edge(target);
+    }
+}
+
+// Nothing is left to do here until the predecessor's bytes come.
+bool PeerCore::waits_for_input(const Operation& op) const {
+    if (!op.prepared || op.decided || op.end_serial != 0 || op.computes != 0) return false;
+    for (int phase = 0; phase < 2; ++phase) {
+        for (std::uint32_t slice = 0; slice < op.slices(); ++slice) {
+            const OutState out = op.half(phase, slice).out;
+            if (out != OutState::idle && out != OutState::acknowledged) return false;
+        }
+    }
+    return true;
+}
+
+// Links that live while no payload comes: the neighbour next to the one that is stuck gives the operation up. A neighbour
+// that waits for its own upstream is not to blame and gets far more time, so that a fault is charged where it is.
+void PeerCore::fail_starved() {
+    std::vector<OpId> stuck;
+    for (const auto& [id, op] : ops_) {
+        if (!op->prepared || op->decided || op->end_serial != 0) continue;
+        Instant since = op->started;
+        bool starved = false;
+        if (const auto reserve = reserves_.find(op->id.predecessor); reserve != reserves_.end()) {
+            since = std::max(since, reserve->second.last_payload);
+            starved = reserve->second.starved;
+        }
+        if (now_ - since <= 3 * config_.timeouts.peer) continue;
+        if (now_ - since > 10 * config_.timeouts.peer || (!starved && waits_for_input(*op))) stuck.push_back(id);
+    }
+    for (const OpId id : stuck) {
+        Operation& op = *ops_.at(id);
+        vote_end(op, false, "no payload came from peer " + short_name(op.id.predecessor) + " for too long");
     }
 }
 

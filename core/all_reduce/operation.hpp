@@ -109,6 +109,7 @@ class Operation {
     std::uint64_t digest = 0;
     std::uint32_t computes = 0; // outstanding
     Serial end_serial = 0;      // of the end vote; 0: not voted
+    Instant started = 0;
     bool decided = false;
     bool committed = false;
     std::uint64_t copied = 0;   // bytes of the commit copy that were issued

@@ -46,8 +46,14 @@ void MasterCore::examine_sync(const BallotKey& key) {
     const bool all_equal = std::all_of(ballot->votes().begin(), ballot->votes().end(), [&](const auto& entry) {
         return hash_of(entry.second.vote.content()) == content;
     });
+    // Newcomers also lack the entries that are not compared: the key lists tell which these are.
+    bool any_synced = false, any_new = false, unequal = false;
+    for (const auto& [uuid, cast] : ballot->votes()) {
+        (state_.members.at(uuid).synced ? any_synced : any_new) = true;
+        unequal = unequal || cast.vote.unequal();
+    }
     bool waiting = false;
-    if (!all_equal) {
+    if (!all_equal || (any_synced && any_new && unequal)) {
         for (const auto& [uuid, cast] : ballot->votes()) {
             Details& details = details_[uuid];
             if (details.serial != cast.serial) details = Details{cast.serial, {}, false};
@@ -97,19 +103,28 @@ void MasterCore::decide_sync(const BallotKey& key, const std::vector<Uuid>& elec
         seat->set_serial(ballot.votes().at(verdict.uuid).serial);
         seat->set_result(static_cast<std::uint32_t>(verdict.result));
         seat->set_reason(verdict.reason);
-        for (const auto& [index, hash] : verdict.fetch) {
+        for (const Verdict::Fetch& lacking : verdict.fetch) {
             auto* fetch = seat->add_fetch();
-            fetch->set_entry(index);
-            write(hash, *fetch->mutable_hash());
+            fetch->set_entry(lacking.entry);
+            fetch->set_any_content(lacking.any_content);
+            if (!lacking.any_content) write(lacking.hash, *fetch->mutable_hash());
             transfer = true;
         }
         details_.erase(verdict.uuid);
     }
     sync->set_final(!transfer);
     sync->set_expected(election.failed ? expected : election.revision + 1);
+    bool any_content = false;
+    for (const Verdict& verdict : election.verdicts) {
+        for (const Verdict::Fetch& lacking : verdict.fetch) any_content = any_content || lacking.any_content;
+    }
     if (transfer) {
         sync->set_sync((static_cast<std::uint64_t>(state_.incarnation) << 32) | ++op_counter_);
-        for (const Uuid& uuid : election.holders) {
+        // A newcomer that happens to hold the compared content has nothing to give of the rest: veterans first.
+        std::vector<Uuid> holders = election.holders;
+        std::stable_partition(holders.begin(), holders.end(), [&](const Uuid& uuid) { return state_.members.at(uuid).synced; });
+        for (const Uuid& uuid : holders) {
+            if (any_content && !state_.members.at(uuid).synced) continue;
             auto* holder = sync->add_holders();
             holder->set_peer(to_bytes(uuid));
             write(state_.members.at(uuid).endpoint, *holder->mutable_address());

@@ -128,7 +128,8 @@ void MasterCore::plan_joiners() {
             want(order[i], order[(i + 1) % order.size()]);
         }
         const std::vector<Uuid> anchors = base.empty() ? std::vector<Uuid>{order.front()} : base;
-        for (const auto& [registered, uuid] : list) {
+        for (const auto& entry : list) {
+            const Uuid& uuid = entry.second;
             const auto usable_from = std::find_if(anchors.rbegin(), anchors.rend(),
                                                   [&](const Uuid& a) { return !edges_.marked(a, uuid, now_); });
             want(usable_from == anchors.rend() ? anchors.back() : *usable_from, uuid);

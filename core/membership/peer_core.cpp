@@ -29,6 +29,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         for (auto& [id, link] : links_) link.last_received = link.opened = link.last_progress = now;
         if (master_lost_since_ != never) master_lost_since_ = now;
         if (sync_) sync_->holder_since = now;
+        for (auto& [id, op] : ops_) op->started = now;
         log(LogLevel::warn, "this peer did not run for " + std::to_string((now - last_event_) / millisecond) +
                                 " ms; silence clocks start anew");
     }
@@ -52,7 +53,11 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         on_compute(*e);
     } else if (const auto* e = std::get_if<LinkActivity>(&event)) {
         const auto it = links_.find(e->link);
-        if (it != links_.end()) it->second.last_received = now;
+        if (it != links_.end()) {
+            it->second.last_received = now;
+            const auto reserve = reserves_.find(it->second.remote);
+            if (reserve != reserves_.end() && it->second.receiving.op != 0) reserve->second.last_payload = now;
+        }
     } else if (const auto* e = std::get_if<LinkOpened>(&event)) {
         const auto it = links_.find(e->link);
         if (it != links_.end()) {
@@ -148,6 +153,7 @@ void PeerCore::tick() {
         return;
     }
     next_tick_ = now_ + tick_of(config_.timeouts);
+    const bool starved = std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) { return waits_for_input(*entry.second); });
     std::vector<std::pair<LinkId, const char*>> dead;
     for (auto& [id, link] : links_) {
         if (link.stage == Stage::dialing) {
@@ -163,7 +169,7 @@ void PeerCore::tick() {
                 send_control(id, message);
             } else {
                 proto::LinkMessage message;
-                message.set_heartbeat(false);
+                message.set_heartbeat(starved);
                 send_control(id, message);
             }
         }
@@ -176,6 +182,7 @@ void PeerCore::tick() {
         return;
     }
     requeue_stalled();
+    fail_starved();
     sync_tick();
 }
 

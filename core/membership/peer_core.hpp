@@ -98,6 +98,8 @@ class PeerCore {
         std::vector<std::uint32_t> free_cells;
         std::vector<Early> slices;
         std::set<LinkId> links;    // incoming links of that neighbour
+        Instant last_payload = 0;  // when payload of it last moved
+        bool starved = false;      // its own word: it waits for its upstream
     };
     struct Launch {
         Serial serial = 0;
@@ -124,6 +126,7 @@ class PeerCore {
     struct Fetch {
         std::uint32_t entry = 0;
         Hash128 expected;
+        bool any_content = false;        // not compared: whole from one holder, anew from another one
         BufferId scratch = 0;
         bool allocated = false;
         std::vector<Hash128> hashes;     // of the winner's chunks
@@ -220,6 +223,8 @@ class PeerCore {
     bool edge_used(const Uuid& target, const Edge& edge) const;
     void close_edge(const Uuid& target);
     void requeue_stalled();
+    bool waits_for_input(const Operation& op) const;
+    void fail_starved();
     std::uint32_t stripe_count() const;
 
     // slices (core/all_reduce/exchange.cpp)

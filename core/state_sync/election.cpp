@@ -137,13 +137,16 @@ Election elect(const std::vector<Candidate>& candidates, std::uint64_t expected)
             verdict.result = Result::invalid_usage;
             verdict.reason = "shared state differs from that of the others: " +
                              first_difference(*candidate.entries, *winner->entries);
-        } else if (candidate.content == winning_content) {
-            election.holders.push_back(candidate.uuid);
         } else {
-            for (std::size_t i = 0; i < winner->entries->size(); ++i) {
+            const bool holds = candidate.content == winning_content;
+            if (holds) election.holders.push_back(candidate.uuid);
+            // Entries that may differ are received once, by members that never completed a sync from ones that did.
+            const bool newcomer = winner->synced && !candidate.synced;
+            for (std::size_t i = 0; winner->entries != nullptr && candidate.entries != nullptr && i < winner->entries->size(); ++i) {
                 const EntryInfo& theirs = (*winner->entries)[i];
-                if (theirs.allow_content_inequality || (*candidate.entries)[i].hash == theirs.hash) continue;
-                verdict.fetch.emplace_back(static_cast<std::uint32_t>(i), theirs.hash);
+                const bool any_content = theirs.allow_content_inequality;
+                if (any_content ? !newcomer : (holds || (*candidate.entries)[i].hash == theirs.hash)) continue;
+                verdict.fetch.push_back({static_cast<std::uint32_t>(i), theirs.hash, any_content});
             }
         }
         election.verdicts.push_back(std::move(verdict));

@@ -9,7 +9,6 @@
 #include "core/events.hpp"
 
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace pccl::core {
@@ -33,7 +32,7 @@ struct Candidate {
     bool synced = false;
     std::uint64_t revision = 0;
     Hash128 content;
-    const std::vector<EntryInfo>* entries = nullptr;  // null only when all contents are equal
+    const std::vector<EntryInfo>* entries = nullptr;  // null only when all contents are equal and nobody lacks an entry
 };
 
 struct Verdict {
@@ -41,7 +40,12 @@ struct Verdict {
     Result result = Result::success;
     bool removed = false;
     std::string reason;
-    std::vector<std::pair<std::uint32_t, Hash128>> fetch;  // canonical index, hash of the winner
+    struct Fetch {
+        std::uint32_t entry = 0;   // canonical index
+        Hash128 hash;              // of the winner's content
+        bool any_content = false;  // allow_content_inequality: not compared, comes whole from one holder
+    };
+    std::vector<Fetch> fetch;
 };
 
 struct Election {

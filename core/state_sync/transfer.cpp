@@ -79,8 +79,7 @@ void PeerCore::on_sync(const CommandSync& command) {
     sync.revision = command.revision;
     sync_ = std::move(sync);
     for (std::uint32_t i = 0; i < sync_->entries.size(); ++i) {
-        const bool compared = !sync_->entries[i].allow_content_inequality;
-        sync_->chunk_hashes.emplace_back(compared ? chunk_count(i) : 0);
+        sync_->chunk_hashes.emplace_back(chunk_count(i));
     }
     pump_hashes();
 }
@@ -113,13 +112,14 @@ void PeerCore::pump_hashes() {
 void PeerCore::vote_sync() {
     Sync& sync = *sync_;
     for (std::size_t i = 0; i < sync.infos.size(); ++i) {
-        if (!sync.infos[i].allow_content_inequality) sync.infos[i].hash = hash_of_hashes(sync.chunk_hashes[i]);
+        sync.infos[i].hash = hash_of_hashes(sync.chunk_hashes[i]);
     }
     sync.stage = Sync::Stage::voting;
     proto::Vote vote;
     vote.set_kind(proto::VOTE_SYNC);
     vote.set_revision(sync.revision);
     vote.set_entries(static_cast<std::uint32_t>(sync.infos.size()));
+    vote.set_unequal(std::any_of(sync.infos.begin(), sync.infos.end(), [](const auto& info) { return info.allow_content_inequality; }));
     write(content_digest(sync.infos), *vote.mutable_content());
     sync.serial = cast(vote);
 }
@@ -196,6 +196,7 @@ void PeerCore::begin_transfer(const proto::SyncAnswer& answer) {
         Fetch fetch;
         fetch.entry = entry.entry();
         fetch.expected = hash_of(entry.hash());
+        fetch.any_content = entry.any_content();
         fetch.steps.assign(chunk_count(fetch.entry), Fetch::Step::todo);
         fetch.asked.assign(fetch.steps.size(), 0);
         if (!fetch.steps.empty()) {
@@ -245,6 +246,15 @@ void PeerCore::next_holder(const std::string& why) {
             }
             fetch.next_request = 0;
             fetch.hash_requested = false;
+            if (fetch.any_content) {
+                // Pieces of different holders must not be mixed.
+                for (auto& step : fetch.steps) {
+                    if (step == Fetch::Step::checking) --sync.requested;
+                    step = Fetch::Step::todo;
+                }
+                fetch.done = 0;
+                fetch.hashes.clear();
+            }
             if (fetch.hashes.size() < fetch.steps.size()) fetch.hashes.clear();
         }
     }
@@ -327,7 +337,8 @@ void PeerCore::on_hashes(LinkId id, const proto::ChunkHashes& message) {
     }
     fetch->hash_requested = false;
     sync_->holder_since = now_;
-    if (fetch->hashes.size() == fetch->steps.size() && hash_of_hashes(fetch->hashes) != fetch->expected) {
+    if (fetch->hashes.size() == fetch->steps.size() && !fetch->any_content &&
+        hash_of_hashes(fetch->hashes) != fetch->expected) {
         fetch->hashes.clear();
         next_holder("sent hashes that are not those of the elected state");
         return;
@@ -404,7 +415,10 @@ void PeerCore::sync_compute_done(const ComputeOwner& owner, const Hash128& hash)
         if (sync_->stage == Sync::Stage::hashing) pump_hashes();
     } else if (owner.what == ComputeOwner::What::chunk_check && sync_->stage == Sync::Stage::transfer) {
         Fetch* fetch = fetch_of(owner.entry);
-        ASSERT(fetch->steps[owner.slice] == Fetch::Step::checking);
+        if (fetch->steps[owner.slice] != Fetch::Step::checking) {
+            sync_finish_if_idle();
+            return;  // its holder was given up meanwhile
+        }
         --sync_->requested;
         if (owner.slice < fetch->hashes.size() && fetch->hashes[owner.slice] == hash) {
             fetch->steps[owner.slice] = Fetch::Step::done;

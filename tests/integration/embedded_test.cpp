@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <thread>
 #include <vector>
@@ -110,7 +111,10 @@ TEST_CASE("many threads reduce on one communicator at a time") {
 
 TEST_CASE("destroying while other threads wait: they return, in every kind of call") {
     LocalMaster master;
-    for (int kind = 0; kind < 5; ++kind) {
+    // Turns differ in how far the waiter gets before the destruction: not yet called, in the call, in the vote.
+    for (int turn = 0; turn < 25; ++turn) {
+        const int kind = turn % 5;
+        const auto head_start = std::chrono::microseconds(turn / 5 * (turn / 5) * 200);
         pcclComm_t* first = make(master.port());
         pcclComm_t* second = make(master.port());
         REQUIRE(pcclConnect(first) == pcclSuccess);
@@ -144,8 +148,9 @@ TEST_CASE("destroying while other threads wait: they return, in every kind of ca
                 default: result = pcclConnect(waiting); break;
             }
         });
-        // Whether the waiter is inside the call already or comes too late for it, it must return with a failure.
+        // Wherever it is, it must return with a failure.
         while (!entered) std::this_thread::yield();
+        std::this_thread::sleep_for(head_start);
         CHECK(pcclDestroyCommunicator(waiting) == pcclSuccess);
         waiter.join();
         INFO("kind " << kind);

@@ -38,6 +38,10 @@ void on_interrupt(int) {
         const pid_t child = slot;
         if (child > 0) kill(child, SIGKILL);
     }
+    for (const auto& slot : living_children) {
+        const pid_t child = slot;
+        if (child > 0) waitpid(child, nullptr, 0);
+    }
     _exit(130);
 }
 
