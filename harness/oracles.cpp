@@ -169,9 +169,9 @@ std::string miscounted(const Ledger& ledger, const VoteFact& own) {
             ++sure;
             sure_in_group += l.group == group ? 1 : 0;
         }
-        // A process that died in connect may have been accepted without ever knowing it.
-        const bool accepted_later = l.connected_at != core::never ? l.connected_at <= next_end : !l.refused;
-        if (l.asked_at < own.end && accepted_later) {
+        // Who was accepted and removed before it knew, or died in connect, may have been one of them all the same.
+        const bool in_question = l.connected_at == core::never || l.connected_at <= next_end || l.lost || l.member_until == l.connected_at;
+        if (l.asked_at < own.end && in_question) {
             ++possible;
             possible_in_group += l.group == group ? 1 : 0;
         }

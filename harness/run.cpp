@@ -51,6 +51,7 @@ class Runner final : public sim::Director {
         v.simulated = world_.now();
         v.counters = counters_;
         v.faults = injected_;
+        v.effects = world_.effects_counted();
         v.machine_bytes_most = world_.machine_bytes_most();
         v.hashes = world_.trace().hashes();
         return v;

@@ -28,6 +28,7 @@ struct Verdict {
     Instant simulated = 0;
     Counters counters;
     std::array<std::uint64_t, fault_kinds> faults{};
+    std::array<std::uint64_t, sim::effect_kinds> effects{};  // by index of core::Effect
     std::uint64_t machine_bytes_most = 0;
     std::vector<std::uint64_t> hashes;
     bool held() const { return violation.oracle.empty(); }

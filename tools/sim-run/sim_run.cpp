@@ -40,6 +40,7 @@ struct Sums {
     std::int64_t simulated = 0;
     Counters counters;
     std::array<std::uint64_t, fault_kinds> faults{};
+    std::array<std::uint64_t, sim::effect_kinds> effects{};
 
     void add(const Verdict& v) {
         ++seeds;
@@ -47,6 +48,7 @@ struct Sums {
         simulated += v.simulated;
         add(v.counters);
         for (std::size_t i = 0; i < fault_kinds; ++i) faults[i] += v.faults[i];
+        for (std::size_t i = 0; i < sim::effect_kinds; ++i) effects[i] += v.effects[i];
         if (v.machine_bytes_most > bytes_most) bytes_most = v.machine_bytes_most;
     }
     void add(const Counters& c) {
@@ -68,6 +70,7 @@ struct Sums {
         simulated += s.simulated;
         add(s.counters);
         for (std::size_t i = 0; i < fault_kinds; ++i) faults[i] += s.faults[i];
+        for (std::size_t i = 0; i < sim::effect_kinds; ++i) effects[i] += s.effects[i];
         if (s.bytes_most > bytes_most) bytes_most = s.bytes_most;
     }
 };
@@ -168,6 +171,13 @@ void print_summary(const Sums& s, double wall) {
     std::printf("faults injected:");
     for (std::size_t i = 0; i < fault_kinds; ++i) {
         std::printf(" %s %" PRIu64 "%s", to_text(static_cast<FaultKind>(i)), s.faults[i], i + 1 < fault_kinds ? "," : "\n");
+    }
+    std::printf("effects:");
+    static constexpr const char* effect_names[] = {"open", "close", "control", "flow", "payload", "cancel-send", "receive", "discard", "redirect",
+                                                   "allocate", "free", "compute", "persist", "complete", "set-attributes", "log", "halt"};
+    static_assert(std::size(effect_names) == sim::effect_kinds);
+    for (std::size_t i = 0; i < sim::effect_kinds; ++i) {
+        std::printf(" %s %" PRIu64 "%s", effect_names[i], s.effects[i], i + 1 < sim::effect_kinds ? "," : "\n");
     }
     std::printf("simulated time %.0f s, events %" PRIu64 ", most machine memory %" PRIu64 " bytes\n", static_cast<double>(s.simulated) / 1e9, s.events,
                 s.bytes_most);
