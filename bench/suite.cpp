@@ -178,6 +178,7 @@ bool hit_one_peer(int signal_number, int delay_ms, const std::vector<std::string
     const std::int64_t hit_ns = monotonic_ns();
     victim.send_signal(signal_number);
     double slowest_return = 0, slowest_retry = 0;
+    int attempts = 0;
     for (auto& peer : run.peers()) {
         if (&peer == &victim) continue;
         std::istringstream end(Run::answer(peer, "end", limit_ms));
@@ -188,7 +189,7 @@ bool hit_one_peer(int signal_number, int delay_ms, const std::vector<std::string
         slowest_return = std::max(slowest_return, static_cast<double>(at - hit_ns) * 1e-9);
         std::istringstream retry(Run::answer(peer, "retried", 60'000));
         int world = 0, right = 0;
-        retry >> code >> at >> world >> right;
+        retry >> code >> at >> world >> right >> attempts;
         if (code != 0) throw std::runtime_error("the retry failed with code " + std::to_string(code));
         if (right != 1) throw std::runtime_error("the retry gave a wrong sum: inputs were not restored");
         if (world != 3) throw std::runtime_error("world size after the fault is " + std::to_string(world));
@@ -196,7 +197,8 @@ bool hit_one_peer(int signal_number, int delay_ms, const std::vector<std::string
     }
     figure.measured = slowest_return;
     char text[96];
-    std::snprintf(text, sizeof text, "hit %d ms after its start; retry done after %.2f s", delay_ms, slowest_retry);
+    std::snprintf(text, sizeof text, "hit %d ms after its start; retry done after %.2f s, attempts %d", delay_ms,
+                  slowest_retry, attempts);
     figure.remark = text;
     victim.kill_and_reap();
     run.quit();

@@ -4,8 +4,8 @@
 //   reduce BYTES IN_PLACE TAGS WARMUP ITERATIONS
 //       -> "reduced CODE CPU_SECONDS EXTRA_BYTES COUNT TIME_MS..." (only the first peer sends times)
 //   faulty BYTES
-//       -> "begin NS", then "end CODE NS", and if that failed "retried CODE NS WORLD VALUE_IS_RIGHT"; the last rank is
-//          the one that is hit
+//       -> "begin NS", then "end CODE NS", and if that failed "retried CODE NS WORLD VALUE_IS_RIGHT
+//          ATTEMPTS"; the last rank is the one that is hit
 //   memory
 //       -> "memory RESIDENT_BYTES"
 //   quit

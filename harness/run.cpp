@@ -10,16 +10,12 @@
 namespace pccl::harness {
 
 using namespace core;
+using sim::effect_index;
 using sim::mix;
 
 namespace {
 
 enum Script : std::uint64_t { start_process = 0, process_finished = 1, fault_begins = 2, fault_ends = 3, chaos_ends = 4, stop_flag = 5, start_the_master = 6 };
-
-template <class T>
-constexpr std::size_t effect_index() {
-    return Effect(T{}).index();
-}
 
 class Runner final : public sim::Director {
   public:
@@ -34,7 +30,14 @@ class Runner final : public sim::Director {
     Verdict run() {
         world_.schedule_script(0, start_the_master, 0);
         for (std::uint32_t node = 1; node < nodes(); ++node) schedule_start(node, scenario_.peers[node - 1].start);
-        for (std::size_t i = 0; i < scenario_.faults.size(); ++i) world_.schedule_script(scenario_.faults[i].at, fault_begins, i);
+        for (std::size_t i = 0; i < scenario_.faults.size(); ++i) {
+            const Fault& fault = scenario_.faults[i];
+            if (fault.trigger == 0) {
+                world_.schedule_script(fault.at, fault_begins, i);
+            } else {
+                world_.arm(sim::Trigger{fault.trigger - 1, fault.trigger_count, fault.at, fault_begins, i});
+            }
+        }
         world_.schedule_script(scenario_.chaos_end, chaos_ends, 0);
         world_.schedule_script(scenario_.chaos_end + scenario_.stop_after, stop_flag, 0);
         world_.run(scenario_.chaos_end + scenario_.stop_after + scenario_.patience, items_max_);

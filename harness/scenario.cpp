@@ -37,10 +37,10 @@ void draw_network(Scenario& s, Draw& draw, std::uint32_t on) {
         s.world.compute_max = draw.log_uniform(microsecond, 20 * millisecond);
     }
     if (on & class_bandwidth) {
-        n.rate_low = draw.log_uniform(125'000, 1'250'000'000);
+        n.rate_low = draw.log_uniform(20'000, draw.chance(500'000) ? 1'000'000 : 1'250'000'000);
         n.rate_high = draw.log_uniform(n.rate_low, 1'250'000'000);
-        n.window_low = draw.log_uniform(256, 65'536);
-        n.window_high = draw.log_uniform(n.window_low, 1 << 20);
+        n.window_low = draw.log_uniform(64, draw.chance(500'000) ? 1'000 : 65'536);
+        n.window_high = draw.log_uniform(n.window_low, 1 << 18);
     }
     if (on & class_segmentation) {
         n.split_per_million = static_cast<std::uint32_t>(draw.log_uniform(1'000, 500'000));
@@ -74,6 +74,7 @@ void draw_limits(Scenario& s, Draw& draw, std::uint32_t on) {
         if (draw.chance(500'000)) l.scratch_bytes = l.slice_bytes * l.min_slots;
         if (draw.chance(500'000)) l.chunks_in_flight = 1;
         if (draw.chance(500'000)) l.hashes_in_flight = 1;
+        if (draw.chance(300'000)) s.world.allocation_fails_per_million = static_cast<std::uint32_t>(draw.log_uniform(500, 50'000));
     }
     s.timeouts.peer = draw.log_uniform(second, 10 * second);
     s.timeouts.master = draw.log_uniform(5 * second, 30 * second);
@@ -85,7 +86,7 @@ void draw_workload(Scenario& s, Draw& draw, std::uint32_t on, bool allow_sync) {
     w.pump = draw.chance(400'000);
     w.sync = draw.chance(700'000) && allow_sync;
     w.tags = draw.chance(150'000) ? 0 : static_cast<std::uint32_t>(draw.log_uniform(1, 9)) ;
-    w.elements_max = static_cast<std::uint32_t>(draw.log_uniform(1, draw.chance(100'000) ? 4000 : 400));
+    w.elements_max = static_cast<std::uint32_t>(draw.log_uniform(1, draw.chance(200'000) ? 4000 : 500));
     w.exact = draw.chance(750'000);
     w.entries = draw.number(1, 4);
     w.compute_max = draw.log_uniform(10 * microsecond, 100 * millisecond);
@@ -102,11 +103,10 @@ void draw_peers(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peers_m
     static constexpr std::uint32_t usual[] = {2, 2, 2, 3, 3, 3, 4, 4};
     std::uint32_t count = usual[draw.below(8)];
     std::uint32_t groups = 1;
-    std::uint32_t stripes = 1;
+    std::uint32_t stripes = draw.chance(500'000) ? 1 : draw.number(2, 4);
     if (on & class_shape) {
         if (draw.chance(300'000)) count = draw.number(1, 9);
         groups = draw.chance(400'000) ? draw.number(1, 3) : 1;
-        stripes = draw.number(1, 4);
     }
     count = std::min(count, peers_max);
     const Duration spread = draw.log_uniform(millisecond, 200 * millisecond);
@@ -120,6 +120,11 @@ void draw_peers(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peers_m
         plan.rejoins = draw.chance(800'000);
         s.peers.push_back(plan);
     }
+}
+
+template <class T>
+std::uint32_t trigger_of() {
+    return static_cast<std::uint32_t>(sim::effect_index<T>() + 1);
 }
 
 // A guess at how long the workload takes without faults: most faults are to happen while it runs.
@@ -136,6 +141,13 @@ Fault timed(FaultKind kind, const Scenario& s, Draw& draw) {
     f.at = draw.chance(250'000) ? draw.log_uniform(millisecond, s.chaos_end) : draw.between(0, std::min(s.chaos_end, busy_time(s)));
     f.duration = draw.log_uniform(millisecond, 20 * second);
     f.value = draw.bits();
+    if (draw.chance(500'000)) {
+        static const std::uint32_t triggers[] = {trigger_of<SendPayload>(), trigger_of<SendPayload>(), trigger_of<ReceivePayload>(),
+                                                 trigger_of<Compute>(), trigger_of<SendControl>(), trigger_of<Persist>()};
+        f.trigger = triggers[draw.below(6)];
+        f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, 400));
+        f.at = draw.log_uniform(microsecond, 30 * millisecond);
+    }
     return f;
 }
 
@@ -157,8 +169,11 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     }
     if (on & class_connection) {
         for (auto i = draw.log_uniform(1, 20); i-- != 0;) {
-            static constexpr FaultKind kinds[] = {FaultKind::reset, FaultKind::end_early, FaultKind::half_open, FaultKind::stall};
-            s.faults.push_back(timed(kinds[draw.below(4)], s, draw));
+            static constexpr FaultKind kinds[] = {FaultKind::reset, FaultKind::end_early, FaultKind::half_open, FaultKind::stall, FaultKind::stall};
+            Fault f = timed(kinds[draw.below(5)], s, draw);
+            // Long enough that others send again what is stuck, short enough that nobody is removed for it.
+            if (f.kind == FaultKind::stall && draw.chance(600'000)) f.duration = draw.between(s.timeouts.peer / 5, s.timeouts.peer);
+            s.faults.push_back(f);
         }
     }
     if (on & class_crash) {
@@ -202,6 +217,27 @@ Scenario generate(std::uint64_t seed, const GeneratorOptions& options) {
     draw_limits(s, limits, on);
     draw_workload(s, workload, on, (options.classes & class_sync) != 0);
     draw_peers(s, peers, on, options.peers_max);
+    // Slow links and slices that take long on them: faults fall into the middle of frames.
+    if ((on & class_bandwidth) && network.chance(500'000)) {
+        sim::NetworkParameters& n = s.world.network;
+        n.rate_low = network.log_uniform(10'000, 200'000);
+        n.rate_high = 2 * n.rate_low;
+        n.window_low = network.log_uniform(100, 1'000);
+        n.window_high = network.log_uniform(n.window_low, 4'000);
+        s.limits.slice_bytes = network.number(64, 512) * 8;
+        s.limits.eager_bytes = std::max(s.limits.eager_bytes, s.limits.slice_bytes);
+        s.limits.scratch_bytes = std::max<std::uint64_t>(s.limits.scratch_bytes, std::uint64_t{s.limits.slice_bytes} * s.limits.min_slots);
+        s.workload.elements_max = network.number(100, 1'200);
+        s.workload.tags = std::min(std::max(s.workload.tags, 1u), 4u);
+        for (PeerPlan& plan : s.peers) plan.turns = std::min(plan.turns, 5u);
+    }
+    // Some hundred slices are as many as thousands.
+    const std::uint32_t least = s.workload.elements_max * 8 / 100 / 8 * 8;
+    if (s.limits.slice_bytes < least) {
+        s.limits.slice_bytes = least;
+        s.limits.eager_bytes = std::max(s.limits.eager_bytes, least);
+        s.limits.scratch_bytes = std::max<std::uint64_t>(s.limits.scratch_bytes, std::uint64_t{least} * s.limits.min_slots);
+    }
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     draw_faults(s, faults, on);
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
@@ -219,7 +255,7 @@ std::string to_text(const Scenario& s) {
             "/1e6, refuse/black-hole/accept-close " + std::to_string(n.refuse_per_million) + "/" +
             std::to_string(n.black_hole_per_million) + "/" + std::to_string(n.accept_close_per_million) + " per 1e6\n";
     text += "clocks: drift " + std::to_string(s.world.drift_ppm) + " ppm, timers late up to " + ms(s.world.timer_late_max) +
-            "; computes up to " + ms(s.world.compute_max) + "; disk " + ms(s.world.disk_low) + " .. " + ms(s.world.disk_high) + "\n";
+            "; computes up to " + ms(s.world.compute_max) + "; allocations fail " + std::to_string(s.world.allocation_fails_per_million) + "/1e6; disk " + ms(s.world.disk_low) + " .. " + ms(s.world.disk_high) + "\n";
     const Limits& l = s.limits;
     text += "limits: slice " + std::to_string(l.slice_bytes) + ", eager " + std::to_string(l.eager_bytes) + ", ops " +
             std::to_string(l.concurrent_ops) + ", scratch " + std::to_string(l.scratch_bytes) + ", slots " + std::to_string(l.min_slots) +
@@ -237,7 +273,7 @@ std::string to_text(const Scenario& s) {
                 std::to_string(p.turns) + " turns, " + std::to_string(p.stripes) + " stripes" + (p.rejoins ? ", rejoins" : "") + "\n";
     }
     for (const Fault& f : s.faults) {
-        text += "fault: " + std::string(to_text(f.kind)) + " at " + ms(f.at) + " for " + ms(f.duration) + " a " + std::to_string(f.a) +
+        text += "fault: " + std::string(to_text(f.kind)) + (f.trigger != 0 ? " at effect " + std::to_string(f.trigger - 1) + " number " + std::to_string(f.trigger_count) + " plus " : std::string(" at ")) + ms(f.at) + " for " + ms(f.duration) + " a " + std::to_string(f.a) +
                 " b " + std::to_string(f.b) + " value " + std::to_string(f.value) + "\n";
     }
     text += "faults stop at " + ms(s.chaos_end) + ", applications end from " + ms(s.chaos_end + s.stop_after) + ", all done by " +

@@ -41,6 +41,9 @@ struct Fault {
     std::uint32_t a = 0;
     std::uint32_t b = 0;
     std::uint64_t value = 0;
+    // When not 0: begins `at` after the trigger_count-th effect of this kind (its index in core::Effect, plus one).
+    std::uint32_t trigger = 0;
+    std::uint32_t trigger_count = 0;
 };
 
 struct PeerPlan {

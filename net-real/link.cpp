@@ -139,7 +139,8 @@ std::uint32_t Link::digest(std::span<const std::uint8_t> bytes, EventSink& sink)
                 ++events;
                 landing_ = Landing::undecided;
                 sink.on_event(core::BulkArrived{id_, item.bulk});
-                ASSERT(input_closed_ || landing_ != Landing::undecided);
+                // The contract wants an answer; bytes of strangers must not end the process if there is none.
+                if (landing_ == Landing::undecided) landing_ = Landing::discard;
                 break;
             case Kind::trailer: {
                 ++events;

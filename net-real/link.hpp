@@ -69,6 +69,7 @@ class Link {
     void redirect_receive() { discard_payload(); }
     // The machine does not know the link any more: no further events.
     void close_input() { input_closed_ = true; }
+    bool is_input_closed() const { return input_closed_; }  // so, or its bytes were refused
 
     // ---- sending
     void queue_control(std::string_view body);

@@ -23,6 +23,17 @@ class World;
 // Counted over the life of a node; a fault can be aimed at the k-th effect of a kind.
 inline constexpr std::size_t effect_kinds = std::variant_size_v<core::Effect>;
 
+template <class T, class... Kinds>
+constexpr std::size_t index_in(const std::variant<Kinds...>*) {
+    std::size_t index = 0;
+    (void)((std::is_same_v<T, Kinds> ? true : (++index, false)) || ...);
+    return index;
+}
+template <class T>
+constexpr std::size_t effect_index() {
+    return index_in<T>(static_cast<const core::Effect*>(nullptr));
+}
+
 class Driver {
   public:
     Driver(World& world, std::uint32_t node, std::uint64_t incarnation, std::unique_ptr<Machine> machine,

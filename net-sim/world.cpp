@@ -260,6 +260,9 @@ void World::handled(std::uint32_t index, const Event& event) {
 
 bool World::count_effect(std::uint32_t index, std::size_t kind) {
     ++effects_counted_[kind];
+    for (Trigger& trigger : triggers_) {
+        if (trigger.effect == kind && trigger.countdown != 0 && --trigger.countdown == 0) schedule_script(now_ + trigger.delay, trigger.a, trigger.b);
+    }
     bool fires = false;
     for (AimedCrash& crash : nodes_[index].aimed) {
         if (crash.effect == kind && crash.countdown != 0 && --crash.countdown == 0) fires = true;

@@ -42,6 +42,14 @@ struct AimedCrash {
     std::uint64_t token = 0;     // handed back to the director
 };
 
+// A script item that is scheduled when the k-th effect of a kind happens anywhere.
+struct Trigger {
+    std::size_t effect = 0;
+    std::uint64_t countdown = 0;
+    Duration delay = 0;
+    std::uint64_t a = 0, b = 0;
+};
+
 class Director {
   public:
     virtual ~Director() = default;
@@ -69,7 +77,8 @@ class World final : public Receiver {
     void end_process(std::uint32_t node, bool with_reset);
     void pause(std::uint32_t node, Duration duration);
     void arm(std::uint32_t node, const AimedCrash& crash) { nodes_[node].aimed.push_back(crash); }
-    void disarm() { for (Node& node : nodes_) node.aimed.clear(); }
+    void arm(const Trigger& trigger) { triggers_.push_back(trigger); }
+    void disarm() { triggers_.clear(); for (Node& node : nodes_) node.aimed.clear(); }
     bool alive(std::uint32_t node) const { return nodes_[node].driver != nullptr; }
     Driver* driver(std::uint32_t node) { return nodes_[node].driver.get(); }
 
@@ -145,6 +154,7 @@ class World final : public Receiver {
     Network network_;
     Trace trace_;
     std::deque<Node> nodes_;
+    std::vector<Trigger> triggers_;
     Violation violation_;
     bool stopped_ = false;
     std::uint64_t items_ = 0;

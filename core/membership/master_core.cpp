@@ -81,7 +81,7 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
     else if (const auto* e = std::get_if<BulkArrived>(&event)) close_link(e->link, "sent a data frame to the master");
     else if (const auto* e = std::get_if<LinkActivity>(&event)) {
         const auto it = links_.find(e->link);
-        if (it != links_.end() && it->second.stage != Link::Stage::fresh) it->second.last_received = now;
+        if (it != links_.end()) it->second.last_received = now;
     } else if (const auto* e = std::get_if<RecordPersisted>(&event)) {
         ASSERT(e->sequence <= last_sequence_);
         durable_sequence_ = std::max(durable_sequence_, e->sequence);
@@ -129,6 +129,11 @@ void MasterCore::on_closed(LinkId id) {
     if (it == links_.end()) return;
     const Link link = it->second;
     links_.erase(it);
+    detach(id, link);
+}
+
+// The joiner or the session that used this link loses it.
+void MasterCore::detach(LinkId id, const Link& link) {
     if (link.stage == Link::Stage::registered) {
         const auto joiner = joiners_.find(link.uuid);
         if (joiner != joiners_.end() && joiner->second.link == id) {
@@ -154,7 +159,7 @@ void MasterCore::on_refused(const FrameRefused& event) {
     const auto it = links_.find(event.link);
     if (it == links_.end()) return;
     ++refused_frames_;
-    if (event.error == wire::WireError::bad_version) {
+    if (event.error == wire::WireError::bad_version && it->second.stage != Link::Stage::closing) {
         refuse(event.link, proto::REFUSED_VERSION,
                "the master at this address speaks protocol version " + std::to_string(wire::protocol_version) +
                    ", this peer speaks version " + std::to_string(event.version));
@@ -166,6 +171,7 @@ void MasterCore::on_refused(const FrameRefused& event) {
 void MasterCore::on_control(const ControlArrived& event) {
     const auto it = links_.find(event.link);
     if (it == links_.end()) return;
+    if (it->second.stage == Link::Stage::closing) return;
     proto::PeerMessage message;
     if (!decode(event.body, message) || message.kind_case() == proto::PeerMessage::KIND_NOT_SET) {
         close_link(event.link, "sent a control message that cannot be read");
@@ -186,7 +192,7 @@ void MasterCore::tick() {
     proto::MasterMessage heartbeat;
     heartbeat.set_heartbeat(true);
     for (auto& [id, link] : links_) {
-        if (link.stage == Link::Stage::fresh) {
+        if (link.stage == Link::Stage::fresh || link.stage == Link::Stage::closing) {
             if (now_ - link.opened > config_.timeouts.handshake) late.push_back(id);
         } else if (now_ - link.last_received > config_.timeouts.peer) {
             silent.push_back(id);
@@ -235,20 +241,22 @@ void MasterCore::say(LinkId id, const proto::MasterMessage& message) {
     out_->push_back(SendControl{id, encode(message)});
 }
 
-void MasterCore::say_and_close(LinkId id, const proto::MasterMessage& message) {
-    if (!links_.contains(id)) return;
-    say(id, message);
-    if (!held_.empty() && held_.back().link == id) {
-        held_.back().close = true;
-        // Nothing further is read from it: its owner is no longer known here.
-        Link& link = links_.at(id);
-        link.stage = Link::Stage::fresh;
-        link.uuid = Uuid{};
-        link.opened = now_;
-        return;
+// `hold`: the message rests on a record, so it leaves (and the link closes) when that is durable.
+void MasterCore::say_and_close(LinkId id, const proto::MasterMessage& message, bool hold) {
+    const auto it = links_.find(id);
+    if (it == links_.end() || it->second.stage == Link::Stage::closing) return;
+    const Link link = it->second;
+    if (hold && (durable_sequence_ < last_sequence_ || !held_.empty())) {
+        it->second.stage = Link::Stage::closing;
+        it->second.uuid = Uuid{};
+        it->second.opened = now_;
+        held_.push_back(Held{last_sequence_, id, encode(message), true});
+    } else {
+        links_.erase(it);
+        out_->push_back(SendControl{id, encode(message)});
+        out_->push_back(CloseLink{id, true});
     }
-    links_.erase(id);
-    out_->push_back(CloseLink{id, true});
+    detach(id, link);
 }
 
 void MasterCore::release_held() {
@@ -273,7 +281,7 @@ void MasterCore::refuse(LinkId link, proto::RefusalCode code, const std::string&
     message.mutable_refusal()->set_protocol_version(wire::protocol_version);
     const auto it = links_.find(link);
     log(LogLevel::warn, "refused " + (it == links_.end() ? std::string("a peer") : host_of(it->second.remote)) + ": " + text);
-    say_and_close(link, message);
+    say_and_close(link, message, code == proto::REFUSED_REMOVED || code == proto::REFUSED_OTHER_RUN);
 }
 
 void MasterCore::close_link(LinkId id, const std::string& why) {

@@ -36,7 +36,8 @@ class MasterCore {
 
   private:
     struct Link {
-        enum class Stage : std::uint8_t { fresh, registered, member };
+        // closing: a refusal is held for it until a record is durable; nothing is read from it any more.
+        enum class Stage : std::uint8_t { fresh, registered, member, closing };
         Stage stage = Stage::fresh;
         Uuid uuid;
         Endpoint remote;
@@ -85,7 +86,8 @@ class MasterCore {
 
     // sending and journal
     void say(LinkId link, const proto::MasterMessage& message);
-    void say_and_close(LinkId link, const proto::MasterMessage& message);
+    void say_and_close(LinkId link, const proto::MasterMessage& message, bool hold);
+    void detach(LinkId id, const Link& link);
     void refuse(LinkId link, proto::RefusalCode code, const std::string& text);
     void close_link(LinkId link, const std::string& why);
     void persist(const proto::Record& record);

@@ -87,6 +87,7 @@ void MasterCore::register_joiner(LinkId id, const proto::Hello& hello, const Uui
             return;
         }
         const LinkId old = existing->second.link;
+        ASSERT(old != id);
         joiners_.erase(existing);
         links_.erase(old);
         out_->push_back(CloseLink{old, false});
@@ -127,6 +128,7 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
     }
     if (session.link != 0) {
         const LinkId old = session.link;
+        ASSERT(old != id);
         session.link = 0;
         links_.erase(old);
         out_->push_back(CloseLink{old, false});

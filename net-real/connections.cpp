@@ -1,0 +1,304 @@
+// The connections of the loop: dialing, accepting, reading, writing, closing.
+#include "net-real/event_loop_impl.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <sys/socket.h>
+
+namespace pccl::real {
+
+using boost::asio::posix::stream_descriptor;
+
+namespace {
+
+// What one link may do before the others and the timers have their turn.
+constexpr std::size_t receive_budget_bytes = 512u << 10;
+constexpr std::size_t send_budget_bytes = 1u << 20;
+constexpr std::size_t queued_control_bytes_max = 64u << 20;
+constexpr int accepts_per_turn = 64;
+
+constexpr core::Duration activity_interval = 50 * core::millisecond;
+constexpr core::Duration accept_pause = 100 * core::millisecond;
+
+}  // namespace
+
+// ---- links -------------------------------------------------------------------------------------------------------
+
+EventLoop::Impl::Connection* EventLoop::Impl::find(core::LinkId id) {
+    const auto found = links_.find(id);
+    return found == links_.end() ? nullptr : found->second.get();
+}
+
+EventLoop::Impl::ConnectionRef EventLoop::Impl::make_connection(core::LinkId id, int descriptor) {
+    try {
+        auto connection = std::make_shared<Connection>(context_, id, descriptor, settings_.limits);
+        links_.emplace(id, connection);
+        return connection;
+    } catch (const std::exception& failure) {
+        // The system has no room for one more watched descriptor.
+        client_.log(Severity::warn, std::string("cannot watch a socket: ") + failure.what());
+        close_socket(descriptor);
+        return nullptr;
+    }
+}
+
+void EventLoop::Impl::open_link(const core::OpenLink& effect) {
+    std::string error;
+    const int descriptor = dial(effect.target, settings_.dial_source, error);
+    if (descriptor < 0) {
+        pending_.push_back(core::LinkRefused{effect.link, std::move(error)});
+        return;
+    }
+    const ConnectionRef connection = make_connection(effect.link, descriptor);
+    if (connection == nullptr) {
+        pending_.push_back(core::LinkRefused{effect.link, "the system's limit of watched sockets is reached"});
+        return;
+    }
+    connection->state = State::dialing;
+    arm_write(connection);
+}
+
+void EventLoop::Impl::close_link(const core::CloseLink& effect) {
+    // Nothing further is said of a link that the machine has closed.
+    std::erase_if(pending_, [&](const core::Event& event) {
+        return std::visit(
+            [&](const auto& any) {
+                if constexpr (requires { any.link; }) return any.link == effect.link;
+                else return false;
+            },
+            event);
+    });
+    const auto found = links_.find(effect.link);
+    if (found == links_.end()) return;
+    const ConnectionRef connection = found->second;
+    links_.erase(found);
+    shut_connection(connection, effect.flush);
+}
+
+// The machine does not know the connection any more. With `flush` what was handed over still leaves, then the write side
+// is ended and input is dropped until the other end closes too: closing with unread input would reset the connection
+// and could destroy what was just sent.
+void EventLoop::Impl::shut_connection(const ConnectionRef& connection, bool flush) {
+    connection->link.close_input();
+    if (!flush || connection->state != State::open) {
+        destroy(connection);
+        return;
+    }
+    if (connection->link.is_sending()) connection->link.cancel_send();
+    connection->state = State::flushing;
+    connection->close_at = now() + flush_time;
+    closing_.push_back(connection);
+    mark_dirty(*connection);
+    // mark_dirty finds machine links only.
+    if (!connection->dirty) {
+        connection->dirty = true;
+        dirty_.push_back(connection);
+    }
+}
+
+void EventLoop::Impl::destroy(const ConnectionRef& connection) {
+    if (connection->state == State::closed) return;
+    connection->state = State::closed;
+    connection->link.close_input();
+    connection->watch.release();
+    close_socket(connection->descriptor);
+    connection->descriptor = -1;
+}
+
+void EventLoop::Impl::lose(const ConnectionRef& connection, const std::string& reason) {
+    if (connection->state == State::closed) return;
+    const bool is_known = connection->state == State::open || connection->state == State::dialing;
+    const bool was_dialing = connection->state == State::dialing;
+    const core::LinkId id = connection->link.id();
+    destroy(connection);
+    if (!is_known) {
+        std::erase(closing_, connection);
+        if (stopping_ && closing_.empty()) finished_ = true;
+        return;
+    }
+    links_.erase(id);
+    if (was_dialing) pending_.push_back(core::LinkRefused{id, reason});
+    else pending_.push_back(core::LinkClosed{id, reason});
+}
+
+void EventLoop::Impl::mark_dirty(Connection& connection) {
+    if (connection.dirty) return;
+    const auto found = links_.find(connection.link.id());
+    if (found == links_.end()) return;
+    connection.dirty = true;
+    dirty_.push_back(found->second);
+}
+
+void EventLoop::Impl::arm_read(const ConnectionRef& connection) {
+    if (connection->read_armed || connection->state == State::closed) return;
+    connection->read_armed = true;
+    connection->watch.async_wait(stream_descriptor::wait_read, [this, connection](const auto& error) {
+        connection->read_armed = false;
+        if (error || connection->state == State::closed) return;
+        begin_turn();
+        on_readable(connection);
+        finish_turn();
+    });
+}
+
+void EventLoop::Impl::arm_write(const ConnectionRef& connection) {
+    if (connection->write_armed || connection->state == State::closed) return;
+    connection->write_armed = true;
+    connection->watch.async_wait(stream_descriptor::wait_write, [this, connection](const auto& error) {
+        connection->write_armed = false;
+        if (error || connection->state == State::closed) return;
+        begin_turn();
+        on_writable(connection);
+        finish_turn();
+    });
+}
+
+void EventLoop::Impl::on_writable(const ConnectionRef& connection) {
+    if (connection->state != State::dialing) {
+        pump(connection);
+        return;
+    }
+    const std::string failure = dial_result(connection->descriptor);
+    if (!failure.empty()) {
+        lose(connection, failure);
+        return;
+    }
+    apply_options(connection->descriptor, settings_.socket_options);
+    connection->state = State::open;
+    connection->noticed = now();
+    arm_read(connection);
+    if (connection->link.has_output()) mark_dirty(*connection);
+    pending_.push_back(core::LinkOpened{connection->link.id()});
+}
+
+void EventLoop::Impl::on_readable(const ConnectionRef& connection) {
+    if (connection->state == State::open && !connection->link.is_input_closed()) receive_from(connection);
+    else if (!drop_input(connection)) return;
+    arm_read(connection);
+}
+
+void EventLoop::Impl::receive_from(const ConnectionRef& connection) {
+    const Link::Outcome outcome = connection->link.receive(space_, *this, receive_budget_bytes);
+    if (connection->state != State::open) return;  // the machine closed it meanwhile
+    if (outcome.progress == Link::Progress::closed) {
+        lose(connection, outcome.reason);
+        return;
+    }
+    if (outcome.events > 0) {
+        connection->noticed = now();
+    } else if (outcome.bytes > 0) {
+        const core::Instant at = now();
+        if (at - connection->noticed >= activity_interval) {
+            connection->noticed = at;
+            on_event(core::LinkActivity{connection->link.id()});
+        }
+    }
+}
+
+// Reads what nobody wants: a refused link before the machine closes it, a closed one while it is flushed.
+bool EventLoop::Impl::drop_input(const ConnectionRef& connection) {
+    for (std::size_t dropped = 0; dropped < receive_budget_bytes;) {
+        const ssize_t result = ::recv(connection->descriptor, space_.discard.data(), space_.discard.size(), 0);
+        if (result > 0) {
+            dropped += static_cast<std::size_t>(result);
+            continue;
+        }
+        if (result < 0 && errno == EINTR) continue;
+        if (result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
+        // The end of the input alone does not stop a flush; it is seen again when that is done.
+        if (result < 0 || connection->state != State::flushing) lose(connection, "closed by the other end");
+        return false;
+    }
+    return true;
+}
+
+void EventLoop::Impl::pump(const ConnectionRef& connection) {
+    if (connection->state != State::open && connection->state != State::flushing) return;
+    if (connection->write_armed) return;
+    if (connection->send_turn != turn_) {
+        connection->send_turn = turn_;
+        connection->sent_bytes = 0;
+    }
+    if (connection->sent_bytes >= send_budget_bytes) {
+        if (connection->link.has_output()) arm_write(connection);
+        return;
+    }
+    sent_events_.clear();
+    const Link::Outcome outcome = connection->link.send(send_budget_bytes - connection->sent_bytes, sent_events_);
+    connection->sent_bytes += outcome.bytes;
+    if (connection->state == State::open) {
+        for (auto& event : sent_events_) pending_.push_back(std::move(event));
+    }
+    if (outcome.progress == Link::Progress::closed) {
+        // What the other end said before it closed is heard first.
+        if (connection->state == State::open) receive_from(connection);
+        lose(connection, outcome.reason);
+        return;
+    }
+    if (connection->link.has_output()) {
+        if (connection->link.queued_control_bytes() > queued_control_bytes_max) {
+            lose(connection, "the other end does not read");
+            return;
+        }
+        if (outcome.events == 0) {
+            arm_write(connection);
+            return;
+        }
+        if (!connection->dirty) {
+            connection->dirty = true;
+            dirty_.push_back(connection);
+        }
+        return;
+    }
+    if (connection->state == State::flushing) {
+        ::shutdown(connection->descriptor, SHUT_WR);
+        connection->state = State::draining;
+        arm_read(connection);
+    }
+}
+
+// ---- accepting ---------------------------------------------------------------------------------------------------
+
+void EventLoop::Impl::arm_accept() {
+    if (listener_ < 0 || accept_armed_ || stopping_) return;
+    accept_armed_ = true;
+    listener_watch_.async_wait(stream_descriptor::wait_read, [this](const auto& error) {
+        accept_armed_ = false;
+        if (error || listener_ < 0) return;
+        begin_turn();
+        on_acceptable();
+        finish_turn();
+        if (accept_resume_ == core::never) arm_accept();
+    });
+}
+
+void EventLoop::Impl::on_acceptable() {
+    for (int i = 0; i < accepts_per_turn; ++i) {
+        core::Endpoint remote;
+        const int descriptor = accept_from(listener_, remote);
+        if (descriptor < 0) {
+            if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO) continue;
+            if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+            client_.log(Severity::warn, std::string("accepting connections is paused: ") + std::strerror(errno));
+            accept_resume_ = now() + accept_pause;
+            return;
+        }
+        if (links_.size() >= settings_.links_max) {
+            client_.log(Severity::warn, "too many connections, refusing further ones");
+            close_socket(descriptor);
+            continue;
+        }
+        apply_options(descriptor, settings_.socket_options);
+        const core::LinkId id = next_link_;
+        next_link_ += 2;
+        const ConnectionRef connection = make_connection(id, descriptor);
+        if (connection == nullptr) continue;
+        connection->noticed = now();
+        arm_read(connection);
+        on_event(core::LinkAccepted{id, remote});
+    }
+}
+
+}  // namespace pccl::real

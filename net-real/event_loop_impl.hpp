@@ -1,0 +1,134 @@
+// The inside of EventLoop, shared by event_loop.cpp (thread, turns, effects) and connections.cpp (sockets). Includes Asio:
+// not for anybody else.
+//
+// A turn is what one readiness, one timer or one batch of posted tasks causes. Within a turn events are handled one by one
+// (handle_one, then the answers that are queued in pending_); what they made links send leaves when the turn ends, so
+// that frames for one link share a system call. Every turn does a bounded amount of work per link.
+#pragma once
+
+#include "net-real/event_loop.hpp"
+#include "net-real/link.hpp"
+#include "net-real/workers.hpp"
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+namespace pccl::real {
+
+class EventLoop::Impl final : public EventSink {
+  public:
+    Impl(LoopSettings settings, LoopClient& client);
+    ~Impl();
+
+    bool listen(const ListenRequest& request, std::string& error);
+    bool start(std::string& error);
+    bool post(std::function<void()> task);
+    void request_stop();
+    void join();
+    void deliver(core::Event event) { pending_.push_back(std::move(event)); }
+    void on_event(const core::Event& event) override;
+
+    BufferTable buffers;
+    std::uint16_t port = 0;
+
+  private:
+    enum class State : std::uint8_t { dialing, open, flushing, draining, closed };
+    struct Connection {
+        Connection(boost::asio::io_context& context, core::LinkId id, int descriptor, const core::Limits& limits)
+            : watch(context, descriptor), descriptor(descriptor), link(id, descriptor, limits) {}
+        boost::asio::posix::stream_descriptor watch;
+        int descriptor;
+        Link link;
+        State state = State::open;
+        bool read_armed = false;
+        bool write_armed = false;
+        bool dirty = false;           // in dirty_
+        bool unsent_limited = false;
+        bool activity_due = false;
+        std::uint64_t send_turn = 0;  // the turn that `sent_bytes` belongs to
+        std::size_t sent_bytes = 0;
+        core::Instant noticed = 0;    // when the machine last heard of the link
+        core::Instant close_at = core::never;
+    };
+    using ConnectionRef = std::shared_ptr<Connection>;
+
+    static constexpr core::Duration flush_time = 1 * core::second;  // for links that are closed, and for the last ones
+
+    // thread
+    void thread_main();
+    void run();
+    void tear_down() noexcept;
+    core::Instant own_deadline() const;
+    void own_timers(core::Instant now);
+    void run_posted();
+    void begin_stop();
+
+    // turns
+    void begin_turn();
+    void finish_turn();
+    void handle_pending();
+    void handle_one(const core::Event& event);
+    void carry_out(core::Effect& effect);
+    void compute(const core::Compute& effect);
+
+    // links
+    Connection* find(core::LinkId id);
+    ConnectionRef make_connection(core::LinkId id, int descriptor);
+    void open_link(const core::OpenLink& effect);
+    void close_link(const core::CloseLink& effect);
+    void shut_connection(const ConnectionRef& connection, bool flush);
+    void destroy(const ConnectionRef& connection);
+    void lose(const ConnectionRef& connection, const std::string& reason);
+    void mark_dirty(Connection& connection);
+    void arm_read(const ConnectionRef& connection);
+    void arm_write(const ConnectionRef& connection);
+    void on_readable(const ConnectionRef& connection);
+    void on_writable(const ConnectionRef& connection);
+    void receive_from(const ConnectionRef& connection);
+    bool drop_input(const ConnectionRef& connection);  // false: it is at its end
+    void pump(const ConnectionRef& connection);
+    void arm_accept();
+    void on_acceptable();
+
+    LoopSettings settings_;
+    LoopClient& client_;
+    boost::asio::io_context context_{1};
+    boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{context_.get_executor()};
+    boost::asio::posix::stream_descriptor listener_watch_{context_};
+    int listener_ = -1;
+    core::Instant accept_resume_ = core::never;
+    bool accept_armed_ = false;
+    std::thread thread_;
+
+    std::mutex posted_mutex_;
+    std::vector<std::function<void()>> posted_;
+    std::vector<std::function<void()>> posted_now_;
+    bool ended_ = false;
+    bool stop_requested_ = false;
+
+    std::unordered_map<core::LinkId, ConnectionRef> links_;  // what the machine knows
+    std::vector<ConnectionRef> closing_;                     // what it has closed and is still flushed
+    core::LinkId next_link_ = 2;
+    std::deque<ConnectionRef> dirty_;
+    std::deque<core::Event> pending_;
+    std::vector<core::Event> sent_events_;
+    core::Effects effects_;
+    ReceiveSpace space_;
+    Workers workers_;
+    std::uint64_t turn_ = 0;
+    std::uint64_t inline_bytes_ = 0;
+    bool in_handle_ = false;
+    bool stopping_ = false;
+    bool finished_ = false;
+    core::Instant stop_at_ = core::never;
+    std::string halt_reason_;
+};
+
+}  // namespace pccl::real
