@@ -62,7 +62,8 @@ struct SyncFact {
     Instant end = open_end;
     std::uint64_t revision = 0;    // submitted
     core::Completion completion;
-    std::vector<std::uint8_t> before, after;  // all entries, one behind the other
+    std::vector<std::uint8_t> before, after;              // all entries that must be equal, one behind the other
+    std::vector<std::uint8_t> own_before, own_after;      // those that may differ
 };
 
 struct Ledger {

@@ -142,6 +142,15 @@ bool gone_by(const Ledger& ledger, std::uint32_t life, Instant time) {
     return ledger.lives[life].lost && ledger.lives[life].member_until < time;
 }
 
+// Whether the life completed a sync before its index-th one.
+bool synced_before(const Ledger& ledger, std::size_t index) {
+    for (std::size_t i = 0; i < index; ++i) {
+        const SyncFact& fact = ledger.syncs[i];
+        if (fact.life == ledger.syncs[index].life && succeeded(fact.completion, fact.end)) return true;
+    }
+    return false;
+}
+
 bool overlap(Instant begin, Instant end, Instant other_begin, Instant other_end) { return begin < other_end && other_begin < end; }
 
 std::string text(const Ledger& ledger, const VoteFact& f) {
@@ -201,12 +210,31 @@ sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger) {
 sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
     for (std::size_t i = 0; i < ledger.syncs.size(); ++i) {
         const SyncFact& own = ledger.syncs[i];
+        if (own.end != open_end && own.completion.result == Result::invalid_usage && !ledger.lives[own.life].lost) {
+            const SyncFact* before = nullptr;
+            for (std::size_t k = 0; k < i; ++k) {
+                if (ledger.syncs[k].life == own.life && succeeded(ledger.syncs[k].completion, ledger.syncs[k].end)) before = &ledger.syncs[k];
+            }
+            // A state that could not be received fails the sync too, and says so.
+            const bool refused = own.completion.message.find("increment") != std::string::npos;
+            if (refused && before != nullptr && before->completion.revision + 1 == own.revision) {
+                return {"revision", "the next revision was refused:\n    " + text(ledger, *before) + "\n    " + text(ledger, own) + ": " + own.completion.message};
+            }
+        }
         if (!succeeded(own.completion, own.end)) continue;
         bool known_content = own.after == own.before;
+        bool known_own_content = own.own_after == own.own_before;
+        bool from_a_veteran = known_content;
+        const bool veteran = synced_before(ledger, i);
+        if (veteran && own.own_after != own.own_before) return {"value", "a member that had synchronised before received entries that may differ:\n    " + text(ledger, own)};
         for (std::size_t k = 0; k < ledger.syncs.size(); ++k) {
             const SyncFact& other = ledger.syncs[k];
             if (k == i || other.group != own.group || !overlap(own.begin, own.end, other.begin, other.end)) continue;
-            if (other.before == own.after) known_content = true;
+            if (other.before == own.after) {
+                known_content = true;
+                if (synced_before(ledger, k)) from_a_veteran = true;
+            }
+            if (other.own_before == own.own_after) known_own_content = true;
             if (other.process == own.process || !succeeded(other.completion, other.end)) continue;
             // A peer that was removed meanwhile may read its answer late, when the group had ended and began anew at 0.
             if (gone_by(ledger, own.life, other.begin) || gone_by(ledger, other.life, own.begin)) continue;
@@ -215,6 +243,10 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
             }
         }
         if (!known_content) return {"value", "a content that nobody had:\n    " + text(ledger, own)};
+        if (!known_own_content) return {"value", "entries that may differ, with a content that nobody had:\n    " + text(ledger, own)};
+        if (veteran && own.revision == own.completion.revision && !from_a_veteran) {
+            return {"value", "the state of a member that had synchronised before was replaced by that of newcomers:\n    " + text(ledger, own)};
+        }
         // The next success of the same life carries the next revision.
         for (std::size_t k = i + 1; k < ledger.syncs.size(); ++k) {
             const SyncFact& next = ledger.syncs[k];

@@ -260,6 +260,7 @@ void Process::make_state() {
         entry.type = static_cast<DataType>(shapes.below(data_type_count));
         entry.count = shapes.chance(150'000) ? 0 : static_cast<std::uint64_t>(shapes.log_uniform(1, 300));
         entry.buffer = world_.driver(node_)->add_application_buffer(entry.count * element_bytes(entry.type));
+        entry.allow_content_inequality = shapes.chance(scenario_.workload.own_entries_per_mille * 1000);
         // Some start from the same values, as programs with a fixed seed do.
         std::vector<std::uint8_t>& bytes = memory(entry.buffer);
         const std::uint64_t start = shapes.bits();
@@ -269,9 +270,10 @@ void Process::make_state() {
     }
 }
 
-std::vector<std::uint8_t> Process::state_bytes() {
+std::vector<std::uint8_t> Process::state_bytes(bool may_differ) {
     std::vector<std::uint8_t> all;
     for (const StateEntry& entry : entries_) {
+        if (entry.allow_content_inequality != may_differ) continue;
         const std::vector<std::uint8_t>& bytes = memory(entry.buffer);
         all.insert(all.end(), bytes.begin(), bytes.end());
     }
@@ -286,7 +288,8 @@ Task<Completion> Process::sync() {
     fact.group = plan_.group;
     fact.begin = now();
     fact.revision = revision_;
-    fact.before = state_bytes();
+    fact.before = state_bytes(false);
+    fact.own_before = state_bytes(true);
     ledger_.syncs.push_back(std::move(fact));
     CommandSync command;
     command.revision = revision_;
@@ -295,13 +298,14 @@ Task<Completion> Process::sync() {
     SyncFact& done = ledger_.syncs[index];
     done.end = now();
     done.completion = c;
-    done.after = state_bytes();
+    done.after = state_bytes(false);
+    done.own_after = state_bytes(true);
     if (c.result == Result::success) {
         ++counters_.syncs;
         ledger_.lives[life_].member_until = done.begin;
     } else {
         ++counters_.syncs_failed;
-        if (done.after != done.before) world_.violate("restore", "shared state of " + sim::Trace::name(node_) + " differs after a failed sync");
+        if (done.after != done.before || done.own_after != done.own_before) world_.violate("restore", "shared state of " + sim::Trace::name(node_) + " differs after a failed sync");
     }
     co_return c;
 }
@@ -316,7 +320,8 @@ void Process::apply() {
     }
     for (const StateEntry& entry : entries_) {
         std::vector<std::uint8_t>& bytes = memory(entry.buffer);
-        for (std::size_t k = 0; k < bytes.size(); k += 7) bytes[k] = static_cast<std::uint8_t>(bytes[k] ^ mix(common, k));
+        const std::uint64_t change = entry.allow_content_inequality ? mix(common, number_) : common;
+        for (std::size_t k = 0; k < bytes.size(); k += 7) bytes[k] = static_cast<std::uint8_t>(bytes[k] ^ mix(change, k));
     }
 }
 

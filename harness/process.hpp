@@ -105,7 +105,7 @@ class Process {
     void prepare_tensors();
     void refill(Tensor& tensor);
     void check_untouched(Tensor& tensor, const char* moment);
-    std::vector<std::uint8_t> state_bytes();
+    std::vector<std::uint8_t> state_bytes(bool may_differ);
     std::vector<std::uint8_t>& memory(core::BufferId id);
     template <class T>
     void shuffle(std::vector<T>& items);

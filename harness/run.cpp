@@ -25,6 +25,7 @@ class Runner final : public sim::Director {
         world_.trace().keep_hashes(options.keep_hashes);
         items_max_ = options.items_max;
         touched_.assign(nodes(), false);
+        cut_.assign(nodes(), 0);
     }
 
     Verdict run() {
@@ -213,8 +214,6 @@ class Runner final : public sim::Director {
                 if (open.empty()) open = network.established();
                 if (open.empty()) return;
                 const std::uint32_t connection = open[fault.value % open.size()];
-                touch(network.peer_of(connection, 0));
-                touch(network.peer_of(connection, 1));
                 if (fault.kind == FaultKind::stall) {
                     stalled_.emplace_back(index, connection);
                     network.stall(connection, (fault.value >> 32) & 1);
@@ -222,7 +221,13 @@ class Runner final : public sim::Director {
                 }
                 if (fault.kind == FaultKind::reset) network.reset(connection);
                 if (fault.kind == FaultKind::end_early) network.end_early(connection, (fault.value >> 32) & 1);
-                if (fault.kind == FaultKind::half_open) network.half_open(connection, ((fault.value >> 33) & 1) != 0);
+                const std::uint32_t side = (fault.value >> 32) & 1;
+                const bool one_knows = ((fault.value >> 33) & 1) != 0;
+                if (fault.kind == FaultKind::half_open) network.half_open(connection, one_knows, side);
+                // An end that knows that its link is gone opens another one; only who does not know is silent for long.
+                const bool known = fault.kind == FaultKind::reset || fault.kind == FaultKind::end_early ||
+                                   (fault.kind == FaultKind::half_open && one_knows && network.peer_of(connection, side ^ 1) != 0);
+                cut_connection(network.peer_of(connection, 0), network.peer_of(connection, 1), known);
                 break;
             }
             case FaultKind::crash_peer: {
@@ -238,13 +243,13 @@ class Runner final : public sim::Director {
                 process_gone(0, fault);
                 break;
             case FaultKind::aimed_peer: {
-                static constexpr std::size_t kinds[] = {effect_index<SendControl>(), effect_index<SendPayload>(), effect_index<Complete>(),
+                static const std::size_t kinds[] = {effect_index<SendControl>(), effect_index<SendPayload>(), effect_index<Complete>(),
                                                         effect_index<ReceivePayload>(), effect_index<Compute>(), effect_index<SendFlow>()};
                 world_.arm(1 + (fault.a - 1) % (nodes() - 1), sim::AimedCrash{kinds[(fault.value >> 8) % 6], fault.b, with_reset, index});
                 return;  // counted when it fires
             }
             case FaultKind::aimed_master: {
-                static constexpr std::size_t kinds[] = {effect_index<SendControl>(), effect_index<Persist>()};
+                static const std::size_t kinds[] = {effect_index<SendControl>(), effect_index<Persist>()};
                 world_.arm(0, sim::AimedCrash{kinds[(fault.value >> 8) % 2], fault.b, with_reset, index});
                 return;
             }
@@ -287,12 +292,22 @@ class Runner final : public sim::Director {
         touched_[node] = true;
     }
 
+    // A lost control link alone is resumed and a lost data link is dialled again; both together look like a death.
+    void cut_connection(std::uint32_t a, std::uint32_t b, bool known) {
+        for (const std::uint32_t node : {a, b}) {
+            if (node == 0) continue;
+            cut_[node] |= a == 0 || b == 0 ? 1 : 2;
+            if (!known || cut_[node] == 3) touch(node);
+        }
+    }
+
     // Nobody is removed, or gives up, without a reason.
     void check_losses() {
         const sim::NetworkParameters& n = scenario_.world.network;
         const Duration slow = n.latency_high + n.latency_high * n.jitter_per_mille / 1000 + 2 * scenario_.world.timer_late_max;
         if (n.tail_per_million != 0 || n.refuse_per_million != 0 || n.black_hole_per_million != 0 || n.accept_close_per_million != 0) return;
         if (slow > scenario_.timeouts.peer / 4 || n.rate_low < 1'000'000) return;
+        if (scenario_.timeouts.master < second) return;  // then any cut of a control link is final
         for (std::uint32_t life = 0; life < ledger_.lives.size(); ++life) {
             const Life& l = ledger_.lives[life];
             if (l.lost && !l.refused_revision && !touched_[l.node]) {
@@ -332,6 +347,7 @@ class Runner final : public sim::Director {
     std::uint32_t starts_ = 0;
     std::uint64_t items_max_ = 0;
     std::vector<bool> touched_;
+    std::vector<int> cut_;                // per node: 1 control links, 2 data links were cut
     std::vector<std::pair<std::uint64_t, std::uint32_t>> stalled_;  // fault and connection
     bool chaos_ = true;
     bool stopping_ = false;

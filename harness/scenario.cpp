@@ -89,6 +89,7 @@ void draw_workload(Scenario& s, Draw& draw, std::uint32_t on, bool allow_sync) {
     w.elements_max = static_cast<std::uint32_t>(draw.log_uniform(1, draw.chance(200'000) ? 4000 : 500));
     w.exact = draw.chance(750'000);
     w.entries = draw.number(1, 4);
+    if (draw.chance(300'000)) w.own_entries_per_mille = 400;
     w.compute_max = draw.log_uniform(10 * microsecond, 100 * millisecond);
     w.in_place_per_mille = draw.chance(500'000) ? 500 : draw.chance(500'000) ? 0 : 1000;
     if (on & class_application) {
@@ -241,7 +242,7 @@ Scenario generate(std::uint64_t seed, const GeneratorOptions& options) {
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     draw_faults(s, faults, on);
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
-    s.patience = 6 * s.timeouts.peer + 2 * s.timeouts.master + 120 * second;
+    s.patience = 4 * s.timeouts.peer + 2 * s.timeouts.master + 10 * second + 4 * busy_time(s);
     return s;
 }
 
@@ -262,7 +263,7 @@ std::string to_text(const Scenario& s) {
             ", chunk " + std::to_string(l.chunk_bytes) + " (" + std::to_string(l.chunks_in_flight) + " in flight)\n";
     text += "timeouts: peer " + ms(s.timeouts.peer) + ", master " + ms(s.timeouts.master) + "\n";
     const Workload& w = s.workload;
-    text += std::string("workload: ") + (w.pump ? "pump" : "basic") + (w.sync ? ", sync of " + std::to_string(w.entries) + " entries" : "") +
+    text += std::string("workload: ") + (w.pump ? "pump" : "basic") + (w.sync ? ", sync of " + std::to_string(w.entries) + " entries (" + std::to_string(w.own_entries_per_mille) + "/1000 may differ)" : "") +
             ", " + std::to_string(w.tags) + " tags of up to " + std::to_string(w.elements_max) + (w.exact ? " exact" : " random") +
             " elements, compute up to " + ms(w.compute_max) + ", in place " + std::to_string(w.in_place_per_mille) +
             "/1000, mismatch " + std::to_string(w.mismatch_per_mille) + ", twice " + std::to_string(w.twice_per_mille) +

@@ -61,6 +61,7 @@ struct Workload {
     std::uint32_t elements_max = 64;
     bool exact = true;            // small integers (else random values, checked with an error bound)
     std::uint32_t entries = 2;    // of the shared state
+    std::uint32_t own_entries_per_mille = 0;     // entries whose content may differ
     Duration compute_max = core::millisecond;
     std::uint32_t in_place_per_mille = 500;
     std::uint32_t mismatch_per_mille = 0;        // a launch with another count

@@ -189,7 +189,7 @@ typedef struct pcclRankUuid_t {
 
 /* One array of the shared state. Name and data stay the caller's and must live until the call returns. */
 typedef struct pcclTensorInfo_t {
-    const char *name; /* unique in the state; at most 1024 bytes */
+    const char *name; /* unique in the state; 1 to 1024 bytes */
     void *data;       /* may be null only if count is 0 */
     size_t count;     /* elements */
     pcclDataType_t datatype;
@@ -227,16 +227,15 @@ PCCL_EXPORT pcclResult_t pcclGetBuildInfo(pcclBuildInfo_t *info);
 
 /*
  * Makes a communicator in *comm_out; the caller owns it and ends it with pcclDestroyCommunicator. The parameters are
- * copied, the network is not touched. pcclNotInitialized before pcclInit; pcclInternalError if the system has no
- * descriptor or thread left or no port of PCCL_PORT_RANGE is free.
+ * copied, the network is not touched. pcclNotInitialized before pcclInit.
  */
 PCCL_EXPORT pcclResult_t pcclCreateCommunicator(const pcclCommCreateParams_t *params, pcclComm_t **comm_out);
 
 /*
  * Joins the run. Blocks until the peers that are present admit us at their next pcclUpdateTopology; the first peer of a
  * run is admitted at once. The caller then stands where the others stand after that pcclUpdateTopology: it must not
- * call it again in its first turn. pcclInvalidUsage if connected already; pcclMasterConnectionFailed if joining failed
- * (the communicator stays usable: call again).
+ * call it again in its first turn. pcclInvalidUsage if connected already; pcclMasterConnectionFailed if joining failed,
+ * also for want of a free port in PCCL_PORT_RANGE (the communicator stays usable: call again).
  */
 PCCL_EXPORT pcclResult_t pcclConnect(pcclComm_t *comm);
 

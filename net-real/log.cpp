@@ -9,6 +9,7 @@
 #include <ctime>
 #include <map>
 #include <mutex>
+#include <pthread.h>
 #include <unistd.h>
 
 namespace pccl::real {
@@ -31,9 +32,16 @@ struct Logger {
     std::map<std::string, Remembered, std::less<>> recent;
 };
 
-// Never destroyed: our threads may log while the process ends.
+// Never destroyed: our threads may log while the process ends. A fork waits until nobody is in here, else the child could
+// meet a lock whose owner it does not have.
 Logger& logger() {
-    static Logger* const the_one = new Logger;
+    static Logger* const the_one = [] {
+        auto* made = new Logger;
+        static Logger* for_fork = made;
+        ::pthread_atfork([] { for_fork->mutex.lock(); }, [] { for_fork->mutex.unlock(); },
+                         [] { for_fork->mutex.unlock(); });
+        return made;
+    }();
     return *the_one;
 }
 

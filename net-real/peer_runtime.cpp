@@ -178,6 +178,7 @@ bool PeerRuntime::start(std::string& error) {
 }
 
 core::BufferId PeerRuntime::register_buffer(void* data, std::uint64_t bytes) {
+    if (in_forked_child()) return 0;  // its lock may have had an owner who does not exist here
     return state_->loop->buffers().register_buffer(data, bytes);
 }
 
@@ -199,7 +200,7 @@ core::Attributes PeerRuntime::attributes() const {
 
 std::uint16_t PeerRuntime::listen_port() const { return state_->loop->port(); }
 
-std::string PeerRuntime::name() const { return state_->name(); }
+std::string PeerRuntime::name() const { return in_forked_child() ? "pccl" : state_->name(); }
 
 void PeerRuntime::stop() {
     if (in_forked_child()) return;

@@ -187,7 +187,7 @@ void Network::handle(const Item& item) {
         return;
     }
     if (item.kind == ItemKind::end) {
-        end(static_cast<std::uint32_t>(item.a / 2), side ^ 1, item.b != 0 ? "connection reset" : "closed by the remote end");
+        end(static_cast<std::uint32_t>(item.a / 2), side ^ 1, item.b != 0 ? "connection reset" : "closed by the remote end", false);
     } else {
         arrive(item, c, pipe, side);
     }
@@ -247,11 +247,11 @@ void Network::close(std::uint32_t connection, std::uint32_t side, bool gracefull
     send_end(connection, side, gracefully, 0);
 }
 
-void Network::end(std::uint32_t index, std::uint32_t to_side, const char* reason) {
+void Network::end(std::uint32_t index, std::uint32_t to_side, const char* reason, bool keep_sent) {
     End& target = connections_[index].ends[to_side];
     if (!target.open) return;
     target.open = false;
-    lose_bytes(connections_[index].pipes[to_side]);
+    if (!keep_sent) lose_bytes(connections_[index].pipes[to_side]);
     receiver_.link_ended(target.node, target.link, reason);
 }
 
@@ -309,7 +309,7 @@ void Network::give_up(const Item& item) {
         return;
     }
     if (!at_once && c.ends[side ^ 1].open) send_end(index, side, false, 0);
-    end(index, side, at_once ? "connection reset" : "connection timed out");
+    end(index, side, at_once ? "connection reset" : "connection timed out", item.b == 2);
 }
 
 void Network::give_up_between(std::uint32_t a, std::uint32_t b, Duration within) {
@@ -396,17 +396,17 @@ void Network::end_early(std::uint32_t connection, std::uint32_t side) {
     noticed.time = now_;
     noticed.kind = ItemKind::give_up;
     noticed.a = connection * 2ull + side;
-    noticed.b = 1;
+    noticed.b = 2;  // what was sent keeps going
     give_up(noticed);
 }
 
-void Network::half_open(std::uint32_t connection, bool one_side_knows) {
+void Network::half_open(std::uint32_t connection, bool one_side_knows, std::uint32_t side) {
     Connection& c = connections_[connection];
     for (Pipe& pipe : c.pipes) {
         lose_bytes(pipe);
         pipe.vanishing = true;
     }
-    if (one_side_knows) schedule(now_, ItemKind::give_up, no_node, 0, connection * 2ull + faults_.below(2), 1);
+    if (one_side_knows) schedule(now_, ItemKind::give_up, no_node, 0, connection * 2ull + side, 1);
 }
 
 }  // namespace pccl::sim

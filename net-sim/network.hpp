@@ -89,7 +89,7 @@ class Network {
     void go_on(std::uint32_t connection, std::uint32_t side);   // then everything comes at once
     void reset(std::uint32_t connection);                       // both ends see it, bytes in flight are lost
     void end_early(std::uint32_t connection, std::uint32_t side);  // a part of what is in flight, then the end
-    void half_open(std::uint32_t connection, bool one_side_knows);
+    void half_open(std::uint32_t connection, bool one_side_knows, std::uint32_t side);
     std::uint32_t peer_of(std::uint32_t connection, std::uint32_t side) const { return connections_[connection].ends[side ^ 1].node; }
     Duration latency(std::uint32_t from, std::uint32_t to) const { return base_latency_[from * nodes_ + to]; }
 
@@ -127,7 +127,7 @@ class Network {
     void syn(const Item& item);
     void accept(std::uint32_t index, bool close_again);
     void arrive(const Item& item, Connection& connection, Pipe& pipe, std::uint32_t side);
-    void end(std::uint32_t index, std::uint32_t to_side, const char* reason);
+    void end(std::uint32_t index, std::uint32_t to_side, const char* reason, bool keep_sent);
     void give_up(const Item& item);
     void send_end(std::uint32_t index, std::uint32_t side, bool in_order, Duration extra);
     void release(const Item& item);

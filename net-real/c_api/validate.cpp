@@ -39,6 +39,7 @@ std::string entry_name(std::size_t index, const char* name) {
 
 Outcome check_entry(std::size_t index, const pcclTensorInfo_t& tensor) {
     if (tensor.name == nullptr) return invalid_argument(entry_name(index, nullptr) + " has a null name");
+    if (tensor.name[0] == 0) return invalid_argument(entry_name(index, nullptr) + " has an empty name");
     const std::size_t key_bytes_max = core::Limits{}.key_bytes_max;
     if (::strnlen(tensor.name, key_bytes_max + 1) > key_bytes_max) {
         return invalid_argument(entry_name(index, nullptr) + " has a name of more than " +

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -178,6 +179,50 @@ TEST_CASE("destroying with launched operations that nobody awaited") {
     const pcclResult_t result = pcclAwaitAsyncReduce(&operation, nullptr);
     CHECK((result == pcclSuccess || result == pcclRankConnectionLost || result == pcclTooFewPeers));
     if (result != pcclSuccess) CHECK(b == std::vector<float>(200'000, 1.0f));
+    CHECK(pcclDestroyCommunicator(second) == pcclSuccess);
+}
+
+TEST_CASE("shared states that are odd but legal: no entry, a name that is no UTF-8") {
+    LocalMaster master;
+    pcclComm_t* first = make(master.port());
+    pcclComm_t* second = make(master.port());
+    REQUIRE(pcclConnect(first) == pcclSuccess);
+    admit({first}, second);
+    std::array<std::array<double, 100>, 2> content{};
+    content[0].fill(1.0);
+    content[1].fill(2.0);
+    for (const std::vector<const char*>& names :
+         {std::vector<const char*>{}, std::vector<const char*>{"w"}, std::vector<const char*>{"gewicht-\xfc\xff", "w"}}) {
+        std::array<pcclResult_t, 2> results{};
+        std::array<std::uint64_t, 2> revisions{};
+        const auto sync = [&](std::size_t side, pcclComm_t* comm) {
+            std::vector<pcclTensorInfo_t> infos(names.size());
+            for (std::size_t i = 0; i < names.size(); ++i) {
+                infos[i].name = names[i];
+                infos[i].data = content[side].data() + i * 50;
+                infos[i].count = 50;
+                infos[i].datatype = pcclDouble;
+            }
+            pcclSharedState_t state{};
+            state.revision = names.size();  // 0, 1, 2: the lists grow by one
+            state.count = infos.size();
+            state.infos = infos.empty() ? nullptr : infos.data();
+            results[side] = pcclSynchronizeSharedState(comm, &state, PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR,
+                                                       nullptr);
+            revisions[side] = state.revision;
+        };
+        std::thread other(sync, 1, second);
+        sync(0, first);
+        other.join();
+        INFO(names.size() << " entries");
+        CHECK(results[0] == pcclSuccess);
+        CHECK(results[1] == pcclSuccess);
+        CHECK(revisions[0] == names.size());
+        CHECK(revisions[1] == names.size());
+    }
+    CHECK(content[0] == content[1]);
+    CHECK(content[1].front() == 1.0);  // the longer member's content on a tie
+    CHECK(pcclDestroyCommunicator(first) == pcclSuccess);
     CHECK(pcclDestroyCommunicator(second) == pcclSuccess);
 }
 

@@ -170,6 +170,54 @@ TEST_CASE("shared state: a member whose keys differ is removed, the others succe
     expect_reduction(cluster, {0, 1, 2}, 6);
 }
 
+TEST_CASE("shared state: revisions decide who is behind and who jumped ahead") {
+    Cluster cluster(3);
+    for (const Answer& answer : cluster.all("sync 13 w:10:1000:1")) CHECK(answer.number(0) == 13);
+    // One is behind: it receives, whatever it holds.
+    const std::string wanted = content_hash(cluster[0], "w:10:1000:2");
+    cluster[0].send("sync 14 w:10:1000:2");
+    cluster[1].send("sync 14 w:10:1000:2");
+    cluster[2].send("sync 13 w:10:1000:1");
+    for (std::size_t i = 0; i < 3; ++i) {
+        const Answer answer = cluster[i].answer("sync");
+        CHECK(answer.result == success);
+        CHECK(answer.number(0) == 14);
+        CHECK(answer.text(3) == wanted);
+    }
+    // One is two ahead: it is removed.
+    cluster[0].send("sync 15 w:10:1000:3");
+    cluster[1].send("sync 16 w:10:1000:3");
+    cluster[2].send("sync 15 w:10:1000:3");
+    CHECK(cluster[0].answer("sync").result == success);
+    CHECK(cluster[1].answer("sync").result == invalid_usage);
+    CHECK(cluster[2].answer("sync").result == success);
+    expect_reduction_with_retries(cluster, {0, 2}, 1);
+}
+
+TEST_CASE("shared state: many entries and a large one travel whole") {
+    Cluster cluster(2);
+    std::string names;
+    for (int i = 0; i < 50; ++i) names += " layer" + std::to_string(i) + ":9:" + std::to_string(i * 37) + ":";
+    std::string winner = " big:10:6000000:5";
+    std::string other = " big:10:6000000:6";
+    for (const std::string& word : words(names)) {
+        winner += " " + word + "1";
+        other += " " + word + "2";
+    }
+    for (const Answer& answer : cluster.all("sync 0" + winner)) REQUIRE(answer.result == success);
+    cluster.admit();
+    const std::string wanted = content_hash(cluster[0], winner);
+    cluster[0].send("sync 1" + winner);
+    cluster[1].send("sync 1" + winner);
+    cluster[2].send("sync 0" + other);
+    for (std::size_t i = 0; i < 3; ++i) {
+        const Answer answer = cluster[i].answer("sync");
+        REQUIRE(answer.result == success);
+        CHECK(answer.text(3) == wanted);
+        if (i == 2) CHECK(answer.number(2) >= 24'000'000);
+    }
+}
+
 TEST_CASE("two groups: collectives are separate, updates are common") {
     Cluster cluster(2);
     cluster.admit(7);

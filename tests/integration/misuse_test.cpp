@@ -235,7 +235,7 @@ TEST_CASE("shared states that can never work") {
     const auto popular = PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR;
     const pcclTensorInfo_t good = entry("w", run.a.data(), run.a.size());
     const std::string long_name(1025, 'x');
-    std::vector<pcclTensorInfo_t> bad(7, good);
+    std::vector<pcclTensorInfo_t> bad(8, good);
     bad[0].name = nullptr;
     bad[1].data = nullptr;
     bad[2].datatype = number<pcclDataType_t>(99);
@@ -243,6 +243,7 @@ TEST_CASE("shared states that can never work") {
     bad[4].device_type = number<pcclDeviceType_t>(2);
     bad[5].name = long_name.c_str();
     bad[6].count = SIZE_MAX / 2;
+    bad[7].name = "";
     for (const pcclTensorInfo_t& info : bad) {
         refused("pcclSynchronizeSharedState", pcclInvalidArgument, [&] { return sync({info}, popular); });
     }

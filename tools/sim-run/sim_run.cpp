@@ -37,6 +37,7 @@ struct Choice {
 struct Sums {
     std::uint64_t seeds = 0, failed = 0, not_deterministic = 0, first_failed = ~0ull;
     std::uint64_t events = 0, bytes_most = 0;
+    std::uint64_t traces = 0;        // of all seeds, in any order
     std::int64_t simulated = 0;
     Counters counters;
     std::array<std::uint64_t, fault_kinds> faults{};
@@ -45,6 +46,7 @@ struct Sums {
     void add(const Verdict& v) {
         ++seeds;
         events += v.events;
+        traces += sim::mix(v.trace_hash, 1);
         simulated += v.simulated;
         add(v.counters);
         for (std::size_t i = 0; i < fault_kinds; ++i) faults[i] += v.faults[i];
@@ -67,6 +69,7 @@ struct Sums {
         not_deterministic += s.not_deterministic;
         if (s.first_failed < first_failed) first_failed = s.first_failed;
         events += s.events;
+        traces += s.traces;
         simulated += s.simulated;
         add(s.counters);
         for (std::size_t i = 0; i < fault_kinds; ++i) faults[i] += s.faults[i];
@@ -181,6 +184,7 @@ void print_summary(const Sums& s, double wall) {
     }
     std::printf("simulated time %.0f s, events %" PRIu64 ", most machine memory %" PRIu64 " bytes\n", static_cast<double>(s.simulated) / 1e9, s.events,
                 s.bytes_most);
+    std::printf("traces %016" PRIx64 "\n", s.traces);
     if (s.failed != 0) std::printf("first failing seed %" PRIu64 "\n", s.first_failed);
 }
 

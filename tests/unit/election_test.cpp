@@ -1,0 +1,108 @@
+// The election of a shared state: a pure function, so each rule of the contract is tried alone.
+#include "core/state_sync/election.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <deque>
+
+using namespace pccl::core;
+
+namespace {
+
+// A candidate with its key list, in the order of acceptance in which it is added.
+class Voters {
+  public:
+    Voters& add(std::uint64_t revision, std::uint64_t content, bool synced = true, const std::string& key = "w") {
+        EntryInfo entry{key, 4, DataType::f32, false, Hash128{content, 0}};
+        EntryInfo own{"zz_cursor", 1, DataType::u64, true, Hash128{entries_.size() + 1, 1}};
+        entries_.push_back({entry, own});
+        Candidate candidate;
+        candidate.uuid.bytes[0] = static_cast<std::uint8_t>(candidates_.size() + 1);
+        candidate.seniority = candidates_.size() + 1;
+        candidate.synced = synced;
+        candidate.revision = revision;
+        candidate.entries = &entries_.back();
+        candidate.content = content_digest(entries_.back());
+        candidates_.push_back(candidate);
+        return *this;
+    }
+    Election elect(std::uint64_t expected) const { return pccl::core::elect(candidates_, expected); }
+
+  private:
+    std::deque<std::vector<EntryInfo>> entries_;
+    std::vector<Candidate> candidates_;
+};
+
+std::vector<int> removed(const Election& election) {
+    std::vector<int> out;
+    for (const Verdict& verdict : election.verdicts) {
+        if (verdict.removed) out.push_back(verdict.uuid.bytes[0]);
+    }
+    return out;
+}
+
+std::vector<int> receiving(const Election& election) {
+    std::vector<int> out;
+    for (const Verdict& verdict : election.verdicts) {
+        for (const Verdict::Fetch& fetch : verdict.fetch) {
+            if (!fetch.any_content) out.push_back(verdict.uuid.bytes[0]);
+        }
+    }
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("the content held by most wins, and only who differs receives") {
+    const Election election = Voters().add(3, 7).add(3, 8).add(3, 8).elect(3);
+    CHECK(removed(election).empty());
+    CHECK(receiving(election) == std::vector<int>{1});
+    CHECK(election.revision == 3);
+    CHECK(election.holders.size() == 2);
+}
+
+TEST_CASE("on a tie the longest accepted member keeps its content") {
+    CHECK(receiving(Voters().add(0, 7, false).add(0, 8, false).elect(0)) == std::vector<int>{2});
+}
+
+TEST_CASE("two equal newcomers do not outvote a veteran") {
+    CHECK(receiving(Voters().add(5, 7, true).add(5, 8, false).add(5, 8, false).elect(5)) == std::vector<int>{2, 3});
+}
+
+TEST_CASE("who is a revision ahead is removed, who is behind receives") {
+    const Election election = Voters().add(5, 7).add(7, 9).add(4, 6).elect(5);
+    CHECK(removed(election) == std::vector<int>{2});
+    CHECK(receiving(election) == std::vector<int>{3});
+}
+
+TEST_CASE("a rule removes neither everybody nor the last member that is not outdated") {
+    for (const std::uint64_t submitted : {6u, 4u}) {
+        const Election election = Voters().add(submitted, 7).add(submitted, 8).elect(5);
+        CHECK(election.failed);
+        CHECK(removed(election).empty());
+        for (const Verdict& verdict : election.verdicts) CHECK(verdict.result == Result::invalid_usage);
+    }
+    CHECK(Voters().add(6, 7).add(4, 7).elect(5).failed);
+}
+
+TEST_CASE("the first synchronization takes the highest revision that was submitted") {
+    const Election election = Voters().add(0, 7, false).add(13, 8, false).elect(0);
+    CHECK(election.revision == 13);
+    CHECK(removed(election).empty());
+    CHECK(receiving(election) == std::vector<int>{1});
+}
+
+TEST_CASE("other keys: the minority goes and is told which key") {
+    const Election election = Voters().add(1, 7).add(1, 7).add(1, 7, true, "other").elect(1);
+    CHECK(removed(election) == std::vector<int>{3});
+    CHECK(election.verdicts[2].reason.find("'other'") != std::string::npos);
+}
+
+TEST_CASE("entries that may differ go to newcomers alone") {
+    const Election election = Voters().add(5, 7, true).add(5, 7, true).add(5, 7, false).elect(5);
+    CHECK(election.verdicts[0].fetch.empty());
+    CHECK(election.verdicts[1].fetch.empty());
+    REQUIRE(election.verdicts[2].fetch.size() == 1);
+    CHECK(election.verdicts[2].fetch[0].any_content);
+    CHECK(election.verdicts[2].fetch[0].entry == 1);
+}
