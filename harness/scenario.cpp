@@ -90,7 +90,8 @@ void draw_workload(Scenario& s, Draw& draw, std::uint32_t on, bool allow_sync) {
     w.exact = draw.chance(750'000);
     w.entries = draw.number(1, 4);
     if (draw.chance(300'000)) w.own_entries_per_mille = 400;
-    w.compute_max = draw.log_uniform(10 * microsecond, 100 * millisecond);
+    // Now and then applications compute for so long that silence and resumption have their time.
+    w.compute_max = draw.chance(150'000) ? draw.log_uniform(300 * millisecond, 3 * second) : draw.log_uniform(10 * microsecond, 100 * millisecond);
     w.in_place_per_mille = draw.chance(500'000) ? 500 : draw.chance(500'000) ? 0 : 1000;
     if (on & class_application) {
         if (draw.chance(300'000)) w.mismatch_per_mille = draw.number(1, 60);

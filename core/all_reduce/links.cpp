@@ -65,6 +65,14 @@ void PeerCore::dial_stripe(const Uuid& target, Edge& edge, std::size_t index) {
 void PeerCore::close_edge(const Uuid& target) {
     const Edge edge = std::move(edges_.at(target));
     edges_.erase(target);
+    const auto master = links_.find(master_link_);
+    if (edge.report != Edge::Report::none && master != links_.end() && master->second.stage == Stage::open) {
+        proto::PeerMessage message;
+        message.mutable_edge()->set_peer(to_bytes(target));
+        message.mutable_edge()->set_outgoing(true);
+        message.mutable_edge()->set_unwanted(true);
+        send_control(master_link_, message);
+    }
     for (const Stripe& stripe : edge.stripes) {
         if (stripe.link == 0) continue;
         out_->push_back(CloseLink{stripe.link, true});

@@ -219,6 +219,16 @@ void MasterCore::on_edge(const Uuid& from, const proto::EdgeReport& report) {
     Uuid other;
     if (!read(report.peer(), other) || other == from) return;
     if (!state_.members.contains(other) && !joiners_.contains(other)) return;
+    const Uuid& source = report.outgoing() ? from : other;
+    const Uuid& target = report.outgoing() ? other : from;
+    const auto wanted = wanted_.find(source);
+    const bool is_wanted = wanted != wanted_.end() && wanted->second.contains(target);
+    if (!report.up() && (report.unwanted() || !is_wanted)) {
+        // Closed because the plan does not name it (or did not, then): no word about either end.
+        if (report.outgoing()) edges_.report_closed(source, target);
+        topology_dirty_ = true;
+        return;
+    }
     if (!report.outgoing()) {
         edges_.report_incoming(other, from, report.up());
     } else if (report.up()) {

@@ -33,7 +33,11 @@ bool MasterCore::ring_usable(const GroupState& group) const {
 bool MasterCore::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
     wanted_[from].insert(to);
     const EdgeTable::Edge edge = edges_.want(from, to, now_);
-    if (edge.up || !present(from) || !present(to) || now_ - edge.down_since <= grace) return false;
+    if (edge.up || !present(from) || !present(to)) return false;
+    // One that is still being dialled gets the full time; one that failed before gets more each time, so that a network
+    // slower than the grace cannot make the ring change for ever.
+    const Duration patience = (edge.reported_down ? grace : config_.timeouts.peer) << std::min(edge.failures, 3u);
+    if (now_ - edge.down_since <= patience) return false;
     if (!edges_.marked(from, to, now_)) {
         edges_.mark(from, to, now_);
         log(LogLevel::warn, "peer " + short_name(from) + " cannot reach peer " + short_name(to));

@@ -47,6 +47,8 @@ void EdgeTable::report_down(const Uuid& from, const Uuid& to, Instant now) {
     if (edge.down_since == never) edge.down_since = now;
 }
 
+void EdgeTable::report_closed(const Uuid& from, const Uuid& to) { edges_[{from, to}].up = false; }
+
 void EdgeTable::report_incoming(const Uuid& from, const Uuid& to, bool up) { edges_[{from, to}].incoming_closed = !up; }
 
 void EdgeTable::mark(const Uuid& from, const Uuid& to, Instant now) {
@@ -88,9 +90,11 @@ void EdgeTable::restart_clocks(Instant now) {
 
 void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted) {
     for (auto& [ends, edge] : edges_) {
-        if (edge.up) continue;
         const auto from = wanted.find(ends.first);
-        if (from == wanted.end() || !from->second.contains(ends.second)) edge.down_since = never;
+        if (from != wanted.end() && from->second.contains(ends.second)) continue;
+        edge.down_since = never;
+        edge.reported_down = false;
+        edge.incoming_closed = false;
     }
 }
 

@@ -31,6 +31,7 @@ class EdgeTable {
     Edge& want(const Uuid& from, const Uuid& to, Instant now);
     void report_up(const Uuid& from, const Uuid& to);
     void report_down(const Uuid& from, const Uuid& to, Instant now);
+    void report_closed(const Uuid& from, const Uuid& to);  // on purpose
     void report_incoming(const Uuid& from, const Uuid& to, bool up);
     void mark(const Uuid& from, const Uuid& to, Instant now);
     // A neighbour says that its connections with `peer`, in one direction or the other, are closed.
@@ -39,7 +40,8 @@ class EdgeTable {
     void forget(const Uuid& peer);
     // After a restart or a sleep of the master: nobody is blamed for the time before.
     void restart_clocks(Instant now);
-    // Edges that nobody is asked to dial have no clock: wanted again, they get their full time.
+    // Edges that nobody is asked to dial have no clock and no complaints: wanted again, they get their full time, and a
+    // connection that was closed because nobody wants it any more says nothing about its ends.
     void release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted);
     const Edge* find(const Uuid& from, const Uuid& to) const;
 
