@@ -28,9 +28,19 @@ using numeric::Hash128;
 
 // Values of pcclResult_t.
 enum class Result : std::uint8_t {
-    success = 0, not_initialized = 1, internal_error = 2, invalid_argument = 3, invalid_usage = 4, too_few_peers = 5,
-    master_connection_failed = 6, rank_connection_failed = 7, rank_connection_lost = 8, no_shared_state_available = 9,
-    pending_async_ops = 10, update_topology_failed = 11, topology_optimization_failed = 12,
+    success = 0,
+    not_initialized = 1,
+    internal_error = 2,
+    invalid_argument = 3,
+    invalid_usage = 4,
+    too_few_peers = 5,
+    master_connection_failed = 6,
+    rank_connection_failed = 7,
+    rank_connection_lost = 8,
+    no_shared_state_available = 9,
+    pending_async_ops = 10,
+    update_topology_failed = 11,
+    topology_optimization_failed = 12,
 };
 
 // ---- commands of the application (peer machine only) -------------------------------------------------------------
@@ -51,34 +61,79 @@ struct StateEntry {
 };
 
 // Each command carries the ticket that Complete will answer, exactly once.
-struct CommandConnect { Ticket ticket = 0; };
-struct CommandUpdateTopology { Ticket ticket = 0; };
-struct CommandArePeersPending { Ticket ticket = 0; };
+struct CommandConnect {
+    Ticket ticket = 0;
+};
+struct CommandUpdateTopology {
+    Ticket ticket = 0;
+};
+struct CommandArePeersPending {
+    Ticket ticket = 0;
+};
 // Completed at once: success means launched (the buffers belong to the operation until the matching await completes).
 // In place: receive == send.
-struct CommandLaunch { Ticket ticket = 0; Tag tag = 0; ReduceShape shape; BufferId send = 0; BufferId receive = 0; };
-struct CommandAwait { Ticket ticket = 0; Tag tag = 0; };
-struct CommandSync { Ticket ticket = 0; std::uint64_t revision = 0; std::vector<StateEntry> entries; };
+struct CommandLaunch {
+    Ticket ticket = 0;
+    Tag tag = 0;
+    ReduceShape shape;
+    BufferId send = 0;
+    BufferId receive = 0;
+};
+struct CommandAwait {
+    Ticket ticket = 0;
+    Tag tag = 0;
+};
+struct CommandSync {
+    Ticket ticket = 0;
+    std::uint64_t revision = 0;
+    std::vector<StateEntry> entries;
+};
 // Leaves the run; every waiting ticket is completed first, then this one. The machine is `new` afterwards.
-struct CommandLeave { Ticket ticket = 0; };
+struct CommandLeave {
+    Ticket ticket = 0;
+};
 
 using Command = std::variant<CommandConnect, CommandUpdateTopology, CommandArePeersPending, CommandLaunch, CommandAwait,
                              CommandSync, CommandLeave>;
 
 // ---- events ------------------------------------------------------------------------------------------------------
 
-struct LinkOpened { LinkId link = 0; };                          // answers OpenLink
-struct LinkRefused { LinkId link = 0; std::string reason; };     // answers OpenLink; the link is gone
-struct LinkAccepted { LinkId link = 0; Endpoint remote; };       // a stranger connected to our listener
+struct LinkOpened {
+    LinkId link = 0;
+};  // answers OpenLink
+struct LinkRefused {
+    LinkId link = 0;
+    std::string reason;
+};  // answers OpenLink; the link is gone
+struct LinkAccepted {
+    LinkId link = 0;
+    Endpoint remote;
+};  // a stranger connected to our listener
 // The remote end or the network closed it (also: read or write error). The link is gone: nothing more is said of it, its
 // sends and receives are answered by this event. Never sent for links that the machine closed itself.
-struct LinkClosed { LinkId link = 0; std::string reason; };
-struct ControlArrived { LinkId link = 0; std::span<const std::uint8_t> body; };  // valid during handle() only
-struct FlowArrived { LinkId link = 0; wire::FlowWord word; };
+struct LinkClosed {
+    LinkId link = 0;
+    std::string reason;
+};
+struct ControlArrived {
+    LinkId link = 0;
+    std::span<const std::uint8_t> body;
+};  // valid during handle() only
+struct FlowArrived {
+    LinkId link = 0;
+    wire::FlowWord word;
+};
 // The decoder refused the link's bytes. The machine answers with CloseLink.
-struct FrameRefused { LinkId link = 0; wire::WireError error = wire::WireError::none; std::uint8_t version = 0; };
+struct FrameRefused {
+    LinkId link = 0;
+    wire::WireError error = wire::WireError::none;
+    std::uint8_t version = 0;
+};
 // The machine answers in the same call with exactly one ReceivePayload or DiscardPayload for this link, or CloseLink.
-struct BulkArrived { LinkId link = 0; wire::BulkHeader header; };
+struct BulkArrived {
+    LinkId link = 0;
+    wire::BulkHeader header;
+};
 // The trailer came. `landed`: all payload bytes are in the place named by ReceivePayload and no redirect happened.
 struct PayloadLanded {
     enum class Verdict : std::uint8_t { landed, discarded, abandoned, corrupt };
@@ -88,13 +143,31 @@ struct PayloadLanded {
 };
 // The kernel (or simulated link) has taken the whole frame; the source range is free. Also comes, once, for a cancelled
 // send when its frame has been filled up: only then may the link be given the next SendPayload.
-struct PayloadSent { LinkId link = 0; std::uint64_t checksum = 0; bool cancelled = false; };
+struct PayloadSent {
+    LinkId link = 0;
+    std::uint64_t checksum = 0;
+    bool cancelled = false;
+};
 // Bytes arrived on the link since the last notice, but no whole frame. Drivers send it at most every 50 ms per link.
-struct LinkActivity { LinkId link = 0; };
-struct BufferAllocated { BufferId buffer = 0; bool ok = true; };  // answers AllocateBuffer
-struct ComputeDone { ComputeId id = 0; std::uint64_t checksum = 0; Hash128 hash; };
-struct RecordPersisted { std::uint64_t sequence = 0; };           // every record up to this one is durable (master only)
-struct RecordFailed { std::uint64_t sequence = 0; std::string reason; };
+struct LinkActivity {
+    LinkId link = 0;
+};
+struct BufferAllocated {
+    BufferId buffer = 0;
+    bool ok = true;
+};  // answers AllocateBuffer
+struct ComputeDone {
+    ComputeId id = 0;
+    std::uint64_t checksum = 0;
+    Hash128 hash;
+};
+struct RecordPersisted {
+    std::uint64_t sequence = 0;
+};  // every record up to this one is durable (master only)
+struct RecordFailed {
+    std::uint64_t sequence = 0;
+    std::string reason;
+};
 struct Timer {};
 
 using Event = std::variant<LinkOpened, LinkRefused, LinkAccepted, LinkClosed, ControlArrived, FlowArrived, FrameRefused,
@@ -103,13 +176,25 @@ using Event = std::variant<LinkOpened, LinkRefused, LinkAccepted, LinkClosed, Co
 
 // ---- effects -----------------------------------------------------------------------------------------------------
 
-struct OpenLink { LinkId link = 0; Endpoint target; };
+struct OpenLink {
+    LinkId link = 0;
+    Endpoint target;
+};
 // Control frames handed over before are still sent if the socket takes them without waiting longer than a second
 // (`flush`), else everything is dropped at once. No event follows; all sends and receives of the link are answered by this.
-struct CloseLink { LinkId link = 0; bool flush = false; };
+struct CloseLink {
+    LinkId link = 0;
+    bool flush = false;
+};
 // Control and flow frames leave in order, before any bulk frame that has not begun. The driver frames them.
-struct SendControl { LinkId link = 0; std::string body; };
-struct SendFlow { LinkId link = 0; wire::FlowWord word; };
+struct SendControl {
+    LinkId link = 0;
+    std::string body;
+};
+struct SendFlow {
+    LinkId link = 0;
+    wire::FlowWord word;
+};
 // At most one per link until PayloadSent. With has_checksum the driver copies `checksum` into the trailer, else it computes it
 // while the bytes leave and reports it in PayloadSent.
 struct SendPayload {
@@ -121,14 +206,28 @@ struct SendPayload {
 };
 // The source range of the link's running SendPayload is free from now on (the driver fills the frame with zeros and sets
 // the abandoned bit; a frame not begun is dropped). PayloadSent{cancelled} follows when the link can take the next frame.
-struct CancelSend { LinkId link = 0; };
-struct ReceivePayload { LinkId link = 0; BufferRef target; };
-struct DiscardPayload { LinkId link = 0; };
+struct CancelSend {
+    LinkId link = 0;
+};
+struct ReceivePayload {
+    LinkId link = 0;
+    BufferRef target;
+};
+struct DiscardPayload {
+    LinkId link = 0;
+};
 // The rest of the running ReceivePayload goes nowhere; the target is free from now on. PayloadLanded{discarded} follows
 // when the frame has ended.
-struct RedirectReceive { LinkId link = 0; };
-struct AllocateBuffer { BufferId buffer = 0; std::uint64_t bytes = 0; };
-struct FreeBuffer { BufferId buffer = 0; };
+struct RedirectReceive {
+    LinkId link = 0;
+};
+struct AllocateBuffer {
+    BufferId buffer = 0;
+    std::uint64_t bytes = 0;
+};
+struct FreeBuffer {
+    BufferId buffer = 0;
+};
 // Answered by ComputeDone, in any order. reduce: target = a (op) b, `divisor` as in numeric::reduce; target may equal a.
 // hash: hash128 of a. copy: target = a (a.length bytes). want_checksum: checksum64 of target's bytes afterwards.
 struct Compute {
@@ -142,7 +241,10 @@ struct Compute {
     BufferRef target, a, b;
 };
 // Appends to the journal. Records become durable in order; answered by RecordPersisted or RecordFailed (master only).
-struct Persist { std::uint64_t sequence = 0; std::string record; };
+struct Persist {
+    std::uint64_t sequence = 0;
+    std::string record;
+};
 
 struct Attributes {
     std::uint32_t global_world = 1;
@@ -154,26 +256,36 @@ struct Attributes {
 
 struct Completion {
     Result result = Result::success;
-    std::string message;          // the cause and the remedy when result is not success
-    Attributes attributes;        // what the attributes read when the call has returned
-    std::uint64_t epoch = 0;      // membership epoch they belong to
-    bool pending = false;         // CommandArePeersPending
-    std::uint32_t world = 0;      // CommandAwait: members that took part
+    std::string message;      // the cause and the remedy when result is not success
+    Attributes attributes;    // what the attributes read when the call has returned
+    std::uint64_t epoch = 0;  // membership epoch they belong to
+    bool pending = false;     // CommandArePeersPending
+    std::uint32_t world = 0;  // CommandAwait: members that took part
     std::uint64_t sent_bytes = 0;
     std::uint64_t received_bytes = 0;
-    std::uint64_t revision = 0;   // CommandSync: revision after the call
+    std::uint64_t revision = 0;  // CommandSync: revision after the call
 };
-struct Complete { Ticket ticket = 0; Completion completion; };
+struct Complete {
+    Ticket ticket = 0;
+    Completion completion;
+};
 // Attributes change outside of a completion only when the communicator is lost.
-struct SetAttributes { Attributes attributes; };
+struct SetAttributes {
+    Attributes attributes;
+};
 enum class LogLevel : std::uint8_t { trace, debug, info, warn, error };
-struct Log { LogLevel level = LogLevel::info; std::string text; };
+struct Log {
+    LogLevel level = LogLevel::info;
+    std::string text;
+};
 // The master cannot go on (its journal failed): the driver stops it; nothing further is carried out.
-struct Halt { std::string reason; };
+struct Halt {
+    std::string reason;
+};
 
-using Effect = std::variant<OpenLink, CloseLink, SendControl, SendFlow, SendPayload, CancelSend, ReceivePayload,
-                            DiscardPayload, RedirectReceive, AllocateBuffer, FreeBuffer, Compute, Persist, Complete,
-                            SetAttributes, Log, Halt>;
+using Effect =
+    std::variant<OpenLink, CloseLink, SendControl, SendFlow, SendPayload, CancelSend, ReceivePayload, DiscardPayload,
+                 RedirectReceive, AllocateBuffer, FreeBuffer, Compute, Persist, Complete, SetAttributes, Log, Halt>;
 using Effects = std::vector<Effect>;
 
 enum class Status : std::uint8_t { ok, misuse };

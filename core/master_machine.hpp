@@ -18,13 +18,13 @@ namespace pccl::core {
 struct MasterConfig {
     std::uint64_t seed = 0;  // run id and resume tokens
     Limits limits;
-    Timeouts timeouts;       // `peer` is told to the peers
+    Timeouts timeouts;  // `peer` is told to the peers
 };
 
 class MasterCore;
 
 class MasterMachine {
-  public:
+public:
     explicit MasterMachine(const MasterConfig& config);
     ~MasterMachine();
     MasterMachine(const MasterMachine&) = delete;
@@ -41,7 +41,7 @@ class MasterMachine {
     // Tells every peer that the master stops for good (clean stop); close the driver when the links are flushed.
     void shut_down(Instant now, Effects& out);
 
-  private:
+private:
     std::unique_ptr<MasterCore> core_;
 };
 

@@ -13,12 +13,12 @@
 namespace pccl::core {
 
 struct PeerConfig {
-    std::uint64_t seed = 0;        // uuid, resume secret and back-off jitter are drawn from it: unique per communicator
+    std::uint64_t seed = 0;  // uuid, resume secret and back-off jitter are drawn from it: unique per communicator
     Endpoint master;
     GroupId group = 0;
-    std::uint32_t stripes = 0;     // connections to the ring neighbour; 0: the default
-    std::uint16_t listen_port = 0; // advertised; the master adds the address it sees
-    bool has_advertised = false;   // then `advertised` is told instead
+    std::uint32_t stripes = 0;      // connections to the ring neighbour; 0: the default
+    std::uint16_t listen_port = 0;  // advertised; the master adds the address it sees
+    bool has_advertised = false;    // then `advertised` is told instead
     Endpoint advertised;
     Limits limits;
     Timeouts timeouts;
@@ -27,7 +27,7 @@ struct PeerConfig {
 class PeerCore;
 
 class PeerMachine {
-  public:
+public:
     explicit PeerMachine(const PeerConfig& config);
     ~PeerMachine();
     PeerMachine(const PeerMachine&) = delete;
@@ -43,7 +43,7 @@ class PeerMachine {
     std::string explain() const;
     const Uuid& uuid() const;
 
-  private:
+private:
     std::unique_ptr<PeerCore> core_;
 };
 

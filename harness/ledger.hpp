@@ -18,20 +18,20 @@ inline constexpr Instant open_end = core::never;  // a call that never returned
 struct Life {
     std::uint32_t process = 0;
     core::GroupId group = 0;
-    Instant asked_at = 0;          // connect was called
+    Instant asked_at = 0;  // connect was called
     Instant connected_at = 0;
-    Instant member_until = 0;      // the latest begin of a call that succeeded: it was a member at least until then
-    bool lost = false;             // the application found itself outside
+    Instant member_until = 0;  // the latest begin of a call that succeeded: it was a member at least until then
+    bool lost = false;         // the application found itself outside
     std::uint32_t node = 0;
-    bool refused = false;          // connect failed
-    bool refused_revision = false; // by the rule of revisions
+    bool refused = false;           // connect failed
+    bool refused_revision = false;  // by the rule of revisions
     std::string reason;
 };
 
 enum class CallKind : std::uint8_t { connect, update_topology, are_peers_pending, launch, await, sync, leave };
 const char* to_text(CallKind kind);
 
-struct VoteFact {                  // connect, update_topology, are_peers_pending
+struct VoteFact {  // connect, update_topology, are_peers_pending
     CallKind kind = CallKind::connect;
     std::uint32_t process = 0;
     std::uint32_t life = 0;
@@ -48,7 +48,7 @@ struct LaunchFact {
     core::ReduceShape shape;
     bool in_place = false;
     Instant begin = 0;
-    Instant end = open_end;        // of the await
+    Instant end = open_end;  // of the await
     core::Completion completion;
     std::vector<std::uint8_t> input;
     std::vector<std::uint8_t> output;  // after success
@@ -60,10 +60,10 @@ struct SyncFact {
     core::GroupId group = 0;
     Instant begin = 0;
     Instant end = open_end;
-    std::uint64_t revision = 0;    // submitted
+    std::uint64_t revision = 0;  // submitted
     core::Completion completion;
-    std::vector<std::uint8_t> before, after;              // all entries that must be equal, one behind the other
-    std::vector<std::uint8_t> own_before, own_after;      // those that may differ
+    std::vector<std::uint8_t> before, after;          // all entries that must be equal, one behind the other
+    std::vector<std::uint8_t> own_before, own_after;  // those that may differ
 };
 
 struct Ledger {

@@ -10,7 +10,8 @@ namespace pccl::harness {
 using namespace core;
 
 const char* to_text(CallKind kind) {
-    static constexpr const char* names[] = {"connect", "update_topology", "are_peers_pending", "launch", "await", "sync", "leave"};
+    static constexpr const char* names[] = {
+        "connect", "update_topology", "are_peers_pending", "launch", "await", "sync", "leave"};
     return names[static_cast<std::size_t>(kind)];
 }
 
@@ -23,18 +24,21 @@ namespace {
 bool succeeded(const Completion& c, Instant end) { return end != open_end && c.result == Result::success; }
 
 std::string when(Instant begin, Instant end) {
-    return "[" + std::to_string(begin / microsecond) + " us .. " + (end == open_end ? std::string("open") : std::to_string(end / microsecond) + " us") + "]";
+    return "[" + std::to_string(begin / microsecond) + " us .. " +
+           (end == open_end ? std::string("open") : std::to_string(end / microsecond) + " us") + "]";
 }
 
 std::string text(const Ledger& ledger, const LaunchFact& f) {
-    return ledger.name(f.life) + " tag " + std::to_string(f.tag) + " type " + std::to_string(static_cast<unsigned>(f.shape.type)) + " op " +
-           std::to_string(static_cast<unsigned>(f.shape.op)) + " count " + std::to_string(f.shape.count) + " " + when(f.begin, f.end) + " " +
-           (f.end == open_end ? "unanswered" : sim::to_text(f.completion.result)) + " world " + std::to_string(f.completion.world);
+    return ledger.name(f.life) + " tag " + std::to_string(f.tag) + " type " +
+           std::to_string(static_cast<unsigned>(f.shape.type)) + " op " +
+           std::to_string(static_cast<unsigned>(f.shape.op)) + " count " + std::to_string(f.shape.count) + " " +
+           when(f.begin, f.end) + " " + (f.end == open_end ? "unanswered" : sim::to_text(f.completion.result)) +
+           " world " + std::to_string(f.completion.world);
 }
 
 // Looks for the set of launches that one success speaks of.
 class AttemptSearch {
-  public:
+public:
     AttemptSearch(const Scenario& scenario, const Ledger& ledger, std::vector<bool>& settled)
         : scenario_(scenario), ledger_(ledger), settled_(settled) {}
 
@@ -44,12 +48,14 @@ class AttemptSearch {
         by_process_.clear();
         for (std::size_t i = 0; i < ledger_.launches.size(); ++i) {
             const LaunchFact& other = ledger_.launches[i];
-            if (i == index || other.process == own.process || other.group != own.group || other.tag != own.tag) continue;
+            if (i == index || other.process == own.process || other.group != own.group || other.tag != own.tag)
+                continue;
             if (other.shape != own.shape || other.begin >= own.end || other.end <= own.begin) continue;
             candidates_.push_back(i);
         }
         // Those that ended in the same way with the same bytes first: ambiguous values are read in favour of the run.
-        std::stable_sort(candidates_.begin(), candidates_.end(), [&](std::size_t x, std::size_t y) { return rank(own, x) < rank(own, y); });
+        std::stable_sort(candidates_.begin(), candidates_.end(),
+                         [&](std::size_t x, std::size_t y) { return rank(own, x) < rank(own, y); });
         std::stable_sort(candidates_.begin(), candidates_.end(), [&](std::size_t x, std::size_t y) {
             return ledger_.launches[x].process < ledger_.launches[y].process;
         });
@@ -58,7 +64,8 @@ class AttemptSearch {
         }
         by_process_.push_back(candidates_.size());
         if (own.completion.world < 2 || own.completion.world > by_process_.size()) {
-            return {"membership", text(ledger_, own) + ", but only " + std::to_string(by_process_.size() - 1) + " other processes had launched it"};
+            return {"membership", text(ledger_, own) + ", but only " + std::to_string(by_process_.size() - 1) +
+                                      " other processes had launched it"};
         }
         chosen_ = {index};
         inputs_ = {&own.input};
@@ -66,18 +73,20 @@ class AttemptSearch {
         complaint_ = {};
         if (search(0, own) || tries_ >= tries_max) return {};
         if (!complaint_.oracle.empty()) return complaint_;
-        std::string reason = text(ledger_, own) + ": the result is not the operation over any " + std::to_string(own.completion.world) + " of these inputs:";
+        std::string reason = text(ledger_, own) + ": the result is not the operation over any " +
+                             std::to_string(own.completion.world) + " of these inputs:";
         for (const std::size_t i : candidates_) reason += "\n    " + text(ledger_, ledger_.launches[i]);
         return {"value", reason};
     }
 
-  private:
+private:
     static constexpr std::uint64_t tries_max = 20'000;
 
     std::uint32_t process_of(std::size_t candidate) const { return ledger_.launches[candidates_[candidate]].process; }
     int rank(const LaunchFact& own, std::size_t i) const {
         const LaunchFact& other = ledger_.launches[i];
-        if (succeeded(other.completion, other.end)) return other.output == own.output && other.completion.world == own.completion.world ? 0 : 2;
+        if (succeeded(other.completion, other.end))
+            return other.output == own.output && other.completion.world == own.completion.world ? 0 : 2;
         return other.end == open_end || ledger_.departed(other.life, other.completion, other.end) ? 1 : 3;
     }
 
@@ -100,12 +109,15 @@ class AttemptSearch {
 
     bool fits(const LaunchFact& own) {
         const bool exact = scenario_.workload.exact;
-        if (!is_result(own.shape, exact, inputs_, own.output, 4) || !is_result(own.shape, exact, inputs_, own.output, own.shape.count)) return false;
+        if (!is_result(own.shape, exact, inputs_, own.output, 4) ||
+            !is_result(own.shape, exact, inputs_, own.output, own.shape.count))
+            return false;
         for (const std::size_t i : chosen_) {
             const LaunchFact& other = ledger_.launches[i];
             if (succeeded(other.completion, other.end)) {
                 if (other.output != own.output) return complain("parity", own, other, "bytes differ");
-                if (other.completion.world != own.completion.world) return complain("membership", own, other, "world sizes differ");
+                if (other.completion.world != own.completion.world)
+                    return complain("membership", own, other, "world sizes differ");
             } else if (other.end != open_end && !ledger_.departed(other.life, other.completion, other.end)) {
                 return complain("one-outcome", own, other, "one succeeded, the other failed");
             }
@@ -117,7 +129,8 @@ class AttemptSearch {
     }
 
     bool complain(const char* oracle, const LaunchFact& own, const LaunchFact& other, const char* what) {
-        if (complaint_.oracle.empty()) complaint_ = {oracle, std::string(what) + ":\n    " + text(ledger_, own) + "\n    " + text(ledger_, other)};
+        if (complaint_.oracle.empty())
+            complaint_ = {oracle, std::string(what) + ":\n    " + text(ledger_, own) + "\n    " + text(ledger_, other)};
         return false;
     }
 
@@ -134,7 +147,8 @@ class AttemptSearch {
 
 std::string text(const Ledger& ledger, const SyncFact& f) {
     return ledger.name(f.life) + " sync of revision " + std::to_string(f.revision) + " " + when(f.begin, f.end) + " " +
-           (f.end == open_end ? "unanswered" : sim::to_text(f.completion.result)) + " revision " + std::to_string(f.completion.revision);
+           (f.end == open_end ? "unanswered" : sim::to_text(f.completion.result)) + " revision " +
+           std::to_string(f.completion.revision);
 }
 
 // The life ended as lost, and nothing shows that it was still a member at that time.
@@ -151,13 +165,16 @@ bool synced_before(const Ledger& ledger, std::size_t index) {
     return false;
 }
 
-bool overlap(Instant begin, Instant end, Instant other_begin, Instant other_end) { return begin < other_end && other_begin < end; }
+bool overlap(Instant begin, Instant end, Instant other_begin, Instant other_end) {
+    return begin < other_end && other_begin < end;
+}
 
 std::string text(const Ledger& ledger, const VoteFact& f) {
     const Attributes& a = f.completion.attributes;
-    return ledger.name(f.life) + " " + to_text(f.kind) + " " + when(f.begin, f.end) + " " + (f.end == open_end ? "unanswered" : sim::to_text(f.completion.result)) +
-           " worlds " + std::to_string(a.global_world) + "/" + std::to_string(a.group_world) + " groups " + std::to_string(a.groups) + "/" +
-           std::to_string(a.largest_group) + (f.completion.pending ? " pending" : "");
+    return ledger.name(f.life) + " " + to_text(f.kind) + " " + when(f.begin, f.end) + " " +
+           (f.end == open_end ? "unanswered" : sim::to_text(f.completion.result)) + " worlds " +
+           std::to_string(a.global_world) + "/" + std::to_string(a.group_world) + " groups " +
+           std::to_string(a.groups) + "/" + std::to_string(a.largest_group) + (f.completion.pending ? " pending" : "");
 }
 
 // World sizes count those who surely were members, and nobody who surely was not accepted yet.
@@ -166,7 +183,8 @@ std::string miscounted(const Ledger& ledger, const VoteFact& own) {
     // connect only after that was not among them.
     Instant next_end = open_end;
     for (const VoteFact& later : ledger.votes) {
-        if (later.life == own.life && later.kind == CallKind::update_topology && later.begin >= own.end && succeeded(later.completion, later.end)) {
+        if (later.life == own.life && later.kind == CallKind::update_topology && later.begin >= own.end &&
+            succeeded(later.completion, later.end)) {
             next_end = std::min(next_end, later.end);
         }
     }
@@ -179,15 +197,16 @@ std::string miscounted(const Ledger& ledger, const VoteFact& own) {
             sure_in_group += l.group == group ? 1 : 0;
         }
         // Who was accepted and removed before it knew, or died in connect, may have been one of them all the same.
-        const bool in_question = l.connected_at == core::never || l.connected_at <= next_end || l.lost || l.member_until == l.connected_at;
+        const bool in_question =
+            l.connected_at == core::never || l.connected_at <= next_end || l.lost || l.member_until == l.connected_at;
         if (l.asked_at < own.end && in_question) {
             ++possible;
             possible_in_group += l.group == group ? 1 : 0;
         }
     }
     const Attributes& a = own.completion.attributes;
-    const std::string range = " (sure " + std::to_string(sure) + "/" + std::to_string(sure_in_group) + ", possible " + std::to_string(possible) + "/" +
-                              std::to_string(possible_in_group) + ")";
+    const std::string range = " (sure " + std::to_string(sure) + "/" + std::to_string(sure_in_group) + ", possible " +
+                              std::to_string(possible) + "/" + std::to_string(possible_in_group) + ")";
     if (a.global_world < sure || a.group_world < sure_in_group) return "fewer than the members" + range;
     if (a.global_world > possible || a.group_world > possible_in_group) return "more than were accepted" + range;
     return {};
@@ -213,12 +232,14 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
         if (own.end != open_end && own.completion.result == Result::invalid_usage && !ledger.lives[own.life].lost) {
             const SyncFact* before = nullptr;
             for (std::size_t k = 0; k < i; ++k) {
-                if (ledger.syncs[k].life == own.life && succeeded(ledger.syncs[k].completion, ledger.syncs[k].end)) before = &ledger.syncs[k];
+                if (ledger.syncs[k].life == own.life && succeeded(ledger.syncs[k].completion, ledger.syncs[k].end))
+                    before = &ledger.syncs[k];
             }
             // A state that could not be received fails the sync too, and says so.
             const bool refused = own.completion.message.find("increment") != std::string::npos;
             if (refused && before != nullptr && before->completion.revision + 1 == own.revision) {
-                return {"revision", "the next revision was refused:\n    " + text(ledger, *before) + "\n    " + text(ledger, own) + ": " + own.completion.message};
+                return {"revision", "the next revision was refused:\n    " + text(ledger, *before) + "\n    " +
+                                        text(ledger, own) + ": " + own.completion.message};
             }
         }
         if (!succeeded(own.completion, own.end)) continue;
@@ -226,7 +247,9 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
         bool known_own_content = own.own_after == own.own_before;
         bool from_a_veteran = known_content;
         const bool veteran = synced_before(ledger, i);
-        if (veteran && own.own_after != own.own_before) return {"value", "a member that had synchronised before received entries that may differ:\n    " + text(ledger, own)};
+        if (veteran && own.own_after != own.own_before)
+            return {"value", "a member that had synchronised before received entries that may differ:\n    " +
+                                 text(ledger, own)};
         for (std::size_t k = 0; k < ledger.syncs.size(); ++k) {
             const SyncFact& other = ledger.syncs[k];
             if (k == i || other.group != own.group || !overlap(own.begin, own.end, other.begin, other.end)) continue;
@@ -239,37 +262,47 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
             // A peer that was removed meanwhile may read its answer late, when the group had ended and began anew at 0.
             if (gone_by(ledger, own.life, other.begin) || gone_by(ledger, other.life, own.begin)) continue;
             if (other.completion.revision == own.completion.revision && other.after != own.after) {
-                return {"parity", "one revision, two contents:\n    " + text(ledger, own) + "\n    " + text(ledger, other)};
+                return {"parity",
+                        "one revision, two contents:\n    " + text(ledger, own) + "\n    " + text(ledger, other)};
             }
         }
         if (!known_content) return {"value", "a content that nobody had:\n    " + text(ledger, own)};
-        if (!known_own_content) return {"value", "entries that may differ, with a content that nobody had:\n    " + text(ledger, own)};
+        if (!known_own_content)
+            return {"value", "entries that may differ, with a content that nobody had:\n    " + text(ledger, own)};
         if (veteran && own.revision == own.completion.revision && !from_a_veteran) {
-            return {"value", "the state of a member that had synchronised before was replaced by that of newcomers:\n    " + text(ledger, own)};
+            return {"value",
+                    "the state of a member that had synchronised before was replaced by that of newcomers:\n    " +
+                        text(ledger, own)};
         }
         // The next success of the same life carries the next revision.
         for (std::size_t k = i + 1; k < ledger.syncs.size(); ++k) {
             const SyncFact& next = ledger.syncs[k];
             if (next.life != own.life || !succeeded(next.completion, next.end)) continue;
             if (next.completion.revision != own.completion.revision + 1) {
-                return {"revision", "two successes in a row:\n    " + text(ledger, own) + "\n    " + text(ledger, next)};
+                return {"revision",
+                        "two successes in a row:\n    " + text(ledger, own) + "\n    " + text(ledger, next)};
             }
             break;
         }
         // Everybody who was a member throughout has this outcome too.
         for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
             const Life& member = ledger.lives[life];
-            if (life == own.life || member.group != own.group || member.connected_at > own.begin || member.member_until < own.end) continue;
+            if (life == own.life || member.group != own.group || member.connected_at > own.begin ||
+                member.member_until < own.end)
+                continue;
             const SyncFact* failed = nullptr;
             bool good = false;
             for (const SyncFact& other : ledger.syncs) {
                 if (other.life != life || !overlap(own.begin, own.end, other.begin, other.end)) continue;
-                if (succeeded(other.completion, other.end) ? other.completion.revision == own.completion.revision : other.end == open_end) good = true;
+                if (succeeded(other.completion, other.end) ? other.completion.revision == own.completion.revision
+                                                           : other.end == open_end)
+                    good = true;
                 if (other.end != open_end && !succeeded(other.completion, other.end)) failed = &other;
             }
             if (!good) {
-                return {"one-outcome", "a member did not see this success:\n    " + text(ledger, own) + "\n    " +
-                                           (failed != nullptr ? text(ledger, *failed) : ledger.name(life) + " called no sync then")};
+                return {"one-outcome",
+                        "a member did not see this success:\n    " + text(ledger, own) + "\n    " +
+                            (failed != nullptr ? text(ledger, *failed) : ledger.name(life) + " called no sync then")};
             }
         }
     }
@@ -281,7 +314,8 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger) {
         const VoteFact& own = ledger.votes[i];
         if (own.kind == CallKind::connect || !succeeded(own.completion, own.end)) continue;
         const Attributes& a = own.completion.attributes;
-        if (a.group_world > a.global_world || a.largest_group > a.global_world || a.groups > a.global_world || a.largest_group < a.group_world) {
+        if (a.group_world > a.global_world || a.largest_group > a.global_world || a.groups > a.global_world ||
+            a.largest_group < a.group_world) {
             return {"membership", "impossible world sizes: " + text(ledger, own)};
         }
         if (own.kind == CallKind::update_topology) {
@@ -294,19 +328,24 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger) {
             const VoteFact* near = nullptr;
             bool good = false;
             for (const VoteFact& other : ledger.votes) {
-                if (other.life != life || other.kind != own.kind || !overlap(own.begin, own.end, other.begin, other.end)) continue;
+                if (other.life != life || other.kind != own.kind ||
+                    !overlap(own.begin, own.end, other.begin, other.end))
+                    continue;
                 near = &other;
                 const Attributes& b = other.completion.attributes;
                 if (other.end == open_end) good = true;
                 if (!succeeded(other.completion, other.end)) continue;
-                if (own.kind == CallKind::are_peers_pending ? other.completion.pending == own.completion.pending
-                                                            : a.global_world == b.global_world && a.groups == b.groups && a.largest_group == b.largest_group) {
+                if (own.kind == CallKind::are_peers_pending
+                        ? other.completion.pending == own.completion.pending
+                        : a.global_world == b.global_world && a.groups == b.groups &&
+                              a.largest_group == b.largest_group) {
                     good = true;
                 }
             }
             if (!good) {
-                return {"membership", "a member was told something else:\n    " + text(ledger, own) + "\n    " +
-                                          (near != nullptr ? text(ledger, *near) : ledger.name(life) + " did not call it then")};
+                return {"membership",
+                        "a member was told something else:\n    " + text(ledger, own) + "\n    " +
+                            (near != nullptr ? text(ledger, *near) : ledger.name(life) + " did not call it then")};
             }
         }
     }

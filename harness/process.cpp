@@ -9,10 +9,11 @@ namespace pccl::harness {
 using namespace core;
 using sim::mix;
 
-Process::Process(sim::World& world, const Scenario& scenario, Ledger& ledger, Counters& counters, const bool& stopping, Ticket& tickets,
-                 std::uint32_t node, std::uint32_t number)
-    : world_(world), scenario_(scenario), ledger_(ledger), counters_(counters), stopping_(stopping), tickets_(tickets), node_(node),
-      number_(number), plan_(scenario.peers[node - 1]), draw_(mix(scenario.seed, mix(500, mix(node, number)))) {}
+Process::Process(sim::World& world, const Scenario& scenario, Ledger& ledger, Counters& counters, const bool& stopping,
+                 Ticket& tickets, std::uint32_t node, std::uint32_t number)
+    : world_(world), scenario_(scenario), ledger_(ledger), counters_(counters), stopping_(stopping), tickets_(tickets),
+      node_(node), number_(number), plan_(scenario.peers[node - 1]),
+      draw_(mix(scenario.seed, mix(500, mix(node, number)))) {}
 
 void Process::start() {
     make_state();
@@ -25,7 +26,8 @@ std::string Process::waits_for() const {
     std::string text;
     for (const Slot& slot : slots_) {
         if (slot.sleeping || slot.answered) continue;
-        text += std::string(text.empty() ? "" : ", ") + to_text(slot.kind) + " since " + std::to_string(slot.begin / millisecond) + " ms";
+        text += std::string(text.empty() ? "" : ", ") + to_text(slot.kind) + " since " +
+                std::to_string(slot.begin / millisecond) + " ms";
     }
     return text.empty() ? "nothing of the library" : text;
 }
@@ -161,7 +163,8 @@ void Process::prepare_tensors() {
         }
         tensor.shape.type = static_cast<DataType>(shapes.below(data_type_count));
         tensor.shape.op = static_cast<ReduceOp>(shapes.below(reduce_op_count));
-        tensor.shape.count = shapes.chance(20'000) ? 0 : static_cast<std::uint64_t>(shapes.log_uniform(1, w.elements_max));
+        tensor.shape.count =
+            shapes.chance(20'000) ? 0 : static_cast<std::uint64_t>(shapes.log_uniform(1, w.elements_max));
         // One element more than the shape: a mismatched launch may claim it.
         const std::uint64_t bytes = (tensor.shape.count + 1) * element_bytes(tensor.shape.type);
         tensor.send = world_.driver(node_)->add_application_buffer(bytes);
@@ -179,9 +182,11 @@ void Process::refill(Tensor& tensor) {
 
 void Process::check_untouched(Tensor& tensor, const char* moment) {
     if (!tensor.untouched_since) return;
-    const bool receive_same = tensor.in_place || tensor.kept_receive.empty() || memory(tensor.receive) == tensor.kept_receive;
+    const bool receive_same =
+        tensor.in_place || tensor.kept_receive.empty() || memory(tensor.receive) == tensor.kept_receive;
     if (memory(tensor.send) != tensor.kept_send || !receive_same) {
-        world_.violate("no-phantom", "buffers of tag " + std::to_string(tensor.tag) + " on " + sim::Trace::name(node_) + " changed after the return, seen " + moment);
+        world_.violate("no-phantom", "buffers of tag " + std::to_string(tensor.tag) + " on " + sim::Trace::name(node_) +
+                                         " changed after the return, seen " + moment);
     }
 }
 
@@ -241,11 +246,13 @@ Task<Completion> Process::await(std::size_t index) {
         ++counters_.aborted;
     }
     if ((c.result != Result::success || !tensor.in_place) && send != fact.input) {
-        world_.violate("restore", std::string("the input of tag ") + std::to_string(tensor.tag) + " on " + sim::Trace::name(node_) + " differs after " +
+        world_.violate("restore", std::string("the input of tag ") + std::to_string(tensor.tag) + " on " +
+                                      sim::Trace::name(node_) + " differs after " +
                                       (c.result == Result::success ? "success out of place" : "a failure"));
     }
     tensor.kept_send = send;
-    tensor.kept_receive = tensor.in_place || c.result != Result::success ? std::vector<std::uint8_t>{} : memory(tensor.receive);
+    tensor.kept_receive =
+        tensor.in_place || c.result != Result::success ? std::vector<std::uint8_t>{} : memory(tensor.receive);
     tensor.untouched_since = true;
     co_return c;
 }
@@ -305,7 +312,8 @@ Task<Completion> Process::sync() {
         ledger_.lives[life_].member_until = done.begin;
     } else {
         ++counters_.syncs_failed;
-        if (done.after != done.before || done.own_after != done.own_before) world_.violate("restore", "shared state of " + sim::Trace::name(node_) + " differs after a failed sync");
+        if (done.after != done.before || done.own_after != done.own_before)
+            world_.violate("restore", "shared state of " + sim::Trace::name(node_) + " differs after a failed sync");
     }
     co_return c;
 }
@@ -321,7 +329,8 @@ void Process::apply() {
     for (const StateEntry& entry : entries_) {
         std::vector<std::uint8_t>& bytes = memory(entry.buffer);
         const std::uint64_t change = entry.allow_content_inequality ? mix(common, number_) : common;
-        for (std::size_t k = 0; k < bytes.size(); k += 7) bytes[k] = static_cast<std::uint8_t>(bytes[k] ^ mix(change, k));
+        for (std::size_t k = 0; k < bytes.size(); k += 7)
+            bytes[k] = static_cast<std::uint8_t>(bytes[k] ^ mix(change, k));
     }
 }
 

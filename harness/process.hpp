@@ -21,9 +21,9 @@ struct Counters {
 };
 
 class Process {
-  public:
-    Process(sim::World& world, const Scenario& scenario, Ledger& ledger, Counters& counters, const bool& stopping, core::Ticket& tickets,
-            std::uint32_t node, std::uint32_t number);
+public:
+    Process(sim::World& world, const Scenario& scenario, Ledger& ledger, Counters& counters, const bool& stopping,
+            core::Ticket& tickets, std::uint32_t node, std::uint32_t number);
 
     // Runs the training program; `finished` afterwards.
     void start();
@@ -37,7 +37,7 @@ class Process {
     void attributes_set(const core::Attributes& attributes) { attributes_ = attributes; }
     void resume(core::Ticket ticket);
 
-  private:
+private:
     // A call in progress; lives in the frame of the coroutine that awaits it.
     struct Call {
         Process& process;
@@ -66,14 +66,14 @@ class Process {
         std::coroutine_handle<> awaiter;
         core::Completion completion;
     };
-    struct Tensor {                 // the buffers of one tag
+    struct Tensor {  // the buffers of one tag
         core::Tag tag = 0;
         core::ReduceShape shape;
         core::BufferId send = 0, receive = 0;
         bool in_place = true;
-        bool untouched_since = false;           // nobody may have written since `kept` was taken
+        bool untouched_since = false;  // nobody may have written since `kept` was taken
         std::vector<std::uint8_t> kept_send, kept_receive;
-        std::size_t launch = 0;     // in the ledger
+        std::size_t launch = 0;  // in the ledger
         bool launched = false;
         bool waiting = false;
     };

@@ -8,8 +8,12 @@ namespace {
 
 using namespace core;
 
-bool is_float(DataType t) { return t == DataType::f16 || t == DataType::bf16 || t == DataType::f32 || t == DataType::f64; }
-bool is_signed(DataType t) { return t == DataType::i8 || t == DataType::i16 || t == DataType::i32 || t == DataType::i64; }
+bool is_float(DataType t) {
+    return t == DataType::f16 || t == DataType::bf16 || t == DataType::f32 || t == DataType::f64;
+}
+bool is_signed(DataType t) {
+    return t == DataType::i8 || t == DataType::i16 || t == DataType::i32 || t == DataType::i64;
+}
 
 // --- 16-bit floating point -----------------------------------------------------------------------------------------------
 
@@ -39,7 +43,9 @@ std::uint16_t half_bits(float value) {
     return static_cast<std::uint16_t>(sign + (static_cast<std::uint32_t>(exponent - 1) << 10) + mantissa);
 }
 
-double brain_value(std::uint16_t bits) { return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16)); }
+double brain_value(std::uint16_t bits) {
+    return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16));
+}
 
 std::uint16_t brain_bits(float value) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
@@ -57,10 +63,10 @@ T load(const std::uint8_t* from, std::uint64_t index) {
 
 double load_float(DataType type, const std::uint8_t* from, std::uint64_t index) {
     switch (type) {
-        case DataType::f16: return half_value(load<std::uint16_t>(from, index));
-        case DataType::bf16: return brain_value(load<std::uint16_t>(from, index));
-        case DataType::f32: return static_cast<double>(load<float>(from, index));
-        default: return load<double>(from, index);
+    case DataType::f16: return half_value(load<std::uint16_t>(from, index));
+    case DataType::bf16: return brain_value(load<std::uint16_t>(from, index));
+    case DataType::f32: return static_cast<double>(load<float>(from, index));
+    default: return load<double>(from, index);
     }
 }
 
@@ -68,10 +74,10 @@ void store_float(DataType type, std::uint8_t* to, std::uint64_t index, double va
     const auto narrow = static_cast<float>(value);
     const std::uint16_t bits = type == DataType::f16 ? half_bits(narrow) : brain_bits(narrow);
     switch (type) {
-        case DataType::f16:
-        case DataType::bf16: std::memcpy(to + index * 2, &bits, 2); break;
-        case DataType::f32: std::memcpy(to + index * 4, &narrow, 4); break;
-        default: std::memcpy(to + index * 8, &value, 8); break;
+    case DataType::f16:
+    case DataType::bf16: std::memcpy(to + index * 2, &bits, 2); break;
+    case DataType::f32: std::memcpy(to + index * 4, &narrow, 4); break;
+    default: std::memcpy(to + index * 8, &value, 8); break;
     }
 }
 
@@ -90,24 +96,27 @@ std::uint64_t wrapped(DataType type, std::uint64_t value) {
     return load_integer(type, bytes, 0);
 }
 
-bool integer_matches(const ReduceShape& shape, std::span<const std::vector<std::uint8_t>* const> inputs, const std::uint8_t* result,
-                     std::uint64_t i) {
+bool integer_matches(const ReduceShape& shape, std::span<const std::vector<std::uint8_t>* const> inputs,
+                     const std::uint8_t* result, std::uint64_t i) {
     std::uint64_t value = load_integer(shape.type, inputs[0]->data(), i);
     for (std::size_t k = 1; k < inputs.size(); ++k) {
         const std::uint64_t next = load_integer(shape.type, inputs[k]->data(), i);
-        const bool less = is_signed(shape.type) ? static_cast<std::int64_t>(next) < static_cast<std::int64_t>(value) : next < value;
+        const bool less =
+            is_signed(shape.type) ? static_cast<std::int64_t>(next) < static_cast<std::int64_t>(value) : next < value;
         switch (shape.op) {
-            case ReduceOp::sum:
-            case ReduceOp::avg: value += next; break;
-            case ReduceOp::prod: value *= next; break;
-            case ReduceOp::max: value = less ? value : next; break;
-            case ReduceOp::min: value = less ? next : value; break;
+        case ReduceOp::sum:
+        case ReduceOp::avg: value += next; break;
+        case ReduceOp::prod: value *= next; break;
+        case ReduceOp::max: value = less ? value : next; break;
+        case ReduceOp::min: value = less ? next : value; break;
         }
     }
     value = wrapped(shape.type, value);
     if (shape.op == ReduceOp::avg) {
         const std::uint64_t count = inputs.size();
-        value = is_signed(shape.type) ? static_cast<std::uint64_t>(static_cast<std::int64_t>(value) / static_cast<std::int64_t>(count)) : value / count;
+        value = is_signed(shape.type)
+                    ? static_cast<std::uint64_t>(static_cast<std::int64_t>(value) / static_cast<std::int64_t>(count))
+                    : value / count;
     }
     return wrapped(shape.type, value) == load_integer(shape.type, result, i);
 }
@@ -120,11 +129,11 @@ bool float_matches(const ReduceShape& shape, bool exact, std::span<const std::ve
         const double next = load_float(shape.type, inputs[k]->data(), i);
         size += next < 0 ? -next : next;
         switch (shape.op) {
-            case ReduceOp::sum:
-            case ReduceOp::avg: value += next; break;
-            case ReduceOp::prod: value *= next; break;
-            case ReduceOp::max: value = next > value ? next : value; break;
-            case ReduceOp::min: value = next < value ? next : value; break;
+        case ReduceOp::sum:
+        case ReduceOp::avg: value += next; break;
+        case ReduceOp::prod: value *= next; break;
+        case ReduceOp::max: value = next > value ? next : value; break;
+        case ReduceOp::min: value = next < value ? next : value; break;
         }
     }
     const double got = load_float(shape.type, result, i);
@@ -132,7 +141,9 @@ bool float_matches(const ReduceShape& shape, bool exact, std::span<const std::ve
     const auto count = static_cast<double>(inputs.size());
     if (shape.op == ReduceOp::avg) {
         // One division in the type that accumulates.
-        value = shape.type == DataType::f64 ? value / count : static_cast<double>(static_cast<float>(value) / static_cast<float>(count));
+        value = shape.type == DataType::f64
+                    ? value / count
+                    : static_cast<double>(static_cast<float>(value) / static_cast<float>(count));
         size /= count;
     }
     if (exact) {
@@ -143,10 +154,22 @@ bool float_matches(const ReduceShape& shape, bool exact, std::span<const std::ve
     double epsilon = 0;
     double tiny = 0;
     switch (shape.type) {
-        case DataType::f16: epsilon = 1.0 / 1024; tiny = 1.0 / 16'777'216; break;
-        case DataType::bf16: epsilon = 1.0 / 128; tiny = 1e-30; break;
-        case DataType::f32: epsilon = 1.0 / 8'388'608; tiny = 1e-30; break;
-        default: epsilon = 1.0 / 4'503'599'627'370'496.0; tiny = 1e-200; break;
+    case DataType::f16:
+        epsilon = 1.0 / 1024;
+        tiny = 1.0 / 16'777'216;
+        break;
+    case DataType::bf16:
+        epsilon = 1.0 / 128;
+        tiny = 1e-30;
+        break;
+    case DataType::f32:
+        epsilon = 1.0 / 8'388'608;
+        tiny = 1e-30;
+        break;
+    default:
+        epsilon = 1.0 / 4'503'599'627'370'496.0;
+        tiny = 1e-200;
+        break;
     }
     if (shape.op == ReduceOp::prod) size = value < 0 ? -value : value;
     const double error = got > value ? got - value : value - got;

@@ -15,12 +15,21 @@ using sim::mix;
 
 namespace {
 
-enum Script : std::uint64_t { start_process = 0, process_finished = 1, fault_begins = 2, fault_ends = 3, chaos_ends = 4, stop_flag = 5, start_the_master = 6 };
+enum Script : std::uint64_t {
+    start_process = 0,
+    process_finished = 1,
+    fault_begins = 2,
+    fault_ends = 3,
+    chaos_ends = 4,
+    stop_flag = 5,
+    start_the_master = 6
+};
 
 class Runner final : public sim::Director {
-  public:
+public:
     Runner(const Scenario& scenario, const RunOptions& options)
-        : scenario_(scenario), world_(nodes(), scenario.world, scenario.seed, *this), processes_(nodes()), draw_(mix(scenario.seed, 900)) {
+        : scenario_(scenario), world_(nodes(), scenario.world, scenario.seed, *this), processes_(nodes()),
+          draw_(mix(scenario.seed, 900)) {
         world_.trace().write_to(options.trace);
         world_.trace().keep_hashes(options.keep_hashes);
         items_max_ = options.items_max;
@@ -85,34 +94,34 @@ class Runner final : public sim::Director {
     }
     void script_item(std::uint64_t a, std::uint64_t b) override {
         switch (a) {
-            case start_process: return begin_process(static_cast<std::uint32_t>(b));
-            case process_finished: {
-                const auto node = static_cast<std::uint32_t>(b);
-                if (processes_[node] == nullptr || !processes_[node]->finished()) return;
-                world_.end_process(node, true);
-                processes_[node].reset();
-                if (all_done()) world_.stop();
-                return;
-            }
-            case fault_begins: return begin_fault(b);
-            case fault_ends: return end_fault(b);
-            case chaos_ends:
-                chaos_ = false;
-                world_.stop_faults();
-                world_.disarm();
-                world_.trace().line(world_.now(), sim::no_node, "faults stop");
-                return;
-            case stop_flag:
-                stopping_ = true;
-                world_.trace().line(world_.now(), sim::no_node, "applications are told to end");
-                if (all_done()) world_.stop();
-                return;
-            case start_the_master: return begin_master();
-            default: return;
+        case start_process: return begin_process(static_cast<std::uint32_t>(b));
+        case process_finished: {
+            const auto node = static_cast<std::uint32_t>(b);
+            if (processes_[node] == nullptr || !processes_[node]->finished()) return;
+            world_.end_process(node, true);
+            processes_[node].reset();
+            if (all_done()) world_.stop();
+            return;
+        }
+        case fault_begins: return begin_fault(b);
+        case fault_ends: return end_fault(b);
+        case chaos_ends:
+            chaos_ = false;
+            world_.stop_faults();
+            world_.disarm();
+            world_.trace().line(world_.now(), sim::no_node, "faults stop");
+            return;
+        case stop_flag:
+            stopping_ = true;
+            world_.trace().line(world_.now(), sim::no_node, "applications are told to end");
+            if (all_done()) world_.stop();
+            return;
+        case start_the_master: return begin_master();
+        default: return;
         }
     }
 
-  private:
+private:
     std::uint32_t nodes() const { return static_cast<std::uint32_t>(scenario_.peers.size() + 1); }
 
     void schedule_start(std::uint32_t node, Instant at) {
@@ -132,7 +141,8 @@ class Runner final : public sim::Director {
         config.limits = scenario_.limits;
         config.timeouts = scenario_.timeouts;
         world_.start_peer(node, config);
-        processes_[node] = std::make_unique<Process>(world_, scenario_, ledger_, counters_, stopping_, tickets_, node, process_count_);
+        processes_[node] =
+            std::make_unique<Process>(world_, scenario_, ledger_, counters_, stopping_, tickets_, node, process_count_);
         world_.schedule_application(node, 0, 0, 0);
     }
 
@@ -145,7 +155,9 @@ class Runner final : public sim::Director {
         world_.start_master(config);
     }
 
-    Instant within_chaos(Duration duration) const { return std::min(world_.now() + duration, std::max(scenario_.chaos_end, world_.now())); }
+    Instant within_chaos(Duration duration) const {
+        return std::min(world_.now() + duration, std::max(scenario_.chaos_end, world_.now()));
+    }
 
     void process_gone(std::uint32_t node, const Fault& fault) {
         processes_[node].reset();
@@ -168,11 +180,11 @@ class Runner final : public sim::Director {
                 if (from == to) continue;
                 bool cut = false;
                 switch (fault.kind) {
-                    case FaultKind::partition: cut = ((fault.a >> from) & 1u) != ((fault.a >> to) & 1u); break;
-                    case FaultKind::one_way: cut = from == a && to == b; break;
-                    case FaultKind::cut_pair: cut = (from == a && to == b) || (from == b && to == a); break;
-                    case FaultKind::clog: cut = from == a; break;
-                    default: break;
+                case FaultKind::partition: cut = ((fault.a >> from) & 1u) != ((fault.a >> to) & 1u); break;
+                case FaultKind::one_way: cut = from == a && to == b; break;
+                case FaultKind::cut_pair: cut = (from == a && to == b) || (from == b && to == a); break;
+                case FaultKind::clog: cut = from == a; break;
+                default: break;
                 }
                 if (cut) change(from, to);
             }
@@ -183,83 +195,90 @@ class Runner final : public sim::Director {
         if (!chaos_) return;
         const Fault& fault = scenario_.faults[index];
         if (fault.kind != FaultKind::aimed_master && fault.kind != FaultKind::aimed_peer) {
-            world_.trace().line(world_.now(), sim::no_node, std::string("FAULT ") + to_text(fault.kind) + " a " + std::to_string(fault.a) + " b " + std::to_string(fault.b));
+            world_.trace().line(world_.now(), sim::no_node,
+                                std::string("FAULT ") + to_text(fault.kind) + " a " + std::to_string(fault.a) + " b " +
+                                    std::to_string(fault.b));
         }
         sim::Network& network = world_.network();
         const bool with_reset = (fault.value & 1) != 0;
         switch (fault.kind) {
-            case FaultKind::partition:
-            case FaultKind::one_way:
-            case FaultKind::cut_pair:
-            case FaultKind::clog: {
+        case FaultKind::partition:
+        case FaultKind::one_way:
+        case FaultKind::cut_pair:
+        case FaultKind::clog: {
+            each_pair(fault, [&](std::uint32_t from, std::uint32_t to) {
+                network.block(from, to);
+                touch(from);
+                touch(to);
+            });
+            // Some streams give up when nothing is acknowledged for long.
+            const Duration patience = second + static_cast<Duration>(fault.value % 30) * second;
+            if (fault.kind != FaultKind::clog && fault.duration > patience) {
                 each_pair(fault, [&](std::uint32_t from, std::uint32_t to) {
-                    network.block(from, to);
-                    touch(from);
-                    touch(to);
+                    if (from < to) network.give_up_between(from, to, patience);
                 });
-                // Some streams give up when nothing is acknowledged for long.
-                const Duration patience = second + static_cast<Duration>(fault.value % 30) * second;
-                if (fault.kind != FaultKind::clog && fault.duration > patience) {
-                    each_pair(fault, [&](std::uint32_t from, std::uint32_t to) { if (from < to) network.give_up_between(from, to, patience); });
-                }
+            }
+            world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
+            break;
+        }
+        case FaultKind::reset:
+        case FaultKind::end_early:
+        case FaultKind::half_open:
+        case FaultKind::stall: {
+            // Rather one with bytes on their way, where there is one.
+            std::vector<std::uint32_t> open = ((fault.value >> 40) & 3) != 0 ? network.busy() : network.established();
+            if (open.empty()) open = network.established();
+            if (open.empty()) return;
+            const std::uint32_t connection = open[fault.value % open.size()];
+            if (fault.kind == FaultKind::stall) {
+                stalled_.emplace_back(index, connection);
+                network.stall(connection, (fault.value >> 32) & 1);
                 world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
-                break;
             }
-            case FaultKind::reset:
-            case FaultKind::end_early:
-            case FaultKind::half_open:
-            case FaultKind::stall: {
-                // Rather one with bytes on their way, where there is one.
-                std::vector<std::uint32_t> open = ((fault.value >> 40) & 3) != 0 ? network.busy() : network.established();
-                if (open.empty()) open = network.established();
-                if (open.empty()) return;
-                const std::uint32_t connection = open[fault.value % open.size()];
-                if (fault.kind == FaultKind::stall) {
-                    stalled_.emplace_back(index, connection);
-                    network.stall(connection, (fault.value >> 32) & 1);
-                    world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
-                }
-                if (fault.kind == FaultKind::reset) network.reset(connection);
-                if (fault.kind == FaultKind::end_early) network.end_early(connection, (fault.value >> 32) & 1);
-                const std::uint32_t side = (fault.value >> 32) & 1;
-                const bool one_knows = ((fault.value >> 33) & 1) != 0;
-                if (fault.kind == FaultKind::half_open) network.half_open(connection, one_knows, side);
-                // An end that knows that its link is gone opens another one; only who does not know is silent for long.
-                const bool known = fault.kind == FaultKind::reset || fault.kind == FaultKind::end_early ||
-                                   (fault.kind == FaultKind::half_open && one_knows && network.peer_of(connection, side ^ 1) != 0);
-                cut_connection(network.peer_of(connection, 0), network.peer_of(connection, 1), known);
-                break;
-            }
-            case FaultKind::crash_peer: {
-                const std::uint32_t node = 1 + (fault.a - 1) % (nodes() - 1);
-                if (!world_.alive(node)) return;
-                world_.end_process(node, with_reset);
-                process_gone(node, fault);
-                break;
-            }
-            case FaultKind::crash_master:
-                if (!world_.alive(0)) return;
-                world_.end_process(0, with_reset);
-                process_gone(0, fault);
-                break;
-            case FaultKind::aimed_peer: {
-                static const std::size_t kinds[] = {effect_index<SendControl>(), effect_index<SendPayload>(), effect_index<Complete>(),
-                                                        effect_index<ReceivePayload>(), effect_index<Compute>(), effect_index<SendFlow>()};
-                world_.arm(1 + (fault.a - 1) % (nodes() - 1), sim::AimedCrash{kinds[(fault.value >> 8) % 6], fault.b, with_reset, index});
-                return;  // counted when it fires
-            }
-            case FaultKind::aimed_master: {
-                static const std::size_t kinds[] = {effect_index<SendControl>(), effect_index<Persist>()};
-                world_.arm(0, sim::AimedCrash{kinds[(fault.value >> 8) % 2], fault.b, with_reset, index});
-                return;
-            }
-            case FaultKind::pause: {
-                const std::uint32_t node = fault.a % nodes();
-                if (!world_.alive(node)) return;
-                touch(node);
-                world_.pause(node, within_chaos(fault.duration) - world_.now());
-                break;
-            }
+            if (fault.kind == FaultKind::reset) network.reset(connection);
+            if (fault.kind == FaultKind::end_early) network.end_early(connection, (fault.value >> 32) & 1);
+            const std::uint32_t side = (fault.value >> 32) & 1;
+            const bool one_knows = ((fault.value >> 33) & 1) != 0;
+            if (fault.kind == FaultKind::half_open) network.half_open(connection, one_knows, side);
+            // An end that knows that its link is gone opens another one; only who does not know is silent for long.
+            const bool known =
+                fault.kind == FaultKind::reset || fault.kind == FaultKind::end_early ||
+                (fault.kind == FaultKind::half_open && one_knows && network.peer_of(connection, side ^ 1) != 0);
+            cut_connection(network.peer_of(connection, 0), network.peer_of(connection, 1), known);
+            break;
+        }
+        case FaultKind::crash_peer: {
+            const std::uint32_t node = 1 + (fault.a - 1) % (nodes() - 1);
+            if (!world_.alive(node)) return;
+            world_.end_process(node, with_reset);
+            process_gone(node, fault);
+            break;
+        }
+        case FaultKind::crash_master:
+            if (!world_.alive(0)) return;
+            world_.end_process(0, with_reset);
+            process_gone(0, fault);
+            break;
+        case FaultKind::aimed_peer: {
+            static const std::size_t kinds[] = {effect_index<SendControl>(), effect_index<SendPayload>(),
+                                                effect_index<Complete>(),    effect_index<ReceivePayload>(),
+                                                effect_index<Compute>(),     effect_index<SendFlow>()};
+            world_.arm(1 + (fault.a - 1) % (nodes() - 1),
+                       sim::AimedCrash{kinds[(fault.value >> 8) % 6], fault.b, with_reset, index});
+            return;  // counted when it fires
+        }
+        case FaultKind::aimed_master: {
+            static const std::size_t kinds[] = {effect_index<SendControl>(), effect_index<Persist>()};
+            world_.arm(0, sim::AimedCrash{kinds[(fault.value >> 8) % 2], fault.b, with_reset, index});
+            return;
+        }
+        case FaultKind::pause: {
+            const std::uint32_t node = fault.a % nodes();
+            if (!world_.alive(node)) return;
+            touch(node);
+            world_.pause(node, within_chaos(fault.duration) - world_.now());
+            break;
+        }
         }
         ++injected_[static_cast<std::size_t>(fault.kind)];
     }
@@ -275,13 +294,15 @@ class Runner final : public sim::Director {
 
     bool all_done() const {
         if (starts_ != 0) return false;
-        return std::all_of(processes_.begin(), processes_.end(), [](const auto& process) { return process == nullptr; });
+        return std::all_of(processes_.begin(), processes_.end(),
+                           [](const auto& process) { return process == nullptr; });
     }
 
     std::string who_waits() {
         std::string text = "not everybody came to an end:\n";
         for (const auto& process : processes_) {
-            if (process != nullptr) text += "  " + sim::Trace::name(process->node()) + " waits for " + process->waits_for() + "\n";
+            if (process != nullptr)
+                text += "  " + sim::Trace::name(process->node()) + " waits for " + process->waits_for() + "\n";
         }
         return text + world_.explain();
     }
@@ -304,14 +325,18 @@ class Runner final : public sim::Director {
     // Nobody is removed, or gives up, without a reason.
     void check_losses() {
         const sim::NetworkParameters& n = scenario_.world.network;
-        const Duration slow = n.latency_high + n.latency_high * n.jitter_per_mille / 1000 + 2 * scenario_.world.timer_late_max;
-        if (n.tail_per_million != 0 || n.refuse_per_million != 0 || n.black_hole_per_million != 0 || n.accept_close_per_million != 0) return;
+        const Duration slow =
+            n.latency_high + n.latency_high * n.jitter_per_mille / 1000 + 2 * scenario_.world.timer_late_max;
+        if (n.tail_per_million != 0 || n.refuse_per_million != 0 || n.black_hole_per_million != 0 ||
+            n.accept_close_per_million != 0)
+            return;
         if (slow > scenario_.timeouts.peer / 4 || n.rate_low < 1'000'000) return;
         if (scenario_.timeouts.master < second) return;  // then any cut of a control link is final
         for (std::uint32_t life = 0; life < ledger_.lives.size(); ++life) {
             const Life& l = ledger_.lives[life];
             if (l.lost && !l.refused_revision && !touched_[l.node]) {
-                return world_.violate("membership", ledger_.name(life) + " on " + sim::Trace::name(l.node) + " was lost, though no fault touched it: " + l.reason);
+                return world_.violate("membership", ledger_.name(life) + " on " + sim::Trace::name(l.node) +
+                                                        " was lost, though no fault touched it: " + l.reason);
             }
         }
     }
@@ -325,12 +350,14 @@ class Runner final : public sim::Director {
         }
         // What the machine may hold: slots, one undo copy per started operation and per synchronised state, early slices.
         const Limits& l = scenario_.limits;
-        const std::uint64_t bound = (1u << 16) + l.scratch_bytes + std::uint64_t{l.min_slots} * l.slice_bytes * (l.concurrent_ops + 1) +
-                                    2ull * (l.concurrent_ops + 1) * 8 * (scenario_.workload.elements_max + 2) +
-                                    std::uint64_t{l.eager_bytes} * (nodes() + 1) + 2ull * 8 * 301 * scenario_.workload.entries +
-                                    std::uint64_t{l.chunk_bytes} * (l.chunks_in_flight + l.hashes_in_flight + 2);
+        const std::uint64_t bound =
+            (1u << 16) + l.scratch_bytes + std::uint64_t{l.min_slots} * l.slice_bytes * (l.concurrent_ops + 1) +
+            2ull * (l.concurrent_ops + 1) * 8 * (scenario_.workload.elements_max + 2) +
+            std::uint64_t{l.eager_bytes} * (nodes() + 1) + 2ull * 8 * 301 * scenario_.workload.entries +
+            std::uint64_t{l.chunk_bytes} * (l.chunks_in_flight + l.hashes_in_flight + 2);
         if (world_.machine_bytes_most() > bound) {
-            world_.violate("bounded", "a machine held " + std::to_string(world_.machine_bytes_most()) + " bytes, more than " + std::to_string(bound));
+            world_.violate("bounded", "a machine held " + std::to_string(world_.machine_bytes_most()) +
+                                          " bytes, more than " + std::to_string(bound));
         }
     }
 
@@ -347,7 +374,7 @@ class Runner final : public sim::Director {
     std::uint32_t starts_ = 0;
     std::uint64_t items_max_ = 0;
     std::vector<bool> touched_;
-    std::vector<int> cut_;                // per node: 1 control links, 2 data links were cut
+    std::vector<int> cut_;                                          // per node: 1 control links, 2 data links were cut
     std::vector<std::pair<std::uint64_t, std::uint32_t>> stalled_;  // fault and connection
     bool chaos_ = true;
     bool stopping_ = false;
@@ -378,7 +405,8 @@ Verdict run(const Scenario& scenario, const RunOptions& options) {
         return verdict;
     }
     // Frames of the core were left in the middle of their work: nothing of this world is touched again, not even freed.
-    runner->world().violate("assertion", std::string(broken.expression) + " at " + broken.file + ":" + std::to_string(broken.line));
+    runner->world().violate("assertion",
+                            std::string(broken.expression) + " at " + broken.file + ":" + std::to_string(broken.line));
     return runner->verdict();
 }
 
@@ -391,10 +419,13 @@ Verdict run_twice(const Scenario& scenario) {
     const std::size_t common = std::min(first.hashes.size(), second.hashes.size());
     for (std::size_t i = 0; i < common; ++i) {
         if (first.hashes[i] == second.hashes[i]) continue;
-        first.violation = {"determinism", "event " + std::to_string(i + 1) + " of " + std::to_string(first.events) + " differs between two runs"};
+        first.violation = {"determinism", "event " + std::to_string(i + 1) + " of " + std::to_string(first.events) +
+                                              " differs between two runs"};
         return first;
     }
-    if (first.hashes.size() != second.hashes.size()) first.violation = {"determinism", "one run has " + std::to_string(first.hashes.size()) + " events, the other " + std::to_string(second.hashes.size())};
+    if (first.hashes.size() != second.hashes.size())
+        first.violation = {"determinism", "one run has " + std::to_string(first.hashes.size()) + " events, the other " +
+                                              std::to_string(second.hashes.size())};
     return first;
 }
 

@@ -16,13 +16,13 @@
 namespace pccl::harness {
 
 struct RunOptions {
-    std::FILE* trace = nullptr;      // readable event log
-    bool keep_hashes = false;        // one hash per event, and the state of the machine in each
+    std::FILE* trace = nullptr;  // readable event log
+    bool keep_hashes = false;    // one hash per event, and the state of the machine in each
     std::uint64_t items_max = 3'000'000;
 };
 
 struct Verdict {
-    sim::Violation violation;        // empty oracle: all held
+    sim::Violation violation;  // empty oracle: all held
     std::uint64_t trace_hash = 0;
     std::uint64_t events = 0;
     Instant simulated = 0;

@@ -10,8 +10,8 @@ using sim::mix;
 
 const char* to_text(FaultKind kind) {
     static constexpr const char* names[fault_kinds] = {
-        "partition", "one-way", "cut-pair", "clog", "reset", "end-early", "half-open", "crash-peer", "crash-master",
-        "aimed-peer", "aimed-master", "pause", "stall"};
+        "partition",  "one-way",      "cut-pair",   "clog",         "reset", "end-early", "half-open",
+        "crash-peer", "crash-master", "aimed-peer", "aimed-master", "pause", "stall"};
     return names[static_cast<std::size_t>(kind)];
 }
 
@@ -48,8 +48,10 @@ void draw_network(Scenario& s, Draw& draw, std::uint32_t on) {
     }
     if (on & class_connection) {
         if (draw.chance(500'000)) n.refuse_per_million = static_cast<std::uint32_t>(draw.log_uniform(1'000, 200'000));
-        if (draw.chance(300'000)) n.black_hole_per_million = static_cast<std::uint32_t>(draw.log_uniform(1'000, 100'000));
-        if (draw.chance(300'000)) n.accept_close_per_million = static_cast<std::uint32_t>(draw.log_uniform(1'000, 100'000));
+        if (draw.chance(300'000))
+            n.black_hole_per_million = static_cast<std::uint32_t>(draw.log_uniform(1'000, 100'000));
+        if (draw.chance(300'000))
+            n.accept_close_per_million = static_cast<std::uint32_t>(draw.log_uniform(1'000, 100'000));
     }
     if (on & class_clock) {
         s.world.drift_ppm = draw.number(0, 1000);
@@ -74,7 +76,8 @@ void draw_limits(Scenario& s, Draw& draw, std::uint32_t on) {
         if (draw.chance(500'000)) l.scratch_bytes = l.slice_bytes * l.min_slots;
         if (draw.chance(500'000)) l.chunks_in_flight = 1;
         if (draw.chance(500'000)) l.hashes_in_flight = 1;
-        if (draw.chance(300'000)) s.world.allocation_fails_per_million = static_cast<std::uint32_t>(draw.log_uniform(500, 50'000));
+        if (draw.chance(300'000))
+            s.world.allocation_fails_per_million = static_cast<std::uint32_t>(draw.log_uniform(500, 50'000));
     }
     s.timeouts.peer = draw.log_uniform(second, 10 * second);
     s.timeouts.master = draw.log_uniform(5 * second, 30 * second);
@@ -85,13 +88,14 @@ void draw_workload(Scenario& s, Draw& draw, std::uint32_t on, bool allow_sync) {
     Workload& w = s.workload;
     w.pump = draw.chance(400'000);
     w.sync = draw.chance(700'000) && allow_sync;
-    w.tags = draw.chance(150'000) ? 0 : static_cast<std::uint32_t>(draw.log_uniform(1, 9)) ;
+    w.tags = draw.chance(150'000) ? 0 : static_cast<std::uint32_t>(draw.log_uniform(1, 9));
     w.elements_max = static_cast<std::uint32_t>(draw.log_uniform(1, draw.chance(200'000) ? 4000 : 500));
     w.exact = draw.chance(750'000);
     w.entries = draw.number(1, 4);
     if (draw.chance(300'000)) w.own_entries_per_mille = 400;
     // Now and then applications compute for so long that silence and resumption have their time.
-    w.compute_max = draw.chance(150'000) ? draw.log_uniform(300 * millisecond, 3 * second) : draw.log_uniform(10 * microsecond, 100 * millisecond);
+    w.compute_max = draw.chance(150'000) ? draw.log_uniform(300 * millisecond, 3 * second)
+                                         : draw.log_uniform(10 * microsecond, 100 * millisecond);
     w.in_place_per_mille = draw.chance(500'000) ? 500 : draw.chance(500'000) ? 0 : 1000;
     if (on & class_application) {
         if (draw.chance(300'000)) w.mismatch_per_mille = draw.number(1, 60);
@@ -140,12 +144,14 @@ Duration busy_time(const Scenario& s) {
 Fault timed(FaultKind kind, const Scenario& s, Draw& draw) {
     Fault f;
     f.kind = kind;
-    f.at = draw.chance(250'000) ? draw.log_uniform(millisecond, s.chaos_end) : draw.between(0, std::min(s.chaos_end, busy_time(s)));
+    f.at = draw.chance(250'000) ? draw.log_uniform(millisecond, s.chaos_end)
+                                : draw.between(0, std::min(s.chaos_end, busy_time(s)));
     f.duration = draw.log_uniform(millisecond, 20 * second);
     f.value = draw.bits();
     if (draw.chance(500'000)) {
-        static const std::uint32_t triggers[] = {trigger_of<SendPayload>(), trigger_of<SendPayload>(), trigger_of<ReceivePayload>(),
-                                                 trigger_of<Compute>(), trigger_of<SendControl>(), trigger_of<Persist>()};
+        static const std::uint32_t triggers[] = {trigger_of<SendPayload>(),    trigger_of<SendPayload>(),
+                                                 trigger_of<ReceivePayload>(), trigger_of<Compute>(),
+                                                 trigger_of<SendControl>(),    trigger_of<Persist>()};
         f.trigger = triggers[draw.below(6)];
         f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, 400));
         f.at = draw.log_uniform(microsecond, 30 * millisecond);
@@ -157,7 +163,8 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     const auto nodes = static_cast<std::uint32_t>(s.peers.size() + 1);
     if (on & class_partition) {
         for (std::uint32_t i = draw.number(1, 4); i-- != 0;) {
-            static constexpr FaultKind kinds[] = {FaultKind::partition, FaultKind::one_way, FaultKind::cut_pair, FaultKind::clog, FaultKind::clog};
+            static constexpr FaultKind kinds[] = {FaultKind::partition, FaultKind::one_way, FaultKind::cut_pair,
+                                                  FaultKind::clog, FaultKind::clog};
             Fault f = timed(kinds[draw.below(5)], s, draw);
             f.a = draw.number(0, nodes - 1);
             f.b = draw.number(0, nodes - 1);
@@ -171,10 +178,12 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     }
     if (on & class_connection) {
         for (auto i = draw.log_uniform(1, 20); i-- != 0;) {
-            static constexpr FaultKind kinds[] = {FaultKind::reset, FaultKind::end_early, FaultKind::half_open, FaultKind::stall, FaultKind::stall};
+            static constexpr FaultKind kinds[] = {FaultKind::reset, FaultKind::end_early, FaultKind::half_open,
+                                                  FaultKind::stall, FaultKind::stall};
             Fault f = timed(kinds[draw.below(5)], s, draw);
             // Long enough that others send again what is stuck, short enough that nobody is removed for it.
-            if (f.kind == FaultKind::stall && draw.chance(600'000)) f.duration = draw.between(s.timeouts.peer / 5, s.timeouts.peer);
+            if (f.kind == FaultKind::stall && draw.chance(600'000))
+                f.duration = draw.between(s.timeouts.peer / 5, s.timeouts.peer);
             s.faults.push_back(f);
         }
     }
@@ -228,7 +237,8 @@ Scenario generate(std::uint64_t seed, const GeneratorOptions& options) {
         n.window_high = network.log_uniform(n.window_low, 4'000);
         s.limits.slice_bytes = network.number(64, 512) * 8;
         s.limits.eager_bytes = std::max(s.limits.eager_bytes, s.limits.slice_bytes);
-        s.limits.scratch_bytes = std::max<std::uint64_t>(s.limits.scratch_bytes, std::uint64_t{s.limits.slice_bytes} * s.limits.min_slots);
+        s.limits.scratch_bytes =
+            std::max<std::uint64_t>(s.limits.scratch_bytes, std::uint64_t{s.limits.slice_bytes} * s.limits.min_slots);
         s.workload.elements_max = network.number(100, 1'200);
         s.workload.tags = std::min(std::max(s.workload.tags, 1u), 4u);
         for (PeerPlan& plan : s.peers) plan.turns = std::min(plan.turns, 5u);
@@ -238,7 +248,8 @@ Scenario generate(std::uint64_t seed, const GeneratorOptions& options) {
     if (s.limits.slice_bytes < least) {
         s.limits.slice_bytes = least;
         s.limits.eager_bytes = std::max(s.limits.eager_bytes, least);
-        s.limits.scratch_bytes = std::max<std::uint64_t>(s.limits.scratch_bytes, std::uint64_t{least} * s.limits.min_slots);
+        s.limits.scratch_bytes =
+            std::max<std::uint64_t>(s.limits.scratch_bytes, std::uint64_t{least} * s.limits.min_slots);
     }
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     draw_faults(s, faults, on);
@@ -250,36 +261,50 @@ Scenario generate(std::uint64_t seed, const GeneratorOptions& options) {
 std::string to_text(const Scenario& s) {
     const sim::NetworkParameters& n = s.world.network;
     std::string text = "seed " + std::to_string(s.seed) + "\n";
-    text += "network: latency " + ms(n.latency_low) + " .. " + ms(n.latency_high) + ", jitter " + std::to_string(n.jitter_per_mille) +
-            "/1000, tail " + std::to_string(n.tail_per_million) + "/1e6, rate " + std::to_string(n.rate_low) + " .. " +
-            std::to_string(n.rate_high) + " B/s, window " + std::to_string(n.window_low) + " .. " + std::to_string(n.window_high) +
-            ", split " + std::to_string(n.split_per_million) + "/1e6, tiny reads " + std::to_string(n.tiny_read_per_million) +
+    text += "network: latency " + ms(n.latency_low) + " .. " + ms(n.latency_high) + ", jitter " +
+            std::to_string(n.jitter_per_mille) + "/1000, tail " + std::to_string(n.tail_per_million) + "/1e6, rate " +
+            std::to_string(n.rate_low) + " .. " + std::to_string(n.rate_high) + " B/s, window " +
+            std::to_string(n.window_low) + " .. " + std::to_string(n.window_high) + ", split " +
+            std::to_string(n.split_per_million) + "/1e6, tiny reads " + std::to_string(n.tiny_read_per_million) +
             "/1e6, refuse/black-hole/accept-close " + std::to_string(n.refuse_per_million) + "/" +
             std::to_string(n.black_hole_per_million) + "/" + std::to_string(n.accept_close_per_million) + " per 1e6\n";
-    text += "clocks: drift " + std::to_string(s.world.drift_ppm) + " ppm, timers late up to " + ms(s.world.timer_late_max) +
-            "; computes up to " + ms(s.world.compute_max) + "; allocations fail " + std::to_string(s.world.allocation_fails_per_million) + "/1e6; disk " + ms(s.world.disk_low) + " .. " + ms(s.world.disk_high) + "\n";
+    text += "clocks: drift " + std::to_string(s.world.drift_ppm) + " ppm, timers late up to " +
+            ms(s.world.timer_late_max) + "; computes up to " + ms(s.world.compute_max) + "; allocations fail " +
+            std::to_string(s.world.allocation_fails_per_million) + "/1e6; disk " + ms(s.world.disk_low) + " .. " +
+            ms(s.world.disk_high) + "\n";
     const Limits& l = s.limits;
     text += "limits: slice " + std::to_string(l.slice_bytes) + ", eager " + std::to_string(l.eager_bytes) + ", ops " +
-            std::to_string(l.concurrent_ops) + ", scratch " + std::to_string(l.scratch_bytes) + ", slots " + std::to_string(l.min_slots) +
-            ", chunk " + std::to_string(l.chunk_bytes) + " (" + std::to_string(l.chunks_in_flight) + " in flight)\n";
+            std::to_string(l.concurrent_ops) + ", scratch " + std::to_string(l.scratch_bytes) + ", slots " +
+            std::to_string(l.min_slots) + ", chunk " + std::to_string(l.chunk_bytes) + " (" +
+            std::to_string(l.chunks_in_flight) + " in flight)\n";
     text += "timeouts: peer " + ms(s.timeouts.peer) + ", master " + ms(s.timeouts.master) + "\n";
     const Workload& w = s.workload;
-    text += std::string("workload: ") + (w.pump ? "pump" : "basic") + (w.sync ? ", sync of " + std::to_string(w.entries) + " entries (" + std::to_string(w.own_entries_per_mille) + "/1000 may differ)" : "") +
-            ", " + std::to_string(w.tags) + " tags of up to " + std::to_string(w.elements_max) + (w.exact ? " exact" : " random") +
-            " elements, compute up to " + ms(w.compute_max) + ", in place " + std::to_string(w.in_place_per_mille) +
-            "/1000, mismatch " + std::to_string(w.mismatch_per_mille) + ", twice " + std::to_string(w.twice_per_mille) +
-            ", leave in flight " + std::to_string(w.leave_in_flight_per_mille) + ", drift " + std::to_string(w.drift_per_mille) + " (per 1000)\n";
+    text += std::string("workload: ") + (w.pump ? "pump" : "basic") +
+            (w.sync ? ", sync of " + std::to_string(w.entries) + " entries (" +
+                          std::to_string(w.own_entries_per_mille) + "/1000 may differ)"
+                    : "") +
+            ", " + std::to_string(w.tags) + " tags of up to " + std::to_string(w.elements_max) +
+            (w.exact ? " exact" : " random") + " elements, compute up to " + ms(w.compute_max) + ", in place " +
+            std::to_string(w.in_place_per_mille) + "/1000, mismatch " + std::to_string(w.mismatch_per_mille) +
+            ", twice " + std::to_string(w.twice_per_mille) + ", leave in flight " +
+            std::to_string(w.leave_in_flight_per_mille) + ", drift " + std::to_string(w.drift_per_mille) +
+            " (per 1000)\n";
     for (std::size_t i = 0; i < s.peers.size(); ++i) {
         const PeerPlan& p = s.peers[i];
-        text += "peer" + std::to_string(i + 1) + ": group " + std::to_string(p.group) + ", starts at " + ms(p.start) + ", " +
-                std::to_string(p.turns) + " turns, " + std::to_string(p.stripes) + " stripes" + (p.rejoins ? ", rejoins" : "") + "\n";
+        text += "peer" + std::to_string(i + 1) + ": group " + std::to_string(p.group) + ", starts at " + ms(p.start) +
+                ", " + std::to_string(p.turns) + " turns, " + std::to_string(p.stripes) + " stripes" +
+                (p.rejoins ? ", rejoins" : "") + "\n";
     }
     for (const Fault& f : s.faults) {
-        text += "fault: " + std::string(to_text(f.kind)) + (f.trigger != 0 ? " at effect " + std::to_string(f.trigger - 1) + " number " + std::to_string(f.trigger_count) + " plus " : std::string(" at ")) + ms(f.at) + " for " + ms(f.duration) + " a " + std::to_string(f.a) +
-                " b " + std::to_string(f.b) + " value " + std::to_string(f.value) + "\n";
+        text += "fault: " + std::string(to_text(f.kind)) +
+                (f.trigger != 0 ? " at effect " + std::to_string(f.trigger - 1) + " number " +
+                                      std::to_string(f.trigger_count) + " plus "
+                                : std::string(" at ")) +
+                ms(f.at) + " for " + ms(f.duration) + " a " + std::to_string(f.a) + " b " + std::to_string(f.b) +
+                " value " + std::to_string(f.value) + "\n";
     }
-    text += "faults stop at " + ms(s.chaos_end) + ", applications end from " + ms(s.chaos_end + s.stop_after) + ", all done by " +
-            ms(s.chaos_end + s.stop_after + s.patience) + "\n";
+    text += "faults stop at " + ms(s.chaos_end) + ", applications end from " + ms(s.chaos_end + s.stop_after) +
+            ", all done by " + ms(s.chaos_end + s.stop_after + s.patience) + "\n";
     return text;
 }
 

@@ -17,19 +17,19 @@ using core::Duration;
 using core::Instant;
 
 enum class FaultKind : std::uint8_t {
-    partition,        // nodes in mask `a` and the others do not reach each other
-    one_way,          // nothing from node a to node b
-    cut_pair,         // a and b do not reach each other, both may see the master
-    clog,             // node a sends nothing for a while, then everything at once
-    reset,            // a connection: both ends see a reset
-    end_early,        // a connection ends after a part of what is on its way
-    half_open,        // a connection: bytes vanish, at most one end knows
-    crash_peer,       // value bit 0: with reset; bit 1: restarted as a new process after `duration`
-    crash_master,     // restarted with its journal after `duration`
-    aimed_peer,       // crash at the k-th effect of a kind
+    partition,     // nodes in mask `a` and the others do not reach each other
+    one_way,       // nothing from node a to node b
+    cut_pair,      // a and b do not reach each other, both may see the master
+    clog,          // node a sends nothing for a while, then everything at once
+    reset,         // a connection: both ends see a reset
+    end_early,     // a connection ends after a part of what is on its way
+    half_open,     // a connection: bytes vanish, at most one end knows
+    crash_peer,    // value bit 0: with reset; bit 1: restarted as a new process after `duration`
+    crash_master,  // restarted with its journal after `duration`
+    aimed_peer,    // crash at the k-th effect of a kind
     aimed_master,
-    pause,            // node a stops for `duration`
-    stall,            // one direction of one connection stops for `duration`, then everything comes at once
+    pause,  // node a stops for `duration`
+    stall,  // one direction of one connection stops for `duration`, then everything comes at once
 };
 inline constexpr std::size_t fault_kinds = 13;
 const char* to_text(FaultKind kind);
@@ -51,23 +51,23 @@ struct PeerPlan {
     core::GroupId group = 0;
     std::uint32_t stripes = 1;
     std::uint32_t turns = 3;
-    bool rejoins = true;          // connects again when it was lost
+    bool rejoins = true;  // connects again when it was lost
 };
 
 struct Workload {
-    bool pump = false;            // are_peers_pending before each update_topology
-    bool sync = true;             // shared state each turn
-    std::uint32_t tags = 1;       // collectives per turn
+    bool pump = false;       // are_peers_pending before each update_topology
+    bool sync = true;        // shared state each turn
+    std::uint32_t tags = 1;  // collectives per turn
     std::uint32_t elements_max = 64;
-    bool exact = true;            // small integers (else random values, checked with an error bound)
-    std::uint32_t entries = 2;    // of the shared state
-    std::uint32_t own_entries_per_mille = 0;     // entries whose content may differ
+    bool exact = true;                        // small integers (else random values, checked with an error bound)
+    std::uint32_t entries = 2;                // of the shared state
+    std::uint32_t own_entries_per_mille = 0;  // entries whose content may differ
     Duration compute_max = core::millisecond;
     std::uint32_t in_place_per_mille = 500;
-    std::uint32_t mismatch_per_mille = 0;        // a launch with another count
-    std::uint32_t twice_per_mille = 0;           // a tag launched twice
-    std::uint32_t leave_in_flight_per_mille = 0; // per turn
-    std::uint32_t drift_per_mille = 0;           // per turn: the peer's state changes on its own
+    std::uint32_t mismatch_per_mille = 0;         // a launch with another count
+    std::uint32_t twice_per_mille = 0;            // a tag launched twice
+    std::uint32_t leave_in_flight_per_mille = 0;  // per turn
+    std::uint32_t drift_per_mille = 0;            // per turn: the peer's state changes on its own
 };
 
 struct Scenario {
@@ -78,9 +78,9 @@ struct Scenario {
     core::Timeouts timeouts;
     Workload workload;
     std::vector<Fault> faults;
-    Instant chaos_end = 0;        // faults stop, partitions heal, the master runs
-    Duration patience = 0;        // after chaos_end + stop_after everybody must have finished within this
-    Duration stop_after = 0;      // applications are told to end this long after chaos_end
+    Instant chaos_end = 0;    // faults stop, partitions heal, the master runs
+    Duration patience = 0;    // after chaos_end + stop_after everybody must have finished within this
+    Duration stop_after = 0;  // applications are told to end this long after chaos_end
 };
 
 struct GeneratorOptions {
@@ -88,9 +88,19 @@ struct GeneratorOptions {
     std::uint32_t peers_max = 9;
 };
 enum FaultClass : std::uint32_t {
-    class_latency = 1, class_bandwidth = 2, class_segmentation = 4, class_partition = 8, class_connection = 16,
-    class_crash = 32, class_master = 64, class_pause = 128, class_limits = 256, class_application = 512, class_shape = 1024,
-    class_clock = 2048, class_sync = 4096,
+    class_latency = 1,
+    class_bandwidth = 2,
+    class_segmentation = 4,
+    class_partition = 8,
+    class_connection = 16,
+    class_crash = 32,
+    class_master = 64,
+    class_pause = 128,
+    class_limits = 256,
+    class_application = 512,
+    class_shape = 1024,
+    class_clock = 2048,
+    class_sync = 4096,
 };
 
 Scenario generate(std::uint64_t seed, const GeneratorOptions& options = {});

@@ -28,9 +28,13 @@ Scenario shrink(const Scenario& scenario, const std::string& oracle, int runs_ma
             for (std::size_t at = 0; at < best.faults.size();) {
                 const std::size_t count = std::min(part, best.faults.size() - at);
                 const bool gone = attempt([&](Scenario& s) {
-                    s.faults.erase(s.faults.begin() + static_cast<std::ptrdiff_t>(at), s.faults.begin() + static_cast<std::ptrdiff_t>(at + count));
+                    s.faults.erase(s.faults.begin() + static_cast<std::ptrdiff_t>(at),
+                                   s.faults.begin() + static_cast<std::ptrdiff_t>(at + count));
                 });
-                if (gone) better = true; else at += count;
+                if (gone)
+                    better = true;
+                else
+                    at += count;
             }
         }
         while (best.peers.size() > 1 && attempt([](Scenario& s) { s.peers.pop_back(); })) better = true;
@@ -50,7 +54,8 @@ Scenario shrink(const Scenario& scenario, const std::string& oracle, int runs_ma
         zero(&Workload::leave_in_flight_per_mille);
         zero(&Workload::drift_per_mille);
         const auto quiet = [&](std::uint32_t sim::NetworkParameters::*field) {
-            if (best.world.network.*field != 0 && attempt([&](Scenario& s) { s.world.network.*field = 0; })) better = true;
+            if (best.world.network.*field != 0 && attempt([&](Scenario& s) { s.world.network.*field = 0; }))
+                better = true;
         };
         quiet(&sim::NetworkParameters::jitter_per_mille);
         quiet(&sim::NetworkParameters::tail_per_million);

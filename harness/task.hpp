@@ -49,7 +49,7 @@ struct Promise<void> : PromiseBase {
 
 template <class T = void>
 class [[nodiscard]] Task {
-  public:
+public:
     using promise_type = detail::Promise<T>;
     using Handle = std::coroutine_handle<promise_type>;
 
@@ -79,7 +79,7 @@ class [[nodiscard]] Task {
         if constexpr (!std::is_void_v<T>) return std::move(*handle_.promise().value);
     }
 
-  private:
+private:
     Handle handle_;
 };
 

@@ -109,7 +109,8 @@ Task<bool> Process::reduce_all() {
             if (c.result != Result::success) {
                 all_good = false;
                 if (c.result == Result::too_few_peers) continue;
-                if (c.result != Result::rank_connection_lost) world_.violate("contract", std::string("a launch was refused with ") + sim::to_text(c.result));
+                if (c.result != Result::rank_connection_lost)
+                    world_.violate("contract", std::string("a launch was refused with ") + sim::to_text(c.result));
                 continue;
             }
             launched.push_back(i);

@@ -15,10 +15,7 @@ extern "C" {
 #endif
 
 /* Which member of ccoip_inet_address_t holds the address. */
-typedef enum ccoip_inet_protocol_t {
-    inetIPv4 = 0,
-    inetIPv6 = 1
-} ccoip_inet_protocol_t;
+typedef enum ccoip_inet_protocol_t { inetIPv4 = 0, inetIPv6 = 1 } ccoip_inet_protocol_t;
 
 /* 192.0.2.1 is {192, 0, 2, 1}. */
 typedef struct ccoip_ipv4_address_t {

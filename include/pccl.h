@@ -61,17 +61,17 @@ extern "C" {
 
 typedef enum pcclResult_t {
     pcclSuccess = 0,
-    pcclNotInitialized = 1,            /* pcclInit was not called */
-    pcclInternalError = 2,             /* out of memory, descriptors or threads; a defect of this library */
-    pcclInvalidArgument = 3,           /* the arguments can never work; nothing was done */
-    pcclInvalidUsage = 4,              /* not in this state of the object */
-    pcclTooFewPeers = 5,               /* alone in the group: admit somebody first, or go on alone */
-    pcclMasterConnectionFailed = 6,    /* joining failed; try again */
-    pcclRankConnectionFailed = 7,      /* never returned */
-    pcclRankConnectionLost = 8,        /* the operation failed for the whole group; inputs are intact, retry */
-    pcclNoSharedStateAvailable = 9,    /* never returned */
-    pcclPendingAsyncOps = 10,          /* await the launched operations first */
-    pcclUpdateTopologyFailed = 11,     /* removed from the run, or the master is gone */
+    pcclNotInitialized = 1,         /* pcclInit was not called */
+    pcclInternalError = 2,          /* out of memory, descriptors or threads; a defect of this library */
+    pcclInvalidArgument = 3,        /* the arguments can never work; nothing was done */
+    pcclInvalidUsage = 4,           /* not in this state of the object */
+    pcclTooFewPeers = 5,            /* alone in the group: admit somebody first, or go on alone */
+    pcclMasterConnectionFailed = 6, /* joining failed; try again */
+    pcclRankConnectionFailed = 7,   /* never returned */
+    pcclRankConnectionLost = 8,     /* the operation failed for the whole group; inputs are intact, retry */
+    pcclNoSharedStateAvailable = 9, /* never returned */
+    pcclPendingAsyncOps = 10,       /* await the launched operations first */
+    pcclUpdateTopologyFailed = 11,  /* removed from the run, or the master is gone */
     pcclTopologyOptimizationFailed = 12
 } pcclResult_t;
 
@@ -84,42 +84,34 @@ typedef enum pcclDataType_t {
     pcclInt32 = 5,
     pcclUint64 = 6,
     pcclInt64 = 7,
-    pcclFloat16 = 8,   /* IEEE 754 binary16 */
-    pcclBFloat16 = 9,  /* upper half of binary32 */
-    pcclFloat = 10,    /* IEEE 754 binary32 */
-    pcclDouble = 11    /* IEEE 754 binary64 */
+    pcclFloat16 = 8,  /* IEEE 754 binary16 */
+    pcclBFloat16 = 9, /* upper half of binary32 */
+    pcclFloat = 10,   /* IEEE 754 binary32 */
+    pcclDouble = 11   /* IEEE 754 binary64 */
 } pcclDataType_t;
 
-typedef enum pcclDeviceType_t {
-    pcclDeviceCpu = 0,
-    pcclDeviceCuda = 1
-} pcclDeviceType_t;
+typedef enum pcclDeviceType_t { pcclDeviceCpu = 0, pcclDeviceCuda = 1 } pcclDeviceType_t;
 
 /*
  * Element-wise operations. Integers wrap. The average of integers divides the wrapped sum and truncates toward zero.
  * 16-bit floats are added in 32 bits and rounded to nearest even once per hop; the average divides before the last
  * rounding. Max and min propagate NaN (as the canonical quiet NaN); min(-0, +0) is -0, max(-0, +0) is +0.
  */
-typedef enum pcclRedOp_t {
-    pcclSum = 0,
-    pcclAvg = 1,
-    pcclProd = 2,
-    pcclMax = 3,
-    pcclMin = 4
-} pcclRedOp_t;
+typedef enum pcclRedOp_t { pcclSum = 0, pcclAvg = 1, pcclProd = 2, pcclMax = 3, pcclMin = 4 } pcclRedOp_t;
 
 /* Attributes count accepted members, never peers that still wait to be admitted. */
 typedef enum pcclAttribute_t {
-    PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE = 1,             /* members of the run, all groups */
-    PCCL_ATTRIBUTE_PEER_GROUP_WORLD_SIZE = 2,         /* members of our group */
-    PCCL_ATTRIBUTE_NUM_DISTINCT_PEER_GROUPS = 3,      /* groups that have members */
-    PCCL_ATTRIBUTE_LARGEST_PEER_GROUP_WORLD_SIZE = 4  /* members of the largest group */
+    PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE = 1,            /* members of the run, all groups */
+    PCCL_ATTRIBUTE_PEER_GROUP_WORLD_SIZE = 2,        /* members of our group */
+    PCCL_ATTRIBUTE_NUM_DISTINCT_PEER_GROUPS = 3,     /* groups that have members */
+    PCCL_ATTRIBUTE_LARGEST_PEER_GROUP_WORLD_SIZE = 4 /* members of the largest group */
 } pcclAttribute_t;
 
 typedef enum pcclSharedStateSyncStrategy_t {
-    PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR = 0, /* the most common content wins; all of the group must use it */
-    PCCL_SHARED_STATE_SYNC_STRATEGY_RECEIVE_ONLY = 1,    /* not available in this version */
-    PCCL_SHARED_STATE_SYNC_STRATEGY_SEND_ONLY = 2        /* not available in this version */
+    PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR =
+        0,                                            /* the most common content wins; all of the group must use it */
+    PCCL_SHARED_STATE_SYNC_STRATEGY_RECEIVE_ONLY = 1, /* not available in this version */
+    PCCL_SHARED_STATE_SYNC_STRATEGY_SEND_ONLY = 2     /* not available in this version */
 } pcclSharedStateSyncStrategy_t;
 
 typedef enum pcclDistributionHint_t {
@@ -130,8 +122,8 @@ typedef enum pcclDistributionHint_t {
 
 typedef enum pcclQuantizationAlgorithm_t {
     pcclQuantNone = 0,
-    pcclQuantMinMax = 1,         /* not available in this version */
-    pcclQuantZeroPointScale = 2  /* not available in this version */
+    pcclQuantMinMax = 1,        /* not available in this version */
+    pcclQuantZeroPointScale = 2 /* not available in this version */
 } pcclQuantizationAlgorithm_t;
 
 /* ---- structures -------------------------------------------------------------------------------------------------- */
@@ -172,14 +164,14 @@ typedef struct pcclReduceDescriptor_t {
 } pcclReduceDescriptor_t;
 
 typedef struct pcclReduceSingleDescriptor_t {
-    void *sendbuf;
-    void *recvbuf;
+    void* sendbuf;
+    void* recvbuf;
     pcclReduceDescriptor_t descriptor;
 } pcclReduceOpDescriptor_t;
 
 /* Names a launched operation. A plain value: copy it, keep it, drop it. */
 typedef struct pcclAsyncReduceOp_t {
-    pcclComm_t *comm;
+    pcclComm_t* comm;
     uint64_t tag;
 } pcclAsyncReduceOp_t;
 
@@ -189,8 +181,8 @@ typedef struct pcclRankUuid_t {
 
 /* One array of the shared state. Name and data stay the caller's and must live until the call returns. */
 typedef struct pcclTensorInfo_t {
-    const char *name; /* unique in the state; 1 to 1024 bytes */
-    void *data;       /* may be null only if count is 0 */
+    const char* name; /* unique in the state; 1 to 1024 bytes */
+    void* data;       /* may be null only if count is 0 */
     size_t count;     /* elements */
     pcclDataType_t datatype;
     pcclDeviceType_t device_type;
@@ -200,7 +192,7 @@ typedef struct pcclTensorInfo_t {
 typedef struct pcclSharedState_t {
     uint64_t revision; /* in: what we hold; out: what the group agreed on */
     size_t count;      /* entries */
-    pcclTensorInfo_t *infos;
+    pcclTensorInfo_t* infos;
 } pcclSharedState_t;
 
 typedef struct pcclSharedStateSyncInfo_t {
@@ -221,7 +213,7 @@ typedef struct pcclBuildInfo_t {
 PCCL_EXPORT pcclResult_t pcclInit(void);
 
 /* What this library was built with. Needs no pcclInit. Returns at once. */
-PCCL_EXPORT pcclResult_t pcclGetBuildInfo(pcclBuildInfo_t *info);
+PCCL_EXPORT pcclResult_t pcclGetBuildInfo(pcclBuildInfo_t* info);
 
 /* ---- communicator: life cycle ------------------------------------------------------------------------------------ */
 
@@ -229,7 +221,7 @@ PCCL_EXPORT pcclResult_t pcclGetBuildInfo(pcclBuildInfo_t *info);
  * Makes a communicator in *comm_out; the caller owns it and ends it with pcclDestroyCommunicator. The parameters are
  * copied, the network is not touched. pcclNotInitialized before pcclInit.
  */
-PCCL_EXPORT pcclResult_t pcclCreateCommunicator(const pcclCommCreateParams_t *params, pcclComm_t **comm_out);
+PCCL_EXPORT pcclResult_t pcclCreateCommunicator(const pcclCommCreateParams_t* params, pcclComm_t** comm_out);
 
 /*
  * Joins the run. Blocks until the peers that are present admit us at their next pcclUpdateTopology; the first peer of a
@@ -237,14 +229,14 @@ PCCL_EXPORT pcclResult_t pcclCreateCommunicator(const pcclCommCreateParams_t *pa
  * call it again in its first turn. pcclInvalidUsage if connected already; pcclMasterConnectionFailed if joining failed,
  * also for want of a free port in PCCL_PORT_RANGE (the communicator stays usable: call again).
  */
-PCCL_EXPORT pcclResult_t pcclConnect(pcclComm_t *comm);
+PCCL_EXPORT pcclResult_t pcclConnect(pcclComm_t* comm);
 
 /*
  * Reads a number of the last epoch that a call on this communicator returned with. Never blocks, also not while
  * collectives run. All attributes of a lost communicator read 1. pcclInvalidUsage before the first pcclConnect
  * succeeded; pcclInvalidArgument for an unknown attribute.
  */
-PCCL_EXPORT pcclResult_t pcclGetAttribute(const pcclComm_t *comm, pcclAttribute_t attribute, int *value_out);
+PCCL_EXPORT pcclResult_t pcclGetAttribute(const pcclComm_t* comm, pcclAttribute_t attribute, int* value_out);
 
 /*
  * Leaves the run cleanly and frees everything; no thread and no descriptor stays behind. Legal in every state. Calls that
@@ -252,7 +244,7 @@ PCCL_EXPORT pcclResult_t pcclGetAttribute(const pcclComm_t *comm, pcclAttribute_
  * launched operation that nobody has awaited fails for the group. Blocks briefly (bounded, also without a master).
  * After the call the handle is void; a second destroy of it is pcclInvalidArgument.
  */
-PCCL_EXPORT pcclResult_t pcclDestroyCommunicator(pcclComm_t *comm);
+PCCL_EXPORT pcclResult_t pcclDestroyCommunicator(pcclComm_t* comm);
 
 /* ---- communicator: membership ------------------------------------------------------------------------------------ */
 
@@ -261,13 +253,13 @@ PCCL_EXPORT pcclResult_t pcclDestroyCommunicator(pcclComm_t *comm);
  * pcclInvalidUsage before pcclConnect; pcclPendingAsyncOps while a launched operation is not awaited;
  * pcclUpdateTopologyFailed if we were removed from the run or the master is gone for good.
  */
-PCCL_EXPORT pcclResult_t pcclUpdateTopology(pcclComm_t *comm);
+PCCL_EXPORT pcclResult_t pcclUpdateTopology(pcclComm_t* comm);
 
 /*
  * Vote of all members of all groups, with the same answer for each: are there peers that the next pcclUpdateTopology would
  * admit? Changes nothing. Legal while collectives run. pcclInvalidUsage if not connected.
  */
-PCCL_EXPORT pcclResult_t pcclArePeersPending(const pcclComm_t *comm, bool *pending_out);
+PCCL_EXPORT pcclResult_t pcclArePeersPending(const pcclComm_t* comm, bool* pending_out);
 
 /* ---- communicator: collectives ----------------------------------------------------------------------------------- */
 
@@ -280,8 +272,8 @@ PCCL_EXPORT pcclResult_t pcclArePeersPending(const pcclComm_t *comm, bool *pendi
  * After a failure an in-place buffer holds its input again; out of place, sendbuf is untouched and recvbuf undefined. The
  * attributes are refreshed already: if the world is still greater than 1, the same call may be made again at once.
  */
-PCCL_EXPORT pcclResult_t pcclAllReduce(const void *sendbuf, void *recvbuf, const pcclReduceDescriptor_t *descriptor,
-                                       const pcclComm_t *comm, pcclReduceInfo_t *PCCL_NULLABLE info_out);
+PCCL_EXPORT pcclResult_t pcclAllReduce(const void* sendbuf, void* recvbuf, const pcclReduceDescriptor_t* descriptor,
+                                       const pcclComm_t* comm, pcclReduceInfo_t* PCCL_NULLABLE info_out);
 
 /*
  * Launches a reduction and returns at once. Both buffers belong to the operation until the matching
@@ -290,17 +282,17 @@ PCCL_EXPORT pcclResult_t pcclAllReduce(const void *sendbuf, void *recvbuf, const
  * that cannot work and for a tag that is launched already (the first launch stays valid); pcclTooFewPeers if we are
  * alone in the group or the communicator is lost.
  */
-PCCL_EXPORT pcclResult_t pcclAllReduceAsync(const void *sendbuf, void *recvbuf,
-                                            const pcclReduceDescriptor_t *descriptor, const pcclComm_t *comm,
-                                            pcclAsyncReduceOp_t *reduce_handle_out);
+PCCL_EXPORT pcclResult_t pcclAllReduceAsync(const void* sendbuf, void* recvbuf,
+                                            const pcclReduceDescriptor_t* descriptor, const pcclComm_t* comm,
+                                            pcclAsyncReduceOp_t* reduce_handle_out);
 
 /*
  * Waits for the outcome of a launched reduction, which is the same on every member that survives. Exactly one await per
  * launch. pcclRankConnectionLost if the operation failed for the group (or the tag is not launched, or awaited already);
  * pcclInvalidArgument if the members disagree about count, type or operation.
  */
-PCCL_EXPORT pcclResult_t pcclAwaitAsyncReduce(const pcclAsyncReduceOp_t *reduce_handle,
-                                              pcclReduceInfo_t *PCCL_NULLABLE info_out);
+PCCL_EXPORT pcclResult_t pcclAwaitAsyncReduce(const pcclAsyncReduceOp_t* reduce_handle,
+                                              pcclReduceInfo_t* PCCL_NULLABLE info_out);
 
 /* ---- communicator: shared state ---------------------------------------------------------------------------------- */
 
@@ -314,9 +306,9 @@ PCCL_EXPORT pcclResult_t pcclAwaitAsyncReduce(const pcclAsyncReduceOp_t *reduce_
  * launched operation is not awaited; pcclInvalidArgument for values that cannot work, among them CUDA entries in a build
  * without CUDA. `state->revision` is written on success only. `info_out` (nullable) is filled on success.
  */
-PCCL_EXPORT pcclResult_t pcclSynchronizeSharedState(const pcclComm_t *comm, pcclSharedState_t *state,
+PCCL_EXPORT pcclResult_t pcclSynchronizeSharedState(const pcclComm_t* comm, pcclSharedState_t* state,
                                                     pcclSharedStateSyncStrategy_t strategy,
-                                                    pcclSharedStateSyncInfo_t *PCCL_NULLABLE info_out);
+                                                    pcclSharedStateSyncInfo_t* PCCL_NULLABLE info_out);
 
 /* ---- master ------------------------------------------------------------------------------------------------------ */
 
@@ -324,31 +316,31 @@ PCCL_EXPORT pcclResult_t pcclSynchronizeSharedState(const pcclComm_t *comm, pccl
  * Makes a master in *master_out; the caller owns it and ends it with pcclDestroyMaster. Nothing is bound yet. Port 0
  * asks the system for a free port, see pcclGetMasterPort. Several masters and communicators may live in one process.
  */
-PCCL_EXPORT pcclResult_t pcclCreateMaster(ccoip_socket_address_t listen_address, pcclMasterInstance_t **master_out);
+PCCL_EXPORT pcclResult_t pcclCreateMaster(ccoip_socket_address_t listen_address, pcclMasterInstance_t** master_out);
 
 /*
  * Binds the address and serves in a thread of its own; returns at once. pcclInvalidUsage if the address cannot be bound
  * or the master was run before.
  */
-PCCL_EXPORT pcclResult_t pcclRunMaster(pcclMasterInstance_t *master);
+PCCL_EXPORT pcclResult_t pcclRunMaster(pcclMasterInstance_t* master);
 
 /* Makes a running master stop; does not wait for it. Idempotent. pcclInvalidUsage if it was never run. */
-PCCL_EXPORT pcclResult_t pcclInterruptMaster(pcclMasterInstance_t *master);
+PCCL_EXPORT pcclResult_t pcclInterruptMaster(pcclMasterInstance_t* master);
 
 /* Blocks until the master has stopped after pcclInterruptMaster. pcclInvalidUsage if it was never run. */
-PCCL_EXPORT pcclResult_t pcclMasterAwaitTermination(pcclMasterInstance_t *master);
+PCCL_EXPORT pcclResult_t pcclMasterAwaitTermination(pcclMasterInstance_t* master);
 
 /*
  * Stops the master if it runs and frees it; threads that wait in pcclMasterAwaitTermination return first. Legal in every
  * state, bounded in time. After the call the handle is void.
  */
-PCCL_EXPORT pcclResult_t pcclDestroyMaster(pcclMasterInstance_t *master);
+PCCL_EXPORT pcclResult_t pcclDestroyMaster(pcclMasterInstance_t* master);
 
 /*
  * The port on which the master listens: after pcclRunMaster the real one, also if the address said port 0.
  * pcclInvalidUsage if it was never run. New in 1.1.
  */
-PCCL_EXPORT pcclResult_t pcclGetMasterPort(pcclMasterInstance_t *master, uint16_t *port_out);
+PCCL_EXPORT pcclResult_t pcclGetMasterPort(pcclMasterInstance_t* master, uint16_t* port_out);
 
 #ifdef __cplusplus
 } /* extern "C" */

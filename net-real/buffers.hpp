@@ -16,14 +16,14 @@
 namespace pccl::real {
 
 class BufferTable {
-  public:
+public:
     BufferTable() = default;
     ~BufferTable();
     BufferTable(const BufferTable&) = delete;
     BufferTable& operator=(const BufferTable&) = delete;
 
     core::BufferId register_buffer(void* data, std::uint64_t bytes);  // any thread
-    void release_buffer(core::BufferId id);                            // any thread
+    void release_buffer(core::BufferId id);                           // any thread
 
     bool allocate(core::BufferId id, std::uint64_t bytes);  // false: no memory
     void free(core::BufferId id, core::Instant now);
@@ -34,7 +34,7 @@ class BufferTable {
     core::Instant trim(core::Instant now);
     core::Instant next_trim() const;
 
-  private:
+private:
     struct Memory {
         std::uint8_t* data = nullptr;
         std::uint64_t bytes = 0;

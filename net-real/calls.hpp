@@ -13,7 +13,7 @@
 namespace pccl::real {
 
 class Calls {
-  public:
+public:
     struct Call {
         std::mutex mutex;
         std::condition_variable done_wakeup;
@@ -34,7 +34,7 @@ class Calls {
     // False: it did not come in time; its completion is dropped when it comes.
     static bool wait(Call& call, std::optional<core::Duration> limit);
 
-  private:
+private:
     static void finish(Call& call, core::Completion completion);
 
     mutable std::mutex mutex_;

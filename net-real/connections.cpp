@@ -65,8 +65,10 @@ void EventLoop::Impl::close_link(const core::CloseLink& effect) {
     std::erase_if(pending_, [&](const core::Event& event) {
         return std::visit(
             [&](const auto& any) {
-                if constexpr (requires { any.link; }) return any.link == effect.link;
-                else return false;
+                if constexpr (requires { any.link; })
+                    return any.link == effect.link;
+                else
+                    return false;
             },
             event);
     });
@@ -119,8 +121,10 @@ void EventLoop::Impl::lose(const ConnectionRef& connection, const std::string& r
         return;
     }
     links_.erase(id);
-    if (was_dialing) pending_.push_back(core::LinkRefused{id, reason});
-    else pending_.push_back(core::LinkClosed{id, reason});
+    if (was_dialing)
+        pending_.push_back(core::LinkRefused{id, reason});
+    else
+        pending_.push_back(core::LinkClosed{id, reason});
 }
 
 void EventLoop::Impl::mark_dirty(Connection& connection) {
@@ -174,8 +178,10 @@ void EventLoop::Impl::on_writable(const ConnectionRef& connection) {
 }
 
 void EventLoop::Impl::on_readable(const ConnectionRef& connection) {
-    if (connection->state == State::open && !connection->link.is_input_closed()) receive_from(connection);
-    else if (!drop_input(connection)) return;
+    if (connection->state == State::open && !connection->link.is_input_closed())
+        receive_from(connection);
+    else if (!drop_input(connection))
+        return;
     arm_read(connection);
 }
 

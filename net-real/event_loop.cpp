@@ -27,16 +27,14 @@ core::ComputeDone run_compute(const core::Compute& compute, std::uint8_t* target
                               const std::uint8_t* b) {
     core::ComputeDone done{compute.id, 0, {}};
     switch (compute.kind) {
-        case core::Compute::Kind::reduce:
-            core::numeric::reduce(compute.type, compute.op, target, a, b,
-                                  compute.target.length / core::element_bytes(compute.type), compute.divisor);
-            break;
-        case core::Compute::Kind::copy:
-            if (compute.a.length > 0 && target != a) std::memmove(target, a, compute.a.length);
-            break;
-        case core::Compute::Kind::hash:
-            done.hash = core::numeric::hash128(a, compute.a.length);
-            return done;
+    case core::Compute::Kind::reduce:
+        core::numeric::reduce(compute.type, compute.op, target, a, b,
+                              compute.target.length / core::element_bytes(compute.type), compute.divisor);
+        break;
+    case core::Compute::Kind::copy:
+        if (compute.a.length > 0 && target != a) std::memmove(target, a, compute.a.length);
+        break;
+    case core::Compute::Kind::hash: done.hash = core::numeric::hash128(a, compute.a.length); return done;
     }
     if (compute.want_checksum) done.checksum = core::numeric::checksum64(target, compute.target.length);
     return done;
@@ -158,7 +156,8 @@ void EventLoop::Impl::run() {
         if (!stopping_ && client_.next_deadline() <= at) {
             // What has come before the deadline was seen must be heard before it is judged.
             const std::size_t bound = 2 * links_.size() + 16;
-            for (std::size_t i = 0; i < bound && context_.poll_one() > 0; ++i) {}
+            for (std::size_t i = 0; i < bound && context_.poll_one() > 0; ++i) {
+            }
             if (stopping_) continue;
             begin_turn();
             handle_one(core::Timer{});
@@ -280,64 +279,63 @@ Overload(Handlers...) -> Overload<Handlers...>;
 
 void EventLoop::Impl::carry_out(core::Effect& effect) {
     if (!halt_reason_.empty()) return;
-    std::visit(
-        Overload{
-            [&](const core::OpenLink& e) { open_link(e); },
-            [&](const core::CloseLink& e) { close_link(e); },
-            [&](const core::SendControl& e) {
-                Connection* connection = find(e.link);
-                if (connection == nullptr) return;
-                connection->link.queue_control(e.body);
-                mark_dirty(*connection);
-            },
-            [&](const core::SendFlow& e) {
-                Connection* connection = find(e.link);
-                if (connection == nullptr) return;
-                connection->link.queue_flow(e.word);
-                mark_dirty(*connection);
-            },
-            [&](const core::SendPayload& e) {
-                Connection* connection = find(e.link);
-                if (connection == nullptr) return;
-                if (!connection->unsent_limited) {
-                    connection->unsent_limited = true;
-                    limit_unsent(connection->descriptor, stripe_unsent_bytes);
-                }
-                connection->link.send_payload(e, buffers.resolve(e.source));
-                mark_dirty(*connection);
-            },
-            [&](const core::CancelSend& e) {
-                Connection* connection = find(e.link);
-                // The frame may have left already, its PayloadSent is then the next event.
-                if (connection == nullptr || !connection->link.is_sending()) return;
-                if (connection->link.cancel_send()) pending_.push_back(core::PayloadSent{e.link, 0, true});
-            },
-            [&](const core::ReceivePayload& e) {
-                Connection* connection = find(e.link);
-                if (connection == nullptr) return;
-                connection->link.receive_payload(buffers.resolve(e.target), e.target.length);
-            },
-            [&](const core::DiscardPayload& e) {
-                if (Connection* connection = find(e.link)) connection->link.discard_payload();
-            },
-            [&](const core::RedirectReceive& e) {
-                if (Connection* connection = find(e.link)) connection->link.redirect_receive();
-            },
-            [&](const core::AllocateBuffer& e) {
-                pending_.push_back(core::BufferAllocated{e.buffer, buffers.allocate(e.buffer, e.bytes)});
-            },
-            [&](const core::FreeBuffer& e) { buffers.free(e.buffer, now()); },
-            [&](const core::Compute& e) { compute(e); },
-            [&](const core::Persist& e) { pending_.push_back(core::RecordPersisted{e.sequence}); },
-            [&](const core::Complete& e) { client_.complete(e); },
-            [&](const core::SetAttributes& e) { client_.set_attributes(e.attributes); },
-            [&](const core::Log& e) { client_.log(severity_of(e.level), e.text); },
-            [&](const core::Halt& e) {
-                halt_reason_ = e.reason.empty() ? "halted" : e.reason;
-                client_.log(Severity::fatal, halt_reason_);
-            },
-        },
-        effect);
+    std::visit(Overload{
+                   [&](const core::OpenLink& e) { open_link(e); },
+                   [&](const core::CloseLink& e) { close_link(e); },
+                   [&](const core::SendControl& e) {
+                       Connection* connection = find(e.link);
+                       if (connection == nullptr) return;
+                       connection->link.queue_control(e.body);
+                       mark_dirty(*connection);
+                   },
+                   [&](const core::SendFlow& e) {
+                       Connection* connection = find(e.link);
+                       if (connection == nullptr) return;
+                       connection->link.queue_flow(e.word);
+                       mark_dirty(*connection);
+                   },
+                   [&](const core::SendPayload& e) {
+                       Connection* connection = find(e.link);
+                       if (connection == nullptr) return;
+                       if (!connection->unsent_limited) {
+                           connection->unsent_limited = true;
+                           limit_unsent(connection->descriptor, stripe_unsent_bytes);
+                       }
+                       connection->link.send_payload(e, buffers.resolve(e.source));
+                       mark_dirty(*connection);
+                   },
+                   [&](const core::CancelSend& e) {
+                       Connection* connection = find(e.link);
+                       // The frame may have left already, its PayloadSent is then the next event.
+                       if (connection == nullptr || !connection->link.is_sending()) return;
+                       if (connection->link.cancel_send()) pending_.push_back(core::PayloadSent{e.link, 0, true});
+                   },
+                   [&](const core::ReceivePayload& e) {
+                       Connection* connection = find(e.link);
+                       if (connection == nullptr) return;
+                       connection->link.receive_payload(buffers.resolve(e.target), e.target.length);
+                   },
+                   [&](const core::DiscardPayload& e) {
+                       if (Connection* connection = find(e.link)) connection->link.discard_payload();
+                   },
+                   [&](const core::RedirectReceive& e) {
+                       if (Connection* connection = find(e.link)) connection->link.redirect_receive();
+                   },
+                   [&](const core::AllocateBuffer& e) {
+                       pending_.push_back(core::BufferAllocated{e.buffer, buffers.allocate(e.buffer, e.bytes)});
+                   },
+                   [&](const core::FreeBuffer& e) { buffers.free(e.buffer, now()); },
+                   [&](const core::Compute& e) { compute(e); },
+                   [&](const core::Persist& e) { pending_.push_back(core::RecordPersisted{e.sequence}); },
+                   [&](const core::Complete& e) { client_.complete(e); },
+                   [&](const core::SetAttributes& e) { client_.set_attributes(e.attributes); },
+                   [&](const core::Log& e) { client_.log(severity_of(e.level), e.text); },
+                   [&](const core::Halt& e) {
+                       halt_reason_ = e.reason.empty() ? "halted" : e.reason;
+                       client_.log(Severity::fatal, halt_reason_);
+                   },
+               },
+               effect);
 }
 
 void EventLoop::Impl::compute(const core::Compute& effect) {

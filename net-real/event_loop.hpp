@@ -24,9 +24,9 @@
 namespace pccl::real {
 
 class LoopClient {
-  public:
+public:
     virtual ~LoopClient() = default;
-    virtual void start(core::Instant now, core::Effects& out) = 0;      // before the first event
+    virtual void start(core::Instant now, core::Effects& out) = 0;  // before the first event
     virtual core::Status handle(core::Instant now, const core::Event& event, core::Effects& out) = 0;
     virtual core::Instant next_deadline() const = 0;
     virtual void shut_down(core::Instant now, core::Effects& out) = 0;  // after request_stop
@@ -42,11 +42,11 @@ struct LoopSettings {
     core::Limits limits;
     SocketOptions socket_options;
     std::optional<core::Endpoint> dial_source;
-    std::size_t links_max = 8192;         // accepted connections beyond that are closed at once
+    std::size_t links_max = 8192;  // accepted connections beyond that are closed at once
 };
 
 class EventLoop {
-  public:
+public:
     EventLoop(LoopSettings settings, LoopClient& client);
     ~EventLoop();  // request_stop() and join()
     EventLoop(const EventLoop&) = delete;
@@ -68,7 +68,7 @@ class EventLoop {
 
     static core::Instant now();
 
-  private:
+private:
     class Impl;
     std::unique_ptr<Impl> impl_;
 };

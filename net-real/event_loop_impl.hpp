@@ -23,7 +23,7 @@
 namespace pccl::real {
 
 class EventLoop::Impl final : public EventSink {
-  public:
+public:
     Impl(LoopSettings settings, LoopClient& client);
     ~Impl();
 
@@ -38,7 +38,7 @@ class EventLoop::Impl final : public EventSink {
     BufferTable buffers;
     std::uint16_t port = 0;
 
-  private:
+private:
     enum class State : std::uint8_t { dialing, open, flushing, draining, closed };
     struct Connection {
         Connection(boost::asio::io_context& context, core::LinkId id, int descriptor, const core::Limits& limits)
@@ -49,12 +49,12 @@ class EventLoop::Impl final : public EventSink {
         State state = State::open;
         bool read_armed = false;
         bool write_armed = false;
-        bool dirty = false;           // in dirty_
+        bool dirty = false;  // in dirty_
         bool unsent_limited = false;
         bool activity_due = false;
         std::uint64_t send_turn = 0;  // the turn that `sent_bytes` belongs to
         std::size_t sent_bytes = 0;
-        core::Instant noticed = 0;    // when the machine last heard of the link
+        core::Instant noticed = 0;  // when the machine last heard of the link
         core::Instant close_at = core::never;
     };
     using ConnectionRef = std::shared_ptr<Connection>;

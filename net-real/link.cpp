@@ -68,8 +68,10 @@ Link::Outcome Link::receive(ReceiveSpace& space, EventSink& sink, std::size_t bu
         if (remaining > 0) {
             direct = std::min(remaining, receive_piece_bytes);
             std::uint8_t* base = space.discard.data();
-            if (landing_ == Landing::place) base = landing_target_ + decoder_.payload_position();
-            else direct = std::min(direct, space.discard.size());
+            if (landing_ == Landing::place)
+                base = landing_target_ + decoder_.payload_position();
+            else
+                direct = std::min(direct, space.discard.size());
             parts[0] = {base, direct};
             wanted = direct;
             if (direct == remaining) {
@@ -119,52 +121,50 @@ std::uint32_t Link::digest(std::span<const std::uint8_t> bytes, EventSink& sink)
         const std::size_t position = decoder_.payload_position();
         const auto item = decoder_.push(bytes);
         switch (item.kind) {
-            case Kind::more:
-                break;
-            case Kind::payload:
-                if (landing_ == Landing::place) {
-                    std::memcpy(landing_target_ + position, bytes.data(), item.consumed);
-                    landed(bytes.data(), item.consumed);
-                }
-                break;
-            case Kind::control:
-                ++events;
-                sink.on_event(core::ControlArrived{id_, item.body});
-                break;
-            case Kind::flow:
-                ++events;
-                sink.on_event(core::FlowArrived{id_, item.flow});
-                break;
-            case Kind::bulk:
-                ++events;
-                landing_ = Landing::undecided;
-                sink.on_event(core::BulkArrived{id_, item.bulk});
-                // The contract wants an answer; bytes of strangers must not end the process if there is none.
-                if (landing_ == Landing::undecided) landing_ = Landing::discard;
-                break;
-            case Kind::trailer: {
-                ++events;
-                core::PayloadLanded answer{id_, core::PayloadLanded::Verdict::discarded, 0};
-                if (landing_ == Landing::place) {
-                    if (item.trailer.abandoned) {
-                        answer.verdict = core::PayloadLanded::Verdict::abandoned;
-                    } else {
-                        answer.checksum = landing_checksum_.digest();
-                        answer.verdict = answer.checksum == item.trailer.checksum
-                                             ? core::PayloadLanded::Verdict::landed
-                                             : core::PayloadLanded::Verdict::corrupt;
-                    }
-                }
-                landing_ = Landing::none;
-                landing_target_ = nullptr;
-                sink.on_event(answer);
-                break;
+        case Kind::more: break;
+        case Kind::payload:
+            if (landing_ == Landing::place) {
+                std::memcpy(landing_target_ + position, bytes.data(), item.consumed);
+                landed(bytes.data(), item.consumed);
             }
-            case Kind::refused:
-                ++events;
-                sink.on_event(core::FrameRefused{id_, item.error, decoder_.refused_version()});
-                input_closed_ = true;
-                return events;
+            break;
+        case Kind::control:
+            ++events;
+            sink.on_event(core::ControlArrived{id_, item.body});
+            break;
+        case Kind::flow:
+            ++events;
+            sink.on_event(core::FlowArrived{id_, item.flow});
+            break;
+        case Kind::bulk:
+            ++events;
+            landing_ = Landing::undecided;
+            sink.on_event(core::BulkArrived{id_, item.bulk});
+            // The contract wants an answer; bytes of strangers must not end the process if there is none.
+            if (landing_ == Landing::undecided) landing_ = Landing::discard;
+            break;
+        case Kind::trailer: {
+            ++events;
+            core::PayloadLanded answer{id_, core::PayloadLanded::Verdict::discarded, 0};
+            if (landing_ == Landing::place) {
+                if (item.trailer.abandoned) {
+                    answer.verdict = core::PayloadLanded::Verdict::abandoned;
+                } else {
+                    answer.checksum = landing_checksum_.digest();
+                    answer.verdict = answer.checksum == item.trailer.checksum ? core::PayloadLanded::Verdict::landed
+                                                                              : core::PayloadLanded::Verdict::corrupt;
+                }
+            }
+            landing_ = Landing::none;
+            landing_target_ = nullptr;
+            sink.on_event(answer);
+            break;
+        }
+        case Kind::refused:
+            ++events;
+            sink.on_event(core::FrameRefused{id_, item.error, decoder_.refused_version()});
+            input_closed_ = true;
+            return events;
         }
         bytes = bytes.subspan(item.consumed);
     }

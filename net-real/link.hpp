@@ -29,10 +29,10 @@
 namespace pccl::real {
 
 class EventSink {
-  public:
+public:
     virtual void on_event(const core::Event& event) = 0;
 
-  protected:
+protected:
     ~EventSink() = default;
 };
 
@@ -45,7 +45,7 @@ struct ReceiveSpace {
 };
 
 class Link {
-  public:
+public:
     // drained: wait until the descriptor is ready again. more: the budget is used up, there may be more to do.
     // closed: the connection is over, `reason` says why.
     enum class Progress : std::uint8_t { drained, more, closed };
@@ -85,19 +85,19 @@ class Link {
     Outcome send(std::size_t budget_bytes, std::vector<core::Event>& events);
     bool has_sent_payload() const { return has_sent_payload_; }
 
-  private:
+private:
     enum class Landing : std::uint8_t { none, undecided, place, discard };
     struct Bulk {
         bool active = false;
         bool begun = false;
         bool cancelled = false;
-        bool has_checksum = false;   // `checksum` is final: the trailer can be sent
+        bool has_checksum = false;  // `checksum` is final: the trailer can be sent
         std::array<std::uint8_t, core::wire::prefix_bytes + core::wire::bulk_header_bytes> header{};
         std::array<std::uint8_t, core::wire::trailer_bytes> trailer{};
         const std::uint8_t* source = nullptr;
         std::size_t length = 0;
-        std::size_t position = 0;    // bytes of the whole frame that have left
-        std::size_t summed = 0;      // payload bytes that are in `running`
+        std::size_t position = 0;  // bytes of the whole frame that have left
+        std::size_t summed = 0;    // payload bytes that are in `running`
         std::uint64_t checksum = 0;
         core::numeric::Checksum64 running;
     };

@@ -115,11 +115,11 @@ bool parse_severity(std::string_view text, Severity& severity) {
 
 Severity severity_of(core::LogLevel level) {
     switch (level) {
-        case core::LogLevel::trace: return Severity::trace;
-        case core::LogLevel::debug: return Severity::debug;
-        case core::LogLevel::info: return Severity::info;
-        case core::LogLevel::warn: return Severity::warn;
-        case core::LogLevel::error: return Severity::err;
+    case core::LogLevel::trace: return Severity::trace;
+    case core::LogLevel::debug: return Severity::debug;
+    case core::LogLevel::info: return Severity::info;
+    case core::LogLevel::warn: return Severity::warn;
+    case core::LogLevel::error: return Severity::err;
     }
     return Severity::info;
 }

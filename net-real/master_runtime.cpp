@@ -31,8 +31,8 @@ struct MasterRuntime::State final : LoopClient {
     core::MasterMachine machine;
     std::mutex mutex;
     std::condition_variable changed;
-    bool running = false;       // the thread was started
-    bool terminated = false;    // and has ended
+    bool running = false;     // the thread was started
+    bool terminated = false;  // and has ended
     std::unique_ptr<EventLoop> loop = make_loop();
 
     core::MasterConfig make_config() const {

@@ -24,7 +24,7 @@ struct MasterSettings {
 MasterSettings master_settings_from_environment();
 
 class MasterRuntime {
-  public:
+public:
     explicit MasterRuntime(MasterSettings settings);
     ~MasterRuntime();  // interrupt() and await_termination(), bounded
     MasterRuntime(const MasterRuntime&) = delete;
@@ -41,7 +41,7 @@ class MasterRuntime {
     void await_termination();
     bool in_forked_child() const;
 
-  private:
+private:
     struct State;
     std::unique_ptr<State> state_;
 };

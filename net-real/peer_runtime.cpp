@@ -67,8 +67,8 @@ struct PeerRuntime::State final : LoopClient {
     const std::uint64_t generation;
     std::unique_ptr<core::PeerMachine> machine;
     mutable std::mutex who_mutex;
-    std::string who = "pccl";      // under who_mutex
-    core::Uuid known_uuid;         // whose name `who` is; the loop's thread only
+    std::string who = "pccl";  // under who_mutex
+    core::Uuid known_uuid;     // whose name `who` is; the loop's thread only
     Calls calls;
     std::atomic<std::uint64_t> attributes{pack(core::Attributes{})};
     std::atomic<bool> started{false};
@@ -107,7 +107,9 @@ struct PeerRuntime::State final : LoopClient {
         attributes.store(pack(effect.completion.attributes), std::memory_order_release);
         if (auto second = calls.complete(effect.ticket, effect.completion)) loop->deliver(std::move(*second));
     }
-    void set_attributes(const core::Attributes& now) override { attributes.store(pack(now), std::memory_order_release); }
+    void set_attributes(const core::Attributes& now) override {
+        attributes.store(pack(now), std::memory_order_release);
+    }
     void log(Severity severity, std::string_view text) override {
         if (log_enabled(severity)) log_line(severity, name(), text, settings.log);
     }
@@ -139,8 +141,10 @@ struct PeerRuntime::State final : LoopClient {
 PeerRuntime::PeerRuntime(PeerSettings settings) : state_(std::make_unique<State>(std::move(settings))) {}
 
 PeerRuntime::~PeerRuntime() {
-    if (in_forked_child()) abandon_in_child();
-    else stop();
+    if (in_forked_child())
+        abandon_in_child();
+    else
+        stop();
 }
 
 bool PeerRuntime::start(std::string& error) {
@@ -194,9 +198,7 @@ core::Completion PeerRuntime::call(core::Command first, core::Command second, bo
     return state_->run(std::move(first), std::move(second), first_failed, std::nullopt);
 }
 
-core::Attributes PeerRuntime::attributes() const {
-    return unpack(state_->attributes.load(std::memory_order_acquire));
-}
+core::Attributes PeerRuntime::attributes() const { return unpack(state_->attributes.load(std::memory_order_acquire)); }
 
 std::uint16_t PeerRuntime::listen_port() const { return state_->loop->port(); }
 

@@ -22,22 +22,22 @@ namespace pccl::real {
 struct PeerSettings {
     core::Endpoint master;
     core::GroupId group = 0;
-    std::uint32_t stripes = 0;                      // connections to the ring neighbour; 0: the default
+    std::uint32_t stripes = 0;  // connections to the ring neighbour; 0: the default
     core::Limits limits;
     core::Timeouts timeouts;
-    std::optional<core::Endpoint> bind_address;     // port ignored; none: every address of the host, IPv4 and IPv6
-    std::uint16_t port_first = 48149;               // the listener takes the first free port of first..last;
-    std::uint16_t port_last = 48404;                // both 0: any free port
-    std::optional<core::Endpoint> advertised;       // told to others instead of the address that the master sees
-    std::string congestion_control;                 // empty: the system's (loopback: cubic where there is one)
-    LogSink log;                                    // empty: standard error
+    std::optional<core::Endpoint> bind_address;  // port ignored; none: every address of the host, IPv4 and IPv6
+    std::uint16_t port_first = 48149;            // the listener takes the first free port of first..last;
+    std::uint16_t port_last = 48404;             // both 0: any free port
+    std::optional<core::Endpoint> advertised;    // told to others instead of the address that the master sees
+    std::string congestion_control;              // empty: the system's (loopback: cubic where there is one)
+    LogSink log;                                 // empty: standard error
 };
 
 // PeerSettings with what the environment says (see settings.hpp).
 PeerSettings peer_settings_from_environment();
 
 class PeerRuntime {
-  public:
+public:
     explicit PeerRuntime(PeerSettings settings);
     ~PeerRuntime();  // stop()
     PeerRuntime(const PeerRuntime&) = delete;
@@ -71,7 +71,7 @@ class PeerRuntime {
     bool in_forked_child() const;
     void abandon_in_child();
 
-  private:
+private:
     struct State;
     std::unique_ptr<State> state_;
 };

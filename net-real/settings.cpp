@@ -16,7 +16,8 @@ enum Setting : std::size_t { peer_timeout, master_timeout, bind_address, port_ra
 
 constexpr std::array<SettingInfo, count> table{{
     {"PCCL_PEER_TIMEOUT_MS", "10000", "10..86400000",
-     "Silence in milliseconds after which a connection counts as dead and its peer is removed. The master's value rules."},
+     "Silence in milliseconds after which a connection counts as dead and its peer is removed. The master's value "
+     "rules."},
     {"PCCL_MASTER_TIMEOUT_MS", "30000", "0..86400000",
      "How long in milliseconds a lost master is waited for before calls fail; 0: they fail at once."},
     {"PCCL_BIND_ADDRESS", "*", "numeric IPv4 or IPv6 address",
@@ -97,8 +98,10 @@ EnvironmentSettings read_environment() {
     }
     if (const char* text = value_of(bind_address); text != nullptr && std::strcmp(text, "*") != 0) {
         core::Endpoint endpoint;
-        if (!parse_endpoint(text, endpoint) || endpoint.port != 0) warn_bad(bind_address, text);
-        else settings.bind_address = endpoint;
+        if (!parse_endpoint(text, endpoint) || endpoint.port != 0)
+            warn_bad(bind_address, text);
+        else
+            settings.bind_address = endpoint;
     }
     return settings;
 }

@@ -14,7 +14,7 @@
 namespace pccl::real {
 
 struct SettingInfo {
-    const char* name;           // PCCL_...
+    const char* name;  // PCCL_...
     const char* default_value;
     const char* range;
     const char* help;
@@ -30,7 +30,7 @@ struct EnvironmentSettings {
     std::optional<core::Endpoint> bind_address;         // PCCL_BIND_ADDRESS
     std::uint16_t port_first = 48149;                   // PCCL_PORT_RANGE
     std::uint16_t port_last = 48404;
-    std::uint32_t concurrent_ops = 16;                  // PCCL_MAX_CONCURRENT_COLLECTIVE_OPS
+    std::uint32_t concurrent_ops = 16;  // PCCL_MAX_CONCURRENT_COLLECTIVE_OPS
 };
 
 EnvironmentSettings read_environment();

@@ -70,8 +70,10 @@ void set_flag(int descriptor, int level, int name, int value) {
 
 int listen_once(const std::optional<core::Endpoint>& address, std::uint16_t port) {
     core::Endpoint local;
-    if (address) local = *address;
-    else local.is_v6 = true;
+    if (address)
+        local = *address;
+    else
+        local.is_v6 = true;
     local.port = port;
     const int descriptor = open_socket(local.is_v6 ? AF_INET6 : AF_INET);
     if (descriptor < 0) return -1;

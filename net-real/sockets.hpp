@@ -11,8 +11,8 @@
 namespace pccl::real {
 
 struct SocketOptions {
-    core::Duration user_timeout = 0;      // 0: the system's
-    std::string congestion_control;       // empty: the system's; on loopback cubic, if the system has it
+    core::Duration user_timeout = 0;  // 0: the system's
+    std::string congestion_control;   // empty: the system's; on loopback cubic, if the system has it
 };
 
 struct ListenRequest {

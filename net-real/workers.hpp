@@ -13,20 +13,20 @@ namespace pccl::real {
 
 // The calling thread's signals are blocked while it starts threads, so that no signal of the host is handled in ours.
 class SignalsBlocked {
-  public:
+public:
     SignalsBlocked();
     ~SignalsBlocked();
     SignalsBlocked(const SignalsBlocked&) = delete;
     SignalsBlocked& operator=(const SignalsBlocked&) = delete;
 
-  private:
+private:
     alignas(8) unsigned char saved_[128];
 };
 
 void name_this_thread(const char* name);  // at most 15 characters
 
 class Workers {
-  public:
+public:
     Workers() = default;
     ~Workers();  // finishes what was submitted
     Workers(const Workers&) = delete;
@@ -36,7 +36,7 @@ class Workers {
     void submit(std::function<void()> task);
     void finish();
 
-  private:
+private:
     void work();
 
     std::mutex mutex_;

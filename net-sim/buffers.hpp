@@ -19,7 +19,7 @@ using core::BufferRef;
 enum class Use : std::uint8_t { send, receive, compute };
 
 class Buffers {
-  public:
+public:
     std::vector<std::uint8_t>* find(BufferId id) {
         const auto found = memory_.find(id);
         return found == memory_.end() ? nullptr : &found->second;
@@ -52,7 +52,8 @@ class Buffers {
         for (const Lock& other : locks_) {
             if (other.ref.id != ref.id || (!writes && !other.writes)) continue;
             if (other.use == use && other.key == key) continue;  // one compute may write over its own input
-            if (ref.offset < other.ref.offset + other.ref.length && other.ref.offset < ref.offset + ref.length) return false;
+            if (ref.offset < other.ref.offset + other.ref.length && other.ref.offset < ref.offset + ref.length)
+                return false;
         }
         locks_.push_back(Lock{ref, key, use, writes});
         return true;
@@ -73,7 +74,7 @@ class Buffers {
     std::uint64_t machine_bytes() const { return machine_bytes_; }
     std::uint64_t machine_bytes_most() const { return machine_bytes_most_; }
 
-  private:
+private:
     struct Lock {
         BufferRef ref;
         std::uint64_t key = 0;

@@ -20,7 +20,7 @@ constexpr std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
 }
 
 class Draw {
-  public:
+public:
     explicit Draw(std::uint64_t seed) : random_(seed) {}
 
     std::uint64_t bits() { return random_.next(); }
@@ -44,7 +44,7 @@ class Draw {
         return value < low ? low : value > high ? high : value;
     }
 
-  private:
+private:
     // log2 in 1/65536, interpolated linearly between powers of two; fixed_exp2 is its inverse.
     static std::int64_t fixed_log2(std::uint64_t value) {
         const int octave = 63 - std::countl_zero(value | 1);

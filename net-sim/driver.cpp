@@ -13,9 +13,7 @@ Driver::Driver(World& world, std::uint32_t node, std::uint64_t incarnation, std:
                const Limits& limits)
     : world_(world), node_(node), incarnation_(incarnation), machine_(std::move(machine)), limits_(limits) {}
 
-void Driver::broken(const std::string& what) {
-    world_.violate("contract", Trace::name(node_) + ": " + what);
-}
+void Driver::broken(const std::string& what) { world_.violate("contract", Trace::name(node_) + ": " + what); }
 
 void Driver::schedule(Instant time, ItemKind kind, std::uint64_t a, std::uint64_t b) {
     Item item;
@@ -110,7 +108,8 @@ void Driver::on(OpenLink& effect) {
 
 void Driver::on(CloseLink& effect) {
     Link* link = find(effect.link);
-    if (link == nullptr || link->closing) return broken("closes link " + std::to_string(effect.link) + ", which is not open");
+    if (link == nullptr || link->closing)
+        return broken("closes link " + std::to_string(effect.link) + ", which is not open");
     const bool waits = link->control_head < link->control.size();
     if (effect.flush && link->opened && waits) {
         link->closing = true;
@@ -130,27 +129,34 @@ void Driver::on(CloseLink& effect) {
 
 void Driver::on(SendControl& effect) {
     Link* link = find(effect.link);
-    if (link == nullptr || link->closing || !link->opened) return broken("sends control on link " + std::to_string(effect.link) + ", which is not open");
+    if (link == nullptr || link->closing || !link->opened)
+        return broken("sends control on link " + std::to_string(effect.link) + ", which is not open");
     if (effect.body.size() > limits_.control_bytes_max) return broken("control body too long");
-    wire::append_control(link->control, std::span(reinterpret_cast<const std::uint8_t*>(effect.body.data()), effect.body.size()));
+    wire::append_control(link->control,
+                         std::span(reinterpret_cast<const std::uint8_t*>(effect.body.data()), effect.body.size()));
     dirty_.push_back(link->id);
 }
 
 void Driver::on(SendFlow& effect) {
     Link* link = find(effect.link);
-    if (link == nullptr || link->closing || !link->opened) return broken("sends a flow word on link " + std::to_string(effect.link) + ", which is not open");
+    if (link == nullptr || link->closing || !link->opened)
+        return broken("sends a flow word on link " + std::to_string(effect.link) + ", which is not open");
     wire::append_flow(link->control, effect.word);
     dirty_.push_back(link->id);
 }
 
 void Driver::on(SendPayload& effect) {
     Link* link = find(effect.link);
-    if (link == nullptr || link->closing || !link->opened) return broken("sends payload on link " + std::to_string(effect.link) + ", which is not open");
+    if (link == nullptr || link->closing || !link->opened)
+        return broken("sends payload on link " + std::to_string(effect.link) + ", which is not open");
     if (link->sending.active) return broken("second SendPayload on link " + std::to_string(effect.link));
-    if (effect.header.length != effect.source.length) return broken("bulk header does not tell the length of its source");
+    if (effect.header.length != effect.source.length)
+        return broken("bulk header does not tell the length of its source");
     if (effect.header.length > limits_.payload_bytes_max) return broken("payload too long");
-    if (!buffers_.contains(effect.source)) return broken("sends from memory that is not there: " + to_text(Effect(effect)));
-    if (!buffers_.lock(effect.source, false, Use::send, link->id)) return broken("sends a range that is being written: " + to_text(Effect(effect)));
+    if (!buffers_.contains(effect.source))
+        return broken("sends from memory that is not there: " + to_text(Effect(effect)));
+    if (!buffers_.lock(effect.source, false, Use::send, link->id))
+        return broken("sends a range that is being written: " + to_text(Effect(effect)));
     link->sending.what = effect;
     link->sending.sum.reset();
     link->sending.position = 0;
@@ -161,7 +167,8 @@ void Driver::on(SendPayload& effect) {
 
 void Driver::on(CancelSend& effect) {
     Link* link = find(effect.link);
-    if (link == nullptr || link->closing) return broken("cancels a send on link " + std::to_string(effect.link) + ", which is not open");
+    if (link == nullptr || link->closing)
+        return broken("cancels a send on link " + std::to_string(effect.link) + ", which is not open");
     Sending& sending = link->sending;
     if (!sending.active) return broken("cancels a send that does not run");
     buffers_.unlock(Use::send, link->id);
@@ -177,23 +184,29 @@ void Driver::on(CancelSend& effect) {
 
 void Driver::on(ReceivePayload& effect) {
     Link* link = find(effect.link);
-    if (link == nullptr || link->closing || link->receiving != Receiving::undecided) return broken("receives on a link that asked nothing");
-    if (!buffers_.contains(effect.target)) return broken("receives into memory that is not there: " + to_text(Effect(effect)));
-    if (effect.target.length != link->decoder.payload_remaining()) return broken("receives into a range of another length");
-    if (!buffers_.lock(effect.target, true, Use::receive, link->id)) return broken("receives into a range in use: " + to_text(Effect(effect)));
+    if (link == nullptr || link->closing || link->receiving != Receiving::undecided)
+        return broken("receives on a link that asked nothing");
+    if (!buffers_.contains(effect.target))
+        return broken("receives into memory that is not there: " + to_text(Effect(effect)));
+    if (effect.target.length != link->decoder.payload_remaining())
+        return broken("receives into a range of another length");
+    if (!buffers_.lock(effect.target, true, Use::receive, link->id))
+        return broken("receives into a range in use: " + to_text(Effect(effect)));
     link->receiving = Receiving::into;
     link->target = effect.target;
 }
 
 void Driver::on(DiscardPayload& effect) {
     Link* link = find(effect.link);
-    if (link == nullptr || link->closing || link->receiving != Receiving::undecided) return broken("discards on a link that asked nothing");
+    if (link == nullptr || link->closing || link->receiving != Receiving::undecided)
+        return broken("discards on a link that asked nothing");
     link->receiving = Receiving::nowhere;
 }
 
 void Driver::on(RedirectReceive& effect) {
     Link* link = find(effect.link);
-    if (link == nullptr || link->closing || link->receiving != Receiving::into) return broken("redirects a receive that does not run");
+    if (link == nullptr || link->closing || link->receiving != Receiving::into)
+        return broken("redirects a receive that does not run");
     buffers_.unlock(Use::receive, link->id);
     link->receiving = Receiving::nowhere;
 }
@@ -217,7 +230,8 @@ void Driver::on(FreeBuffer& effect) {
 void Driver::on(Compute& effect) {
     const bool writes = effect.kind != Compute::Kind::hash;
     const bool two = effect.kind == Compute::Kind::reduce;
-    if (!buffers_.contains(effect.a) || (writes && !buffers_.contains(effect.target)) || (two && !buffers_.contains(effect.b))) {
+    if (!buffers_.contains(effect.a) || (writes && !buffers_.contains(effect.target)) ||
+        (two && !buffers_.contains(effect.b))) {
         return broken("computes on memory that is not there: " + to_text(Effect(effect)));
     }
     if ((writes && effect.a.length != effect.target.length) || (two && effect.b.length != effect.a.length)) {
@@ -240,7 +254,8 @@ void Driver::on(Compute& effect) {
 }
 
 void Driver::finish_compute(std::uint64_t id) {
-    const auto found = std::find_if(computing_.begin(), computing_.end(), [&](const Computing& c) { return c.what.id == id; });
+    const auto found =
+        std::find_if(computing_.begin(), computing_.end(), [&](const Computing& c) { return c.what.id == id; });
     if (found == computing_.end()) return;
     const Compute what = found->what;
     computing_.erase(found);
@@ -250,14 +265,14 @@ void Driver::finish_compute(std::uint64_t id) {
     const std::uint8_t* a = buffers_.contains(what.a) ? buffers_.at(what.a) : nullptr;
     if (a == nullptr) return broken("freed memory under a compute");
     switch (what.kind) {
-        case Compute::Kind::reduce:
-            numeric::reduce(what.type, what.op, buffers_.at(what.target), a, buffers_.at(what.b),
-                            what.a.length / element_bytes(what.type), what.divisor);
-            break;
-        case Compute::Kind::copy:
-            if (what.a.length != 0) std::memmove(buffers_.at(what.target), a, what.a.length);
-            break;
-        case Compute::Kind::hash: done.hash = numeric::hash128(a, what.a.length); break;
+    case Compute::Kind::reduce:
+        numeric::reduce(what.type, what.op, buffers_.at(what.target), a, buffers_.at(what.b),
+                        what.a.length / element_bytes(what.type), what.divisor);
+        break;
+    case Compute::Kind::copy:
+        if (what.a.length != 0) std::memmove(buffers_.at(what.target), a, what.a.length);
+        break;
+    case Compute::Kind::hash: done.hash = numeric::hash128(a, what.a.length); break;
     }
     if (what.want_checksum) {
         const BufferRef& from = what.kind == Compute::Kind::hash ? what.a : what.target;
@@ -273,16 +288,21 @@ void Driver::on(Persist& effect) {
 }
 
 void Driver::on(Complete& effect) {
-    const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& w) { return w.ticket == effect.ticket; });
-    if (found == waiting_.end()) return broken("completes ticket " + std::to_string(effect.ticket) + ", which nobody waits for");
+    const auto found =
+        std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& w) { return w.ticket == effect.ticket; });
+    if (found == waiting_.end())
+        return broken("completes ticket " + std::to_string(effect.ticket) + ", which nobody waits for");
     const Command command = std::move(found->command);
     waiting_.erase(found);
     if (const auto* launch = std::get_if<CommandLaunch>(&command)) {
-        if (effect.completion.result == Result::success) operations_.push_back(Operation{launch->tag, launch->send, launch->receive});
+        if (effect.completion.result == Result::success)
+            operations_.push_back(Operation{launch->tag, launch->send, launch->receive});
     } else if (const auto* await = std::get_if<CommandAwait>(&command)) {
-        const auto operation = std::find_if(operations_.begin(), operations_.end(), [&](const Operation& o) { return o.tag == await->tag; });
+        const auto operation = std::find_if(operations_.begin(), operations_.end(),
+                                            [&](const Operation& o) { return o.tag == await->tag; });
         if (operation != operations_.end()) {
-            if (buffers_.in_use(operation->send) || buffers_.in_use(operation->receive)) broken("returns buffers of tag " + std::to_string(await->tag) + " that are in use");
+            if (buffers_.in_use(operation->send) || buffers_.in_use(operation->receive))
+                broken("returns buffers of tag " + std::to_string(await->tag) + " that are in use");
             operations_.erase(operation);
         }
     } else if (const auto* sync = std::get_if<CommandSync>(&command)) {
@@ -307,48 +327,48 @@ void Driver::on(Halt& effect) { broken("halts: " + effect.reason); }
 
 void Driver::handle(const Item& item) {
     switch (item.kind) {
-        case ItemKind::timer: return give(Timer{});
-        case ItemKind::opened: {
-            Link* link = find(item.a);
-            if (link == nullptr || link->closing) return;
-            link->opened = true;
-            return give(LinkOpened{item.a});
-        }
-        case ItemKind::refused: {
-            Link* link = find(item.a);
-            if (link == nullptr) return;
+    case ItemKind::timer: return give(Timer{});
+    case ItemKind::opened: {
+        Link* link = find(item.a);
+        if (link == nullptr || link->closing) return;
+        link->opened = true;
+        return give(LinkOpened{item.a});
+    }
+    case ItemKind::refused: {
+        Link* link = find(item.a);
+        if (link == nullptr) return;
+        world_.network_.close(link->connection, link->side, false);
+        drop(*link);
+        tidy();
+        return give(LinkRefused{item.a, item.b != 0 ? "timed out" : "refused"});
+    }
+    case ItemKind::accepted: {
+        const auto connection = static_cast<std::uint32_t>(item.b);
+        links_.push_back(std::make_unique<Link>(item.a, connection, 1, limits_));
+        links_.back()->opened = true;
+        const std::uint32_t from = world_.network_.peer_of(connection, 1);
+        return give(LinkAccepted{item.a, endpoint_of(from, static_cast<std::uint16_t>(32768 + connection % 28000))});
+    }
+    case ItemKind::payload_sent: {
+        Link* link = find(item.a);
+        if (link == nullptr || link->closing) return;
+        buffers_.unlock(Use::send, link->id);
+        PayloadSent sent{link->id, link->sending.cancelled ? 0 : link->sending.what.checksum, link->sending.cancelled};
+        link->sending.active = false;
+        give(sent);
+        if (Link* still = find(item.a)) pump(*still);
+        return tidy();
+    }
+    case ItemKind::allocated: return give(BufferAllocated{item.a, item.b != 0});
+    case ItemKind::computed: return finish_compute(item.a);
+    case ItemKind::persisted: return give(RecordPersisted{item.a});
+    case ItemKind::flush_over:
+        if (Link* link = find(item.a)) {
             world_.network_.close(link->connection, link->side, false);
             drop(*link);
-            tidy();
-            return give(LinkRefused{item.a, item.b != 0 ? "timed out" : "refused"});
         }
-        case ItemKind::accepted: {
-            const auto connection = static_cast<std::uint32_t>(item.b);
-            links_.push_back(std::make_unique<Link>(item.a, connection, 1, limits_));
-            links_.back()->opened = true;
-            const std::uint32_t from = world_.network_.peer_of(connection, 1);
-            return give(LinkAccepted{item.a, endpoint_of(from, static_cast<std::uint16_t>(32768 + connection % 28000))});
-        }
-        case ItemKind::payload_sent: {
-            Link* link = find(item.a);
-            if (link == nullptr || link->closing) return;
-            buffers_.unlock(Use::send, link->id);
-            PayloadSent sent{link->id, link->sending.cancelled ? 0 : link->sending.what.checksum, link->sending.cancelled};
-            link->sending.active = false;
-            give(sent);
-            if (Link* still = find(item.a)) pump(*still);
-            return tidy();
-        }
-        case ItemKind::allocated: return give(BufferAllocated{item.a, item.b != 0});
-        case ItemKind::computed: return finish_compute(item.a);
-        case ItemKind::persisted: return give(RecordPersisted{item.a});
-        case ItemKind::flush_over:
-            if (Link* link = find(item.a)) {
-                world_.network_.close(link->connection, link->side, false);
-                drop(*link);
-            }
-            return tidy();
-        default: return;
+        return tidy();
+    default: return;
     }
 }
 
@@ -435,10 +455,12 @@ void Driver::fill_bulk(Link& link, std::size_t room, std::vector<std::uint8_t>& 
         } else {
             if (!sending.cancelled && sending.position == head + length) {
                 const std::uint64_t sum = sending.sum.digest();
-                if (sending.what.has_checksum && sum != sending.what.checksum) broken("gave a checksum that is not the payload's: " + to_text(Effect(sending.what)));
+                if (sending.what.has_checksum && sum != sending.what.checksum)
+                    broken("gave a checksum that is not the payload's: " + to_text(Effect(sending.what)));
                 sending.what.checksum = sum;
             }
-            const auto bytes = wire::encode_trailer(wire::Trailer{sending.cancelled ? 0 : sending.what.checksum, sending.cancelled});
+            const auto bytes =
+                wire::encode_trailer(wire::Trailer{sending.cancelled ? 0 : sending.what.checksum, sending.cancelled});
             const std::uint64_t at = sending.position - head - length;
             const std::size_t part = std::min<std::size_t>(room, wire::trailer_bytes - at);
             out.insert(out.end(), bytes.data() + at, bytes.data() + at + part);
@@ -461,7 +483,8 @@ void Driver::bytes_arrived(LinkId id, std::span<const std::uint8_t> bytes) {
         std::size_t at = 0;
         for (int reads = 0; at < bytes.size(); ++reads) {
             const std::size_t rest = bytes.size() - at;
-            const std::size_t part = reads > 100 ? rest : std::min<std::size_t>(rest, 1 + (draw.below(2) != 0 ? draw.below(24) : 0));
+            const std::size_t part =
+                reads > 100 ? rest : std::min<std::size_t>(rest, 1 + (draw.below(2) != 0 ? draw.below(24) : 0));
             Link* link = find(id);
             if (link == nullptr) break;
             decode(*link, bytes.subspan(at, part));
@@ -484,48 +507,49 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
         bytes = bytes.subspan(item.consumed);
         if (item.kind == Kind::more) break;
         switch (item.kind) {
-            case Kind::control:
-                whole_frame = true;
-                give(ControlArrived{id, item.body});
-                break;
-            case Kind::flow:
-                whole_frame = true;
-                give(FlowArrived{id, item.flow});
-                break;
-            case Kind::bulk:
-                link.receiving = Receiving::undecided;
-                give(BulkArrived{id, item.bulk});
-                if (!link.gone && !link.closing && link.receiving == Receiving::undecided && !must_die_) broken("did not decide about a bulk frame");
-                break;
-            case Kind::payload:
-                if (link.receiving == Receiving::into && !used.empty()) {
-                    std::memcpy(buffers_.at(link.target) + position, used.data(), used.size());
-                }
-                break;
-            case Kind::trailer: {
-                whole_frame = true;
-                PayloadLanded landed;
-                landed.link = id;
-                if (item.trailer.abandoned) {
-                    landed.verdict = PayloadLanded::Verdict::abandoned;
-                } else if (link.receiving != Receiving::into) {
-                    landed.verdict = PayloadLanded::Verdict::discarded;
-                } else {
-                    landed.checksum = numeric::checksum64(buffers_.at(link.target), link.target.length);
-                    if (landed.checksum != item.trailer.checksum) {
-                        landed.verdict = PayloadLanded::Verdict::corrupt;
-                        broken("payload changed on its way, or its target was written meanwhile");
-                    }
-                }
-                buffers_.unlock(Use::receive, id);
-                link.receiving = Receiving::nothing;
-                give(landed);
-                break;
+        case Kind::control:
+            whole_frame = true;
+            give(ControlArrived{id, item.body});
+            break;
+        case Kind::flow:
+            whole_frame = true;
+            give(FlowArrived{id, item.flow});
+            break;
+        case Kind::bulk:
+            link.receiving = Receiving::undecided;
+            give(BulkArrived{id, item.bulk});
+            if (!link.gone && !link.closing && link.receiving == Receiving::undecided && !must_die_)
+                broken("did not decide about a bulk frame");
+            break;
+        case Kind::payload:
+            if (link.receiving == Receiving::into && !used.empty()) {
+                std::memcpy(buffers_.at(link.target) + position, used.data(), used.size());
             }
-            case Kind::refused:
-                broken(std::string("bytes refused that no fault has touched: ") + wire::to_text(item.error));
-                return;
-            case Kind::more: break;
+            break;
+        case Kind::trailer: {
+            whole_frame = true;
+            PayloadLanded landed;
+            landed.link = id;
+            if (item.trailer.abandoned) {
+                landed.verdict = PayloadLanded::Verdict::abandoned;
+            } else if (link.receiving != Receiving::into) {
+                landed.verdict = PayloadLanded::Verdict::discarded;
+            } else {
+                landed.checksum = numeric::checksum64(buffers_.at(link.target), link.target.length);
+                if (landed.checksum != item.trailer.checksum) {
+                    landed.verdict = PayloadLanded::Verdict::corrupt;
+                    broken("payload changed on its way, or its target was written meanwhile");
+                }
+            }
+            buffers_.unlock(Use::receive, id);
+            link.receiving = Receiving::nothing;
+            give(landed);
+            break;
+        }
+        case Kind::refused:
+            broken(std::string("bytes refused that no fault has touched: ") + wire::to_text(item.error));
+            return;
+        case Kind::more: break;
         }
     }
     if (!whole_frame && !link.gone && !link.closing && world_.now_ - link.noticed >= 50 * millisecond) {

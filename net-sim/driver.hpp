@@ -35,7 +35,7 @@ constexpr std::size_t effect_index() {
 }
 
 class Driver {
-  public:
+public:
     Driver(World& world, std::uint32_t node, std::uint64_t incarnation, std::unique_ptr<Machine> machine,
            const core::Limits& limits);
 
@@ -58,15 +58,15 @@ class Driver {
     // Set when a fault aimed at an effect fired between two effects: the process is to be ended.
     bool must_die() const { return must_die_; }
 
-  private:
+private:
     struct Sending {
         core::SendPayload what;
         core::numeric::Checksum64 sum;
         std::uint64_t position = 0;  // bytes of the frame that have left
         bool active = false;
         bool cancelled = false;
-        bool complete = false;       // the notice is on its way to the machine
-        bool dropped = false;        // cancelled before its first byte
+        bool complete = false;  // the notice is on its way to the machine
+        bool dropped = false;   // cancelled before its first byte
     };
     enum class Receiving : std::uint8_t { nothing, undecided, into, nowhere };
     struct Link {
@@ -76,24 +76,24 @@ class Driver {
         std::uint32_t connection;
         std::uint32_t side;
         bool opened = false;
-        bool closing = false;        // the machine has closed it; the queue is being flushed
+        bool closing = false;  // the machine has closed it; the queue is being flushed
         bool gone = false;
         core::wire::FrameDecoder decoder;
-        std::string control;         // framed, waiting to leave
+        std::string control;  // framed, waiting to leave
         std::size_t control_head = 0;
         Sending sending;
         Receiving receiving = Receiving::nothing;
         BufferRef target;
-        Instant noticed = 0;         // of the last LinkActivity
+        Instant noticed = 0;  // of the last LinkActivity
     };
     struct Computing {
         core::Compute what;
     };
-    struct Operation {               // a launched tag, for the check that nobody returns memory in use
+    struct Operation {  // a launched tag, for the check that nobody returns memory in use
         core::Tag tag = 0;
         BufferId send = 0, receive = 0;
     };
-    struct Waiting {                 // a ticket that the machine owes an answer
+    struct Waiting {  // a ticket that the machine owes an answer
         core::Ticket ticket = 0;
         core::Command command;
     };

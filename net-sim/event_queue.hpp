@@ -19,9 +19,22 @@ inline constexpr std::uint32_t no_node = 0xffffffffu;
 
 enum class ItemKind : std::uint32_t {
     // of a node; held back while the node is paused, dropped when its process is another one
-    timer, opened, refused, accepted, payload_sent, allocated, computed, persisted, flush_over, application,
+    timer,
+    opened,
+    refused,
+    accepted,
+    payload_sent,
+    allocated,
+    computed,
+    persisted,
+    flush_over,
+    application,
     // of a connection
-    arrive, end, syn, release, give_up,
+    arrive,
+    end,
+    syn,
+    release,
+    give_up,
     // of the script (faults, the end of chaos)
     script,
 };
@@ -37,7 +50,7 @@ struct Item {
 };
 
 class EventQueue {
-  public:
+public:
     EventQueue() { heap_.reserve(256); }
 
     void push(Item item) {
@@ -55,7 +68,7 @@ class EventQueue {
         return item;
     }
 
-  private:
+private:
     static bool later(const Item& left, const Item& right) {
         return left.time != right.time ? left.time > right.time : left.sequence > right.sequence;
     }

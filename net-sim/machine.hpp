@@ -9,7 +9,7 @@
 namespace pccl::sim {
 
 class Machine {
-  public:
+public:
     virtual ~Machine() = default;
     virtual core::Status handle(core::Instant now, const core::Event& event, core::Effects& out) = 0;
     virtual core::Instant next_deadline() const = 0;
@@ -20,7 +20,7 @@ class Machine {
 // Adapts a class with the same members.
 template <class Real>
 class MachineOf final : public Machine {
-  public:
+public:
     template <class Config>
     explicit MachineOf(const Config& config) : real(config) {}
     core::Status handle(core::Instant now, const core::Event& event, core::Effects& out) override {

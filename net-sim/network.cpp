@@ -25,7 +25,8 @@ void Network::start(std::uint32_t nodes, const NetworkParameters& parameters, st
     faults_ = Draw(mix(seed, 3));
     blocks_.assign(static_cast<std::size_t>(nodes) * nodes, 0);
     base_latency_.resize(static_cast<std::size_t>(nodes) * nodes);
-    for (Duration& latency : base_latency_) latency = latencies_.log_uniform(parameters.latency_low, parameters.latency_high);
+    for (Duration& latency : base_latency_)
+        latency = latencies_.log_uniform(parameters.latency_low, parameters.latency_high);
     rate_.resize(nodes);
     for (std::int64_t& rate : rate_) rate = latencies_.log_uniform(parameters.rate_low, parameters.rate_high);
     uplink_free_.assign(nodes, 0);
@@ -99,7 +100,8 @@ void Network::syn(const Item& item) {
         return;
     }
     if (reach == Reach::refusing || faults_.chance(parameters_.refuse_per_million)) {
-        schedule(now_ + travel(to, dialler.node), ItemKind::refused, dialler.node, dialler.incarnation, dialler.link, 0);
+        schedule(now_ + travel(to, dialler.node), ItemKind::refused, dialler.node, dialler.incarnation, dialler.link,
+                 0);
         return;
     }
     accept(static_cast<std::uint32_t>(item.a), faults_.chance(parameters_.accept_close_per_million));
@@ -187,7 +189,8 @@ void Network::handle(const Item& item) {
         return;
     }
     if (item.kind == ItemKind::end) {
-        end(static_cast<std::uint32_t>(item.a / 2), side ^ 1, item.b != 0 ? "connection reset" : "closed by the remote end", false);
+        end(static_cast<std::uint32_t>(item.a / 2), side ^ 1,
+            item.b != 0 ? "connection reset" : "closed by the remote end", false);
     } else {
         arrive(item, c, pipe, side);
     }
@@ -271,8 +274,8 @@ void Network::unblock(std::uint32_t from, std::uint32_t to) {
             const bool back = c.ends[side].node == to && c.ends[side ^ 1].node == from && pipe.acknowledged_later != 0;
             if ((!this_way && !back) || pipe.release_scheduled) continue;
             pipe.release_scheduled = true;
-            schedule(now_ + latencies_.log_uniform(core::millisecond, 400 * core::millisecond), ItemKind::release, no_node, 0,
-                     i * 2ull + side, 0);
+            schedule(now_ + latencies_.log_uniform(core::millisecond, 400 * core::millisecond), ItemKind::release,
+                     no_node, 0, i * 2ull + side, 0);
         }
     }
 }
@@ -315,10 +318,12 @@ void Network::give_up(const Item& item) {
 void Network::give_up_between(std::uint32_t a, std::uint32_t b, Duration within) {
     for (std::size_t i = 0; i < connections_.size(); ++i) {
         Connection& c = connections_[i];
-        const bool between = (c.ends[0].node == a && c.ends[1].node == b) || (c.ends[0].node == b && c.ends[1].node == a);
+        const bool between =
+            (c.ends[0].node == a && c.ends[1].node == b) || (c.ends[0].node == b && c.ends[1].node == a);
         if (!between || !open_between(c)) continue;
         for (std::uint32_t side = 0; side < 2; ++side) {
-            schedule(now_ + faults_.between(core::millisecond, within), ItemKind::give_up, no_node, 0, i * 2ull + side, 0);
+            schedule(now_ + faults_.between(core::millisecond, within), ItemKind::give_up, no_node, 0, i * 2ull + side,
+                     0);
         }
     }
 }
@@ -354,12 +359,15 @@ std::vector<std::uint32_t> Network::busy() const {
     std::vector<std::uint32_t> result;
     for (const std::uint32_t i : established()) {
         const Connection& c = connections_[i];
-        if (c.pipes[0].head != c.pipes[0].bytes.size() || c.pipes[1].head != c.pipes[1].bytes.size()) result.push_back(i);
+        if (c.pipes[0].head != c.pipes[0].bytes.size() || c.pipes[1].head != c.pipes[1].bytes.size())
+            result.push_back(i);
     }
     return result;
 }
 
-void Network::stall(std::uint32_t connection, std::uint32_t side) { connections_[connection].pipes[side].stalled = true; }
+void Network::stall(std::uint32_t connection, std::uint32_t side) {
+    connections_[connection].pipes[side].stalled = true;
+}
 
 void Network::go_on(std::uint32_t connection, std::uint32_t side) {
     Pipe& pipe = connections_[connection].pipes[side];
@@ -389,7 +397,8 @@ void Network::end_early(std::uint32_t connection, std::uint32_t side) {
     lose_bytes(pipe);
     pipe.bytes = std::move(kept);
     if (pipe.last_arrival < now_) pipe.last_arrival = now_;
-    if (part != 0) schedule(pipe.last_arrival, ItemKind::arrive, no_node, pipe.generation, connection * 2ull + side, part);
+    if (part != 0)
+        schedule(pipe.last_arrival, ItemKind::arrive, no_node, pipe.generation, connection * 2ull + side, part);
     pipe.end_sent = false;
     send_end(connection, side, true, 0);
     Item noticed;

@@ -27,11 +27,11 @@ std::uint32_t node_of(const Endpoint& endpoint);  // no_node: not an address of 
 
 struct NetworkParameters {
     Duration latency_low = core::millisecond, latency_high = core::millisecond;  // base per directed pair, log-uniform
-    std::uint32_t jitter_per_mille = 0;       // of the base latency
-    std::uint32_t tail_per_million = 0;       // chance of a segment that is late by up to tail_max
+    std::uint32_t jitter_per_mille = 0;                                          // of the base latency
+    std::uint32_t tail_per_million = 0;  // chance of a segment that is late by up to tail_max
     Duration tail_max = 0;
-    std::int64_t rate_low = 1'000'000'000, rate_high = 1'000'000'000;            // bytes per second and node, log-uniform
-    std::int64_t window_low = 65'536, window_high = 65'536;                      // bytes in flight per stream
+    std::int64_t rate_low = 1'000'000'000, rate_high = 1'000'000'000;  // bytes per second and node, log-uniform
+    std::int64_t window_low = 65'536, window_high = 65'536;            // bytes in flight per stream
     std::uint32_t split_per_million = 0;      // chance that a write is cut into several segments
     std::uint32_t tiny_read_per_million = 0;  // chance that a read is handed over byte by byte (or in small pieces)
     std::uint32_t refuse_per_million = 0;     // of dials, while chaos lasts; so are the next two
@@ -43,7 +43,7 @@ enum class Reach : std::uint8_t { listening, refusing, silent };
 
 // What the network needs from the world and tells it.
 class Receiver {
-  public:
+public:
     virtual ~Receiver() = default;
     virtual Reach reach(std::uint32_t node, std::uint16_t port) = 0;
     virtual std::uint64_t incarnation(std::uint32_t node) = 0;
@@ -56,8 +56,9 @@ class Receiver {
 };
 
 class Network {
-  public:
-    Network(EventQueue& queue, const Instant& now, Receiver& receiver) : queue_(queue), now_(now), receiver_(receiver) {}
+public:
+    Network(EventQueue& queue, const Instant& now, Receiver& receiver)
+        : queue_(queue), now_(now), receiver_(receiver) {}
 
     void start(std::uint32_t nodes, const NetworkParameters& parameters, std::uint64_t seed);
     void stop_faults();  // no more faults drawn by the network itself, no more tails
@@ -84,23 +85,25 @@ class Network {
     void node_gone(std::uint32_t node, bool with_reset);
     // Established connections, as choices for faults.
     std::vector<std::uint32_t> established() const;
-    std::vector<std::uint32_t> busy() const;                    // those with bytes on their way
-    void stall(std::uint32_t connection, std::uint32_t side);   // one stream stops,
-    void go_on(std::uint32_t connection, std::uint32_t side);   // then everything comes at once
-    void reset(std::uint32_t connection);                       // both ends see it, bytes in flight are lost
+    std::vector<std::uint32_t> busy() const;                       // those with bytes on their way
+    void stall(std::uint32_t connection, std::uint32_t side);      // one stream stops,
+    void go_on(std::uint32_t connection, std::uint32_t side);      // then everything comes at once
+    void reset(std::uint32_t connection);                          // both ends see it, bytes in flight are lost
     void end_early(std::uint32_t connection, std::uint32_t side);  // a part of what is in flight, then the end
     void half_open(std::uint32_t connection, bool one_side_knows, std::uint32_t side);
-    std::uint32_t peer_of(std::uint32_t connection, std::uint32_t side) const { return connections_[connection].ends[side ^ 1].node; }
+    std::uint32_t peer_of(std::uint32_t connection, std::uint32_t side) const {
+        return connections_[connection].ends[side ^ 1].node;
+    }
     Duration latency(std::uint32_t from, std::uint32_t to) const { return base_latency_[from * nodes_ + to]; }
 
-  private:
+private:
     struct End {
         std::uint32_t node = 0;
         std::uint64_t incarnation = 0;
         LinkId link = 0;
-        bool open = false;      // its driver holds it
+        bool open = false;  // its driver holds it
     };
-    struct Pipe {               // from ends[i] to ends[i ^ 1]
+    struct Pipe {  // from ends[i] to ends[i ^ 1]
         std::vector<std::uint8_t> bytes;
         std::size_t head = 0;
         std::size_t in_flight = 0;
@@ -123,7 +126,8 @@ class Network {
     };
 
     Duration travel(std::uint32_t from, std::uint32_t to);
-    void schedule(Instant time, ItemKind kind, std::uint32_t node, std::uint64_t incarnation, std::uint64_t a, std::uint64_t b);
+    void schedule(Instant time, ItemKind kind, std::uint32_t node, std::uint64_t incarnation, std::uint64_t a,
+                  std::uint64_t b);
     void syn(const Item& item);
     void accept(std::uint32_t index, bool close_again);
     void arrive(const Item& item, Connection& connection, Pipe& pipe, std::uint32_t side);

@@ -13,7 +13,7 @@
 namespace pccl::sim {
 
 class Trace {
-  public:
+public:
     void keep_hashes(bool keep) { keep_ = keep; }
     void write_to(std::FILE* file) { file_ = file; }
     bool wants_text() const { return file_ != nullptr; }
@@ -37,7 +37,7 @@ class Trace {
     std::uint64_t events() const { return events_; }
     const std::vector<std::uint64_t>& hashes() const { return hashes_; }
 
-  private:
+private:
     using Instant = std::int64_t;
     std::uint64_t hash_ = 0x7063636c20736964ull;
     std::uint64_t events_ = 0;

@@ -1,6 +1,5 @@
 #include "net-sim/world.hpp"
 
-
 #include <algorithm>
 
 namespace pccl::sim {
@@ -28,22 +27,23 @@ void World::run(Instant horizon, std::uint64_t items_max) {
         }
         const Item item = queue_.pop();
         now_ = item.time;
-        if (++items_ > items_max) return violate("bounded", "more than " + std::to_string(items_max) + " items in one run");
+        if (++items_ > items_max)
+            return violate("bounded", "more than " + std::to_string(items_max) + " items in one run");
         dispatch(item);
     }
 }
 
 void World::dispatch(const Item& item) {
     switch (item.kind) {
-        case ItemKind::arrive:
-        case ItemKind::end:
-        case ItemKind::syn:
-        case ItemKind::release:
-        case ItemKind::give_up: return network_.handle(item);
-        case ItemKind::script:
-            if (item.node == no_node) return director_.script_item(item.a, item.b);
-            return wake(item.node);
-        default: return dispatch_node(item);
+    case ItemKind::arrive:
+    case ItemKind::end:
+    case ItemKind::syn:
+    case ItemKind::release:
+    case ItemKind::give_up: return network_.handle(item);
+    case ItemKind::script:
+        if (item.node == no_node) return director_.script_item(item.a, item.b);
+        return wake(item.node);
+    default: return dispatch_node(item);
     }
 }
 
@@ -65,7 +65,8 @@ void World::dispatch_node(const Item& item) {
         node.idle_timers = node.last_timer == now_ ? node.idle_timers + 1 : 0;
         node.last_timer = now_;
         if (node.idle_timers > 1000) {
-            return violate("progress", Trace::name(item.node) + " asks for a timer in the past again and again: " + node.driver->machine().explain());
+            return violate("progress", Trace::name(item.node) + " asks for a timer in the past again and again: " +
+                                           node.driver->machine().explain());
         }
         node.driver->handle(item);
     } else if (item.kind == ItemKind::persisted) {
@@ -104,7 +105,8 @@ void World::poll_timer(std::uint32_t index) {
     if (deadline == never) return;
     Instant at = std::max(global_time(node, deadline), now_);
     if (at >= node.timer_at) return;
-    if (parameters_.timer_late_max > 0 && clocks_.chance(100'000)) at += clocks_.log_uniform(microsecond, parameters_.timer_late_max);
+    if (parameters_.timer_late_max > 0 && clocks_.chance(100'000))
+        at += clocks_.log_uniform(microsecond, parameters_.timer_late_max);
     if (at >= node.timer_at) return;
     node.timer_at = at;
     Item item;
@@ -178,7 +180,8 @@ void World::end_process(std::uint32_t index, bool with_reset) {
     node.writing.clear();
     node.disk_free = 0;
     network_.node_gone(index, with_reset);
-    if (trace_.wants_text()) trace_.line(now_, index, with_reset ? "process ends" : "process ends, its machine falls silent");
+    if (trace_.wants_text())
+        trace_.line(now_, index, with_reset ? "process ends" : "process ends, its machine falls silent");
 }
 
 void World::pause(std::uint32_t index, Duration duration) {
@@ -246,7 +249,8 @@ void World::violate(std::string oracle, std::string reason) {
 std::string World::explain() {
     std::string text;
     for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
-        if (nodes_[i].driver != nullptr) text += "  " + Trace::name(i) + ": " + nodes_[i].driver->machine().explain() + "\n";
+        if (nodes_[i].driver != nullptr)
+            text += "  " + Trace::name(i) + ": " + nodes_[i].driver->machine().explain() + "\n";
     }
     return text;
 }
@@ -261,7 +265,8 @@ void World::handled(std::uint32_t index, const Event& event) {
 bool World::count_effect(std::uint32_t index, std::size_t kind) {
     ++effects_counted_[kind];
     for (Trigger& trigger : triggers_) {
-        if (trigger.effect == kind && trigger.countdown != 0 && --trigger.countdown == 0) schedule_script(now_ + trigger.delay, trigger.a, trigger.b);
+        if (trigger.effect == kind && trigger.countdown != 0 && --trigger.countdown == 0)
+            schedule_script(now_ + trigger.delay, trigger.a, trigger.b);
     }
     bool fires = false;
     for (AimedCrash& crash : nodes_[index].aimed) {

@@ -22,9 +22,9 @@ namespace pccl::sim {
 
 struct WorldParameters {
     NetworkParameters network;
-    std::uint32_t drift_ppm = 0;               // clocks of nodes run at 1 +- this
-    Duration timer_late_max = 0;               // timers come late by up to this, now and then
-    Duration compute_max = 0;                  // 0: computes are answered at once
+    std::uint32_t drift_ppm = 0;  // clocks of nodes run at 1 +- this
+    Duration timer_late_max = 0;  // timers come late by up to this, now and then
+    Duration compute_max = 0;     // 0: computes are answered at once
     Duration disk_low = 10 * core::microsecond, disk_high = core::millisecond;
     std::uint32_t allocation_fails_per_million = 0;
 };
@@ -36,10 +36,10 @@ struct Violation {
 
 // A fault that ends a process between two effects of one event.
 struct AimedCrash {
-    std::size_t effect = 0;      // index into core::Effect
-    std::uint64_t countdown = 0; // 0: not armed
+    std::size_t effect = 0;       // index into core::Effect
+    std::uint64_t countdown = 0;  // 0: not armed
     bool with_reset = true;
-    std::uint64_t token = 0;     // handed back to the director
+    std::uint64_t token = 0;  // handed back to the director
 };
 
 // A script item that is scheduled when the k-th effect of a kind happens anywhere.
@@ -51,7 +51,7 @@ struct Trigger {
 };
 
 class Director {
-  public:
+public:
     virtual ~Director() = default;
     virtual void completed(std::uint32_t node, core::Ticket ticket, const core::Completion& completion) = 0;
     virtual void attributes_set(std::uint32_t node, const core::Attributes& attributes) = 0;
@@ -61,7 +61,7 @@ class Director {
 };
 
 class World final : public Receiver {
-  public:
+public:
     World(std::uint32_t nodes, const WorldParameters& parameters, std::uint64_t seed, Director& director);
 
     // Runs until the director stops it, a violation, no items, the horizon, or too many items.
@@ -78,7 +78,10 @@ class World final : public Receiver {
     void pause(std::uint32_t node, Duration duration);
     void arm(std::uint32_t node, const AimedCrash& crash) { nodes_[node].aimed.push_back(crash); }
     void arm(const Trigger& trigger) { triggers_.push_back(trigger); }
-    void disarm() { triggers_.clear(); for (Node& node : nodes_) node.aimed.clear(); }
+    void disarm() {
+        triggers_.clear();
+        for (Node& node : nodes_) node.aimed.clear();
+    }
     bool alive(std::uint32_t node) const { return nodes_[node].driver != nullptr; }
     Driver* driver(std::uint32_t node) { return nodes_[node].driver.get(); }
 
@@ -93,7 +96,11 @@ class World final : public Receiver {
     Instant now() const { return now_; }
     Network& network() { return network_; }
     Trace& trace() { return trace_; }
-    void stop_faults() { network_.stop_faults(); parameters_.allocation_fails_per_million = 0; parameters_.timer_late_max = 0; }
+    void stop_faults() {
+        network_.stop_faults();
+        parameters_.allocation_fails_per_million = 0;
+        parameters_.timer_late_max = 0;
+    }
     std::uint64_t items() const { return items_; }
     std::string explain();  // one line per live machine
     const std::array<std::uint64_t, effect_kinds>& effects_counted() const { return effects_counted_; }
@@ -109,7 +116,7 @@ class World final : public Receiver {
     void link_ended(std::uint32_t node, LinkId link, const char* reason) override;
     void room_made(std::uint32_t node, LinkId link) override;
 
-  private:
+private:
     friend class Driver;
     struct Record {
         std::uint64_t sequence = 0;
@@ -121,10 +128,10 @@ class World final : public Receiver {
         std::int64_t drift_ppm = 0;
         Instant clock_base = 0;
         Instant paused_until = 0;
-        Instant timer_at = core::never;   // the earliest timer item in the queue
+        Instant timer_at = core::never;  // the earliest timer item in the queue
         std::uint32_t idle_timers = 0;
         Instant last_timer = -1;
-        bool silent = false;              // the machine under the dead process does not answer either
+        bool silent = false;  // the machine under the dead process does not answer either
         std::deque<Item> deferred;
         std::vector<AimedCrash> aimed;
         std::vector<std::string> journal;  // durable

@@ -8,7 +8,7 @@
 namespace pccl::core {
 
 namespace {
-constexpr std::uint64_t copy_bytes = 4u << 20;   // unit of the commit copy
+constexpr std::uint64_t copy_bytes = 4u << 20;  // unit of the commit copy
 constexpr std::uint32_t copies_in_flight = 4;
 constexpr std::uint32_t slots_max = 4096;
 }  // namespace
@@ -34,7 +34,8 @@ void PeerCore::begin_operation(const proto::StartAnswer& answer, Launch& launch,
     std::uint32_t partials = 0;
     for (std::uint32_t slice = 0; slice < op.slices(); ++slice) partials += op.starts(slice) ? 0 : 1;
     if (partials > 0) {
-        const std::uint64_t left = config_.limits.scratch_bytes > in_use ? (config_.limits.scratch_bytes - in_use) / 2 : 0;
+        const std::uint64_t left =
+            config_.limits.scratch_bytes > in_use ? (config_.limits.scratch_bytes - in_use) / 2 : 0;
         const auto affordable = static_cast<std::uint32_t>(std::min<std::uint64_t>(left / op.slot_bytes, slots_max));
         const std::uint32_t least = std::max(config_.limits.min_slots, cells() + 2);
         op.make_slots(std::min(partials, std::max(affordable, least)));
@@ -155,8 +156,10 @@ bool PeerCore::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) 
         send.header.slice = next.slice;
         send.header.phase = static_cast<std::uint16_t>(next.phase);
         send.header.length = op.byte_length(next.slice);
-        if (next.phase == 0 && !input) send.source = op.slot_ref(next.slice);
-        else send.source = BufferRef{input ? op.send : op.result, op.byte_offset(next.slice), send.header.length};
+        if (next.phase == 0 && !input)
+            send.source = op.slot_ref(next.slice);
+        else
+            send.source = BufferRef{input ? op.send : op.result, op.byte_offset(next.slice), send.header.length};
         send.has_checksum = !input;
         send.checksum = half.checksum;
         if (link.sending.op == 0 && now_ - link.last_progress > config_.timeouts.peer / 8) link.last_progress = now_;
@@ -274,13 +277,17 @@ void PeerCore::on_bulk(const BulkArrived& event) {
         return;
     }
     ASSERT(link.receiving.op == 0);
-    if (const auto reserve = reserves_.find(link.remote); reserve != reserves_.end()) reserve->second.last_payload = now_;
-    if (chunk) on_bulk_chunk(event.link, link, event.header);
-    else on_bulk_slice(event.link, link, event.header);
+    if (const auto reserve = reserves_.find(link.remote); reserve != reserves_.end())
+        reserve->second.last_payload = now_;
+    if (chunk)
+        on_bulk_chunk(event.link, link, event.header);
+    else
+        on_bulk_slice(event.link, link, event.header);
 }
 
 void PeerCore::discard(LinkId id, Link& link, const wire::BulkHeader& header) {
-    link.receiving = Transfer{header.op == 0 ? ~0ull : header.op, header.phase, header.slice, header.entry, Operation::none, true};
+    link.receiving =
+        Transfer{header.op == 0 ? ~0ull : header.op, header.phase, header.slice, header.entry, Operation::none, true};
     out_->push_back(DiscardPayload{id});
 }
 
@@ -408,7 +415,8 @@ void PeerCore::on_landed(const PayloadLanded& event) {
         }
     }
     if (corrupt) {
-        log(LogLevel::warn, "a slice from peer " + short_name(remote) + " arrived damaged; its connection is opened anew");
+        log(LogLevel::warn,
+            "a slice from peer " + short_name(remote) + " arrived damaged; its connection is opened anew");
         drop_link(event.link, "payload with a wrong checksum");
     }
 }
@@ -423,8 +431,8 @@ void PeerCore::absorb_early(Operation& op) {
         return true;
     });
     for (const Early& early : mine) {
-        const bool fits = early.slice < op.slices() && !op.starts(early.slice) && early.length == op.byte_length(early.slice) &&
-                          op.half(0, early.slice).in == InState::none;
+        const bool fits = early.slice < op.slices() && !op.starts(early.slice) &&
+                          early.length == op.byte_length(early.slice) && op.half(0, early.slice).in == InState::none;
         const bool finishes = fits && op.finishes(early.slice);
         if (!fits || (!finishes && op.take_slot(early.slice) == Operation::none)) {
             if (fits) {
@@ -506,8 +514,10 @@ void PeerCore::reduced(Operation& op, const ComputeOwner& owner, std::uint64_t c
         return;
     }
     if (op.finishes(owner.slice)) {
-        if (op.has_slot(owner.slice)) op.give_slot(owner.slice);
-        else ++op.granted;  // it never needed its slot
+        if (op.has_slot(owner.slice))
+            op.give_slot(owner.slice);
+        else
+            ++op.granted;  // it never needed its slot
         tell_ready(op);
         final_there(op, owner.slice, checksum);
     } else {

@@ -52,8 +52,10 @@ void PeerCore::maintain_edges() {
             Stripe& stripe = edge.stripes[i];
             // One connection shows whether the target is there; the others follow it.
             if (stripe.link != 0 || (i > 0 && edge.report != Edge::Report::up)) continue;
-            if (stripe.next_dial <= now_) dial_stripe(target, edge, i);
-            else next_dial_ = std::min(next_dial_, stripe.next_dial);
+            if (stripe.next_dial <= now_)
+                dial_stripe(target, edge, i);
+            else
+                next_dial_ = std::min(next_dial_, stripe.next_dial);
         }
     }
 }
@@ -145,8 +147,10 @@ void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reaso
             open = open || (other != links_.end() && other->second.stage == Stage::open);
         }
     }
-    if (open) pump_edge(link.remote);
-    else report_edge(link.remote, edge, false, reason);
+    if (open)
+        pump_edge(link.remote);
+    else
+        report_edge(link.remote, edge, false, reason);
 }
 
 void PeerCore::incoming_lost(LinkId id, const Link& link) {
@@ -196,27 +200,27 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
         return;
     }
     switch (message.kind_case()) {
-        case proto::LinkMessage::kHeartbeat:
-            if (const auto reserve = reserves_.find(link.remote); reserve != reserves_.end()) {
-                reserve->second.starved = message.heartbeat();
-            }
-            break;
-        case proto::LinkMessage::kHashRequest: on_hash_request(id, message.hash_request()); break;
-        case proto::LinkMessage::kHashes: on_hashes(id, message.hashes()); break;
-        case proto::LinkMessage::kChunkRequest:
-            on_chunk_request(id, Chunk{message.chunk_request().sync(), message.chunk_request().entry(),
-                                       message.chunk_request().chunk()});
-            break;
-        case proto::LinkMessage::kChunkDecline:
-            if (sync_ && sync_->stage == Sync::Stage::transfer && sync_->id == message.chunk_decline().sync() &&
-                sync_->holder < sync_->holders.size() && sync_->holders[sync_->holder].first == link.remote) {
-                next_holder("declined");
-            }
-            break;
-        default:
-            ++refused_frames_;
-            drop_link(id, "sent a message that does not fit here");
-            break;
+    case proto::LinkMessage::kHeartbeat:
+        if (const auto reserve = reserves_.find(link.remote); reserve != reserves_.end()) {
+            reserve->second.starved = message.heartbeat();
+        }
+        break;
+    case proto::LinkMessage::kHashRequest: on_hash_request(id, message.hash_request()); break;
+    case proto::LinkMessage::kHashes: on_hashes(id, message.hashes()); break;
+    case proto::LinkMessage::kChunkRequest:
+        on_chunk_request(id, Chunk{message.chunk_request().sync(), message.chunk_request().entry(),
+                                   message.chunk_request().chunk()});
+        break;
+    case proto::LinkMessage::kChunkDecline:
+        if (sync_ && sync_->stage == Sync::Stage::transfer && sync_->id == message.chunk_decline().sync() &&
+            sync_->holder < sync_->holders.size() && sync_->holders[sync_->holder].first == link.remote) {
+            next_holder("declined");
+        }
+        break;
+    default:
+        ++refused_frames_;
+        drop_link(id, "sent a message that does not fit here");
+        break;
     }
 }
 
@@ -224,8 +228,8 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     Uuid from;
     std::string refusal;
     if (hello.protocol_version() != wire::protocol_version) {
-        refusal = "this peer speaks protocol version " + std::to_string(wire::protocol_version) + ", the other one version " +
-                  std::to_string(hello.protocol_version());
+        refusal = "this peer speaks protocol version " + std::to_string(wire::protocol_version) +
+                  ", the other one version " + std::to_string(hello.protocol_version());
     } else if (!welcomed_ || hello.run_id() != to_bytes(run_id_) || hello.to() != to_bytes(uuid_)) {
         refusal = "the peer that was dialled is not at this address any more";
     } else if (!read(hello.from(), from) || from == uuid_) {

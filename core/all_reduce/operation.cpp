@@ -18,7 +18,8 @@ Operation::Operation(const Identity& identity, const ReduceShape& reduce_shape, 
         const std::uint64_t elements = part_begin(part + 1) - part_begin(part);
         part_first_[part + 1] =
             part_first_[part] + static_cast<std::uint32_t>((elements + slice_elements_ - 1) / slice_elements_);
-        slot_bytes = std::max(slot_bytes, static_cast<std::uint32_t>(std::min<std::uint64_t>(elements, slice_elements_)) * element);
+        slot_bytes = std::max(slot_bytes,
+                              static_cast<std::uint32_t>(std::min<std::uint64_t>(elements, slice_elements_)) * element);
     }
     halves_[0].resize(slices());
     halves_[1].resize(slices());
@@ -45,7 +46,8 @@ std::uint64_t Operation::byte_offset(std::uint32_t slice) const {
 
 std::uint32_t Operation::byte_length(std::uint32_t slice) const {
     const std::uint32_t part = part_of(slice);
-    const std::uint64_t first = part_begin(part) + static_cast<std::uint64_t>(slice - part_first_[part]) * slice_elements_;
+    const std::uint64_t first =
+        part_begin(part) + static_cast<std::uint64_t>(slice - part_first_[part]) * slice_elements_;
     const std::uint64_t elements = std::min<std::uint64_t>(slice_elements_, part_begin(part + 1) - first);
     return static_cast<std::uint32_t>(elements * element_bytes(shape.type));
 }
@@ -54,9 +56,7 @@ std::uint32_t Operation::distance(std::uint32_t slice) const {
     return (id.position + 2 * id.world - part_of(slice) - 1) % id.world;
 }
 
-bool Operation::forwards_final(std::uint32_t slice) const {
-    return (id.position + 1) % id.world != part_of(slice);
-}
+bool Operation::forwards_final(std::uint32_t slice) const { return (id.position + 1) % id.world != part_of(slice); }
 
 void Operation::enqueue(int phase, std::uint32_t slice) {
     Half& entry = half(phase, slice);
@@ -65,14 +65,17 @@ void Operation::enqueue(int phase, std::uint32_t slice) {
     entry.out_link = 0;
     entry.next = none;
     Queue& queue = queues_[phase];
-    if (queue.tail == none) queue.head = slice;
-    else half(phase, queue.tail).next = slice;
+    if (queue.tail == none)
+        queue.head = slice;
+    else
+        half(phase, queue.tail).next = slice;
     queue.tail = slice;
 }
 
 void Operation::drop_answered(int phase) {
     Queue& queue = queues_[phase];
-    while (queue.head != none && half(phase, queue.head).out == OutState::acknowledged) queue.head = half(phase, queue.head).next;
+    while (queue.head != none && half(phase, queue.head).out == OutState::acknowledged)
+        queue.head = half(phase, queue.head).next;
     if (queue.head == none) queue.tail = none;
 }
 

@@ -28,15 +28,15 @@ enum class OutState : std::uint8_t { idle, queued, sending, sent, acknowledged }
 struct Half {
     InState in = InState::none;
     OutState out = OutState::idle;
-    bool counted = false;        // phase 0: has used its credit
-    std::uint32_t next = 0;      // link of the queue it is in
+    bool counted = false;    // phase 0: has used its credit
+    std::uint32_t next = 0;  // link of the queue it is in
     std::uint64_t checksum = 0;
     LinkId in_link = 0;
     LinkId out_link = 0;
 };
 
 class Operation {
-  public:
+public:
     static constexpr std::uint32_t none = ~0u;
 
     struct Identity {
@@ -49,7 +49,8 @@ class Operation {
         Uuid successor;
     };
 
-    Operation(const Identity& identity, const ReduceShape& shape, BufferId send, BufferId receive, const Limits& limits);
+    Operation(const Identity& identity, const ReduceShape& shape, BufferId send, BufferId receive,
+              const Limits& limits);
 
     // ---- geometry
     std::uint32_t slices() const { return part_first_.back(); }
@@ -60,7 +61,7 @@ class Operation {
     std::uint32_t distance(std::uint32_t slice) const;
     bool starts(std::uint32_t slice) const { return distance(slice) == 0; }
     bool finishes(std::uint32_t slice) const { return distance(slice) == id.world - 1; }
-    bool forwards_final(std::uint32_t slice) const;   // the successor needs the final bytes from here
+    bool forwards_final(std::uint32_t slice) const;  // the successor needs the final bytes from here
     bool ends_at_successor(std::uint32_t slice) const { return distance(slice) + 2 == id.world; }
     std::uint64_t bytes() const { return shape.count * element_bytes(shape.type); }
 
@@ -79,9 +80,9 @@ class Operation {
     void pop(const Next& next);
 
     // ---- slots
-    std::uint32_t take_slot(std::uint32_t slice);     // none: no slot free
-    void give_slot(std::uint32_t slice);              // grants one more credit
-    void return_slot(std::uint32_t slice);            // the landing failed: no new credit
+    std::uint32_t take_slot(std::uint32_t slice);  // none: no slot free
+    void give_slot(std::uint32_t slice);           // grants one more credit
+    void return_slot(std::uint32_t slice);         // the landing failed: no new credit
     BufferRef slot_ref(std::uint32_t slice) const;
     bool has_slot(std::uint32_t slice) const { return slot_of_[slice] != none; }
     void make_slots(std::uint32_t count);
@@ -92,13 +93,13 @@ class Operation {
     ReduceShape shape;
     BufferId send = 0;
     BufferId receive = 0;
-    BufferId result = 0;       // where final bytes land: `receive`, or scratch when in place
+    BufferId result = 0;  // where final bytes land: `receive`, or scratch when in place
     BufferId slots = 0;
     std::uint32_t slot_count = 0;
     std::uint32_t slot_bytes = 0;
     std::uint32_t buffers_pending = 0;
     bool in_place = false;
-    bool prepared = false;      // buffers are there, ready was told
+    bool prepared = false;  // buffers are there, ready was told
     bool neighbour_ready = false;
     std::uint32_t neighbour_slots = 0;
     std::uint32_t credit = 0;   // cumulative, from the successor
@@ -107,17 +108,17 @@ class Operation {
     std::uint32_t eager_outstanding = 0;
     std::uint32_t finals = 0;
     std::uint64_t digest = 0;
-    std::uint32_t computes = 0; // outstanding
-    Serial end_serial = 0;      // of the end vote; 0: not voted
+    std::uint32_t computes = 0;  // outstanding
+    Serial end_serial = 0;       // of the end vote; 0: not voted
     Instant started = 0;
     bool decided = false;
     bool committed = false;
-    std::uint64_t copied = 0;   // bytes of the commit copy that were issued
+    std::uint64_t copied = 0;  // bytes of the commit copy that were issued
     std::uint64_t sent_bytes = 0;
     std::uint64_t received_bytes = 0;
-    Completion outcome;         // prepared when decided, told when nothing is outstanding
+    Completion outcome;  // prepared when decided, told when nothing is outstanding
 
-  private:
+private:
     struct Queue {
         std::uint32_t head = none;
         std::uint32_t tail = none;

@@ -15,5 +15,5 @@ void set_assertion_handler(AssertionHandler handler);
 
 }  // namespace pccl::core
 
-#define ASSERT(expression) \
+#define ASSERT(expression)                                                                                             \
     (static_cast<bool>(expression) ? void(0) : ::pccl::core::assertion_failed(#expression, __FILE__, __LINE__))

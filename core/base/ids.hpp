@@ -18,12 +18,13 @@ inline constexpr Duration microsecond = 1'000;
 inline constexpr Duration millisecond = 1'000'000;
 inline constexpr Duration second = 1'000'000'000;
 
-using LinkId = std::uint64_t;    // odd: chosen by the machine (OpenLink); even: chosen by the driver (LinkAccepted)
-using BufferId = std::uint64_t;  // odd: chosen by the machine (AllocateBuffer); even: the application's, chosen by the driver
+using LinkId = std::uint64_t;  // odd: chosen by the machine (OpenLink); even: chosen by the driver (LinkAccepted)
+using BufferId =
+    std::uint64_t;  // odd: chosen by the machine (AllocateBuffer); even: the application's, chosen by the driver
 using ComputeId = std::uint64_t;
-using Ticket = std::uint64_t;    // one blocked call of the application; chosen by the driver, never repeats
-using OpId = std::uint64_t;      // (master incarnation << 32) | counter
-using Serial = std::uint64_t;    // names one vote of one peer
+using Ticket = std::uint64_t;  // one blocked call of the application; chosen by the driver, never repeats
+using OpId = std::uint64_t;    // (master incarnation << 32) | counter
+using Serial = std::uint64_t;  // names one vote of one peer
 using GroupId = std::uint32_t;
 using Tag = std::uint64_t;
 

@@ -9,32 +9,34 @@ namespace pccl::core {
 
 struct Limits {
     // wire
-    std::uint32_t control_bytes_max = 1u << 20;   // body of one control frame
-    std::uint32_t payload_bytes_max = 1u << 22;   // payload of one bulk frame
-    std::uint32_t key_bytes_max = 1024;           // name of a shared-state entry
+    std::uint32_t control_bytes_max = 1u << 20;  // body of one control frame
+    std::uint32_t payload_bytes_max = 1u << 22;  // payload of one bulk frame
+    std::uint32_t key_bytes_max = 1024;          // name of a shared-state entry
     // membership
     std::uint32_t peers_max = 4096;
-    std::uint32_t unregistered_links_max = 256;   // accepted links that have not said hello, whole machine
+    std::uint32_t unregistered_links_max = 256;  // accepted links that have not said hello, whole machine
     std::uint32_t stripes_max = 64;
     // all-reduce
-    std::uint32_t slice_bytes = 256u << 10;       // payload of one slice, at most
-    std::uint32_t eager_bytes = 256u << 10;       // what a sender may have in flight before the neighbour's ready
-    std::uint32_t tags_max = 65'536;              // launched and not awaited, per communicator
-    std::uint32_t concurrent_ops = 16;            // started operations per group (PCCL_MAX_CONCURRENT_COLLECTIVE_OPS)
-    std::uint64_t scratch_bytes = 16u << 20;      // slots for partial sums, whole communicator (at least min_slots per operation)
+    std::uint32_t slice_bytes = 256u << 10;  // payload of one slice, at most
+    std::uint32_t eager_bytes = 256u << 10;  // what a sender may have in flight before the neighbour's ready
+    std::uint32_t tags_max = 65'536;         // launched and not awaited, per communicator
+    std::uint32_t concurrent_ops = 16;       // started operations per group (PCCL_MAX_CONCURRENT_COLLECTIVE_OPS)
+    std::uint64_t scratch_bytes =
+        16u << 20;  // slots for partial sums, whole communicator (at least min_slots per operation)
     std::uint32_t min_slots = 4;
     // state sync
     std::uint32_t entries_max = 1'000'000;
-    std::uint32_t chunk_bytes = 1u << 20;         // unit of hashing and transfer; <= payload_bytes_max
-    std::uint32_t chunks_in_flight = 8;           // requested and not landed, per receiver
+    std::uint32_t chunk_bytes = 1u << 20;  // unit of hashing and transfer; <= payload_bytes_max
+    std::uint32_t chunks_in_flight = 8;    // requested and not landed, per receiver
     std::uint32_t hashes_in_flight = 4;
 };
 
 struct Timeouts {
-    Duration peer = 10 * second;         // silence after which a link is dead and a member is removed (the master's value rules)
-    Duration master = 30 * second;       // how long a lost master is waited for; 0: not at all
-    Duration handshake = 5 * second;     // from an opened link to its hello
-    Duration dial = 3 * second;          // from OpenLink to LinkOpened
+    Duration peer =
+        10 * second;  // silence after which a link is dead and a member is removed (the master's value rules)
+    Duration master = 30 * second;    // how long a lost master is waited for; 0: not at all
+    Duration handshake = 5 * second;  // from an opened link to its hello
+    Duration dial = 3 * second;       // from OpenLink to LinkOpened
     Duration redial_min = 20 * millisecond;
     Duration redial_max = 1 * second;
     Duration vote_warn = 30 * second;

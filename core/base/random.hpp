@@ -7,7 +7,7 @@
 namespace pccl::core {
 
 class Random {
-  public:
+public:
     explicit Random(std::uint64_t seed) : state_(seed) {}
     std::uint64_t next() {
         std::uint64_t z = (state_ += 0x9E3779B97F4A7C15ull);
@@ -21,7 +21,7 @@ class Random {
         return static_cast<std::uint64_t>((static_cast<unsigned __int128>(next()) * bound) >> 64);
     }
 
-  private:
+private:
     std::uint64_t state_;
 };
 

@@ -40,7 +40,8 @@ bool MasterCore::start(Instant now, std::span<const std::string> journal, Effect
     if (!state_.members.empty()) {
         for (const auto& [uuid, member] : state_.members) sessions_[uuid].absent_since = now;
         // Longer than any reconnect back-off of a healthy peer.
-        grace_until_ = now + std::max(config_.timeouts.peer, 3 * config_.timeouts.redial_max) + config_.timeouts.handshake;
+        grace_until_ =
+            now + std::max(config_.timeouts.peer, 3 * config_.timeouts.redial_max) + config_.timeouts.handshake;
         log(LogLevel::info, "took up the run with " + std::to_string(state_.members.size()) + " members");
     }
     next_tick_ = now + tick_of(config_.timeouts);
@@ -73,12 +74,18 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
                                 " ms; silence clocks start anew");
     }
     last_event_ = now;
-    if (const auto* e = std::get_if<LinkAccepted>(&event)) on_accepted(*e);
-    else if (const auto* e = std::get_if<LinkClosed>(&event)) on_closed(e->link);
-    else if (const auto* e = std::get_if<ControlArrived>(&event)) on_control(*e);
-    else if (const auto* e = std::get_if<FrameRefused>(&event)) on_refused(*e);
-    else if (const auto* e = std::get_if<FlowArrived>(&event)) close_link(e->link, "sent a data frame to the master");
-    else if (const auto* e = std::get_if<BulkArrived>(&event)) close_link(e->link, "sent a data frame to the master");
+    if (const auto* e = std::get_if<LinkAccepted>(&event))
+        on_accepted(*e);
+    else if (const auto* e = std::get_if<LinkClosed>(&event))
+        on_closed(e->link);
+    else if (const auto* e = std::get_if<ControlArrived>(&event))
+        on_control(*e);
+    else if (const auto* e = std::get_if<FrameRefused>(&event))
+        on_refused(*e);
+    else if (const auto* e = std::get_if<FlowArrived>(&event))
+        close_link(e->link, "sent a data frame to the master");
+    else if (const auto* e = std::get_if<BulkArrived>(&event))
+        close_link(e->link, "sent a data frame to the master");
     else if (const auto* e = std::get_if<LinkActivity>(&event)) {
         const auto it = links_.find(e->link);
         if (it != links_.end()) it->second.last_received = now;
@@ -179,8 +186,10 @@ void MasterCore::on_control(const ControlArrived& event) {
     }
     it->second.last_received = now_;
     if (it->second.stage == Link::Stage::fresh) {
-        if (message.has_hello()) on_hello(event.link, message.hello());
-        else close_link(event.link, "did not begin with a hello");
+        if (message.has_hello())
+            on_hello(event.link, message.hello());
+        else
+            close_link(event.link, "did not begin with a hello");
         return;
     }
     on_member_message(event.link, message);
@@ -280,7 +289,8 @@ void MasterCore::refuse(LinkId link, proto::RefusalCode code, const std::string&
     message.mutable_refusal()->set_text(text);
     message.mutable_refusal()->set_protocol_version(wire::protocol_version);
     const auto it = links_.find(link);
-    log(LogLevel::warn, "refused " + (it == links_.end() ? std::string("a peer") : host_of(it->second.remote)) + ": " + text);
+    log(LogLevel::warn,
+        "refused " + (it == links_.end() ? std::string("a peer") : host_of(it->second.remote)) + ": " + text);
     say_and_close(link, message, code == proto::REFUSED_REMOVED || code == proto::REFUSED_OTHER_RUN);
 }
 
@@ -385,8 +395,10 @@ std::string MasterCore::explain() const {
         if (group.sync) text += " in sync";
     }
     for (const auto& [uuid, session] : sessions_) {
-        if (session.link == 0) text += "; " + short_name(uuid) + " absent";
-        else if (!session.resumed) text += "; " + short_name(uuid) + " resuming";
+        if (session.link == 0)
+            text += "; " + short_name(uuid) + " absent";
+        else if (!session.resumed)
+            text += "; " + short_name(uuid) + " resuming";
     }
     for (const auto& [key, ballot] : ballots_.all()) {
         text += "; " + std::string(to_text(key.kind)) + " " + std::to_string(key.id) + " waits for";

@@ -25,7 +25,7 @@
 namespace pccl::core {
 
 class MasterCore {
-  public:
+public:
     explicit MasterCore(const MasterConfig& config);
     bool start(Instant now, std::span<const std::string> journal, Effects& out);
     Status handle(Instant now, const Event& event, Effects& out);
@@ -34,7 +34,7 @@ class MasterCore {
     std::string explain() const;
     void shut_down(Instant now, Effects& out);
 
-  private:
+private:
     struct Link {
         // closing: a refusal is held for it until a record is durable; nothing is read from it any more.
         enum class Stage : std::uint8_t { fresh, registered, member, closing };
@@ -47,17 +47,17 @@ class MasterCore {
     };
     // The live side of a member; RunState has the promised side.
     struct Session {
-        LinkId link = 0;               // 0: absent
+        LinkId link = 0;  // 0: absent
         std::uint64_t generation = 0;
-        bool resumed = false;          // everything unanswered was declared on the current link
-        bool closed_seen = false;      // its control link closed in this incarnation
+        bool resumed = false;      // everything unanswered was declared on the current link
+        bool closed_seen = false;  // its control link closed in this incarnation
         Instant absent_since = 0;
-        std::string plan;              // encoded dial plan that was sent last on this link
+        std::string plan;  // encoded dial plan that was sent last on this link
     };
     struct Joiner {
         LinkId link = 0;
         std::uint64_t generation = 0;
-        std::uint64_t order = 0;       // of registration
+        std::uint64_t order = 0;  // of registration
         GroupId group = 0;
         Endpoint endpoint;
         std::uint64_t token = 0;

@@ -11,8 +11,8 @@ void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
     Link& link = links_.at(id);
     if (hello.protocol_version() != wire::protocol_version) {
         refuse(id, proto::REFUSED_VERSION,
-               "the master speaks protocol version " + std::to_string(wire::protocol_version) + ", this peer speaks version " +
-                   std::to_string(hello.protocol_version()));
+               "the master speaks protocol version " + std::to_string(wire::protocol_version) +
+                   ", this peer speaks version " + std::to_string(hello.protocol_version()));
         return;
     }
     Uuid uuid;
@@ -59,7 +59,8 @@ void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
         return;
     }
     if (state_.members.size() + joiners_.size() >= config_.limits.peers_max) {
-        refuse(id, proto::REFUSED_FULL, "the run has reached its limit of " + std::to_string(config_.limits.peers_max) + " peers");
+        refuse(id, proto::REFUSED_FULL,
+               "the run has reached its limit of " + std::to_string(config_.limits.peers_max) + " peers");
         return;
     }
     link.uuid = uuid;
@@ -181,37 +182,37 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
         }
     }
     switch (message.kind_case()) {
-        case proto::PeerMessage::kVote:
-            if (member) {
-                state_.acknowledge(link.uuid, message.vote().seen());
-                on_vote(link.uuid, message.vote());
-            } else {
-                close_link(id, "voted without being a member");
-            }
-            break;
-        case proto::PeerMessage::kEdge: on_edge(link.uuid, message.edge()); break;
-        case proto::PeerMessage::kPage:
-            if (member) on_page(link.uuid, message.page());
-            break;
-        case proto::PeerMessage::kHeartbeat:
-            if (member) state_.acknowledge(link.uuid, message.heartbeat());
-            break;
-        case proto::PeerMessage::kLeave:
-            if (member) {
-                remove(link.uuid, "left the run");
-            } else {
-                out_->push_back(CloseLink{id, false});
-                on_closed(id);
-            }
-            break;
-        case proto::PeerMessage::kResumed:
-            if (member) {
-                sessions_.at(link.uuid).resumed = true;
-                end_grace_if_due();
-                examine_all_ = true;
-            }
-            break;
-        default: close_link(id, "sent a message that does not fit here"); break;
+    case proto::PeerMessage::kVote:
+        if (member) {
+            state_.acknowledge(link.uuid, message.vote().seen());
+            on_vote(link.uuid, message.vote());
+        } else {
+            close_link(id, "voted without being a member");
+        }
+        break;
+    case proto::PeerMessage::kEdge: on_edge(link.uuid, message.edge()); break;
+    case proto::PeerMessage::kPage:
+        if (member) on_page(link.uuid, message.page());
+        break;
+    case proto::PeerMessage::kHeartbeat:
+        if (member) state_.acknowledge(link.uuid, message.heartbeat());
+        break;
+    case proto::PeerMessage::kLeave:
+        if (member) {
+            remove(link.uuid, "left the run");
+        } else {
+            out_->push_back(CloseLink{id, false});
+            on_closed(id);
+        }
+        break;
+    case proto::PeerMessage::kResumed:
+        if (member) {
+            sessions_.at(link.uuid).resumed = true;
+            end_grace_if_due();
+            examine_all_ = true;
+        }
+        break;
+    default: close_link(id, "sent a message that does not fit here"); break;
     }
 }
 
@@ -284,7 +285,8 @@ void MasterCore::remove(const Uuid& uuid, const std::string& reason) {
 
 void MasterCore::end_grace_if_due() {
     if (!in_grace()) return;
-    const bool all = std::all_of(sessions_.begin(), sessions_.end(), [](const auto& entry) { return entry.second.resumed; });
+    const bool all =
+        std::all_of(sessions_.begin(), sessions_.end(), [](const auto& entry) { return entry.second.resumed; });
     if (!all && now_ < grace_until_) return;
     grace_until_ = never;
     std::vector<Uuid> gone;

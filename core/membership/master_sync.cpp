@@ -83,7 +83,8 @@ void MasterCore::decide_sync(const BallotKey& key, const std::vector<Uuid>& elec
         candidate.revision = cast.vote.revision();
         candidate.content = hash_of(cast.vote.content());
         const auto details = details_.find(uuid);
-        if (details != details_.end() && details->second.serial == cast.serial) candidate.entries = &details->second.entries;
+        if (details != details_.end() && details->second.serial == cast.serial)
+            candidate.entries = &details->second.entries;
         candidates.push_back(candidate);
     }
     const std::uint64_t expected = state_.groups.at(key.group).expected;
@@ -122,7 +123,8 @@ void MasterCore::decide_sync(const BallotKey& key, const std::vector<Uuid>& elec
         sync->set_sync((static_cast<std::uint64_t>(state_.incarnation) << 32) | ++op_counter_);
         // A newcomer that happens to hold the compared content has nothing to give of the rest: veterans first.
         std::vector<Uuid> holders = election.holders;
-        std::stable_partition(holders.begin(), holders.end(), [&](const Uuid& uuid) { return state_.members.at(uuid).synced; });
+        std::stable_partition(holders.begin(), holders.end(),
+                              [&](const Uuid& uuid) { return state_.members.at(uuid).synced; });
         for (const Uuid& uuid : holders) {
             if (any_content && !state_.members.at(uuid).synced) continue;
             auto* holder = sync->add_holders();

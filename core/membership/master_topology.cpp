@@ -93,11 +93,17 @@ void MasterCore::maintain_ring(GroupId id) {
     for (const auto& [from, to] : failed) {
         const EdgeTable::Edge* edge = edges_.find(from, to);
         if (edge == nullptr || now_ - edge->down_since <= config_.timeouts.peer) continue;
+        // An end that the master itself has not heard for a while may be the cause: its silence decides, soon.
+        const auto quiet = [&](const Uuid& uuid) {
+            return now_ - links_.at(sessions_.at(uuid).link).last_received > config_.timeouts.peer / 2;
+        };
+        if (quiet(from) || quiet(to)) continue;
         const std::uint32_t marks_from = edges_.distinct_marks(from, now_);
         const std::uint32_t marks_to = edges_.distinct_marks(to, now_);
         const bool from_younger = state_.members.at(from).seniority > state_.members.at(to).seniority;
         const Uuid victim = marks_from != marks_to ? (marks_from > marks_to ? from : to) : (from_younger ? from : to);
-        remove(victim, "no ring exists that contains it: peer " + short_name(from) + " cannot reach peer " + short_name(to));
+        remove(victim,
+               "no ring exists that contains it: peer " + short_name(from) + " cannot reach peer " + short_name(to));
         return;
     }
 }

@@ -23,14 +23,17 @@ std::string shape_mismatch(const Ballot& ballot) {
     for (const auto& [uuid, cast] : ballot.votes()) {
         const auto& mine = cast.vote;
         const auto& other = first.second.vote;
-        const char* what = mine.count() != other.count() ? "count" : mine.type() != other.type() ? "data type"
-                           : mine.op() != other.op() ? "operation"
-                           : mine.slice_bytes() != other.slice_bytes() ? "slice size" : nullptr;
+        const char* what = mine.count() != other.count()               ? "count"
+                           : mine.type() != other.type()               ? "data type"
+                           : mine.op() != other.op()                   ? "operation"
+                           : mine.slice_bytes() != other.slice_bytes() ? "slice size"
+                                                                       : nullptr;
         if (what != nullptr) {
             return std::string("the members' collectives differ in ") + what + ": peer " + short_name(first.first) +
                    " has count " + std::to_string(other.count()) + " type " + std::to_string(other.type()) + " op " +
-                   std::to_string(other.op()) + ", peer " + short_name(uuid) + " has count " + std::to_string(mine.count()) +
-                   " type " + std::to_string(mine.type()) + " op " + std::to_string(mine.op());
+                   std::to_string(other.op()) + ", peer " + short_name(uuid) + " has count " +
+                   std::to_string(mine.count()) + " type " + std::to_string(mine.type()) + " op " +
+                   std::to_string(mine.op());
         }
     }
     return {};
@@ -44,40 +47,40 @@ void MasterCore::on_vote(const Uuid& uuid, const proto::Vote& vote) {
     BallotKey key;
     key.kind = vote.kind();
     switch (vote.kind()) {
-        case proto::VOTE_UPDATE_TOPOLOGY:
-        case proto::VOTE_PEERS_PENDING: break;
-        case proto::VOTE_START:
-            key.group = member.group;
-            key.id = vote.id();
-            if (vote.type() >= data_type_count || vote.op() >= reduce_op_count) {
-                remove(uuid, "voted for a collective of unknown type or operation");
-                return;
-            }
-            break;
-        case proto::VOTE_END: {
-            const auto op = state_.ops.find(vote.id());
-            if (op == state_.ops.end()) return;
-            const auto& seats = op->second.members;
-            if (std::none_of(seats.begin(), seats.end(), [&](const SeatState& seat) { return seat.uuid == uuid; })) return;
-            key.group = op->second.group;
-            key.id = vote.id();
-            break;
+    case proto::VOTE_UPDATE_TOPOLOGY:
+    case proto::VOTE_PEERS_PENDING: break;
+    case proto::VOTE_START:
+        key.group = member.group;
+        key.id = vote.id();
+        if (vote.type() >= data_type_count || vote.op() >= reduce_op_count) {
+            remove(uuid, "voted for a collective of unknown type or operation");
+            return;
         }
-        case proto::VOTE_SYNC:
-            key.group = member.group;
-            if (vote.entries() > config_.limits.entries_max) {
-                remove(uuid, "shared state has more entries than the limit");
-                return;
-            }
-            break;
-        case proto::VOTE_SYNC_END: {
-            const auto& group = state_.groups.at(member.group);
-            if (!group.sync || group.sync->id != vote.id()) return;
-            key.group = member.group;
-            key.id = vote.id();
-            break;
+        break;
+    case proto::VOTE_END: {
+        const auto op = state_.ops.find(vote.id());
+        if (op == state_.ops.end()) return;
+        const auto& seats = op->second.members;
+        if (std::none_of(seats.begin(), seats.end(), [&](const SeatState& seat) { return seat.uuid == uuid; })) return;
+        key.group = op->second.group;
+        key.id = vote.id();
+        break;
+    }
+    case proto::VOTE_SYNC:
+        key.group = member.group;
+        if (vote.entries() > config_.limits.entries_max) {
+            remove(uuid, "shared state has more entries than the limit");
+            return;
         }
-        default: return;
+        break;
+    case proto::VOTE_SYNC_END: {
+        const auto& group = state_.groups.at(member.group);
+        if (!group.sync || group.sync->id != vote.id()) return;
+        key.group = member.group;
+        key.id = vote.id();
+        break;
+    }
+    default: return;
     }
     ballots_.open(key, now_).cast(uuid, vote);
     dirty_.push_back(key);
@@ -92,23 +95,23 @@ std::vector<Uuid> MasterCore::electors_of(const BallotKey& key) const {
         return out;
     };
     switch (key.kind) {
-        case proto::VOTE_UPDATE_TOPOLOGY:
-        case proto::VOTE_PEERS_PENDING: return state_.everyone();
-        case proto::VOTE_START:
-        case proto::VOTE_SYNC: {
-            const auto group = state_.groups.find(key.group);
-            return group == state_.groups.end() ? std::vector<Uuid>{} : group->second.ring;
-        }
-        case proto::VOTE_END: {
-            const auto op = state_.ops.find(key.id);
-            return op == state_.ops.end() ? std::vector<Uuid>{} : alive(op->second.members);
-        }
-        case proto::VOTE_SYNC_END: {
-            const auto group = state_.groups.find(key.group);
-            if (group == state_.groups.end() || !group->second.sync) return {};
-            return alive(group->second.sync->members);
-        }
-        default: return {};
+    case proto::VOTE_UPDATE_TOPOLOGY:
+    case proto::VOTE_PEERS_PENDING: return state_.everyone();
+    case proto::VOTE_START:
+    case proto::VOTE_SYNC: {
+        const auto group = state_.groups.find(key.group);
+        return group == state_.groups.end() ? std::vector<Uuid>{} : group->second.ring;
+    }
+    case proto::VOTE_END: {
+        const auto op = state_.ops.find(key.id);
+        return op == state_.ops.end() ? std::vector<Uuid>{} : alive(op->second.members);
+    }
+    case proto::VOTE_SYNC_END: {
+        const auto group = state_.groups.find(key.group);
+        if (group == state_.groups.end() || !group->second.sync) return {};
+        return alive(group->second.sync->members);
+    }
+    default: return {};
     }
 }
 
@@ -157,24 +160,24 @@ void MasterCore::examine(const BallotKey& key) {
     Ballot* ballot = ballots_.find(key);
     if (ballot == nullptr) return;
     switch (key.kind) {
-        case proto::VOTE_UPDATE_TOPOLOGY:
-            if (ballot->complete(electors_of(key))) decide_topology(ballots_.take(key));
-            break;
-        case proto::VOTE_PEERS_PENDING:
-            if (ballot->complete(electors_of(key))) decide_pending(ballots_.take(key));
-            break;
-        case proto::VOTE_START:
-            if (!ballot->complete(electors_of(key))) break;
-            if (ballot->completed_order == 0) {
-                ballot->completed_order = ++completed_order_;
-                waiting_starts_[key.group][ballot->completed_order] = key.id;
-            }
-            start_waiting(key.group);
-            break;
-        case proto::VOTE_END: examine_op(key.id); break;
-        case proto::VOTE_SYNC: examine_sync(key); break;
-        case proto::VOTE_SYNC_END: examine_sync_end(key.group); break;
-        default: break;
+    case proto::VOTE_UPDATE_TOPOLOGY:
+        if (ballot->complete(electors_of(key))) decide_topology(ballots_.take(key));
+        break;
+    case proto::VOTE_PEERS_PENDING:
+        if (ballot->complete(electors_of(key))) decide_pending(ballots_.take(key));
+        break;
+    case proto::VOTE_START:
+        if (!ballot->complete(electors_of(key))) break;
+        if (ballot->completed_order == 0) {
+            ballot->completed_order = ++completed_order_;
+            waiting_starts_[key.group][ballot->completed_order] = key.id;
+        }
+        start_waiting(key.group);
+        break;
+    case proto::VOTE_END: examine_op(key.id); break;
+    case proto::VOTE_SYNC: examine_sync(key); break;
+    case proto::VOTE_SYNC_END: examine_sync_end(key.group); break;
+    default: break;
     }
 }
 
@@ -281,8 +284,9 @@ void MasterCore::examine_op(OpId id) {
     for (const SeatState& seat : op->second.members) {
         if (state_.members.contains(seat.uuid)) continue;
         const auto reason = state_.removed.find(seat.uuid);
-        decide_op(id, false, "peer " + short_name(seat.uuid) + " is gone: " +
-                                 (reason == state_.removed.end() ? "unknown" : reason->second));
+        decide_op(id, false,
+                  "peer " + short_name(seat.uuid) +
+                      " is gone: " + (reason == state_.removed.end() ? "unknown" : reason->second));
         return;
     }
 }

@@ -6,13 +6,20 @@
 namespace pccl::core {
 
 void PeerCore::on_command(const Command& command) {
-    if (const auto* c = std::get_if<CommandConnect>(&command)) on_connect(*c);
-    else if (const auto* c = std::get_if<CommandUpdateTopology>(&command)) on_run_wide(proto::VOTE_UPDATE_TOPOLOGY, c->ticket);
-    else if (const auto* c = std::get_if<CommandArePeersPending>(&command)) on_run_wide(proto::VOTE_PEERS_PENDING, c->ticket);
-    else if (const auto* c = std::get_if<CommandLaunch>(&command)) on_launch(*c);
-    else if (const auto* c = std::get_if<CommandAwait>(&command)) on_await(*c);
-    else if (const auto* c = std::get_if<CommandSync>(&command)) on_sync(*c);
-    else if (const auto* c = std::get_if<CommandLeave>(&command)) on_leave(*c);
+    if (const auto* c = std::get_if<CommandConnect>(&command))
+        on_connect(*c);
+    else if (const auto* c = std::get_if<CommandUpdateTopology>(&command))
+        on_run_wide(proto::VOTE_UPDATE_TOPOLOGY, c->ticket);
+    else if (const auto* c = std::get_if<CommandArePeersPending>(&command))
+        on_run_wide(proto::VOTE_PEERS_PENDING, c->ticket);
+    else if (const auto* c = std::get_if<CommandLaunch>(&command))
+        on_launch(*c);
+    else if (const auto* c = std::get_if<CommandAwait>(&command))
+        on_await(*c);
+    else if (const auto* c = std::get_if<CommandSync>(&command))
+        on_sync(*c);
+    else if (const auto* c = std::get_if<CommandLeave>(&command))
+        on_leave(*c);
 }
 
 void PeerCore::on_connect(const CommandConnect& command) {
@@ -118,12 +125,14 @@ void PeerCore::answer_pending(const proto::PendingAnswer& answer) {
 
 void PeerCore::on_launch(const CommandLaunch& command) {
     if (state_ == State::fresh || state_ == State::connecting) {
-        complete(command.ticket, failure(Result::invalid_usage, "the communicator is not connected; call pcclConnect first"));
+        complete(command.ticket,
+                 failure(Result::invalid_usage, "the communicator is not connected; call pcclConnect first"));
         return;
     }
     if (launches_.contains(command.tag)) {
-        complete(command.ticket, failure(Result::invalid_argument, "tag " + std::to_string(command.tag) +
-                                                                       " is launched already; await it or use another tag"));
+        complete(command.ticket,
+                 failure(Result::invalid_argument,
+                         "tag " + std::to_string(command.tag) + " is launched already; await it or use another tag"));
         return;
     }
     if (launches_.size() >= config_.limits.tags_max) {
@@ -153,8 +162,9 @@ void PeerCore::on_launch(const CommandLaunch& command) {
 void PeerCore::on_await(const CommandAwait& command) {
     const auto it = launches_.find(command.tag);
     if (it == launches_.end() || it->second.await != 0) {
-        complete(command.ticket, failure(Result::rank_connection_lost,
-                                         "tag " + std::to_string(command.tag) + " is not launched, or it is awaited already"));
+        complete(command.ticket,
+                 failure(Result::rank_connection_lost,
+                         "tag " + std::to_string(command.tag) + " is not launched, or it is awaited already"));
         return;
     }
     if (it->second.outcome) {

@@ -38,8 +38,10 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         const auto it = links_.find(e->link);
         if (it != links_.end()) {
             it->second.last_received = now;
-            if (it->second.purpose == Purpose::master) on_master_message(*e);
-            else on_link_message(e->link, *e);
+            if (it->second.purpose == Purpose::master)
+                on_master_message(*e);
+            else
+                on_link_message(e->link, *e);
         }
     } else if (const auto* e = std::get_if<FlowArrived>(&event)) {
         on_flow(*e);
@@ -63,8 +65,10 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         if (it != links_.end()) {
             it->second.last_received = it->second.last_sent = it->second.opened = now;
             it->second.stage = Stage::greeting;
-            if (it->second.purpose == Purpose::master) master_opened();
-            else on_data_link_opened(e->link, it->second);
+            if (it->second.purpose == Purpose::master)
+                master_opened();
+            else
+                on_data_link_opened(e->link, it->second);
         }
     } else if (const auto* e = std::get_if<LinkRefused>(&event)) {
         on_link_closed(e->link, e->reason);
@@ -88,7 +92,8 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         if (it != links_.end()) {
             std::string why = wire::to_text(e->error);
             if (e->error == wire::WireError::bad_version) {
-                why += ": version " + std::to_string(e->version) + " there, " + std::to_string(wire::protocol_version) + " here";
+                why += ": version " + std::to_string(e->version) + " there, " + std::to_string(wire::protocol_version) +
+                       " here";
             }
             log(LogLevel::warn, "closed a connection: " + why);
             drop_link(e->link, why);
@@ -107,13 +112,17 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
                 if (running.result == e->buffer) running.result = 0;
                 vote_end(running, false, "not enough memory for scratch buffers");
             }
-            if (running.decided) finish_if_idle(running);
-            else if (running.buffers_pending == 0 && running.end_serial == 0) operation_prepared(running);
+            if (running.decided)
+                finish_if_idle(running);
+            else if (running.buffers_pending == 0 && running.end_serial == 0)
+                operation_prepared(running);
         }
         for (auto& [remote, reserve] : reserves_) {
             if (reserve.buffer != e->buffer) continue;
-            if (e->ok) reserve.usable = true;
-            else reserve.buffer = 0;
+            if (e->ok)
+                reserve.usable = true;
+            else
+                reserve.buffer = 0;
             free_cell(remote, Operation::none);
             break;
         }
@@ -121,8 +130,10 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
             for (Fetch& fetch : sync_->fetches) {
                 if (fetch.scratch != e->buffer) continue;
                 --sync_->computes;
-                if (e->ok) fetch.allocated = true;
-                else fetch.scratch = 0;
+                if (e->ok)
+                    fetch.allocated = true;
+                else
+                    fetch.scratch = 0;
             }
             if (!e->ok) sync_check_end();
             pump_fetch();
@@ -153,13 +164,15 @@ void PeerCore::tick() {
         return;
     }
     next_tick_ = now_ + tick_of(config_.timeouts);
-    const bool starved = std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) { return waits_for_input(*entry.second); });
+    const bool starved =
+        std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) { return waits_for_input(*entry.second); });
     std::vector<std::pair<LinkId, const char*>> dead;
     for (auto& [id, link] : links_) {
         if (link.stage == Stage::dialing) {
             if (now_ - link.opened > config_.timeouts.dial) dead.emplace_back(id, "did not answer the dial");
         } else if (link.stage == Stage::greeting) {
-            if (now_ - link.opened > config_.timeouts.handshake) dead.emplace_back(id, "said nothing within the handshake time");
+            if (now_ - link.opened > config_.timeouts.handshake)
+                dead.emplace_back(id, "said nothing within the handshake time");
         } else if (now_ - link.last_received > config_.timeouts.peer) {
             dead.emplace_back(id, "was silent for too long");
         } else if (now_ - link.last_sent >= config_.timeouts.peer / 5) {
@@ -205,8 +218,10 @@ void PeerCore::on_link_closed(LinkId id, const std::string& reason) {
         on_landed(never_landed);
         links_.erase(id);
     }
-    if (link.purpose == Purpose::outgoing) stripe_lost(id, link, reason);
-    else incoming_lost(id, link);
+    if (link.purpose == Purpose::outgoing)
+        stripe_lost(id, link, reason);
+    else
+        incoming_lost(id, link);
     chunk_link_lost(id);
 }
 
@@ -257,7 +272,8 @@ void PeerCore::become_lost(const std::string& reason, State next) {
     }
     for (const RunWide& call : run_wide_) {
         complete(call.ticket, failure(call.kind == proto::VOTE_UPDATE_TOPOLOGY ? Result::update_topology_failed
-                                                                               : Result::invalid_usage, reason));
+                                                                               : Result::invalid_usage,
+                                      reason));
     }
     run_wide_.clear();
     std::vector<OpId> ops;
@@ -269,13 +285,18 @@ void PeerCore::become_lost(const std::string& reason, State next) {
     }
     std::vector<std::pair<Tag, Serial>> waiting;
     for (auto& [tag, launch] : launches_) {
-        if (launch.outcome) launch.outcome->epoch = 0;
-        else if (launch.op == 0) waiting.emplace_back(tag, launch.serial);
+        if (launch.outcome)
+            launch.outcome->epoch = 0;
+        else if (launch.op == 0)
+            waiting.emplace_back(tag, launch.serial);
     }
-    for (const auto& [tag, serial] : waiting) conclude_launch(tag, serial, failure(Result::rank_connection_lost, reason));
+    for (const auto& [tag, serial] : waiting)
+        conclude_launch(tag, serial, failure(Result::rank_connection_lost, reason));
     if (sync_) {
-        if (sync_->outcome) sync_->outcome->epoch = 0;
-        else sync_decided(failure(Result::invalid_usage, reason), false);
+        if (sync_->outcome)
+            sync_->outcome->epoch = 0;
+        else
+            sync_decided(failure(Result::invalid_usage, reason), false);
     }
 }
 
@@ -399,7 +420,8 @@ std::uint64_t PeerCore::state_hash() const {
 std::string PeerCore::explain() const {
     static constexpr const char* names[] = {"fresh", "connecting", "member", "lost"};
     std::string text = "peer " + short_name(uuid_) + " " + names[static_cast<int>(state_)];
-    if (master_lost_since_ != never) text += ", master lost since " + std::to_string(master_lost_since_ / millisecond) + " ms";
+    if (master_lost_since_ != never)
+        text += ", master lost since " + std::to_string(master_lost_since_ / millisecond) + " ms";
     for (const auto& [serial, vote] : open_votes_) {
         text += ", vote kind " + std::to_string(vote.kind()) + " id " + std::to_string(vote.id()) + " open";
     }
@@ -416,7 +438,8 @@ std::string PeerCore::explain() const {
             const auto link = links_.find(stripe.link);
             open += link != links_.end() && link->second.stage == Stage::open ? 1 : 0;
         }
-        text += ", edge to " + short_name(target) + " " + std::to_string(open) + "/" + std::to_string(edge.stripes.size());
+        text +=
+            ", edge to " + short_name(target) + " " + std::to_string(open) + "/" + std::to_string(edge.stripes.size());
     }
     return text;
 }

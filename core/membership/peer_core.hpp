@@ -25,7 +25,7 @@
 namespace pccl::core {
 
 class PeerCore {
-  public:
+public:
     explicit PeerCore(const PeerConfig& config);
     Status handle(Instant now, const Event& event, Effects& out);
     Instant next_deadline() const;
@@ -33,18 +33,18 @@ class PeerCore {
     std::string explain() const;
     const Uuid& uuid() const { return uuid_; }
 
-  private:
+private:
     enum class State : std::uint8_t { fresh, connecting, member, lost };
     enum class Purpose : std::uint8_t { master, outgoing, incoming };
     enum class Stage : std::uint8_t { dialing, greeting, open };
     // What a link is sending or receiving right now. phase 2: a chunk of shared state.
     struct Transfer {
-        OpId op = 0;               // 0: nothing
+        OpId op = 0;  // 0: nothing
         std::uint16_t phase = 0;
         std::uint32_t slice = 0;
         std::uint64_t entry = 0;
         std::uint32_t cell = Operation::none;  // landing in the reserve for early slices
-        bool dropped = false;      // cancelled (send) or going nowhere (receive)
+        bool dropped = false;                  // cancelled (send) or going nowhere (receive)
     };
     struct Chunk {
         OpId sync = 0;
@@ -63,7 +63,7 @@ class PeerCore {
         Instant last_progress = 0;
         Transfer sending;
         Transfer receiving;
-        std::deque<Chunk> serve;   // chunks the other end asked for
+        std::deque<Chunk> serve;  // chunks the other end asked for
     };
     struct Stripe {
         LinkId link = 0;
@@ -73,13 +73,13 @@ class PeerCore {
     // Our connections to one peer: the successor of a ring, or the holder of a state we fetch.
     struct Edge {
         Endpoint target;
-        bool planned = false;      // wanted by the master's dial plan
+        bool planned = false;  // wanted by the master's dial plan
         bool wanted_by_sync = false;
         enum class Report : std::uint8_t { none, up, down } report = Report::none;
         std::vector<Stripe> stripes;
         std::size_t next_stripe = 0;
         std::uint32_t eager_used = 0;
-        OpId last_served = 0;      // round robin between operations
+        OpId last_served = 0;                         // round robin between operations
         std::map<OpId, wire::FlowWord> future_ready;  // said by the neighbour before our start came
         std::string last_reason;
     };
@@ -113,28 +113,28 @@ class PeerCore {
     struct RunWide {
         proto::VoteKind kind = proto::VOTE_UPDATE_TOPOLOGY;
         Ticket ticket = 0;
-        Serial serial = 0;         // 0: waits for the one before it
+        Serial serial = 0;  // 0: waits for the one before it
     };
     struct ComputeOwner {
         enum class What : std::uint8_t { reduce, commit_copy, entry_hash, chunk_check, state_copy } what = What::reduce;
         OpId op = 0;
         std::uint32_t slice = 0;
         std::uint32_t cell = Operation::none;
-        Uuid remote;               // whose reserve the cell is in
+        Uuid remote;  // whose reserve the cell is in
         std::uint32_t entry = 0;
     };
     struct Fetch {
         std::uint32_t entry = 0;
         Hash128 expected;
-        bool any_content = false;        // not compared: whole from one holder, anew from another one
+        bool any_content = false;  // not compared: whole from one holder, anew from another one
         BufferId scratch = 0;
         bool allocated = false;
-        std::vector<Hash128> hashes;     // of the winner's chunks
+        std::vector<Hash128> hashes;  // of the winner's chunks
         std::uint32_t next_request = 0;
         std::uint32_t done = 0;
         enum class Step : std::uint8_t { todo, requested, landing, checking, done };
-        std::vector<Step> steps;         // per chunk
-        std::vector<LinkId> asked;       // per chunk: the link that was asked
+        std::vector<Step> steps;    // per chunk
+        std::vector<LinkId> asked;  // per chunk: the link that was asked
         bool hash_requested = false;
         std::uint64_t copied = 0;
     };
@@ -145,7 +145,7 @@ class PeerCore {
         Serial end_serial = 0;
         OpId id = 0;
         std::uint64_t revision = 0;
-        std::vector<StateEntry> entries;          // canonical order
+        std::vector<StateEntry> entries;  // canonical order
         std::vector<EntryInfo> infos;
         std::vector<std::vector<Hash128>> chunk_hashes;
         std::uint32_t hash_entry = 0;
@@ -170,7 +170,7 @@ class PeerCore {
     // events and clocks (peer_core.cpp)
     void tick();
     void on_link_closed(LinkId id, const std::string& reason);
-    void drop_link(LinkId id, const std::string& reason);   // close it ourselves
+    void drop_link(LinkId id, const std::string& reason);  // close it ourselves
     void become_lost(const std::string& reason, State next);
     void finish_leaving();
     void log(LogLevel level, std::string text);
@@ -240,7 +240,8 @@ class PeerCore {
     void discard(LinkId id, Link& link, const wire::BulkHeader& header);
     void on_landed(const PayloadLanded& event);
     void on_sent(const PayloadSent& event);
-    void partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell, const Uuid& remote);
+    void partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell,
+                        const Uuid& remote);
     void final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum);
     void reduced(Operation& op, const ComputeOwner& owner, std::uint64_t checksum);
     void absorb_early(Operation& op);
@@ -307,10 +308,10 @@ class PeerCore {
     BufferId next_buffer_ = 1;
     ComputeId next_compute_ = 1;
     std::map<ComputeId, ComputeOwner> computes_;
-    std::map<BufferId, OpId> allocating_;   // 0: not of an operation
+    std::map<BufferId, OpId> allocating_;  // 0: not of an operation
 
     LinkId master_link_ = 0;
-    bool welcomed_ = false;                 // by this run, since connect
+    bool welcomed_ = false;  // by this run, since connect
     Instant master_lost_since_ = never;
     Instant next_master_dial_ = never;
     Duration master_backoff_ = 0;

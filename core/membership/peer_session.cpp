@@ -28,8 +28,10 @@ void PeerCore::master_opened() {
     if (state_ == State::member) hello->set_run_id(to_bytes(run_id_));
     hello->set_generation(generation_);
     hello->set_group(config_.group);
-    if (config_.has_advertised) write(config_.advertised, *hello->mutable_advertised());
-    else hello->mutable_advertised()->set_port(config_.listen_port);
+    if (config_.has_advertised)
+        write(config_.advertised, *hello->mutable_advertised());
+    else
+        hello->mutable_advertised()->set_port(config_.listen_port);
     hello->set_concurrent_ops(config_.limits.concurrent_ops);
     hello->set_seen(seen_);
     send_control(master_link_, message);
@@ -55,7 +57,8 @@ void PeerCore::master_gone(const std::string& reason) {
         become_lost("the master is gone: " + reason, State::lost);
         return;
     }
-    next_master_dial_ = now_ + master_backoff_ / 2 + static_cast<Duration>(random_.below(static_cast<std::uint64_t>(master_backoff_)));
+    next_master_dial_ =
+        now_ + master_backoff_ / 2 + static_cast<Duration>(random_.below(static_cast<std::uint64_t>(master_backoff_)));
 }
 
 void PeerCore::on_master_message(const ControlArrived& event) {
@@ -72,16 +75,16 @@ void PeerCore::on_master_message(const ControlArrived& event) {
         return;
     }
     switch (message.kind_case()) {
-        case proto::MasterMessage::kWelcome: on_welcome(message.welcome()); break;
-        case proto::MasterMessage::kRefusal: on_refusal(message.refusal()); break;
-        case proto::MasterMessage::kPlan: on_plan(message.plan()); break;
-        case proto::MasterMessage::kAnswer: on_answer(message.answer()); break;
-        case proto::MasterMessage::kNotice:
-            log(message.notice().warn() ? LogLevel::warn : LogLevel::info, message.notice().text());
-            break;
-        case proto::MasterMessage::kPageRequest: send_pages(message.page_request()); break;
-        case proto::MasterMessage::kHeartbeat: break;
-        default: drop_link(event.link, "the master sent an unknown message"); break;
+    case proto::MasterMessage::kWelcome: on_welcome(message.welcome()); break;
+    case proto::MasterMessage::kRefusal: on_refusal(message.refusal()); break;
+    case proto::MasterMessage::kPlan: on_plan(message.plan()); break;
+    case proto::MasterMessage::kAnswer: on_answer(message.answer()); break;
+    case proto::MasterMessage::kNotice:
+        log(message.notice().warn() ? LogLevel::warn : LogLevel::info, message.notice().text());
+        break;
+    case proto::MasterMessage::kPageRequest: send_pages(message.page_request()); break;
+    case proto::MasterMessage::kHeartbeat: break;
+    default: drop_link(event.link, "the master sent an unknown message"); break;
     }
 }
 
@@ -97,7 +100,8 @@ void PeerCore::on_welcome(const proto::Welcome& welcome) {
     token_ = welcome.token();
     welcomed_ = true;
     master_lost_since_ = never;
-    if (welcome.peer_timeout_ms() > 0) config_.timeouts.peer = static_cast<Duration>(welcome.peer_timeout_ms()) * millisecond;
+    if (welcome.peer_timeout_ms() > 0)
+        config_.timeouts.peer = static_cast<Duration>(welcome.peer_timeout_ms()) * millisecond;
     links_.at(master_link_).stage = Stage::open;
     if (welcome.member()) declare_again();
 }
@@ -146,12 +150,12 @@ void PeerCore::on_answer(const proto::Answer& answer) {
     if (answer.index() <= seen_) return;  // told again after a resume
     seen_ = answer.index();
     switch (answer.kind_case()) {
-        case proto::Answer::kTopology: answer_topology(answer.topology()); break;
-        case proto::Answer::kPending: answer_pending(answer.pending()); break;
-        case proto::Answer::kStart: answer_start(answer.start()); break;
-        case proto::Answer::kOutcome: answer_outcome(answer.outcome()); break;
-        case proto::Answer::kSync: answer_sync(answer.sync()); break;
-        default: break;
+    case proto::Answer::kTopology: answer_topology(answer.topology()); break;
+    case proto::Answer::kPending: answer_pending(answer.pending()); break;
+    case proto::Answer::kStart: answer_start(answer.start()); break;
+    case proto::Answer::kOutcome: answer_outcome(answer.outcome()); break;
+    case proto::Answer::kSync: answer_sync(answer.sync()); break;
+    default: break;
     }
 }
 

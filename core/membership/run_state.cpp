@@ -21,23 +21,23 @@ std::vector<Uuid> order_of(const proto::RingRecord& ring) {
 
 bool RunState::apply(const proto::Record& record) {
     switch (record.kind_case()) {
-        case proto::Record::kRun: {
-            const std::uint32_t incarnation_kept = incarnation;
-            *this = RunState{};
-            incarnation = incarnation_kept;
-            return read(record.run(), run_id);
+    case proto::Record::kRun: {
+        const std::uint32_t incarnation_kept = incarnation;
+        *this = RunState{};
+        incarnation = incarnation_kept;
+        return read(record.run(), run_id);
+    }
+    case proto::Record::kIncarnation: incarnation = record.incarnation(); return true;
+    case proto::Record::kToken: {
+        const auto it = members.find(uuid_of(record.token().uuid()));
+        if (it != members.end()) {
+            it->second.token = record.token().current();
+            it->second.token_next = record.token().next();
         }
-        case proto::Record::kIncarnation: incarnation = record.incarnation(); return true;
-        case proto::Record::kToken: {
-            const auto it = members.find(uuid_of(record.token().uuid()));
-            if (it != members.end()) {
-                it->second.token = record.token().current();
-                it->second.token_next = record.token().next();
-            }
-            return true;
-        }
-        case proto::Record::kDecision: apply_decision(record.decision()); return true;
-        default: return false;
+        return true;
+    }
+    case proto::Record::kDecision: apply_decision(record.decision()); return true;
+    default: return false;
     }
 }
 
@@ -110,33 +110,33 @@ void RunState::apply_decision(const proto::Decision& decision) {
     ASSERT(decision.index() == last_index + 1);
     last_index = decision.index();
     switch (decision.kind_case()) {
-        case proto::Decision::kTopology: apply_topology(decision.topology()); break;
-        case proto::Decision::kRemoval: apply_removal(decision.removal()); break;
-        case proto::Decision::kRing: {
-            const auto group = groups.find(decision.ring().group());
-            if (group != groups.end()) group->second.ring = order_of(decision.ring());
-            break;
-        }
-        case proto::Decision::kStart: {
-            const auto& start = decision.start();
-            if (start.op() == 0) break;
-            RunningOp& op = ops[start.op()];
-            op.group = start.group();
-            op.tag = start.tag();
-            for (const auto& seat : start.members()) op.members.push_back({uuid_of(seat.uuid()), seat.serial()});
-            ++groups[start.group()].running_ops;
-            break;
-        }
-        case proto::Decision::kOutcome: {
-            const auto op = ops.find(decision.outcome().op());
-            if (op == ops.end()) break;
-            const auto group = groups.find(op->second.group);
-            if (group != groups.end()) --group->second.running_ops;
-            ops.erase(op);
-            break;
-        }
-        case proto::Decision::kSync: apply_sync(decision.sync()); break;
-        default: break;
+    case proto::Decision::kTopology: apply_topology(decision.topology()); break;
+    case proto::Decision::kRemoval: apply_removal(decision.removal()); break;
+    case proto::Decision::kRing: {
+        const auto group = groups.find(decision.ring().group());
+        if (group != groups.end()) group->second.ring = order_of(decision.ring());
+        break;
+    }
+    case proto::Decision::kStart: {
+        const auto& start = decision.start();
+        if (start.op() == 0) break;
+        RunningOp& op = ops[start.op()];
+        op.group = start.group();
+        op.tag = start.tag();
+        for (const auto& seat : start.members()) op.members.push_back({uuid_of(seat.uuid()), seat.serial()});
+        ++groups[start.group()].running_ops;
+        break;
+    }
+    case proto::Decision::kOutcome: {
+        const auto op = ops.find(decision.outcome().op());
+        if (op == ops.end()) break;
+        const auto group = groups.find(op->second.group);
+        if (group != groups.end()) --group->second.running_ops;
+        ops.erase(op);
+        break;
+    }
+    case proto::Decision::kSync: apply_sync(decision.sync()); break;
+    default: break;
     }
     const auto consume_all = [&](const auto& seats) {
         for (const auto& seat : seats) consume(seat.uuid(), seat.serial(), decision.index());
@@ -215,75 +215,75 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
         return std::nullopt;
     };
     switch (decision.kind_case()) {
-        case proto::Decision::kTopology: {
-            const auto& topology = decision.topology();
-            const auto serial = serial_in(topology.voters());
-            const bool admitted = std::any_of(topology.admitted().begin(), topology.admitted().end(),
-                                              [&](const auto& record) { return record.uuid() == name; });
-            if (!serial && !admitted) return std::nullopt;
-            answer.mutable_topology()->set_serial(serial.value_or(0));
-            *answer.mutable_topology()->mutable_sizes() = topology.sizes();
+    case proto::Decision::kTopology: {
+        const auto& topology = decision.topology();
+        const auto serial = serial_in(topology.voters());
+        const bool admitted = std::any_of(topology.admitted().begin(), topology.admitted().end(),
+                                          [&](const auto& record) { return record.uuid() == name; });
+        if (!serial && !admitted) return std::nullopt;
+        answer.mutable_topology()->set_serial(serial.value_or(0));
+        *answer.mutable_topology()->mutable_sizes() = topology.sizes();
+        return answer;
+    }
+    case proto::Decision::kPending: {
+        const auto serial = serial_in(decision.pending().voters());
+        if (!serial) return std::nullopt;
+        answer.mutable_pending()->set_serial(*serial);
+        answer.mutable_pending()->set_pending(decision.pending().pending());
+        *answer.mutable_pending()->mutable_sizes() = decision.pending().sizes();
+        return answer;
+    }
+    case proto::Decision::kStart: {
+        const auto& start = decision.start();
+        const int world = start.members_size();
+        for (int i = 0; i < world; ++i) {
+            if (start.members(i).uuid() != name) continue;
+            auto* to = answer.mutable_start();
+            to->set_serial(start.members(i).serial());
+            to->set_op(start.op());
+            to->set_world(static_cast<std::uint32_t>(world));
+            to->set_position(static_cast<std::uint32_t>(i));
+            to->set_predecessor(start.members((i + world - 1) % world).uuid());
+            to->set_successor(start.members((i + 1) % world).uuid());
+            to->set_result(start.result());
+            to->set_reason(start.reason());
+            *to->mutable_sizes() = start.sizes();
             return answer;
         }
-        case proto::Decision::kPending: {
-            const auto serial = serial_in(decision.pending().voters());
-            if (!serial) return std::nullopt;
-            answer.mutable_pending()->set_serial(*serial);
-            answer.mutable_pending()->set_pending(decision.pending().pending());
-            *answer.mutable_pending()->mutable_sizes() = decision.pending().sizes();
+        return std::nullopt;
+    }
+    case proto::Decision::kOutcome: {
+        const auto& outcome = decision.outcome();
+        const auto serial = serial_in(outcome.members());
+        if (!serial) return std::nullopt;
+        auto* to = answer.mutable_outcome();
+        to->set_op(outcome.op());
+        to->set_serial(*serial);
+        to->set_commit(outcome.commit());
+        to->set_result(static_cast<std::uint32_t>(outcome.commit() ? Result::success : Result::rank_connection_lost));
+        to->set_reason(outcome.reason());
+        *to->mutable_sizes() = outcome.sizes();
+        return answer;
+    }
+    case proto::Decision::kSync: {
+        const auto& sync = decision.sync();
+        for (const auto& seat : sync.seats()) {
+            if (seat.uuid() != name) continue;
+            auto* to = answer.mutable_sync();
+            to->set_serial(seat.serial());
+            to->set_sync(sync.sync());
+            to->set_final(sync.final() || seat.result() != 0);
+            to->set_result(seat.result());
+            to->set_reason(seat.reason());
+            to->set_revision(sync.revision());
+            *to->mutable_fetch() = seat.fetch();
+            if (seat.fetch_size() > 0) *to->mutable_holders() = sync.holders();
+            *to->mutable_sizes() = sync.sizes();
             return answer;
         }
-        case proto::Decision::kStart: {
-            const auto& start = decision.start();
-            const int world = start.members_size();
-            for (int i = 0; i < world; ++i) {
-                if (start.members(i).uuid() != name) continue;
-                auto* to = answer.mutable_start();
-                to->set_serial(start.members(i).serial());
-                to->set_op(start.op());
-                to->set_world(static_cast<std::uint32_t>(world));
-                to->set_position(static_cast<std::uint32_t>(i));
-                to->set_predecessor(start.members((i + world - 1) % world).uuid());
-                to->set_successor(start.members((i + 1) % world).uuid());
-                to->set_result(start.result());
-                to->set_reason(start.reason());
-                *to->mutable_sizes() = start.sizes();
-                return answer;
-            }
-            return std::nullopt;
-        }
-        case proto::Decision::kOutcome: {
-            const auto& outcome = decision.outcome();
-            const auto serial = serial_in(outcome.members());
-            if (!serial) return std::nullopt;
-            auto* to = answer.mutable_outcome();
-            to->set_op(outcome.op());
-            to->set_serial(*serial);
-            to->set_commit(outcome.commit());
-            to->set_result(static_cast<std::uint32_t>(outcome.commit() ? Result::success : Result::rank_connection_lost));
-            to->set_reason(outcome.reason());
-            *to->mutable_sizes() = outcome.sizes();
-            return answer;
-        }
-        case proto::Decision::kSync: {
-            const auto& sync = decision.sync();
-            for (const auto& seat : sync.seats()) {
-                if (seat.uuid() != name) continue;
-                auto* to = answer.mutable_sync();
-                to->set_serial(seat.serial());
-                to->set_sync(sync.sync());
-                to->set_final(sync.final() || seat.result() != 0);
-                to->set_result(seat.result());
-                to->set_reason(seat.reason());
-                to->set_revision(sync.revision());
-                *to->mutable_fetch() = seat.fetch();
-                if (seat.fetch_size() > 0) *to->mutable_holders() = sync.holders();
-                *to->mutable_sizes() = sync.sizes();
-                return answer;
-            }
-            return std::nullopt;
-        }
-        default: return std::nullopt;
+        return std::nullopt;
+    }
+    default: return std::nullopt;
     }
 }
 

@@ -20,12 +20,12 @@ namespace pccl::core {
 
 struct MemberState {
     GroupId group = 0;
-    std::uint64_t seniority = 0;      // grows with each admission: lower is longer accepted
+    std::uint64_t seniority = 0;  // grows with each admission: lower is longer accepted
     Endpoint endpoint;
     std::uint64_t token = 0;
-    std::uint64_t token_next = 0;     // issued at a resume, not confirmed yet; 0: none
+    std::uint64_t token_next = 0;  // issued at a resume, not confirmed yet; 0: none
     std::uint32_t concurrent_ops = 1;
-    bool synced = false;              // completed a sync of this run
+    bool synced = false;                       // completed a sync of this run
     std::map<Serial, std::uint64_t> consumed;  // votes used by decisions that the member has not acknowledged
 };
 
@@ -37,7 +37,7 @@ struct SeatState {
 struct RunningOp {
     GroupId group = 0;
     Tag tag = 0;
-    std::vector<SeatState> members;   // ring order
+    std::vector<SeatState> members;  // ring order
 };
 
 struct RunningSync {
@@ -49,19 +49,19 @@ struct RunningSync {
 
 struct GroupState {
     std::vector<Uuid> ring;
-    std::uint64_t expected = 0;       // revision
+    std::uint64_t expected = 0;  // revision
     std::optional<RunningSync> sync;
     std::uint32_t running_ops = 0;
 };
 
 class RunState {
-  public:
+public:
     // False: the record is not one of ours (a damaged journal).
     bool apply(const proto::Record& record);
 
     Uuid run_id;
     std::uint32_t incarnation = 0;
-    std::uint64_t last_index = 0;     // of the last decision
+    std::uint64_t last_index = 0;  // of the last decision
     std::uint64_t epoch = 0;
     std::map<Uuid, MemberState> members;
     std::map<GroupId, GroupState> groups;
@@ -82,7 +82,7 @@ class RunState {
     };
     const std::map<std::uint64_t, Kept>& kept() const { return kept_; }
 
-  private:
+private:
     void apply_decision(const proto::Decision& decision);
     void apply_topology(const proto::TopologyDecision& topology);
     void apply_removal(const proto::RemovalDecision& removal);

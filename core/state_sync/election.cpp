@@ -31,7 +31,8 @@ Hash128 digest(const std::vector<EntryInfo>& entries, bool with_contents) {
 
 // The winning value among candidates: highest rank, then most common, then the value of the longest accepted member.
 Hash128 popular(const std::vector<const Candidate*>& candidates, const std::map<Uuid, Hash128>& value_of) {
-    const bool any_synced = std::any_of(candidates.begin(), candidates.end(), [](const Candidate* c) { return c->synced; });
+    const bool any_synced =
+        std::any_of(candidates.begin(), candidates.end(), [](const Candidate* c) { return c->synced; });
     struct Support {
         std::uint32_t votes = 0;
         std::uint64_t eldest = ~0ull;
@@ -142,7 +143,8 @@ Election elect(const std::vector<Candidate>& candidates, std::uint64_t expected)
             if (holds) election.holders.push_back(candidate.uuid);
             // Entries that may differ are received once, by members that never completed a sync from ones that did.
             const bool newcomer = winner->synced && !candidate.synced;
-            for (std::size_t i = 0; winner->entries != nullptr && candidate.entries != nullptr && i < winner->entries->size(); ++i) {
+            for (std::size_t i = 0;
+                 winner->entries != nullptr && candidate.entries != nullptr && i < winner->entries->size(); ++i) {
                 const EntryInfo& theirs = (*winner->entries)[i];
                 const bool any_content = theirs.allow_content_inequality;
                 if (any_content ? !newcomer : (holds || (*candidate.entries)[i].hash == theirs.hash)) continue;

@@ -49,10 +49,10 @@ struct Verdict {
 };
 
 struct Election {
-    bool failed = false;          // nobody succeeds, the expected revision stays
-    std::uint64_t revision = 0;   // what the successful ones hold afterwards
+    bool failed = false;         // nobody succeeds, the expected revision stays
+    std::uint64_t revision = 0;  // what the successful ones hold afterwards
     std::vector<Verdict> verdicts;
-    std::vector<Uuid> holders;    // longest accepted first
+    std::vector<Uuid> holders;  // longest accepted first
 };
 
 Election elect(const std::vector<Candidate>& candidates, std::uint64_t expected);

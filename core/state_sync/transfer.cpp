@@ -47,15 +47,20 @@ std::uint32_t PeerCore::chunk_length(std::uint32_t entry, std::uint32_t chunk) c
 // ---- hash and vote -------------------------------------------------------------------------------------------------
 
 void PeerCore::on_sync(const CommandSync& command) {
-    const auto refuse = [&](Result result, const std::string& message) { complete(command.ticket, failure(result, message)); };
-    if (state_ == State::lost) return refuse(Result::invalid_usage, "this peer is no longer a member of the run; connect again");
-    if (state_ != State::member) return refuse(Result::invalid_usage, "the communicator is not connected; call pcclConnect first");
+    const auto refuse = [&](Result result, const std::string& message) {
+        complete(command.ticket, failure(result, message));
+    };
+    if (state_ == State::lost)
+        return refuse(Result::invalid_usage, "this peer is no longer a member of the run; connect again");
+    if (state_ != State::member)
+        return refuse(Result::invalid_usage, "the communicator is not connected; call pcclConnect first");
     if (!launches_.empty()) {
         return refuse(Result::pending_async_ops, "tag " + std::to_string(launches_.begin()->first) +
                                                      " was launched and not awaited; await it first");
     }
     if (sync_) return refuse(Result::invalid_usage, "another synchronization of this communicator is running");
-    if (command.entries.size() > config_.limits.entries_max) return refuse(Result::invalid_argument, "too many shared-state entries");
+    if (command.entries.size() > config_.limits.entries_max)
+        return refuse(Result::invalid_argument, "too many shared-state entries");
     Sync sync;
     sync.entries = command.entries;
     std::sort(sync.entries.begin(), sync.entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
@@ -119,7 +124,8 @@ void PeerCore::vote_sync() {
     vote.set_kind(proto::VOTE_SYNC);
     vote.set_revision(sync.revision);
     vote.set_entries(static_cast<std::uint32_t>(sync.infos.size()));
-    vote.set_unequal(std::any_of(sync.infos.begin(), sync.infos.end(), [](const auto& info) { return info.allow_content_inequality; }));
+    vote.set_unequal(std::any_of(sync.infos.begin(), sync.infos.end(),
+                                 [](const auto& info) { return info.allow_content_inequality; }));
     write(content_digest(sync.infos), *vote.mutable_content());
     sync.serial = cast(vote);
 }
@@ -208,14 +214,17 @@ void PeerCore::begin_transfer(const proto::SyncAnswer& answer) {
     for (const auto& holder : answer.holders()) {
         Uuid uuid;
         Endpoint endpoint;
-        if (read(holder.peer(), uuid) && read(holder.address(), endpoint) && uuid != uuid_) sync.holders.emplace_back(uuid, endpoint);
+        if (read(holder.peer(), uuid) && read(holder.address(), endpoint) && uuid != uuid_)
+            sync.holders.emplace_back(uuid, endpoint);
     }
     const auto early = std::move(sync.early_requests);
     sync.early_requests.clear();
     for (const auto& [link, request] : early) {
         if (request.sync != sync.id || !links_.contains(link)) continue;
-        if ((request.chunk & 0x8000'0000u) != 0) serve_hashes(link, Chunk{request.sync, request.entry, request.chunk & 0x7FFF'FFFFu});
-        else on_chunk_request(link, request);
+        if ((request.chunk & 0x8000'0000u) != 0)
+            serve_hashes(link, Chunk{request.sync, request.entry, request.chunk & 0x7FFF'FFFFu});
+        else
+            on_chunk_request(link, request);
     }
     if (!sync.fetches.empty()) {
         sync.holder = static_cast<std::size_t>(-1);
@@ -307,7 +316,8 @@ void PeerCore::pump_fetch() {
             send_control(open.front(), message);
             continue;
         }
-        for (; fetch.next_request < fetch.steps.size() && sync.requested < config_.limits.chunks_in_flight; ++fetch.next_request) {
+        for (; fetch.next_request < fetch.steps.size() && sync.requested < config_.limits.chunks_in_flight;
+             ++fetch.next_request) {
             if (fetch.steps[fetch.next_request] != Fetch::Step::todo) continue;
             const LinkId link = open[fetch.next_request % open.size()];
             fetch.steps[fetch.next_request] = Fetch::Step::requested;
@@ -325,7 +335,8 @@ void PeerCore::pump_fetch() {
 void PeerCore::on_hashes(LinkId id, const proto::ChunkHashes& message) {
     if (!sync_ || sync_->stage != Sync::Stage::transfer || sync_->id != message.sync() || sync_->voted_end) return;
     Fetch* fetch = fetch_of(message.entry());
-    if (fetch == nullptr || !fetch->hash_requested || links_.at(id).remote != sync_->holders[sync_->holder].first) return;
+    if (fetch == nullptr || !fetch->hash_requested || links_.at(id).remote != sync_->holders[sync_->holder].first)
+        return;
     const auto words = static_cast<std::size_t>(message.words_size());
     if (message.first() != fetch->hashes.size() || words == 0 || words % 2 != 0 ||
         fetch->hashes.size() + words / 2 > fetch->steps.size()) {
@@ -348,19 +359,22 @@ void PeerCore::on_hashes(LinkId id, const proto::ChunkHashes& message) {
 
 void PeerCore::on_bulk_chunk(LinkId id, Link& link, const wire::BulkHeader& header) {
     Fetch* fetch = nullptr;
-    if (sync_ && sync_->stage == Sync::Stage::transfer && sync_->id == header.op && !sync_->voted_end && header.entry <= ~0u) {
+    if (sync_ && sync_->stage == Sync::Stage::transfer && sync_->id == header.op && !sync_->voted_end &&
+        header.entry <= ~0u) {
         fetch = fetch_of(static_cast<std::uint32_t>(header.entry));
     }
-    if (fetch == nullptr || header.slice >= fetch->steps.size() || fetch->steps[header.slice] != Fetch::Step::requested ||
-        fetch->asked[header.slice] != id || header.length != chunk_length(fetch->entry, header.slice)) {
+    if (fetch == nullptr || header.slice >= fetch->steps.size() ||
+        fetch->steps[header.slice] != Fetch::Step::requested || fetch->asked[header.slice] != id ||
+        header.length != chunk_length(fetch->entry, header.slice)) {
         ++dead_frames_;
         discard(id, link, header);
         return;
     }
     fetch->steps[header.slice] = Fetch::Step::landing;
     link.receiving = Transfer{header.op, 2, header.slice, header.entry, Operation::none, false};
-    out_->push_back(ReceivePayload{
-        id, BufferRef{fetch->scratch, static_cast<std::uint64_t>(header.slice) * config_.limits.chunk_bytes, header.length}});
+    out_->push_back(ReceivePayload{id, BufferRef{fetch->scratch,
+                                                 static_cast<std::uint64_t>(header.slice) * config_.limits.chunk_bytes,
+                                                 header.length}});
 }
 
 void PeerCore::chunk_landed(const Transfer& transfer, bool ok) {
@@ -385,7 +399,8 @@ void PeerCore::chunk_landed(const Transfer& transfer, bool ok) {
     Compute compute;
     compute.id = new_compute(owner);
     compute.kind = Compute::Kind::hash;
-    compute.a = BufferRef{fetch->scratch, static_cast<std::uint64_t>(transfer.slice) * config_.limits.chunk_bytes, length};
+    compute.a =
+        BufferRef{fetch->scratch, static_cast<std::uint64_t>(transfer.slice) * config_.limits.chunk_bytes, length};
     ++sync_->computes;
     out_->push_back(compute);
 }
@@ -442,8 +457,10 @@ void PeerCore::sync_check_end() {
     bool ok = true;
     for (const Fetch& fetch : sync.fetches) {
         if (fetch.steps.empty()) continue;
-        if (fetch.scratch == 0) ok = false;  // the allocation failed
-        else if (fetch.done < fetch.steps.size()) return;
+        if (fetch.scratch == 0)
+            ok = false;  // the allocation failed
+        else if (fetch.done < fetch.steps.size())
+            return;
     }
     proto::Vote vote;
     vote.set_kind(proto::VOTE_SYNC_END);
@@ -458,7 +475,8 @@ void PeerCore::sync_tick() {
     if (!sync_ || sync_->stage != Sync::Stage::transfer || sync_->voted_end || sync_->fetches.empty()) return;
     const bool reachable = !open_links_to(sync_->holders[sync_->holder].first).empty();
     const Duration patience = reachable ? 3 * config_.timeouts.peer : config_.timeouts.peer;
-    if (now_ - sync_->holder_since > patience) next_holder(reachable ? "nothing came from it for too long" : "cannot be reached");
+    if (now_ - sync_->holder_since > patience)
+        next_holder(reachable ? "nothing came from it for too long" : "cannot be reached");
 }
 
 // ---- serve ---------------------------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@
 namespace pccl::core {
 
 class EdgeTable {
-  public:
+public:
     struct Edge {
         bool up = false;
-        Instant down_since = never;    // since when it is wanted or known to be down; never: not wanted yet
+        Instant down_since = never;  // since when it is wanted or known to be down; never: not wanted yet
         std::uint32_t failures = 0;
         Instant quarantined_until = 0;
         bool reported_down = false;    // the source says that its connections closed or were refused
@@ -45,7 +45,7 @@ class EdgeTable {
     void release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted);
     const Edge* find(const Uuid& from, const Uuid& to) const;
 
-  private:
+private:
     std::map<std::pair<Uuid, Uuid>, Edge> edges_;
 };
 

@@ -48,13 +48,13 @@ void BallotBox::withdraw(const Uuid& member) {
 
 const char* to_text(proto::VoteKind kind) {
     switch (kind) {
-        case proto::VOTE_UPDATE_TOPOLOGY: return "update topology";
-        case proto::VOTE_PEERS_PENDING: return "are peers pending";
-        case proto::VOTE_START: return "start of a collective";
-        case proto::VOTE_END: return "end of a collective";
-        case proto::VOTE_SYNC: return "synchronize shared state";
-        case proto::VOTE_SYNC_END: return "end of a synchronization";
-        default: return "unknown";
+    case proto::VOTE_UPDATE_TOPOLOGY: return "update topology";
+    case proto::VOTE_PEERS_PENDING: return "are peers pending";
+    case proto::VOTE_START: return "start of a collective";
+    case proto::VOTE_END: return "end of a collective";
+    case proto::VOTE_SYNC: return "synchronize shared state";
+    case proto::VOTE_SYNC_END: return "end of a synchronization";
+    default: return "unknown";
     }
 }
 

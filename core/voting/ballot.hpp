@@ -16,13 +16,13 @@ namespace pccl::core {
 
 struct BallotKey {
     proto::VoteKind kind = proto::VOTE_UPDATE_TOPOLOGY;
-    GroupId group = 0;       // 0 for run-wide ballots
-    std::uint64_t id = 0;    // start: tag; end: operation; sync_end: sync id
+    GroupId group = 0;     // 0 for run-wide ballots
+    std::uint64_t id = 0;  // start: tag; end: operation; sync_end: sync id
     friend auto operator<=>(const BallotKey&, const BallotKey&) = default;
 };
 
 class Ballot {
-  public:
+public:
     struct Cast {
         Serial serial = 0;
         proto::Vote vote;
@@ -42,12 +42,12 @@ class Ballot {
     bool warned = false;
     std::uint64_t completed_order = 0;  // start ballots wait for a place in this order; 0: not complete yet
 
-  private:
+private:
     std::map<Uuid, Cast> votes_;
 };
 
 class BallotBox {
-  public:
+public:
     Ballot& open(const BallotKey& key, Instant now);
     Ballot* find(const BallotKey& key);
     // Removes the ballot and hands it over; the caller decides it.
@@ -59,7 +59,7 @@ class BallotBox {
     std::map<BallotKey, Ballot>& all() { return ballots_; }
     const std::map<BallotKey, Ballot>& all() const { return ballots_; }
 
-  private:
+private:
     std::map<BallotKey, Ballot> ballots_;
 };
 

@@ -40,13 +40,13 @@ void put_prefix(std::uint8_t* to, std::uint8_t type, std::uint32_t length, std::
 
 const char* to_text(WireError error) {
     switch (error) {
-        case WireError::none: return "no error";
-        case WireError::bad_magic: return "bytes that are not a PCCL frame";
-        case WireError::bad_version: return "a frame of another protocol version";
-        case WireError::bad_type: return "a frame of unknown type";
-        case WireError::too_long: return "a frame longer than its limit";
-        case WireError::bad_checksum: return "a frame with a wrong checksum";
-        case WireError::bad_field: return "a frame with an impossible field";
+    case WireError::none: return "no error";
+    case WireError::bad_magic: return "bytes that are not a PCCL frame";
+    case WireError::bad_version: return "a frame of another protocol version";
+    case WireError::bad_type: return "a frame of unknown type";
+    case WireError::too_long: return "a frame longer than its limit";
+    case WireError::bad_checksum: return "a frame with a wrong checksum";
+    case WireError::bad_field: return "a frame with an impossible field";
     }
     return "unknown";
 }
@@ -121,109 +121,109 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
     for (;;) {
         const auto rest = bytes.subspan(used);
         switch (state_) {
-            case State::prefix: {
-                // Zeros or noise are refused at the first bytes that differ, not only when a whole prefix has come.
-                if (small_fill_ == 0 && !rest.empty() && rest[0] != (prefix_magic & 0xFF)) {
-                    return refuse(WireError::bad_magic, used);
-                }
-                if (!gather(rest, prefix_bytes, used)) break;
-                if (get<std::uint16_t>(small_.data()) != prefix_magic) return refuse(WireError::bad_magic, used);
-                if (small_[2] != protocol_version) {
-                    refused_version_ = small_[2];
-                    return refuse(WireError::bad_version, used);
-                }
-                length_ = get<std::uint32_t>(small_.data() + 4);
-                checksum_ = get<std::uint64_t>(small_.data() + 8);
-                if (small_[3] == type_control) {
-                    if (length_ > limits_.control_bytes_max) return refuse(WireError::too_long, used);
-                    body_.clear();
-                    state_ = State::body;
-                } else if (small_[3] == type_bulk) {
-                    if (length_ > limits_.payload_bytes_max) return refuse(WireError::too_long, used);
-                    state_ = State::bulk;
-                } else if (small_[3] == type_flow) {
-                    if (length_ != flow_word_bytes) return refuse(WireError::bad_field, used);
-                    state_ = State::flow;
-                } else {
-                    return refuse(WireError::bad_type, used);
-                }
-                continue;
+        case State::prefix: {
+            // Zeros or noise are refused at the first bytes that differ, not only when a whole prefix has come.
+            if (small_fill_ == 0 && !rest.empty() && rest[0] != (prefix_magic & 0xFF)) {
+                return refuse(WireError::bad_magic, used);
             }
-            case State::body: {
-                // The body grows as bytes really come: a length that is only announced allocates nothing.
-                const std::size_t take = std::min<std::size_t>(length_ - body_.size(), rest.size());
-                body_.insert(body_.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(take));
-                used += take;
-                if (body_.size() < length_) break;
-                if (numeric::checksum64(body_.data(), body_.size()) != checksum_) {
-                    return refuse(WireError::bad_checksum, used);
-                }
-                state_ = State::prefix;
-                item.kind = Kind::control;
-                item.body = body_;
-                item.consumed = used;
-                return item;
+            if (!gather(rest, prefix_bytes, used)) break;
+            if (get<std::uint16_t>(small_.data()) != prefix_magic) return refuse(WireError::bad_magic, used);
+            if (small_[2] != protocol_version) {
+                refused_version_ = small_[2];
+                return refuse(WireError::bad_version, used);
             }
-            case State::flow: {
-                if (!gather(rest, flow_word_bytes, used)) break;
-                if (numeric::checksum64(small_.data(), flow_word_bytes) != checksum_) {
-                    return refuse(WireError::bad_checksum, used);
-                }
-                item.flow.op = get<std::uint64_t>(small_.data());
-                item.flow.slice = get<std::uint32_t>(small_.data() + 8);
-                item.flow.value = get<std::uint32_t>(small_.data() + 12);
-                const std::uint8_t kind = small_[16];
-                item.flow.phase = small_[17];
-                if (kind < 1 || kind > 4 || item.flow.phase > 2) return refuse(WireError::bad_field, used);
-                item.flow.kind = static_cast<FlowKind>(kind);
-                state_ = State::prefix;
-                item.kind = Kind::flow;
-                item.consumed = used;
-                return item;
+            length_ = get<std::uint32_t>(small_.data() + 4);
+            checksum_ = get<std::uint64_t>(small_.data() + 8);
+            if (small_[3] == type_control) {
+                if (length_ > limits_.control_bytes_max) return refuse(WireError::too_long, used);
+                body_.clear();
+                state_ = State::body;
+            } else if (small_[3] == type_bulk) {
+                if (length_ > limits_.payload_bytes_max) return refuse(WireError::too_long, used);
+                state_ = State::bulk;
+            } else if (small_[3] == type_flow) {
+                if (length_ != flow_word_bytes) return refuse(WireError::bad_field, used);
+                state_ = State::flow;
+            } else {
+                return refuse(WireError::bad_type, used);
             }
-            case State::bulk: {
-                if (!gather(rest, bulk_header_bytes, used)) break;
-                if (numeric::checksum64(small_.data(), bulk_header_bytes) != checksum_) {
-                    return refuse(WireError::bad_checksum, used);
-                }
-                item.bulk.op = get<std::uint64_t>(small_.data());
-                item.bulk.slice = get<std::uint32_t>(small_.data() + 8);
-                item.bulk.phase = get<std::uint16_t>(small_.data() + 12);
-                item.bulk.flags = get<std::uint16_t>(small_.data() + 14);
-                item.bulk.entry = get<std::uint64_t>(small_.data() + 16);
-                item.bulk.length = get<std::uint32_t>(small_.data() + 24);
-                item.bulk.reserved = get<std::uint32_t>(small_.data() + 28);
-                if (item.bulk.length != length_ || item.bulk.phase > 2) return refuse(WireError::bad_field, used);
-                payload_total_ = payload_remaining_ = length_;
-                state_ = length_ > 0 ? State::payload : State::trailer;
-                item.kind = Kind::bulk;
-                item.consumed = used;
-                return item;
+            continue;
+        }
+        case State::body: {
+            // The body grows as bytes really come: a length that is only announced allocates nothing.
+            const std::size_t take = std::min<std::size_t>(length_ - body_.size(), rest.size());
+            body_.insert(body_.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(take));
+            used += take;
+            if (body_.size() < length_) break;
+            if (numeric::checksum64(body_.data(), body_.size()) != checksum_) {
+                return refuse(WireError::bad_checksum, used);
             }
-            case State::payload: {
-                if (rest.empty()) break;
-                const std::size_t take = std::min<std::size_t>(payload_remaining_, rest.size());
-                payload_remaining_ -= static_cast<std::uint32_t>(take);
-                if (payload_remaining_ == 0) state_ = State::trailer;
-                ASSERT(used == 0);
-                item.kind = Kind::payload;
-                item.consumed = take;
-                return item;
+            state_ = State::prefix;
+            item.kind = Kind::control;
+            item.body = body_;
+            item.consumed = used;
+            return item;
+        }
+        case State::flow: {
+            if (!gather(rest, flow_word_bytes, used)) break;
+            if (numeric::checksum64(small_.data(), flow_word_bytes) != checksum_) {
+                return refuse(WireError::bad_checksum, used);
             }
-            case State::trailer: {
-                if (!gather(rest, trailer_bytes, used)) break;
-                const auto flags = get<std::uint32_t>(small_.data() + 8);
-                if (get<std::uint32_t>(small_.data() + 12) != trailer_magic || flags > 1) {
-                    return refuse(WireError::bad_field, used);
-                }
-                item.trailer.checksum = get<std::uint64_t>(small_.data());
-                item.trailer.abandoned = flags == 1;
-                state_ = State::prefix;
-                item.kind = Kind::trailer;
-                item.consumed = used;
-                return item;
+            item.flow.op = get<std::uint64_t>(small_.data());
+            item.flow.slice = get<std::uint32_t>(small_.data() + 8);
+            item.flow.value = get<std::uint32_t>(small_.data() + 12);
+            const std::uint8_t kind = small_[16];
+            item.flow.phase = small_[17];
+            if (kind < 1 || kind > 4 || item.flow.phase > 2) return refuse(WireError::bad_field, used);
+            item.flow.kind = static_cast<FlowKind>(kind);
+            state_ = State::prefix;
+            item.kind = Kind::flow;
+            item.consumed = used;
+            return item;
+        }
+        case State::bulk: {
+            if (!gather(rest, bulk_header_bytes, used)) break;
+            if (numeric::checksum64(small_.data(), bulk_header_bytes) != checksum_) {
+                return refuse(WireError::bad_checksum, used);
             }
-            case State::refused: return refuse(WireError::bad_magic, bytes.size());
+            item.bulk.op = get<std::uint64_t>(small_.data());
+            item.bulk.slice = get<std::uint32_t>(small_.data() + 8);
+            item.bulk.phase = get<std::uint16_t>(small_.data() + 12);
+            item.bulk.flags = get<std::uint16_t>(small_.data() + 14);
+            item.bulk.entry = get<std::uint64_t>(small_.data() + 16);
+            item.bulk.length = get<std::uint32_t>(small_.data() + 24);
+            item.bulk.reserved = get<std::uint32_t>(small_.data() + 28);
+            if (item.bulk.length != length_ || item.bulk.phase > 2) return refuse(WireError::bad_field, used);
+            payload_total_ = payload_remaining_ = length_;
+            state_ = length_ > 0 ? State::payload : State::trailer;
+            item.kind = Kind::bulk;
+            item.consumed = used;
+            return item;
+        }
+        case State::payload: {
+            if (rest.empty()) break;
+            const std::size_t take = std::min<std::size_t>(payload_remaining_, rest.size());
+            payload_remaining_ -= static_cast<std::uint32_t>(take);
+            if (payload_remaining_ == 0) state_ = State::trailer;
+            ASSERT(used == 0);
+            item.kind = Kind::payload;
+            item.consumed = take;
+            return item;
+        }
+        case State::trailer: {
+            if (!gather(rest, trailer_bytes, used)) break;
+            const auto flags = get<std::uint32_t>(small_.data() + 8);
+            if (get<std::uint32_t>(small_.data() + 12) != trailer_magic || flags > 1) {
+                return refuse(WireError::bad_field, used);
+            }
+            item.trailer.checksum = get<std::uint64_t>(small_.data());
+            item.trailer.abandoned = flags == 1;
+            state_ = State::prefix;
+            item.kind = Kind::trailer;
+            item.consumed = used;
+            return item;
+        }
+        case State::refused: return refuse(WireError::bad_magic, bytes.size());
         }
         item.kind = Kind::more;
         item.consumed = used;

@@ -48,10 +48,10 @@ struct BulkHeader {
 enum class FlowKind : std::uint8_t { ack = 1, ready = 2, credit = 3, decline = 4 };
 struct FlowWord {
     OpId op = 0;
-    std::uint32_t slice = 0;   // ack: which slice
-    std::uint32_t value = 0;   // ready, credit: cumulative count of partial-sum slices the receiver has room for
+    std::uint32_t slice = 0;  // ack: which slice
+    std::uint32_t value = 0;  // ready, credit: cumulative count of partial-sum slices the receiver has room for
     FlowKind kind = FlowKind::ack;
-    std::uint8_t phase = 0;    // ack: which phase
+    std::uint8_t phase = 0;  // ack: which phase
     friend bool operator==(const FlowWord&, const FlowWord&) = default;
 };
 
@@ -70,16 +70,16 @@ std::array<std::uint8_t, prefix_bytes + bulk_header_bytes> encode_bulk(const Bul
 std::array<std::uint8_t, trailer_bytes> encode_trailer(const Trailer& trailer);
 
 class FrameDecoder {
-  public:
+public:
     enum class Kind : std::uint8_t { more, control, flow, bulk, payload, trailer, refused };
     struct Item {
         Kind kind = Kind::more;
-        std::size_t consumed = 0;              // bytes of the input that are used up; always the next push starts behind them
-        std::span<const std::uint8_t> body;    // control: valid until the next call of any member
-        BulkHeader bulk;                       // bulk
-        FlowWord flow;                         // flow
-        Trailer trailer;                       // trailer
-        WireError error = WireError::none;     // refused
+        std::size_t consumed = 0;  // bytes of the input that are used up; always the next push starts behind them
+        std::span<const std::uint8_t> body;  // control: valid until the next call of any member
+        BulkHeader bulk;                     // bulk
+        FlowWord flow;                       // flow
+        Trailer trailer;                     // trailer
+        WireError error = WireError::none;   // refused
     };
 
     explicit FrameDecoder(const Limits& limits) : limits_(limits) {}
@@ -97,7 +97,7 @@ class FrameDecoder {
     // Version byte of the frame that was refused with bad_version.
     std::uint8_t refused_version() const { return refused_version_; }
 
-  private:
+private:
     enum class State : std::uint8_t { prefix, body, flow, bulk, payload, trailer, refused };
     Item refuse(WireError error, std::size_t consumed);
     bool gather(std::span<const std::uint8_t> bytes, std::size_t need, std::size_t& used);

@@ -100,11 +100,11 @@ Outcome Communicator::attribute(std::uint32_t attribute, int& value) const {
     const core::Attributes now = started->attributes();
     std::uint32_t number = 0;
     switch (attribute) {
-        case PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE: number = now.global_world; break;
-        case PCCL_ATTRIBUTE_PEER_GROUP_WORLD_SIZE: number = now.group_world; break;
-        case PCCL_ATTRIBUTE_NUM_DISTINCT_PEER_GROUPS: number = now.groups; break;
-        case PCCL_ATTRIBUTE_LARGEST_PEER_GROUP_WORLD_SIZE: number = now.largest_group; break;
-        default: return invalid_argument("unknown attribute " + std::to_string(attribute) + "; use a pcclAttribute_t");
+    case PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE: number = now.global_world; break;
+    case PCCL_ATTRIBUTE_PEER_GROUP_WORLD_SIZE: number = now.group_world; break;
+    case PCCL_ATTRIBUTE_NUM_DISTINCT_PEER_GROUPS: number = now.groups; break;
+    case PCCL_ATTRIBUTE_LARGEST_PEER_GROUP_WORLD_SIZE: number = now.largest_group; break;
+    default: return invalid_argument("unknown attribute " + std::to_string(attribute) + "; use a pcclAttribute_t");
     }
     value = number > INT_MAX ? INT_MAX : static_cast<int>(number);
     return success();

@@ -19,7 +19,7 @@
 namespace pccl::c_api {
 
 class Communicator : public Leasable {
-  public:
+public:
     explicit Communicator(real::PeerSettings settings);
     ~Communicator();
 
@@ -39,10 +39,10 @@ class Communicator : public Leasable {
     // In a child of fork(): lets go of descriptors only.
     void abandon_in_child();
 
-  private:
+private:
     // Memory named to the runtime; the names are given back when this goes.
     class Buffers {
-      public:
+    public:
         Buffers() = default;
         explicit Buffers(real::PeerRuntime& runtime) : runtime_(&runtime) {}
         Buffers(Buffers&& other) noexcept;
@@ -50,7 +50,7 @@ class Communicator : public Leasable {
         ~Buffers();
         core::BufferId add(void* data, std::uint64_t bytes);
 
-      private:
+    private:
         void release();
         real::PeerRuntime* runtime_ = nullptr;
         std::vector<core::BufferId> ids_;
@@ -65,13 +65,13 @@ class Communicator : public Leasable {
 
     const real::PeerSettings settings_;
     std::mutex start_mutex_;
-    std::unique_ptr<real::PeerRuntime> owned_;           // under start_mutex_
-    std::atomic<real::PeerRuntime*> published_{nullptr}; // set once, when it has started
-    bool stopped_ = false;                               // under start_mutex_
+    std::unique_ptr<real::PeerRuntime> owned_;            // under start_mutex_
+    std::atomic<real::PeerRuntime*> published_{nullptr};  // set once, when it has started
+    bool stopped_ = false;                                // under start_mutex_
     std::atomic<bool> was_connected_{false};
     std::mutex launched_mutex_;
     using LaunchedMap = std::map<core::Tag, Buffers>;  // its nodes can be made before they are needed
-    LaunchedMap launched_;                               // launched, and nobody has begun to await it
+    LaunchedMap launched_;                             // launched, and nobody has begun to await it
 };
 
 }  // namespace pccl::c_api

@@ -13,7 +13,7 @@
 namespace pccl::c_api {
 
 class Master : public Leasable {
-  public:
+public:
     explicit Master(const core::Endpoint& address) : address_(address) {}
     ~Master() { stop(); }
 
@@ -24,13 +24,13 @@ class Master : public Leasable {
     // Bounded; those who wait for its termination return.
     void stop();
 
-  private:
+private:
     real::MasterRuntime* runtime() const { return published_.load(std::memory_order_acquire); }
 
     const core::Endpoint address_;
     std::mutex run_mutex_;
-    std::unique_ptr<real::MasterRuntime> owned_;           // under run_mutex_
-    std::atomic<real::MasterRuntime*> published_{nullptr}; // set once, when it runs
+    std::unique_ptr<real::MasterRuntime> owned_;            // under run_mutex_
+    std::atomic<real::MasterRuntime*> published_{nullptr};  // set once, when it runs
 };
 
 }  // namespace pccl::c_api

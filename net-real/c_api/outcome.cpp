@@ -7,19 +7,19 @@ namespace pccl::c_api {
 
 const char* to_text(pcclResult_t result) {
     switch (result) {
-        case pcclSuccess: return "pcclSuccess";
-        case pcclNotInitialized: return "pcclNotInitialized";
-        case pcclInternalError: return "pcclInternalError";
-        case pcclInvalidArgument: return "pcclInvalidArgument";
-        case pcclInvalidUsage: return "pcclInvalidUsage";
-        case pcclTooFewPeers: return "pcclTooFewPeers";
-        case pcclMasterConnectionFailed: return "pcclMasterConnectionFailed";
-        case pcclRankConnectionFailed: return "pcclRankConnectionFailed";
-        case pcclRankConnectionLost: return "pcclRankConnectionLost";
-        case pcclNoSharedStateAvailable: return "pcclNoSharedStateAvailable";
-        case pcclPendingAsyncOps: return "pcclPendingAsyncOps";
-        case pcclUpdateTopologyFailed: return "pcclUpdateTopologyFailed";
-        case pcclTopologyOptimizationFailed: return "pcclTopologyOptimizationFailed";
+    case pcclSuccess: return "pcclSuccess";
+    case pcclNotInitialized: return "pcclNotInitialized";
+    case pcclInternalError: return "pcclInternalError";
+    case pcclInvalidArgument: return "pcclInvalidArgument";
+    case pcclInvalidUsage: return "pcclInvalidUsage";
+    case pcclTooFewPeers: return "pcclTooFewPeers";
+    case pcclMasterConnectionFailed: return "pcclMasterConnectionFailed";
+    case pcclRankConnectionFailed: return "pcclRankConnectionFailed";
+    case pcclRankConnectionLost: return "pcclRankConnectionLost";
+    case pcclNoSharedStateAvailable: return "pcclNoSharedStateAvailable";
+    case pcclPendingAsyncOps: return "pcclPendingAsyncOps";
+    case pcclUpdateTopologyFailed: return "pcclUpdateTopologyFailed";
+    case pcclTopologyOptimizationFailed: return "pcclTopologyOptimizationFailed";
     }
     return "unknown result";
 }

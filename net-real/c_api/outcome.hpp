@@ -16,7 +16,7 @@ namespace pccl::c_api {
 
 struct Outcome {
     pcclResult_t result = pcclSuccess;
-    std::string message;     // cause and remedy, when it is not success
+    std::string message;       // cause and remedy, when it is not success
     std::string who = "pccl";  // whose log line it is
 };
 

@@ -25,7 +25,8 @@ Outcome check_initialized() {
 
 // `arguments` runs before the handle is looked up, `call` with the live communicator.
 template <class Arguments, class Call>
-pcclResult_t on_communicator(const char* function, const pcclComm_t* handle, Arguments&& arguments, Call&& call) noexcept {
+pcclResult_t on_communicator(const char* function, const pcclComm_t* handle, Arguments&& arguments,
+                             Call&& call) noexcept {
     return guarded(function, [&]() -> Outcome {
         if (Outcome ready = check_initialized(); ready.result != pcclSuccess) return ready;
         if (handle == nullptr) return invalid_argument("the communicator is null");
@@ -70,7 +71,8 @@ PCCL_EXPORT pcclResult_t pcclCreateCommunicator(const pcclCommCreateParams_t* pa
         if (params == nullptr) return invalid_argument("params is null");
         if (comm_out == nullptr) return invalid_argument("comm_out is null");
         if (Outcome address = check_address(params->master_address); address.result != pcclSuccess) return address;
-        if (params->master_address.port == 0) return invalid_argument("no master listens on port 0; give its real port");
+        if (params->master_address.port == 0)
+            return invalid_argument("no master listens on port 0; give its real port");
         pccl::real::PeerSettings settings = pccl::real::peer_settings_from_environment();
         settings.master = to_endpoint(params->master_address);
         settings.group = params->peer_group;
@@ -154,19 +156,19 @@ PCCL_EXPORT pcclResult_t pcclAllReduceAsync(const void* sendbuf, void* recvbuf,
 }
 
 PCCL_EXPORT pcclResult_t pcclAwaitAsyncReduce(const pcclAsyncReduceOp_t* reduce_handle, pcclReduceInfo_t* info_out) {
-    return on_communicator(
-        "pcclAwaitAsyncReduce", reduce_handle == nullptr ? nullptr : reduce_handle->comm, success,
-        [&](Communicator& live) { return live.await(reduce_handle->tag, info_out); });
+    return on_communicator("pcclAwaitAsyncReduce", reduce_handle == nullptr ? nullptr : reduce_handle->comm, success,
+                           [&](Communicator& live) { return live.await(reduce_handle->tag, info_out); });
 }
 
 PCCL_EXPORT pcclResult_t pcclSynchronizeSharedState(const pcclComm_t* comm, pcclSharedState_t* state,
                                                     pcclSharedStateSyncStrategy_t strategy,
                                                     pcclSharedStateSyncInfo_t* info_out) {
+    const std::uint32_t number = raw_value(strategy);
     return on_communicator(
         "pcclSynchronizeSharedState", comm,
         [&]() -> Outcome {
             if (state == nullptr) return invalid_argument("state is null");
-            return check_shared_state(*state, strategy);
+            return check_shared_state(*state, number);
         },
         [&](Communicator& live) { return live.synchronize(*state, info_out); });
 }

@@ -20,7 +20,7 @@ namespace pccl::c_api {
 
 // Base of the objects behind handles.
 class Leasable {
-  public:
+public:
     Leasable() : owner_(::getpid()) {}
     bool belongs_to_another_process() const { return owner_ != ::getpid(); }
     void add_lease() {
@@ -36,7 +36,7 @@ class Leasable {
         no_lease_.wait(lock, [this] { return leases_ == 0; });
     }
 
-  private:
+private:
     const pid_t owner_;
     std::mutex lease_mutex_;
     std::condition_variable no_lease_;
@@ -45,7 +45,7 @@ class Leasable {
 
 template <class Object>
 class Lease {
-  public:
+public:
     Lease() = default;
     Lease(std::shared_ptr<Object> object, bool foreign) : object_(std::move(object)), foreign_(foreign) {
         if (object_ && !foreign_) object_->add_lease();
@@ -62,14 +62,14 @@ class Lease {
     Object* operator->() const { return object_.get(); }
     Object& operator*() const { return *object_; }
 
-  private:
+private:
     std::shared_ptr<Object> object_;
     bool foreign_ = false;
 };
 
 template <class Object>
 class Registry {
-  public:
+public:
     void add(const void* handle, std::shared_ptr<Object> object) {
         const std::lock_guard lock(mutex_);
         objects_.insert_or_assign(handle, std::move(object));
@@ -90,7 +90,7 @@ class Registry {
     }
     std::mutex& fork_mutex() { return mutex_; }
 
-  private:
+private:
     std::mutex mutex_;
     std::unordered_map<const void*, std::shared_ptr<Object>> objects_;
 };

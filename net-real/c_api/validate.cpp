@@ -20,7 +20,8 @@ constexpr std::uint64_t bytes_max = std::uint64_t{1} << 48;
 Outcome check_size(std::uint64_t count, std::uint32_t type, const char* what, std::uint64_t& bytes) {
     const std::uint64_t element = core::element_bytes(static_cast<core::DataType>(type));
     if (count > bytes_max / element) {
-        return invalid_argument(std::string(what) + " of " + std::to_string(count) + " elements is larger than any memory");
+        return invalid_argument(std::string(what) + " of " + std::to_string(count) +
+                                " elements is larger than any memory");
     }
     bytes = count * element;
     return success();
@@ -55,7 +56,8 @@ Outcome check_entry(std::size_t index, const pcclTensorInfo_t& tensor) {
                                 " is in CUDA memory, which this build does not support; copy it to CPU memory");
     }
     if (device != pcclDeviceCpu) {
-        return invalid_argument(entry_name(index, tensor.name) + " has the unknown device type " + std::to_string(device));
+        return invalid_argument(entry_name(index, tensor.name) + " has the unknown device type " +
+                                std::to_string(device));
     }
     if (tensor.data == nullptr && tensor.count != 0) {
         return invalid_argument(entry_name(index, tensor.name) + " has " + std::to_string(tensor.count) +
@@ -104,7 +106,8 @@ Outcome check_reduce(const void* send, const void* receive, const pcclReduceDesc
         return invalid_argument("unknown quantized datatype " + std::to_string(quantized));
     }
     std::uint64_t bytes = 0;
-    if (Outcome size = check_size(descriptor.count, type, "a reduction", bytes); size.result != pcclSuccess) return size;
+    if (Outcome size = check_size(descriptor.count, type, "a reduction", bytes); size.result != pcclSuccess)
+        return size;
     if (bytes == 0) return success();
     if (send == nullptr) return invalid_argument("sendbuf is null while count is not 0");
     if (receive == nullptr) return invalid_argument("recvbuf is null while count is not 0");
@@ -114,12 +117,11 @@ Outcome check_reduce(const void* send, const void* receive, const pcclReduceDesc
     return success();
 }
 
-Outcome check_shared_state(const pcclSharedState_t& state, pcclSharedStateSyncStrategy_t strategy) {
-    const std::uint32_t number = raw_value(strategy);
-    if (number > PCCL_SHARED_STATE_SYNC_STRATEGY_SEND_ONLY) {
-        return invalid_argument("unknown sync strategy " + std::to_string(number));
+Outcome check_shared_state(const pcclSharedState_t& state, std::uint32_t strategy) {
+    if (strategy > PCCL_SHARED_STATE_SYNC_STRATEGY_SEND_ONLY) {
+        return invalid_argument("unknown sync strategy " + std::to_string(strategy));
     }
-    if (number != PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR) {
+    if (strategy != PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR) {
         return invalid_argument(
             "this sync strategy is not available in this version; use PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR");
     }

@@ -8,6 +8,7 @@ namespace pccl::c_api {
 
 Outcome check_address(const ccoip_socket_address_t& address);
 Outcome check_reduce(const void* send, const void* receive, const pcclReduceDescriptor_t& descriptor);
-Outcome check_shared_state(const pcclSharedState_t& state, pcclSharedStateSyncStrategy_t strategy);
+// `strategy` is the raw number: a foreign program may have passed any.
+Outcome check_shared_state(const pcclSharedState_t& state, std::uint32_t strategy);
 
 }  // namespace pccl::c_api

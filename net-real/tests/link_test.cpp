@@ -71,8 +71,10 @@ struct Receiver final : EventSink {
             REQUIRE(bulk->header == expected.front().header);
             discarding = random->below(5) == 0;
             place.assign(bulk->header.length, 0xEE);
-            if (discarding) link->discard_payload();
-            else link->receive_payload(place.data(), bulk->header.length);
+            if (discarding)
+                link->discard_payload();
+            else
+                link->receive_payload(place.data(), bulk->header.length);
         } else if (const auto* end = std::get_if<core::PayloadLanded>(&event)) {
             const Expected next = take(Expected::Kind::bulk);
             using Verdict = core::PayloadLanded::Verdict;
@@ -127,7 +129,8 @@ TEST_CASE("whatever the segmentation, frames arrive as they were sent") {
                     sender.queue_control(next.body);
                 } else {
                     next.kind = Expected::Kind::flow;
-                    next.word = {random.next(), static_cast<std::uint32_t>(random.next()), 7, core::wire::FlowKind::credit, 1};
+                    next.word = {random.next(), static_cast<std::uint32_t>(random.next()), 7,
+                                 core::wire::FlowKind::credit, 1};
                     sender.queue_flow(next.word);
                 }
                 sink.expected.push_back(next);
@@ -237,8 +240,10 @@ TEST_CASE("garbage is refused once and nothing follows") {
         struct Sink final : EventSink {
             int refused = 0, others = 0;
             void on_event(const core::Event& event) override {
-                if (std::holds_alternative<core::FrameRefused>(event)) ++refused;
-                else ++others;
+                if (std::holds_alternative<core::FrameRefused>(event))
+                    ++refused;
+                else
+                    ++others;
             }
         } sink;
         for (int i = 0; i < 4; ++i) receiver.receive(space, sink, 1 << 20);

@@ -72,8 +72,10 @@ void join(PeerRuntime& first, PeerRuntime& second) {
     REQUIRE(first.call(core::CommandConnect{}).result == core::Result::success);
     std::thread joiner([&] { second.call(core::CommandConnect{}); });
     while (first.attributes().global_world < 2) {
-        if (first.call(core::CommandArePeersPending{}).pending) first.call(core::CommandUpdateTopology{});
-        else std::this_thread::sleep_for(1ms);
+        if (first.call(core::CommandArePeersPending{}).pending)
+            first.call(core::CommandUpdateTopology{});
+        else
+            std::this_thread::sleep_for(1ms);
     }
     joiner.join();
     REQUIRE(second.attributes().global_world == 2);
@@ -82,9 +84,9 @@ void join(PeerRuntime& first, PeerRuntime& second) {
 core::Completion reduce(PeerRuntime& peer, core::Tag tag, std::vector<float>& send, std::vector<float>& receive) {
     const auto from = peer.register_buffer(send.data(), send.size() * sizeof(float));
     const auto to = peer.register_buffer(receive.data(), receive.size() * sizeof(float));
-    auto completion = peer.call(
-        core::CommandLaunch{0, tag, {send.size(), core::DataType::f32, core::ReduceOp::sum}, from, to},
-        core::CommandAwait{0, tag});
+    auto completion =
+        peer.call(core::CommandLaunch{0, tag, {send.size(), core::DataType::f32, core::ReduceOp::sum}, from, to},
+                  core::CommandAwait{0, tag});
     peer.release_buffer(from);
     peer.release_buffer(to);
     return completion;
@@ -145,7 +147,8 @@ TEST_CASE("calls of many threads at once are all answered") {
                 for (int i = 0; i < 20; ++i) {
                     std::vector<float> send(1000 + 300 * tag, 1.0f), receive(send.size());
                     const auto completion = reduce(*peer, tag, send, receive);
-                    if (completion.result == core::Result::success && completion.world == 2 && receive[5] == 2.0f) ++good;
+                    if (completion.result == core::Result::success && completion.world == 2 && receive[5] == 2.0f)
+                        ++good;
                 }
             });
         }
@@ -334,7 +337,8 @@ TEST_CASE("endpoints as text") {
     REQUIRE(endpoint.is_v6);
     REQUIRE(endpoint.port == 81);
     REQUIRE(parse_endpoint("::1", endpoint));
-    for (const char* bad : {"", ":80", "1.2.3", "1.2.3.4:", "1.2.3.4:99999", "[::1", "[1.2.3.4]:5", "1.2.3.4:x", "name:1"}) {
+    for (const char* bad :
+         {"", ":80", "1.2.3", "1.2.3.4:", "1.2.3.4:99999", "[::1", "[1.2.3.4]:5", "1.2.3.4:x", "name:1"}) {
         INFO(bad);
         REQUIRE(!parse_endpoint(bad, endpoint));
     }

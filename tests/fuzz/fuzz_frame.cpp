@@ -33,16 +33,17 @@ Limits small_limits() {
 std::string describe(const wire::FrameDecoder::Item& item) {
     const auto text = [](auto... numbers) { return ((std::to_string(numbers) + " ") + ...); };
     switch (item.kind) {
-        case Kind::control: return "control " + std::string(item.body.begin(), item.body.end());
-        case Kind::flow:
-            return "flow " + text(item.flow.op, item.flow.slice, item.flow.value, int(item.flow.kind), int(item.flow.phase));
-        case Kind::bulk:
-            return "bulk " + text(item.bulk.op, item.bulk.slice, item.bulk.phase, item.bulk.flags, item.bulk.entry,
-                                  item.bulk.length, item.bulk.reserved);
-        case Kind::trailer: return "trailer " + text(item.trailer.checksum, int(item.trailer.abandoned));
-        case Kind::refused: return std::string("refused ") + wire::to_text(item.error);
-        case Kind::more:
-        case Kind::payload: break;
+    case Kind::control: return "control " + std::string(item.body.begin(), item.body.end());
+    case Kind::flow:
+        return "flow " +
+               text(item.flow.op, item.flow.slice, item.flow.value, int(item.flow.kind), int(item.flow.phase));
+    case Kind::bulk:
+        return "bulk " + text(item.bulk.op, item.bulk.slice, item.bulk.phase, item.bulk.flags, item.bulk.entry,
+                              item.bulk.length, item.bulk.reserved);
+    case Kind::trailer: return "trailer " + text(item.trailer.checksum, int(item.trailer.abandoned));
+    case Kind::refused: return std::string("refused ") + wire::to_text(item.error);
+    case Kind::more:
+    case Kind::payload: break;
     }
     return {};
 }
@@ -56,7 +57,8 @@ std::vector<std::string> decode(const std::string& bytes, Random* random) {
     std::size_t at = 0;
     bool refused = false;
     while (at < bytes.size() && !refused) {
-        std::size_t piece = random == nullptr ? bytes.size() - at : 1 + random->below(random->below(4) == 0 ? 3000 : 20);
+        std::size_t piece =
+            random == nullptr ? bytes.size() - at : 1 + random->below(random->below(4) == 0 ? 3000 : 20);
         piece = std::min(piece, bytes.size() - at);
         std::span<const std::uint8_t> rest(reinterpret_cast<const std::uint8_t*>(bytes.data()) + at, piece);
         at += piece;
@@ -72,8 +74,10 @@ std::vector<std::string> decode(const std::string& bytes, Random* random) {
             const std::uint32_t position = decoder.payload_position();
             const auto item = decoder.push(rest);
             if (item.consumed > rest.size()) broken("consumed more than there is");
-            if (item.kind == Kind::control && item.body.size() > limits.control_bytes_max) broken("body over the limit");
-            if (item.kind == Kind::bulk && item.bulk.length > limits.payload_bytes_max) broken("payload over the limit");
+            if (item.kind == Kind::control && item.body.size() > limits.control_bytes_max)
+                broken("body over the limit");
+            if (item.kind == Kind::bulk && item.bulk.length > limits.payload_bytes_max)
+                broken("payload over the limit");
             if (item.kind == Kind::payload) {
                 if (item.consumed == 0) broken("empty payload piece");
                 if (position != payload.size()) broken("payload position");
@@ -99,35 +103,35 @@ std::vector<std::string> decode(const std::string& bytes, Random* random) {
 
 void append_frame(std::string& out, fuzz::Input& input) {
     switch (input.byte() % 3) {
-        case 0: {
-            const std::string body = input.bytes(input.below(600));
-            wire::append_control(out, {reinterpret_cast<const std::uint8_t*>(body.data()), body.size()});
-            return;
-        }
-        case 1: {
-            wire::FlowWord word;
-            word.op = input.number(8);
-            word.slice = static_cast<std::uint32_t>(input.number(4));
-            word.value = static_cast<std::uint32_t>(input.number(4));
-            word.kind = static_cast<wire::FlowKind>(1 + input.byte() % 4);
-            word.phase = input.byte();
-            wire::append_flow(out, word);
-            return;
-        }
-        default: {
-            wire::BulkHeader header;
-            const std::string payload = input.bytes(input.below(600));
-            header.op = input.number(8);
-            header.slice = static_cast<std::uint32_t>(input.number(4));
-            header.phase = input.byte();
-            header.entry = input.number(2);
-            header.length = static_cast<std::uint32_t>(payload.size());
-            const auto head = wire::encode_bulk(header);
-            const auto tail = wire::encode_trailer({input.number(8), (input.byte() & 1) != 0});
-            out.append(head.begin(), head.end());
-            out += payload;
-            out.append(tail.begin(), tail.end());
-        }
+    case 0: {
+        const std::string body = input.bytes(input.below(600));
+        wire::append_control(out, {reinterpret_cast<const std::uint8_t*>(body.data()), body.size()});
+        return;
+    }
+    case 1: {
+        wire::FlowWord word;
+        word.op = input.number(8);
+        word.slice = static_cast<std::uint32_t>(input.number(4));
+        word.value = static_cast<std::uint32_t>(input.number(4));
+        word.kind = static_cast<wire::FlowKind>(1 + input.byte() % 4);
+        word.phase = input.byte();
+        wire::append_flow(out, word);
+        return;
+    }
+    default: {
+        wire::BulkHeader header;
+        const std::string payload = input.bytes(input.below(600));
+        header.op = input.number(8);
+        header.slice = static_cast<std::uint32_t>(input.number(4));
+        header.phase = input.byte();
+        header.entry = input.number(2);
+        header.length = static_cast<std::uint32_t>(payload.size());
+        const auto head = wire::encode_bulk(header);
+        const auto tail = wire::encode_trailer({input.number(8), (input.byte() & 1) != 0});
+        out.append(head.begin(), head.end());
+        out += payload;
+        out.append(tail.begin(), tail.end());
+    }
     }
 }
 

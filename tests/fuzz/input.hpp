@@ -10,7 +10,7 @@
 namespace fuzz {
 
 class Input {
-  public:
+public:
     Input(const std::uint8_t* data, std::size_t size) : rest_(data, size) {}
     bool empty() const { return rest_.empty(); }
     std::uint8_t byte() {
@@ -32,7 +32,7 @@ class Input {
     }
     std::string all() { return bytes(rest_.size()); }
 
-  private:
+private:
     std::span<const std::uint8_t> rest_;
 };
 

@@ -144,8 +144,8 @@ void World::send_payload(int node, core::SendPayload& effect) {
     message.kind = Message::Kind::bulk;
     message.header = effect.header;
     message.bytes.assign(at(node, effect.source), effect.source.length);
-    message.checksum = effect.has_checksum ? effect.checksum
-                                           : core::numeric::checksum64(message.bytes.data(), message.bytes.size());
+    message.checksum =
+        effect.has_checksum ? effect.checksum : core::numeric::checksum64(message.bytes.data(), message.bytes.size());
     message.send_id = link->second.sending = next_send_++;
     core::PayloadSent sent;
     sent.link = effect.link;
@@ -235,7 +235,8 @@ void World::carry_out(int node, core::Effect& effect) {
         return;
     }
     if (auto* work = std::get_if<core::Compute>(&effect)) return compute(node, *work);
-    if (auto* persist = std::get_if<core::Persist>(&effect)) return answer(node, core::RecordPersisted{persist->sequence});
+    if (auto* persist = std::get_if<core::Persist>(&effect))
+        return answer(node, core::RecordPersisted{persist->sequence});
     if (auto* complete = std::get_if<core::Complete>(&effect)) {
         if (self.tickets.erase(complete->ticket) != 1) broken("a ticket was completed that nobody holds");
         return;
@@ -270,7 +271,8 @@ void World::deliver_bulk(int node, core::LinkId id, const Message& message) {
     link.receiving = true;
     answered_bulk_ = false;
     deliver(node, core::BulkArrived{id, message.header});
-    if (!answered_bulk_ && nodes_[static_cast<std::size_t>(node)].links.count(id)) broken("BulkArrived was not answered");
+    if (!answered_bulk_ && nodes_[static_cast<std::size_t>(node)].links.count(id))
+        broken("BulkArrived was not answered");
 }
 
 bool World::deliver_message(int node, bool with_change) {
@@ -312,49 +314,47 @@ bool World::deliver_message(int node, bool with_change) {
     Message message = std::move(link.queue.front());
     link.queue.pop_front();
     switch (message.kind) {
-        case Message::Kind::control:
-            deliver(node, core::ControlArrived{
-                              id, {reinterpret_cast<const std::uint8_t*>(message.bytes.data()), message.bytes.size()}});
-            break;
-        case Message::Kind::flow: deliver(node, core::FlowArrived{id, message.word}); break;
-        case Message::Kind::refused:
-            deliver(node, core::FrameRefused{id, core::wire::WireError::bad_version, 7});
-            if (self.links.count(id)) broken("FrameRefused was not answered with CloseLink");
-            break;
-        default:
-            forget_link(node, id);
-            deliver(node, core::LinkClosed{id, "closed"});
+    case Message::Kind::control:
+        deliver(node, core::ControlArrived{
+                          id, {reinterpret_cast<const std::uint8_t*>(message.bytes.data()), message.bytes.size()}});
+        break;
+    case Message::Kind::flow: deliver(node, core::FlowArrived{id, message.word}); break;
+    case Message::Kind::refused:
+        deliver(node, core::FrameRefused{id, core::wire::WireError::bad_version, 7});
+        if (self.links.count(id)) broken("FrameRefused was not answered with CloseLink");
+        break;
+    default: forget_link(node, id); deliver(node, core::LinkClosed{id, "closed"});
     }
     return true;
 }
 
 void World::change(Message& message) {
     switch (input_.byte() % 8) {
-        case 0: message.kind = Message::Kind::refused; return;
-        case 1:
-            if (!heard_.empty()) message.bytes = heard_[input_.below(heard_.size())];
-            message.kind = Message::Kind::control;
-            return;
-        case 2:
-            message.kind = Message::Kind::flow;
-            message.word = {input_.number(5), static_cast<std::uint32_t>(input_.number(4)),
-                            static_cast<std::uint32_t>(input_.number(4)),
-                            static_cast<core::wire::FlowKind>(1 + input_.byte() % 4), input_.byte()};
-            return;
-        case 3:
-            message.header.op ^= input_.number(5);
-            message.header.slice ^= static_cast<std::uint32_t>(input_.number(4));
-            message.header.phase ^= input_.byte();
-            message.header.entry ^= input_.number(2);
-            message.header.flags ^= input_.byte();
-            return;
-        case 4: message.checksum ^= 1; return;
-        case 5: message.bytes.resize(message.bytes.size() / 2); break;
-        case 6: message.bytes += input_.bytes(input_.below(40)); break;
-        default:
-            for (int i = 0; i < 3 && !message.bytes.empty(); ++i) {
-                message.bytes[input_.below(message.bytes.size())] ^= static_cast<char>(input_.byte());
-            }
+    case 0: message.kind = Message::Kind::refused; return;
+    case 1:
+        if (!heard_.empty()) message.bytes = heard_[input_.below(heard_.size())];
+        message.kind = Message::Kind::control;
+        return;
+    case 2:
+        message.kind = Message::Kind::flow;
+        message.word = {input_.number(5), static_cast<std::uint32_t>(input_.number(4)),
+                        static_cast<std::uint32_t>(input_.number(4)),
+                        static_cast<core::wire::FlowKind>(1 + input_.byte() % 4), input_.byte()};
+        return;
+    case 3:
+        message.header.op ^= input_.number(5);
+        message.header.slice ^= static_cast<std::uint32_t>(input_.number(4));
+        message.header.phase ^= input_.byte();
+        message.header.entry ^= input_.number(2);
+        message.header.flags ^= input_.byte();
+        return;
+    case 4: message.checksum ^= 1; return;
+    case 5: message.bytes.resize(message.bytes.size() / 2); break;
+    case 6: message.bytes += input_.bytes(input_.below(40)); break;
+    default:
+        for (int i = 0; i < 3 && !message.bytes.empty(); ++i) {
+            message.bytes[input_.below(message.bytes.size())] ^= static_cast<char>(input_.byte());
+        }
     }
     // A decoder passes nothing longer.
     message.bytes.resize(std::min<std::size_t>(message.bytes.size(), small_limits().control_bytes_max));
@@ -382,31 +382,31 @@ void World::be_hostile() {
     const core::LinkId id = ours[input_.below(ours.size())];
     Message message;
     switch (choice % 8) {
-        case 1: message.kind = Message::Kind::closed; break;
-        case 2: message.kind = Message::Kind::refused; break;
-        case 3:
-            message.kind = Message::Kind::flow;
-            message.word.op = input_.number(5);
-            message.word.kind = static_cast<core::wire::FlowKind>(1 + input_.byte() % 4);
-            break;
-        case 4:
-            message.kind = Message::Kind::bulk;
-            message.bytes = input_.bytes(input_.below(100));
-            message.header.op = input_.number(5);
-            message.header.slice = input_.byte();
-            message.header.phase = input_.byte();
-            message.header.entry = input_.byte();
-            message.header.length = static_cast<std::uint32_t>(message.bytes.size());
-            message.checksum = core::numeric::checksum64(message.bytes.data(), message.bytes.size());
-            break;
-        case 5:
-            if (!heard_.empty()) message.bytes = heard_[input_.below(heard_.size())];
-            break;
-        case 6:
-            if (!heard_.empty()) message.bytes = heard_[input_.below(heard_.size())];
-            change(message);
-            break;
-        default: message.bytes = input_.bytes(input_.below(200));
+    case 1: message.kind = Message::Kind::closed; break;
+    case 2: message.kind = Message::Kind::refused; break;
+    case 3:
+        message.kind = Message::Kind::flow;
+        message.word.op = input_.number(5);
+        message.word.kind = static_cast<core::wire::FlowKind>(1 + input_.byte() % 4);
+        break;
+    case 4:
+        message.kind = Message::Kind::bulk;
+        message.bytes = input_.bytes(input_.below(100));
+        message.header.op = input_.number(5);
+        message.header.slice = input_.byte();
+        message.header.phase = input_.byte();
+        message.header.entry = input_.byte();
+        message.header.length = static_cast<std::uint32_t>(message.bytes.size());
+        message.checksum = core::numeric::checksum64(message.bytes.data(), message.bytes.size());
+        break;
+    case 5:
+        if (!heard_.empty()) message.bytes = heard_[input_.below(heard_.size())];
+        break;
+    case 6:
+        if (!heard_.empty()) message.bytes = heard_[input_.below(heard_.size())];
+        change(message);
+        break;
+    default: message.bytes = input_.bytes(input_.below(200));
     }
     self.links.at(id).queue.push_back(std::move(message));
 }
@@ -424,39 +424,39 @@ void World::call(int node) {
     };
     core::Command command;
     switch (input_.byte() % 8) {
-        case 0: command = core::CommandConnect{ticket}; break;
-        case 1: command = core::CommandUpdateTopology{ticket}; break;
-        case 2: command = core::CommandArePeersPending{ticket}; break;
-        case 3:
-        case 4: {
-            core::CommandLaunch launch;
-            launch.ticket = ticket;
-            launch.tag = input_.below(3);
-            launch.shape = {input_.below(app_bytes / 8 + 1), static_cast<core::DataType>(input_.below(12)),
-                            static_cast<core::ReduceOp>(input_.below(5))};
-            launch.send = buffer();
-            launch.receive = input_.byte() % 2 == 0 ? launch.send : buffer();
-            command = launch;
-            break;
+    case 0: command = core::CommandConnect{ticket}; break;
+    case 1: command = core::CommandUpdateTopology{ticket}; break;
+    case 2: command = core::CommandArePeersPending{ticket}; break;
+    case 3:
+    case 4: {
+        core::CommandLaunch launch;
+        launch.ticket = ticket;
+        launch.tag = input_.below(3);
+        launch.shape = {input_.below(app_bytes / 8 + 1), static_cast<core::DataType>(input_.below(12)),
+                        static_cast<core::ReduceOp>(input_.below(5))};
+        launch.send = buffer();
+        launch.receive = input_.byte() % 2 == 0 ? launch.send : buffer();
+        command = launch;
+        break;
+    }
+    case 5: command = core::CommandAwait{ticket, input_.below(3)}; break;
+    case 6: {
+        core::CommandSync sync;
+        sync.ticket = ticket;
+        sync.revision = input_.below(3);
+        for (std::size_t i = input_.below(4); i > 0; --i) {
+            sync.entries.push_back({std::string(1, static_cast<char>('a' + i)), buffer(), input_.below(app_bytes),
+                                    core::DataType::u8, input_.byte() % 4 == 0});
         }
-        case 5: command = core::CommandAwait{ticket, input_.below(3)}; break;
-        case 6: {
-            core::CommandSync sync;
-            sync.ticket = ticket;
-            sync.revision = input_.below(3);
-            for (std::size_t i = input_.below(4); i > 0; --i) {
-                sync.entries.push_back({std::string(1, static_cast<char>('a' + i)), buffer(), input_.below(app_bytes),
-                                        core::DataType::u8, input_.byte() % 4 == 0});
-            }
-            command = std::move(sync);
-            break;
+        command = std::move(sync);
+        break;
+    }
+    default:
+        if (input_.byte() % 4 == 0) {
+            command = core::CommandLeave{ticket};
+        } else {
+            command = core::CommandConnect{ticket};
         }
-        default:
-            if (input_.byte() % 4 == 0) {
-                command = core::CommandLeave{ticket};
-            } else {
-                command = core::CommandConnect{ticket};
-            }
     }
     deliver(node, command);
 }
@@ -473,22 +473,22 @@ void World::step() {
     const std::uint8_t choice = input_.byte();
     const int node = static_cast<int>(input_.below(node_count));
     switch (choice % 8) {
-        case 0:
-        case 1:
-            if (node != 0) call(node);
-            return;
-        case 2: deliver_answer(node); return;
-        case 3: deliver_message(node, false); return;
-        case 4: deliver_message(node, true); return;
-        case 5: be_hostile(); return;
-        case 6: pass_time(); return;
-        default:
-            // Everything that is on its way arrives, as on a quick network.
-            for (int turn = 0; turn < 400 && !halted_; ++turn) {
-                bool moved = false;
-                for (int each = 0; each < node_count; ++each) moved = settle_one(each) || moved;
-                if (!moved) break;
-            }
+    case 0:
+    case 1:
+        if (node != 0) call(node);
+        return;
+    case 2: deliver_answer(node); return;
+    case 3: deliver_message(node, false); return;
+    case 4: deliver_message(node, true); return;
+    case 5: be_hostile(); return;
+    case 6: pass_time(); return;
+    default:
+        // Everything that is on its way arrives, as on a quick network.
+        for (int turn = 0; turn < 400 && !halted_; ++turn) {
+            bool moved = false;
+            for (int each = 0; each < node_count; ++each) moved = settle_one(each) || moved;
+            if (!moved) break;
+        }
     }
 }
 

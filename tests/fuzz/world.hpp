@@ -25,12 +25,12 @@ namespace fuzz {
 namespace core = pccl::core;
 
 class World {
-  public:
+public:
     enum class Target { master, peers };  // who receives the hostile bytes
     World(Input& input, Target target);
     void play();
 
-  private:
+private:
     static constexpr int hostile = -1;
     static constexpr int node_count = 4;  // 0 is the master
 
@@ -58,7 +58,7 @@ class World {
     };
     struct PendingAnswer {
         core::Event event;
-        core::LinkId link = 0;      // 0: concerns no link
+        core::LinkId link = 0;  // 0: concerns no link
         std::uint64_t send_id = 0;
     };
     struct Node {

@@ -57,7 +57,8 @@ void Cluster::vote_in(const std::vector<ScriptPeer*>& members) {
         for (ScriptPeer* member : members) member->send("pending");
         for (ScriptPeer* member : members) {
             const Answer answer = member->answer("pending");
-            if (answer.result != success) throw std::runtime_error("pcclArePeersPending failed:\n" + member->log_text());
+            if (answer.result != success)
+                throw std::runtime_error("pcclArePeersPending failed:\n" + member->log_text());
             pending = answer.number(0) != 0;
         }
     }
@@ -108,8 +109,8 @@ std::string reduce_arguments(int type, int op, std::size_t count, std::uint64_t 
                              const std::vector<std::uint64_t>& seeds, std::size_t index) {
     std::string list;
     for (const std::uint64_t seed : seeds) list += (list.empty() ? "" : ",") + std::to_string(seed);
-    return std::to_string(type) + " " + std::to_string(op) + " " + std::to_string(count) + " " + std::to_string(tag) + " " +
-           place + " " + std::to_string(seeds.at(index)) + " " + list;
+    return std::to_string(type) + " " + std::to_string(op) + " " + std::to_string(count) + " " + std::to_string(tag) +
+           " " + place + " " + std::to_string(seeds.at(index)) + " " + list;
 }
 
 }  // namespace integration

@@ -39,7 +39,7 @@ struct ReduceAnswer {
 ReduceAnswer as_reduce(const Answer& answer);
 
 class ScriptPeer : public Process {
-  public:
+public:
     // Created, not connected.
     ScriptPeer(std::uint16_t master_port, unsigned group = 0, const Environment& environment = {});
     // send() and answer() in one.
@@ -52,7 +52,7 @@ class ScriptPeer : public Process {
 using PeerPtr = std::unique_ptr<ScriptPeer>;
 
 class Cluster {
-  public:
+public:
     // Starts a master and `count` peers of group 0, all admitted.
     explicit Cluster(std::size_t count, const Environment& environment = {});
     ScriptPeer& operator[](std::size_t index) { return *peers_.at(index); }
@@ -68,7 +68,7 @@ class Cluster {
     std::vector<Answer> all(const std::string& command, std::vector<std::size_t> members = {});
     void remove(std::size_t index) { peers_.erase(peers_.begin() + static_cast<std::ptrdiff_t>(index)); }
 
-  private:
+private:
     void vote_in(const std::vector<ScriptPeer*>& members);
 
     Environment environment_;

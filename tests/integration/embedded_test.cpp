@@ -139,14 +139,14 @@ TEST_CASE("destroying while other threads wait: they return, in every kind of ca
             const pcclReduceDescriptor_t descriptor = describe(data.size(), 1);
             entered = true;
             switch (kind) {
-                case 0: result = pcclUpdateTopology(waiting); break;
-                case 1: result = pcclArePeersPending(waiting, &pending); break;
-                case 2: result = pcclAllReduce(data.data(), data.data(), &descriptor, waiting, nullptr); break;
-                case 3:
-                    result = pcclSynchronizeSharedState(waiting, &state,
-                                                        PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR, nullptr);
-                    break;
-                default: result = pcclConnect(waiting); break;
+            case 0: result = pcclUpdateTopology(waiting); break;
+            case 1: result = pcclArePeersPending(waiting, &pending); break;
+            case 2: result = pcclAllReduce(data.data(), data.data(), &descriptor, waiting, nullptr); break;
+            case 3:
+                result = pcclSynchronizeSharedState(waiting, &state, PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR,
+                                                    nullptr);
+                break;
+            default: result = pcclConnect(waiting); break;
             }
         });
         // Wherever it is, it must return with a failure.
@@ -191,8 +191,8 @@ TEST_CASE("shared states that are odd but legal: no entry, a name that is no UTF
     std::array<std::array<double, 100>, 2> content{};
     content[0].fill(1.0);
     content[1].fill(2.0);
-    for (const std::vector<const char*>& names :
-         {std::vector<const char*>{}, std::vector<const char*>{"w"}, std::vector<const char*>{"gewicht-\xfc\xff", "w"}}) {
+    for (const std::vector<const char*>& names : {std::vector<const char*>{}, std::vector<const char*>{"w"},
+                                                  std::vector<const char*>{"gewicht-\xfc\xff", "w"}}) {
         std::array<pcclResult_t, 2> results{};
         std::array<std::uint64_t, 2> revisions{};
         const auto sync = [&](std::size_t side, pcclComm_t* comm) {
@@ -207,8 +207,8 @@ TEST_CASE("shared states that are odd but legal: no entry, a name that is no UTF
             state.revision = names.size();  // 0, 1, 2: the lists grow by one
             state.count = infos.size();
             state.infos = infos.empty() ? nullptr : infos.data();
-            results[side] = pcclSynchronizeSharedState(comm, &state, PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR,
-                                                       nullptr);
+            results[side] =
+                pcclSynchronizeSharedState(comm, &state, PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR, nullptr);
             revisions[side] = state.revision;
         };
         std::thread other(sync, 1, second);

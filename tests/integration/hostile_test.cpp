@@ -37,7 +37,7 @@ sockaddr_in loopback_address(std::uint16_t port) {
 
 // A connection that says what it likes.
 class Stranger {
-  public:
+public:
     explicit Stranger(std::uint16_t port) : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
         const sockaddr_in address = loopback_address(port);
         connected_ = connect(descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
@@ -71,7 +71,7 @@ class Stranger {
         }
     }
 
-  private:
+private:
     int descriptor_;
     bool connected_ = false;
 };
@@ -114,14 +114,18 @@ std::vector<std::string> garbage(std::mt19937_64& random) {
         random_bytes(random, 4096),
         random_bytes(random, 1 << 20),
         "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        huge_length(0), huge_length(1), huge_length(2), huge_length(3), huge_length(255),
+        huge_length(0),
+        huge_length(1),
+        huge_length(2),
+        huge_length(3),
+        huge_length(255),
         wrong_checksum,
-        right_frame,                                    // well framed, no message
+        right_frame,  // well framed, no message
         right_frame + right_frame + right_frame,
         right_frame.substr(0, right_frame.size() / 2),  // half a frame
         right_frame.substr(0, 7),                       // half a prefix
         frame_of_other_version(),
-        "",                                             // silence
+        "",  // silence
     };
 }
 
@@ -152,7 +156,7 @@ std::vector<std::uint16_t> all_ports(Cluster& cluster) {
 
 // A listening socket that is no master.
 class FalseMaster {
-  public:
+public:
     FalseMaster() : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
         sockaddr_in address = loopback_address(0);
         socklen_t length = sizeof address;
@@ -169,7 +173,7 @@ class FalseMaster {
         return poll(&waiting, 1, 30'000) == 1 ? accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC) : -1;
     }
 
-  private:
+private:
     int descriptor_;
     std::uint16_t port_ = 0;
 };
@@ -276,9 +280,13 @@ TEST_CASE("pccl-master: clean stop on both signals, help, usage errors, an addre
     }
     Process help({PCCL_TEST_MASTER, "--help"});
     CHECK(help.wait() == 0);
-    for (const std::vector<std::string>& arguments :
-         {std::vector<std::string>{"--nonsense"}, {"--listen"}, {"--listen", "no-port"}, {"--listen", "127.0.0.1:99999"},
-          {"--listen", "127.0.0.1:"}, {"--listen", "::1:80"}, {"stray"}}) {
+    for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--nonsense"},
+                                                      {"--listen"},
+                                                      {"--listen", "no-port"},
+                                                      {"--listen", "127.0.0.1:99999"},
+                                                      {"--listen", "127.0.0.1:"},
+                                                      {"--listen", "::1:80"},
+                                                      {"stray"}}) {
         std::vector<std::string> command{PCCL_TEST_MASTER};
         command.insert(command.end(), arguments.begin(), arguments.end());
         Process wrong(command);

@@ -38,10 +38,10 @@ typedef struct {
     pcclAsyncReduceOp_t handle;
 } slot_t;
 
-static pcclComm_t *comm;
+static pcclComm_t* comm;
 static slot_t slots[slots_max];
 
-static slot_t *free_slot(void) {
+static slot_t* free_slot(void) {
     for (int i = 0; i < slots_max; ++i) {
         if (!slots[i].used) return &slots[i];
     }
@@ -49,29 +49,29 @@ static slot_t *free_slot(void) {
     exit(3);
 }
 
-static void release(slot_t *slot) {
+static void release(slot_t* slot) {
     free(slot->send_memory);
     if (slot->recv_memory != slot->send_memory) free(slot->recv_memory);
     memset(slot, 0, sizeof *slot);
 }
 
-static void read_seeds(slot_t *slot, const char *text) {
+static void read_seeds(slot_t* slot, const char* text) {
     slot->seed_count = 0;
     if (strcmp(text, "-") == 0) return;
     while (*text != 0 && slot->seed_count < seeds_max) {
-        char *end = NULL;
+        char* end = NULL;
         slot->seeds[slot->seed_count++] = strtoull(text, &end, 10);
         text = *end == ',' ? end + 1 : end;
     }
 }
 
-static slot_t *prepare(const char *arguments) {
-    slot_t *slot = free_slot();
+static slot_t* prepare(const char* arguments) {
+    slot_t* slot = free_slot();
     int type = 0, op = 0;
     char place[8], seeds[512];
     size_t count = 0;
-    if (sscanf(arguments, "%d %d %zu %" SCNu64 " %7s %" SCNu64 " %511s", &type, &op, &count, &slot->descriptor.tag, place,
-               &slot->seed, seeds) != 7) {
+    if (sscanf(arguments, "%d %d %zu %" SCNu64 " %7s %" SCNu64 " %511s", &type, &op, &count, &slot->descriptor.tag,
+               place, &slot->seed, seeds) != 7) {
         fprintf(stderr, "bad arguments: %s\n", arguments);
         exit(3);
     }
@@ -90,12 +90,12 @@ static slot_t *prepare(const char *arguments) {
     return slot;
 }
 
-static void report_reduce(const char *command, slot_t *slot, pcclResult_t result, const pcclReduceInfo_t *info) {
+static void report_reduce(const char* command, slot_t* slot, pcclResult_t result, const pcclReduceInfo_t* info) {
     const pcclDataType_t type = slot->descriptor.src_descriptor.datatype;
     const size_t count = slot->descriptor.count, bytes = count * value_bytes(type);
     bool intact = true, matches = false;
     if (slot->send != slot->recv || result != pcclSuccess) {
-        unsigned char *before = malloc(bytes + 1);
+        unsigned char* before = malloc(bytes + 1);
         value_fill(before, type, count, slot->seed);
         intact = memcmp(before, slot->send, bytes) == 0;
         free(before);
@@ -108,21 +108,21 @@ static void report_reduce(const char *command, slot_t *slot, pcclResult_t result
     release(slot);
 }
 
-static void do_reduce(const char *arguments) {
-    slot_t *slot = prepare(arguments);
+static void do_reduce(const char* arguments) {
+    slot_t* slot = prepare(arguments);
     pcclReduceInfo_t info = {0};
     const pcclResult_t result = pcclAllReduce(slot->send, slot->recv, &slot->descriptor, comm, &info);
     report_reduce("reduce", slot, result, &info);
 }
 
-static void do_launch(const char *arguments) {
-    slot_t *slot = prepare(arguments);
+static void do_launch(const char* arguments) {
+    slot_t* slot = prepare(arguments);
     const pcclResult_t result = pcclAllReduceAsync(slot->send, slot->recv, &slot->descriptor, comm, &slot->handle);
     printf("launch %d\n", (int)result);
     if (result != pcclSuccess) release(slot);
 }
 
-static void do_await(const char *arguments) {
+static void do_await(const char* arguments) {
     const uint64_t tag = strtoull(arguments, NULL, 10);
     pcclReduceInfo_t info = {0};
     for (int i = 0; i < slots_max; ++i) {
@@ -135,11 +135,11 @@ static void do_await(const char *arguments) {
     printf("await %d 0 0 0 0 1 0\n", (int)pcclAwaitAsyncReduce(&handle, &info));
 }
 
-static size_t make_entries(char *arguments, pcclTensorInfo_t *infos) {
+static size_t make_entries(char* arguments, pcclTensorInfo_t* infos) {
     size_t count = 0;
-    for (char *word = strtok(arguments, " "); word != NULL && count < entries_max; word = strtok(NULL, " ")) {
-        pcclTensorInfo_t *info = &infos[count++];
-        char *rest = strchr(word, ':');
+    for (char* word = strtok(arguments, " "); word != NULL && count < entries_max; word = strtok(NULL, " ")) {
+        pcclTensorInfo_t* info = &infos[count++];
+        char* rest = strchr(word, ':');
         uint64_t seed = 0;
         int type = 0;
         char flag = 0;
@@ -155,7 +155,7 @@ static size_t make_entries(char *arguments, pcclTensorInfo_t *infos) {
     return count;
 }
 
-static uint64_t hash_and_free(pcclTensorInfo_t *infos, size_t count) {
+static uint64_t hash_and_free(pcclTensorInfo_t* infos, size_t count) {
     uint64_t hash = 0;
     for (size_t i = 0; i < count; ++i) {
         hash = hash * 31 + value_hash(infos[i].data, infos[i].count * value_bytes(infos[i].datatype));
@@ -164,11 +164,11 @@ static uint64_t hash_and_free(pcclTensorInfo_t *infos, size_t count) {
     return hash;
 }
 
-static void do_sync(char *arguments) {
+static void do_sync(char* arguments) {
     pcclTensorInfo_t infos[entries_max];
     pcclSharedStateSyncInfo_t info = {0};
     pcclSharedState_t state = {0};
-    char *rest = NULL;
+    char* rest = NULL;
     state.revision = strtoull(arguments, &rest, 10);
     state.infos = infos;
     state.count = make_entries(rest, infos);
@@ -179,13 +179,13 @@ static void do_sync(char *arguments) {
            info.rx_bytes, hash);
 }
 
-static void do_hash(char *arguments) {
+static void do_hash(char* arguments) {
     pcclTensorInfo_t infos[entries_max];
     const size_t count = make_entries(arguments, infos);
     printf("hash 0 %016" PRIx64 "\n", hash_and_free(infos, count));
 }
 
-static void do_create(const char *arguments) {
+static void do_create(const char* arguments) {
     unsigned port = 0, group = 0;
     pcclCommCreateParams_t params;
     memset(&params, 0, sizeof params);
@@ -225,26 +225,37 @@ static void do_fork(void) {
     if (!WIFEXITED(status)) printf("fork -1\n");
 }
 
-static void run(const char *command, char *arguments) {
+static void run(const char* command, char* arguments) {
     int value = 0;
     bool pending = false;
-    if (strcmp(command, "create") == 0) do_create(arguments);
-    else if (strcmp(command, "connect") == 0) printf("connect %d\n", (int)pcclConnect(comm));
-    else if (strcmp(command, "update") == 0) printf("update %d\n", (int)pcclUpdateTopology(comm));
-    else if (strcmp(command, "destroy") == 0) printf("destroy %d\n", (int)pcclDestroyCommunicator(comm));
+    if (strcmp(command, "create") == 0)
+        do_create(arguments);
+    else if (strcmp(command, "connect") == 0)
+        printf("connect %d\n", (int)pcclConnect(comm));
+    else if (strcmp(command, "update") == 0)
+        printf("update %d\n", (int)pcclUpdateTopology(comm));
+    else if (strcmp(command, "destroy") == 0)
+        printf("destroy %d\n", (int)pcclDestroyCommunicator(comm));
     else if (strcmp(command, "pending") == 0) {
         const pcclResult_t result = pcclArePeersPending(comm, &pending);
         printf("pending %d %d\n", (int)result, pending);
     } else if (strcmp(command, "attribute") == 0) {
         const pcclResult_t result = pcclGetAttribute(comm, (pcclAttribute_t)atoi(arguments), &value);
         printf("attribute %d %d\n", (int)result, value);
-    } else if (strcmp(command, "reduce") == 0) do_reduce(arguments);
-    else if (strcmp(command, "launch") == 0) do_launch(arguments);
-    else if (strcmp(command, "await") == 0) do_await(arguments);
-    else if (strcmp(command, "sync") == 0) do_sync(arguments);
-    else if (strcmp(command, "hash") == 0) do_hash(arguments);
-    else if (strcmp(command, "fork") == 0) do_fork();
-    else printf("unknown %s\n", command);
+    } else if (strcmp(command, "reduce") == 0)
+        do_reduce(arguments);
+    else if (strcmp(command, "launch") == 0)
+        do_launch(arguments);
+    else if (strcmp(command, "await") == 0)
+        do_await(arguments);
+    else if (strcmp(command, "sync") == 0)
+        do_sync(arguments);
+    else if (strcmp(command, "hash") == 0)
+        do_hash(arguments);
+    else if (strcmp(command, "fork") == 0)
+        do_fork();
+    else
+        printf("unknown %s\n", command);
 }
 
 int main(void) {

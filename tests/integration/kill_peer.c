@@ -28,11 +28,11 @@ static uint16_t lane(uint64_t step, unsigned peer, size_t index) {
     return (uint16_t)(1 + z % 16000);
 }
 
-static void fill(uint64_t *data, size_t count, uint64_t step, unsigned peer) {
+static void fill(uint64_t* data, size_t count, uint64_t step, unsigned peer) {
     for (size_t i = 0; i < count; ++i) data[i] = (uint64_t)lane(step, peer, i) << (16 * peer);
 }
 
-static bool is_filled(const uint64_t *data, size_t count, uint64_t step, unsigned peer) {
+static bool is_filled(const uint64_t* data, size_t count, uint64_t step, unsigned peer) {
     for (size_t i = 0; i < count; ++i) {
         if (data[i] != (uint64_t)lane(step, peer, i) << (16 * peer)) return false;
     }
@@ -40,7 +40,7 @@ static bool is_filled(const uint64_t *data, size_t count, uint64_t step, unsigne
 }
 
 /* The set of peers in the sum, from its first element; `valid` only if every element is the sum over just that set. */
-static unsigned lanes_of(const uint64_t *data, size_t count, uint64_t step, unsigned peers, bool *valid) {
+static unsigned lanes_of(const uint64_t* data, size_t count, uint64_t step, unsigned peers, bool* valid) {
     unsigned present = 0;
     for (unsigned peer = 0; peer < peers; ++peer) {
         if ((data[0] >> (16 * peer)) & 0xFFFF) present |= 1u << peer;
@@ -56,13 +56,13 @@ static unsigned lanes_of(const uint64_t *data, size_t count, uint64_t step, unsi
     return present;
 }
 
-static int world_of(const pcclComm_t *comm) {
+static int world_of(const pcclComm_t* comm) {
     int world = 0;
     return pcclGetAttribute(comm, PCCL_ATTRIBUTE_PEER_GROUP_WORLD_SIZE, &world) == pcclSuccess ? world : -1;
 }
 
-static pcclComm_t *join(uint16_t port) {
-    pcclComm_t *comm = NULL;
+static pcclComm_t* join(uint16_t port) {
+    pcclComm_t* comm = NULL;
     pcclCommCreateParams_t params;
     memset(&params, 0, sizeof params);
     params.master_address.inet.protocol = inetIPv4;
@@ -75,7 +75,7 @@ static pcclComm_t *join(uint16_t port) {
 }
 
 /* Admits peers turn by turn until all are there; every member sees the same world in the same turn. */
-static void gather(pcclComm_t *comm, int peers) {
+static void gather(pcclComm_t* comm, int peers) {
     const struct timespec pace = {0, 5000000};
     while (world_of(comm) < peers) {
         nanosleep(&pace, NULL);
@@ -83,8 +83,8 @@ static void gather(pcclComm_t *comm, int peers) {
     }
 }
 
-static bool reduce_step(pcclComm_t *comm, uint64_t *data, size_t count, uint64_t step, unsigned index, unsigned peers,
-                        uint32_t *world) {
+static bool reduce_step(pcclComm_t* comm, uint64_t* data, size_t count, uint64_t step, unsigned index, unsigned peers,
+                        uint32_t* world) {
     pcclReduceDescriptor_t descriptor;
     memset(&descriptor, 0, sizeof descriptor);
     descriptor.count = count;
@@ -98,8 +98,8 @@ static bool reduce_step(pcclComm_t *comm, uint64_t *data, size_t count, uint64_t
         const pcclResult_t result = pcclAllReduce(data, data, &descriptor, comm, &info);
         if (result == pcclSuccess) {
             const unsigned lanes = lanes_of(data, count, step, peers, &valid);
-            printf("end %" PRIu64 " %d 0 %" PRIu32 " %u %d 1 %016" PRIx64 "\n", step, attempt, info.local_world_size, lanes,
-                   valid, value_hash(data, count * sizeof *data));
+            printf("end %" PRIu64 " %d 0 %" PRIu32 " %u %d 1 %016" PRIx64 "\n", step, attempt, info.local_world_size,
+                   lanes, valid, value_hash(data, count * sizeof *data));
             *world = info.local_world_size;
             return true;
         }
@@ -110,15 +110,15 @@ static bool reduce_step(pcclComm_t *comm, uint64_t *data, size_t count, uint64_t
     return false;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
     if (argc != 6) return 2;
     const unsigned index = (unsigned)atoi(argv[2]), peers = (unsigned)atoi(argv[3]);
     const size_t count = strtoul(argv[4], NULL, 10);
     const uint64_t steps_after = strtoul(argv[5], NULL, 10);
-    uint64_t *data = malloc(count * sizeof *data);
+    uint64_t* data = malloc(count * sizeof *data);
     uint64_t last_step = UINT64_MAX;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    pcclComm_t *comm = join((uint16_t)atoi(argv[1]));
+    pcclComm_t* comm = join((uint16_t)atoi(argv[1]));
     gather(comm, (int)peers);
     printf("ready %d\n", world_of(comm));
     for (uint64_t step = 0; step != last_step; ++step) {

@@ -33,9 +33,9 @@ std::uint64_t from_environment(const char* name, std::uint64_t fallback) {
 struct Plan {
     std::size_t peers;
     std::size_t victim;
-    std::size_t count;          // elements of 8 bytes
-    std::uint64_t step;         // the victim dies in this step
-    std::uint64_t delay_us;     // after its `begin` line
+    std::size_t count;       // elements of 8 bytes
+    std::uint64_t step;      // the victim dies in this step
+    std::uint64_t delay_us;  // after its `begin` line
 };
 
 Plan draw(std::uint64_t seed) {
@@ -78,7 +78,8 @@ Outcomes read_outcomes(Process& peer, std::size_t index, const Plan& plan) {
             CHECK(static_cast<unsigned long>(__builtin_popcount(lanes)) == std::stoul(list[4]));
         }
         // The world attribute after a failure may differ by what was told last; results, members and bytes may not.
-        outcomes[list[1] + " " + list[2]] = list[3] + " " + (result == 0 ? list[4] : "-") + " " + list[5] + " " + list[8];
+        outcomes[list[1] + " " + list[2]] =
+            list[3] + " " + (result == 0 ? list[4] : "-") + " " + list[5] + " " + list[8];
     }
     return outcomes;
 }
@@ -92,9 +93,9 @@ void play(std::uint64_t seed) {
     MasterProcess master;
     std::vector<std::unique_ptr<Process>> peers;
     for (std::size_t i = 0; i < plan.peers; ++i) {
-        peers.push_back(std::make_unique<Process>(std::vector<std::string>{
-            PCCL_TEST_KILL_PEER, std::to_string(master.port()), std::to_string(i), std::to_string(plan.peers),
-            std::to_string(plan.count), "2"}));
+        peers.push_back(std::make_unique<Process>(
+            std::vector<std::string>{PCCL_TEST_KILL_PEER, std::to_string(master.port()), std::to_string(i),
+                                     std::to_string(plan.peers), std::to_string(plan.count), "2"}));
     }
     wait_for_line(*peers[plan.victim], "begin " + std::to_string(plan.step));
     let_pass(plan.delay_us);

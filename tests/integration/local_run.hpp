@@ -29,7 +29,7 @@ inline pcclCommCreateParams_t params_for(std::uint16_t port, std::uint32_t group
 
 // A running master on a free port, destroyed at the end of the scope.
 class LocalMaster {
-  public:
+public:
     LocalMaster() {
         created_ = pcclCreateMaster(loopback(0), &handle_) == pcclSuccess;
         runs_ = created_ && pcclRunMaster(handle_) == pcclSuccess && pcclGetMasterPort(handle_, &port_) == pcclSuccess;
@@ -43,7 +43,7 @@ class LocalMaster {
     std::uint16_t port() const { return port_; }
     pcclMasterInstance_t* handle() const { return handle_; }
 
-  private:
+private:
     pcclMasterInstance_t* handle_ = nullptr;
     bool created_ = false;
     bool runs_ = false;
@@ -52,7 +52,7 @@ class LocalMaster {
 
 // Standard error of this process goes to memory while it lives.
 class CapturedLog {
-  public:
+public:
     CapturedLog() : saved_(dup(2)), file_(memfd_create("log", MFD_CLOEXEC)) { dup2(file_, 2); }
     ~CapturedLog() {
         dup2(saved_, 2);
@@ -77,7 +77,7 @@ class CapturedLog {
         return count;
     }
 
-  private:
+private:
     int saved_;
     int file_;
 };

@@ -278,7 +278,8 @@ TEST_CASE("a stopped peer is removed, survivors return; continued, it fails and 
     CHECK(cluster[0].attribute(1) == 2);
     cluster[2].signal(SIGCONT);
     const std::vector<std::uint64_t> seeds{1, 2, 3};
-    const ReduceAnswer late = as_reduce(cluster[2].ask("reduce " + reduce_arguments(type_f32, op_sum, 30000, 2, "in", seeds, 2)));
+    const ReduceAnswer late =
+        as_reduce(cluster[2].ask("reduce " + reduce_arguments(type_f32, op_sum, 30000, 2, "in", seeds, 2)));
     CHECK(late.result != success);
     CHECK(late.intact);
     // Lost by now, or as soon as it has read why: every further call fails, and connecting becomes legal.

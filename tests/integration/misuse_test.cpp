@@ -179,7 +179,8 @@ TEST_CASE("null pointers") {
         return pcclSynchronizeSharedState(nullptr, &state, PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR, nullptr);
     });
     refused("pcclSynchronizeSharedState", pcclInvalidArgument, [&] {
-        return pcclSynchronizeSharedState(run.connected, nullptr, PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR, nullptr);
+        return pcclSynchronizeSharedState(run.connected, nullptr, PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR,
+                                          nullptr);
     });
 }
 
@@ -216,12 +217,16 @@ TEST_CASE("buffers that overlap in part") {
     Fixture run;
     const pcclReduceDescriptor_t descriptor = describe(32, 0);
     float* const a = run.a.data();
-    refused("pcclAllReduce", pcclInvalidArgument, [&] { return pcclAllReduce(a, a + 1, &descriptor, run.connected, nullptr); });
-    refused("pcclAllReduce", pcclInvalidArgument, [&] { return pcclAllReduce(a + 31, a, &descriptor, run.connected, nullptr); });
+    refused("pcclAllReduce", pcclInvalidArgument,
+            [&] { return pcclAllReduce(a, a + 1, &descriptor, run.connected, nullptr); });
+    refused("pcclAllReduce", pcclInvalidArgument,
+            [&] { return pcclAllReduce(a + 31, a, &descriptor, run.connected, nullptr); });
     // Next to each other is legal; alone in the group it ends as such.
-    refused("pcclAllReduce", pcclTooFewPeers, [&] { return pcclAllReduce(a, a + 32, &descriptor, run.connected, nullptr); });
+    refused("pcclAllReduce", pcclTooFewPeers,
+            [&] { return pcclAllReduce(a, a + 32, &descriptor, run.connected, nullptr); });
     const pcclReduceDescriptor_t nothing = describe(0, 0);
-    refused("pcclAllReduce", pcclTooFewPeers, [&] { return pcclAllReduce(nullptr, nullptr, &nothing, run.connected, nullptr); });
+    refused("pcclAllReduce", pcclTooFewPeers,
+            [&] { return pcclAllReduce(nullptr, nullptr, &nothing, run.connected, nullptr); });
 }
 
 TEST_CASE("shared states that can never work") {

@@ -209,7 +209,8 @@ MasterProcess::MasterProcess(const Environment& environment)
     : Process({PCCL_TEST_MASTER, "--listen", "127.0.0.1:0"}, environment) {
     const std::string line = expect_line();
     const auto colon = line.rfind(':');
-    if (line.rfind("listening on ", 0) != 0 || colon == std::string::npos) fail("unexpected line of the master: " + line);
+    if (line.rfind("listening on ", 0) != 0 || colon == std::string::npos)
+        fail("unexpected line of the master: " + line);
     port_ = static_cast<std::uint16_t>(std::stoul(line.substr(colon + 1)));
 }
 

@@ -20,7 +20,7 @@ inline constexpr std::chrono::seconds hang_guard{60};
 using Environment = std::map<std::string, std::string>;
 
 class Process {
-  public:
+public:
     // Standard error goes to a file of its own, see log_text(). PCCL_PORT_RANGE is 0 unless `environment` says otherwise.
     Process(const std::vector<std::string>& command, const Environment& environment = {});
     ~Process();  // SIGKILL if it still runs
@@ -45,7 +45,7 @@ class Process {
     std::vector<std::uint16_t> listening_ports() const;
     int open_descriptors() const;
 
-  private:
+private:
     bool fill(std::chrono::milliseconds patience);  // false: nothing came in time, or the end
 
     std::string name_;
@@ -61,11 +61,11 @@ class Process {
 
 // build/bin/pccl-master on a free port of 127.0.0.1.
 class MasterProcess : public Process {
-  public:
+public:
     explicit MasterProcess(const Environment& environment = {});
     std::uint16_t port() const { return port_; }
 
-  private:
+private:
     std::uint16_t port_ = 0;
 };
 

@@ -65,9 +65,9 @@ TEST_CASE("four peers: all types and operations equal the naive reference") { ev
 TEST_CASE("three peers: sizes around every border, in and out of place, misaligned") {
     Cluster cluster(3);
     std::uint64_t tag = 0;
-    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{2}, std::size_t{3}, std::size_t{4},
-                                    std::size_t{65535}, std::size_t{65536}, std::size_t{65537}, std::size_t{200000},
-                                    std::size_t{1500001}}) {
+    for (const std::size_t count :
+         {std::size_t{0}, std::size_t{1}, std::size_t{2}, std::size_t{3}, std::size_t{4}, std::size_t{65535},
+          std::size_t{65536}, std::size_t{65537}, std::size_t{200000}, std::size_t{1500001}}) {
         for (const char* place : {"in", "out", "odd"}) reduce_on_all(cluster, type_f32, op_avg, count, tag++, place);
         reduce_on_all(cluster, type_u8, op_sum, count, tag++, "odd");
     }
@@ -97,8 +97,8 @@ TEST_CASE("tags launched and awaited in a different order on each peer") {
     for (std::size_t i = 0; i < 3; ++i) {
         for (const std::uint64_t tag : launch_order[i]) {
             const auto seeds = seeds_for(3, tag + 1);
-            cluster[i].send("launch " + reduce_arguments(type_f32, op_sum, 5000 + tag * 3000, tag, tag % 2 ? "in" : "out",
-                                                         seeds, i));
+            cluster[i].send("launch " + reduce_arguments(type_f32, op_sum, 5000 + tag * 3000, tag,
+                                                         tag % 2 ? "in" : "out", seeds, i));
         }
         for (const std::uint64_t tag : await_order[i]) cluster[i].send("await " + std::to_string(tag));
     }
@@ -137,8 +137,12 @@ TEST_CASE("a tag launched twice is refused, the first stays valid; each launch i
 TEST_CASE("members that disagree about the shape all fail with InvalidArgument, and go on") {
     Cluster cluster(2);
     const auto seeds = seeds_for(2, 1);
-    struct Variant { int type, op; std::size_t count; };
-    for (const Variant other : {Variant{type_f32, op_sum, 999}, Variant{type_f32, op_avg, 1000}, Variant{5, op_sum, 1000}}) {
+    struct Variant {
+        int type, op;
+        std::size_t count;
+    };
+    for (const Variant other :
+         {Variant{type_f32, op_sum, 999}, Variant{type_f32, op_avg, 1000}, Variant{5, op_sum, 1000}}) {
         cluster[0].send("reduce " + reduce_arguments(type_f32, op_sum, 1000, 3, "in", seeds, 0));
         cluster[1].send("reduce " + reduce_arguments(other.type, other.op, other.count, 3, "in", seeds, 1));
         for (std::size_t i = 0; i < 2; ++i) {
@@ -153,7 +157,8 @@ TEST_CASE("members that disagree about the shape all fail with InvalidArgument, 
 TEST_CASE("alone in the group: TooFewPeers, also with other groups in the run") {
     Cluster cluster(1);
     const auto seeds = seeds_for(1, 1);
-    CHECK(cluster[0].ask("reduce " + reduce_arguments(type_f32, op_sum, 10, 0, "in", seeds, 0)).result == too_few_peers);
+    CHECK(cluster[0].ask("reduce " + reduce_arguments(type_f32, op_sum, 10, 0, "in", seeds, 0)).result ==
+          too_few_peers);
     cluster.admit(5);
     for (std::size_t i = 0; i < 2; ++i) {
         CHECK(cluster[i].attribute(1) == 2);

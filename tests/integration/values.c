@@ -27,10 +27,18 @@ static int64_t element(pcclDataType_t type, uint64_t seed, size_t index) {
 
 size_t value_bytes(pcclDataType_t type) {
     switch (type) {
-        case pcclUint8: case pcclInt8: return 1;
-        case pcclInt16: case pcclUint16: case pcclFloat16: case pcclBFloat16: return 2;
-        case pcclUint32: case pcclInt32: case pcclFloat: return 4;
-        case pcclUint64: case pcclInt64: case pcclDouble: return 8;
+    case pcclUint8:
+    case pcclInt8: return 1;
+    case pcclInt16:
+    case pcclUint16:
+    case pcclFloat16:
+    case pcclBFloat16: return 2;
+    case pcclUint32:
+    case pcclInt32:
+    case pcclFloat: return 4;
+    case pcclUint64:
+    case pcclInt64:
+    case pcclDouble: return 8;
     }
     return 0;
 }
@@ -59,59 +67,60 @@ static double half_to_double(uint16_t bits) {
     return bits & 0x8000 ? -value : value;
 }
 
-static void store(unsigned char *at, pcclDataType_t type, int64_t value) {
+static void store(unsigned char* at, pcclDataType_t type, int64_t value) {
     const float f = (float)value;
     const double d = (double)value;
     uint32_t word = 0;
     uint16_t half = 0;
     switch (type) {
-        case pcclFloat: memcpy(at, &f, 4); return;
-        case pcclDouble: memcpy(at, &d, 8); return;
-        case pcclBFloat16:
-            memcpy(&word, &f, 4);
-            half = (uint16_t)(word >> 16);
-            memcpy(at, &half, 2);
-            return;
-        case pcclFloat16:
-            half = half_of_small_integer(value);
-            memcpy(at, &half, 2);
-            return;
-        default: memcpy(at, &value, value_bytes(type)); /* little-endian: the low bytes are the wrapped value */
+    case pcclFloat: memcpy(at, &f, 4); return;
+    case pcclDouble: memcpy(at, &d, 8); return;
+    case pcclBFloat16:
+        memcpy(&word, &f, 4);
+        half = (uint16_t)(word >> 16);
+        memcpy(at, &half, 2);
+        return;
+    case pcclFloat16:
+        half = half_of_small_integer(value);
+        memcpy(at, &half, 2);
+        return;
+    default: memcpy(at, &value, value_bytes(type)); /* little-endian: the low bytes are the wrapped value */
     }
 }
 
-void value_fill(void *data, pcclDataType_t type, size_t count, uint64_t seed) {
-    unsigned char *at = data;
+void value_fill(void* data, pcclDataType_t type, size_t count, uint64_t seed) {
+    unsigned char* at = data;
     const size_t bytes = value_bytes(type);
     for (size_t i = 0; i < count; ++i) store(at + i * bytes, type, element(type, seed, i));
 }
 
-static double load_float(const unsigned char *at, pcclDataType_t type) {
+static double load_float(const unsigned char* at, pcclDataType_t type) {
     float f = 0;
     double d = 0;
     uint32_t word = 0;
     uint16_t half = 0;
     switch (type) {
-        case pcclFloat: memcpy(&f, at, 4); return f;
-        case pcclDouble: memcpy(&d, at, 8); return d;
-        case pcclBFloat16:
-            memcpy(&half, at, 2);
-            word = (uint32_t)half << 16;
-            memcpy(&f, &word, 4);
-            return f;
-        default: memcpy(&half, at, 2); return half_to_double(half);
+    case pcclFloat: memcpy(&f, at, 4); return f;
+    case pcclDouble: memcpy(&d, at, 8); return d;
+    case pcclBFloat16:
+        memcpy(&half, at, 2);
+        word = (uint32_t)half << 16;
+        memcpy(&f, &word, 4);
+        return f;
+    default: memcpy(&half, at, 2); return half_to_double(half);
     }
 }
 
-static int64_t fold(pcclDataType_t type, pcclRedOp_t op, size_t index, const uint64_t *seeds, size_t seed_count) {
+static int64_t fold(pcclDataType_t type, pcclRedOp_t op, size_t index, const uint64_t* seeds, size_t seed_count) {
     int64_t total = element(type, seeds[0], index);
     for (size_t k = 1; k < seed_count; ++k) {
         const int64_t next = element(type, seeds[k], index);
         switch (op) {
-            case pcclSum: case pcclAvg: total += next; break;
-            case pcclProd: total *= next; break;
-            case pcclMax: total = next > total ? next : total; break;
-            case pcclMin: total = next < total ? next : total; break;
+        case pcclSum:
+        case pcclAvg: total += next; break;
+        case pcclProd: total *= next; break;
+        case pcclMax: total = next > total ? next : total; break;
+        case pcclMin: total = next < total ? next : total; break;
         }
     }
     return total;
@@ -126,9 +135,9 @@ static double expected_float(pcclDataType_t type, pcclRedOp_t op, int64_t total,
     return quotient;
 }
 
-bool value_matches(const void *data, pcclDataType_t type, pcclRedOp_t op, size_t count, const uint64_t *seeds,
+bool value_matches(const void* data, pcclDataType_t type, pcclRedOp_t op, size_t count, const uint64_t* seeds,
                    size_t seed_count) {
-    const unsigned char *at = data;
+    const unsigned char* at = data;
     const size_t bytes = value_bytes(type);
     for (size_t i = 0; i < count; ++i, at += bytes) {
         int64_t total = fold(type, op, i, seeds, seed_count);
@@ -142,8 +151,8 @@ bool value_matches(const void *data, pcclDataType_t type, pcclRedOp_t op, size_t
     return true;
 }
 
-uint64_t value_hash(const void *data, size_t bytes) {
-    const unsigned char *at = data;
+uint64_t value_hash(const void* data, size_t bytes) {
+    const unsigned char* at = data;
     uint64_t hash = 0xCBF29CE484222325u;
     for (size_t i = 0; i < bytes; ++i) hash = (hash ^ at[i]) * 0x100000001B3u;
     return hash;

@@ -20,14 +20,14 @@ extern "C" {
 size_t value_bytes(pcclDataType_t type);
 
 /* `count` elements that depend on seed and index only. `data` may have any alignment. */
-void value_fill(void *data, pcclDataType_t type, size_t count, uint64_t seed);
+void value_fill(void* data, pcclDataType_t type, size_t count, uint64_t seed);
 
 /* True if each element of `data` is the reduction of what the members with these seeds hold. */
-bool value_matches(const void *data, pcclDataType_t type, pcclRedOp_t op, size_t count, const uint64_t *seeds,
+bool value_matches(const void* data, pcclDataType_t type, pcclRedOp_t op, size_t count, const uint64_t* seeds,
                    size_t seed_count);
 
 /* FNV-1a of the bytes: a short name of a content. */
-uint64_t value_hash(const void *data, size_t bytes);
+uint64_t value_hash(const void* data, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -18,7 +18,8 @@ Scenario draw_scenario(std::uint32_t classes) {
     options.classes = classes;
     Scenario scenario = generate(*rc::gen::resize(1000, rc::gen::inRange<std::uint64_t>(1, 1'000'000'000)), options);
     if (!scenario.faults.empty()) {
-        const auto chosen = *rc::gen::container<std::vector<std::size_t>>(rc::gen::inRange<std::size_t>(0, scenario.faults.size()));
+        const auto chosen =
+            *rc::gen::container<std::vector<std::size_t>>(rc::gen::inRange<std::size_t>(0, scenario.faults.size()));
         std::vector<Fault> faults;
         for (const std::size_t i : chosen) faults.push_back(scenario.faults[i]);
         std::stable_sort(faults.begin(), faults.end(), [](const Fault& x, const Fault& y) { return x.at < y.at; });

@@ -13,7 +13,7 @@ using namespace pccl::sim;
 namespace {
 
 class NobodyDirects final : public Director {
-  public:
+public:
     void completed(std::uint32_t, Ticket, const Completion&) override {}
     void attributes_set(std::uint32_t, const Attributes&) override {}
     void application_item(std::uint32_t, std::uint64_t, std::uint64_t) override {}
@@ -26,7 +26,7 @@ class NobodyDirects final : public Director {
 
 // Dials node 1 and sends it frames of a pattern; node 1 checks and acknowledges them. Dials again when the link goes.
 class Toy final : public Machine {
-  public:
+public:
     Toy(bool dials, std::uint32_t frames, std::uint32_t bytes) : dials_(dials), frames_(frames), bytes_(bytes) {}
 
     Status handle(Instant now, const Event& event, Effects& out) override {
@@ -84,7 +84,7 @@ class Toy final : public Machine {
     std::uint32_t acknowledged = 0;
     std::uint32_t controls = 0;
 
-  private:
+private:
     void send(Effects& out) {
         ++sent_;
         SendPayload payload;
@@ -111,7 +111,8 @@ struct Outcome {
     std::string violation;
 };
 
-Outcome run_toys(const NetworkParameters& network, std::uint64_t seed, std::uint32_t frames, std::uint32_t bytes, int resets) {
+Outcome run_toys(const NetworkParameters& network, std::uint64_t seed, std::uint32_t frames, std::uint32_t bytes,
+                 int resets) {
     NobodyDirects director;
     WorldParameters parameters;
     parameters.network = network;
@@ -130,7 +131,8 @@ Outcome run_toys(const NetworkParameters& network, std::uint64_t seed, std::uint
     world.start_machine(1, std::move(listener), Limits{});
     world.start_machine(2, std::move(dialler), Limits{});
     world.run(100 * second, 1'000'000);
-    return Outcome{world.trace().hash(), in->frames_landed, out->acknowledged, world.violation().oracle + world.violation().reason};
+    return Outcome{world.trace().hash(), in->frames_landed, out->acknowledged,
+                   world.violation().oracle + world.violation().reason};
 }
 
 }  // namespace
@@ -227,7 +229,8 @@ TEST_CASE("the value model agrees with the kernels and sees a wrong byte") {
                     const std::uint32_t divisor = shape.op == ReduceOp::avg && i == 3 ? 4 : 0;
                     // The last average divides before it is rounded; partial sums of an average are sums.
                     const ReduceOp step = shape.op == ReduceOp::avg && divisor == 0 ? ReduceOp::sum : shape.op;
-                    numeric::reduce(shape.type, step, result.data(), result.data(), inputs[i].data(), shape.count, divisor);
+                    numeric::reduce(shape.type, step, result.data(), result.data(), inputs[i].data(), shape.count,
+                                    divisor);
                 }
                 INFO("type " << type << " op " << op << " exact " << exact);
                 CHECK(harness::is_result(shape, exact, pointers, result, shape.count));

@@ -11,7 +11,7 @@ namespace {
 
 // A candidate with its key list, in the order of acceptance in which it is added.
 class Voters {
-  public:
+public:
     Voters& add(std::uint64_t revision, std::uint64_t content, bool synced = true, const std::string& key = "w") {
         EntryInfo entry{key, 4, DataType::f32, false, Hash128{content, 0}};
         EntryInfo own{"zz_cursor", 1, DataType::u64, true, Hash128{entries_.size() + 1, 1}};
@@ -28,7 +28,7 @@ class Voters {
     }
     Election elect(std::uint64_t expected) const { return pccl::core::elect(candidates_, expected); }
 
-  private:
+private:
     std::deque<std::vector<EntryInfo>> entries_;
     std::vector<Candidate> candidates_;
 };

@@ -17,7 +17,7 @@ namespace {
 
 #define VALUE(name, number) static_assert(static_cast<long>(name) == (number), #name)
 #define LAYOUT(type, bytes, align) static_assert(sizeof(type) == (bytes) && alignof(type) == (align), #type)
-#define FIELD(type, field, offset, bytes) \
+#define FIELD(type, field, offset, bytes)                                                                              \
     static_assert(offsetof(type, field) == (offset) && sizeof(type::field) == (bytes), #type "." #field)
 
 static_assert(sizeof(pcclResult_t) == 4 && sizeof(pcclDataType_t) == 4 && sizeof(pcclDeviceType_t) == 4);
@@ -161,7 +161,8 @@ static_assert(std::is_same_v<pcclRankInfo_t, struct pcclRankInfo_t>);
 static_assert(std::is_same_v<pcclMasterInstance_t, struct pcclMasterInstanceState_t>);
 
 // Signatures of all functions.
-#define SIGNATURE(function, ...) static_assert(std::is_same_v<decltype(&function), pcclResult_t (*)(__VA_ARGS__)>, #function)
+#define SIGNATURE(function, ...)                                                                                       \
+    static_assert(std::is_same_v<decltype(&function), pcclResult_t (*)(__VA_ARGS__)>, #function)
 SIGNATURE(pcclInit, );
 SIGNATURE(pcclGetBuildInfo, pcclBuildInfo_t*);
 SIGNATURE(pcclCreateCommunicator, const pcclCommCreateParams_t*, pcclComm_t**);
@@ -171,7 +172,8 @@ SIGNATURE(pcclDestroyCommunicator, pcclComm_t*);
 SIGNATURE(pcclUpdateTopology, pcclComm_t*);
 SIGNATURE(pcclArePeersPending, const pcclComm_t*, bool*);
 SIGNATURE(pcclAllReduce, const void*, void*, const pcclReduceDescriptor_t*, const pcclComm_t*, pcclReduceInfo_t*);
-SIGNATURE(pcclAllReduceAsync, const void*, void*, const pcclReduceDescriptor_t*, const pcclComm_t*, pcclAsyncReduceOp_t*);
+SIGNATURE(pcclAllReduceAsync, const void*, void*, const pcclReduceDescriptor_t*, const pcclComm_t*,
+          pcclAsyncReduceOp_t*);
 SIGNATURE(pcclAwaitAsyncReduce, const pcclAsyncReduceOp_t*, pcclReduceInfo_t*);
 SIGNATURE(pcclSynchronizeSharedState, const pcclComm_t*, pcclSharedState_t*, pcclSharedStateSyncStrategy_t,
           pcclSharedStateSyncInfo_t*);

@@ -77,10 +77,10 @@ int main(int argc, char** argv) {
         ->type_name("HOST:PORT");
     bool show_version = false;
     app.add_flag("--version", show_version, "Print the version and exit");
-    app.footer(
-        "Prints `listening on HOST:PORT` on standard output when it serves.\n"
-        "Environment: PCCL_LOG_LEVEL (TRACE DEBUG INFO WARN ERR FATAL NONE), PCCL_PEER_TIMEOUT_MS (silence after which\n"
-        "a peer is removed, 10000). Exit codes: 0 stopped by a signal, 1 cannot serve, 2 wrong usage.");
+    app.footer("Prints `listening on HOST:PORT` on standard output when it serves.\n"
+               "Environment: PCCL_LOG_LEVEL (TRACE DEBUG INFO WARN ERR FATAL NONE), PCCL_PEER_TIMEOUT_MS (silence "
+               "after which\n"
+               "a peer is removed, 10000). Exit codes: 0 stopped by a signal, 1 cannot serve, 2 wrong usage.");
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& done) {

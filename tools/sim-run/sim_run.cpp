@@ -37,7 +37,7 @@ struct Choice {
 struct Sums {
     std::uint64_t seeds = 0, failed = 0, not_deterministic = 0, first_failed = ~0ull;
     std::uint64_t events = 0, bytes_most = 0;
-    std::uint64_t traces = 0;        // of all seeds, in any order
+    std::uint64_t traces = 0;  // of all seeds, in any order
     std::int64_t simulated = 0;
     Counters counters;
     std::array<std::uint64_t, fault_kinds> faults{};
@@ -89,8 +89,8 @@ Scenario scenario_of(const Choice& choice, std::uint64_t seed) {
 }
 
 void print_failure(const Choice& choice, std::uint64_t seed, const Verdict& v) {
-    std::printf("seed %" PRIu64 " FAILED  oracle %s\n  %s\n  replay: sim-run --seed %" PRIu64 "%s\n", seed, v.violation.oracle.c_str(),
-                v.violation.reason.c_str(), seed, choice.replay.c_str());
+    std::printf("seed %" PRIu64 " FAILED  oracle %s\n  %s\n  replay: sim-run --seed %" PRIu64 "%s\n", seed,
+                v.violation.oracle.c_str(), v.violation.reason.c_str(), seed, choice.replay.c_str());
     std::fflush(stdout);
 }
 
@@ -110,10 +110,10 @@ int run_one(const Choice& choice) {
     }
     const Verdict v = choice.twice ? run_twice(scenario) : run(scenario, options);
     if (file != nullptr && file != stdout) std::fclose(file);
-    std::printf("events %" PRIu64 ", simulated %.3f s, committed %" PRIu64 ", aborted %" PRIu64 ", syncs %" PRIu64 " (%" PRIu64
-                " failed), connects %" PRIu64 ", lost %" PRIu64 "\n",
-                v.events, static_cast<double>(v.simulated) / 1e9, v.counters.committed, v.counters.aborted, v.counters.syncs,
-                v.counters.syncs_failed, v.counters.connects, v.counters.lost);
+    std::printf("events %" PRIu64 ", simulated %.3f s, committed %" PRIu64 ", aborted %" PRIu64 ", syncs %" PRIu64
+                " (%" PRIu64 " failed), connects %" PRIu64 ", lost %" PRIu64 "\n",
+                v.events, static_cast<double>(v.simulated) / 1e9, v.counters.committed, v.counters.aborted,
+                v.counters.syncs, v.counters.syncs_failed, v.counters.connects, v.counters.lost);
     if (v.held()) {
         std::printf("verdict held\n");
     } else {
@@ -121,7 +121,8 @@ int run_one(const Choice& choice) {
         if (choice.shrink) {
             const Scenario small = shrink(scenario, v.violation.oracle);
             const Verdict again = run(small);
-            std::printf("shrunk to:\n%s  %s: %s\n", to_text(small).c_str(), again.violation.oracle.c_str(), again.violation.reason.c_str());
+            std::printf("shrunk to:\n%s  %s: %s\n", to_text(small).c_str(), again.violation.oracle.c_str(),
+                        again.violation.reason.c_str());
             if (!choice.trace.empty() && choice.trace != "-") {
                 if (std::FILE* out = std::fopen((choice.trace + ".shrunk").c_str(), "w")) {
                     RunOptions traced;
@@ -156,9 +157,10 @@ Sums run_share(const Choice& choice, std::uint32_t job, bool progress) {
         const double now = seconds_since(start);
         if (progress && now - told >= (isatty(2) != 0 ? 1.0 : 10.0)) {
             told = now;
-            std::fprintf(stderr, "%s%" PRIu64 " of %" PRIu64 " seeds, %.0f seeds/s, %" PRIu64 " failed%s", isatty(2) != 0 ? "\r" : "",
-                         sums.seeds * choice.jobs, choice.last - choice.first + 1, static_cast<double>(sums.seeds) * choice.jobs / now,
-                         sums.failed, isatty(2) != 0 ? "  " : "\n");
+            std::fprintf(stderr, "%s%" PRIu64 " of %" PRIu64 " seeds, %.0f seeds/s, %" PRIu64 " failed%s",
+                         isatty(2) != 0 ? "\r" : "", sums.seeds * choice.jobs, choice.last - choice.first + 1,
+                         static_cast<double>(sums.seeds) * choice.jobs / now, sums.failed,
+                         isatty(2) != 0 ? "  " : "\n");
         }
     }
     if (progress && isatty(2) != 0) std::fputs("\n", stderr);
@@ -166,24 +168,29 @@ Sums run_share(const Choice& choice, std::uint32_t job, bool progress) {
 }
 
 void print_summary(const Sums& s, double wall) {
-    std::printf("\nseeds %" PRIu64 " in %.1f s: %.0f seeds/s; failed %" PRIu64 "\n", s.seeds, wall, static_cast<double>(s.seeds) / wall, s.failed);
-    std::printf("operations: committed %" PRIu64 ", aborted %" PRIu64 ", not launched %" PRIu64 " (counted once per peer)\n", s.counters.committed,
-                s.counters.aborted, s.counters.refused);
-    std::printf("syncs: committed %" PRIu64 ", failed %" PRIu64 "; connects %" PRIu64 ", lost memberships %" PRIu64 ", topology updates %" PRIu64 "\n",
+    std::printf("\nseeds %" PRIu64 " in %.1f s: %.0f seeds/s; failed %" PRIu64 "\n", s.seeds, wall,
+                static_cast<double>(s.seeds) / wall, s.failed);
+    std::printf("operations: committed %" PRIu64 ", aborted %" PRIu64 ", not launched %" PRIu64
+                " (counted once per peer)\n",
+                s.counters.committed, s.counters.aborted, s.counters.refused);
+    std::printf("syncs: committed %" PRIu64 ", failed %" PRIu64 "; connects %" PRIu64 ", lost memberships %" PRIu64
+                ", topology updates %" PRIu64 "\n",
                 s.counters.syncs, s.counters.syncs_failed, s.counters.connects, s.counters.lost, s.counters.updates);
     std::printf("faults injected:");
     for (std::size_t i = 0; i < fault_kinds; ++i) {
-        std::printf(" %s %" PRIu64 "%s", to_text(static_cast<FaultKind>(i)), s.faults[i], i + 1 < fault_kinds ? "," : "\n");
+        std::printf(" %s %" PRIu64 "%s", to_text(static_cast<FaultKind>(i)), s.faults[i],
+                    i + 1 < fault_kinds ? "," : "\n");
     }
     std::printf("effects:");
-    static constexpr const char* effect_names[] = {"open", "close", "control", "flow", "payload", "cancel-send", "receive", "discard", "redirect",
-                                                   "allocate", "free", "compute", "persist", "complete", "set-attributes", "log", "halt"};
+    static constexpr const char* effect_names[] = {
+        "open",     "close", "control", "flow",    "payload",  "cancel-send",    "receive", "discard", "redirect",
+        "allocate", "free",  "compute", "persist", "complete", "set-attributes", "log",     "halt"};
     static_assert(std::size(effect_names) == sim::effect_kinds);
     for (std::size_t i = 0; i < sim::effect_kinds; ++i) {
         std::printf(" %s %" PRIu64 "%s", effect_names[i], s.effects[i], i + 1 < sim::effect_kinds ? "," : "\n");
     }
-    std::printf("simulated time %.0f s, events %" PRIu64 ", most machine memory %" PRIu64 " bytes\n", static_cast<double>(s.simulated) / 1e9, s.events,
-                s.bytes_most);
+    std::printf("simulated time %.0f s, events %" PRIu64 ", most machine memory %" PRIu64 " bytes\n",
+                static_cast<double>(s.simulated) / 1e9, s.events, s.bytes_most);
     std::printf("traces %016" PRIx64 "\n", s.traces);
     if (s.failed != 0) std::printf("first failing seed %" PRIu64 "\n", s.first_failed);
 }
@@ -220,7 +227,8 @@ int run_range(const Choice& choice) {
             }
             close(end);
         }
-        while (wait(nullptr) > 0) {}
+        while (wait(nullptr) > 0) {
+        }
     }
     print_summary(sums, seconds_since(start));
     return sums.failed == 0 ? 0 : sums.failed == sums.not_deterministic ? 3 : 1;
@@ -229,7 +237,9 @@ int run_range(const Choice& choice) {
 bool parse_range(const std::string& text, Choice& choice) {
     unsigned long long first = 0, last = 0;
     int used = 0;
-    if (std::sscanf(text.c_str(), "%llu..%llu%n", &first, &last, &used) != 2 || used != static_cast<int>(text.size()) || last < first) return false;
+    if (std::sscanf(text.c_str(), "%llu..%llu%n", &first, &last, &used) != 2 || used != static_cast<int>(text.size()) ||
+        last < first)
+        return false;
     choice.first = first;
     choice.last = last;
     return true;
@@ -241,18 +251,23 @@ int main(int argc, char** argv) {
     Choice choice;
     std::string range;
     std::string classes;
-    CLI::App app{"Runs PCCL's core in a simulated world: networks, faults and applications drawn from a seed.", "sim-run"};
-    auto* seed = app.add_option("--seed", choice.first, "run one seed; prints its scenario, the verdict and the trace hash");
+    CLI::App app{"Runs PCCL's core in a simulated world: networks, faults and applications drawn from a seed.",
+                 "sim-run"};
+    auto* seed =
+        app.add_option("--seed", choice.first, "run one seed; prints its scenario, the verdict and the trace hash");
     auto* seeds = app.add_option("--seeds", range, "run a range A..B (both included); prints a summary");
     seed->excludes(seeds);
     app.add_option("--jobs", choice.jobs, "processes for a range")->check(CLI::Range(1, 64));
-    app.add_option("--trace", choice.trace, "write a readable event log of the seed to FILE (- for standard output)")->needs(seed);
+    app.add_option("--trace", choice.trace, "write a readable event log of the seed to FILE (- for standard output)")
+        ->needs(seed);
     app.add_flag("--print-scenario", choice.print_scenario, "only print the scenario of the seed")->needs(seed);
-    app.add_flag("--determinism", choice.twice, "run every seed twice and compare each event (a range does so for 5 %)");
+    app.add_flag("--determinism", choice.twice,
+                 "run every seed twice and compare each event (a range does so for 5 %)");
     app.add_flag("--shrink", choice.shrink, "take a failing seed apart as far as it still fails")->needs(seed);
     app.add_flag("--stop-at-first", choice.stop_at_first, "end a range at its first failure");
     app.add_option("--classes", classes,
-                   "only these fault classes, joined by commas: none latency bandwidth segmentation partition connection crash master pause limits "
+                   "only these fault classes, joined by commas: none latency bandwidth segmentation partition "
+                   "connection crash master pause limits "
                    "application shape clock sync (shared state at all)");
     try {
         app.parse(argc, argv);
@@ -260,10 +275,23 @@ int main(int argc, char** argv) {
         return app.exit(error) == 0 ? 0 : 2;
     }
     if (!classes.empty()) {
-        static constexpr struct { const char* name; std::uint32_t bit; } known[] = {
-            {"none", 0}, {"latency", class_latency}, {"bandwidth", class_bandwidth}, {"segmentation", class_segmentation},
-            {"partition", class_partition}, {"connection", class_connection}, {"crash", class_crash}, {"master", class_master},
-            {"pause", class_pause}, {"limits", class_limits}, {"application", class_application}, {"shape", class_shape}, {"clock", class_clock}, {"sync", class_sync}};
+        static constexpr struct {
+            const char* name;
+            std::uint32_t bit;
+        } known[] = {{"none", 0},
+                     {"latency", class_latency},
+                     {"bandwidth", class_bandwidth},
+                     {"segmentation", class_segmentation},
+                     {"partition", class_partition},
+                     {"connection", class_connection},
+                     {"crash", class_crash},
+                     {"master", class_master},
+                     {"pause", class_pause},
+                     {"limits", class_limits},
+                     {"application", class_application},
+                     {"shape", class_shape},
+                     {"clock", class_clock},
+                     {"sync", class_sync}};
         choice.classes = 0;
         choice.replay = " --classes " + classes;
         for (std::size_t at = 0; at <= classes.size();) {
