@@ -145,6 +145,20 @@ Task<bool> Process::still_member(const Completion& failed) {
     if (c.result == Result::success) co_return true;
     ledger_.lives[life_].lost = true;
     ledger_.lives[life_].reason = failed.message + " / " + c.message;
+    // A program that did not notice goes on calling: every call fails, none succeeds alone.
+    CommandSync alone;
+    alone.revision = revision_;
+    alone.entries = entries_;
+    const Completion lonely = co_await call(CallKind::sync, std::move(alone));
+    if (lonely.result != Result::invalid_usage && lonely.result != Result::pending_async_ops) {
+        world_.violate("membership",
+                       ledger_.name(life_) + " is lost, and a synchronization said " + sim::to_text(lonely.result));
+    }
+    const Completion update = co_await call(CallKind::update_topology, CommandUpdateTopology{});
+    if (update.result != Result::update_topology_failed) {
+        world_.violate("membership", ledger_.name(life_) + " is lost, and an update of the topology said " +
+                                         sim::to_text(update.result));
+    }
     connected_ = false;
     ++counters_.lost;
     co_return false;
