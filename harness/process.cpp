@@ -258,6 +258,10 @@ Task<Completion> Process::await(std::size_t index) {
         ledger_.lives[life_].member_until = std::max(ledger_.lives[life_].member_until, fact.begin);
     } else {
         ++counters_.aborted;
+        // Nobody is stuck in this world: whoever lives sends, or the protocol has forgotten something.
+        if (c.message.find("lives and sends nothing") != std::string::npos) {
+            world_.violate("progress", std::string(sim::Trace::name(node_)) + ": " + c.message);
+        }
     }
     if ((c.result != Result::success || !tensor.in_place) && send != fact.input) {
         world_.violate("restore", std::string("the input of tag ") + std::to_string(tensor.tag) + " on " +

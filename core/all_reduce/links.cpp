@@ -202,6 +202,8 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
     switch (message.kind_case()) {
     case proto::LinkMessage::kHeartbeat:
         if (const auto reserve = reserves_.find(link.remote); reserve != reserves_.end()) {
+            if (reserve->second.starved)
+                reserve->second.last_payload = now_;  // gets time to send on what it waited for
             reserve->second.starved = message.heartbeat();
         }
         break;
@@ -253,7 +255,10 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     link.remote = from;
     link.stage = Stage::open;
     Reserve& reserve = reserves_[from];
-    if (reserve.links.empty()) report_incoming(from, true);
+    if (reserve.links.empty()) {
+        reserve.last_payload = now_;
+        report_incoming(from, true);
+    }
     reserve.links.insert(id);
     if (reserve.buffer == 0 && cells() > 0 && reserve.free_cells.empty()) {
         reserve.buffer = new_buffer(static_cast<std::uint64_t>(cells()) * config_.limits.slice_bytes);
@@ -322,21 +327,26 @@ bool PeerCore::waits_for_input(const Operation& op) const {
 // Links that live while no payload comes: the neighbour next to the one that is stuck gives the operation up. A neighbour
 // that waits for its own upstream is not to blame and gets far more time, so that a fault is charged where it is.
 void PeerCore::fail_starved() {
-    std::vector<OpId> stuck;
+    if (!master_open()) return;  // the start may not have reached everybody: judged when the master is there again
+    std::vector<std::pair<OpId, bool>> stuck;
     for (const auto& [id, op] : ops_) {
         if (!op->prepared || op->decided || op->end_serial != 0) continue;
         Instant since = op->started;
-        bool starved = false;
+        bool blameless = true;  // without any link from it, the edge is judged, not the neighbour's silence
         if (const auto reserve = reserves_.find(op->id.predecessor); reserve != reserves_.end()) {
             since = std::max(since, reserve->second.last_payload);
-            starved = reserve->second.starved;
+            blameless = reserve->second.starved || reserve->second.links.empty();
         }
         if (now_ - since <= 3 * config_.timeouts.peer) continue;
-        if (now_ - since > 10 * config_.timeouts.peer || (!starved && waits_for_input(*op))) stuck.push_back(id);
+        const bool far_too_long = now_ - since > 10 * config_.timeouts.peer;
+        if (far_too_long || (!blameless && waits_for_input(*op))) stuck.emplace_back(id, blameless);
     }
-    for (const OpId id : stuck) {
+    for (const auto& [id, blameless] : stuck) {
         Operation& op = *ops_.at(id);
-        vote_end(op, false, "no payload came from peer " + short_name(op.id.predecessor) + " for too long");
+        const std::string name = short_name(op.id.predecessor);
+        vote_end(op, false,
+                 blameless ? "nothing came from peer " + name + " for very long"
+                           : "peer " + name + " lives and sends nothing");
     }
 }
 

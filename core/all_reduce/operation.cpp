@@ -65,6 +65,13 @@ void Operation::enqueue(int phase, std::uint32_t slice) {
     entry.out_link = 0;
     entry.next = none;
     Queue& queue = queues_[phase];
+    if (entry.counted) {
+        // A resend has its credit already: behind a slice that waits for credit it would wait for itself.
+        entry.next = queue.head;
+        queue.head = slice;
+        if (queue.tail == none) queue.tail = slice;
+        return;
+    }
     if (queue.tail == none)
         queue.head = slice;
     else

@@ -164,8 +164,10 @@ void PeerCore::tick() {
         return;
     }
     next_tick_ = now_ + tick_of(config_.timeouts);
-    const bool starved =
-        std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) { return waits_for_input(*entry.second); });
+    // Without the master this peer may not know of an operation that its neighbours have begun.
+    const bool starved = !master_open() || std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) {
+        return waits_for_input(*entry.second);
+    });
     std::vector<std::pair<LinkId, const char*>> dead;
     for (auto& [id, link] : links_) {
         if (link.stage == Stage::dialing) {

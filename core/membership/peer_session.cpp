@@ -107,6 +107,7 @@ void PeerCore::on_welcome(const proto::Welcome& welcome) {
 }
 
 void PeerCore::declare_again() {
+    for (auto& [remote, reserve] : reserves_) reserve.last_payload = now_;
     for (auto& [serial, vote] : open_votes_) {
         proto::PeerMessage message;
         vote.set_seen(seen_);
