@@ -249,6 +249,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
     link.last_progress = now_;
     if (word.kind == wire::FlowKind::ack) {
         half.out = OutState::acknowledged;
+        if (edge.stalls > 0) --edge.stalls;
         if (word.phase == 0 && !op.starts(word.slice)) {
             op.give_slot(word.slice);
             tell_ready(op);

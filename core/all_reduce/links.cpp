@@ -274,8 +274,9 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
 
 // A stripe on which nothing was acknowledged or taken for long, while another one works: its slices go there.
 void PeerCore::requeue_stalled() {
-    const Duration patience = config_.timeouts.peer / 4;
     for (auto& [target, edge] : edges_) {
+        // Doubled each time: on links slower than the patience a slice would be given up again and again.
+        const Duration patience = (config_.timeouts.peer / 4) << std::min(edge.stalls, 10u);
         bool moving = false;
         for (const Stripe& stripe : edge.stripes) {
             const auto link = links_.find(stripe.link);
@@ -308,7 +309,9 @@ void PeerCore::requeue_stalled() {
                 }
             }
         }
-        if (moved) pump_edge(target);
+        if (!moved) continue;
+        ++edge.stalls;
+        pump_edge(target);
     }
 }
 

@@ -79,6 +79,7 @@ private:
         std::vector<Stripe> stripes;
         std::size_t next_stripe = 0;
         std::uint32_t eager_used = 0;
+        std::uint32_t stalls = 0;                     // resends without an answer in between: each doubles the patience
         OpId last_served = 0;                         // round robin between operations
         std::map<OpId, wire::FlowWord> future_ready;  // said by the neighbour before our start came
         std::string last_reason;
