@@ -248,7 +248,6 @@ private:
     void absorb_early(Operation& op);
     void forget_dead_early();
     void free_cell(const Uuid& remote, std::uint32_t cell);
-    void requeue(Operation& op, int phase, std::uint32_t slice);
     void vote_end_if_complete(Operation& op);
     void vote_end(Operation& op, bool ok, const std::string& reason);
     void decide(Operation& op, bool commit, Completion outcome);
