@@ -97,7 +97,6 @@ void PeerCore::report_edge(const Uuid& target, Edge& edge, bool up, const std::s
     const Edge::Report report = up ? Edge::Report::up : Edge::Report::down;
     if (edge.report == report) return;
     edge.report = report;
-    edge.last_reason = reason;
     const auto master = links_.find(master_link_);
     if (master == links_.end() || master->second.stage != Stage::open) return;  // declared again after the resume
     proto::PeerMessage message;

@@ -82,7 +82,6 @@ private:
         std::uint32_t stalls = 0;                     // resends without an answer in between: each doubles the patience
         OpId last_served = 0;                         // round robin between operations
         std::map<OpId, wire::FlowWord> future_ready;  // said by the neighbour before our start came
-        std::string last_reason;
     };
     struct Early {
         OpId op = 0;
