@@ -8,20 +8,7 @@ using namespace core;
 using sim::Draw;
 using sim::mix;
 
-const char* to_text(FaultKind kind) {
-    static constexpr const char* names[fault_kinds] = {
-        "partition",  "one-way",      "cut-pair",   "clog",         "reset", "end-early", "half-open",
-        "crash-peer", "crash-master", "aimed-peer", "aimed-master", "pause", "stall"};
-    return names[static_cast<std::size_t>(kind)];
-}
-
 namespace {
-
-std::string ms(Duration d) {
-    const std::int64_t micros = d / microsecond;
-    std::string fraction = std::to_string(micros % 1000);
-    return std::to_string(micros / 1000) + "." + std::string(3 - fraction.size(), '0') + fraction + " ms";
-}
 
 void draw_network(Scenario& s, Draw& draw, std::uint32_t on) {
     sim::NetworkParameters& n = s.world.network;
@@ -256,56 +243,6 @@ Scenario generate(std::uint64_t seed, const GeneratorOptions& options) {
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
     s.patience = 4 * s.timeouts.peer + 2 * s.timeouts.master + 10 * second + 4 * busy_time(s);
     return s;
-}
-
-std::string to_text(const Scenario& s) {
-    const sim::NetworkParameters& n = s.world.network;
-    std::string text = "seed " + std::to_string(s.seed) + "\n";
-    text += "network: latency " + ms(n.latency_low) + " .. " + ms(n.latency_high) + ", jitter " +
-            std::to_string(n.jitter_per_mille) + "/1000, tail " + std::to_string(n.tail_per_million) + "/1e6, rate " +
-            std::to_string(n.rate_low) + " .. " + std::to_string(n.rate_high) + " B/s, window " +
-            std::to_string(n.window_low) + " .. " + std::to_string(n.window_high) + ", split " +
-            std::to_string(n.split_per_million) + "/1e6, tiny reads " + std::to_string(n.tiny_read_per_million) +
-            "/1e6, refuse/black-hole/accept-close " + std::to_string(n.refuse_per_million) + "/" +
-            std::to_string(n.black_hole_per_million) + "/" + std::to_string(n.accept_close_per_million) + " per 1e6\n";
-    text += "clocks: drift " + std::to_string(s.world.drift_ppm) + " ppm, timers late up to " +
-            ms(s.world.timer_late_max) + "; computes up to " + ms(s.world.compute_max) + "; allocations fail " +
-            std::to_string(s.world.allocation_fails_per_million) + "/1e6; disk " + ms(s.world.disk_low) + " .. " +
-            ms(s.world.disk_high) + "\n";
-    const Limits& l = s.limits;
-    text += "limits: slice " + std::to_string(l.slice_bytes) + ", eager " + std::to_string(l.eager_bytes) + ", ops " +
-            std::to_string(l.concurrent_ops) + ", scratch " + std::to_string(l.scratch_bytes) + ", slots " +
-            std::to_string(l.min_slots) + ", chunk " + std::to_string(l.chunk_bytes) + " (" +
-            std::to_string(l.chunks_in_flight) + " in flight)\n";
-    text += "timeouts: peer " + ms(s.timeouts.peer) + ", master " + ms(s.timeouts.master) + "\n";
-    const Workload& w = s.workload;
-    text += std::string("workload: ") + (w.pump ? "pump" : "basic") +
-            (w.sync ? ", sync of " + std::to_string(w.entries) + " entries (" +
-                          std::to_string(w.own_entries_per_mille) + "/1000 may differ)"
-                    : "") +
-            ", " + std::to_string(w.tags) + " tags of up to " + std::to_string(w.elements_max) +
-            (w.exact ? " exact" : " random") + " elements, compute up to " + ms(w.compute_max) + ", in place " +
-            std::to_string(w.in_place_per_mille) + "/1000, mismatch " + std::to_string(w.mismatch_per_mille) +
-            ", twice " + std::to_string(w.twice_per_mille) + ", leave in flight " +
-            std::to_string(w.leave_in_flight_per_mille) + ", drift " + std::to_string(w.drift_per_mille) +
-            " (per 1000)\n";
-    for (std::size_t i = 0; i < s.peers.size(); ++i) {
-        const PeerPlan& p = s.peers[i];
-        text += "peer" + std::to_string(i + 1) + ": group " + std::to_string(p.group) + ", starts at " + ms(p.start) +
-                ", " + std::to_string(p.turns) + " turns, " + std::to_string(p.stripes) + " stripes" +
-                (p.rejoins ? ", rejoins" : "") + "\n";
-    }
-    for (const Fault& f : s.faults) {
-        text += "fault: " + std::string(to_text(f.kind)) +
-                (f.trigger != 0 ? " at effect " + std::to_string(f.trigger - 1) + " number " +
-                                      std::to_string(f.trigger_count) + " plus "
-                                : std::string(" at ")) +
-                ms(f.at) + " for " + ms(f.duration) + " a " + std::to_string(f.a) + " b " + std::to_string(f.b) +
-                " value " + std::to_string(f.value) + "\n";
-    }
-    text += "faults stop at " + ms(s.chaos_end) + ", applications end from " + ms(s.chaos_end + s.stop_after) +
-            ", all done by " + ms(s.chaos_end + s.stop_after + s.patience) + "\n";
-    return text;
 }
 
 }  // namespace pccl::harness

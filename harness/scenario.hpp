@@ -1,7 +1,7 @@
 // What one run consists of, as a value: nodes, network, workload, faults with their times, and when faults stop.
 //
-// A scenario comes from a seed through generate(), can be printed as text, and can be changed (the shrinker takes things
-// away). Everything a run draws later is drawn from `seed`, so equal scenarios give equal runs.
+// A scenario comes from a seed through generate() or from a file (scenario_text.hpp), and can be changed (the shrinker
+// takes things away). Everything a run draws later is drawn from `seed`, so equal scenarios give equal runs.
 #pragma once
 
 #include "core/base/limits.hpp"
@@ -104,6 +104,5 @@ enum FaultClass : std::uint32_t {
 };
 
 Scenario generate(std::uint64_t seed, const GeneratorOptions& options = {});
-std::string to_text(const Scenario& scenario);
 
 }  // namespace pccl::harness

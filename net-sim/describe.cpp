@@ -214,4 +214,12 @@ const char* to_text(Result result) {
     return index < std::size(names) ? names[index] : "?";
 }
 
+const char* effect_name(std::size_t index) {
+    static constexpr const char* names[] = {
+        "open",     "close", "control", "flow",    "payload",  "cancel-send",    "receive", "discard", "redirect",
+        "allocate", "free",  "compute", "persist", "complete", "set-attributes", "log",     "halt"};
+    static_assert(std::size(names) == effect_kinds);
+    return names[index];
+}
+
 }  // namespace pccl::sim

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <variant>
 
 namespace pccl::sim {
 
@@ -12,5 +13,8 @@ std::uint64_t fingerprint(const core::Event& event);
 std::string to_text(const core::Event& event);
 std::string to_text(const core::Effect& effect);
 const char* to_text(core::Result result);
+
+inline constexpr std::size_t effect_kinds = std::variant_size_v<core::Effect>;
+const char* effect_name(std::size_t index);  // short, for scenarios and statistics
 
 }  // namespace pccl::sim

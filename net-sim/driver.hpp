@@ -7,6 +7,7 @@
 
 #include "core/wire/frame.hpp"
 #include "net-sim/buffers.hpp"
+#include "net-sim/describe.hpp"
 #include "net-sim/event_queue.hpp"
 #include "net-sim/machine.hpp"
 #include "net-sim/network.hpp"
@@ -20,9 +21,7 @@ namespace pccl::sim {
 
 class World;
 
-// Counted over the life of a node; a fault can be aimed at the k-th effect of a kind.
-inline constexpr std::size_t effect_kinds = std::variant_size_v<core::Effect>;
-
+// The index of a kind of effect; a fault can be aimed at the k-th effect of a kind.
 template <class T, class... Kinds>
 constexpr std::size_t index_in(const std::variant<Kinds...>*) {
     std::size_t index = 0;

@@ -1,6 +1,7 @@
 // Properties of whole runs under churn. rapidcheck draws the seed of the scenario and which of its faults happen, and takes
 // faults away when a run fails; the message holds the scenario that is left.
 #include "harness/run.hpp"
+#include "harness/scenario_text.hpp"
 
 #include <catch2/catch.hpp>
 #include <rapidcheck.h>

@@ -2,6 +2,7 @@
 //
 // Exit codes: 0 all held, 1 a promise was broken, 2 usage, 3 a run was not deterministic.
 #include "harness/run.hpp"
+#include "harness/scenario_text.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -22,7 +23,6 @@ using namespace pccl::harness;
 
 struct Choice {
     std::uint64_t first = 0, last = 0;
-    bool one = false;
     bool print_scenario = false;
     bool twice = false;
     bool stop_at_first = false;
@@ -30,6 +30,7 @@ struct Choice {
     std::uint32_t jobs = 1;
     std::uint32_t classes = 0xffffffffu;
     std::string trace;
+    std::string file;    // a scenario instead of a seed
     std::string replay;  // the options that a failing seed is to be replayed with
 };
 
@@ -88,14 +89,41 @@ Scenario scenario_of(const Choice& choice, std::uint64_t seed) {
     return generate(seed, options);
 }
 
+bool read_scenario(const std::string& file, Scenario& scenario) {
+    std::FILE* in = std::fopen(file.c_str(), "r");
+    if (in == nullptr) {
+        std::fprintf(stderr, "sim-run: cannot read %s\n", file.c_str());
+        return false;
+    }
+    std::string text(scenario_bytes_max + 1, '\0');
+    text.resize(std::fread(text.data(), 1, text.size(), in));
+    std::fclose(in);
+    ScenarioError error;
+    const std::optional<Scenario> read = parse_scenario(text, error);
+    if (!read) {
+        std::fprintf(stderr, "%s:%u:%u: %s\n", file.c_str(), error.line, error.column, error.expected.c_str());
+        return false;
+    }
+    scenario = *read;
+    return true;
+}
+
 void print_failure(const Choice& choice, std::uint64_t seed, const Verdict& v) {
-    std::printf("seed %" PRIu64 " FAILED  oracle %s\n  %s\n  replay: sim-run --seed %" PRIu64 "%s\n", seed,
-                v.violation.oracle.c_str(), v.violation.reason.c_str(), seed, choice.replay.c_str());
+    const std::string which =
+        choice.file.empty() ? "--seed " + std::to_string(seed) + choice.replay : "--scenario " + choice.file;
+    std::printf("%s %s FAILED  oracle %s\n  %s\n  replay: sim-run %s\n", choice.file.empty() ? "seed" : "scenario",
+                choice.file.empty() ? std::to_string(seed).c_str() : choice.file.c_str(), v.violation.oracle.c_str(),
+                v.violation.reason.c_str(), which.c_str());
     std::fflush(stdout);
 }
 
 int run_one(const Choice& choice) {
-    const Scenario scenario = scenario_of(choice, choice.first);
+    Scenario scenario;
+    if (choice.file.empty()) {
+        scenario = scenario_of(choice, choice.first);
+    } else if (!read_scenario(choice.file, scenario)) {
+        return 2;
+    }
     std::fputs(to_text(scenario).c_str(), stdout);
     if (choice.print_scenario) return 0;
     RunOptions options;
@@ -182,12 +210,8 @@ void print_summary(const Sums& s, double wall) {
                     i + 1 < fault_kinds ? "," : "\n");
     }
     std::printf("effects:");
-    static constexpr const char* effect_names[] = {
-        "open",     "close", "control", "flow",    "payload",  "cancel-send",    "receive", "discard", "redirect",
-        "allocate", "free",  "compute", "persist", "complete", "set-attributes", "log",     "halt"};
-    static_assert(std::size(effect_names) == sim::effect_kinds);
     for (std::size_t i = 0; i < sim::effect_kinds; ++i) {
-        std::printf(" %s %" PRIu64 "%s", effect_names[i], s.effects[i], i + 1 < sim::effect_kinds ? "," : "\n");
+        std::printf(" %s %" PRIu64 "%s", sim::effect_name(i), s.effects[i], i + 1 < sim::effect_kinds ? "," : "\n");
     }
     std::printf("simulated time %.0f s, events %" PRIu64 ", most machine memory %" PRIu64 " bytes\n",
                 static_cast<double>(s.simulated) / 1e9, s.events, s.bytes_most);
@@ -257,13 +281,17 @@ int main(int argc, char** argv) {
         app.add_option("--seed", choice.first, "run one seed; prints its scenario, the verdict and the trace hash");
     auto* seeds = app.add_option("--seeds", range, "run a range A..B (both included); prints a summary");
     seed->excludes(seeds);
+    auto* file = app.add_option("--scenario", choice.file, "run the scenario of a file");
+    file->excludes(seed)->excludes(seeds);
     app.add_option("--jobs", choice.jobs, "processes for a range")->check(CLI::Range(1, 64));
-    app.add_option("--trace", choice.trace, "write a readable event log of the seed to FILE (- for standard output)")
-        ->needs(seed);
-    app.add_flag("--print-scenario", choice.print_scenario, "only print the scenario of the seed")->needs(seed);
+    app.add_option("--trace", choice.trace, "write a readable event log of the run to FILE (- for standard output)")
+        ->excludes(seeds);
+    app.add_flag("--print-scenario", choice.print_scenario, "only print the scenario of the seed")->excludes(seeds);
+    bool list = false;
+    app.add_flag("--list-faults", list, "print what faults there are and what their numbers mean");
     app.add_flag("--determinism", choice.twice,
                  "run every seed twice and compare each event (a range does so for 5 %)");
-    app.add_flag("--shrink", choice.shrink, "take a failing seed apart as far as it still fails")->needs(seed);
+    app.add_flag("--shrink", choice.shrink, "take a failing run apart as far as it still fails")->excludes(seeds);
     app.add_flag("--stop-at-first", choice.stop_at_first, "end a range at its first failure");
     app.add_option("--classes", classes,
                    "only these fault classes, joined by commas: none latency bandwidth segmentation partition "
@@ -310,9 +338,13 @@ int main(int argc, char** argv) {
             }
         }
     }
-    if (seed->count() != 0) return run_one(choice);
+    if (list) {
+        std::fputs(list_faults().c_str(), stdout);
+        return 0;
+    }
+    if (seed->count() != 0 || file->count() != 0) return run_one(choice);
     if (seeds->count() == 0 || !parse_range(range, choice)) {
-        std::fprintf(stderr, "sim-run: give --seed N or --seeds A..B (see --help)\n");
+        std::fprintf(stderr, "sim-run: give --seed N, --seeds A..B or --scenario F (see --help)\n");
         return 2;
     }
     return run_range(choice);

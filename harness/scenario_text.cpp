@@ -1,0 +1,456 @@
+#include "harness/scenario_text.hpp"
+
+#include "net-sim/describe.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+namespace pccl::harness {
+
+using namespace core;
+
+namespace {
+
+struct FaultName {
+    const char* name;
+    const char* meaning;
+};
+constexpr std::array<FaultName, fault_kinds> fault_names = {{
+    {"partition", "nodes whose bit is set in a and the others do not reach each other"},
+    {"one-way", "nothing gets from node a to node b"},
+    {"cut-pair", "nodes a and b do not reach each other; both may see the master"},
+    {"clog", "node a sends nothing, then everything at once"},
+    {"reset", "a connection (drawn from value): both ends see a reset, bytes on their way are lost"},
+    {"end-early", "a connection ends after a part of what is on its way"},
+    {"half-open", "bytes of a connection vanish; at most one end is told"},
+    {"crash-peer", "node a dies; value bit 0: its system resets the links, bit 1: started anew after `for`"},
+    {"crash-master", "the master dies and is started with its journal after `for`"},
+    {"aimed-peer", "node a dies between two effects: at the b-th effect of a kind drawn from value"},
+    {"aimed-master", "the master dies between two effects: at the b-th one of a kind drawn from value"},
+    {"pause", "node a stops; then everything that waits comes before its timers"},
+    {"stall", "one direction of a connection stops, then everything comes at once"},
+}};
+
+enum class Unit : std::uint8_t { number, duration, flag };
+
+// One table for writing, reading and bounds. `second` is set for ranges (low and high).
+struct Setting {
+    const char* name;
+    Unit unit;
+    std::int64_t least, most;
+    std::int64_t (*get)(const Scenario&);
+    void (*set)(Scenario&, std::int64_t);
+    std::int64_t (*get_high)(const Scenario&) = nullptr;
+    void (*set_high)(Scenario&, std::int64_t) = nullptr;
+};
+
+#define PCCL_GET(path) [](const Scenario& s) -> std::int64_t { return static_cast<std::int64_t>(s.path); }
+#define PCCL_SET(path)                                                                                                 \
+    [](Scenario& s, std::int64_t v) { s.path = static_cast<std::remove_reference_t<decltype(s.path)>>(v); }
+#define PCCL_ONE(name, unit, least, most, path)                                                                        \
+    Setting { name, Unit::unit, least, most, PCCL_GET(path), PCCL_SET(path) }
+#define PCCL_RANGE(name, unit, least, most, low, high)                                                                 \
+    Setting { name, Unit::unit, least, most, PCCL_GET(low), PCCL_SET(low), PCCL_GET(high), PCCL_SET(high) }
+
+constexpr std::int64_t hour = 3600 * second;
+constexpr std::int64_t million = 1'000'000;
+
+const Setting settings[] = {
+    PCCL_RANGE("network.latency", duration, 0, 60 * second, world.network.latency_low, world.network.latency_high),
+    PCCL_ONE("network.jitter_per_mille", number, 0, 100'000, world.network.jitter_per_mille),
+    PCCL_ONE("network.tail_per_million", number, 0, million, world.network.tail_per_million),
+    PCCL_ONE("network.tail_max", duration, 0, hour, world.network.tail_max),
+    PCCL_RANGE("network.rate", number, 100, 1'000'000'000'000, world.network.rate_low, world.network.rate_high),
+    PCCL_RANGE("network.window", number, 16, 1 << 30, world.network.window_low, world.network.window_high),
+    PCCL_ONE("network.split_per_million", number, 0, million, world.network.split_per_million),
+    PCCL_ONE("network.tiny_read_per_million", number, 0, million, world.network.tiny_read_per_million),
+    PCCL_ONE("network.refuse_per_million", number, 0, million, world.network.refuse_per_million),
+    PCCL_ONE("network.black_hole_per_million", number, 0, million, world.network.black_hole_per_million),
+    PCCL_ONE("network.accept_close_per_million", number, 0, million, world.network.accept_close_per_million),
+    PCCL_ONE("clock.drift_ppm", number, 0, 10'000, world.drift_ppm),
+    PCCL_ONE("clock.timer_late_max", duration, 0, hour, world.timer_late_max),
+    PCCL_ONE("compute.max", duration, 0, hour, world.compute_max),
+    PCCL_RANGE("disk", duration, 1, hour, world.disk_low, world.disk_high),
+    PCCL_ONE("memory.fails_per_million", number, 0, million, world.allocation_fails_per_million),
+    PCCL_ONE("limits.slice_bytes", number, 8, 1 << 20, limits.slice_bytes),
+    PCCL_ONE("limits.eager_bytes", number, 8, 1 << 24, limits.eager_bytes),
+    PCCL_ONE("limits.chunk_bytes", number, 8, 1 << 20, limits.chunk_bytes),
+    PCCL_ONE("limits.concurrent_ops", number, 1, 1024, limits.concurrent_ops),
+    PCCL_ONE("limits.scratch_bytes", number, 8, 1 << 30, limits.scratch_bytes),
+    PCCL_ONE("limits.min_slots", number, 1, 64, limits.min_slots),
+    PCCL_ONE("limits.chunks_in_flight", number, 1, 64, limits.chunks_in_flight),
+    PCCL_ONE("limits.hashes_in_flight", number, 1, 64, limits.hashes_in_flight),
+    PCCL_ONE("limits.payload_bytes_max", number, 64, 1 << 24, limits.payload_bytes_max),
+    PCCL_ONE("limits.control_bytes_max", number, 1 << 14, 1 << 24, limits.control_bytes_max),
+    PCCL_ONE("timeouts.peer", duration, 100 * millisecond, hour, timeouts.peer),
+    PCCL_ONE("timeouts.master", duration, 0, hour, timeouts.master),
+    PCCL_ONE("workload.pump", flag, 0, 1, workload.pump),
+    PCCL_ONE("workload.sync", flag, 0, 1, workload.sync),
+    PCCL_ONE("workload.tags", number, 0, 256, workload.tags),
+    PCCL_ONE("workload.elements_max", number, 1, 1 << 28, workload.elements_max),
+    PCCL_ONE("workload.exact", flag, 0, 1, workload.exact),
+    PCCL_ONE("workload.entries", number, 0, 256, workload.entries),
+    PCCL_ONE("workload.own_entries_per_mille", number, 0, 1000, workload.own_entries_per_mille),
+    PCCL_ONE("workload.compute_max", duration, 1, hour, workload.compute_max),
+    PCCL_ONE("workload.in_place_per_mille", number, 0, 1000, workload.in_place_per_mille),
+    PCCL_ONE("workload.mismatch_per_mille", number, 0, 1000, workload.mismatch_per_mille),
+    PCCL_ONE("workload.twice_per_mille", number, 0, 1000, workload.twice_per_mille),
+    PCCL_ONE("workload.leave_in_flight_per_mille", number, 0, 1000, workload.leave_in_flight_per_mille),
+    PCCL_ONE("workload.drift_per_mille", number, 0, 1000, workload.drift_per_mille),
+    PCCL_ONE("faults_end", duration, 0, hour, chaos_end),
+    PCCL_ONE("applications_end_after", duration, 0, hour, stop_after),
+    PCCL_ONE("patience", duration, 0, 10 * hour, patience),
+};
+
+#undef PCCL_RANGE
+#undef PCCL_ONE
+#undef PCCL_SET
+#undef PCCL_GET
+
+constexpr std::size_t peers_max = 2000, faults_max = 10'000;
+
+// Exact: 1500000 is 1.5ms.
+std::string duration_text(Duration d) {
+    struct Scale {
+        Duration unit;
+        const char* name;
+    };
+    static constexpr Scale scales[] = {{second, "s"}, {millisecond, "ms"}, {microsecond, "us"}, {1, "ns"}};
+    for (const Scale& scale : scales) {
+        if (d < scale.unit && scale.unit != 1) continue;
+        std::string text = std::to_string(d / scale.unit);
+        if (Duration rest = d % scale.unit; rest != 0) {
+            std::string fraction = std::to_string(scale.unit + rest).substr(1);
+            fraction.erase(fraction.find_last_not_of('0') + 1);
+            text += "." + fraction;
+        }
+        return text + scale.name;
+    }
+    return "0ns";
+}
+
+std::string value_text(Unit unit, std::int64_t value) {
+    switch (unit) {
+    case Unit::duration: return duration_text(value);
+    case Unit::flag: return value != 0 ? "yes" : "no";
+    case Unit::number: return std::to_string(value);
+    }
+    return {};
+}
+
+// Cuts a line into words and keeps their columns; the first error wins.
+class Reader {
+public:
+    Reader(std::string_view text, ScenarioError& error) : rest_(text), error_(error) {}
+
+    bool next_line() {
+        if (failed_ || (rest_.empty() && line_ != 0)) return false;
+        ++line_;
+        const std::size_t end = rest_.find('\n');
+        current_ = rest_.substr(0, end);
+        rest_ = end == std::string_view::npos ? std::string_view{} : rest_.substr(end + 1);
+        if (!current_.empty() && current_.back() == '\r') current_.remove_suffix(1);
+        if (const std::size_t comment = current_.find('#'); comment != std::string_view::npos)
+            current_ = current_.substr(0, comment);
+        at_ = 0;
+        return true;
+    }
+    std::string_view word() {
+        while (at_ < current_.size() && (current_[at_] == ' ' || current_[at_] == '\t')) ++at_;
+        word_at_ = at_;
+        while (at_ < current_.size() && current_[at_] != ' ' && current_[at_] != '\t') ++at_;
+        return current_.substr(word_at_, at_ - word_at_);
+    }
+    // At the last word, `inside` characters into it.
+    void fail(std::string expected, std::string_view found, std::size_t inside = 0) {
+        if (failed_) return;
+        failed_ = true;
+        error_.line = line_;
+        error_.column = static_cast<std::uint32_t>(word_at_ + inside + 1);
+        std::string shown;
+        for (const char c : found.substr(0, 40)) shown += c >= ' ' && c <= '~' ? c : '?';
+        error_.expected = "expected " + std::move(expected) +
+                          (found.empty() ? ", found the end of the line" : ", found \"" + shown + "\"");
+    }
+    void fail_as_a_whole(const char* expected) {
+        failed_ = true;
+        error_ = {line_, 1, std::string("expected ") + expected + " in the scenario as a whole"};
+    }
+    bool failed() const { return failed_; }
+
+    std::optional<std::uint64_t> unsigned_number(std::string_view text, const char* what, std::size_t inside,
+                                                 std::uint64_t most = std::numeric_limits<std::uint64_t>::max()) {
+        std::uint64_t value = 0;
+        bool good = !text.empty() && text.size() <= 20;
+        for (const char c : text) {
+            if (c < '0' || c > '9' || !good) {
+                good = false;
+                break;
+            }
+            const auto digit = static_cast<std::uint64_t>(c - '0');
+            if (value > (std::numeric_limits<std::uint64_t>::max() - digit) / 10) good = false;
+            value = value * 10 + digit;
+        }
+        if (good && value <= most) return value;
+        fail(std::string(what) + (most == std::numeric_limits<std::uint64_t>::max()
+                                      ? std::string()
+                                      : " of at most " + std::to_string(most)),
+             text, inside);
+        return std::nullopt;
+    }
+
+    std::optional<std::int64_t> value(Unit unit, std::string_view text, std::int64_t least, std::int64_t most,
+                                      std::size_t inside) {
+        std::optional<std::int64_t> value;
+        if (unit == Unit::flag) {
+            if (text == "yes") return 1;
+            if (text == "no") return 0;
+            fail("yes or no", text, inside);
+            return std::nullopt;
+        }
+        if (unit == Unit::duration) {
+            value = duration(text);
+        } else if (!text.empty() && text.size() <= 18 &&
+                   std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+            std::int64_t v = 0;
+            for (const char c : text) v = v * 10 + (c - '0');
+            value = v;
+        }
+        if (value && *value >= least && *value <= most) return value;
+        fail(std::string(unit == Unit::duration ? "a duration such as 1.5ms" : "a whole number") + " from " +
+                 value_text(unit, least) + " to " + value_text(unit, most),
+             text, inside);
+        return std::nullopt;
+    }
+
+private:
+    static std::optional<std::int64_t> duration(std::string_view text) {
+        std::size_t digits = 0;
+        while (digits < text.size() && ((text[digits] >= '0' && text[digits] <= '9') || text[digits] == '.')) ++digits;
+        const std::string_view unit = text.substr(digits), number = text.substr(0, digits);
+        Duration scale = 0;
+        if (unit == "s") scale = second;
+        if (unit == "ms") scale = millisecond;
+        if (unit == "us") scale = microsecond;
+        if (unit == "ns") scale = 1;
+        if (scale == 0 || number.empty() || number.size() > 20) return std::nullopt;
+        std::int64_t value = 0;
+        Duration fraction = 0;
+        for (const char c : number) {
+            if (c == '.') {
+                if (fraction != 0) return std::nullopt;
+                fraction = scale;
+            } else if (fraction == 0) {
+                value = value * 10 + (c - '0') * scale;
+                if (value > 100 * hour) return std::nullopt;
+            } else {
+                if (fraction % 10 != 0) return std::nullopt;  // finer than a nanosecond
+                fraction /= 10;
+                value += (c - '0') * fraction;
+            }
+        }
+        return value;
+    }
+
+    std::string_view rest_, current_;
+    ScenarioError& error_;
+    std::uint32_t line_ = 0;
+    std::size_t at_ = 0, word_at_ = 0;
+    bool failed_ = false;
+};
+
+// A `name=value` word; empty name when there is no `=`.
+struct Pair {
+    std::string_view name, value;
+    std::size_t value_at = 0;
+};
+Pair pair_of(std::string_view word) {
+    const std::size_t equals = word.find('=');
+    if (equals == std::string_view::npos) return {{}, word, 0};
+    return {word.substr(0, equals), word.substr(equals + 1), equals + 1};
+}
+
+void parse_peer(Reader& reader, Scenario& s) {
+    PeerPlan plan;
+    plan.rejoins = false;
+    for (std::string_view word = reader.word(); !word.empty() && !reader.failed(); word = reader.word()) {
+        const Pair pair = pair_of(word);
+        if (word == "rejoins") {
+            plan.rejoins = true;
+        } else if (pair.name == "start") {
+            if (auto v = reader.value(Unit::duration, pair.value, 0, hour, pair.value_at)) plan.start = *v;
+        } else if (pair.name == "group") {
+            if (auto v = reader.unsigned_number(pair.value, "a group", pair.value_at, 0xffffffffu))
+                plan.group = static_cast<GroupId>(*v);
+        } else if (pair.name == "stripes") {
+            if (auto v = reader.value(Unit::number, pair.value, 1, 64, pair.value_at))
+                plan.stripes = static_cast<std::uint32_t>(*v);
+        } else if (pair.name == "turns") {
+            if (auto v = reader.value(Unit::number, pair.value, 0, 10'000, pair.value_at))
+                plan.turns = static_cast<std::uint32_t>(*v);
+        } else {
+            reader.fail("start=, group=, stripes=, turns= or rejoins", word);
+        }
+    }
+    if (s.peers.size() >= peers_max) return reader.fail("at most " + std::to_string(peers_max) + " peers", "one more");
+    s.peers.push_back(plan);
+}
+
+bool parse_trigger(Reader& reader, const Pair& pair, Fault& fault) {
+    const std::size_t star = pair.value.find('*');
+    if (star != std::string_view::npos) {
+        for (std::size_t i = 0; i < sim::effect_kinds; ++i) {
+            if (pair.value.substr(0, star) != sim::effect_name(i)) continue;
+            const auto count =
+                reader.value(Unit::number, pair.value.substr(star + 1), 1, 1'000'000'000, pair.value_at + star + 1);
+            if (!count) return false;
+            fault.trigger = static_cast<std::uint32_t>(i + 1);
+            fault.trigger_count = static_cast<std::uint32_t>(*count);
+            return true;
+        }
+    }
+    reader.fail(
+        "an effect and a number such as payload*17 (effects: control, flow, payload, receive, compute, persist, "
+        "complete, ...)",
+        pair.value, pair.value_at);
+    return false;
+}
+
+void parse_fault(Reader& reader, Scenario& s) {
+    Fault fault;
+    const std::string_view kind = reader.word();
+    std::size_t index = 0;
+    while (index < fault_kinds && kind != fault_names[index].name) ++index;
+    if (index == fault_kinds) return reader.fail("the name of a fault (sim-run --list-faults)", kind);
+    fault.kind = static_cast<FaultKind>(index);
+    for (std::string_view word = reader.word(); !word.empty() && !reader.failed(); word = reader.word()) {
+        const Pair pair = pair_of(word);
+        if (pair.name == "at") {
+            if (auto v = reader.value(Unit::duration, pair.value, 0, hour, pair.value_at)) fault.at = *v;
+        } else if (pair.name == "for") {
+            if (auto v = reader.value(Unit::duration, pair.value, 0, hour, pair.value_at)) fault.duration = *v;
+        } else if (pair.name == "a" || pair.name == "b") {
+            if (auto v = reader.unsigned_number(pair.value, "a number", pair.value_at, 0xffffffffu))
+                (pair.name == "a" ? fault.a : fault.b) = static_cast<std::uint32_t>(*v);
+        } else if (pair.name == "value") {
+            if (auto v = reader.unsigned_number(pair.value, "a number", pair.value_at)) fault.value = *v;
+        } else if (pair.name == "after") {
+            parse_trigger(reader, pair, fault);
+        } else {
+            reader.fail("at=, for=, a=, b=, value= or after=", word);
+        }
+    }
+    if (s.faults.size() >= faults_max)
+        return reader.fail("at most " + std::to_string(faults_max) + " faults", "one more");
+    s.faults.push_back(fault);
+}
+
+void parse_setting(Reader& reader, std::string_view name, Scenario& s) {
+    const auto* setting =
+        std::find_if(std::begin(settings), std::end(settings), [&](const Setting& x) { return name == x.name; });
+    if (setting == std::end(settings)) return reader.fail("the name of a setting, peer or fault", name);
+    const auto low = reader.value(setting->unit, reader.word(), setting->least, setting->most, 0);
+    if (!low) return;
+    setting->set(s, *low);
+    if (setting->set_high == nullptr) return;
+    const std::string_view word = reader.word();
+    const auto high =
+        word.empty() ? low : reader.value(setting->unit, word, std::max(setting->least, *low), setting->most, 0);
+    if (high) setting->set_high(s, *high);
+}
+
+// What must fit together so that a run can begin at all.
+const char* contradiction(const Scenario& s) {
+    const Limits& l = s.limits;
+    if (s.peers.empty()) return "at least one peer";
+    if (l.slice_bytes % 8 != 0 || l.chunk_bytes % 8 != 0) return "slice_bytes and chunk_bytes that are multiples of 8";
+    if (l.slice_bytes > l.payload_bytes_max || l.chunk_bytes > l.payload_bytes_max)
+        return "slice_bytes and chunk_bytes of at most payload_bytes_max";
+    if (l.eager_bytes < l.slice_bytes) return "eager_bytes of at least slice_bytes";
+    if (l.scratch_bytes < std::uint64_t{l.slice_bytes} * l.min_slots)
+        return "scratch_bytes of at least min_slots times slice_bytes";
+    return nullptr;
+}
+
+}  // namespace
+
+const char* to_text(FaultKind kind) { return fault_names[static_cast<std::size_t>(kind)].name; }
+
+std::string list_faults() {
+    std::string text;
+    for (const FaultName& fault : fault_names) {
+        text +=
+            std::string(fault.name) + std::string(16 - std::string_view(fault.name).size(), ' ') + fault.meaning + "\n";
+    }
+    text += "\nEach begins at=TIME, or TIME after the n-th effect of a kind (after=payload*17), and lasts for=TIME.\n"
+            " Node 0 is the master. Effects:";
+    for (std::size_t i = 0; i < sim::effect_kinds; ++i) text += std::string(" ") + sim::effect_name(i);
+    return text + "\n";
+}
+
+std::string to_text(const Scenario& s) {
+    static const Scenario defaults;
+    std::string text = "pccl-scenario 1\nseed " + std::to_string(s.seed) + "\n";
+    for (const Setting& setting : settings) {
+        const std::int64_t value = setting.get(s);
+        const bool range = setting.get_high != nullptr;
+        if (value == setting.get(defaults) && (!range || setting.get_high(s) == setting.get_high(defaults))) continue;
+        text += std::string(setting.name) + " " + value_text(setting.unit, value);
+        if (range && setting.get_high(s) != value) text += " " + value_text(setting.unit, setting.get_high(s));
+        text += "\n";
+    }
+    for (const PeerPlan& p : s.peers) {
+        text += "peer start=" + duration_text(p.start) + " group=" + std::to_string(p.group) +
+                " stripes=" + std::to_string(p.stripes) + " turns=" + std::to_string(p.turns) +
+                (p.rejoins ? " rejoins" : "") + "\n";
+    }
+    for (const Fault& f : s.faults) {
+        text += "fault " + std::string(to_text(f.kind)) + " at=" + duration_text(f.at) +
+                " for=" + duration_text(f.duration) + " a=" + std::to_string(f.a) + " b=" + std::to_string(f.b) +
+                " value=" + std::to_string(f.value);
+        if (f.trigger != 0)
+            text += std::string(" after=") + sim::effect_name(f.trigger - 1) + "*" + std::to_string(f.trigger_count);
+        text += "\n";
+    }
+    return text;
+}
+
+std::optional<Scenario> parse_scenario(std::string_view text, ScenarioError& error) {
+    Reader reader(text, error);
+    Scenario s;
+    if (text.size() > scenario_bytes_max) {
+        error = {1, 1, "expected a text of at most " + std::to_string(scenario_bytes_max) + " bytes"};
+        return std::nullopt;
+    }
+    bool begun = false;
+    while (reader.next_line()) {
+        const std::string_view word = reader.word();
+        if (word.empty()) continue;
+        if (!begun) {
+            begun = true;
+            if (word != "pccl-scenario") {
+                reader.fail("pccl-scenario 1", word);
+            } else if (const std::string_view version = reader.word(); version != "1") {
+                reader.fail("version 1", version);
+            }
+        } else if (word == "seed") {
+            if (auto v = reader.unsigned_number(reader.word(), "a number", 0)) s.seed = *v;
+        } else if (word == "peer") {
+            parse_peer(reader, s);
+        } else if (word == "fault") {
+            parse_fault(reader, s);
+        } else {
+            parse_setting(reader, word, s);
+        }
+        if (const std::string_view rest = reader.word(); !rest.empty()) reader.fail("the end of the line", rest);
+    }
+    if (!reader.failed() && !begun) reader.fail("pccl-scenario 1", {});
+    if (!reader.failed()) {
+        if (const char* missing = contradiction(s)) reader.fail_as_a_whole(missing);
+    }
+    if (reader.failed()) return std::nullopt;
+    return s;
+}
+
+}  // namespace pccl::harness
