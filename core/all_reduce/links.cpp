@@ -27,6 +27,8 @@ void PeerCore::on_plan(const proto::DialPlan& plan) {
         edge.target = endpoint;
         edge.stripes.resize(stripe_count());
     }
+    // A master that names a connection again may have forgotten what it was told of it: it knew nobody at its other end.
+    declare_edges();
     maintain_edges();
 }
 

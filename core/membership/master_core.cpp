@@ -1,6 +1,7 @@
 #include "core/membership/master_core.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/membership/journal.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -26,13 +27,16 @@ bool MasterCore::start(Instant now, std::span<const std::string> journal, Effect
     out_ = &out;
     now_ = last_event_ = now;
     proto::Record record;
-    for (const std::string& bytes : journal) {
-        if (!record.ParseFromString(bytes) || !state_.apply(record)) {
+    JournalReader reader(journal);
+    for (auto step = reader.next(record); step != JournalReader::Step::end; step = reader.next(record)) {
+        if (step == JournalReader::Step::damaged || !state_.apply(record)) {
             out.push_back(Halt{"the journal is damaged or not one of this program"});
             stopped_ = true;
+            out_ = nullptr;
             return false;
         }
     }
+    if (reader.torn() != 0) log(LogLevel::warn, "the journal ends with a record that was not written in full; skipped");
     if (state_.run_id.is_nil()) begin_new_run();
     record.Clear();
     record.set_incarnation(state_.incarnation + 1);
@@ -146,6 +150,7 @@ void MasterCore::detach(LinkId id, const Link& link) {
         if (joiner != joiners_.end() && joiner->second.link == id) {
             joiners_.erase(joiner);
             edges_.forget(link.uuid);
+            name_again(link.uuid);
             topology_dirty_ = true;
         }
     } else if (link.stage == Link::Stage::member) {
@@ -306,7 +311,7 @@ void MasterCore::close_link(LinkId id, const std::string& why) {
 void MasterCore::persist(const proto::Record& record) {
     const bool ours = state_.apply(record);
     ASSERT(ours);
-    out_->push_back(Persist{++last_sequence_, encode(record)});
+    out_->push_back(Persist{++last_sequence_, seal_record(record)});
 }
 
 void MasterCore::append(proto::Decision& decision) {

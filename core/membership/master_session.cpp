@@ -29,10 +29,13 @@ void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
             // Promises were made that this journal does not know: the run cannot be continued from it.
             log(LogLevel::error, "the journal is older than what peer " + short_name(uuid) +
                                      " was told; the run ends and every member has to connect again");
-            std::vector<LinkId> open;
+            std::vector<LinkId> open, joining;
             for (const auto& [other, other_link] : links_) {
                 if (other_link.stage == Link::Stage::member) open.push_back(other);
+                if (other_link.stage == Link::Stage::registered) joining.push_back(other);
             }
+            // Joiners were welcomed to the run that ends: they dial again and learn the name of the next one.
+            for (const LinkId other : joining) close_link(other, "the run it was going to join has ended");
             for (const LinkId other : open) refuse(other, proto::REFUSED_OTHER_RUN, "the master lost its journal");
             refuse(id, proto::REFUSED_OTHER_RUN, "the master lost its journal");
             ballots_ = BallotBox{};
@@ -146,6 +149,11 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
     record.mutable_token()->set_uuid(to_bytes(uuid));
     record.mutable_token()->set_current(hello.token());
     record.mutable_token()->set_next(random_.next() | 1);
+    // A peer may come back from another address: the network it is in has changed, or an impostor had given one.
+    if (const Endpoint endpoint = endpoint_from(hello, link.remote); endpoint != member.endpoint) {
+        write(endpoint, *record.mutable_token()->mutable_address());
+        topology_dirty_ = true;
+    }
     persist(record);
     proto::MasterMessage message;
     auto* welcome = message.mutable_welcome();

@@ -191,6 +191,7 @@ private:
     void on_welcome(const proto::Welcome& welcome);
     void on_refusal(const proto::Refusal& refusal);
     void on_answer(const proto::Answer& answer);
+    void declare_edges();
     void declare_again();
     Serial cast(proto::Vote& vote);
     bool master_open() const;

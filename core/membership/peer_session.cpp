@@ -106,6 +106,15 @@ void PeerCore::on_welcome(const proto::Welcome& welcome) {
     if (welcome.member()) declare_again();
 }
 
+void PeerCore::declare_edges() {
+    for (auto& [target, edge] : edges_) {
+        if (edge.report == Edge::Report::none || !edge.planned) continue;
+        const bool up = edge.report == Edge::Report::up;
+        edge.report = Edge::Report::none;
+        report_edge(target, edge, up, "reported again");
+    }
+}
+
 void PeerCore::declare_again() {
     for (auto& [remote, reserve] : reserves_) reserve.last_payload = now_;
     for (auto& [serial, vote] : open_votes_) {
@@ -114,12 +123,7 @@ void PeerCore::declare_again() {
         *message.mutable_vote() = vote;
         send_control(master_link_, message);
     }
-    for (auto& [target, edge] : edges_) {
-        if (edge.report == Edge::Report::none) continue;
-        const bool up = edge.report == Edge::Report::up;
-        edge.report = Edge::Report::none;
-        report_edge(target, edge, up, "reported again");
-    }
+    declare_edges();
     proto::PeerMessage message;
     message.set_resumed(true);
     send_control(master_link_, message);

@@ -33,6 +33,7 @@ bool RunState::apply(const proto::Record& record) {
         if (it != members.end()) {
             it->second.token = record.token().current();
             it->second.token_next = record.token().next();
+            if (record.token().has_address()) read(record.token().address(), it->second.endpoint);
         }
         return true;
     }

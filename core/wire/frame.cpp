@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::uint16_t prefix_magic = 0x4350;  // "PC"
 constexpr std::uint32_t trailer_magic = 0x4C494154;
+constexpr std::uint32_t abandoned_mark = 0xFFFFFFFF;
 constexpr std::uint8_t type_control = 1;
 constexpr std::uint8_t type_bulk = 2;
 constexpr std::uint8_t type_flow = 3;
@@ -28,12 +29,18 @@ Integer get(const std::uint8_t* from) {
     return static_cast<Integer>(value);
 }
 
-void put_prefix(std::uint8_t* to, std::uint8_t type, std::uint32_t length, std::uint64_t checksum) {
+std::uint32_t folded(const std::uint8_t* bytes, std::size_t length) {
+    const std::uint64_t sum = numeric::checksum64(bytes, length);
+    return static_cast<std::uint32_t>(sum ^ (sum >> 32));
+}
+
+void put_prefix(std::uint8_t* to, std::uint8_t type, std::uint32_t length, std::uint32_t checksum) {
     put(to, prefix_magic);
     to[2] = protocol_version;
     to[3] = type;
     put(to + 4, length);
-    put(to + 8, checksum);
+    seal_prefix(to);
+    put(to + 12, checksum);
 }
 
 }  // namespace
@@ -51,10 +58,11 @@ const char* to_text(WireError error) {
     return "unknown";
 }
 
+void seal_prefix(std::uint8_t* prefix) { put(prefix + 8, folded(prefix, 8)); }
+
 void append_control(std::string& out, std::span<const std::uint8_t> body) {
     std::uint8_t prefix[prefix_bytes];
-    put_prefix(prefix, type_control, static_cast<std::uint32_t>(body.size()),
-               numeric::checksum64(body.data(), body.size()));
+    put_prefix(prefix, type_control, static_cast<std::uint32_t>(body.size()), folded(body.data(), body.size()));
     out.append(reinterpret_cast<const char*>(prefix), prefix_bytes);
     out.append(reinterpret_cast<const char*>(body.data()), body.size());
 }
@@ -67,7 +75,7 @@ void append_flow(std::string& out, const FlowWord& word) {
     put(at + 12, word.value);
     at[16] = static_cast<std::uint8_t>(word.kind);
     at[17] = word.phase;
-    put_prefix(bytes, type_flow, flow_word_bytes, numeric::checksum64(at, flow_word_bytes));
+    put_prefix(bytes, type_flow, flow_word_bytes, folded(at, flow_word_bytes));
     out.append(reinterpret_cast<const char*>(bytes), sizeof bytes);
 }
 
@@ -81,14 +89,14 @@ std::array<std::uint8_t, prefix_bytes + bulk_header_bytes> encode_bulk(const Bul
     put(at + 16, header.entry);
     put(at + 24, header.length);
     put(at + 28, header.reserved);
-    put_prefix(bytes.data(), type_bulk, header.length, numeric::checksum64(at, bulk_header_bytes));
+    put_prefix(bytes.data(), type_bulk, header.length, folded(at, bulk_header_bytes));
     return bytes;
 }
 
 std::array<std::uint8_t, trailer_bytes> encode_trailer(const Trailer& trailer) {
     std::array<std::uint8_t, trailer_bytes> bytes{};
     put(bytes.data(), trailer.checksum);
-    put(bytes.data() + 8, static_cast<std::uint32_t>(trailer.abandoned ? 1 : 0));
+    put(bytes.data() + 8, trailer.abandoned ? abandoned_mark : 0u);
     put(bytes.data() + 12, trailer_magic);
     return bytes;
 }
@@ -128,12 +136,15 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
             }
             if (!gather(rest, prefix_bytes, used)) break;
             if (get<std::uint16_t>(small_.data()) != prefix_magic) return refuse(WireError::bad_magic, used);
+            // A damaged length would swallow the frames behind it for as long as they take to fill it.
+            if (get<std::uint32_t>(small_.data() + 8) != folded(small_.data(), 8))
+                return refuse(WireError::bad_checksum, used);
             if (small_[2] != protocol_version) {
                 refused_version_ = small_[2];
                 return refuse(WireError::bad_version, used);
             }
             length_ = get<std::uint32_t>(small_.data() + 4);
-            checksum_ = get<std::uint64_t>(small_.data() + 8);
+            checksum_ = get<std::uint32_t>(small_.data() + 12);
             if (small_[3] == type_control) {
                 if (length_ > limits_.control_bytes_max) return refuse(WireError::too_long, used);
                 body_.clear();
@@ -155,7 +166,7 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
             body_.insert(body_.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(take));
             used += take;
             if (body_.size() < length_) break;
-            if (numeric::checksum64(body_.data(), body_.size()) != checksum_) {
+            if (folded(body_.data(), body_.size()) != checksum_) {
                 return refuse(WireError::bad_checksum, used);
             }
             state_ = State::prefix;
@@ -166,7 +177,7 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
         }
         case State::flow: {
             if (!gather(rest, flow_word_bytes, used)) break;
-            if (numeric::checksum64(small_.data(), flow_word_bytes) != checksum_) {
+            if (folded(small_.data(), flow_word_bytes) != checksum_) {
                 return refuse(WireError::bad_checksum, used);
             }
             item.flow.op = get<std::uint64_t>(small_.data());
@@ -183,7 +194,7 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
         }
         case State::bulk: {
             if (!gather(rest, bulk_header_bytes, used)) break;
-            if (numeric::checksum64(small_.data(), bulk_header_bytes) != checksum_) {
+            if (folded(small_.data(), bulk_header_bytes) != checksum_) {
                 return refuse(WireError::bad_checksum, used);
             }
             item.bulk.op = get<std::uint64_t>(small_.data());
@@ -213,11 +224,11 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
         case State::trailer: {
             if (!gather(rest, trailer_bytes, used)) break;
             const auto flags = get<std::uint32_t>(small_.data() + 8);
-            if (get<std::uint32_t>(small_.data() + 12) != trailer_magic || flags > 1) {
+            if (get<std::uint32_t>(small_.data() + 12) != trailer_magic || (flags != 0 && flags != abandoned_mark)) {
                 return refuse(WireError::bad_field, used);
             }
             item.trailer.checksum = get<std::uint64_t>(small_.data());
-            item.trailer.abandoned = flags == 1;
+            item.trailer.abandoned = flags != 0;
             state_ = State::prefix;
             item.kind = Kind::trailer;
             item.consumed = used;

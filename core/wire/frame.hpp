@@ -3,14 +3,16 @@
 // This is a machine of its own: no IO, no clock, nothing allocated beyond one bounded body buffer. Anything malformed
 // is refused once, with a reason; after that the decoder stays refused. All integers are little-endian.
 //
-//   every frame   prefix 16:   magic u16 | version u8 | type u8 | length u32 | checksum u64 (XXH3-64 of what `covers`)
+//   every frame   prefix 16:   magic u16 | version u8 | type u8 | length u32 | check of these 8 bytes u32 | checksum u32
+//                              (both XXH3-64 folded to 32 bits, the second one of what `covers`)
 //   control       prefix | body (length bytes, protobuf)                     covers: body
 //   flow          prefix | FlowWord 24                                       covers: the word
 //   bulk          prefix | BulkHeader 32 | payload (length bytes) | trailer 16   covers: the header
-//   trailer       checksum of the payload u64 | flags u32 (bit 0: abandoned) | magic u32
+//   trailer       checksum of the payload u64 | mark u32 (all ones: abandoned, else 0) | magic u32
 //
-// Checksum and the abandoned bit are in the trailer, so a sender can give up a frame in its middle (it fills the rest with
-// any bytes and sets the bit) and needs no pass over the payload before the first byte leaves.
+// The prefix keeps its form in every version, so that another version can be named.
+// Checksum and the abandoned mark are in the trailer, so a sender can give up a frame in its middle (it fills the rest with
+// any bytes and sets the mark) and needs no pass over the payload before the first byte leaves.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -63,6 +65,9 @@ struct Trailer {
 enum class WireError : std::uint8_t { none, bad_magic, bad_version, bad_type, too_long, bad_checksum, bad_field };
 const char* to_text(WireError error);
 
+// Makes the check of a prefix fit its first 8 bytes again: for whoever speaks another version, or tests limits.
+void seal_prefix(std::uint8_t* prefix);
+
 // Encoders. `prefix | body` of a control frame is appended to `out`; the fixed ones return arrays.
 void append_control(std::string& out, std::span<const std::uint8_t> body);
 void append_flow(std::string& out, const FlowWord& word);
@@ -108,7 +113,7 @@ private:
     std::size_t small_fill_ = 0;
     std::vector<std::uint8_t> body_;
     std::uint32_t length_ = 0;
-    std::uint64_t checksum_ = 0;
+    std::uint32_t checksum_ = 0;
     std::uint32_t payload_total_ = 0;
     std::uint32_t payload_remaining_ = 0;
     std::uint8_t refused_version_ = 0;

@@ -92,6 +92,7 @@ std::string control_frame(const std::string& body) {
 std::string frame_of_other_version() {
     std::string frame = control_frame("hello");
     frame.at(2) = static_cast<char>(other_version);
+    pccl::core::wire::seal_prefix(reinterpret_cast<std::uint8_t*>(frame.data()));
     return frame;
 }
 
@@ -100,12 +101,15 @@ std::string huge_length(std::uint8_t type) {
     std::string frame = control_frame("x");
     frame.at(3) = static_cast<char>(type);
     for (std::size_t i = 4; i < 8; ++i) frame.at(i) = static_cast<char>(0xFF);
+    pccl::core::wire::seal_prefix(reinterpret_cast<std::uint8_t*>(frame.data()));
     return frame;
 }
 
 std::vector<std::string> garbage(std::mt19937_64& random) {
     std::string wrong_checksum = control_frame("some body");
     wrong_checksum.back() ^= 1;
+    std::string wrong_length = control_frame("some body");
+    wrong_length.at(5) ^= 1;
     const std::string right_frame = control_frame(random_bytes(random, 300));
     return {
         std::string(4096, '\0'),
@@ -120,6 +124,7 @@ std::vector<std::string> garbage(std::mt19937_64& random) {
         huge_length(3),
         huge_length(255),
         wrong_checksum,
+        wrong_length,
         right_frame,  // well framed, no message
         right_frame + right_frame + right_frame,
         right_frame.substr(0, right_frame.size() / 2),  // half a frame
