@@ -71,6 +71,8 @@ struct Ledger {
     std::vector<VoteFact> votes;
     std::vector<LaunchFact> launches;
     std::vector<SyncFact> syncs;
+    std::vector<Instant> stranger_hellos;  // somebody else asked to be a member, and may have been counted as one
+    std::vector<Instant> journal_losses;   // the master forgot what it had promised
 
     // The failure was seen on the way out, or may have been: the application's world read 1 afterwards and it is not known
     // to have been a member later.

@@ -118,7 +118,8 @@ private:
                 if (other.output != own.output) return complain("parity", own, other, "bytes differ");
                 if (other.completion.world != own.completion.world)
                     return complain("membership", own, other, "world sizes differ");
-            } else if (other.end != open_end && !ledger_.departed(other.life, other.completion, other.end)) {
+            } else if (other.end != open_end && !ledger_.departed(other.life, other.completion, other.end) &&
+                       !forgotten(own, other)) {
                 return complain("one-outcome", own, other, "one succeeded, the other failed");
             }
         }
@@ -126,6 +127,13 @@ private:
             if (succeeded(ledger_.launches[i].completion, ledger_.launches[i].end)) settled_[i] = true;
         }
         return true;
+    }
+
+    // A journal that lost records has lost this outcome with them, and told the rest another one.
+    bool forgotten(const LaunchFact& own, const LaunchFact& other) const {
+        return std::any_of(ledger_.journal_losses.begin(), ledger_.journal_losses.end(), [&](Instant at) {
+            return at >= std::max(own.begin, other.begin) && at <= std::max(own.end, other.end);
+        });
     }
 
     bool complain(const char* oracle, const LaunchFact& own, const LaunchFact& other, const char* what) {
@@ -204,6 +212,10 @@ std::string miscounted(const Ledger& ledger, const VoteFact& own) {
             possible_in_group += l.group == group ? 1 : 0;
         }
     }
+    const auto strangers = static_cast<std::uint32_t>(std::count_if(
+        ledger.stranger_hellos.begin(), ledger.stranger_hellos.end(), [&](Instant at) { return at < own.end; }));
+    possible += strangers;
+    possible_in_group += strangers;
     const Attributes& a = own.completion.attributes;
     const std::string range = " (sure " + std::to_string(sure) + "/" + std::to_string(sure_in_group) + ", possible " +
                               std::to_string(possible) + "/" + std::to_string(possible_in_group) + ")";

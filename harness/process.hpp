@@ -9,6 +9,7 @@
 #include "harness/task.hpp"
 #include "net-sim/world.hpp"
 
+#include <algorithm>
 #include <coroutine>
 #include <vector>
 
@@ -20,16 +21,28 @@ struct Counters {
     std::uint64_t connects = 0, lost = 0, updates = 0;
 };
 
+// What processes of one run share.
+struct Shared {
+    Ledger ledger;
+    Counters counters;
+    core::Ticket tickets = 0;
+    bool stopping = false;    // applications are told to end
+    std::vector<bool> goals;  // per node: it still has to get a collective done that began after the faults
+    std::vector<bool> core;   // per node: it goes on until all goals are reached
+    bool goal_open() const { return std::find(goals.begin(), goals.end(), true) != goals.end(); }
+};
+
 class Process {
 public:
-    Process(sim::World& world, const Scenario& scenario, Ledger& ledger, Counters& counters, const bool& stopping,
-            core::Ticket& tickets, std::uint32_t node, std::uint32_t number);
+    Process(sim::World& world, const Scenario& scenario, Shared& shared, std::uint32_t node, std::uint32_t number);
 
     // Runs the training program; `finished` afterwards.
     void start();
     bool finished() const { return finished_; }
     bool starting() const { return main_.done() && !finished_; }
     std::uint32_t node() const { return node_; }
+    // Makes no call until then: what the library answers is not looked at.
+    void hang(Instant until) { hangs_until_ = until; }
     std::string waits_for() const;  // the calls that have not returned
 
     // --- from the world ------------------------------------------------------------------------------------------------
@@ -82,7 +95,8 @@ private:
     Call call(CallKind kind, core::Command command) { return Call{*this, std::move(command), kind, 0, 0}; }
     Sleep sleep(Duration duration) { return Sleep{*this, duration, 0}; }
     Instant now() const { return world_.now(); }
-    bool stopping() const { return stopping_; }
+    bool stopping() const { return shared_.stopping; }
+    bool has_goal() const { return shared_.core[node_] && shared_.goal_open(); }
 
     // --- the library's calls, with bookkeeping ---------------------------------------------------------------------------
     Task<bool> connect();
@@ -112,10 +126,9 @@ private:
 
     sim::World& world_;
     const Scenario& scenario_;
+    Shared& shared_;
     Ledger& ledger_;
     Counters& counters_;
-    const bool& stopping_;
-    core::Ticket& tickets_;
     std::uint32_t node_;
     std::uint32_t number_;
     PeerPlan plan_;
@@ -127,6 +140,7 @@ private:
     std::uint64_t revision_ = 0;
     std::uint32_t life_ = 0;
     std::uint32_t refusals_ = 0;
+    Instant hangs_until_ = 0;
     bool connected_ = false;
     bool finished_ = false;
     Task<void> main_;

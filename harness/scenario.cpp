@@ -99,6 +99,7 @@ void draw_peers(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peers_m
     std::uint32_t stripes = draw.chance(500'000) ? 1 : draw.number(2, 4);
     if (on & class_shape) {
         if (draw.chance(300'000)) count = draw.number(1, 9);
+        if (draw.chance(400)) count = static_cast<std::uint32_t>(draw.log_uniform(12, 120));
         groups = draw.chance(400'000) ? draw.number(1, 3) : 1;
     }
     count = std::min(count, peers_max);
@@ -146,6 +147,71 @@ Fault timed(FaultKind kind, const Scenario& s, Draw& draw) {
     return f;
 }
 
+// The ways a journal can disappoint its master. Those that lose what was promised end the run for all, so they are rare.
+void draw_journal_faults(Scenario& s, Draw& draw) {
+    static constexpr FaultKind kinds[] = {FaultKind::torn_write,  FaultKind::torn_write,    FaultKind::two_masters,
+                                          FaultKind::two_masters, FaultKind::full_disk,     FaultKind::slow_disk,
+                                          FaultKind::slow_disk,   FaultKind::older_journal, FaultKind::empty_journal};
+    for (std::uint32_t i = draw.number(1, 2); i-- != 0;) {
+        Fault f = timed(kinds[draw.below(9)], s, draw);
+        f.b = static_cast<std::uint32_t>(draw.log_uniform(1, 20));
+        f.duration = draw.log_uniform(millisecond, 3 * second);
+        if (f.kind == FaultKind::slow_disk) f.value = static_cast<std::uint64_t>(draw.log_uniform(1, 2'000));
+        s.faults.push_back(f);
+    }
+}
+
+void draw_strangers(Scenario& s, Draw& draw, std::uint32_t nodes) {
+    for (std::uint32_t i = draw.number(1, 3); i-- != 0;) {
+        Fault f = timed(draw.chance(850'000) ? FaultKind::hostile : FaultKind::replayed_hello, s, draw);
+        f.a = draw.chance(500'000) ? 0 : draw.number(0, nodes - 1);
+        f.b = static_cast<std::uint32_t>(draw.log_uniform(1, 30));
+        s.faults.push_back(f);
+    }
+}
+
+// Whom no lasting fault may touch: some members of one group, with the master.
+void draw_core(Scenario& s, Draw& draw) {
+    if (s.workload.tags == 0) return;
+    const GroupId group = s.peers[draw.below(s.peers.size())].group;
+    for (std::uint32_t i = 0; i < s.peers.size(); ++i) {
+        if (s.peers[i].group == group) s.core.push_back(i + 1);
+    }
+    while (s.core.size() > 2 && draw.chance(400'000))
+        s.core.erase(s.core.begin() + static_cast<std::ptrdiff_t>(draw.below(s.core.size())));
+    if (s.core.size() < 2) {
+        s.core.clear();
+        return;
+    }
+    s.claim = Claim::core;
+}
+
+// Some faults never heal, as long as the core and the master stay whole among themselves.
+void make_some_last(Scenario& s, Draw& draw) {
+    const auto in_core = [&](std::uint32_t node) {
+        return node == 0 || s.core.empty() || std::find(s.core.begin(), s.core.end(), node) != s.core.end();
+    };
+    const auto nodes = static_cast<std::uint32_t>(s.peers.size() + 1);
+    for (Fault& f : s.faults) {
+        if (!draw.chance(400'000)) continue;
+        switch (f.kind) {
+        case FaultKind::pause:
+        case FaultKind::clog: f.forever = !in_core(f.a % nodes); break;
+        case FaultKind::one_way:
+        case FaultKind::cut_pair: f.forever = !in_core(f.a % nodes) || !in_core(f.b % nodes); break;
+        case FaultKind::partition: {
+            bool whole = nodes < 31;
+            for (std::uint32_t node = 1; node < nodes; ++node) {
+                if (in_core(node) && ((f.a >> node) & 1) != (f.a & 1)) whole = false;
+            }
+            f.forever = whole;
+            break;
+        }
+        default: break;
+        }
+    }
+}
+
 void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     const auto nodes = static_cast<std::uint32_t>(s.peers.size() + 1);
     if (on & class_partition) {
@@ -155,7 +221,7 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
             Fault f = timed(kinds[draw.below(5)], s, draw);
             f.a = draw.number(0, nodes - 1);
             f.b = draw.number(0, nodes - 1);
-            if (f.kind == FaultKind::partition) f.a = draw.number(1, (1u << nodes) - 2);
+            if (f.kind == FaultKind::partition) f.a = draw.number(1, (1u << std::min(nodes, 31u)) - 2);
             if (f.kind == FaultKind::cut_pair && nodes > 2) {
                 f.a = draw.number(1, nodes - 1);
                 f.b = draw.number(1, nodes - 1);
@@ -199,6 +265,27 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
             s.faults.push_back(f);
         }
     }
+    if (on & class_corrupt) {
+        for (auto i = draw.log_uniform(1, 12); i-- != 0;) s.faults.push_back(timed(FaultKind::corrupt, s, draw));
+    }
+    if ((on & class_hostile) && draw.chance(600'000)) draw_strangers(s, draw, nodes);
+    if ((on & class_journal) && draw.chance(600'000)) draw_journal_faults(s, draw);
+    if (on & class_slow) {
+        for (std::uint32_t i = draw.number(1, 2); i-- != 0;) {
+            Fault f = timed(draw.chance(500'000) ? FaultKind::slow_compute : FaultKind::hang, s, draw);
+            f.a = draw.number(1, nodes - 1);
+            f.value = static_cast<std::uint64_t>(draw.log_uniform(2, 1'000)) - 1;
+            f.duration = draw.log_uniform(millisecond, 40 * second);
+            s.faults.push_back(f);
+        }
+    }
+    if ((on & class_partition) && draw.chance(200'000)) {
+        Fault f = timed(FaultKind::swizzle, s, draw);
+        f.duration = draw.log_uniform(10 * millisecond, 10 * second);
+        s.faults.push_back(f);
+    }
+    if (draw.chance(600'000)) draw_core(s, draw);
+    if (on & class_forever) make_some_last(s, draw);
     std::stable_sort(s.faults.begin(), s.faults.end(), [](const Fault& x, const Fault& y) { return x.at < y.at; });
 }
 

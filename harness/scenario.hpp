@@ -28,11 +28,29 @@ enum class FaultKind : std::uint8_t {
     crash_master,  // restarted with its journal after `duration`
     aimed_peer,    // crash at the k-th effect of a kind
     aimed_master,
-    pause,  // node a stops for `duration`
-    stall,  // one direction of one connection stops for `duration`, then everything comes at once
+    pause,           // node a stops for `duration`
+    stall,           // one direction of one connection stops for `duration`, then everything comes at once
+    corrupt,         // bits of what is on its way flip
+    hostile,         // a stranger's process dials the master and the peers and says what it likes
+    replayed_hello,  // somebody sends again what a peer's connection to the master began with
+    torn_write,      // the master crashes, its last unacknowledged record is there in part
+    older_journal,   // the master crashes and comes back with a journal that lacks the last `b` records
+    empty_journal,   // the master crashes and comes back as a new run
+    two_masters,     // a second master takes over the journal while the first one lives and is cut off from its disk
+    full_disk,       // records of the master fail from now on; it stops and is restarted after `duration`
+    slow_disk,       // records take up to `value` ms for `duration`
+    slow_compute,    // computes of node a take 1 + value % 1000 times as long for `duration`
+    hang,            // the application of node a makes no call for `duration`
+    swizzle,         // half of the nodes fall silent one by one and come back in another order
 };
-inline constexpr std::size_t fault_kinds = 13;
+inline constexpr std::size_t fault_kinds = 25;
 const char* to_text(FaultKind kind);
+
+// What is demanded. Safety (all oracles but progress) always is.
+enum class Claim : std::uint8_t {
+    all_end,  // when faults have stopped, every call of every live process returns in time
+    core,     // and the peers of Scenario::core, which no lasting fault touches, get a collective done together
+};
 
 struct Fault {
     FaultKind kind = FaultKind::partition;
@@ -44,6 +62,7 @@ struct Fault {
     // When not 0: begins `at` after the trigger_count-th effect of this kind (its index in core::Effect, plus one).
     std::uint32_t trigger = 0;
     std::uint32_t trigger_count = 0;
+    bool forever = false;  // does not heal when the others do
 };
 
 struct PeerPlan {
@@ -81,6 +100,8 @@ struct Scenario {
     Instant chaos_end = 0;    // faults stop, partitions heal, the master runs
     Duration patience = 0;    // after chaos_end + stop_after everybody must have finished within this
     Duration stop_after = 0;  // applications are told to end this long after chaos_end
+    Claim claim = Claim::all_end;
+    std::vector<std::uint32_t> core;  // nodes
 };
 
 struct GeneratorOptions {
@@ -101,6 +122,11 @@ enum FaultClass : std::uint32_t {
     class_shape = 1024,
     class_clock = 2048,
     class_sync = 4096,
+    class_corrupt = 8192,
+    class_hostile = 16384,
+    class_journal = 32768,
+    class_slow = 65536,
+    class_forever = 131072,
 };
 
 Scenario generate(std::uint64_t seed, const GeneratorOptions& options = {});

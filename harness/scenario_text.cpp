@@ -30,7 +30,22 @@ constexpr std::array<FaultName, fault_kinds> fault_names = {{
     {"aimed-master", "the master dies between two effects: at the b-th one of a kind drawn from value"},
     {"pause", "node a stops; then everything that waits comes before its timers"},
     {"stall", "one direction of a connection stops, then everything comes at once"},
+    {"corrupt", "a bit of what is on its way over a connection flips"},
+    {"hostile", "a stranger dials node a and says b things, drawn from value: valid frames, lies, lengths, noise"},
+    {"replayed-hello", "a stranger says again what node a's connection to the master began with"},
+    {"torn-write", "the master dies and finds a part of its last record in its journal"},
+    {"older-journal", "the master dies and comes back with a journal that lacks the last b records"},
+    {"empty-journal", "the master dies and comes back as a new run"},
+    {"two-masters",
+     "a second master takes the journal over while the first one lives; new connections reach the second"},
+    {"full-disk", "records of the master fail: it stops, and is started with its journal after `for`"},
+    {"slow-disk", "records of the master take up to value ms"},
+    {"slow-compute", "computes of node a take 1 + value % 1000 times as long"},
+    {"hang", "the application of node a makes no call"},
+    {"swizzle", "half of the nodes (drawn from value) fall silent one by one and come back in another order"},
 }};
+
+constexpr std::array<const char*, 2> claim_names = {"all-end", "core"};
 
 enum class Unit : std::uint8_t { number, duration, flag };
 
@@ -326,7 +341,9 @@ void parse_fault(Reader& reader, Scenario& s) {
     fault.kind = static_cast<FaultKind>(index);
     for (std::string_view word = reader.word(); !word.empty() && !reader.failed(); word = reader.word()) {
         const Pair pair = pair_of(word);
-        if (pair.name == "at") {
+        if (word == "forever") {
+            fault.forever = true;
+        } else if (pair.name == "at") {
             if (auto v = reader.value(Unit::duration, pair.value, 0, hour, pair.value_at)) fault.at = *v;
         } else if (pair.name == "for") {
             if (auto v = reader.value(Unit::duration, pair.value, 0, hour, pair.value_at)) fault.duration = *v;
@@ -338,7 +355,7 @@ void parse_fault(Reader& reader, Scenario& s) {
         } else if (pair.name == "after") {
             parse_trigger(reader, pair, fault);
         } else {
-            reader.fail("at=, for=, a=, b=, value= or after=", word);
+            reader.fail("at=, for=, a=, b=, value=, after= or forever", word);
         }
     }
     if (s.faults.size() >= faults_max)
@@ -349,7 +366,7 @@ void parse_fault(Reader& reader, Scenario& s) {
 void parse_setting(Reader& reader, std::string_view name, Scenario& s) {
     const auto* setting =
         std::find_if(std::begin(settings), std::end(settings), [&](const Setting& x) { return name == x.name; });
-    if (setting == std::end(settings)) return reader.fail("the name of a setting, peer or fault", name);
+    if (setting == std::end(settings)) return reader.fail("the name of a setting, peer, fault, core or claim", name);
     const auto low = reader.value(setting->unit, reader.word(), setting->least, setting->most, 0);
     if (!low) return;
     setting->set(s, *low);
@@ -370,6 +387,9 @@ const char* contradiction(const Scenario& s) {
     if (l.eager_bytes < l.slice_bytes) return "eager_bytes of at least slice_bytes";
     if (l.scratch_bytes < std::uint64_t{l.slice_bytes} * l.min_slots)
         return "scratch_bytes of at least min_slots times slice_bytes";
+    for (const std::uint32_t node : s.core) {
+        if (node == 0 || node > s.peers.size()) return "core nodes that are peers (1 is the first)";
+    }
     return nullptr;
 }
 
@@ -383,8 +403,8 @@ std::string list_faults() {
         text +=
             std::string(fault.name) + std::string(16 - std::string_view(fault.name).size(), ' ') + fault.meaning + "\n";
     }
-    text += "\nEach begins at=TIME, or TIME after the n-th effect of a kind (after=payload*17), and lasts for=TIME.\n"
-            " Node 0 is the master. Effects:";
+    text += "\nEach begins at=TIME, or TIME after the n-th effect of a kind (after=payload*17), and lasts for=TIME\n"
+            "or forever. Node 0 is the master. Effects:";
     for (std::size_t i = 0; i < sim::effect_kinds; ++i) text += std::string(" ") + sim::effect_name(i);
     return text + "\n";
 }
@@ -411,6 +431,12 @@ std::string to_text(const Scenario& s) {
                 " value=" + std::to_string(f.value);
         if (f.trigger != 0)
             text += std::string(" after=") + sim::effect_name(f.trigger - 1) + "*" + std::to_string(f.trigger_count);
+        text += f.forever ? " forever\n" : "\n";
+    }
+    text += std::string("claim ") + claim_names[static_cast<std::size_t>(s.claim)] + "\n";
+    if (!s.core.empty()) {
+        text += "core";
+        for (const std::uint32_t node : s.core) text += " " + std::to_string(node);
         text += "\n";
     }
     return text;
@@ -440,6 +466,21 @@ std::optional<Scenario> parse_scenario(std::string_view text, ScenarioError& err
             parse_peer(reader, s);
         } else if (word == "fault") {
             parse_fault(reader, s);
+        } else if (word == "claim") {
+            const std::string_view claim = reader.word();
+            if (claim == claim_names[0]) {
+                s.claim = Claim::all_end;
+            } else if (claim == claim_names[1]) {
+                s.claim = Claim::core;
+            } else {
+                reader.fail("all-end or core", claim);
+            }
+        } else if (word == "core") {
+            for (std::string_view node = reader.word(); !node.empty() && !reader.failed(); node = reader.word()) {
+                if (auto v = reader.value(Unit::number, node, 1, peers_max, 0))
+                    s.core.push_back(static_cast<std::uint32_t>(*v));
+                if (s.core.size() > peers_max) reader.fail("each node once", node);
+            }
         } else {
             parse_setting(reader, word, s);
         }

@@ -14,18 +14,22 @@ void Process::shuffle(std::vector<T>& items) {
 
 Task<void> Process::main() {
     std::uint32_t turns = plan_.turns;
-    while (!stopping() && turns != 0) {
+    while (!stopping() && (turns != 0 || has_goal())) {
         if (!co_await connect()) {
             co_await sleep(draw_.log_uniform(millisecond, 500 * millisecond));
             continue;
         }
         bool member = true;
-        for (bool first = true; member && turns != 0 && !stopping(); first = false, --turns) {
+        for (bool first = true; member && (turns != 0 || has_goal()) && !stopping(); first = false) {
             member = co_await membership(first);
-            if (member && turns != 0) co_await sleep(draw_.log_uniform(microsecond, scenario_.workload.compute_max));
+            if (turns != 0) --turns;
+            // Who only waits for the faults to end does not work meanwhile.
+            if (member && turns == 0 && has_goal()) co_await sleep(scenario_.chaos_end - now());
+            if (member && (turns != 0 || has_goal()))
+                co_await sleep(draw_.log_uniform(microsecond, scenario_.workload.compute_max));
         }
         if (member) break;
-        if (!plan_.rejoins) break;
+        if (!plan_.rejoins && !has_goal()) break;
         if (draw_.chance(300'000)) {
             revision_ = 0;
         }
@@ -62,6 +66,11 @@ Task<bool> Process::membership(bool first_turn) {
                 ledger_.lives[life_].refused_revision = c.result == Result::invalid_usage;
                 if (c.result == Result::invalid_usage && ++refusals_ > 1) revision_ = 0;
                 co_return false;
+            }
+            // All were started again and none holds the state that the group expects: the run begins anew.
+            if (c.result == Result::invalid_usage && ++refusals_ > 3) {
+                refusals_ = 0;
+                co_return co_await leave_in_flight();
             }
             co_return true;
         }

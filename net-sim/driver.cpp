@@ -52,7 +52,7 @@ void Driver::tidy() {
 // --- one event, all its effects ----------------------------------------------------------------------------------------
 
 void Driver::give(const Event& event) {
-    if (must_die_ || world_.violated()) return;
+    if (must_die_ || !halted_.empty() || world_.violated()) return;
     if (inside_) return broken("re-entered");
     if (const auto* command = std::get_if<Command>(&event)) note_command(*command);
     inside_ = true;
@@ -69,13 +69,13 @@ void Driver::carry_out(Effects& effects) {
     inside_ = true;
     for (Effect& effect : effects) {
         if (world_.count_effect(node_, effect.index())) must_die_ = true;
-        if (must_die_ || world_.violated()) break;
+        if (must_die_ || !halted_.empty() || world_.violated()) break;
         if (world_.trace_.wants_text()) world_.trace_.line(world_.now_, node_, "    " + to_text(effect));
         perform(effect);
     }
     effects.clear();
     inside_ = false;
-    if (must_die_) return;
+    if (must_die_ || !halted_.empty()) return;
     if (persisted_last_ != 0) {
         world_.records_written(node_, persisted_last_);
         persisted_last_ = 0;
@@ -249,6 +249,7 @@ void Driver::on(Compute& effect) {
     if (world_.parameters_.compute_max > 0 && !world_.computes_.chance(250'000)) {
         delay = world_.computes_.log_uniform(microsecond, world_.parameters_.compute_max);
     }
+    delay *= world_.nodes_[node_].compute_factor;
     schedule(world_.now_ + delay, ItemKind::computed, effect.id, 0);
     computing_.push_back(Computing{effect});
 }
@@ -282,7 +283,7 @@ void Driver::finish_compute(std::uint64_t id) {
 }
 
 void Driver::on(Persist& effect) {
-    if (node_ != 0) return broken("a peer persists");
+    if (node_ != world_.master_ && !world_.nodes_[node_].disk_failed) return broken("a peer persists");
     persisted_last_ = effect.sequence;
     world_.persist(node_, effect.sequence, std::move(effect.record));
 }
@@ -321,7 +322,10 @@ void Driver::on(Complete& effect) {
 
 void Driver::on(SetAttributes& effect) { world_.director_.attributes_set(node_, effect.attributes); }
 void Driver::on(Log&) {}
-void Driver::on(Halt& effect) { broken("halts: " + effect.reason); }
+void Driver::on(Halt& effect) {
+    halted_ = effect.reason;
+    if (!world_.nodes_[node_].disk_failed) broken("halts: " + effect.reason);
+}
 
 // --- what comes from the queue ---------------------------------------------------------------------------------------------
 
@@ -361,7 +365,9 @@ void Driver::handle(const Item& item) {
     }
     case ItemKind::allocated: return give(BufferAllocated{item.a, item.b != 0});
     case ItemKind::computed: return finish_compute(item.a);
-    case ItemKind::persisted: return give(RecordPersisted{item.a});
+    case ItemKind::persisted:
+        if (world_.nodes_[node_].disk_failed) return give(RecordFailed{item.a, "the disk refuses the record"});
+        return give(RecordPersisted{item.a});
     case ItemKind::flush_over:
         if (Link* link = find(item.a)) {
             world_.network_.close(link->connection, link->side, false);
@@ -459,9 +465,12 @@ void Driver::fill_bulk(Link& link, std::size_t room, std::vector<std::uint8_t>& 
                     broken("gave a checksum that is not the payload's: " + to_text(Effect(sending.what)));
                 sending.what.checksum = sum;
             }
-            const auto bytes =
-                wire::encode_trailer(wire::Trailer{sending.cancelled ? 0 : sending.what.checksum, sending.cancelled});
             const std::uint64_t at = sending.position - head - length;
+            if (at == 0) {
+                sending.trailer = wire::encode_trailer(
+                    wire::Trailer{sending.cancelled ? 0 : sending.what.checksum, sending.cancelled});
+            }
+            const auto& bytes = sending.trailer;
             const std::size_t part = std::min<std::size_t>(room, wire::trailer_bytes - at);
             out.insert(out.end(), bytes.data() + at, bytes.data() + at + part);
             sending.position += part;
@@ -538,7 +547,8 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
                 landed.checksum = numeric::checksum64(buffers_.at(link.target), link.target.length);
                 if (landed.checksum != item.trailer.checksum) {
                     landed.verdict = PayloadLanded::Verdict::corrupt;
-                    broken("payload changed on its way, or its target was written meanwhile");
+                    if (!world_.network_.tainted(link.connection, link.side))
+                        broken("payload changed on its way, or its target was written meanwhile");
                 }
             }
             buffers_.unlock(Use::receive, id);
@@ -547,7 +557,13 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
             break;
         }
         case Kind::refused:
-            broken(std::string("bytes refused that no fault has touched: ") + wire::to_text(item.error));
+            if (!world_.network_.tainted(link.connection, link.side) &&
+                !world_.stranger(world_.network_.peer_of(link.connection, link.side))) {
+                return broken(std::string("bytes refused that no fault has touched: ") + wire::to_text(item.error));
+            }
+            give(FrameRefused{id, item.error, link.decoder.refused_version()});
+            if (!link.gone && !link.closing && !must_die_ && halted_.empty())
+                broken("keeps a link whose bytes were refused");
             return;
         case Kind::more: break;
         }

@@ -56,6 +56,8 @@ public:
     std::uint64_t incarnation() const { return incarnation_; }
     // Set when a fault aimed at an effect fired between two effects: the process is to be ended.
     bool must_die() const { return must_die_; }
+    // Why the machine stopped itself; empty while it runs.
+    const std::string& halted() const { return halted_; }
 
 private:
     struct Sending {
@@ -64,8 +66,9 @@ private:
         std::uint64_t position = 0;  // bytes of the frame that have left
         bool active = false;
         bool cancelled = false;
-        bool complete = false;  // the notice is on its way to the machine
-        bool dropped = false;   // cancelled before its first byte
+        bool complete = false;                                          // the notice is on its way to the machine
+        bool dropped = false;                                           // cancelled before its first byte
+        std::array<std::uint8_t, core::wire::trailer_bytes> trailer{};  // fixed when its first byte leaves
     };
     enum class Receiving : std::uint8_t { nothing, undecided, into, nowhere };
     struct Link {
@@ -148,6 +151,7 @@ private:
     std::uint64_t persisted_last_ = 0;
     bool inside_ = false;
     bool must_die_ = false;
+    std::string halted_;
 };
 
 }  // namespace pccl::sim

@@ -1,6 +1,10 @@
 #include "net-sim/network.hpp"
 
+#include <algorithm>
+
 namespace pccl::sim {
+
+static constexpr std::size_t greeting_bytes = 400;
 
 Endpoint endpoint_of(std::uint32_t node, std::uint16_t port) {
     Endpoint endpoint;
@@ -30,6 +34,8 @@ void Network::start(std::uint32_t nodes, const NetworkParameters& parameters, st
     rate_.resize(nodes);
     for (std::int64_t& rate : rate_) rate = latencies_.log_uniform(parameters.rate_low, parameters.rate_high);
     uplink_free_.assign(nodes, 0);
+    names_.resize(nodes);
+    for (std::uint32_t node = 0; node < nodes; ++node) names_[node] = node;
 }
 
 void Network::stop_faults() {
@@ -71,7 +77,8 @@ std::uint32_t Network::dial(std::uint32_t node, LinkId link, const Endpoint& tar
     Connection& c = connections_.back();
     c.window = static_cast<std::size_t>(latencies_.log_uniform(parameters_.window_low, parameters_.window_high));
     c.ends[0] = End{node, receiver_.incarnation(node), link, true};
-    const std::uint32_t to = node_of(target);
+    std::uint32_t to = node_of(target);
+    if (to < nodes_) to = names_[to];
     if (to == no_node || to >= nodes_) {
         schedule(now_, ItemKind::refused, node, c.ends[0].incarnation, link, 0);
         return index;
@@ -138,6 +145,10 @@ std::size_t Network::room(std::uint32_t connection, std::uint32_t side) const {
 void Network::write(std::uint32_t connection, std::uint32_t side, std::span<const std::uint8_t> bytes) {
     Connection& c = connections_[connection];
     Pipe& pipe = c.pipes[side];
+    if (keep_greetings_ && side == 0 && c.greeting.size() < greeting_bytes) {
+        const std::size_t part = std::min(greeting_bytes - c.greeting.size(), bytes.size());
+        c.greeting.insert(c.greeting.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(part));
+    }
     pipe.in_flight += bytes.size();
     if (pipe.vanishing) return;
     if (pipe.head == pipe.bytes.size()) {
@@ -407,6 +418,23 @@ void Network::end_early(std::uint32_t connection, std::uint32_t side) {
     noticed.a = connection * 2ull + side;
     noticed.b = 2;  // what was sent keeps going
     give_up(noticed);
+}
+
+bool Network::corrupt(std::uint32_t connection, std::uint32_t side, std::uint64_t where) {
+    Pipe& pipe = connections_[connection].pipes[side];
+    const std::size_t waiting = pipe.bytes.size() - pipe.head;
+    if (waiting == 0 || pipe.vanishing) return false;
+    pipe.bytes[pipe.head + where / 8 % waiting] ^= static_cast<std::uint8_t>(1u << where % 8);
+    pipe.tainted = true;
+    return true;
+}
+
+std::vector<std::uint8_t> Network::greeting(std::uint32_t from, std::uint32_t to) const {
+    for (std::size_t i = connections_.size(); i-- != 0;) {
+        const Connection& c = connections_[i];
+        if (c.ends[0].node == from && c.ends[1].node == to && !c.greeting.empty()) return c.greeting;
+    }
+    return {};
 }
 
 void Network::half_open(std::uint32_t connection, bool one_side_knows, std::uint32_t side) {

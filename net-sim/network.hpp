@@ -91,6 +91,20 @@ public:
     void reset(std::uint32_t connection);                          // both ends see it, bytes in flight are lost
     void end_early(std::uint32_t connection, std::uint32_t side);  // a part of what is in flight, then the end
     void half_open(std::uint32_t connection, bool one_side_knows, std::uint32_t side);
+    // Flips one bit of what side sends and has not arrived; false when nothing is on its way.
+    bool corrupt(std::uint32_t connection, std::uint32_t side, std::uint64_t where);
+    // Whether what arrives at this side may not be what was sent.
+    bool tainted(std::uint32_t connection, std::uint32_t side) const {
+        return connections_[connection].pipes[side ^ 1].tainted;
+    }
+    bool open_end(std::uint32_t connection, std::uint32_t side) const {
+        return connections_[connection].opened && connections_[connection].ends[side].open;
+    }
+    // From now on who dials `name` reaches `node`.
+    void rename(std::uint32_t name, std::uint32_t node) { names_[name] = node; }
+    // What the node said first on its connections to another one, while greetings are kept.
+    void keep_greetings() { keep_greetings_ = true; }
+    std::vector<std::uint8_t> greeting(std::uint32_t from, std::uint32_t to) const;
     std::uint32_t peer_of(std::uint32_t connection, std::uint32_t side) const {
         return connections_[connection].ends[side ^ 1].node;
     }
@@ -113,6 +127,7 @@ private:
         bool vanishing = false;
         bool end_sent = false;
         bool stalled = false;
+        bool tainted = false;
         std::vector<Item> held;
         bool release_scheduled = false;
     };
@@ -123,6 +138,7 @@ private:
         std::uint32_t attempts = 0;
         bool accepted = false;
         bool opened = false;
+        std::vector<std::uint8_t> greeting;  // of side 0
     };
 
     Duration travel(std::uint32_t from, std::uint32_t to);
@@ -149,6 +165,8 @@ private:
     std::vector<Instant> uplink_free_;
     std::deque<Connection> connections_;  // references stay good while a callback dials
     std::vector<std::uint8_t> reading_;
+    std::vector<std::uint32_t> names_;
+    bool keep_greetings_ = false;
     Draw latencies_{0}, segments_{0}, faults_{0};
 };
 

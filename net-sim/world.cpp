@@ -6,9 +6,10 @@ namespace pccl::sim {
 
 using namespace core;
 
-World::World(std::uint32_t nodes, const WorldParameters& parameters, std::uint64_t seed, Director& director)
-    : parameters_(parameters), director_(director), network_(queue_, now_, *this), clocks_(mix(seed, 11)),
-      disks_(mix(seed, 12)), computes_(mix(seed, 13)), memory_(mix(seed, 14)) {
+World::World(std::uint32_t nodes, std::uint32_t strangers_from, const WorldParameters& parameters, std::uint64_t seed,
+             Director& director)
+    : parameters_(parameters), director_(director), network_(queue_, now_, *this), strangers_from_(strangers_from),
+      clocks_(mix(seed, 11)), disks_(mix(seed, 12)), computes_(mix(seed, 13)), memory_(mix(seed, 14)) {
     nodes_.resize(nodes);
     for (Node& node : nodes_) {
         node.drift_ppm = clocks_.between(-static_cast<std::int64_t>(parameters.drift_ppm), parameters.drift_ppm);
@@ -70,8 +71,8 @@ void World::dispatch_node(const Item& item) {
         }
         node.driver->handle(item);
     } else if (item.kind == ItemKind::persisted) {
-        while (!node.writing.empty() && node.writing.front().sequence <= item.a) {
-            node.journal.push_back(std::move(node.writing.front().bytes));
+        while (!node.disk_failed && !node.writing.empty() && node.writing.front().sequence <= item.a) {
+            journal_.push_back(std::move(node.writing.front().bytes));
             node.writing.pop_front();
         }
         node.driver->handle(item);
@@ -95,6 +96,10 @@ void World::after(std::uint32_t index) {
         end_process(index, fired.with_reset);
         director_.aimed_crash(index, fired.token);
         return;
+    }
+    if (!node.driver->halted().empty()) {
+        end_process(index, true);
+        return director_.halted(index);
     }
     poll_timer(index);
 }
@@ -148,21 +153,30 @@ void World::start_peer(std::uint32_t index, const PeerConfig& config) {
 }
 
 void World::start_master(const MasterConfig& config) {
-    Node& node = nodes_[0];
+    Node& node = nodes_[master_];
     ++node.incarnation;
     node.silent = false;
+    node.disk_failed = false;
     node.timer_at = never;
     auto machine = std::make_unique<MachineOf<MasterMachine>>(config);
     MasterMachine& master = machine->real;
-    node.driver = std::make_unique<Driver>(*this, 0, node.incarnation, std::move(machine), config.limits);
+    node.driver = std::make_unique<Driver>(*this, master_, node.incarnation, std::move(machine), config.limits);
     Effects effects;
-    if (!master.start(local_time(node), node.journal, effects)) violate("replay", "the master refuses its own journal");
+    if (!master.start(local_time(node), journal_, effects)) violate("replay", "the master refuses its own journal");
     node.driver->carry_out(effects);
-    trace_.event(mix(now_, node.journal.size()));
-    after(0);
+    trace_.event(mix(now_, journal_.size()));
+    after(master_);
 }
 
-void World::end_process(std::uint32_t index, bool with_reset) {
+void World::forget_records(std::size_t count) { journal_.resize(journal_.size() - std::min(count, journal_.size())); }
+
+void World::hand_over_journal(std::uint32_t node) {
+    nodes_[master_].disk_failed = true;
+    network_.rename(0, node);
+    master_ = node;
+}
+
+void World::end_process(std::uint32_t index, bool with_reset, bool torn) {
     Node& node = nodes_[index];
     if (node.driver == nullptr) return;
     machine_bytes_most_ = std::max(machine_bytes_most_, node.driver->buffers().machine_bytes_most());
@@ -172,10 +186,16 @@ void World::end_process(std::uint32_t index, bool with_reset) {
     node.deferred.clear();
     node.paused_until = 0;
     // The kernel had written some of what was not yet acknowledged, in order.
-    std::uint64_t lucky = node.writing.empty() ? 0 : disks_.below(node.writing.size() + 1);
+    std::uint64_t lucky = node.writing.empty() || node.disk_failed ? 0 : disks_.below(node.writing.size() + 1);
     while (lucky-- != 0) {
-        node.journal.push_back(std::move(node.writing.front().bytes));
+        journal_.push_back(std::move(node.writing.front().bytes));
         node.writing.pop_front();
+    }
+    if (torn && !node.writing.empty() && !node.disk_failed) {
+        std::string part = std::move(node.writing.front().bytes);
+        part.resize(disks_.below(part.size()));
+        if (!part.empty() && disks_.chance(500'000)) part[disks_.below(part.size())] ^= 0x10;
+        journal_.push_back(std::move(part));
     }
     node.writing.clear();
     node.disk_free = 0;
@@ -283,6 +303,7 @@ void World::records_written(std::uint32_t index, std::uint64_t sequence) {
     Node& node = nodes_[index];
     const Instant begin = std::max(node.disk_free, now_);
     node.disk_free = begin + disks_.log_uniform(parameters_.disk_low, parameters_.disk_high);
+    if (disk_extra_ > 0) node.disk_free += disks_.log_uniform(microsecond, disk_extra_);
     Item item;
     item.time = node.disk_free;
     item.kind = ItemKind::persisted;

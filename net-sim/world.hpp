@@ -58,11 +58,15 @@ public:
     virtual void application_item(std::uint32_t node, std::uint64_t a, std::uint64_t b) = 0;
     virtual void script_item(std::uint64_t a, std::uint64_t b) = 0;
     virtual void aimed_crash(std::uint32_t node, std::uint64_t token) = 0;
+    // The master stopped itself because its disk failed; its process is gone.
+    virtual void halted(std::uint32_t node) = 0;
 };
 
 class World final : public Receiver {
 public:
-    World(std::uint32_t nodes, const WorldParameters& parameters, std::uint64_t seed, Director& director);
+    // Nodes from `strangers_from` on run no machine of ours: what they send may be anything.
+    World(std::uint32_t nodes, std::uint32_t strangers_from, const WorldParameters& parameters, std::uint64_t seed,
+          Director& director);
 
     // Runs until the director stops it, a violation, no items, the horizon, or too many items.
     void run(Instant horizon, std::uint64_t items_max);
@@ -73,9 +77,18 @@ public:
     void start_master(const core::MasterConfig& config);
     // Any machine in the place of a peer or the master: toys in tests.
     void start_machine(std::uint32_t node, std::unique_ptr<Machine> machine, const core::Limits& limits);
-    // Ends the process. Not from inside its own effects.
-    void end_process(std::uint32_t node, bool with_reset);
+    // Ends the process. Not from inside its own effects. `torn`: a part of the first record that was not written is there.
+    void end_process(std::uint32_t node, bool with_reset, bool torn = false);
     void pause(std::uint32_t node, Duration duration);
+    void set_compute_factor(std::uint32_t node, std::uint32_t factor) { nodes_[node].compute_factor = factor; }
+    // --- the master's journal --------------------------------------------------------------------------------------------
+    std::uint32_t master() const { return master_; }
+    void forget_records(std::size_t count);  // the last ones, or all there are
+    void fail_disk(bool fails) { nodes_[master_].disk_failed = fails; }
+    void slow_disk(Duration extra_max) { disk_extra_ = extra_max; }
+    // From now on the journal and the master's name belong to another node; records of the former holder fail.
+    void hand_over_journal(std::uint32_t node);
+    bool stranger(std::uint32_t node) const { return node >= strangers_from_; }
     void arm(std::uint32_t node, const AimedCrash& crash) { nodes_[node].aimed.push_back(crash); }
     void arm(const Trigger& trigger) { triggers_.push_back(trigger); }
     void disarm() {
@@ -100,6 +113,7 @@ public:
         network_.stop_faults();
         parameters_.allocation_fails_per_million = 0;
         parameters_.timer_late_max = 0;
+        disk_extra_ = 0;
     }
     std::uint64_t items() const { return items_; }
     std::string explain();  // one line per live machine
@@ -131,10 +145,11 @@ private:
         Instant timer_at = core::never;  // the earliest timer item in the queue
         std::uint32_t idle_timers = 0;
         Instant last_timer = -1;
+        std::uint32_t compute_factor = 1;
+        bool disk_failed = false;
         bool silent = false;  // the machine under the dead process does not answer either
         std::deque<Item> deferred;
         std::vector<AimedCrash> aimed;
-        std::vector<std::string> journal;  // durable
         std::deque<Record> writing;
         Instant disk_free = 0;
     };
@@ -162,6 +177,10 @@ private:
     Trace trace_;
     std::deque<Node> nodes_;
     std::vector<Trigger> triggers_;
+    std::vector<std::string> journal_;  // durable
+    std::uint32_t master_ = 0;
+    std::uint32_t strangers_from_;
+    Duration disk_extra_ = 0;
     Violation violation_;
     bool stopped_ = false;
     std::uint64_t items_ = 0;

@@ -21,6 +21,7 @@ public:
         if (on_script) on_script(a);
     }
     void aimed_crash(std::uint32_t, std::uint64_t) override {}
+    void halted(std::uint32_t) override {}
     void (*on_script)(std::uint64_t) = nullptr;
 };
 
@@ -116,7 +117,7 @@ Outcome run_toys(const NetworkParameters& network, std::uint64_t seed, std::uint
     NobodyDirects director;
     WorldParameters parameters;
     parameters.network = network;
-    World world(3, parameters, seed, director);
+    World world(3, 3, parameters, seed, director);
     static World* current = nullptr;
     current = &world;
     director.on_script = [](std::uint64_t) {

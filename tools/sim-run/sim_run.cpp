@@ -296,7 +296,7 @@ int main(int argc, char** argv) {
     app.add_option("--classes", classes,
                    "only these fault classes, joined by commas: none latency bandwidth segmentation partition "
                    "connection crash master pause limits "
-                   "application shape clock sync (shared state at all)");
+                   "application shape clock corrupt hostile journal slow forever sync (shared state at all)");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -319,7 +319,12 @@ int main(int argc, char** argv) {
                      {"application", class_application},
                      {"shape", class_shape},
                      {"clock", class_clock},
-                     {"sync", class_sync}};
+                     {"sync", class_sync},
+                     {"corrupt", class_corrupt},
+                     {"hostile", class_hostile},
+                     {"journal", class_journal},
+                     {"slow", class_slow},
+                     {"forever", class_forever}};
         choice.classes = 0;
         choice.replay = " --classes " + classes;
         for (std::size_t at = 0; at <= classes.size();) {

@@ -1,0 +1,241 @@
+#include "harness/hostile.hpp"
+
+#include "core/numeric/kernels.hpp"
+#include "core/wire/control.pb.h"
+#include "core/wire/convert.hpp"
+#include "core/wire/frame.hpp"
+#include "net-sim/network.hpp"
+
+#include <string>
+
+namespace pccl::harness {
+
+using namespace core;
+using sim::Draw;
+
+namespace {
+
+std::string noise(Draw& draw, std::size_t bytes) {
+    std::string text(bytes, '\0');
+    for (char& c : text) c = static_cast<char>(draw.bits());
+    return text;
+}
+
+// Small numbers, the largest ones, and anything between.
+std::uint64_t number(Draw& draw) {
+    switch (draw.below(4)) {
+    case 0: return draw.below(8);
+    case 1: return ~std::uint64_t{0} - draw.below(3);
+    case 2: return (draw.below(4) << 32) | draw.below(30);  // looks like the name of an operation
+    default: return draw.bits() >> draw.below(64);
+    }
+}
+std::uint32_t number32(Draw& draw) { return static_cast<std::uint32_t>(number(draw)); }
+
+void fill_hash(Draw& draw, proto::Hash* hash) {
+    hash->set_low(draw.bits());
+    hash->set_high(draw.bits());
+}
+
+void fill_hello(Draw& draw, std::uint32_t own_node, proto::Hello* hello, bool sound) {
+    const bool lies = !sound && draw.chance(600'000);
+    hello->set_protocol_version(lies && draw.chance(300'000) ? number32(draw) : wire::protocol_version);
+    hello->set_uuid(noise(draw, lies && draw.chance(300'000) ? draw.below(40) : 16));
+    hello->set_token(draw.bits());
+    hello->set_generation(1 + draw.below(3));
+    hello->set_group(lies ? number32(draw) : draw.number(0, 2));
+    hello->set_concurrent_ops(lies ? number32(draw) : draw.number(1, 16));
+    if (lies) {
+        hello->set_run_id(noise(draw, draw.below(40)));
+        hello->set_seen(number(draw));
+    }
+    auto* address = hello->mutable_advertised();
+    const Endpoint own = sim::endpoint_of(own_node);
+    address->set_port(lies ? number32(draw) : own.port);
+    address->set_address(lies ? noise(draw, draw.below(20))
+                              : std::string(reinterpret_cast<const char*>(own.address.data()), 4));
+}
+
+std::string peer_message(Draw& draw, std::uint32_t own_node, bool& joins) {
+    proto::PeerMessage m;
+    switch (draw.below(8)) {
+    case 0:
+    case 1:
+        fill_hello(draw, own_node, m.mutable_hello(), false);
+        joins = true;
+        break;
+    case 2:
+    case 3: {
+        auto* vote = m.mutable_vote();
+        vote->set_kind(static_cast<proto::VoteKind>(draw.below(8)));
+        vote->set_serial(number(draw));
+        vote->set_seen(number(draw));
+        vote->set_id(number(draw));
+        vote->set_count(number(draw));
+        vote->set_type(number32(draw));
+        vote->set_op(number32(draw));
+        vote->set_ok(draw.chance(500'000));
+        vote->set_digest(draw.bits());
+        vote->set_entries(number32(draw));
+        vote->set_revision(number(draw));
+        vote->set_slice_bytes(number32(draw));
+        if (draw.chance(500'000)) fill_hash(draw, vote->mutable_content());
+        break;
+    }
+    case 4: {
+        auto* edge = m.mutable_edge();
+        edge->set_peer(noise(draw, draw.chance(700'000) ? 16 : draw.below(40)));
+        edge->set_outgoing(draw.chance(500'000));
+        edge->set_up(draw.chance(500'000));
+        edge->set_reason(noise(draw, draw.below(300)));
+        break;
+    }
+    case 5: {
+        auto* page = m.mutable_page();
+        page->set_serial(number(draw));
+        page->set_first(number32(draw));
+        for (std::uint64_t i = draw.below(6); i-- != 0;) {
+            auto* entry = page->add_entries();
+            entry->set_name(noise(draw, draw.below(2000)));
+            entry->set_count(number(draw));
+            entry->set_type(number32(draw));
+        }
+        break;
+    }
+    case 6: m.set_heartbeat(number(draw)); break;
+    default:
+        if (draw.chance(500'000)) {
+            m.set_leave(true);
+        } else {
+            m.set_resumed(true);
+        }
+    }
+    return m.SerializeAsString();
+}
+
+std::string master_message(Draw& draw) {
+    proto::MasterMessage m;
+    switch (draw.below(5)) {
+    case 0: {
+        auto* welcome = m.mutable_welcome();
+        welcome->set_protocol_version(wire::protocol_version);
+        welcome->set_run_id(noise(draw, 16));
+        welcome->set_incarnation(number32(draw));
+        welcome->set_peer_timeout_ms(number32(draw));
+        break;
+    }
+    case 1: m.mutable_refusal()->set_code(static_cast<proto::RefusalCode>(draw.below(8))); break;
+    case 2: {
+        auto* outcome = m.mutable_answer()->mutable_outcome();
+        m.mutable_answer()->set_index(number(draw));
+        outcome->set_op(number(draw));
+        outcome->set_commit(true);
+        break;
+    }
+    case 3: m.mutable_notice()->set_text(noise(draw, draw.below(2000))); break;
+    default: m.set_page_request(number(draw));
+    }
+    return m.SerializeAsString();
+}
+
+std::string link_message(Draw& draw) {
+    proto::LinkMessage m;
+    switch (draw.below(6)) {
+    case 0:
+    case 1: {
+        auto* hello = m.mutable_hello();
+        hello->set_protocol_version(draw.chance(800'000) ? wire::protocol_version : number32(draw));
+        hello->set_run_id(noise(draw, 16));
+        hello->set_from(noise(draw, 16));
+        hello->set_to(noise(draw, draw.chance(800'000) ? 16 : draw.below(40)));
+        hello->set_stripe(number32(draw));
+        break;
+    }
+    case 2: m.mutable_welcome()->set_from(noise(draw, 16)); break;
+    case 3: m.set_heartbeat(draw.chance(500'000)); break;
+    case 4: {
+        auto* request = m.mutable_hash_request();
+        request->set_sync(number(draw));
+        request->set_entry(number32(draw));
+        request->set_first(number32(draw));
+        break;
+    }
+    default: {
+        auto* request = m.mutable_chunk_request();
+        request->set_sync(number(draw));
+        request->set_entry(number32(draw));
+        request->set_chunk(number32(draw));
+    }
+    }
+    return m.SerializeAsString();
+}
+
+std::span<const std::uint8_t> bytes_of(const std::string& text) {
+    return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
+}
+
+void append_bulk(Draw& draw, std::string& out) {
+    wire::BulkHeader header;
+    header.op = number(draw);
+    header.slice = number32(draw);
+    header.phase = static_cast<std::uint16_t>(draw.below(4));
+    header.entry = number(draw);
+    header.length = static_cast<std::uint32_t>(draw.chance(700'000) ? draw.below(600) : number(draw));
+    const auto head = wire::encode_bulk(header);
+    out.append(reinterpret_cast<const char*>(head.data()), head.size());
+    if (header.length > 4096) return;
+    const std::string payload = noise(draw, header.length);
+    out += payload;
+    wire::Trailer trailer;
+    trailer.abandoned = draw.chance(300'000);
+    trailer.checksum = draw.chance(700'000) ? numeric::checksum64(payload.data(), payload.size()) : draw.bits();
+    const auto end = wire::encode_trailer(trailer);
+    out.append(reinterpret_cast<const char*>(end.data()), end.size());
+}
+
+}  // namespace
+
+std::vector<std::uint8_t> hostile_bytes(Draw& draw, std::uint32_t own_node, bool& joins) {
+    std::string out;
+    joins = false;
+    if (draw.chance(150'000)) {
+        // A newcomer like any other, which then falls silent or goes on with lies.
+        proto::PeerMessage m;
+        fill_hello(draw, own_node, m.mutable_hello(), true);
+        wire::append_control(out, bytes_of(m.SerializeAsString()));
+        joins = true;
+    }
+    for (std::uint64_t frames = draw.below(4) + (out.empty() ? 1 : 0); frames-- != 0;) {
+        switch (draw.below(8)) {
+        case 0: out += noise(draw, 1 + draw.below(200)); break;
+        case 1: {
+            const std::size_t at = out.size();
+            wire::append_control(out, bytes_of(noise(draw, draw.below(50))));
+            out[at + 2 + draw.below(6)] = static_cast<char>(draw.bits());  // version, type or length
+            if (draw.chance(500'000)) wire::seal_prefix(reinterpret_cast<std::uint8_t*>(out.data()) + at);
+            break;
+        }
+        case 2: wire::append_control(out, bytes_of(noise(draw, draw.below(400)))); break;
+        case 3:
+        case 4: wire::append_control(out, bytes_of(peer_message(draw, own_node, joins))); break;
+        case 5:
+            wire::append_control(out, bytes_of(draw.chance(500'000) ? link_message(draw) : master_message(draw)));
+            break;
+        case 6: {
+            wire::FlowWord word;
+            word.op = number(draw);
+            word.slice = number32(draw);
+            word.value = number32(draw);
+            word.kind = static_cast<wire::FlowKind>(draw.below(6));
+            word.phase = static_cast<std::uint8_t>(draw.below(4));
+            wire::append_flow(out, word);
+            break;
+        }
+        default: append_bulk(draw, out);
+        }
+    }
+    if (draw.chance(200'000)) out.resize(draw.below(out.size() + 1));
+    return {out.begin(), out.end()};
+}
+
+}  // namespace pccl::harness

@@ -1,0 +1,386 @@
+#include "harness/injector.hpp"
+
+#include "harness/hostile.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness {
+
+using namespace core;
+using sim::effect_index;
+using sim::mix;
+
+namespace {
+
+constexpr std::uint32_t strangers_max = 3;
+
+bool by_stranger(FaultKind kind) { return kind == FaultKind::hostile || kind == FaultKind::replayed_hello; }
+
+// Masks have 32 bits; of larger runs each node's side is drawn from the mask.
+bool in_mask(std::uint64_t mask, std::uint32_t node) {
+    return node < 31 ? ((mask >> node) & 1) != 0 : (mix(mask, node) & 1) != 0;
+}
+
+}  // namespace
+
+Injector::Injector(sim::World& world, const Scenario& scenario, Processes& processes)
+    : world_(world), scenario_(scenario), processes_(processes), draw_(mix(scenario.seed, 910)),
+      touched_(nodes() + 1, false), frozen_(nodes() + 1, false), cut_(nodes() + 1, 0),
+      stranger_links_(scenario.faults.size()) {
+    for (const Fault& fault : scenario.faults) {
+        if (fault.kind == FaultKind::replayed_hello) world.network().keep_greetings();
+    }
+}
+
+std::uint32_t Injector::nodes_for(const Scenario& scenario) {
+    const auto strangers = std::count_if(scenario.faults.begin(), scenario.faults.end(),
+                                         [](const Fault& fault) { return by_stranger(fault.kind); });
+    return strangers_from(scenario) + std::min(static_cast<std::uint32_t>(strangers), strangers_max);
+}
+
+void Injector::schedule() {
+    for (std::size_t i = 0; i < scenario_.faults.size(); ++i) {
+        const Fault& fault = scenario_.faults[i];
+        if (fault.trigger == 0) {
+            world_.schedule_script(fault.at, fault_begins, i);
+        } else {
+            world_.arm(sim::Trigger{fault.trigger - 1, fault.trigger_count, fault.at, fault_begins, i});
+        }
+    }
+}
+
+Instant Injector::within_chaos(Duration duration) const {
+    return std::min(world_.now() + duration, std::max(scenario_.chaos_end, world_.now()));
+}
+
+void Injector::schedule_end(const Fault& fault, std::uint64_t index) {
+    if (!fault.forever) world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
+}
+
+// A fault that could explain why this node lost its membership. What happens to the master happens to everybody.
+void Injector::touch(std::uint32_t node) {
+    if (node == 0 || node == nodes()) touched_.assign(touched_.size(), true);
+    if (node < touched_.size()) touched_[node] = true;
+}
+
+// A lost control link alone is resumed and a lost data link is dialled again; both together look like a death.
+void Injector::cut_connection(std::uint32_t a, std::uint32_t b, bool known) {
+    const bool control = a == 0 || b == 0 || a == nodes() || b == nodes();
+    for (const std::uint32_t node : {a, b}) {
+        if (node == 0 || node >= nodes()) continue;
+        cut_[node] |= control ? 1 : 2;
+        if (!known || cut_[node] == 3) touch(node);
+    }
+}
+
+// Calls `change` for each directed pair that the fault separates. The two places of the master are on one side.
+template <class Change>
+void Injector::each_pair(const Fault& fault, Change change) {
+    const std::uint32_t a = fault.a % nodes();
+    const std::uint32_t b = fault.b % nodes();
+    const auto logical = [this](std::uint32_t node) { return node == nodes() ? 0 : node; };
+    for (std::uint32_t from = 0; from <= nodes(); ++from) {
+        for (std::uint32_t to = 0; to <= nodes(); ++to) {
+            const std::uint32_t x = logical(from), y = logical(to);
+            if (x == y) continue;
+            bool cut = false;
+            switch (fault.kind) {
+            case FaultKind::partition: cut = in_mask(fault.a, x) != in_mask(fault.a, y); break;
+            case FaultKind::one_way: cut = x == a && y == b; break;
+            case FaultKind::cut_pair: cut = (x == a && y == b) || (x == b && y == a); break;
+            case FaultKind::clog: cut = x == a; break;
+            default: break;
+            }
+            if (cut) change(from, to);
+        }
+    }
+}
+
+template <class Change>
+void Injector::each_from(std::uint32_t node, Change change) {
+    for (std::uint32_t to = 0; to <= nodes(); ++to) {
+        if (to != node) change(node, to);
+    }
+}
+
+void Injector::network_split(const Fault& fault, std::uint64_t index) {
+    sim::Network& network = world_.network();
+    each_pair(fault, [&](std::uint32_t from, std::uint32_t to) {
+        network.block(from, to);
+        touch(from);
+        touch(to);
+    });
+    // Some streams give up when nothing is acknowledged for long.
+    const Duration patience = second + static_cast<Duration>(fault.value % 30) * second;
+    if (fault.kind != FaultKind::clog && (fault.duration > patience || fault.forever)) {
+        each_pair(fault, [&](std::uint32_t from, std::uint32_t to) {
+            if (from < to) network.give_up_between(from, to, patience);
+        });
+    }
+    schedule_end(fault, index);
+}
+
+bool Injector::connection_fault(const Fault& fault, std::uint64_t index) {
+    sim::Network& network = world_.network();
+    // Rather one with bytes on their way, where there is one.
+    std::vector<std::uint32_t> open = ((fault.value >> 40) & 3) != 0 ? network.busy() : network.established();
+    if (open.empty()) open = network.established();
+    if (open.empty()) return false;
+    const std::uint32_t connection = open[fault.value % open.size()];
+    const std::uint32_t side = (fault.value >> 32) & 1;
+    const bool one_knows = ((fault.value >> 33) & 1) != 0;
+    switch (fault.kind) {
+    case FaultKind::stall:
+        stalled_.push_back(Stall{index, connection});
+        network.stall(connection, side);
+        schedule_end(fault, index);
+        break;
+    case FaultKind::reset: network.reset(connection); break;
+    case FaultKind::end_early: network.end_early(connection, side); break;
+    case FaultKind::half_open: network.half_open(connection, one_knows, side); break;
+    case FaultKind::corrupt:
+        if (!network.corrupt(connection, side, fault.value >> 8) &&
+            !network.corrupt(connection, side ^ 1, fault.value >> 8))
+            return false;
+        break;
+    default: break;
+    }
+    // An end that knows that its link is gone opens another one; only who does not know is silent for long.
+    const std::uint32_t other = network.peer_of(connection, side ^ 1);
+    const bool known = fault.kind == FaultKind::reset || fault.kind == FaultKind::end_early ||
+                       fault.kind == FaultKind::corrupt ||
+                       (fault.kind == FaultKind::half_open && one_knows && other != 0 && other != nodes());
+    cut_connection(network.peer_of(connection, 0), network.peer_of(connection, 1), known);
+    return true;
+}
+
+bool Injector::master_crash(const Fault& fault) {
+    const std::uint32_t node = world_.master();
+    if (!world_.alive(node)) return false;
+    touch(0);
+    world_.end_process(node, (fault.value & 1) != 0, fault.kind == FaultKind::torn_write);
+    if (fault.kind == FaultKind::older_journal || fault.kind == FaultKind::empty_journal) {
+        world_.forget_records(fault.kind == FaultKind::empty_journal ? ~std::size_t{0} : fault.b);
+        journal_losses_.push_back(world_.now());
+    }
+    processes_.process_gone(0, fault);
+    return true;
+}
+
+// The first master lives on, cut off from the journal; what of it anybody still hears is drawn per peer.
+bool Injector::two_masters(const Fault& fault) {
+    const std::uint32_t old = world_.master();
+    const std::uint32_t next = old == 0 ? nodes() : 0;
+    if (!world_.alive(old)) return false;
+    touch(0);
+    if (world_.alive(next)) world_.end_process(next, true);
+    world_.hand_over_journal(next);
+    processes_.begin_master();
+    sim::Network& network = world_.network();
+    for (const std::uint32_t connection : network.established()) {
+        const bool control = network.peer_of(connection, 0) == old || network.peer_of(connection, 1) == old;
+        if (control && ((fault.value >> (connection % 60)) & 1) != 0) network.reset(connection);
+    }
+    return true;
+}
+
+// One thing said each time; the next one follows after a while.
+void Injector::stranger_speaks(const Fault& fault, std::uint64_t index) {
+    Stranger& stranger = stranger_links_[index];
+    sim::Network& network = world_.network();
+    const std::uint32_t first = strangers_from(scenario_);
+    const std::uint32_t own = first + static_cast<std::uint32_t>(index % (nodes_for(scenario_) - first));
+    const bool replay = fault.kind == FaultKind::replayed_hello;
+    if (stranger.said >= std::max(fault.b % 40, 1u)) return;
+    Duration wait = 0;
+    if (!stranger.dialled || !network.open_end(stranger.connection, 0) || draw_.chance(150'000)) {
+        // Where a link is closed on it, it tries again.
+        if (stranger.dialled) network.close(stranger.connection, 0, draw_.chance(500'000));
+        const std::uint32_t target = replay ? 0 : fault.a % nodes();
+        stranger.connection = network.dial(own, 0, sim::endpoint_of(target));
+        stranger.dialled = true;
+        wait = 2 * network.latency(own, target) + millisecond;
+        ++stranger.said;  // a closed door counts too
+    } else {
+        bool joins = replay;
+        const std::vector<std::uint8_t> bytes =
+            replay ? network.greeting(1 + (fault.a - 1) % (nodes() - 1), world_.master())
+                   : hostile_bytes(draw_, own, joins);
+        if (joins) stranger_hellos_.push_back(world_.now());
+        if (replay) touch(1 + (fault.a - 1) % (nodes() - 1));
+        if (!bytes.empty()) network.write(stranger.connection, 0, bytes);
+        ++stranger.said;
+        wait = draw_.log_uniform(100 * microsecond, second);
+    }
+    world_.schedule_script(world_.now() + wait, fault_goes_on, index);
+}
+
+std::vector<std::uint32_t> Injector::swizzled(const Fault& fault) const {
+    std::vector<std::uint32_t> chosen;
+    for (std::uint32_t node = 0; node < nodes(); ++node) {
+        if ((mix(fault.value, node) & 1) != 0) chosen.push_back(node);
+    }
+    return chosen;
+}
+
+void Injector::begin(std::uint64_t index) {
+    if (!chaos_) return;
+    const Fault& fault = scenario_.faults[index];
+    if (fault.kind != FaultKind::aimed_master && fault.kind != FaultKind::aimed_peer) {
+        world_.trace().line(world_.now(), sim::no_node,
+                            std::string("FAULT ") + to_text(fault.kind) + " a " + std::to_string(fault.a) + " b " +
+                                std::to_string(fault.b));
+    }
+    const bool with_reset = (fault.value & 1) != 0;
+    switch (fault.kind) {
+    case FaultKind::partition:
+    case FaultKind::one_way:
+    case FaultKind::cut_pair:
+    case FaultKind::clog: network_split(fault, index); break;
+    case FaultKind::reset:
+    case FaultKind::end_early:
+    case FaultKind::half_open:
+    case FaultKind::corrupt:
+    case FaultKind::stall:
+        if (!connection_fault(fault, index)) return;
+        break;
+    case FaultKind::crash_peer: {
+        const std::uint32_t node = peer_of(fault);
+        if (!world_.alive(node)) return;
+        world_.end_process(node, with_reset);
+        touch(node);
+        processes_.process_gone(node, fault);
+        break;
+    }
+    case FaultKind::crash_master:
+    case FaultKind::torn_write:
+    case FaultKind::older_journal:
+    case FaultKind::empty_journal:
+        if (!master_crash(fault)) return;
+        break;
+    case FaultKind::aimed_peer: {
+        static const std::size_t kinds[] = {effect_index<SendControl>(), effect_index<SendPayload>(),
+                                            effect_index<Complete>(),    effect_index<ReceivePayload>(),
+                                            effect_index<Compute>(),     effect_index<SendFlow>()};
+        world_.arm(peer_of(fault), sim::AimedCrash{kinds[(fault.value >> 8) % 6], fault.b, with_reset, index});
+        return;  // counted when it fires
+    }
+    case FaultKind::aimed_master: {
+        static const std::size_t kinds[] = {effect_index<SendControl>(), effect_index<Persist>()};
+        world_.arm(world_.master(), sim::AimedCrash{kinds[(fault.value >> 8) % 2], fault.b, with_reset, index});
+        return;
+    }
+    case FaultKind::pause: {
+        const std::uint32_t node = fault.a % nodes();
+        if (!world_.alive(played_by(node))) return;
+        touch(node);
+        if (fault.forever) frozen_[node] = true;
+        world_.pause(played_by(node), fault.forever
+                                          ? scenario_.chaos_end + scenario_.stop_after + 100 * scenario_.patience
+                                          : within_chaos(fault.duration) - world_.now());
+        break;
+    }
+    case FaultKind::two_masters:
+        if (!two_masters(fault)) return;
+        break;
+    case FaultKind::full_disk:
+        if (!world_.alive(world_.master()) || halting_ != nullptr) return;
+        touch(0);
+        halting_ = &fault;
+        world_.fail_disk(true);
+        break;
+    case FaultKind::slow_disk:
+        world_.slow_disk(static_cast<Duration>(fault.value % 10'000) * millisecond);
+        world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
+        break;
+    case FaultKind::slow_compute:
+        touch(peer_of(fault));
+        world_.set_compute_factor(peer_of(fault), 1 + static_cast<std::uint32_t>(fault.value % 1000));
+        world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
+        break;
+    case FaultKind::hang: processes_.hang(peer_of(fault), within_chaos(fault.duration)); break;
+    case FaultKind::swizzle:
+    case FaultKind::hostile:
+    case FaultKind::replayed_hello: go_on(index); break;
+    }
+    ++injected_[static_cast<std::size_t>(fault.kind)];
+}
+
+// Faults of several steps. The step is in the upper half.
+void Injector::go_on(std::uint64_t index_and_step) {
+    const std::uint64_t index = index_and_step & 0xffffffffu;
+    const std::uint64_t step = index_and_step >> 32;
+    const Fault& fault = scenario_.faults[index];
+    if (fault.kind != FaultKind::swizzle) {
+        if (chaos_) stranger_speaks(fault, index);
+        return;
+    }
+    const std::vector<std::uint32_t> nodes = swizzled(fault);
+    if (step == 0) {
+        // All times are known from the start: silent one by one in the first half, back in an order of their own.
+        const Duration whole = within_chaos(fault.duration) - world_.now();
+        for (std::uint64_t i = 0; i < nodes.size(); ++i) {
+            const Duration off = whole / 2 * static_cast<Duration>(i) / static_cast<Duration>(nodes.size());
+            const Duration on =
+                whole / 2 + static_cast<Duration>(draw_.below(static_cast<std::uint64_t>(whole / 2) + 1));
+            world_.schedule_script(world_.now() + off, fault_goes_on, index | (2 * i + 1) << 32);
+            world_.schedule_script(world_.now() + on, fault_goes_on, index | (2 * i + 2) << 32);
+        }
+        return;
+    }
+    const std::uint32_t node = nodes[(step - 1) / 2];
+    each_from(node, [&](std::uint32_t from, std::uint32_t to) {
+        if (step % 2 == 1) {
+            world_.network().block(from, to);
+            touch(from);
+            touch(to);
+        } else {
+            world_.network().unblock(from, to);
+        }
+    });
+}
+
+void Injector::end(std::uint64_t index) {
+    const Fault& fault = scenario_.faults[index];
+    world_.trace().line(world_.now(), sim::no_node, std::string("healed: ") + to_text(fault.kind));
+    if (fault.kind == FaultKind::slow_disk) return world_.slow_disk(0);
+    if (fault.kind == FaultKind::slow_compute) return world_.set_compute_factor(peer_of(fault), 1);
+    for (const Stall& stall : stalled_) {
+        if (stall.fault == index) world_.network().go_on(stall.connection, (fault.value >> 32) & 1);
+    }
+    each_pair(fault, [&](std::uint32_t from, std::uint32_t to) { world_.network().unblock(from, to); });
+}
+
+void Injector::aimed_crash(std::uint32_t node, std::uint64_t index) {
+    const Fault& fault = scenario_.faults[index];
+    ++injected_[static_cast<std::size_t>(fault.kind)];
+    touch(node);
+    if (node != 0 && node != nodes()) return processes_.process_gone(node, fault);
+    if (node == world_.master()) processes_.process_gone(0, fault);
+}
+
+// Its disk failed: it said nothing more. The one that lost its journal to another master does not come back.
+void Injector::master_halted(std::uint32_t node) {
+    world_.trace().line(world_.now(), node, "the master stops: its records cannot be written");
+    touch(0);
+    if (node != world_.master() || halting_ == nullptr) return;
+    const Fault& fault = *halting_;
+    halting_ = nullptr;
+    world_.fail_disk(false);
+    if (!fault.forever) processes_.process_gone(0, fault);
+}
+
+void Injector::chaos_over() {
+    chaos_ = false;
+    const std::uint32_t old = world_.master() == 0 ? nodes() : 0;
+    if (world_.alive(old)) world_.end_process(old, true);
+    if (halting_ != nullptr && world_.alive(world_.master())) {
+        world_.fail_disk(false);
+        halting_ = nullptr;
+    }
+    world_.stop_faults();
+    world_.disarm();
+    world_.trace().line(world_.now(), sim::no_node, "faults stop");
+}
+
+}  // namespace pccl::harness

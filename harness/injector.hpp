@@ -1,0 +1,109 @@
+// Carries a scenario's faults out in the simulated world, and remembers what they touched.
+//
+// Faults begin at their time or after their trigger, and heal at the end of chaos at the latest unless they last for ever.
+// `touched` tells which nodes have a fault that could explain that they lost their membership.
+#pragma once
+
+#include "harness/scenario.hpp"
+#include "net-sim/world.hpp"
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace pccl::harness {
+
+// What the script items of a run mean (first number of World::schedule_script).
+enum Script : std::uint64_t {
+    start_process = 0,
+    process_finished = 1,
+    fault_begins = 2,
+    fault_ends = 3,
+    fault_goes_on = 4,
+    chaos_ends = 5,
+    stop_flag = 6,
+    start_the_master = 7,
+    patience_over = 8,
+};
+
+// What faults do to processes is done by the run, which owns them.
+class Processes {
+public:
+    virtual ~Processes() = default;
+    // The process of a node has ended: peers may be started again, the master is after the fault's duration.
+    virtual void process_gone(std::uint32_t node, const Fault& fault) = 0;
+    virtual void hang(std::uint32_t node, Instant until) = 0;
+    // Starts a master on the journal as it is.
+    virtual void begin_master() = 0;
+};
+
+class Injector {
+public:
+    Injector(sim::World& world, const Scenario& scenario, Processes& processes);
+
+    // Nodes of the world that a scenario needs: the master, the peers, a second master, strangers.
+    static std::uint32_t nodes_for(const Scenario& scenario);
+    static std::uint32_t strangers_from(const Scenario& scenario) {
+        return static_cast<std::uint32_t>(scenario.peers.size()) + 2;
+    }
+
+    void schedule();
+    void begin(std::uint64_t index);
+    void end(std::uint64_t index);
+    void go_on(std::uint64_t index_and_step);
+    void aimed_crash(std::uint32_t node, std::uint64_t index);
+    void master_halted(std::uint32_t node);
+    void chaos_over();
+
+    bool chaos() const { return chaos_; }
+    Instant within_chaos(Duration duration) const;
+    bool touched(std::uint32_t node) const { return touched_[node]; }
+    bool frozen(std::uint32_t node) const { return frozen_[node]; }  // stopped for ever
+    const std::vector<Instant>& stranger_hellos() const { return stranger_hellos_; }
+    const std::vector<Instant>& journal_losses() const { return journal_losses_; }
+    const std::array<std::uint64_t, fault_kinds>& injected() const { return injected_; }
+
+private:
+    std::uint32_t nodes() const { return static_cast<std::uint32_t>(scenario_.peers.size() + 1); }
+    std::uint32_t peer_of(const Fault& fault) const { return 1 + (fault.a - 1) % (nodes() - 1); }
+    // The node whose process plays the n-th of the scenario: the master may have moved.
+    std::uint32_t played_by(std::uint32_t node) const { return node == 0 ? world_.master() : node; }
+    void touch(std::uint32_t node);
+    void cut_connection(std::uint32_t a, std::uint32_t b, bool known);
+    template <class Change>
+    void each_pair(const Fault& fault, Change change);
+    template <class Change>
+    void each_from(std::uint32_t node, Change change);
+    void network_split(const Fault& fault, std::uint64_t index);
+    bool connection_fault(const Fault& fault, std::uint64_t index);
+    bool master_crash(const Fault& fault);
+    bool two_masters(const Fault& fault);
+    void stranger_speaks(const Fault& fault, std::uint64_t index);
+    void schedule_end(const Fault& fault, std::uint64_t index);
+    std::vector<std::uint32_t> swizzled(const Fault& fault) const;
+
+    sim::World& world_;
+    const Scenario& scenario_;
+    Processes& processes_;
+    sim::Draw draw_;
+    std::array<std::uint64_t, fault_kinds> injected_{};
+    std::vector<bool> touched_, frozen_;
+    std::vector<int> cut_;  // per node: 1 control links, 2 data links were cut
+    struct Stall {
+        std::uint64_t fault;
+        std::uint32_t connection;
+    };
+    std::vector<Stall> stalled_;
+    struct Stranger {
+        std::uint32_t connection = 0;
+        bool dialled = false;
+        std::uint32_t said = 0;
+    };
+    std::vector<Stranger> stranger_links_;  // per fault
+    std::vector<Instant> journal_losses_;
+    const Fault* halting_ = nullptr;  // the full disk that is going to stop the master
+    std::vector<Instant> stranger_hellos_;
+    bool chaos_ = true;
+};
+
+}  // namespace pccl::harness
