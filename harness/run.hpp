@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdio>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,11 @@ Verdict run(const Scenario& scenario, const RunOptions& options = {});
 // Runs twice and compares event by event; a difference is a violation named `determinism`.
 Verdict run_twice(const Scenario& scenario);
 
-// Takes away faults, peers, turns and workload as long as the same oracle is violated; at most `runs_max` runs.
-Scenario shrink(const Scenario& scenario, const std::string& oracle, int runs_max = 300);
+// Takes away faults, peers, turns, workload and everything unusual in the world as long as the same oracle is violated and
+// `go_on` says so. Left to its end, nothing that is left can be taken away alone.
+Scenario shrink(const Scenario& scenario, const std::string& oracle, const std::function<bool()>& go_on);
+
+// Collectives and synchronizations that the longest running peer is to do.
+std::size_t operations_of(const Scenario& scenario);
 
 }  // namespace pccl::harness

@@ -291,11 +291,11 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
 
 }  // namespace
 
-Scenario generate(std::uint64_t seed, const GeneratorOptions& options) {
+static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, sim::Choices* choices) {
     Scenario s;
     s.seed = seed;
-    Draw classes(mix(seed, 100)), network(mix(seed, 101)), limits(mix(seed, 102)), workload(mix(seed, 103)),
-        peers(mix(seed, 104)), faults(mix(seed, 105));
+    Draw classes(mix(seed, 100), choices), network(mix(seed, 101), choices), limits(mix(seed, 102), choices),
+        workload(mix(seed, 103), choices), peers(mix(seed, 104), choices), faults(mix(seed, 105), choices);
     const auto on = static_cast<std::uint32_t>(classes.bits()) & options.classes;
     s.chaos_end = classes.log_uniform(300 * millisecond, 12 * second);
     draw_network(s, network, on);
@@ -330,6 +330,13 @@ Scenario generate(std::uint64_t seed, const GeneratorOptions& options) {
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
     s.patience = 4 * s.timeouts.peer + 2 * s.timeouts.master + 10 * second + 4 * busy_time(s);
     return s;
+}
+
+Scenario generate(std::uint64_t seed, const GeneratorOptions& options) { return generate(seed, options, nullptr); }
+
+Scenario generate_from(std::span<const std::uint8_t> bytes, const GeneratorOptions& options) {
+    sim::Choices choices(bytes);
+    return generate(numeric::checksum64(bytes.data(), bytes.size()), options, &choices);
 }
 
 }  // namespace pccl::harness

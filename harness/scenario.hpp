@@ -8,6 +8,7 @@
 #include "net-sim/world.hpp"
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -130,5 +131,7 @@ enum FaultClass : std::uint32_t {
 };
 
 Scenario generate(std::uint64_t seed, const GeneratorOptions& options = {});
+// The same with these bytes as the first choices.
+Scenario generate_from(std::span<const std::uint8_t> choices, const GeneratorOptions& options = {});
 
 }  // namespace pccl::harness

@@ -409,6 +409,25 @@ std::string list_faults() {
     return text + "\n";
 }
 
+// The last three are times of the run itself.
+std::size_t world_settings() { return std::size(settings) - 3; }
+
+bool reset_world_setting(Scenario& scenario, std::size_t index) {
+    static const Scenario defaults;
+    const Setting& setting = settings[index];
+    const bool range = setting.get_high != nullptr;
+    if (setting.get(scenario) == setting.get(defaults) &&
+        (!range || setting.get_high(scenario) == setting.get_high(defaults)))
+        return false;
+    const std::string_view name = setting.name;
+    if (name == "workload.tags" || name == "workload.entries" || name == "workload.elements_max" ||
+        name == "workload.sync" || name == "workload.pump")
+        return false;  // reduced in steps
+    setting.set(scenario, setting.get(defaults));
+    if (range) setting.set_high(scenario, setting.get_high(defaults));
+    return contradiction(scenario) == nullptr;
+}
+
 std::string to_text(const Scenario& s) {
     static const Scenario defaults;
     std::string text = "pccl-scenario 1\nseed " + std::to_string(s.seed) + "\n";

@@ -1,74 +1,207 @@
 #include "harness/run.hpp"
+#include "harness/scenario_text.hpp"
 
+#include <algorithm>
 #include <functional>
 
 namespace pccl::harness {
 
-Scenario shrink(const Scenario& scenario, const std::string& oracle, int runs_max) {
-    Scenario best = scenario;
-    int runs = 0;
-    const auto still_fails = [&](const Scenario& candidate) {
-        if (runs >= runs_max) return false;
-        ++runs;
+namespace {
+
+bool names_a_node(FaultKind kind) {
+    switch (kind) {
+    case FaultKind::one_way:
+    case FaultKind::cut_pair:
+    case FaultKind::clog:
+    case FaultKind::crash_peer:
+    case FaultKind::aimed_peer:
+    case FaultKind::pause:
+    case FaultKind::hostile:
+    case FaultKind::replayed_hello:
+    case FaultKind::slow_compute:
+    case FaultKind::hang: return true;
+    default: return false;
+    }
+}
+
+// The scenario without one peer: what names a later one names it still.
+Scenario without_peer(const Scenario& scenario, std::uint32_t node) {
+    Scenario s = scenario;
+    s.peers.erase(s.peers.begin() + (node - 1));
+    const auto move = [node](std::uint32_t& x) {
+        if (x > node) --x;
+    };
+    std::erase_if(s.faults, [node](const Fault& f) {
+        return names_a_node(f.kind) &&
+               (f.a == node || (f.b == node && (f.kind == FaultKind::one_way || f.kind == FaultKind::cut_pair)));
+    });
+    for (Fault& f : s.faults) {
+        if (f.kind == FaultKind::partition && node < 31) {
+            const std::uint32_t below = (1u << node) - 1;
+            f.a = (f.a & below) | ((f.a >> 1) & ~below);
+        } else if (names_a_node(f.kind)) {
+            move(f.a);
+            if (f.kind == FaultKind::one_way || f.kind == FaultKind::cut_pair) move(f.b);
+        }
+    }
+    std::erase(s.core, node);
+    for (std::uint32_t& x : s.core) move(x);
+    if (s.core.size() < 2) {
+        s.core.clear();
+        s.claim = Claim::all_end;
+    }
+    return s;
+}
+
+class Shrinker {
+public:
+    Shrinker(const Scenario& scenario, const std::string& oracle, const std::function<bool()>& go_on)
+        : best_(scenario), oracle_(oracle), go_on_(go_on) {}
+
+    Scenario shrink() {
+        // Large steps as long as they help; what is left is minimal when a whole round of single steps changed nothing.
+        for (bool better = true; better && go_on_();) {
+            better = remove_faults();
+            better |= remove_peers();
+            better |= reduce_work();
+            better |= calm_the_world();
+        }
+        simplify_numbers();
+        return best_;
+    }
+
+private:
+    bool attempt(const Scenario& candidate) {
+        if (!go_on_()) return false;
         RunOptions options;
-        options.items_max = 500'000;
-        return run(candidate, options).violation.oracle == oracle;
-    };
-    const auto attempt = [&](const std::function<void(Scenario&)>& change) {
-        Scenario candidate = best;
-        change(candidate);
-        if (!still_fails(candidate)) return false;
-        best = candidate;
+        options.items_max = 1'000'000;
+        if (run(candidate, options).violation.oracle != oracle_) return false;
+        best_ = candidate;
         return true;
-    };
-    for (bool better = true; better && runs < runs_max;) {
-        better = false;
-        // Faults first: halves, then single ones.
-        for (std::size_t part = best.faults.size(); part != 0; part /= 2) {
-            for (std::size_t at = 0; at < best.faults.size();) {
-                const std::size_t count = std::min(part, best.faults.size() - at);
-                const bool gone = attempt([&](Scenario& s) {
-                    s.faults.erase(s.faults.begin() + static_cast<std::ptrdiff_t>(at),
-                                   s.faults.begin() + static_cast<std::ptrdiff_t>(at + count));
+    }
+    bool change(const std::function<void(Scenario&)>& edit) {
+        Scenario candidate = best_;
+        edit(candidate);
+        return attempt(candidate);
+    }
+
+    bool remove_faults() {
+        bool better = false;
+        for (std::size_t part = best_.faults.size(); part != 0; part /= 2) {
+            for (std::size_t at = 0; at < best_.faults.size() && go_on_();) {
+                const std::size_t count = std::min(part, best_.faults.size() - at);
+                const bool gone = change([&](Scenario& s) {
+                    const auto first = s.faults.begin() + static_cast<std::ptrdiff_t>(at);
+                    s.faults.erase(first, first + static_cast<std::ptrdiff_t>(count));
                 });
-                if (gone)
-                    better = true;
-                else
-                    at += count;
+                better |= gone;
+                if (!gone) at += count;
             }
         }
-        while (best.peers.size() > 1 && attempt([](Scenario& s) { s.peers.pop_back(); })) better = true;
-        for (std::size_t i = 0; i < best.peers.size(); ++i) {
-            while (best.peers[i].turns > 1 && attempt([&](Scenario& s) { --s.peers[i].turns; })) better = true;
-            if (best.peers[i].stripes > 1 && attempt([&](Scenario& s) { s.peers[i].stripes = 1; })) better = true;
-            if (best.peers[i].group != 0 && attempt([&](Scenario& s) { s.peers[i].group = 0; })) better = true;
-        }
-        while (best.workload.tags > 1 && attempt([](Scenario& s) { --s.workload.tags; })) better = true;
-        if (best.workload.sync && attempt([](Scenario& s) { s.workload.sync = false; })) better = true;
-        if (best.workload.pump && attempt([](Scenario& s) { s.workload.pump = false; })) better = true;
-        const auto zero = [&](std::uint32_t Workload::*field) {
-            if (best.workload.*field != 0 && attempt([&](Scenario& s) { s.workload.*field = 0; })) better = true;
-        };
-        zero(&Workload::mismatch_per_mille);
-        zero(&Workload::twice_per_mille);
-        zero(&Workload::leave_in_flight_per_mille);
-        zero(&Workload::drift_per_mille);
-        const auto quiet = [&](std::uint32_t sim::NetworkParameters::*field) {
-            if (best.world.network.*field != 0 && attempt([&](Scenario& s) { s.world.network.*field = 0; }))
-                better = true;
-        };
-        quiet(&sim::NetworkParameters::jitter_per_mille);
-        quiet(&sim::NetworkParameters::tail_per_million);
-        quiet(&sim::NetworkParameters::split_per_million);
-        quiet(&sim::NetworkParameters::tiny_read_per_million);
-        quiet(&sim::NetworkParameters::refuse_per_million);
-        quiet(&sim::NetworkParameters::black_hole_per_million);
-        quiet(&sim::NetworkParameters::accept_close_per_million);
-        if (best.world.drift_ppm != 0 && attempt([](Scenario& s) { s.world.drift_ppm = 0; })) better = true;
-        if (best.world.timer_late_max != 0 && attempt([](Scenario& s) { s.world.timer_late_max = 0; })) better = true;
-        if (best.world.compute_max != 0 && attempt([](Scenario& s) { s.world.compute_max = 0; })) better = true;
+        return better;
     }
-    return best;
+
+    bool remove_peers() {
+        bool better = false;
+        for (auto node = static_cast<std::uint32_t>(best_.peers.size()); node != 0 && best_.peers.size() > 1; --node)
+            better |= attempt(without_peer(best_, node));
+        if (best_.claim != Claim::all_end) {
+            better |= change([](Scenario& s) {
+                s.claim = Claim::all_end;
+                s.core.clear();
+            });
+        }
+        return better;
+    }
+
+    // To the least value that still fails: at once, by halves, by ones.
+    template <class Number>
+    bool lower(Number& (*field)(Scenario&, std::size_t), std::size_t index, Number least) {
+        bool better = false;
+        while (go_on_()) {
+            const Number now = field(best_, index);
+            if (now <= least) break;
+            const Number half = static_cast<Number>(least + (now - least) / 2);
+            const auto to = [&](Number value) { return change([&](Scenario& s) { field(s, index) = value; }); };
+            if (!to(least) && (half == now - 1 || !to(half)) && !to(static_cast<Number>(now - 1))) break;
+            better = true;
+        }
+        return better;
+    }
+
+    bool reduce_work() {
+        bool better = false;
+        const auto turns = [](Scenario& s, std::size_t i) -> std::uint32_t& { return s.peers[i].turns; };
+        const auto all_turns = [](std::uint32_t turns_max) {
+            return [turns_max](Scenario& s) {
+                for (PeerPlan& p : s.peers) p.turns = std::min(p.turns, turns_max);
+            };
+        };
+        for (const std::uint32_t most : {1u, 2u, 4u}) {
+            const bool longer = std::any_of(best_.peers.begin(), best_.peers.end(),
+                                            [most](const PeerPlan& p) { return p.turns > most; });
+            if (longer && change(all_turns(most))) better = true;
+        }
+        for (std::size_t i = 0; i < best_.peers.size(); ++i) {
+            better |= lower<std::uint32_t>(turns, i, 1);
+            if (best_.peers[i].stripes > 1) better |= change([i](Scenario& s) { s.peers[i].stripes = 1; });
+            if (best_.peers[i].group != 0) better |= change([i](Scenario& s) { s.peers[i].group = 0; });
+            if (best_.peers[i].start != 0) better |= change([i](Scenario& s) { s.peers[i].start = 0; });
+            if (best_.peers[i].rejoins) better |= change([i](Scenario& s) { s.peers[i].rejoins = false; });
+        }
+        const auto tags = [](Scenario& s, std::size_t) -> std::uint32_t& { return s.workload.tags; };
+        const auto entries = [](Scenario& s, std::size_t) -> std::uint32_t& { return s.workload.entries; };
+        const auto elements = [](Scenario& s, std::size_t) -> std::uint32_t& { return s.workload.elements_max; };
+        better |= lower<std::uint32_t>(tags, 0, 0);
+        if (best_.workload.sync) better |= change([](Scenario& s) { s.workload.sync = false; });
+        if (best_.workload.sync) better |= lower<std::uint32_t>(entries, 0, 1);
+        if (best_.workload.pump) better |= change([](Scenario& s) { s.workload.pump = false; });
+        better |= lower<std::uint32_t>(elements, 0, 1);
+        return better;
+    }
+
+    // Every setting that can have its usual value gets it.
+    bool calm_the_world() {
+        bool better = false;
+        for (std::size_t i = 0; i < world_settings(); ++i) {
+            Scenario candidate = best_;
+            if (reset_world_setting(candidate, i)) better |= attempt(candidate);
+        }
+        return better;
+    }
+
+    // Numbers a reader can keep in mind; each once, as they never make anything smaller.
+    void simplify_numbers() {
+        for (std::size_t i = 0; i < best_.faults.size() && go_on_(); ++i) {
+            const auto rounded = [](Duration d) {
+                return d < core::millisecond ? d : d / core::millisecond * core::millisecond;
+            };
+            if (rounded(best_.faults[i].at) != best_.faults[i].at)
+                change([&](Scenario& s) { s.faults[i].at = rounded(s.faults[i].at); });
+            if (rounded(best_.faults[i].duration) != best_.faults[i].duration)
+                change([&](Scenario& s) { s.faults[i].duration = rounded(s.faults[i].duration); });
+            for (const std::uint64_t mask : {0xffull, 0xffffffffffull}) {
+                const std::uint64_t value = best_.faults[i].value & mask;
+                if (value != best_.faults[i].value && change([&](Scenario& s) { s.faults[i].value = value; })) break;
+            }
+        }
+    }
+
+    Scenario best_;
+    const std::string& oracle_;
+    const std::function<bool()>& go_on_;
+};
+
+}  // namespace
+
+Scenario shrink(const Scenario& scenario, const std::string& oracle, const std::function<bool()>& go_on) {
+    return Shrinker(scenario, oracle, go_on).shrink();
+}
+
+std::size_t operations_of(const Scenario& scenario) {
+    std::size_t turns = 0;
+    for (const PeerPlan& peer : scenario.peers) turns = std::max<std::size_t>(turns, peer.turns);
+    return turns * (scenario.workload.tags + (scenario.workload.sync ? 1 : 0));
 }
 
 }  // namespace pccl::harness

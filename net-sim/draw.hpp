@@ -9,6 +9,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <span>
 
 namespace pccl::sim {
 
@@ -19,21 +20,41 @@ constexpr std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
     return z ^ (z >> 32);
 }
 
+// Bytes that decide in the place of a generator, so that a fuzzer can steer what is drawn. Each choice takes as many
+// bytes as its bound has; when they are used up the generator goes on.
+class Choices {
+public:
+    explicit Choices(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
+    bool empty() const { return at_ == bytes_.size(); }
+    std::uint64_t take(std::uint64_t bound) {
+        std::uint64_t value = 0;
+        for (std::uint64_t rest = bound - 1; rest != 0 && !empty(); rest >>= 8) value = value << 8 | bytes_[at_++];
+        return value % bound;
+    }
+
+private:
+    std::span<const std::uint8_t> bytes_;
+    std::size_t at_ = 0;
+};
+
 class Draw {
 public:
-    explicit Draw(std::uint64_t seed) : random_(seed) {}
+    explicit Draw(std::uint64_t seed, Choices* choices = nullptr) : random_(seed), choices_(choices) {}
 
-    std::uint64_t bits() { return random_.next(); }
-    std::uint64_t below(std::uint64_t bound) { return random_.below(bound); }
+    std::uint64_t bits() { return steered() ? choices_->take(~std::uint64_t{0}) : random_.next(); }
+    // bound > 0
+    std::uint64_t below(std::uint64_t bound) {
+        return bound > 1 && steered() ? choices_->take(bound) : random_.below(bound);
+    }
     // Both ends included.
     std::int64_t between(std::int64_t low, std::int64_t high) {
         if (high <= low) return low;
-        return low + static_cast<std::int64_t>(random_.below(static_cast<std::uint64_t>(high - low) + 1));
+        return low + static_cast<std::int64_t>(below(static_cast<std::uint64_t>(high - low) + 1));
     }
     std::uint32_t number(std::uint32_t low, std::uint32_t high) {
         return static_cast<std::uint32_t>(between(low, high));
     }
-    bool chance(std::uint32_t per_million) { return random_.below(1'000'000) < per_million; }
+    bool chance(std::uint32_t per_million) { return below(1'000'000) < per_million; }
 
     // Every octave between the two (both > 0) equally likely; within an octave linear.
     std::int64_t log_uniform(std::int64_t low, std::int64_t high) {
@@ -45,6 +66,7 @@ public:
     }
 
 private:
+    bool steered() const { return choices_ != nullptr && !choices_->empty(); }
     // log2 in 1/65536, interpolated linearly between powers of two; fixed_exp2 is its inverse.
     static std::int64_t fixed_log2(std::uint64_t value) {
         const int octave = 63 - std::countl_zero(value | 1);
@@ -60,6 +82,7 @@ private:
     }
 
     core::Random random_;
+    Choices* choices_;
 };
 
 }  // namespace pccl::sim

@@ -27,6 +27,7 @@ struct Choice {
     bool twice = false;
     bool stop_at_first = false;
     bool shrink = false;
+    std::uint32_t shrink_seconds = 60;
     std::uint32_t jobs = 1;
     std::uint32_t classes = 0xffffffffu;
     std::string trace;
@@ -147,7 +148,12 @@ int run_one(const Choice& choice) {
     } else {
         print_failure(choice, choice.first, v);
         if (choice.shrink) {
-            const Scenario small = shrink(scenario, v.violation.oracle);
+            const auto begin = std::chrono::steady_clock::now();
+            const Scenario small = shrink(scenario, v.violation.oracle, [&] {
+                return seconds_since(begin) < static_cast<double>(choice.shrink_seconds);
+            });
+            std::printf("shrunk in %.1f s to %zu faults and %zu operations of %zu peers\n", seconds_since(begin),
+                        small.faults.size(), operations_of(small), small.peers.size());
             const Verdict again = run(small);
             std::printf("shrunk to:\n%s  %s: %s\n", to_text(small).c_str(), again.violation.oracle.c_str(),
                         again.violation.reason.c_str());
@@ -292,6 +298,7 @@ int main(int argc, char** argv) {
     app.add_flag("--determinism", choice.twice,
                  "run every seed twice and compare each event (a range does so for 5 %)");
     app.add_flag("--shrink", choice.shrink, "take a failing run apart as far as it still fails")->excludes(seeds);
+    app.add_option("--shrink-seconds", choice.shrink_seconds, "how long that may take")->check(CLI::Range(1, 3600));
     app.add_flag("--stop-at-first", choice.stop_at_first, "end a range at its first failure");
     app.add_option("--classes", classes,
                    "only these fault classes, joined by commas: none latency bandwidth segmentation partition "
