@@ -299,6 +299,17 @@ void Injector::begin(std::uint64_t index) {
         world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
         break;
     case FaultKind::hang: processes_.hang(peer_of(fault), within_chaos(fault.duration)); break;
+    case FaultKind::roam: {
+        const std::uint32_t node = peer_of(fault);
+        sim::Network& network = world_.network();
+        touch(node);
+        network.move_away(node);
+        for (const std::uint32_t connection : network.established()) {
+            if (network.peer_of(connection, 0) == node || network.peer_of(connection, 1) == node)
+                network.half_open(connection, (fault.value & 1) != 0, network.peer_of(connection, 0) == node ? 1 : 0);
+        }
+        break;
+    }
     case FaultKind::swizzle:
     case FaultKind::hostile:
     case FaultKind::replayed_hello: go_on(index); break;

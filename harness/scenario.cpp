@@ -279,6 +279,11 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
             s.faults.push_back(f);
         }
     }
+    if ((on & class_connection) && draw.chance(250'000)) {
+        Fault f = timed(FaultKind::roam, s, draw);
+        f.a = draw.number(1, nodes - 1);
+        s.faults.push_back(f);
+    }
     if ((on & class_partition) && draw.chance(200'000)) {
         Fault f = timed(FaultKind::swizzle, s, draw);
         f.duration = draw.log_uniform(10 * millisecond, 10 * second);

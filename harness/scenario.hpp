@@ -42,9 +42,10 @@ enum class FaultKind : std::uint8_t {
     slow_disk,       // records take up to `value` ms for `duration`
     slow_compute,    // computes of node a take 1 + value % 1000 times as long for `duration`
     hang,            // the application of node a makes no call for `duration`
+    roam,            // node a gets another address: its connections break, nobody reaches it at the old one
     swizzle,         // half of the nodes fall silent one by one and come back in another order
 };
-inline constexpr std::size_t fault_kinds = 25;
+inline constexpr std::size_t fault_kinds = 26;
 const char* to_text(FaultKind kind);
 
 // What is demanded. Safety (all oracles but progress) always is.

@@ -42,6 +42,7 @@ constexpr std::array<FaultName, fault_kinds> fault_names = {{
     {"slow-disk", "records of the master take up to value ms"},
     {"slow-compute", "computes of node a take 1 + value % 1000 times as long"},
     {"hang", "the application of node a makes no call"},
+    {"roam", "node a gets another address: its connections break, nobody reaches it at the old one"},
     {"swizzle", "half of the nodes (drawn from value) fall silent one by one and come back in another order"},
 }};
 

@@ -19,6 +19,7 @@ bool names_a_node(FaultKind kind) {
     case FaultKind::hostile:
     case FaultKind::replayed_hello:
     case FaultKind::slow_compute:
+    case FaultKind::roam:
     case FaultKind::hang: return true;
     default: return false;
     }

@@ -9,6 +9,11 @@ namespace pccl::sim {
 
 using namespace core;
 
+static Endpoint with_port(Endpoint endpoint, std::uint32_t port) {
+    endpoint.port = static_cast<std::uint16_t>(port);
+    return endpoint;
+}
+
 Driver::Driver(World& world, std::uint32_t node, std::uint64_t incarnation, std::unique_ptr<Machine> machine,
                const Limits& limits)
     : world_(world), node_(node), incarnation_(incarnation), machine_(std::move(machine)), limits_(limits) {}
@@ -351,7 +356,7 @@ void Driver::handle(const Item& item) {
         links_.push_back(std::make_unique<Link>(item.a, connection, 1, limits_));
         links_.back()->opened = true;
         const std::uint32_t from = world_.network_.peer_of(connection, 1);
-        return give(LinkAccepted{item.a, endpoint_of(from, static_cast<std::uint16_t>(32768 + connection % 28000))});
+        return give(LinkAccepted{item.a, with_port(world_.network_.address_of(from), 32768 + connection % 28000)});
     }
     case ItemKind::payload_sent: {
         Link* link = find(item.a);

@@ -36,6 +36,7 @@ void Network::start(std::uint32_t nodes, const NetworkParameters& parameters, st
     uplink_free_.assign(nodes, 0);
     names_.resize(nodes);
     for (std::uint32_t node = 0; node < nodes; ++node) names_[node] = node;
+    addresses_ = names_;
 }
 
 void Network::stop_faults() {
@@ -78,8 +79,8 @@ std::uint32_t Network::dial(std::uint32_t node, LinkId link, const Endpoint& tar
     c.window = static_cast<std::size_t>(latencies_.log_uniform(parameters_.window_low, parameters_.window_high));
     c.ends[0] = End{node, receiver_.incarnation(node), link, true};
     std::uint32_t to = node_of(target);
-    if (to < nodes_) to = names_[to];
-    if (to == no_node || to >= nodes_) {
+    to = to < names_.size() ? names_[to] : no_node;
+    if (to == no_node) {
         schedule(now_, ItemKind::refused, node, c.ends[0].incarnation, link, 0);
         return index;
     }
@@ -337,6 +338,12 @@ void Network::give_up_between(std::uint32_t a, std::uint32_t b, Duration within)
                      0);
         }
     }
+}
+
+void Network::move_away(std::uint32_t node) {
+    names_[addresses_[node]] = no_node;
+    addresses_[node] = static_cast<std::uint32_t>(names_.size());
+    names_.push_back(node);
 }
 
 void Network::node_gone(std::uint32_t node, bool with_reset) {

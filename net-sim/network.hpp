@@ -102,6 +102,9 @@ public:
     }
     // From now on who dials `name` reaches `node`.
     void rename(std::uint32_t name, std::uint32_t node) { names_[name] = node; }
+    // The node has another address; nobody reaches it at the one before. Its connections are not touched.
+    void move_away(std::uint32_t node);
+    Endpoint address_of(std::uint32_t node) const { return endpoint_of(addresses_[node]); }
     // What the node said first on its connections to another one, while greetings are kept.
     void keep_greetings() { keep_greetings_ = true; }
     std::vector<std::uint8_t> greeting(std::uint32_t from, std::uint32_t to) const;
@@ -165,7 +168,8 @@ private:
     std::vector<Instant> uplink_free_;
     std::deque<Connection> connections_;  // references stay good while a callback dials
     std::vector<std::uint8_t> reading_;
-    std::vector<std::uint32_t> names_;
+    std::vector<std::uint32_t> names_;      // who is reached under an address; no_node: nobody
+    std::vector<std::uint32_t> addresses_;  // of each node
     bool keep_greetings_ = false;
     Draw latencies_{0}, segments_{0}, faults_{0};
 };

@@ -193,8 +193,13 @@ void World::end_process(std::uint32_t index, bool with_reset, bool torn) {
     }
     if (torn && !node.writing.empty() && !node.disk_failed) {
         std::string part = std::move(node.writing.front().bytes);
-        part.resize(disks_.below(part.size()));
-        if (!part.empty() && disks_.chance(500'000)) part[disks_.below(part.size())] ^= 0x10;
+        // Cut short, its end never written, or a bit of it wrong.
+        const std::size_t from = disks_.below(part.size());
+        switch (disks_.below(3)) {
+        case 0: part.resize(from); break;
+        case 1: std::fill(part.begin() + static_cast<std::ptrdiff_t>(from), part.end(), '\0'); break;
+        default: part[from] ^= static_cast<char>(1u << disks_.below(8));
+        }
         journal_.push_back(std::move(part));
     }
     node.writing.clear();
