@@ -40,9 +40,9 @@ Verdict run(const Scenario& scenario, const RunOptions& options = {});
 // Runs twice and compares event by event; a difference is a violation named `determinism`.
 Verdict run_twice(const Scenario& scenario);
 
-// Takes away faults, peers, turns, workload and everything unusual in the world as long as the same oracle is violated and
+// Takes away faults, peers, turns, workload and everything unusual in the world as long as the same promise is broken and
 // `go_on` says so. Left to its end, nothing that is left can be taken away alone.
-Scenario shrink(const Scenario& scenario, const std::string& oracle, const std::function<bool()>& go_on);
+Scenario shrink(const Scenario& scenario, const sim::Violation& violation, const std::function<bool()>& go_on);
 
 // Collectives and synchronizations that the longest running peer is to do.
 std::size_t operations_of(const Scenario& scenario);

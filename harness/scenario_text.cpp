@@ -390,7 +390,10 @@ const char* contradiction(const Scenario& s) {
         return "scratch_bytes of at least min_slots times slice_bytes";
     for (const std::uint32_t node : s.core) {
         if (node == 0 || node > s.peers.size()) return "core nodes that are peers (1 is the first)";
+        if (s.peers[node - 1].group != s.peers[s.core.front() - 1].group) return "core nodes of one group";
     }
+    if (s.claim == Claim::core && (s.core.size() < 2 || s.workload.tags == 0))
+        return "a core of at least two peers, and workload.tags above 0 for it";
     return nullptr;
 }
 
@@ -409,6 +412,8 @@ std::string list_faults() {
     for (std::size_t i = 0; i < sim::effect_kinds; ++i) text += std::string(" ") + sim::effect_name(i);
     return text + "\n";
 }
+
+bool sound(const Scenario& scenario) { return contradiction(scenario) == nullptr; }
 
 // The last three are times of the run itself.
 std::size_t world_settings() { return std::size(settings) - 3; }

@@ -27,6 +27,9 @@ std::string to_text(const Scenario& scenario);
 // The scenario, or where the text stops making sense. Values are held to ranges in which a run stays bounded.
 std::optional<Scenario> parse_scenario(std::string_view text, ScenarioError& error);
 
+// Whether everything fits together so that a run can begin.
+bool sound(const Scenario& scenario);
+
 // The settings of the world (network, clocks, disk, memory, limits, time-outs) and of the workload's odds, by number.
 // reset: gives it its default value; false when it had it already or when the scenario would make no sense with it.
 std::size_t world_settings();

@@ -56,8 +56,8 @@ Scenario without_peer(const Scenario& scenario, std::uint32_t node) {
 
 class Shrinker {
 public:
-    Shrinker(const Scenario& scenario, const std::string& oracle, const std::function<bool()>& go_on)
-        : best_(scenario), oracle_(oracle), go_on_(go_on) {}
+    Shrinker(const Scenario& scenario, const sim::Violation& violation, const std::function<bool()>& go_on)
+        : best_(scenario), violation_(violation), go_on_(go_on) {}
 
     Scenario shrink() {
         // Large steps as long as they help; what is left is minimal when a whole round of single steps changed nothing.
@@ -76,9 +76,13 @@ private:
         if (!go_on_()) return false;
         RunOptions options;
         options.items_max = 1'000'000;
-        if (run(candidate, options).violation.oracle != oracle_) return false;
+        if (!sound(candidate) || !same_kind(run(candidate, options).violation)) return false;
         best_ = candidate;
         return true;
+    }
+    // Another promise broken, or calls that hang in the place of work that does not come to success: another failure.
+    bool same_kind(const sim::Violation& found) const {
+        return found.oracle == violation_.oracle && found.reason.compare(0, 20, violation_.reason, 0, 20) == 0;
     }
     bool change(const std::function<void(Scenario&)>& edit) {
         Scenario candidate = best_;
@@ -189,14 +193,14 @@ private:
     }
 
     Scenario best_;
-    const std::string& oracle_;
+    const sim::Violation& violation_;
     const std::function<bool()>& go_on_;
 };
 
 }  // namespace
 
-Scenario shrink(const Scenario& scenario, const std::string& oracle, const std::function<bool()>& go_on) {
-    return Shrinker(scenario, oracle, go_on).shrink();
+Scenario shrink(const Scenario& scenario, const sim::Violation& violation, const std::function<bool()>& go_on) {
+    return Shrinker(scenario, violation, go_on).shrink();
 }
 
 std::size_t operations_of(const Scenario& scenario) {

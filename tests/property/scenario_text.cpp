@@ -75,5 +75,6 @@ TEST_CASE("what is not a scenario is refused with line, column and what was expe
     refused("pccl-scenario 1\nseed 1 2\n", 2, 8, "the end of the line");
     refused("pccl-scenario 1\nnetwork.weather 1\n", 2, 1, "the name of a setting");
     refused("pccl-scenario 1\nseed 1\n", 2, 1, "at least one peer");
+    refused("pccl-scenario 1\npeer\nworkload.tags 1\nclaim core\ncore 1\n", 5, 1, "a core of at least two");
     refused("pccl-scenario 1\npeer\nlimits.slice_bytes 12\n", 3, 1, "multiples of 8");
 }

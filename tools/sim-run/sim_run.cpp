@@ -149,7 +149,7 @@ int run_one(const Choice& choice) {
         print_failure(choice, choice.first, v);
         if (choice.shrink) {
             const auto begin = std::chrono::steady_clock::now();
-            const Scenario small = shrink(scenario, v.violation.oracle, [&] {
+            const Scenario small = shrink(scenario, v.violation, [&] {
                 return seconds_since(begin) < static_cast<double>(choice.shrink_seconds);
             });
             std::printf("shrunk in %.1f s to %zu faults and %zu operations of %zu peers\n", seconds_since(begin),
