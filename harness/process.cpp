@@ -192,7 +192,8 @@ void Process::refill(Tensor& tensor) {
     // The element behind the shape too: a mismatched launch may claim it, and another one agree with it.
     core::ReduceShape whole = tensor.shape;
     ++whole.count;
-    draw_inputs(whole, scenario_.workload.exact, draw_, memory(tensor.send));
+    if (!scenario_.world.symbolic)
+        draw_inputs(whole, scenario_.workload.exact, draw_, memory(tensor.send));
     tensor.in_place = draw_.chance(scenario_.workload.in_place_per_mille * 1000);
     tensor.untouched_since = false;
 }
@@ -258,7 +259,7 @@ Task<Completion> Process::await(std::size_t index) {
         if (fact.begin >= scenario_.chaos_end) shared_.goals[node_] = false;
         // Only what the operation covers: a larger buffer keeps the tail of an earlier, longer operation.
         fact.output = memory(tensor.in_place ? tensor.send : tensor.receive);
-        fact.output.resize(fact.shape.count * element_bytes(fact.shape.type));
+        if (!scenario_.world.symbolic) fact.output.resize(fact.shape.count * element_bytes(fact.shape.type));
         ledger_.lives[life_].member_until = std::max(ledger_.lives[life_].member_until, fact.begin);
     } else {
         ++counters_.aborted;

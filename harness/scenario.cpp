@@ -322,6 +322,15 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
         s.workload.tags = std::min(std::max(s.workload.tags, 1u), 4u);
         for (PeerPlan& plan : s.peers) plan.turns = std::min(plan.turns, 5u);
     }
+    if (on & class_bandwidth) {
+        Draw shared(mix(seed, 106));
+        sim::NetworkParameters& n = s.world.network;
+        if (shared.chance(400'000)) {
+            n.down_low = n.rate_low;
+            n.down_high = n.rate_high;
+        }
+        if (shared.chance(300'000)) n.flow_rate = shared.log_uniform(n.rate_low, n.rate_high);
+    }
     // Some hundred slices are as many as thousands.
     const std::uint32_t least = s.workload.elements_max * 8 / 100 / 8 * 8;
     if (s.limits.slice_bytes < least) {

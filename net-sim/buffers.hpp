@@ -2,12 +2,15 @@
 //
 // Ranges in use are held as locks: a range being sent or read by a compute is not written, a range being received or
 // written by a compute is not touched by anybody else. A lock that cannot be had is a broken contract of the machine.
+//
+// Symbolic memory has lengths and locks and no content: all of it reads as zeros, writes are not carried out, and sums over
+// zeros are computed once per length. What one driver costs is then independent of how much it holds.
 #pragma once
 
 #include "core/base/ids.hpp"
+#include "core/numeric/kernels.hpp"
 
 #include <cstdint>
-#include <cstring>
 #include <unordered_map>
 #include <vector>
 
@@ -18,15 +21,48 @@ using core::BufferRef;
 
 enum class Use : std::uint8_t { send, receive, compute };
 
+// Sums over zeros, by length.
+class Zeros {
+public:
+    std::uint64_t checksum(std::uint64_t length) {
+        const auto [entry, fresh] = checksums_.try_emplace(length, 0);
+        if (fresh) entry->second = core::numeric::checksum64(block(length), length);
+        return entry->second;
+    }
+    core::numeric::Hash128 hash(std::uint64_t length) {
+        const auto [entry, fresh] = hashes_.try_emplace(length);
+        if (fresh) entry->second = core::numeric::hash128(block(length), length);
+        return entry->second;
+    }
+
+private:
+    const std::uint8_t* block(std::uint64_t length) {
+        if (block_.size() < length) block_.resize(static_cast<std::size_t>(length));
+        return block_.data();
+    }
+    std::vector<std::uint8_t> block_;
+    std::unordered_map<std::uint64_t, std::uint64_t> checksums_;        // never iterated
+    std::unordered_map<std::uint64_t, core::numeric::Hash128> hashes_;  // never iterated
+};
+
 class Buffers {
 public:
+    // With `zeros` the memory is symbolic.
+    explicit Buffers(Zeros* zeros) : zeros_(zeros) {}
+
+    bool symbolic() const { return zeros_ != nullptr; }
+    // The content; empty when it is symbolic.
     std::vector<std::uint8_t>* find(BufferId id) {
         const auto found = memory_.find(id);
-        return found == memory_.end() ? nullptr : &found->second;
+        return found == memory_.end() ? nullptr : &found->second.content;
     }
     // Fresh memory is filled with a pattern that no test data has.
     bool add(BufferId id, std::uint64_t bytes) {
-        const bool added = memory_.try_emplace(id, static_cast<std::size_t>(bytes), std::uint8_t{0xCD}).second;
+        const auto [entry, added] = memory_.try_emplace(id);
+        if (added) {
+            entry->second.bytes = bytes;
+            if (!symbolic()) entry->second.content.assign(static_cast<std::size_t>(bytes), std::uint8_t{0xCD});
+        }
         if (added && (id & 1) != 0) {
             machine_bytes_ += bytes;
             if (machine_bytes_ > machine_bytes_most_) machine_bytes_most_ = machine_bytes_;
@@ -36,15 +72,23 @@ public:
     bool remove(BufferId id) {
         const auto found = memory_.find(id);
         if (found == memory_.end()) return false;
-        if ((id & 1) != 0) machine_bytes_ -= found->second.size();
+        if ((id & 1) != 0) machine_bytes_ -= found->second.bytes;
         memory_.erase(found);
         return true;
     }
-    bool contains(const BufferRef& ref) {
-        const std::vector<std::uint8_t>* bytes = find(ref.id);
-        return bytes != nullptr && ref.offset <= bytes->size() && ref.length <= bytes->size() - ref.offset;
+    bool contains(const BufferRef& ref) const {
+        const auto found = memory_.find(ref.id);
+        return found != memory_.end() && ref.offset <= found->second.bytes &&
+               ref.length <= found->second.bytes - ref.offset;
     }
-    std::uint8_t* at(const BufferRef& ref) { return find(ref.id)->data() + ref.offset; }
+    std::uint8_t* at(const BufferRef& ref) { return find(ref.id)->data() + ref.offset; }  // not of symbolic memory
+    std::uint64_t checksum(const BufferRef& ref) {
+        return symbolic() ? zeros_->checksum(ref.length) : core::numeric::checksum64(at(ref), ref.length);
+    }
+    core::numeric::Hash128 hash(const BufferRef& ref) {
+        return symbolic() ? zeros_->hash(ref.length) : core::numeric::hash128(at(ref), ref.length);
+    }
+    std::uint64_t checksum_of_zeros(std::uint64_t length) { return zeros_->checksum(length); }
 
     // False: somebody uses an overlapping range in a way that excludes this one.
     bool lock(const BufferRef& ref, bool writes, Use use, std::uint64_t key) {
@@ -81,7 +125,12 @@ private:
         Use use = Use::send;
         bool writes = false;
     };
-    std::unordered_map<BufferId, std::vector<std::uint8_t>> memory_;  // never iterated
+    struct Memory {
+        std::uint64_t bytes = 0;
+        std::vector<std::uint8_t> content;
+    };
+    Zeros* zeros_ = nullptr;
+    std::unordered_map<BufferId, Memory> memory_;  // never iterated
     std::vector<Lock> locks_;
     std::uint64_t machine_bytes_ = 0;
     std::uint64_t machine_bytes_most_ = 0;

@@ -16,7 +16,8 @@ static Endpoint with_port(Endpoint endpoint, std::uint32_t port) {
 
 Driver::Driver(World& world, std::uint32_t node, std::uint64_t incarnation, std::unique_ptr<Machine> machine,
                const Limits& limits)
-    : world_(world), node_(node), incarnation_(incarnation), machine_(std::move(machine)), limits_(limits) {}
+    : world_(world), node_(node), incarnation_(incarnation), machine_(std::move(machine)), limits_(limits),
+      buffers_(world.parameters_.symbolic ? &world.zeros_ : nullptr) {}
 
 void Driver::broken(const std::string& what) { world_.violate("contract", Trace::name(node_) + ": " + what); }
 
@@ -38,20 +39,20 @@ BufferId Driver::add_application_buffer(std::uint64_t bytes) {
 }
 
 Driver::Link* Driver::find(LinkId id) {
-    for (auto& link : links_) {
-        if (link->id == id && !link->gone) return link.get();
-    }
-    return nullptr;
+    const auto found = links_.find(id);
+    return found == links_.end() || found->second->gone ? nullptr : found->second.get();
 }
 
 void Driver::drop(Link& link) {
     link.gone = true;
+    gone_.push_back(link.id);
     buffers_.unlock(Use::send, link.id);
     buffers_.unlock(Use::receive, link.id);
 }
 
 void Driver::tidy() {
-    std::erase_if(links_, [](const auto& link) { return link->gone; });
+    for (const LinkId id : gone_) links_.erase(id);
+    gone_.clear();
 }
 
 // --- one event, all its effects ----------------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ void Driver::on(OpenLink& effect) {
     if (effect.link <= last_opened_) return broken("link name used again");
     last_opened_ = effect.link;
     const std::uint32_t connection = world_.network_.dial(node_, effect.link, effect.target);
-    links_.push_back(std::make_unique<Link>(effect.link, connection, 0, limits_));
+    links_[effect.link] = std::make_unique<Link>(effect.link, connection, 0, limits_);
 }
 
 void Driver::on(CloseLink& effect) {
@@ -268,22 +269,17 @@ void Driver::finish_compute(std::uint64_t id) {
     buffers_.unlock(Use::compute, id);
     ComputeDone done;
     done.id = id;
-    const std::uint8_t* a = buffers_.contains(what.a) ? buffers_.at(what.a) : nullptr;
-    if (a == nullptr) return broken("freed memory under a compute");
-    switch (what.kind) {
-    case Compute::Kind::reduce:
-        numeric::reduce(what.type, what.op, buffers_.at(what.target), a, buffers_.at(what.b),
-                        what.a.length / element_bytes(what.type), what.divisor);
-        break;
-    case Compute::Kind::copy:
-        if (what.a.length != 0) std::memmove(buffers_.at(what.target), a, what.a.length);
-        break;
-    case Compute::Kind::hash: done.hash = numeric::hash128(a, what.a.length); break;
+    if (!buffers_.contains(what.a)) return broken("freed memory under a compute");
+    if (!buffers_.symbolic()) {
+        const std::uint8_t* a = buffers_.at(what.a);
+        if (what.kind == Compute::Kind::reduce)
+            numeric::reduce(what.type, what.op, buffers_.at(what.target), a, buffers_.at(what.b),
+                            what.a.length / element_bytes(what.type), what.divisor);
+        if (what.kind == Compute::Kind::copy && what.a.length != 0)
+            std::memmove(buffers_.at(what.target), a, what.a.length);
     }
-    if (what.want_checksum) {
-        const BufferRef& from = what.kind == Compute::Kind::hash ? what.a : what.target;
-        done.checksum = numeric::checksum64(buffers_.at(from), from.length);
-    }
+    if (what.kind == Compute::Kind::hash) done.hash = buffers_.hash(what.a);
+    if (what.want_checksum) done.checksum = buffers_.checksum(what.kind == Compute::Kind::hash ? what.a : what.target);
     give(done);
 }
 
@@ -353,8 +349,8 @@ void Driver::handle(const Item& item) {
     }
     case ItemKind::accepted: {
         const auto connection = static_cast<std::uint32_t>(item.b);
-        links_.push_back(std::make_unique<Link>(item.a, connection, 1, limits_));
-        links_.back()->opened = true;
+        auto& link = links_[item.a] = std::make_unique<Link>(item.a, connection, 1, limits_);
+        link->opened = true;
         const std::uint32_t from = world_.network_.peer_of(connection, 1);
         return give(LinkAccepted{item.a, with_port(world_.network_.address_of(from), 32768 + connection % 28000)});
     }
@@ -412,8 +408,8 @@ void Driver::pump(Link& link) {
     if (!link.opened) return;
     std::size_t room = world_.network_.room(link.connection, link.side);
     leaving_.clear();
+    leaving_zeros_.clear();
     while (room != 0) {
-        const std::size_t before = leaving_.size();
         Sending& sending = link.sending;
         const bool bulk_runs = sending.active && !sending.complete && sending.position != 0;
         if (!bulk_runs && link.control_head < link.control.size()) {
@@ -421,25 +417,30 @@ void Driver::pump(Link& link) {
             const auto* from = reinterpret_cast<const std::uint8_t*>(link.control.data()) + link.control_head;
             leaving_.insert(leaving_.end(), from, from + part);
             link.control_head += part;
+            room -= part;
         } else if (sending.active && !sending.complete && (bulk_runs || !link.closing)) {
-            fill_bulk(link, room, leaving_);
+            room -= fill_bulk(link, room, leaving_, leaving_zeros_);
         } else {
             break;
         }
-        room -= leaving_.size() - before;
     }
     if (link.control_head == link.control.size()) {
         link.control.clear();
         link.control_head = 0;
     }
-    if (!leaving_.empty()) world_.network_.write(link.connection, link.side, leaving_);
+    if (!leaving_.empty() || !leaving_zeros_.empty())
+        world_.network_.write(link.connection, link.side, leaving_, leaving_zeros_);
+    if (link.control_head < link.control.size() || (link.sending.active && !link.sending.complete))
+        world_.network_.want_room(link.connection, link.side);
     if (link.closing && link.control.empty() && !link.gone) {
         world_.network_.close(link.connection, link.side, true);
         drop(link);
     }
 }
 
-void Driver::fill_bulk(Link& link, std::size_t room, std::vector<std::uint8_t>& out) {
+std::size_t Driver::fill_bulk(Link& link, std::size_t room, std::vector<std::uint8_t>& out,
+                              std::vector<ZeroRun>& zeros) {
+    const std::size_t given = room;
     constexpr std::uint64_t head = wire::prefix_bytes + wire::bulk_header_bytes;
     Sending& sending = link.sending;
     const std::uint64_t length = sending.what.header.length;
@@ -454,7 +455,9 @@ void Driver::fill_bulk(Link& link, std::size_t room, std::vector<std::uint8_t>& 
         } else if (sending.position < head + length) {
             const std::uint64_t at = sending.position - head;
             const std::size_t part = std::min<std::size_t>(room, length - at);
-            if (sending.cancelled) {
+            if (world_.parameters_.symbolic) {
+                zeros.push_back(ZeroRun{out.size(), part});
+            } else if (sending.cancelled) {
                 out.insert(out.end(), part, 0);
             } else {
                 const std::uint8_t* from = buffers_.at(sending.what.source) + at;
@@ -465,7 +468,8 @@ void Driver::fill_bulk(Link& link, std::size_t room, std::vector<std::uint8_t>& 
             room -= part;
         } else {
             if (!sending.cancelled && sending.position == head + length) {
-                const std::uint64_t sum = sending.sum.digest();
+                const std::uint64_t sum =
+                    world_.parameters_.symbolic ? buffers_.checksum_of_zeros(length) : sending.sum.digest();
                 if (sending.what.has_checksum && sum != sending.what.checksum)
                     broken("gave a checksum that is not the payload's: " + to_text(Effect(sending.what)));
                 sending.what.checksum = sum;
@@ -486,26 +490,49 @@ void Driver::fill_bulk(Link& link, std::size_t room, std::vector<std::uint8_t>& 
             }
         }
     }
+    return given - room;
 }
 
-void Driver::bytes_arrived(LinkId id, std::span<const std::uint8_t> bytes) {
-    if (!world_.network_.tiny_read()) {
-        if (Link* link = find(id)) decode(*link, bytes);
-    } else {
-        // The same bytes in small reads. Every few bytes only at first: long payloads would cost too much.
-        Draw& draw = world_.network_.segments();
-        std::size_t at = 0;
-        for (int reads = 0; at < bytes.size(); ++reads) {
-            const std::size_t rest = bytes.size() - at;
-            const std::size_t part =
-                reads > 100 ? rest : std::min<std::size_t>(rest, 1 + (draw.below(2) != 0 ? draw.below(24) : 0));
-            Link* link = find(id);
-            if (link == nullptr) break;
-            decode(*link, bytes.subspan(at, part));
-            at += part;
+void Driver::bytes_arrived(LinkId id, std::span<const Piece> pieces) {
+    for (const Piece& piece : pieces) {
+        if (piece.data != nullptr) {
+            read(id, std::span(piece.data, piece.length));
+        } else if (Link* link = find(id)) {
+            decode_zeros(*link, piece.length);
         }
     }
     tidy();
+}
+
+void Driver::read(LinkId id, std::span<const std::uint8_t> bytes) {
+    if (!world_.network_.tiny_read()) {
+        if (Link* link = find(id)) decode(*link, bytes);
+        return;
+    }
+    // The same bytes in small reads. Every few bytes only at first: long payloads would cost too much.
+    Draw& draw = world_.network_.segments();
+    std::size_t at = 0;
+    for (int reads = 0; at < bytes.size(); ++reads) {
+        const std::size_t rest = bytes.size() - at;
+        const std::size_t part =
+            reads > 100 ? rest : std::min<std::size_t>(rest, 1 + (draw.below(2) != 0 ? draw.below(24) : 0));
+        Link* link = find(id);
+        if (link == nullptr) break;
+        decode(*link, bytes.subspan(at, part));
+        at += part;
+    }
+}
+
+// Symbolic payload is the only thing that comes as zeros.
+void Driver::decode_zeros(Link& link, std::size_t length) {
+    if (link.closing || must_die_ || !halted_.empty() || world_.violated()) return;
+    if (length > link.decoder.payload_remaining()) {
+        if (!world_.network_.tainted(link.connection, link.side)) return broken("zeros that are no payload");
+        const std::vector<std::uint8_t> zeros(length);
+        return decode(link, zeros);
+    }
+    link.decoder.skip_payload(static_cast<std::uint32_t>(length));
+    note_activity(link);
 }
 
 void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
@@ -536,7 +563,7 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
                 broken("did not decide about a bulk frame");
             break;
         case Kind::payload:
-            if (link.receiving == Receiving::into && !used.empty()) {
+            if (link.receiving == Receiving::into && !used.empty() && !buffers_.symbolic()) {
                 std::memcpy(buffers_.at(link.target) + position, used.data(), used.size());
             }
             break;
@@ -549,7 +576,7 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
             } else if (link.receiving != Receiving::into) {
                 landed.verdict = PayloadLanded::Verdict::discarded;
             } else {
-                landed.checksum = numeric::checksum64(buffers_.at(link.target), link.target.length);
+                landed.checksum = buffers_.checksum(link.target);
                 if (landed.checksum != item.trailer.checksum) {
                     landed.verdict = PayloadLanded::Verdict::corrupt;
                     if (!world_.network_.tainted(link.connection, link.side))
@@ -573,10 +600,14 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
         case Kind::more: break;
         }
     }
-    if (!whole_frame && !link.gone && !link.closing && world_.now_ - link.noticed >= 50 * millisecond) {
-        link.noticed = world_.now_;
-        give(LinkActivity{id});
-    }
+    if (!whole_frame && !link.gone && !link.closing) note_activity(link);
+}
+
+// A long frame is a sign of life too, told now and then.
+void Driver::note_activity(Link& link) {
+    if (world_.now_ - link.noticed < 50 * millisecond) return;
+    link.noticed = world_.now_;
+    give(LinkActivity{link.id});
 }
 
 }  // namespace pccl::sim

@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace pccl::sim {
@@ -45,7 +46,7 @@ public:
 
     // --- from the queue ----------------------------------------------------------------------------------------------
     void handle(const Item& item);
-    void bytes_arrived(LinkId link, std::span<const std::uint8_t> bytes);
+    void bytes_arrived(LinkId link, std::span<const Piece> pieces);
     void link_ended(LinkId link, const char* reason);
     void room_made(LinkId link);
 
@@ -107,8 +108,12 @@ private:
     void schedule(Instant time, ItemKind kind, std::uint64_t a, std::uint64_t b);
     void perform(core::Effect& effect);
     void pump(Link& link);
-    void fill_bulk(Link& link, std::size_t room, std::vector<std::uint8_t>& out);
+    // Returns how much of `room` it used; `out` and `zeros` get the bytes.
+    std::size_t fill_bulk(Link& link, std::size_t room, std::vector<std::uint8_t>& out, std::vector<ZeroRun>& zeros);
+    void read(LinkId link, std::span<const std::uint8_t> bytes);
     void decode(Link& link, std::span<const std::uint8_t> bytes);
+    void decode_zeros(Link& link, std::size_t length);
+    void note_activity(Link& link);
     void note_command(const core::Command& command);
 
     void on(core::OpenLink& effect);
@@ -136,15 +141,16 @@ private:
     std::uint64_t incarnation_;
     std::unique_ptr<Machine> machine_;
     core::Limits limits_;
-    std::vector<std::unique_ptr<Link>> links_;
+    std::unordered_map<LinkId, std::unique_ptr<Link>> links_;  // never iterated
+    std::vector<LinkId> gone_;                                 // dropped, to be erased when nobody holds a reference
     Buffers buffers_;
     std::vector<Computing> computing_;
     std::vector<Operation> operations_;
     std::vector<Waiting> waiting_;
-    std::vector<LinkId> seen_links_;  // machine-chosen names never repeat
     core::Effects effects_;
     std::vector<LinkId> dirty_;
     std::vector<std::uint8_t> leaving_;
+    std::vector<ZeroRun> leaving_zeros_;
     LinkId accepted_links_ = 0;
     BufferId application_buffers_ = 0;
     LinkId last_opened_ = 0;

@@ -35,6 +35,7 @@ enum class ItemKind : std::uint32_t {
     syn,
     release,
     give_up,
+    room,
     // of the script (faults, the end of chaos)
     script,
 };

@@ -1,10 +1,22 @@
 #include "net-sim/network.hpp"
 
+#include "core/base/assert.hpp"
+
 #include <algorithm>
 
 namespace pccl::sim {
 
-static constexpr std::size_t greeting_bytes = 400;
+namespace {
+constexpr std::size_t greeting_bytes = 400;
+// Mark of an arriving segment that has passed the downlink of its target.
+constexpr std::uint64_t passed_downlink = 1ull << 63;
+// What a sender waits for to be free of its window.
+std::size_t worthwhile(std::size_t window) { return window / 32 + 1; }
+
+Duration transmission(std::uint64_t bytes, std::int64_t rate) {
+    return static_cast<Duration>(bytes) * core::second / rate;
+}
+}  // namespace
 
 Endpoint endpoint_of(std::uint32_t node, std::uint16_t port) {
     Endpoint endpoint;
@@ -29,14 +41,31 @@ void Network::start(std::uint32_t nodes, const NetworkParameters& parameters, st
     faults_ = Draw(mix(seed, 3));
     blocks_.assign(static_cast<std::size_t>(nodes) * nodes, 0);
     base_latency_.resize(static_cast<std::size_t>(nodes) * nodes);
-    for (Duration& latency : base_latency_)
-        latency = latencies_.log_uniform(parameters.latency_low, parameters.latency_high);
+    if (parameters.regions.empty()) {
+        for (Duration& latency : base_latency_)
+            latency = latencies_.log_uniform(parameters.latency_low, parameters.latency_high);
+    } else {
+        std::size_t row = 1;
+        while (row * row < parameters.region_latency.size()) ++row;
+        ASSERT(parameters.regions.size() == nodes && parameters.region_latency.size() == row * row);
+        ASSERT(*std::max_element(parameters.regions.begin(), parameters.regions.end()) < row);
+        for (std::uint32_t from = 0; from < nodes; ++from) {
+            for (std::uint32_t to = 0; to < nodes; ++to)
+                base_latency_[from * nodes + to] =
+                    parameters.region_latency[parameters.regions[from] * row + parameters.regions[to]];
+        }
+    }
     rate_.resize(nodes);
     for (std::int64_t& rate : rate_) rate = latencies_.log_uniform(parameters.rate_low, parameters.rate_high);
+    down_rate_.assign(nodes, 0);
+    if (parameters.down_high > 0) {
+        for (std::int64_t& rate : down_rate_) rate = latencies_.log_uniform(parameters.down_low, parameters.down_high);
+    }
     uplink_free_.assign(nodes, 0);
     names_.resize(nodes);
     for (std::uint32_t node = 0; node < nodes; ++node) names_[node] = node;
     addresses_ = names_;
+    downlink_free_.assign(nodes, 0);
 }
 
 void Network::stop_faults() {
@@ -137,29 +166,80 @@ void Network::accept(std::uint32_t index, bool close_again) {
 
 // --- bytes -----------------------------------------------------------------------------------------------------------
 
-std::size_t Network::room(std::uint32_t connection, std::uint32_t side) const {
-    const Connection& c = connections_[connection];
-    const std::size_t used = c.pipes[side].in_flight;
-    return used >= c.window ? 0 : c.window - used;
+// Acknowledgements that are back by now have made room.
+void Network::settle(Pipe& pipe) const {
+    while (pipe.acknowledged_head < pipe.acknowledgements.size() &&
+           pipe.acknowledgements[pipe.acknowledged_head].at <= now_) {
+        pipe.in_flight -= std::min(pipe.in_flight, pipe.acknowledgements[pipe.acknowledged_head++].length);
+    }
+    if (pipe.acknowledged_head == pipe.acknowledgements.size()) {
+        pipe.acknowledgements.clear();
+        pipe.acknowledged_head = 0;
+    } else if (pipe.acknowledged_head > 64 && pipe.acknowledged_head > pipe.acknowledgements.size() / 2) {
+        pipe.acknowledgements.erase(pipe.acknowledgements.begin(),
+                                    pipe.acknowledgements.begin() +
+                                        static_cast<std::ptrdiff_t>(pipe.acknowledged_head));
+        pipe.acknowledged_head = 0;
+    }
 }
 
-void Network::write(std::uint32_t connection, std::uint32_t side, std::span<const std::uint8_t> bytes) {
+std::size_t Network::room(std::uint32_t connection, std::uint32_t side) {
+    Connection& c = connections_[connection];
+    Pipe& pipe = c.pipes[side];
+    settle(pipe);
+    if (pipe.in_flight >= c.window) return 0;
+    const std::size_t room = c.window - pipe.in_flight;
+    return pipe.in_flight != 0 && room < worthwhile(c.window) ? 0 : room;
+}
+
+void Network::want_room(std::uint32_t connection, std::uint32_t side) {
+    connections_[connection].pipes[side].wants_room = true;
+    wake_when_room(connection, side);
+}
+
+// At the acknowledgement that makes enough room, if it is on its way already.
+void Network::wake_when_room(std::uint32_t connection, std::uint32_t side) {
+    Connection& c = connections_[connection];
+    Pipe& pipe = c.pipes[side];
+    if (!pipe.wants_room || pipe.wake_scheduled) return;
+    settle(pipe);
+    std::size_t in_flight = pipe.in_flight;
+    const auto enough = [&] { return in_flight == 0 || in_flight + worthwhile(c.window) <= c.window; };
+    Instant at = now_;
+    for (std::size_t i = pipe.acknowledged_head; !enough() && i < pipe.acknowledgements.size(); ++i) {
+        in_flight -= std::min(in_flight, pipe.acknowledgements[i].length);
+        at = pipe.acknowledgements[i].at;
+    }
+    if (!enough()) return;
+    pipe.wake_scheduled = true;
+    schedule(at, ItemKind::room, no_node, 0, connection * 2ull + side, 0);
+}
+
+void Network::wake(const Item& item) {
+    const End& sender = connections_[item.a / 2].ends[item.a % 2];
+    Pipe& pipe = connections_[item.a / 2].pipes[item.a % 2];
+    if (sender.open && receiver_.paused(sender.node)) return receiver_.defer(sender.node, item);
+    pipe.wake_scheduled = false;
+    if (!pipe.wants_room || !sender.open) return;
+    pipe.wants_room = false;
+    receiver_.room_made(sender.node, sender.link);
+}
+
+void Network::write(std::uint32_t connection, std::uint32_t side, std::span<const std::uint8_t> bytes,
+                    std::span<const ZeroRun> zeros) {
     Connection& c = connections_[connection];
     Pipe& pipe = c.pipes[side];
     if (keep_greetings_ && side == 0 && c.greeting.size() < greeting_bytes) {
         const std::size_t part = std::min(greeting_bytes - c.greeting.size(), bytes.size());
         c.greeting.insert(c.greeting.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(part));
     }
-    pipe.in_flight += bytes.size();
+    std::size_t left = bytes.size();
+    for (const ZeroRun& run : zeros) left += run.length;
+    pipe.in_flight += left;
     if (pipe.vanishing) return;
-    if (pipe.head == pipe.bytes.size()) {
-        pipe.bytes.clear();
-        pipe.head = 0;
-    }
-    pipe.bytes.insert(pipe.bytes.end(), bytes.begin(), bytes.end());
+    pipe.stream.append(bytes, zeros);
     const std::uint32_t from = c.ends[side].node;
     const std::uint32_t to = c.ends[side ^ 1].node;
-    std::size_t left = bytes.size();
     std::uint32_t cuts = segments_.chance(parameters_.split_per_million) ? segments_.number(1, 3) : 0;
     while (left != 0) {
         std::size_t part = left;
@@ -168,11 +248,14 @@ void Network::write(std::uint32_t connection, std::uint32_t side, std::span<cons
             --cuts;
         }
         left -= part;
-        // The stream is at least as slow as the uplink shared with all other streams of the node.
-        const Instant begin = uplink_free_[from] > now_ ? uplink_free_[from] : now_;
-        uplink_free_[from] = begin + static_cast<Duration>(part) * core::second / rate_[from];
-        Instant arrival = uplink_free_[from] + travel(from, to);
-        if (arrival < pipe.last_arrival) arrival = pipe.last_arrival;
+        // The stream is at least as slow as the uplink shared with all other streams of the node, and as its own limit.
+        uplink_free_[from] = std::max(uplink_free_[from], now_) + transmission(part, rate_[from]);
+        Instant departure = uplink_free_[from];
+        if (parameters_.flow_rate != 0) {
+            pipe.flow_free = std::max(pipe.flow_free, now_) + transmission(part, parameters_.flow_rate);
+            departure = std::max(departure, pipe.flow_free);
+        }
+        const Instant arrival = std::max(departure + travel(from, to), pipe.last_arrival);
         pipe.last_arrival = arrival;
         schedule(arrival, ItemKind::arrive, no_node, pipe.generation, connection * 2ull + side, part);
     }
@@ -182,6 +265,7 @@ void Network::handle(const Item& item) {
     if (item.kind == ItemKind::syn) return syn(item);
     if (item.kind == ItemKind::release) return release(item);
     if (item.kind == ItemKind::give_up) return give_up(item);
+    if (item.kind == ItemKind::room) return wake(item);
     Connection& c = connections_[item.a / 2];
     const auto side = static_cast<std::uint32_t>(item.a % 2);
     Pipe& pipe = c.pipes[side];
@@ -191,9 +275,10 @@ void Network::handle(const Item& item) {
     if (pipe.vanishing) return;
     // Items that were deferred by a pause carry the node: they are in its kernel already.
     if (item.node == no_node && (pipe.stalled || blocked(from, target.node) || !pipe.held.empty())) {
-        pipe.held.push_back(item);
+        hold(pipe, item);
         return;
     }
+    if (item.node == no_node && waits_for_downlink(item, pipe, target.node)) return;
     if (target.open && receiver_.paused(target.node)) {
         Item received = item;
         received.node = target.node;
@@ -208,11 +293,41 @@ void Network::handle(const Item& item) {
     }
 }
 
+// Those that are past the downlink were before the others in the stream.
+void Network::hold(Pipe& pipe, const Item& item) {
+    auto place = pipe.held.end();
+    if (item.kind == ItemKind::arrive && (item.b & passed_downlink) != 0) {
+        place = std::find_if(pipe.held.begin(), pipe.held.end(), [](const Item& other) {
+            return other.kind != ItemKind::arrive || (other.b & passed_downlink) == 0;
+        });
+    }
+    pipe.held.insert(place, item);
+}
+
+// All that arrives at a node goes through its downlink, in the order of arrival.
+bool Network::waits_for_downlink(const Item& item, Pipe& pipe, std::uint32_t target) {
+    if (down_rate_[target] == 0) return false;
+    Instant until = pipe.downlink_end;
+    std::uint64_t b = item.b;
+    if (item.kind == ItemKind::arrive) {
+        if ((item.b & passed_downlink) != 0) return false;
+        // The first byte came before the last one, so an idle downlink costs nothing.
+        const Duration own = transmission(item.b, down_rate_[target]);
+        until = std::max(now_, std::max(now_ - own, downlink_free_[target]) + own);
+        downlink_free_[target] = until;
+        b |= passed_downlink;
+    }
+    if (until <= now_) return false;
+    pipe.downlink_end = until;
+    schedule(until, item.kind, no_node, item.incarnation, item.a, b);
+    return true;
+}
+
 void Network::arrive(const Item& item, Connection& c, Pipe& pipe, std::uint32_t side) {
     const End target = c.ends[side ^ 1];
-    const auto length = static_cast<std::size_t>(item.b);
-    const std::size_t at = pipe.head;
-    pipe.head += length;
+    const auto length = static_cast<std::size_t>(item.b & ~passed_downlink);
+    // A copy: what the receiver does in answer may clear the stream.
+    pipe.stream.take(length, reading_, pieces_);
     if (!target.open) {
         // Nobody holds this end any more. A live machine answers with a reset, a dead one with silence.
         if (receiver_.reach(target.node, listen_port) != Reach::silent && c.ends[side].open) {
@@ -220,17 +335,16 @@ void Network::arrive(const Item& item, Connection& c, Pipe& pipe, std::uint32_t 
         }
         return;
     }
-    // A copy: what the receiver does in answer may clear the stream.
-    reading_.assign(pipe.bytes.begin() + static_cast<std::ptrdiff_t>(at),
-                    pipe.bytes.begin() + static_cast<std::ptrdiff_t>(at + length));
-    receiver_.bytes_arrived(target.node, target.link, reading_);
+    receiver_.bytes_arrived(target.node, target.link, pieces_);
     if (item.incarnation != pipe.generation || pipe.vanishing) return;
     if (blocked(target.node, c.ends[side].node)) {
         pipe.acknowledged_later += length;
         return;
     }
-    pipe.in_flight -= length < pipe.in_flight ? length : pipe.in_flight;
-    if (c.ends[side].open) receiver_.room_made(c.ends[side].node, c.ends[side].link);
+    Instant back = now_ + travel(target.node, c.ends[side].node);
+    if (!pipe.acknowledgements.empty()) back = std::max(back, pipe.acknowledgements.back().at);
+    pipe.acknowledgements.push_back(Acknowledgement{back, length});
+    wake_when_room(static_cast<std::uint32_t>(item.a / 2), side);
 }
 
 // --- closing ---------------------------------------------------------------------------------------------------------
@@ -238,8 +352,7 @@ void Network::arrive(const Item& item, Connection& c, Pipe& pipe, std::uint32_t 
 void Network::lose_bytes(Pipe& pipe) {
     ++pipe.generation;
     pipe.held.clear();
-    pipe.bytes.clear();
-    pipe.head = 0;
+    pipe.stream.clear();
 }
 
 void Network::send_end(std::uint32_t index, std::uint32_t side, bool in_order, Duration extra) {
@@ -302,8 +415,8 @@ void Network::release(const Item& item) {
     if (pipe.acknowledged_later != 0 && !blocked(to, from)) {
         const std::size_t length = pipe.acknowledged_later;
         pipe.acknowledged_later = 0;
-        pipe.in_flight -= length < pipe.in_flight ? length : pipe.in_flight;
-        if (c.ends[side].open) receiver_.room_made(from, c.ends[side].link);
+        pipe.in_flight -= std::min(pipe.in_flight, length);
+        wake_when_room(static_cast<std::uint32_t>(item.a / 2), side);
     }
     if (pipe.held.empty() || pipe.stalled || blocked(from, to)) return;
     std::vector<Item> burst;
@@ -377,8 +490,7 @@ std::vector<std::uint32_t> Network::busy() const {
     std::vector<std::uint32_t> result;
     for (const std::uint32_t i : established()) {
         const Connection& c = connections_[i];
-        if (c.pipes[0].head != c.pipes[0].bytes.size() || c.pipes[1].head != c.pipes[1].bytes.size())
-            result.push_back(i);
+        if (!c.pipes[0].stream.empty() || !c.pipes[1].stream.empty()) result.push_back(i);
     }
     return result;
 }
@@ -408,12 +520,11 @@ void Network::reset(std::uint32_t connection) {
 void Network::end_early(std::uint32_t connection, std::uint32_t side) {
     Connection& c = connections_[connection];
     Pipe& pipe = c.pipes[side];
-    const std::size_t waiting = pipe.bytes.size() - pipe.head;
-    const auto part = static_cast<std::size_t>(faults_.below(waiting + 1));
-    std::vector<std::uint8_t> kept(pipe.bytes.begin() + static_cast<std::ptrdiff_t>(pipe.head),
-                                   pipe.bytes.begin() + static_cast<std::ptrdiff_t>(pipe.head + part));
+    const auto part = static_cast<std::size_t>(faults_.below(pipe.stream.size() + 1));
+    Stream kept = std::move(pipe.stream);
+    kept.truncate(part);
     lose_bytes(pipe);
-    pipe.bytes = std::move(kept);
+    pipe.stream = std::move(kept);
     if (pipe.last_arrival < now_) pipe.last_arrival = now_;
     if (part != 0)
         schedule(pipe.last_arrival, ItemKind::arrive, no_node, pipe.generation, connection * 2ull + side, part);
@@ -429,9 +540,9 @@ void Network::end_early(std::uint32_t connection, std::uint32_t side) {
 
 bool Network::corrupt(std::uint32_t connection, std::uint32_t side, std::uint64_t where) {
     Pipe& pipe = connections_[connection].pipes[side];
-    const std::size_t waiting = pipe.bytes.size() - pipe.head;
-    if (waiting == 0 || pipe.vanishing) return false;
-    pipe.bytes[pipe.head + where / 8 % waiting] ^= static_cast<std::uint8_t>(1u << where % 8);
+    const std::span<std::uint8_t> waiting = pipe.stream.real_bytes();
+    if (waiting.empty() || pipe.vanishing) return false;
+    waiting[where / 8 % waiting.size()] ^= static_cast<std::uint8_t>(1u << where % 8);
     pipe.tainted = true;
     return true;
 }

@@ -1,13 +1,16 @@
-// Links between nodes: ordered byte streams with latency, shared uplinks, a bounded amount in flight, and faults.
+// Links between nodes: ordered byte streams with latency, shared uplinks and downlinks, a bounded amount in flight, and faults.
 //
-// Bytes written are cut into segments; a segment leaves when the node's uplink is free and arrives after the latency of the
-// directed pair, never before an earlier one of the same stream. While a direction is blocked (partition, clog) segments
-// wait and come in one burst afterwards, as retransmission does. A stream can vanish (half-open): bytes go nowhere and
-// nothing is acknowledged. The network knows no frames and no machines; it calls its Receiver.
+// Bytes written are cut into segments; a segment leaves when the node's uplink and the flow's own rate allow it and arrives
+// after the latency of the directed pair, or later where the target's downlink is busy, never before an earlier one of the
+// same stream. Its acknowledgement takes the way back and makes room in the window then, so a flow alone runs at
+// window / round trip. While a direction is blocked (partition, clog) segments wait and come in one burst afterwards, as
+// retransmission does. A stream can vanish (half-open): bytes go nowhere and nothing is acknowledged. The network knows no
+// frames and no machines; it calls its Receiver.
 #pragma once
 
 #include "net-sim/draw.hpp"
 #include "net-sim/event_queue.hpp"
+#include "net-sim/stream.hpp"
 
 #include <cstdint>
 #include <deque>
@@ -31,7 +34,13 @@ struct NetworkParameters {
     std::uint32_t tail_per_million = 0;  // chance of a segment that is late by up to tail_max
     Duration tail_max = 0;
     std::int64_t rate_low = 1'000'000'000, rate_high = 1'000'000'000;  // bytes per second and node, log-uniform
-    std::int64_t window_low = 65'536, window_high = 65'536;            // bytes in flight per stream
+    std::int64_t down_low = 0, down_high = 0;                          // the same for what a node receives; 0: no limit
+    std::int64_t flow_rate = 0;                              // bytes per second of one stream; 0: no limit of its own
+    std::int64_t window_low = 65'536, window_high = 65'536;  // bytes in flight per stream
+    // Explicit latencies instead of drawn ones: the region of each node, and one-way latencies from region to region (row by
+    // row, the diagonal is the latency within a region).
+    std::vector<std::uint32_t> regions;
+    std::vector<Duration> region_latency;
     std::uint32_t split_per_million = 0;      // chance that a write is cut into several segments
     std::uint32_t tiny_read_per_million = 0;  // chance that a read is handed over byte by byte (or in small pieces)
     std::uint32_t refuse_per_million = 0;     // of dials, while chaos lasts; so are the next two
@@ -50,7 +59,7 @@ public:
     virtual bool paused(std::uint32_t node) = 0;
     virtual void defer(std::uint32_t node, const Item& item) = 0;  // again when the node goes on
     virtual LinkId next_accepted_link(std::uint32_t node) = 0;
-    virtual void bytes_arrived(std::uint32_t node, LinkId link, std::span<const std::uint8_t> bytes) = 0;
+    virtual void bytes_arrived(std::uint32_t node, LinkId link, std::span<const Piece> pieces) = 0;
     virtual void link_ended(std::uint32_t node, LinkId link, const char* reason) = 0;
     virtual void room_made(std::uint32_t node, LinkId link) = 0;
 };
@@ -65,8 +74,12 @@ public:
 
     // --- used by drivers -------------------------------------------------------------------------------------------
     std::uint32_t dial(std::uint32_t node, LinkId link, const Endpoint& target);  // the connection; side 0 dials
-    std::size_t room(std::uint32_t connection, std::uint32_t side) const;
-    void write(std::uint32_t connection, std::uint32_t side, std::span<const std::uint8_t> bytes);
+    // What may be written now. 0 until a worthwhile part of the window is free, as senders avoid tiny segments.
+    std::size_t room(std::uint32_t connection, std::uint32_t side);
+    // Receiver::room_made is wanted, once, when there is room again.
+    void want_room(std::uint32_t connection, std::uint32_t side);
+    void write(std::uint32_t connection, std::uint32_t side, std::span<const std::uint8_t> bytes,
+               std::span<const ZeroRun> zeros = {});
     // The side is gone. `gracefully`: what was written arrives first.
     void close(std::uint32_t connection, std::uint32_t side, bool gracefully);
     bool tiny_read() { return segments_.chance(parameters_.tiny_read_per_million); }
@@ -120,11 +133,20 @@ private:
         LinkId link = 0;
         bool open = false;  // its driver holds it
     };
+    struct Acknowledgement {
+        Instant at = 0;
+        std::size_t length = 0;
+    };
     struct Pipe {  // from ends[i] to ends[i ^ 1]
-        std::vector<std::uint8_t> bytes;
-        std::size_t head = 0;
+        Stream stream;
         std::size_t in_flight = 0;
+        std::vector<Acknowledgement> acknowledgements;  // on their way back, from acknowledged_head on
+        std::size_t acknowledged_head = 0;
         std::size_t acknowledged_later = 0;  // arrived, but the way back is blocked
+        bool wants_room = false;
+        bool wake_scheduled = false;
+        Instant flow_free = 0;     // when the flow's own rate lets the next byte leave
+        Instant downlink_end = 0;  // of the last segment that waited for the target's downlink
         Instant last_arrival = 0;
         std::uint64_t generation = 1;
         bool vanishing = false;
@@ -149,7 +171,12 @@ private:
                   std::uint64_t b);
     void syn(const Item& item);
     void accept(std::uint32_t index, bool close_again);
+    bool waits_for_downlink(const Item& item, Pipe& pipe, std::uint32_t target);
+    void hold(Pipe& pipe, const Item& item);
     void arrive(const Item& item, Connection& connection, Pipe& pipe, std::uint32_t side);
+    void settle(Pipe& pipe) const;
+    void wake_when_room(std::uint32_t connection, std::uint32_t side);
+    void wake(const Item& item);
     void end(std::uint32_t index, std::uint32_t to_side, const char* reason, bool keep_sent);
     void give_up(const Item& item);
     void send_end(std::uint32_t index, std::uint32_t side, bool in_order, Duration extra);
@@ -164,13 +191,14 @@ private:
     std::uint32_t nodes_ = 0;
     std::vector<std::uint8_t> blocks_;
     std::vector<Duration> base_latency_;
-    std::vector<std::int64_t> rate_;
-    std::vector<Instant> uplink_free_;
+    std::vector<std::int64_t> rate_, down_rate_;
+    std::vector<Instant> uplink_free_, downlink_free_;
     std::deque<Connection> connections_;  // references stay good while a callback dials
     std::vector<std::uint8_t> reading_;
     std::vector<std::uint32_t> names_;      // who is reached under an address; no_node: nobody
     std::vector<std::uint32_t> addresses_;  // of each node
     bool keep_greetings_ = false;
+    std::vector<Piece> pieces_;
     Draw latencies_{0}, segments_{0}, faults_{0};
 };
 

@@ -40,6 +40,7 @@ void World::dispatch(const Item& item) {
     case ItemKind::end:
     case ItemKind::syn:
     case ItemKind::release:
+    case ItemKind::room:
     case ItemKind::give_up: return network_.handle(item);
     case ItemKind::script:
         if (item.node == no_node) return director_.script_item(item.a, item.b);
@@ -326,9 +327,9 @@ Reach World::reach(std::uint32_t index, std::uint16_t port) {
     return port == listen_port ? Reach::listening : Reach::refusing;
 }
 
-void World::bytes_arrived(std::uint32_t index, LinkId link, std::span<const std::uint8_t> bytes) {
+void World::bytes_arrived(std::uint32_t index, LinkId link, std::span<const Piece> pieces) {
     if (nodes_[index].driver == nullptr) return;
-    nodes_[index].driver->bytes_arrived(link, bytes);
+    nodes_[index].driver->bytes_arrived(link, pieces);
     after(index);
 }
 

@@ -27,6 +27,7 @@ struct WorldParameters {
     Duration compute_max = 0;     // 0: computes are answered at once
     Duration disk_low = 10 * core::microsecond, disk_high = core::millisecond;
     std::uint32_t allocation_fails_per_million = 0;
+    bool symbolic = false;  // payload has lengths and no content (net-sim/buffers.hpp)
 };
 
 struct Violation {
@@ -126,7 +127,7 @@ public:
     bool paused(std::uint32_t node) override { return now_ < nodes_[node].paused_until; }
     void defer(std::uint32_t node, const Item& item) override { nodes_[node].deferred.push_back(item); }
     LinkId next_accepted_link(std::uint32_t node) override { return nodes_[node].driver->next_accepted_link(); }
-    void bytes_arrived(std::uint32_t node, LinkId link, std::span<const std::uint8_t> bytes) override;
+    void bytes_arrived(std::uint32_t node, LinkId link, std::span<const Piece> pieces) override;
     void link_ended(std::uint32_t node, LinkId link, const char* reason) override;
     void room_made(std::uint32_t node, LinkId link) override;
 
@@ -174,6 +175,7 @@ private:
     WorldParameters parameters_;
     Director& director_;
     Network network_;
+    Zeros zeros_;  // of symbolic payload, before the nodes that use it
     Trace trace_;
     std::deque<Node> nodes_;
     std::vector<Trigger> triggers_;

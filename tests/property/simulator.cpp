@@ -182,7 +182,7 @@ TEST_CASE("frames survive any segmentation") {
         network.window_high = 10'000;
         network.jitter_per_mille = 500;
         const Outcome outcome = run_toys(network, seed, 20, static_cast<std::uint32_t>(seed * 37 % 700), 0);
-        CHECK(outcome.violation.empty());
+        CHECK(outcome.violation == "");
         CHECK(outcome.landed == 20);
         CHECK(outcome.acknowledged == 20);
     }
