@@ -178,7 +178,8 @@ void Process::prepare_tensors() {
         tensor.shape.type = static_cast<DataType>(shapes.below(data_type_count));
         tensor.shape.op = static_cast<ReduceOp>(shapes.below(reduce_op_count));
         tensor.shape.count =
-            shapes.chance(20'000) ? 0 : static_cast<std::uint64_t>(shapes.log_uniform(1, w.elements_max));
+            shapes.chance(20'000) ? 0 : static_cast<std::uint64_t>(shapes.log_uniform(w.elements_min, w.elements_max));
+        if (w.f32_sum) tensor.shape = ReduceShape{std::max<std::uint64_t>(tensor.shape.count, w.elements_min)};
         // One element more than the shape: a mismatched launch may claim it.
         const std::uint64_t bytes = (tensor.shape.count + 1) * element_bytes(tensor.shape.type);
         tensor.send = world_.driver(node_)->add_application_buffer(bytes);

@@ -143,6 +143,7 @@ private:
     Instant hangs_until_ = 0;
     bool connected_ = false;
     bool finished_ = false;
+    bool waited_ = false;  // the turn was spent waiting for others: it does not count
     Task<void> main_;
 };
 

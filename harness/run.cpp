@@ -51,6 +51,7 @@ public:
         v.simulated = world_.now();
         v.counters = shared_.counters;
         v.faults = injector_.injected();
+        v.reduce_time = reduce_time();
         v.effects = world_.effects_counted();
         v.machine_bytes_most = world_.machine_bytes_most();
         v.hashes = world_.trace().hashes();
@@ -171,6 +172,16 @@ private:
         world_.trace().line(world_.now(), sim::no_node, "applications are told to end");
         world_.schedule_script(world_.now() + scenario_.patience, patience_over, 0);
         if (all_done()) world_.stop();
+    }
+
+    Duration reduce_time() const {
+        Instant launched = 0, returned = 0;
+        for (const LaunchFact& fact : shared_.ledger.launches) {
+            if (fact.end == open_end || fact.completion.result != Result::success) continue;
+            launched = std::max(launched, fact.begin);
+            returned = std::max(returned, fact.end);
+        }
+        return returned - launched;
     }
 
     std::string who_waits() {

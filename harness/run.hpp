@@ -28,6 +28,7 @@ struct Verdict {
     std::uint64_t events = 0;
     Instant simulated = 0;
     Counters counters;
+    Duration reduce_time = 0;  // from the last launch to the last return of collectives that succeeded
     std::array<std::uint64_t, fault_kinds> faults{};
     std::array<std::uint64_t, sim::effect_kinds> effects{};  // by index of core::Effect
     std::uint64_t machine_bytes_most = 0;

@@ -108,6 +108,9 @@ const Setting settings[] = {
     PCCL_ONE("workload.sync", flag, 0, 1, workload.sync),
     PCCL_ONE("workload.tags", number, 0, 256, workload.tags),
     PCCL_ONE("workload.elements_max", number, 1, 1 << 28, workload.elements_max),
+    PCCL_ONE("workload.elements_min", number, 1, 1 << 28, workload.elements_min),
+    PCCL_ONE("workload.f32_sum", flag, 0, 1, workload.f32_sum),
+    PCCL_ONE("workload.world_min", number, 2, 2000, workload.world_min),
     PCCL_ONE("workload.exact", flag, 0, 1, workload.exact),
     PCCL_ONE("workload.entries", number, 0, 256, workload.entries),
     PCCL_ONE("workload.own_entries_per_mille", number, 0, 1000, workload.own_entries_per_mille),
@@ -127,7 +130,7 @@ const Setting settings[] = {
 #undef PCCL_SET
 #undef PCCL_GET
 
-constexpr std::size_t peers_max = 2000, faults_max = 10'000;
+constexpr std::size_t peers_max = 2000, faults_max = 10'000, regions_max = 200;
 
 // Exact: 1500000 is 1.5ms.
 std::string duration_text(Duration d) {
@@ -290,8 +293,31 @@ Pair pair_of(std::string_view word) {
     return {word.substr(0, equals), word.substr(equals + 1), equals + 1};
 }
 
+std::uint32_t read_region(Reader& reader, const Pair& pair) {
+    return static_cast<std::uint32_t>(
+        reader.value(Unit::number, pair.value, 0, regions_max - 1, pair.value_at).value_or(0));
+}
+
+void parse_master(Reader& reader, Scenario& s) {
+    const std::string_view word = reader.word();
+    const Pair pair = pair_of(word);
+    if (pair.name != "region") return reader.fail("region=", word);
+    s.world.network.regions[0] = read_region(reader, pair);
+}
+
+// One line per region: the latency from it to each region.
+void parse_region(Reader& reader, Scenario& s) {
+    for (std::string_view word = reader.word(); !word.empty() && !reader.failed(); word = reader.word()) {
+        if (s.world.network.region_latency.size() >= regions_max * regions_max)
+            return reader.fail("at most " + std::to_string(regions_max) + " regions", word);
+        if (auto v = reader.value(Unit::duration, word, 0, 60 * second, 0))
+            s.world.network.region_latency.push_back(*v);
+    }
+}
+
 void parse_peer(Reader& reader, Scenario& s) {
     PeerPlan plan;
+    std::uint32_t region = 0;
     plan.rejoins = false;
     for (std::string_view word = reader.word(); !word.empty() && !reader.failed(); word = reader.word()) {
         const Pair pair = pair_of(word);
@@ -308,10 +334,13 @@ void parse_peer(Reader& reader, Scenario& s) {
         } else if (pair.name == "turns") {
             if (auto v = reader.value(Unit::number, pair.value, 0, 10'000, pair.value_at))
                 plan.turns = static_cast<std::uint32_t>(*v);
+        } else if (pair.name == "region") {
+            region = read_region(reader, pair);
         } else {
-            reader.fail("start=, group=, stripes=, turns= or rejoins", word);
+            reader.fail("start=, group=, stripes=, turns=, region= or rejoins", word);
         }
     }
+    s.world.network.regions.push_back(region);
     if (s.peers.size() >= peers_max) return reader.fail("at most " + std::to_string(peers_max) + " peers", "one more");
     s.peers.push_back(plan);
 }
@@ -384,6 +413,12 @@ void parse_setting(Reader& reader, std::string_view name, Scenario& s) {
 // What must fit together so that a run can begin at all.
 const char* contradiction(const Scenario& s) {
     const Limits& l = s.limits;
+    const sim::NetworkParameters& n = s.world.network;
+    const std::size_t regions = n.regions.empty() ? 0 : *std::max_element(n.regions.begin(), n.regions.end()) + 1;
+    std::size_t rows = 0;
+    while (rows * rows < n.region_latency.size()) ++rows;
+    if (rows * rows != n.region_latency.size()) return "as many latencies in each region line as there are such lines";
+    if (regions > rows) return "a region line for each region that is used";
     if (s.peers.empty()) return "at least one peer";
     if (l.slice_bytes % 8 != 0 || l.chunk_bytes % 8 != 0) return "slice_bytes and chunk_bytes that are multiples of 8";
     if (l.slice_bytes > l.payload_bytes_max || l.chunk_bytes > l.payload_bytes_max)
@@ -397,6 +432,10 @@ const char* contradiction(const Scenario& s) {
     }
     if (s.claim == Claim::core && (s.core.size() < 2 || s.workload.tags == 0))
         return "a core of at least two peers, and workload.tags above 0 for it";
+    if (s.workload.elements_min > s.workload.elements_max) return "elements_min of at most elements_max";
+    // Content of this size for every peer would not fit into memory.
+    if (s.workload.elements_max > 1 << 20 && !s.world.symbolic)
+        return "elements_max of at most 1048576 without memory.symbolic";
     return nullptr;
 }
 
@@ -448,9 +487,18 @@ std::string to_text(const Scenario& s) {
         if (range && setting.get_high(s) != value) text += " " + value_text(setting.unit, setting.get_high(s));
         text += "\n";
     }
-    for (const PeerPlan& p : s.peers) {
+    const sim::NetworkParameters& n = s.world.network;
+    std::size_t row = 1;
+    while (row * row < n.region_latency.size()) ++row;
+    for (std::size_t i = 0; i < n.region_latency.size(); ++i)
+        text +=
+            (i % row == 0 ? "region " : " ") + duration_text(n.region_latency[i]) + (i % row + 1 == row ? "\n" : "");
+    if (!n.regions.empty()) text += "master region=" + std::to_string(n.regions[0]) + "\n";
+    for (std::size_t i = 0; i < s.peers.size(); ++i) {
+        const PeerPlan& p = s.peers[i];
         text += "peer start=" + duration_text(p.start) + " group=" + std::to_string(p.group) +
                 " stripes=" + std::to_string(p.stripes) + " turns=" + std::to_string(p.turns) +
+                (n.regions.empty() ? "" : " region=" + std::to_string(n.regions[i + 1])) +
                 (p.rejoins ? " rejoins" : "") + "\n";
     }
     for (const Fault& f : s.faults) {
@@ -473,6 +521,7 @@ std::string to_text(const Scenario& s) {
 std::optional<Scenario> parse_scenario(std::string_view text, ScenarioError& error) {
     Reader reader(text, error);
     Scenario s;
+    s.world.network.regions = {0};
     if (text.size() > scenario_bytes_max) {
         error = {1, 1, "expected a text of at most " + std::to_string(scenario_bytes_max) + " bytes"};
         return std::nullopt;
@@ -509,12 +558,19 @@ std::optional<Scenario> parse_scenario(std::string_view text, ScenarioError& err
                     s.core.push_back(static_cast<std::uint32_t>(*v));
                 if (s.core.size() > peers_max) reader.fail("each node once", node);
             }
+        } else if (word == "master") {
+            parse_master(reader, s);
+        } else if (word == "region") {
+            parse_region(reader, s);
         } else {
             parse_setting(reader, word, s);
         }
         if (const std::string_view rest = reader.word(); !rest.empty()) reader.fail("the end of the line", rest);
     }
     if (!reader.failed() && !begun) reader.fail("pccl-scenario 1", {});
+    if (std::vector<std::uint32_t>& used = s.world.network.regions;
+        s.world.network.region_latency.empty() && std::all_of(used.begin(), used.end(), [](auto r) { return r == 0; }))
+        used.clear();  // latencies are drawn
     if (!reader.failed()) {
         if (const char* missing = contradiction(s)) reader.fail_as_a_whole(missing);
     }

@@ -22,7 +22,7 @@ Task<void> Process::main() {
         bool member = true;
         for (bool first = true; member && (turns != 0 || has_goal()) && !stopping(); first = false) {
             member = co_await membership(first);
-            if (turns != 0) --turns;
+            if (turns != 0 && !waited_) --turns;
             // Who only waits for the faults to end does not work meanwhile.
             if (member && turns == 0 && has_goal()) co_await sleep(scenario_.chaos_end - now());
             if (member && (turns != 0 || has_goal()))
@@ -47,8 +47,14 @@ Task<void> Process::main() {
 
 // One turn of the loop. False: not a member any more.
 Task<bool> Process::membership(bool first_turn) {
+    waited_ = false;
     if (!first_turn && !co_await renew()) co_return false;
     if (stopping()) co_return true;
+    if (scenario_.workload.world_min > 2 && attributes_.group_world < scenario_.workload.world_min) {
+        waited_ = true;
+        co_await sleep(draw_.log_uniform(100 * millisecond, second));
+        co_return true;
+    }
     if (attributes_.group_world < 2 && draw_.chance(700'000)) {
         // Alone: programs wait for others; now and then one synchronises or tries all the same.
         co_await sleep(draw_.log_uniform(millisecond, 300 * millisecond));

@@ -56,6 +56,21 @@ TEST_CASE("comments, blank lines and defaults") {
     CHECK(read->workload.tags == Workload{}.tags);
 }
 
+TEST_CASE("latencies by region survive their text") {
+    ScenarioError error;
+    const auto read = parse_scenario(
+        "pccl-scenario 1\nregion 1ms 40ms\nregion 50ms 2ms\nmaster region=1\npeer region=1\npeer turns=1\n", error);
+    REQUIRE(read.has_value());
+    CHECK(read->world.network.regions == std::vector<std::uint32_t>{1, 1, 0});
+    CHECK(read->world.network.region_latency[2] == 50'000'000);
+    const auto again = parse_scenario(to_text(*read), error);
+    REQUIRE(again.has_value());
+    CHECK(again->world.network.regions == read->world.network.regions);
+    CHECK(again->world.network.region_latency == read->world.network.region_latency);
+    refused("pccl-scenario 1\nregion 1ms 2ms\npeer\n", 3, 1, "as many latencies");
+    refused("pccl-scenario 1\nregion 1ms\npeer region=1\n", 3, 1, "a region line");
+}
+
 TEST_CASE("what is not a scenario is refused with line, column and what was expected") {
     refused("", 1, 1, "expected pccl-scenario 1");
     refused("seed 4\n", 1, 1, "expected pccl-scenario 1, found \"seed\"");

@@ -3,6 +3,7 @@
 // Exit codes: 0 all held, 1 a promise was broken, 2 usage, 3 a run was not deterministic.
 #include "harness/run.hpp"
 #include "harness/scenario_text.hpp"
+#include "tools/sim-run/bench.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -293,6 +294,12 @@ int main(int argc, char** argv) {
     app.add_option("--trace", choice.trace, "write a readable event log of the run to FILE (- for standard output)")
         ->excludes(seeds);
     app.add_flag("--print-scenario", choice.print_scenario, "only print the scenario of the seed")->excludes(seeds);
+    std::string measured;
+    app.add_option("--bench", measured,
+                   "measure: paper (published tables, reference and prediction), speed, scale (1,000 peers) or all")
+        ->expected(0, 1)
+        ->default_str("all")
+        ->check(CLI::IsMember({"paper", "speed", "scale", "all"}));
     bool list = false;
     app.add_flag("--list-faults", list, "print what faults there are and what their numbers mean");
     app.add_flag("--determinism", choice.twice,
@@ -309,6 +316,7 @@ int main(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? 0 : 2;
     }
+    if (app.count("--bench") != 0) return tools::bench(measured.empty() ? "all" : measured);
     if (!classes.empty()) {
         static constexpr struct {
             const char* name;

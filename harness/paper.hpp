@@ -1,0 +1,35 @@
+// The two tables of the technical report (arXiv 2505.14065) as networks: what the original was measured at, and what this
+// core is predicted to reach on the same links. docs/bandwidth-model.md states every assumption.
+#pragma once
+
+#include "harness/reference_ring.hpp"
+#include "harness/scenario.hpp"
+
+#include <string>
+#include <vector>
+
+namespace pccl::harness {
+
+struct PaperRow {
+    std::string name;               // also of its scenario file
+    std::string where;              // for people
+    sim::NetworkParameters peers;   // the links between the peers, as the reference ring sees them
+    ReferenceRing reference;        // operations and what each of them moves
+    double published_seconds = 0;   // of all of them
+    std::uint32_t master_near = 0;  // the peer in whose city the master runs
+};
+
+inline constexpr std::uint64_t paper_bytes = 1ull << 30;  // 268,435,456 elements of f32: 1.073 GB
+
+std::vector<PaperRow> paper_table_1();
+std::vector<PaperRow> paper_table_2();
+
+// One all-reduce of all bytes by this core over so many stripes, with symbolic payload.
+Scenario paper_scenario(const PaperRow& row, std::uint32_t stripes);
+
+// 2(w-1)/w * S / t, one way, in bytes per second.
+double ring_rate(const PaperRow& row, double seconds);
+// No ring can be faster on the slowest of these links, with so many flows to the neighbour.
+double ring_bound_seconds(const PaperRow& row, std::uint32_t flows);
+
+}  // namespace pccl::harness

@@ -1,0 +1,162 @@
+#include "tools/sim-run/bench.hpp"
+
+#include "harness/paper.hpp"
+#include "harness/run.hpp"
+#include "harness/scale.hpp"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cinttypes>
+#include <cstdio>
+
+namespace pccl::tools {
+namespace {
+
+using namespace pccl::harness;
+
+constexpr std::uint32_t stripe_counts[] = {1, 4, 16, 64};
+
+class Stopwatch {
+public:
+    double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+private:
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+double peak_memory_gib() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return static_cast<double>(usage.ru_maxrss) / (1 << 20);
+}
+
+RunOptions unbounded() {
+    RunOptions options;
+    options.items_max = 2'000'000'000;
+    return options;
+}
+
+double gigabits(double bytes_per_second) { return bytes_per_second * 8 / 1e9; }
+
+double reference_seconds(const PaperRow& row) {
+    return static_cast<double>(reference_ring_time(row.peers, row.reference)) / 1e9;
+}
+
+// How this core does on the row's links; false when a promise was broken.
+bool print_predictions(const PaperRow& row) {
+    for (const std::uint32_t stripes : stripe_counts) {
+        const Verdict v = run(paper_scenario(row, stripes), unbounded());
+        if (!v.held()) {
+            std::printf("\n%s with %u stripes FAILED  oracle %s\n  %s\n", row.name.c_str(), stripes,
+                        v.violation.oracle.c_str(), v.violation.reason.c_str());
+            return false;
+        }
+        const double seconds = static_cast<double>(v.reduce_time) / 1e9;
+        std::printf("   %7.2f s (%6.2f)", seconds, ring_bound_seconds(row, stripes));
+    }
+    std::printf("\n");
+    return true;
+}
+
+void print_prediction_head(const char* first) {
+    std::printf(
+        "\nThis core, one all-reduce of the same bytes (in brackets: the bound 2(w-1)/w S/B of any ring on these "
+        "links)\n%-26s",
+        first);
+    for (const std::uint32_t stripes : stripe_counts)
+        std::printf("   %2u stripe%s        ", stripes, stripes == 1 ? " " : "s");
+    std::printf("\n");
+}
+
+bool bench_paper() {
+    bool good = true;
+    const auto judge = [&](double deviation) {
+        good = good && deviation <= 15 && deviation >= -15;
+        return deviation;
+    };
+    const Stopwatch watch;
+    std::printf("Table 1: one flow of window 4 MiB per neighbour\n");
+    std::printf("%-26s %5s %10s %14s %10s\n", "", "peers", "published", "reference ring", "deviation");
+    const std::vector<PaperRow> table_1 = paper_table_1(), table_2 = paper_table_2();
+    for (const PaperRow& row : table_1) {
+        const double seconds = reference_seconds(row);
+        std::printf("%-26s %5u %8.1f s %12.1f s %+9.1f %%\n", row.where.c_str(), row.reference.peers,
+                    row.published_seconds, seconds, judge(100 * (seconds / row.published_seconds - 1)));
+    }
+    print_prediction_head("");
+    for (const PaperRow& row : table_1) {
+        std::printf("%-26s", row.where.c_str());
+        if (!print_predictions(row)) return false;
+    }
+    std::printf("\nTable 2: concurrent operations, one flow of 1.21 Gbit/s each, interface 45 Gbit/s, 6 peers\n");
+    std::printf("%-26s %13s %14s %10s\n", "", "published", "reference ring", "deviation");
+    for (const PaperRow& row : table_2) {
+        const double published = gigabits(ring_rate(row, row.published_seconds));
+        const double reference = gigabits(ring_rate(row, reference_seconds(row)));
+        std::printf("%-26s %6.2f Gbit/s %7.2f Gbit/s %+9.1f %%\n", row.where.c_str(), published, reference,
+                    judge(100 * (reference / published - 1)));
+    }
+    print_prediction_head("");
+    std::printf("%-26s", "the same network");
+    if (!print_predictions(table_2.front())) return false;
+    std::printf("\n%s the published figures; computed in %.1f s\n",
+                good ? "All rows of the reference ring are within 15 % of"
+                     : "NOT all rows of the reference ring are near",
+                watch.seconds());
+    return good;
+}
+
+// Seeds per second of the default mix, on one core.
+bool seeds(const char* name, bool symbolic, std::uint64_t last) {
+    const Stopwatch watch;
+    double simulated = 0;
+    std::uint64_t events = 0;
+    for (std::uint64_t seed = 1; seed <= last; ++seed) {
+        Scenario scenario = generate(seed);
+        scenario.world.symbolic = symbolic;
+        const Verdict v = run(scenario);
+        if (!v.held()) {
+            std::printf("seed %" PRIu64 "%s FAILED  oracle %s\n  %s\n", seed, symbolic ? " (symbolic)" : "",
+                        v.violation.oracle.c_str(), v.violation.reason.c_str());
+            return false;
+        }
+        simulated += static_cast<double>(v.simulated) / 1e9;
+        events += v.events;
+    }
+    const double wall = watch.seconds();
+    std::printf("%-40s %7.0f seeds/s, %7.0f simulated s/s, %8.0f events/s\n", name, static_cast<double>(last) / wall,
+                simulated / wall, static_cast<double>(events) / wall);
+    return true;
+}
+
+bool bench_speed() {
+    return seeds("default mix", false, 2000) && seeds("default mix, payload without content", true, 2000);
+}
+
+bool bench_scale() {
+    const Stopwatch watch;
+    const Verdict v = run(scale_scenario(), unbounded());
+    const double wall = watch.seconds();
+    std::printf("1,000 peers: %.1f s wall, %.0f s simulated, %" PRIu64 " events, peak memory %.2f GiB; reductions "
+                "committed %" PRIu64 ", aborted %" PRIu64 ", connects %" PRIu64 ", lost %" PRIu64 "\n",
+                wall, static_cast<double>(v.simulated) / 1e9, v.events, peak_memory_gib(), v.counters.committed,
+                v.counters.aborted, v.counters.connects, v.counters.lost);
+    if (!v.held())
+        std::printf("FAILED  oracle %s\n  %.2000s\n", v.violation.oracle.c_str(), v.violation.reason.c_str());
+    return v.held();
+}
+
+}  // namespace
+
+int bench(const std::string& what) {
+    bool good = true;
+    const bool all = what == "all";
+    if (all || what == "paper") good = bench_paper();
+    if (all) std::printf("\n");
+    if (all || what == "speed") good = bench_speed() && good;
+    if (all || what == "scale") good = bench_scale() && good;
+    return good ? 0 : 1;
+}
+
+}  // namespace pccl::tools

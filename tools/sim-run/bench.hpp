@@ -1,0 +1,11 @@
+// Measurements of the simulator and predictions with it: the published tables, speed, and a run of 1,000 peers.
+#pragma once
+
+#include <string>
+
+namespace pccl::tools {
+
+// `what`: paper, speed, scale or all. The exit code of the program.
+int bench(const std::string& what);
+
+}  // namespace pccl::tools
