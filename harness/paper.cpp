@@ -150,11 +150,12 @@ double ring_bound_seconds(const PaperRow& row, std::uint32_t flows) {
     return ring_rate(row, 1) / slowest;
 }
 
-Scenario paper_scenario(const PaperRow& row, std::uint32_t stripes) {
+Scenario paper_scenario(const PaperRow& row, std::uint32_t stripes, std::uint64_t scratch_bytes) {
     Scenario s;
     s.seed = 1;
     s.world.network = row.peers;
     s.world.symbolic = true;
+    s.limits.scratch_bytes = scratch_bytes;
     s.world.network.regions.insert(s.world.network.regions.begin(), row.peers.regions[row.master_near]);
     for (std::uint32_t i = 0; i < row.reference.peers; ++i) {
         PeerPlan plan;

@@ -24,8 +24,10 @@ inline constexpr std::uint64_t paper_bytes = 1ull << 30;  // 268,435,456 element
 std::vector<PaperRow> paper_table_1();
 std::vector<PaperRow> paper_table_2();
 
-// One all-reduce of all bytes by this core over so many stripes, with symbolic payload.
-Scenario paper_scenario(const PaperRow& row, std::uint32_t stripes);
+// One all-reduce of all bytes by this core over so many stripes, with symbolic payload. `scratch_bytes`: the limit of this
+// name, which bounds the partial sums on their way to a peer.
+Scenario paper_scenario(const PaperRow& row, std::uint32_t stripes,
+                        std::uint64_t scratch_bytes = core::Limits{}.scratch_bytes);
 
 // 2(w-1)/w * S / t, one way, in bytes per second.
 double ring_rate(const PaperRow& row, double seconds);
