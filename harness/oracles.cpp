@@ -1,9 +1,11 @@
 #include "harness/oracles.hpp"
 
+#include "harness/intervals.hpp"
 #include "harness/reference.hpp"
 #include "net-sim/describe.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace pccl::harness {
 
@@ -40,25 +42,27 @@ std::string text(const Ledger& ledger, const LaunchFact& f) {
 class AttemptSearch {
 public:
     AttemptSearch(const Scenario& scenario, const Ledger& ledger, std::vector<bool>& settled)
-        : scenario_(scenario), ledger_(ledger), settled_(settled) {}
+        : scenario_(scenario), ledger_(ledger), settled_(settled) {
+        for (std::size_t i = 0; i < ledger.launches.size(); ++i) {
+            const LaunchFact& fact = ledger.launches[i];
+            by_tag_[{fact.group, fact.tag}].add(i, fact.begin, fact.end);
+        }
+    }
 
     sim::Violation check(std::size_t index) {
         const LaunchFact& own = ledger_.launches[index];
         candidates_.clear();
         by_process_.clear();
-        for (std::size_t i = 0; i < ledger_.launches.size(); ++i) {
+        ranked_.clear();
+        by_tag_.at({own.group, own.tag}).near(own.begin, own.end, [&](std::size_t i) {
             const LaunchFact& other = ledger_.launches[i];
-            if (i == index || other.process == own.process || other.group != own.group || other.tag != own.tag)
-                continue;
-            if (other.shape != own.shape || other.begin >= own.end || other.end <= own.begin) continue;
-            candidates_.push_back(i);
-        }
-        // Those that ended in the same way with the same bytes first: ambiguous values are read in favour of the run.
-        std::stable_sort(candidates_.begin(), candidates_.end(),
-                         [&](std::size_t x, std::size_t y) { return rank(own, x) < rank(own, y); });
-        std::stable_sort(candidates_.begin(), candidates_.end(), [&](std::size_t x, std::size_t y) {
-            return ledger_.launches[x].process < ledger_.launches[y].process;
+            if (i == index || other.process == own.process || other.shape != own.shape || other.end <= own.begin)
+                return;
+            ranked_.push_back(Ranked{other.process, rank(own, i), i});
         });
+        // Those that ended in the same way with the same bytes first: ambiguous values are read in favour of the run.
+        std::sort(ranked_.begin(), ranked_.end());
+        for (const Ranked& candidate : ranked_) candidates_.push_back(candidate.launch);
         for (std::size_t i = 0; i < candidates_.size(); ++i) {
             if (i == 0 || process_of(i) != process_of(i - 1)) by_process_.push_back(i);
         }
@@ -81,6 +85,12 @@ public:
 
 private:
     static constexpr std::uint64_t tries_max = 20'000;
+    struct Ranked {
+        std::uint32_t process = 0;
+        int rank = 0;
+        std::size_t launch = 0;
+        friend auto operator<=>(const Ranked&, const Ranked&) = default;
+    };
 
     std::uint32_t process_of(std::size_t candidate) const { return ledger_.launches[candidates_[candidate]].process; }
     int rank(const LaunchFact& own, std::size_t i) const {
@@ -146,6 +156,8 @@ private:
     const Scenario& scenario_;
     const Ledger& ledger_;
     std::vector<bool>& settled_;
+    std::map<std::pair<GroupId, Tag>, Intervals> by_tag_;
+    std::vector<Ranked> ranked_;
     std::vector<std::size_t> candidates_;
     std::vector<std::size_t> by_process_;  // where each process begins in candidates_, and the end
     std::vector<std::size_t> chosen_;
@@ -165,14 +177,37 @@ bool gone_by(const Ledger& ledger, std::uint32_t life, Instant time) {
     return ledger.lives[life].lost && ledger.lives[life].member_until < time;
 }
 
-// Whether the life completed a sync before its index-th one.
-bool synced_before(const Ledger& ledger, std::size_t index) {
-    for (std::size_t i = 0; i < index; ++i) {
-        const SyncFact& fact = ledger.syncs[i];
-        if (fact.life == ledger.syncs[index].life && succeeded(fact.completion, fact.end)) return true;
-    }
-    return false;
+template <class Fact>
+std::vector<Intervals> by_life(const Ledger& ledger, const std::vector<Fact>& facts) {
+    std::vector<Intervals> index(ledger.lives.size());
+    for (std::size_t i = 0; i < facts.size(); ++i) index[facts[i].life].add(i, facts[i].begin, facts[i].end);
+    return index;
 }
+
+// Syncs by life and by group, and for each of them the success of the same life before it and behind it.
+struct SyncIndex {
+    static constexpr std::size_t none = static_cast<std::size_t>(-1);
+
+    explicit SyncIndex(const Ledger& ledger)
+        : lives(by_life(ledger, ledger.syncs)), before(ledger.syncs.size(), none), behind(ledger.syncs.size(), none) {
+        std::vector<std::size_t> last(ledger.lives.size(), none);
+        for (std::size_t i = 0; i < ledger.syncs.size(); ++i) {
+            const SyncFact& fact = ledger.syncs[i];
+            groups[fact.group].add(i, fact.begin, fact.end);
+            before[i] = last[fact.life];
+            if (!succeeded(fact.completion, fact.end)) continue;
+            if (last[fact.life] != none) behind[last[fact.life]] = i;
+            last[fact.life] = i;
+        }
+    }
+    // Whether the life completed a sync before this one.
+    bool synced_before(std::size_t sync) const { return before[sync] != none; }
+
+    std::vector<Intervals> lives;
+    std::map<GroupId, Intervals> groups;
+    std::vector<std::size_t> before;
+    std::vector<std::size_t> behind;  // of successes
+};
 
 bool overlap(Instant begin, Instant end, Instant other_begin, Instant other_end) {
     return begin < other_end && other_begin < end;
@@ -187,16 +222,15 @@ std::string text(const Ledger& ledger, const VoteFact& f) {
 }
 
 // World sizes count those who surely were members, and nobody who surely was not accepted yet.
-std::string miscounted(const Ledger& ledger, const VoteFact& own) {
+std::string miscounted(const Ledger& ledger, const Intervals& own_life, const VoteFact& own) {
     // The next update of the same member needed the vote of everybody whom this one had accepted. Who came back from
     // connect only after that was not among them.
     Instant next_end = open_end;
-    for (const VoteFact& later : ledger.votes) {
-        if (later.life == own.life && later.kind == CallKind::update_topology && later.begin >= own.end &&
-            succeeded(later.completion, later.end)) {
+    own_life.all([&](std::size_t i) {
+        const VoteFact& later = ledger.votes[i];
+        if (later.kind == CallKind::update_topology && later.begin >= own.end && succeeded(later.completion, later.end))
             next_end = std::min(next_end, later.end);
-        }
-    }
+    });
     const GroupId group = ledger.lives[own.life].group;
     std::uint32_t sure = 0, sure_in_group = 0, possible = 0, possible_in_group = 0;
     for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
@@ -240,14 +274,11 @@ sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger) {
 }
 
 sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
+    const SyncIndex index(ledger);
     for (std::size_t i = 0; i < ledger.syncs.size(); ++i) {
         const SyncFact& own = ledger.syncs[i];
         if (own.end != open_end && own.completion.result == Result::invalid_usage && !ledger.lives[own.life].lost) {
-            const SyncFact* before = nullptr;
-            for (std::size_t k = 0; k < i; ++k) {
-                if (ledger.syncs[k].life == own.life && succeeded(ledger.syncs[k].completion, ledger.syncs[k].end))
-                    before = &ledger.syncs[k];
-            }
+            const SyncFact* before = index.synced_before(i) ? &ledger.syncs[index.before[i]] : nullptr;
             // A state that could not be received fails the sync too, and says so.
             const bool refused = own.completion.message.find("increment") != std::string::npos;
             if (refused && before != nullptr && before->completion.revision + 1 == own.revision) {
@@ -259,25 +290,28 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
         bool known_content = own.after == own.before;
         bool known_own_content = own.own_after == own.own_before;
         bool from_a_veteran = known_content;
-        const bool veteran = synced_before(ledger, i);
+        const bool veteran = index.synced_before(i);
         if (veteran && own.own_after != own.own_before)
             return {"value", "a member that had synchronised before received entries that may differ:\n    " +
                                  text(ledger, own)};
-        for (std::size_t k = 0; k < ledger.syncs.size(); ++k) {
+        const SyncFact* other_content = nullptr;
+        index.groups.at(own.group).near(own.begin, own.end, [&](std::size_t k) {
             const SyncFact& other = ledger.syncs[k];
-            if (k == i || other.group != own.group || !overlap(own.begin, own.end, other.begin, other.end)) continue;
+            if (k == i || other_content != nullptr || !overlap(own.begin, own.end, other.begin, other.end)) return;
             if (other.before == own.after) {
                 known_content = true;
-                if (synced_before(ledger, k)) from_a_veteran = true;
+                if (index.synced_before(k)) from_a_veteran = true;
             }
             if (other.own_before == own.own_after) known_own_content = true;
-            if (other.process == own.process || !succeeded(other.completion, other.end)) continue;
+            if (other.process == own.process || !succeeded(other.completion, other.end)) return;
             // A peer that was removed meanwhile may read its answer late, when the group had ended and began anew at 0.
-            if (gone_by(ledger, own.life, other.begin) || gone_by(ledger, other.life, own.begin)) continue;
-            if (other.completion.revision == own.completion.revision && other.after != own.after) {
-                return {"parity",
-                        "one revision, two contents:\n    " + text(ledger, own) + "\n    " + text(ledger, other)};
-            }
+            if (gone_by(ledger, own.life, other.begin) || gone_by(ledger, other.life, own.begin)) return;
+            if (other.completion.revision == own.completion.revision && other.after != own.after)
+                other_content = &other;
+        });
+        if (other_content != nullptr) {
+            return {"parity",
+                    "one revision, two contents:\n    " + text(ledger, own) + "\n    " + text(ledger, *other_content)};
         }
         if (!known_content) return {"value", "a content that nobody had:\n    " + text(ledger, own)};
         if (!known_own_content)
@@ -288,14 +322,12 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
                         text(ledger, own)};
         }
         // The next success of the same life carries the next revision.
-        for (std::size_t k = i + 1; k < ledger.syncs.size(); ++k) {
-            const SyncFact& next = ledger.syncs[k];
-            if (next.life != own.life || !succeeded(next.completion, next.end)) continue;
+        if (index.behind[i] != SyncIndex::none) {
+            const SyncFact& next = ledger.syncs[index.behind[i]];
             if (next.completion.revision != own.completion.revision + 1) {
                 return {"revision",
                         "two successes in a row:\n    " + text(ledger, own) + "\n    " + text(ledger, next)};
             }
-            break;
         }
         // Everybody who was a member throughout has this outcome too.
         for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
@@ -305,13 +337,14 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
                 continue;
             const SyncFact* failed = nullptr;
             bool good = false;
-            for (const SyncFact& other : ledger.syncs) {
-                if (other.life != life || !overlap(own.begin, own.end, other.begin, other.end)) continue;
+            index.lives[life].near(own.begin, own.end, [&](std::size_t k) {
+                const SyncFact& other = ledger.syncs[k];
+                if (!overlap(own.begin, own.end, other.begin, other.end)) return;
                 if (succeeded(other.completion, other.end) ? other.completion.revision == own.completion.revision
                                                            : other.end == open_end)
                     good = true;
                 if (other.end != open_end && !succeeded(other.completion, other.end)) failed = &other;
-            }
+            });
             if (!good) {
                 return {"one-outcome",
                         "a member did not see this success:\n    " + text(ledger, own) + "\n    " +
@@ -323,6 +356,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
 }
 
 sim::Violation check_votes(const Scenario&, const Ledger& ledger) {
+    const std::vector<Intervals> votes = by_life(ledger, ledger.votes);
     for (std::size_t i = 0; i < ledger.votes.size(); ++i) {
         const VoteFact& own = ledger.votes[i];
         if (own.kind == CallKind::connect || !succeeded(own.completion, own.end)) continue;
@@ -332,7 +366,7 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger) {
             return {"membership", "impossible world sizes: " + text(ledger, own)};
         }
         if (own.kind == CallKind::update_topology) {
-            const std::string wrong = miscounted(ledger, own);
+            const std::string wrong = miscounted(ledger, votes[own.life], own);
             if (!wrong.empty()) return {"membership", wrong + ": " + text(ledger, own)};
         }
         for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
@@ -340,21 +374,20 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger) {
             if (life == own.life || member.connected_at > own.begin || member.member_until < own.end) continue;
             const VoteFact* near = nullptr;
             bool good = false;
-            for (const VoteFact& other : ledger.votes) {
-                if (other.life != life || other.kind != own.kind ||
-                    !overlap(own.begin, own.end, other.begin, other.end))
-                    continue;
+            votes[life].near(own.begin, own.end, [&](std::size_t k) {
+                const VoteFact& other = ledger.votes[k];
+                if (other.kind != own.kind || !overlap(own.begin, own.end, other.begin, other.end)) return;
                 near = &other;
                 const Attributes& b = other.completion.attributes;
                 if (other.end == open_end) good = true;
-                if (!succeeded(other.completion, other.end)) continue;
+                if (!succeeded(other.completion, other.end)) return;
                 if (own.kind == CallKind::are_peers_pending
                         ? other.completion.pending == own.completion.pending
                         : a.global_world == b.global_world && a.groups == b.groups &&
                               a.largest_group == b.largest_group) {
                     good = true;
                 }
-            }
+            });
             if (!good) {
                 return {"membership",
                         "a member was told something else:\n    " + text(ledger, own) + "\n    " +
