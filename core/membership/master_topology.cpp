@@ -163,14 +163,30 @@ std::vector<Uuid> MasterCore::admissible(GroupId id, std::vector<Uuid>& ring) co
         if (state_.members.contains(a) && state_.members.contains(b)) return edges_.marked(a, b, now_);
         return !edges_.up(a, b);
     };
+    // Of a ring that can stay as it is only the newcomer's two edges are looked at, and nothing is searched for one that
+    // nobody reaches or that reaches nobody: with a thousand members a search for each of them is out of question.
+    bool chain = true;
+    for (std::size_t i = 0; i + 1 < ring.size() && chain; ++i) chain = !forbidden(ring[i], ring[i + 1]);
     std::vector<Uuid> admitted;
     for (const auto& [order, uuid] : list) {
+        const Uuid& newcomer = uuid;
+        if (ring.empty() || (chain && !forbidden(ring.back(), newcomer) && !forbidden(newcomer, ring.front()))) {
+            ring.push_back(newcomer);
+            admitted.push_back(newcomer);
+            continue;
+        }
+        const bool reached =
+            std::any_of(ring.begin(), ring.end(), [&](const Uuid& a) { return !forbidden(a, newcomer); });
+        if (!reached ||
+            std::none_of(ring.begin(), ring.end(), [&](const Uuid& a) { return !forbidden(newcomer, a); }))
+            continue;
         std::vector<Uuid> candidate = ring;
-        candidate.push_back(uuid);
+        candidate.push_back(newcomer);
         const auto with = choose_ring(candidate, forbidden);
         if (!with) continue;
         ring = *with;
-        admitted.push_back(uuid);
+        chain = true;  // what the search has found is allowed
+        admitted.push_back(newcomer);
     }
     return admitted;
 }
