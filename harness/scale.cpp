@@ -31,7 +31,7 @@ Scenario scale_scenario(std::uint32_t peers, std::uint32_t replaced) {
         const bool late = i >= peers;
         PeerPlan plan;
         // Region by region, as operators start machines: neighbours of the ring are then mostly near.
-        plan.start = late ? 600 * second + (i - peers) * 100 * millisecond : i * 20 * millisecond;
+        plan.start = late ? 60 * second + (i - peers) * 100 * millisecond : i * 20 * millisecond;
         n.regions.push_back(late ? (i - peers) % regions : i * regions / peers);
         plan.turns = late ? 1 : 3;
         plan.rejoins = false;
@@ -47,12 +47,15 @@ Scenario scale_scenario(std::uint32_t peers, std::uint32_t replaced) {
     for (std::uint32_t i = 0; i < replaced; ++i) {
         Fault crash;
         crash.kind = FaultKind::crash_peer;
-        crash.at = 300 * second + i * 50 * millisecond;
+        // In the middle of the second reduction: each sends every slice 2(w-1) times, and there are as many slices as peers.
+        crash.trigger = static_cast<std::uint32_t>(sim::effect_index<SendPayload>() + 1);
+        crash.trigger_count = 3 * (peers - 1) * peers;
+        crash.at = i * 50 * millisecond;
         crash.a = 1 + i * (peers / replaced) + draw.number(0, peers / replaced - 1);
         crash.value = i % 2;  // with and without a reset
         s.faults.push_back(crash);
     }
-    s.chaos_end = 320 * second;
+    s.chaos_end = 120 * second;
     s.stop_after = 3600 * second;
     s.patience = 60 * second;
     return s;
