@@ -9,7 +9,8 @@ namespace pccl::harness {
 using namespace core;
 using sim::mix;
 
-Process::Process(sim::World& world, const Scenario& scenario, Shared& shared, std::uint32_t node, std::uint32_t number)
+Process::Process(ProcessWorld& world, const Scenario& scenario, Shared& shared, std::uint32_t node,
+                 std::uint32_t number)
     : world_(world), scenario_(scenario), shared_(shared), ledger_(shared.ledger), counters_(shared.counters),
       node_(node), number_(number), plan_(scenario.peers[node - 1]),
       draw_(mix(scenario.seed, mix(500, mix(node, number)))) {}
@@ -56,7 +57,7 @@ void Process::Sleep::await_suspend(std::coroutine_handle<> awaiter) {
     slot.begin = process.now();
     slot.awaiter = awaiter;
     process.slots_.push_back(std::move(slot));
-    process.world_.schedule_application(process.node_, duration, ticket, 0);
+    process.world_.wake_after(process.node_, duration, ticket);
 }
 
 void Process::Sleep::await_resume() {
@@ -72,7 +73,7 @@ void Process::completed(Ticket ticket, const Completion& completion) {
         attributes_ = completion.attributes;
         // A thread of the application wakes up at once, now and then a little later.
         const Duration delay = draw_.chance(100'000) ? draw_.log_uniform(microsecond, 20 * millisecond) : 0;
-        return world_.schedule_application(node_, delay, ticket, 0);
+        return world_.wake_after(node_, delay, ticket);
     }
     world_.violate("contract", "a ticket that nobody waits for was completed");
 }
@@ -96,7 +97,7 @@ Completion Process::take(Ticket ticket) {
     return {};
 }
 
-std::vector<std::uint8_t>& Process::memory(BufferId id) { return *world_.driver(node_)->buffers().find(id); }
+std::vector<std::uint8_t>& Process::memory(BufferId id) { return world_.memory(node_, id); }
 
 Task<bool> Process::connect() {
     const std::size_t fact = ledger_.votes.size();
@@ -182,8 +183,8 @@ void Process::prepare_tensors() {
         if (w.f32_sum) tensor.shape = ReduceShape{std::max<std::uint64_t>(tensor.shape.count, w.elements_min)};
         // One element more than the shape: a mismatched launch may claim it.
         const std::uint64_t bytes = (tensor.shape.count + 1) * element_bytes(tensor.shape.type);
-        tensor.send = world_.driver(node_)->add_application_buffer(bytes);
-        tensor.receive = world_.driver(node_)->add_application_buffer(bytes);
+        tensor.send = world_.add_buffer(node_, bytes);
+        tensor.receive = world_.add_buffer(node_, bytes);
         tensors_.push_back(std::move(tensor));
     }
 }
@@ -292,7 +293,7 @@ void Process::make_state() {
         entry.name = "entry." + std::to_string(i);
         entry.type = static_cast<DataType>(shapes.below(data_type_count));
         entry.count = shapes.chance(150'000) ? 0 : static_cast<std::uint64_t>(shapes.log_uniform(1, 300));
-        entry.buffer = world_.driver(node_)->add_application_buffer(entry.count * element_bytes(entry.type));
+        entry.buffer = world_.add_buffer(node_, entry.count * element_bytes(entry.type));
         entry.allow_content_inequality = shapes.chance(scenario_.workload.own_entries_per_mille * 1000);
         // Some start from the same values, as programs with a fixed seed do.
         std::vector<std::uint8_t>& bytes = memory(entry.buffer);

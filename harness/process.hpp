@@ -1,13 +1,14 @@
-// One simulated application process: calls that can be awaited, its buffers, and what it has to notice itself.
+// One application process: calls that can be awaited, its buffers, and what it has to notice itself.
 //
 // The calls read like the C++ face of the library. Every call goes to the ledger; `restore` and `no-phantom` are checked
 // here, because only the moment of the return shows them.
 #pragma once
 
 #include "harness/ledger.hpp"
+#include "harness/process_world.hpp"
 #include "harness/scenario.hpp"
 #include "harness/task.hpp"
-#include "net-sim/world.hpp"
+#include "net-sim/draw.hpp"
 
 #include <algorithm>
 #include <coroutine>
@@ -34,7 +35,7 @@ struct Shared {
 
 class Process {
 public:
-    Process(sim::World& world, const Scenario& scenario, Shared& shared, std::uint32_t node, std::uint32_t number);
+    Process(ProcessWorld& world, const Scenario& scenario, Shared& shared, std::uint32_t node, std::uint32_t number);
 
     // Runs the training program; `finished` afterwards.
     void start();
@@ -124,7 +125,7 @@ private:
     template <class T>
     void shuffle(std::vector<T>& items);
 
-    sim::World& world_;
+    ProcessWorld& world_;
     const Scenario& scenario_;
     Shared& shared_;
     Ledger& ledger_;

@@ -3,6 +3,7 @@
 #include "core/base/assert.hpp"
 #include "harness/injector.hpp"
 #include "harness/oracles.hpp"
+#include "harness/simulated_world.hpp"
 
 #include <algorithm>
 #include <csetjmp>
@@ -121,7 +122,7 @@ private:
         config.limits = scenario_.limits;
         config.timeouts = scenario_.timeouts;
         world_.start_peer(node, config);
-        processes_[node] = std::make_unique<Process>(world_, scenario_, shared_, node, process_count_);
+        processes_[node] = std::make_unique<Process>(program_world_, scenario_, shared_, node, process_count_);
         world_.schedule_application(node, 0, 0, 0);
     }
 
@@ -236,6 +237,7 @@ private:
 
     const Scenario& scenario_;
     sim::World world_;
+    SimulatedWorld program_world_{world_, process_finished};
     std::vector<std::unique_ptr<Process>> processes_;
     Injector injector_;
     Shared shared_;

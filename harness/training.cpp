@@ -1,4 +1,4 @@
-// The program that simulated processes run: the loops that users write, with choices drawn per scenario.
+// The program that processes run, simulated or real: the loops that users write, with choices drawn per scenario.
 #include "harness/process.hpp"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ Task<void> Process::main() {
         connected_ = false;
     }
     finished_ = true;
-    world_.schedule_script(now(), 1, node_);
+    world_.program_ended(node_);
 }
 
 // One turn of the loop. False: not a member any more.

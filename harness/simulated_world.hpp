@@ -1,0 +1,37 @@
+// Hands what processes ask for to the simulator.
+#pragma once
+
+#include "harness/process_world.hpp"
+#include "net-sim/world.hpp"
+
+#include <utility>
+
+namespace pccl::harness {
+
+class SimulatedWorld final : public ProcessWorld {
+public:
+    // `ended_item`: the script item that is scheduled, with the node, when a program has ended.
+    SimulatedWorld(sim::World& world, std::uint64_t ended_item) : world_(world), ended_item_(ended_item) {}
+
+    core::Instant now() const override { return world_.now(); }
+    core::BufferId add_buffer(std::uint32_t node, std::uint64_t bytes) override {
+        return world_.driver(node)->add_application_buffer(bytes);
+    }
+    std::vector<std::uint8_t>& memory(std::uint32_t node, core::BufferId id) override {
+        return *world_.driver(node)->buffers().find(id);
+    }
+    void command(std::uint32_t node, core::Command command) override { world_.command(node, std::move(command)); }
+    void wake_after(std::uint32_t node, core::Duration duration, core::Ticket ticket) override {
+        world_.schedule_application(node, duration, ticket, 0);
+    }
+    void program_ended(std::uint32_t node) override { world_.schedule_script(world_.now(), ended_item_, node); }
+    void violate(std::string oracle, std::string reason) override {
+        world_.violate(std::move(oracle), std::move(reason));
+    }
+
+private:
+    sim::World& world_;
+    std::uint64_t ended_item_;
+};
+
+}  // namespace pccl::harness
