@@ -79,7 +79,7 @@ void Process::completed(Ticket ticket, const Completion& completion) {
 }
 
 void Process::resume(Ticket ticket) {
-    if (now() < hangs_until_) return world_.schedule_application(node_, hangs_until_ - now(), ticket, 0);
+    if (now() < hangs_until_) return world_.wake_after(node_, hangs_until_ - now(), ticket);
     for (const Slot& slot : slots_) {
         if (slot.ticket != ticket) continue;
         const std::coroutine_handle<> awaiter = slot.awaiter;

@@ -1,9 +1,11 @@
 // sim-run: runs seeds in the simulator. One seed with its scenario and trace, or a range with statistics.
 //
-// Exit codes: 0 all held, 1 a promise was broken, 2 usage, 3 a run was not deterministic.
+// Exit codes: 0 all held, 1 a promise was broken, 2 usage, 3 a run was not deterministic; --real: 2 also if it cannot be
+// played here, 128 + n when signal n asked it to end.
 #include "harness/run.hpp"
 #include "harness/scenario_text.hpp"
 #include "tools/sim-run/bench.hpp"
+#include "tools/sim-run/real_run.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -29,6 +31,8 @@ struct Choice {
     bool stop_at_first = false;
     bool shrink = false;
     std::uint32_t shrink_seconds = 60;
+    bool real = false;
+    bool skip_unplayable = false;
     std::uint32_t jobs = 1;
     std::uint32_t classes = 0xffffffffu;
     std::string trace;
@@ -128,6 +132,7 @@ int run_one(const Choice& choice) {
     }
     std::fputs(to_text(scenario).c_str(), stdout);
     if (choice.print_scenario) return 0;
+    if (choice.real) return run_for_real(scenario, choice.skip_unplayable);
     RunOptions options;
     std::FILE* file = nullptr;
     if (!choice.trace.empty()) {
@@ -306,6 +311,9 @@ int main(int argc, char** argv) {
                  "run every seed twice and compare each event (a range does so for 5 %)");
     app.add_flag("--shrink", choice.shrink, "take a failing run apart as far as it still fails")->excludes(seeds);
     app.add_option("--shrink-seconds", choice.shrink_seconds, "how long that may take")->check(CLI::Range(1, 3600));
+    auto* real =
+        app.add_flag("--real", choice.real, "play it with real processes over loopback instead")->excludes(seeds);
+    app.add_flag("--skip-unplayable", choice.skip_unplayable, "leave out what real processes cannot play")->needs(real);
     app.add_flag("--stop-at-first", choice.stop_at_first, "end a range at its first failure");
     app.add_option("--classes", classes,
                    "only these fault classes, joined by commas: none latency bandwidth segmentation partition "

@@ -1,0 +1,98 @@
+// Which parts of a scenario real processes can play.
+#include "harness/real/bridge.hpp"
+#include "harness/real/proxy.hpp"
+#include "harness/scenario_text.hpp"
+
+namespace pccl::harness {
+
+using namespace core;
+
+namespace {
+
+struct Unplayable {
+    const char* setting;
+    const char* reason;
+    bool (*is_set)(const Scenario&);
+    void (*drop)(Scenario&);
+};
+
+const sim::WorldParameters world_defaults;
+
+const Unplayable settings[] = {
+    {"clock.drift_ppm", "all processes read the clock of this machine",
+     [](const Scenario& s) { return s.world.drift_ppm != 0; }, [](Scenario& s) { s.world.drift_ppm = 0; }},
+    {"clock.timer_late_max", "timers are those of the system",
+     [](const Scenario& s) { return s.world.timer_late_max != 0; }, [](Scenario& s) { s.world.timer_late_max = 0; }},
+    {"compute.max", "reductions take what they take", [](const Scenario& s) { return s.world.compute_max != 0; },
+     [](Scenario& s) { s.world.compute_max = 0; }},
+    {"disk", "the master's disk is that of this machine",
+     [](const Scenario& s) {
+         return s.world.disk_low != world_defaults.disk_low || s.world.disk_high != world_defaults.disk_high;
+     },
+     [](Scenario& s) {
+         s.world.disk_low = world_defaults.disk_low;
+         s.world.disk_high = world_defaults.disk_high;
+     }},
+    {"memory.fails_per_million", "nothing makes the system refuse memory",
+     [](const Scenario& s) { return s.world.allocation_fails_per_million != 0; },
+     [](Scenario& s) { s.world.allocation_fails_per_million = 0; }},
+};
+
+// Null: it can be played.
+const char* why_not(const Fault& fault) {
+    switch (fault.kind) {
+    case FaultKind::partition:
+    case FaultKind::one_way:
+    case FaultKind::cut_pair:
+    case FaultKind::clog:
+    case FaultKind::reset:
+    case FaultKind::end_early:
+    case FaultKind::half_open:
+    case FaultKind::crash_peer:
+    case FaultKind::pause:
+    case FaultKind::stall: break;
+    case FaultKind::crash_master:
+    case FaultKind::aimed_master: return "pccl-master cannot be started again with the journal of a dead one";
+    case FaultKind::aimed_peer: return "a real process cannot be stopped between two effects";
+    default: return "the bridge has no such fault";
+    }
+    if (fault.trigger == 0) return nullptr;
+    const std::size_t effect = fault.trigger - 1;
+    const bool seen_by_proxy = effect == sim::effect_index<SendPayload>() ||
+                               effect == sim::effect_index<ReceivePayload>() ||
+                               effect == sim::effect_index<SendFlow>() || effect == sim::effect_index<Compute>() ||
+                               effect == sim::effect_index<SendControl>();
+    return seen_by_proxy ? nullptr : "effects of this kind do not show in the network";
+}
+
+// The setting or fault as its line in the text.
+std::string line_of(const Scenario& scenario, const std::string& begin) {
+    const std::string text = to_text(scenario);
+    const std::size_t at = text.find("\n" + begin) + 1;
+    return text.substr(at, text.find('\n', at) - at);
+}
+
+}  // namespace
+
+std::vector<std::string> unplayable(const Scenario& scenario) {
+    std::vector<std::string> lines;
+    for (const Unplayable& setting : settings) {
+        if (setting.is_set(scenario)) lines.push_back(line_of(scenario, setting.setting) + ": " + setting.reason);
+    }
+    for (const Fault& fault : scenario.faults) {
+        const char* reason = why_not(fault);
+        if (reason == nullptr) continue;
+        Scenario one;
+        one.faults.push_back(fault);
+        lines.push_back(line_of(one, "fault") + ": " + reason);
+    }
+    return lines;
+}
+
+Scenario playable_part(Scenario scenario) {
+    for (const Unplayable& setting : settings) setting.drop(scenario);
+    std::erase_if(scenario.faults, [](const Fault& fault) { return why_not(fault) != nullptr; });
+    return scenario;
+}
+
+}  // namespace pccl::harness
