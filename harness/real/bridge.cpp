@@ -81,6 +81,10 @@ private:
 
     // --- beginning -----------------------------------------------------------------------------------------------------
     bool prepare() {
+        for (const char* program : {"pccl-master", "bridge-peer"}) {
+            if (::access((options_.programs + program).c_str(), X_OK) != 0)
+                return machine_error(options_.programs + program + " is missing; build the target " + program);
+        }
         std::error_code error;
         std::string folder = (std::filesystem::temp_directory_path(error) / "pccl-bridge-XXXXXX").string();
         if (error || ::mkdtemp(folder.data()) == nullptr)
