@@ -213,6 +213,10 @@ private:
         std::vector<std::string> variables = environment();
         variables.push_back("PCCL_BIND_ADDRESS=" + process_address(node));
         variables.push_back("PCCL_PORT_RANGE=" + std::to_string(proxy_.port(node)));
+        // A process that dies before it has opened its facts has none.
+        std::FILE* facts = std::fopen(facts_path(peer.number).c_str(), "w");
+        if (facts == nullptr) return void(machine_error("cannot write " + facts_path(peer.number)));
+        std::fclose(facts);
         std::string error;
         const std::string log = path("node" + std::to_string(node) + ".process" + std::to_string(peer.number) + ".log");
         if (!Child::start(peer.child,
@@ -432,9 +436,10 @@ private:
             for (std::uint32_t node = 1; node < nodes(); ++node) {
                 if (!was_running[node]) continue;
                 const ProcessFacts& facts = all[peers_[node].number - 1];
-                text += "\n  node " + std::to_string(node) + " (process " + std::to_string(peers_[node].number) +
-                        ") waits in " + (facts.waits_in.empty() ? "nothing of the library" : facts.waits_in) +
-                        " since " + milliseconds(facts.waits_since - origin_) + " ms";
+                text += "\n  node " + std::to_string(node) + " (process " + std::to_string(peers_[node].number) + ") " +
+                        (facts.waits_in.empty() ? "is in no call of the library"
+                                                : "waits in " + facts.waits_in + " since " +
+                                                      milliseconds(facts.waits_since - origin_) + " ms");
             }
             violate("progress", text);
         }
