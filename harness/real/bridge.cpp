@@ -204,8 +204,10 @@ private:
     }
 
     void start_peer(std::uint32_t node) {
-        --starts_;
         Peer& peer = peers_[node];
+        if (peer.expected_to_die && peer.child.running() && !peer.child.reap())
+            return schedule(now() + millisecond, Step::start_peer, node);  // the killed one is not gone yet
+        --starts_;
         if (peer.child.running() || stopping_) return check_over();
         proxy_.node_starts(node);
         peer.number = ++verdict_.processes;
