@@ -18,18 +18,6 @@ std::string number(std::uint64_t value) { return std::to_string(value); }
 
 std::string op_name(OpId op) { return number(op >> 32) + "." + number(op & 0xffffffffu); }
 
-std::string header_text(const wire::BulkHeader& h) {
-    return "op " + op_name(h.op) + " phase " + number(h.phase) + " slice " + number(h.slice) + " entry " +
-           number(h.entry) + " length " + number(h.length);
-}
-
-std::string flow_text(const wire::FlowWord& w) {
-    static constexpr const char* kinds[] = {"?", "ack", "ready", "credit", "decline"};
-    const auto kind = static_cast<unsigned>(w.kind);
-    return std::string(kind < 5 ? kinds[kind] : "?") + " op " + op_name(w.op) + " slice " + number(w.slice) +
-           " value " + number(w.value) + " phase " + number(w.phase);
-}
-
 std::string ref_text(const BufferRef& r) {
     return number(r.id) + "[" + number(r.offset) + "+" + number(r.length) + "]";
 }
@@ -51,7 +39,21 @@ std::uint64_t hash_command(const Command& command) {
                       command);
 }
 
-std::string command_text(const Command& command) {
+}  // namespace
+
+std::string to_text(const wire::BulkHeader& h) {
+    return "op " + op_name(h.op) + " phase " + number(h.phase) + " slice " + number(h.slice) + " entry " +
+           number(h.entry) + " length " + number(h.length);
+}
+
+std::string to_text(const wire::FlowWord& w) {
+    static constexpr const char* kinds[] = {"?", "ack", "ready", "credit", "decline"};
+    const auto kind = static_cast<unsigned>(w.kind);
+    return std::string(kind < 5 ? kinds[kind] : "?") + " op " + op_name(w.op) + " slice " + number(w.slice) +
+           " value " + number(w.value) + " phase " + number(w.phase);
+}
+
+std::string to_text(const Command& command) {
     return std::visit(Overloaded{
                           [](const CommandConnect&) -> std::string { return "connect"; },
                           [](const CommandUpdateTopology&) -> std::string { return "update_topology"; },
@@ -70,8 +72,6 @@ std::string command_text(const Command& command) {
                       },
                       command);
 }
-
-}  // namespace
 
 std::uint64_t fingerprint(const Event& event) {
     const std::uint64_t rest = std::visit(
@@ -117,12 +117,12 @@ std::string to_text(const Event& event) {
             [](const ControlArrived& e) -> std::string {
                 return "control on " + number(e.link) + ", " + number(e.body.size()) + " bytes";
             },
-            [](const FlowArrived& e) -> std::string { return "flow on " + number(e.link) + ": " + flow_text(e.word); },
+            [](const FlowArrived& e) -> std::string { return "flow on " + number(e.link) + ": " + to_text(e.word); },
             [](const FrameRefused& e) -> std::string {
                 return "frame refused on " + number(e.link) + ": " + wire::to_text(e.error);
             },
             [](const BulkArrived& e) -> std::string {
-                return "bulk on " + number(e.link) + ": " + header_text(e.header);
+                return "bulk on " + number(e.link) + ": " + to_text(e.header);
             },
             [](const PayloadLanded& e) -> std::string {
                 return "payload on " + number(e.link) + ": " + verdicts[static_cast<unsigned>(e.verdict)];
@@ -138,7 +138,7 @@ std::string to_text(const Event& event) {
             [](const RecordPersisted& e) -> std::string { return "persisted up to " + number(e.sequence); },
             [](const RecordFailed& e) -> std::string { return "persist failed " + number(e.sequence); },
             [](const Timer&) -> std::string { return "timer"; },
-            [](const Command& e) -> std::string { return "command " + command_text(e); },
+            [](const Command& e) -> std::string { return "command " + to_text(e); },
         },
         event);
 }
@@ -156,11 +156,11 @@ std::string to_text(const Effect& effect) {
                 return "send control on " + number(e.link) + ", " + number(e.body.size()) + " bytes";
             },
             [](const SendFlow& e) -> std::string {
-                return "send flow on " + number(e.link) + ": " + flow_text(e.word);
+                return "send flow on " + number(e.link) + ": " + to_text(e.word);
             },
             [](const SendPayload& e) -> std::string {
                 return "send payload on " + number(e.link) + " from " + ref_text(e.source) + ": " +
-                       header_text(e.header);
+                       to_text(e.header);
             },
             [](const CancelSend& e) -> std::string { return "cancel send on " + number(e.link); },
             [](const ReceivePayload& e) -> std::string {

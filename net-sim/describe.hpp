@@ -4,6 +4,8 @@
 #include "core/events.hpp"
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <variant>
 
@@ -12,9 +14,19 @@ namespace pccl::sim {
 std::uint64_t fingerprint(const core::Event& event);
 std::string to_text(const core::Event& event);
 std::string to_text(const core::Effect& effect);
+std::string to_text(const core::Command& command);
+std::string to_text(const core::wire::BulkHeader& header);
+std::string to_text(const core::wire::FlowWord& word);
 const char* to_text(core::Result result);
 
 inline constexpr std::size_t effect_kinds = std::variant_size_v<core::Effect>;
 const char* effect_name(std::size_t index);  // short, for scenarios and statistics
+// Who speaks to whom decides which message of core/wire/control.proto a control body is.
+enum class Talk : std::uint8_t { peer_to_master, master_to_peer, peer_to_peer };
+Talk talk_between(std::uint32_t from, std::uint32_t to);  // nodes; 0 is the master
+// The kind of the message by its name in control.proto, and its main fields.
+std::string control_text(Talk talk, std::span<const std::uint8_t> body);
+// The name that a hello to the master introduces its sender with, as log lines write it.
+std::optional<std::string> introduced_name(Talk talk, std::span<const std::uint8_t> body);
 
 }  // namespace pccl::sim

@@ -46,6 +46,7 @@ Driver::Link* Driver::find(LinkId id) {
 void Driver::drop(Link& link) {
     link.gone = true;
     gone_.push_back(link.id);
+    if (world_.recorder_ != nullptr) world_.recorder_->link_ends(world_.now_, link.connection, link.side);
     buffers_.unlock(Use::send, link.id);
     buffers_.unlock(Use::receive, link.id);
 }
@@ -63,8 +64,11 @@ void Driver::give(const Event& event) {
     if (const auto* command = std::get_if<Command>(&event)) note_command(*command);
     inside_ = true;
     World::Node& node = world_.nodes_[node_];
-    if (world_.trace_.wants_text()) world_.trace_.line(world_.now_, node_, to_text(event));
+    const std::string said = watched() ? text(event) : std::string();
+    if (world_.trace_.wants_text()) world_.trace_.line(world_.now_, node_, said);
     const Status status = machine_->handle(world_.local_time(node), event, effects_);
+    if (world_.recorder_ != nullptr)
+        world_.recorder_->step(world_.now_, node_, said, world_.recorder_->keeps() ? machine_->explain() : "");
     world_.handled(node_, event);
     inside_ = false;
     if (status != Status::ok) broken("handle() refused " + to_text(event));
@@ -76,7 +80,9 @@ void Driver::carry_out(Effects& effects) {
     for (Effect& effect : effects) {
         if (world_.count_effect(node_, effect.index())) must_die_ = true;
         if (must_die_ || !halted_.empty() || world_.violated()) break;
-        if (world_.trace_.wants_text()) world_.trace_.line(world_.now_, node_, "    " + to_text(effect));
+        if (world_.trace_.wants_text()) world_.trace_.line(world_.now_, node_, "    " + text(effect));
+        if (world_.recorder_ != nullptr)
+            world_.recorder_->effect(world_.recorder_->keeps() ? text(effect) : std::string());
         perform(effect);
     }
     effects.clear();
@@ -100,6 +106,8 @@ void Driver::perform(Effect& effect) {
 void Driver::note_command(const Command& command) {
     const Ticket ticket = std::visit([](const auto& c) { return c.ticket; }, command);
     waiting_.push_back(Waiting{ticket, command});
+    if (world_.recorder_ != nullptr)
+        world_.recorder_->call_begins(world_.now_, node_, ticket, command.index(), to_text(command));
 }
 
 // --- links -------------------------------------------------------------------------------------------------------------
@@ -110,6 +118,7 @@ void Driver::on(OpenLink& effect) {
     last_opened_ = effect.link;
     const std::uint32_t connection = world_.network_.dial(node_, effect.link, effect.target);
     links_[effect.link] = std::make_unique<Link>(effect.link, connection, 0, limits_);
+    if (world_.recorder_ != nullptr) world_.recorder_->link_begins(connection, 0, node_);
 }
 
 void Driver::on(CloseLink& effect) {
@@ -138,8 +147,9 @@ void Driver::on(SendControl& effect) {
     if (link == nullptr || link->closing || !link->opened)
         return broken("sends control on link " + std::to_string(effect.link) + ", which is not open");
     if (effect.body.size() > limits_.control_bytes_max) return broken("control body too long");
-    wire::append_control(link->control,
-                         std::span(reinterpret_cast<const std::uint8_t*>(effect.body.data()), effect.body.size()));
+    const auto body = std::span(reinterpret_cast<const std::uint8_t*>(effect.body.data()), effect.body.size());
+    wire::append_control(link->control, body);
+    if (world_.recorder_ != nullptr) record_control(*link, body);
     dirty_.push_back(link->id);
 }
 
@@ -148,6 +158,7 @@ void Driver::on(SendFlow& effect) {
     if (link == nullptr || link->closing || !link->opened)
         return broken("sends a flow word on link " + std::to_string(effect.link) + ", which is not open");
     wire::append_flow(link->control, effect.word);
+    if (world_.recorder_ != nullptr) record_sent(*link, Recorder::Kind::flow, to_text(effect.word));
     dirty_.push_back(link->id);
 }
 
@@ -168,6 +179,7 @@ void Driver::on(SendPayload& effect) {
     link->sending.position = 0;
     link->sending.active = true;
     link->sending.cancelled = link->sending.complete = link->sending.dropped = false;
+    if (world_.recorder_ != nullptr) record_sent(*link, Recorder::Kind::bulk, to_text(effect.header));
     dirty_.push_back(link->id);
 }
 
@@ -182,6 +194,7 @@ void Driver::on(CancelSend& effect) {
     sending.cancelled = true;
     if (sending.position == 0) {
         sending.complete = sending.dropped = true;
+        if (world_.recorder_ != nullptr) world_.recorder_->withdrawn(link->connection, link->side);
         schedule(world_.now_, ItemKind::payload_sent, link->id, 0);
     } else {
         dirty_.push_back(link->id);
@@ -296,6 +309,9 @@ void Driver::on(Complete& effect) {
         return broken("completes ticket " + std::to_string(effect.ticket) + ", which nobody waits for");
     const Command command = std::move(found->command);
     waiting_.erase(found);
+    if (world_.recorder_ != nullptr)
+        world_.recorder_->call_ends(world_.now_, node_, effect.ticket, effect.completion.result,
+                                    effect.completion.message);
     if (const auto* launch = std::get_if<CommandLaunch>(&command)) {
         if (effect.completion.result == Result::success)
             operations_.push_back(Operation{launch->tag, launch->send, launch->receive});
@@ -322,7 +338,9 @@ void Driver::on(Complete& effect) {
 }
 
 void Driver::on(SetAttributes& effect) { world_.director_.attributes_set(node_, effect.attributes); }
-void Driver::on(Log&) {}
+void Driver::on(Log& effect) {
+    if (world_.recorder_ != nullptr) world_.recorder_->log(world_.now_, node_, effect.level, effect.text);
+}
 void Driver::on(Halt& effect) {
     halted_ = effect.reason;
     if (!world_.nodes_[node_].disk_failed) broken("halts: " + effect.reason);
@@ -342,6 +360,7 @@ void Driver::handle(const Item& item) {
     case ItemKind::refused: {
         Link* link = find(item.a);
         if (link == nullptr) return;
+        ended_far_end_ = far_end(item.a);
         world_.network_.close(link->connection, link->side, false);
         drop(*link);
         tidy();
@@ -351,6 +370,7 @@ void Driver::handle(const Item& item) {
         const auto connection = static_cast<std::uint32_t>(item.b);
         auto& link = links_[item.a] = std::make_unique<Link>(item.a, connection, 1, limits_);
         link->opened = true;
+        if (world_.recorder_ != nullptr) world_.recorder_->link_begins(connection, 1, node_);
         const std::uint32_t from = world_.network_.peer_of(connection, 1);
         return give(LinkAccepted{item.a, with_port(world_.network_.address_of(from), 32768 + connection % 28000)});
     }
@@ -384,6 +404,7 @@ void Driver::link_ended(LinkId id, const char* reason) {
     if (link == nullptr) return;
     const bool told = link->closing;
     const bool opened = link->opened;
+    ended_far_end_ = far_end(id);
     drop(*link);
     tidy();
     if (told) return;
@@ -550,10 +571,12 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
         switch (item.kind) {
         case Kind::control:
             whole_frame = true;
+            record_arrived(link, false);
             give(ControlArrived{id, item.body});
             break;
         case Kind::flow:
             whole_frame = true;
+            record_arrived(link, false);
             give(FlowArrived{id, item.flow});
             break;
         case Kind::bulk:
@@ -585,6 +608,7 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
             }
             buffers_.unlock(Use::receive, id);
             link.receiving = Receiving::nothing;
+            record_arrived(link, true);
             give(landed);
             break;
         }

@@ -11,6 +11,7 @@
 #include "net-sim/event_queue.hpp"
 #include "net-sim/machine.hpp"
 #include "net-sim/network.hpp"
+#include "net-sim/recorder.hpp"
 
 #include <memory>
 #include <span>
@@ -101,6 +102,15 @@ private:
         core::Command command;
     };
 
+    // Whether somebody reads what happens; text() then says it, with the far end of the link and control messages in words.
+    bool watched() const;
+    std::string text(const core::Event& event) const;
+    std::string text(const core::Effect& effect) const;
+    std::uint32_t far_end(LinkId id) const;
+    void record_control(const Link& link, std::span<const std::uint8_t> body);
+    void record_sent(const Link& link, Recorder::Kind kind, const std::string& text);
+    void record_arrived(const Link& link, bool bulk);
+
     Link* find(LinkId id);
     void drop(Link& link);
     void tidy();
@@ -154,6 +164,7 @@ private:
     LinkId accepted_links_ = 0;
     BufferId application_buffers_ = 0;
     LinkId last_opened_ = 0;
+    std::uint32_t ended_far_end_ = no_node;  // of the link that has just ended
     std::uint64_t persisted_last_ = 0;
     bool inside_ = false;
     bool must_die_ = false;

@@ -146,6 +146,7 @@ void World::start_machine(std::uint32_t index, std::unique_ptr<Machine> machine,
     node.silent = false;
     node.timer_at = never;
     node.driver = std::make_unique<Driver>(*this, index, node.incarnation, std::move(machine), limits);
+    if (recorder_ != nullptr) recorder_->process_starts(now_, index);
     poll_timer(index);
 }
 
@@ -162,6 +163,7 @@ void World::start_master(const MasterConfig& config) {
     auto machine = std::make_unique<MachineOf<MasterMachine>>(config);
     MasterMachine& master = machine->real;
     node.driver = std::make_unique<Driver>(*this, master_, node.incarnation, std::move(machine), config.limits);
+    if (recorder_ != nullptr) recorder_->process_starts(now_, master_);
     Effects effects;
     if (!master.start(local_time(node), journal_, effects)) violate("replay", "the master refuses its own journal");
     node.driver->carry_out(effects);
@@ -206,14 +208,16 @@ void World::end_process(std::uint32_t index, bool with_reset, bool torn) {
     node.writing.clear();
     node.disk_free = 0;
     network_.node_gone(index, with_reset);
-    if (trace_.wants_text())
-        trace_.line(now_, index, with_reset ? "process ends" : "process ends, its machine falls silent");
+    const char* how = with_reset ? "process ends" : "process ends, its machine falls silent";
+    if (trace_.wants_text()) trace_.line(now_, index, how);
+    if (recorder_ != nullptr) recorder_->process_ends(now_, index, how);
 }
 
 void World::pause(std::uint32_t index, Duration duration) {
     Node& node = nodes_[index];
     if (node.driver == nullptr || paused(index)) return;
     node.paused_until = now_ + duration;
+    if (recorder_ != nullptr) recorder_->paused(now_, index, duration);
     if (trace_.wants_text()) trace_.line(now_, index, "paused for " + std::to_string(duration / millisecond) + " ms");
     Item item;
     item.time = node.paused_until;

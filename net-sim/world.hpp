@@ -10,6 +10,7 @@
 #include "net-sim/driver.hpp"
 #include "net-sim/event_queue.hpp"
 #include "net-sim/network.hpp"
+#include "net-sim/recorder.hpp"
 #include "net-sim/trace.hpp"
 
 #include <array>
@@ -110,6 +111,7 @@ public:
     Instant now() const { return now_; }
     Network& network() { return network_; }
     Trace& trace() { return trace_; }
+    void attach(Recorder* recorder) { recorder_ = recorder; }  // before the first process starts
     void stop_faults() {
         network_.stop_faults();
         parameters_.allocation_fails_per_million = 0;
@@ -177,6 +179,7 @@ private:
     Network network_;
     Zeros zeros_;  // of symbolic payload, before the nodes that use it
     Trace trace_;
+    Recorder* recorder_ = nullptr;
     std::deque<Node> nodes_;
     std::vector<Trigger> triggers_;
     std::vector<std::string> journal_;  // durable

@@ -1,0 +1,170 @@
+// Control messages as text: the protobuf kind by its name and the fields that a reader of a trace looks for.
+#include "core/wire/convert.hpp"
+#include "net-sim/describe.hpp"
+
+namespace pccl::sim {
+namespace {
+
+using namespace core;
+
+std::string number(std::uint64_t value) { return std::to_string(value); }
+std::string op_name(std::uint64_t op) { return number(op >> 32) + "." + number(op & 0xffffffffu); }
+std::string peer_name(const std::string& bytes) { return bytes.empty() ? "nobody" : short_name(uuid_of(bytes)); }
+
+std::string quoted(const std::string& reason) { return reason.empty() ? "" : " \"" + reason + "\""; }
+
+std::string result_text(std::uint32_t result) { return to_text(result_of(result)); }
+
+std::string sizes_text(const proto::Sizes& sizes) {
+    std::string text = ", epoch " + number(sizes.epoch());
+    for (const auto& group : sizes.groups()) text += " group " + number(group.group()) + ": " + number(group.size());
+    return text;
+}
+
+std::string vote_text(const proto::Vote& v) {
+    const std::string serial = ", serial " + number(v.serial());
+    const std::string ended = v.ok() ? " ok, digest " + number(v.digest()) : " not ok" + quoted(v.reason());
+    switch (v.kind()) {
+    case proto::VOTE_UPDATE_TOPOLOGY: return "vote update_topology" + serial;
+    case proto::VOTE_PEERS_PENDING: return "vote peers_pending" + serial;
+    case proto::VOTE_START:
+        return "vote start tag " + number(v.id()) + " count " + number(v.count()) + " type " + number(v.type()) +
+               " op " + number(v.op()) + serial;
+    case proto::VOTE_END: return "vote end op " + op_name(v.id()) + ended + serial;
+    case proto::VOTE_SYNC:
+        return "vote sync revision " + number(v.revision()) + " entries " + number(v.entries()) + serial;
+    case proto::VOTE_SYNC_END: return "vote sync_end sync " + op_name(v.id()) + ended + serial;
+    default: return "vote of unknown kind" + serial;
+    }
+}
+
+std::string refusal_text(const proto::Refusal& r) {
+    static constexpr const char* codes[] = {"other",     "version",  "removed", "superseded",
+                                            "other_run", "stopping", "full"};
+    const auto code = static_cast<unsigned>(r.code());
+    return std::string("refusal ") + (code < std::size(codes) ? codes[code] : "?") + quoted(r.text());
+}
+
+std::string text_of(const proto::PeerMessage& m) {
+    switch (m.kind_case()) {
+    case proto::PeerMessage::kHello: {
+        const auto& h = m.hello();
+        return "hello " + peer_name(h.uuid()) + " group " + number(h.group()) + " generation " +
+               number(h.generation()) + " seen " + number(h.seen()) + (h.run_id().empty() ? " newcomer" : " resumes");
+    }
+    case proto::PeerMessage::kVote: return vote_text(m.vote());
+    case proto::PeerMessage::kEdge: {
+        const auto& e = m.edge();
+        return std::string("edge ") + (e.outgoing() ? "to " : "from ") + peer_name(e.peer()) +
+               (e.up() ? " up" : " down") + (e.unwanted() ? " unwanted" : "") + quoted(e.reason());
+    }
+    case proto::PeerMessage::kPage:
+        return "page of keys, first " + number(m.page().first()) + ", " +
+               number(static_cast<std::uint64_t>(m.page().entries_size())) + " entries";
+    case proto::PeerMessage::kHeartbeat: return "heartbeat seen " + number(m.heartbeat());
+    case proto::PeerMessage::kLeave: return "leave";
+    case proto::PeerMessage::kResumed: return "resumed";
+    default: return "unknown message";
+    }
+}
+
+std::string answer_text(const proto::Answer& a) {
+    const std::string head = "answer " + number(a.index()) + " ";
+    switch (a.kind_case()) {
+    case proto::Answer::kTopology:
+        return head + (a.topology().serial() == 0 ? "admitted" : "topology") + sizes_text(a.topology().sizes());
+    case proto::Answer::kPending:
+        return head + "pending " + (a.pending().pending() ? "yes" : "no") + sizes_text(a.pending().sizes());
+    case proto::Answer::kStart: {
+        const auto& s = a.start();
+        if (s.op() == 0)
+            return head + "start refused, " + result_text(s.result()) + quoted(s.reason()) + sizes_text(s.sizes());
+        return head + "start op " + op_name(s.op()) + " position " + number(s.position()) + " of " +
+               number(s.world()) + ", from " + peer_name(s.predecessor()) + " to " + peer_name(s.successor());
+    }
+    case proto::Answer::kOutcome: {
+        const auto& o = a.outcome();
+        return head + "outcome op " + op_name(o.op()) +
+               (o.commit() ? " commit" : " abort, " + result_text(o.result()) + quoted(o.reason())) +
+               sizes_text(o.sizes());
+    }
+    case proto::Answer::kSync: {
+        const auto& s = a.sync();
+        return head + "sync " + op_name(s.sync()) +
+               (s.final() ? " outcome " + result_text(s.result()) + quoted(s.reason()) : std::string(" plan")) +
+               " revision " + number(s.revision()) + " fetch " + number(static_cast<std::uint64_t>(s.fetch_size()));
+    }
+    default: return head + "of unknown kind";
+    }
+}
+
+std::string text_of(const proto::MasterMessage& m) {
+    switch (m.kind_case()) {
+    case proto::MasterMessage::kWelcome:
+        return "welcome, incarnation " + number(m.welcome().incarnation()) +
+               (m.welcome().member() ? ", seat resumed" : "");
+    case proto::MasterMessage::kRefusal: return refusal_text(m.refusal());
+    case proto::MasterMessage::kPlan: {
+        std::string text = "plan: dial";
+        for (const auto& target : m.plan().targets()) text += " " + peer_name(target.peer());
+        return text + (m.plan().targets().empty() ? " nobody" : "");
+    }
+    case proto::MasterMessage::kAnswer: return answer_text(m.answer());
+    case proto::MasterMessage::kNotice: return (m.notice().warn() ? "notice (warning)" : "notice") + quoted(m.notice().text());
+    case proto::MasterMessage::kHeartbeat: return "heartbeat";
+    case proto::MasterMessage::kPageRequest: return "page_request serial " + number(m.page_request());
+    default: return "unknown message";
+    }
+}
+
+std::string text_of(const proto::LinkMessage& m) {
+    const auto chunk = [](const proto::ChunkRequest& c) {
+        return " sync " + op_name(c.sync()) + " entry " + number(c.entry()) + " chunk " + number(c.chunk());
+    };
+    switch (m.kind_case()) {
+    case proto::LinkMessage::kHello:
+        return "hello from " + peer_name(m.hello().from()) + " to " + peer_name(m.hello().to()) + " stripe " +
+               number(m.hello().stripe());
+    case proto::LinkMessage::kWelcome: return "welcome from " + peer_name(m.welcome().from());
+    case proto::LinkMessage::kRefusal: return refusal_text(m.refusal());
+    case proto::LinkMessage::kHeartbeat: return m.heartbeat() ? "heartbeat starved" : "heartbeat";
+    case proto::LinkMessage::kHashRequest:
+        return "hash_request sync " + op_name(m.hash_request().sync()) + " entry " +
+               number(m.hash_request().entry()) + " first " + number(m.hash_request().first());
+    case proto::LinkMessage::kHashes:
+        return "hashes sync " + op_name(m.hashes().sync()) + " entry " + number(m.hashes().entry()) + " first " +
+               number(m.hashes().first()) + ", " + number(static_cast<std::uint64_t>(m.hashes().words_size()) / 2);
+    case proto::LinkMessage::kChunkRequest: return "chunk_request" + chunk(m.chunk_request());
+    case proto::LinkMessage::kChunkDecline: return "chunk_decline" + chunk(m.chunk_decline());
+    default: return "unknown message";
+    }
+}
+
+template <class Message>
+std::string parsed_text(std::span<const std::uint8_t> body) {
+    Message message;
+    return decode(body, message) ? text_of(message) : "not a message";
+}
+
+}  // namespace
+
+Talk talk_between(std::uint32_t from, std::uint32_t to) {
+    if (to == 0) return Talk::peer_to_master;
+    return from == 0 ? Talk::master_to_peer : Talk::peer_to_peer;
+}
+
+std::string control_text(Talk talk, std::span<const std::uint8_t> body) {
+    switch (talk) {
+    case Talk::peer_to_master: return parsed_text<proto::PeerMessage>(body);
+    case Talk::master_to_peer: return parsed_text<proto::MasterMessage>(body);
+    default: return parsed_text<proto::LinkMessage>(body);
+    }
+}
+
+std::optional<std::string> introduced_name(Talk talk, std::span<const std::uint8_t> body) {
+    proto::PeerMessage message;
+    if (talk != Talk::peer_to_master || !decode(body, message) || !message.has_hello()) return std::nullopt;
+    return peer_name(message.hello().uuid());
+}
+
+}  // namespace pccl::sim
