@@ -151,6 +151,7 @@ bool Injector::connection_fault(const Fault& fault, std::uint64_t index) {
                        fault.kind == FaultKind::corrupt ||
                        (fault.kind == FaultKind::half_open && one_knows && other != 0 && other != nodes());
     cut_connection(network.peer_of(connection, 0), network.peer_of(connection, 1), known);
+    note(index, {network.peer_of(connection, 0)}, {network.peer_of(connection, 1)});
     return true;
 }
 
@@ -315,6 +316,7 @@ void Injector::begin(std::uint64_t index) {
     case FaultKind::replayed_hello: go_on(index); break;
     }
     ++injected_[static_cast<std::size_t>(fault.kind)];
+    note(index);
 }
 
 // Faults of several steps. The step is in the upper half.
@@ -365,6 +367,7 @@ void Injector::end(std::uint64_t index) {
 void Injector::aimed_crash(std::uint32_t node, std::uint64_t index) {
     const Fault& fault = scenario_.faults[index];
     ++injected_[static_cast<std::size_t>(fault.kind)];
+    note(index, {node}, {});
     touch(node);
     if (node != 0 && node != nodes()) return processes_.process_gone(node, fault);
     if (node == world_.master()) processes_.process_gone(0, fault);
@@ -379,6 +382,67 @@ void Injector::master_halted(std::uint32_t node) {
     halting_ = nullptr;
     world_.fail_disk(false);
     if (!fault.forever) processes_.process_gone(0, fault);
+}
+
+// --- for reports ---------------------------------------------------------------------------------------------------------
+
+void Injector::note(std::uint64_t index) {
+    if (spans_ == nullptr) return;
+    const Fault& fault = scenario_.faults[index];
+    std::vector<std::uint32_t> nodes, others;
+    const std::uint32_t a = fault.a % this->nodes(), b = fault.b % this->nodes();
+    switch (fault.kind) {
+    case FaultKind::reset:
+    case FaultKind::end_early:
+    case FaultKind::half_open:
+    case FaultKind::corrupt:
+    case FaultKind::stall: return;  // noted with the ends of the connection
+    case FaultKind::partition:
+        for (std::uint32_t node = 0; node < this->nodes(); ++node)
+            (in_mask(fault.a, node) ? nodes : others).push_back(played_by(node));
+        break;
+    case FaultKind::one_way:
+    case FaultKind::cut_pair:
+        nodes = {played_by(a)};
+        if (b != a) others = {played_by(b)};
+        break;
+    case FaultKind::clog:
+    case FaultKind::pause:
+    case FaultKind::hostile: nodes = {played_by(a)}; break;
+    case FaultKind::crash_peer:
+    case FaultKind::slow_compute:
+    case FaultKind::hang: nodes = {peer_of(fault)}; break;
+    case FaultKind::swizzle:
+        for (const std::uint32_t node : swizzled(fault)) nodes.push_back(played_by(node));
+        break;
+    default: nodes = {world_.master()};
+    }
+    note(index, std::move(nodes), std::move(others));
+}
+
+void Injector::note(std::uint64_t index, std::vector<std::uint32_t> nodes, std::vector<std::uint32_t> others) {
+    if (spans_ == nullptr) return;
+    const Fault& fault = scenario_.faults[index];
+    FaultSpan span;
+    span.index = index;
+    span.kind = fault.kind;
+    span.begin = span.end = world_.now();
+    switch (fault.kind) {
+    case FaultKind::partition:
+    case FaultKind::one_way:
+    case FaultKind::cut_pair:
+    case FaultKind::clog:
+    case FaultKind::stall:
+    case FaultKind::pause:
+    case FaultKind::slow_disk:
+    case FaultKind::slow_compute:
+    case FaultKind::hang:
+    case FaultKind::swizzle: span.end = fault.forever ? never : within_chaos(fault.duration); break;
+    default: break;  // a moment
+    }
+    span.nodes = std::move(nodes);
+    span.others = std::move(others);
+    spans_->push_back(std::move(span));
 }
 
 void Injector::chaos_over() {

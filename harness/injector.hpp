@@ -4,6 +4,7 @@
 // `touched` tells which nodes have a fault that could explain that they lost their membership.
 #pragma once
 
+#include "harness/observation.hpp"
 #include "harness/scenario.hpp"
 #include "net-sim/world.hpp"
 
@@ -47,6 +48,9 @@ public:
         return static_cast<std::uint32_t>(scenario.peers.size()) + 2;
     }
 
+    // Notes there what happens, for a report.
+    void watch(std::vector<FaultSpan>* spans) { spans_ = spans; }
+
     void schedule();
     void begin(std::uint64_t index);
     void end(std::uint64_t index);
@@ -81,6 +85,8 @@ private:
     void stranger_speaks(const Fault& fault, std::uint64_t index);
     void schedule_end(const Fault& fault, std::uint64_t index);
     std::vector<std::uint32_t> swizzled(const Fault& fault) const;
+    void note(std::uint64_t index);
+    void note(std::uint64_t index, std::vector<std::uint32_t> nodes, std::vector<std::uint32_t> others);
 
     sim::World& world_;
     const Scenario& scenario_;
@@ -103,6 +109,7 @@ private:
     std::vector<Instant> journal_losses_;
     const Fault* halting_ = nullptr;  // the full disk that is going to stop the master
     std::vector<Instant> stranger_hellos_;
+    std::vector<FaultSpan>* spans_ = nullptr;
     bool chaos_ = true;
 };
 

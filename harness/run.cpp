@@ -25,6 +25,11 @@ public:
         world_.trace().write_to(options.trace);
         world_.trace().keep_hashes(options.keep_hashes);
         items_max_ = options.items_max;
+        observation_ = options.observation;
+        if (observation_ != nullptr) {
+            world_.attach(&observation_->recorder);
+            injector_.watch(&observation_->faults);
+        }
         shared_.goals.assign(nodes(), false);
         if (scenario.claim == Claim::core) {
             for (const std::uint32_t node : scenario.core) shared_.goals[node] = true;
@@ -56,6 +61,7 @@ public:
         v.effects = world_.effects_counted();
         v.machine_bytes_most = world_.machine_bytes_most();
         v.hashes = world_.trace().hashes();
+        if (observation_ != nullptr) observation_->ledger = shared_.ledger;
         return v;
     }
     sim::World& world() { return world_; }
@@ -85,6 +91,7 @@ public:
             const auto node = static_cast<std::uint32_t>(b);
             if (processes_[node] == nullptr || !processes_[node]->finished()) return;
             world_.end_process(node, true);
+            if (observation_ != nullptr) observation_->recorder.explain_end(node, "its program came to its end");
             processes_[node].reset();
             if (all_done()) world_.stop();
             return;
@@ -137,6 +144,11 @@ private:
     }
 
     void process_gone(std::uint32_t node, const Fault& fault) override {
+        if (observation_ != nullptr) {
+            observation_->recorder.explain_end(node == 0 ? world_.master() : node,
+                                               std::string("killed by ") + to_text(fault.kind) +
+                                                   ((fault.value & 1) != 0 ? "" : ", its machine falls silent"));
+        }
         if (node != 0) processes_[node].reset();
         if (node == 0) {
             if (!fault.forever) world_.schedule_script(injector_.within_chaos(fault.duration), start_the_master, 0);
@@ -245,6 +257,7 @@ private:
     std::uint32_t master_count_ = 0;
     std::uint32_t starts_ = 0;
     std::uint64_t items_max_ = 0;
+    Observation* observation_ = nullptr;
 };
 
 struct Broken {

@@ -4,6 +4,7 @@
 // scenario's patience. Broken assertions of the core become verdicts too (the world of such a run is abandoned as it is).
 #pragma once
 
+#include "harness/observation.hpp"
 #include "harness/process.hpp"
 #include "harness/scenario.hpp"
 #include "net-sim/world.hpp"
@@ -20,6 +21,7 @@ struct RunOptions {
     std::FILE* trace = nullptr;  // readable event log
     bool keep_hashes = false;    // one hash per event, and the state of the machine in each
     std::uint64_t items_max = 3'000'000;
+    Observation* observation = nullptr;  // filled for a report
 };
 
 struct Verdict {

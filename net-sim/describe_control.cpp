@@ -79,8 +79,8 @@ std::string answer_text(const proto::Answer& a) {
         const auto& s = a.start();
         if (s.op() == 0)
             return head + "start refused, " + result_text(s.result()) + quoted(s.reason()) + sizes_text(s.sizes());
-        return head + "start op " + op_name(s.op()) + " position " + number(s.position()) + " of " +
-               number(s.world()) + ", from " + peer_name(s.predecessor()) + " to " + peer_name(s.successor());
+        return head + "start op " + op_name(s.op()) + " position " + number(s.position()) + " of " + number(s.world()) +
+               ", from " + peer_name(s.predecessor()) + " to " + peer_name(s.successor());
     }
     case proto::Answer::kOutcome: {
         const auto& o = a.outcome();
@@ -110,7 +110,8 @@ std::string text_of(const proto::MasterMessage& m) {
         return text + (m.plan().targets().empty() ? " nobody" : "");
     }
     case proto::MasterMessage::kAnswer: return answer_text(m.answer());
-    case proto::MasterMessage::kNotice: return (m.notice().warn() ? "notice (warning)" : "notice") + quoted(m.notice().text());
+    case proto::MasterMessage::kNotice:
+        return (m.notice().warn() ? "notice (warning)" : "notice") + quoted(m.notice().text());
     case proto::MasterMessage::kHeartbeat: return "heartbeat";
     case proto::MasterMessage::kPageRequest: return "page_request serial " + number(m.page_request());
     default: return "unknown message";
@@ -129,8 +130,8 @@ std::string text_of(const proto::LinkMessage& m) {
     case proto::LinkMessage::kRefusal: return refusal_text(m.refusal());
     case proto::LinkMessage::kHeartbeat: return m.heartbeat() ? "heartbeat starved" : "heartbeat";
     case proto::LinkMessage::kHashRequest:
-        return "hash_request sync " + op_name(m.hash_request().sync()) + " entry " +
-               number(m.hash_request().entry()) + " first " + number(m.hash_request().first());
+        return "hash_request sync " + op_name(m.hash_request().sync()) + " entry " + number(m.hash_request().entry()) +
+               " first " + number(m.hash_request().first());
     case proto::LinkMessage::kHashes:
         return "hashes sync " + op_name(m.hashes().sync()) + " entry " + number(m.hashes().entry()) + " first " +
                number(m.hashes().first()) + ", " + number(static_cast<std::uint64_t>(m.hashes().words_size()) / 2);

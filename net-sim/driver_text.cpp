@@ -42,7 +42,7 @@ std::string Driver::text(const Event& event) const {
     const std::uint32_t far = far_end(link);
     if (const auto* control = std::get_if<ControlArrived>(&event))
         said += ": " + control_text(talk_between(far, node_), control->body);
-    return said + " <- " + Trace::name(far);
+    return said + " [" + Trace::name(far) + "]";
 }
 
 std::string Driver::text(const Effect& effect) const {
@@ -55,7 +55,7 @@ std::string Driver::text(const Effect& effect) const {
         const auto* bytes = reinterpret_cast<const std::uint8_t*>(control->body.data());
         said += ": " + control_text(talk_between(node_, far), std::span(bytes, control->body.size()));
     }
-    return said + " -> " + Trace::name(far);
+    return said + " [" + Trace::name(far) + "]";
 }
 
 void Driver::record_control(const Link& link, std::span<const std::uint8_t> body) {

@@ -31,7 +31,12 @@ public:
         std::uint64_t skip = 0;
     };
     enum class Kind : std::uint8_t { control, flow, bulk };
-    enum class Fate : std::uint8_t { on_the_way, arrived, lost, withdrawn };  // withdrawn: cancelled before its first byte
+    enum class Fate : std::uint8_t {
+        on_the_way,
+        arrived,
+        lost,
+        withdrawn
+    };  // withdrawn: cancelled before its first byte
 
     struct Life {
         std::uint32_t node = 0;
@@ -82,7 +87,8 @@ public:
     // --- from the world ----------------------------------------------------------------------------------------------
     void process_starts(Instant now, std::uint32_t node);
     void process_ends(Instant now, std::uint32_t node, const std::string& how);
-    void explain_end(std::uint32_t node, const std::string& how);  // better words for the end of the node's last process
+    void explain_end(std::uint32_t node,
+                     const std::string& how);  // better words for the end of the node's last process
     void paused(Instant now, std::uint32_t node, core::Duration duration);
 
     // --- from a driver -----------------------------------------------------------------------------------------------
@@ -100,7 +106,7 @@ public:
     void link_ends(Instant now, std::uint32_t connection, std::uint32_t side);
     void sent(Instant now, Kind kind, std::uint32_t connection, std::uint32_t side, std::uint32_t from,
               std::uint32_t to, const std::string& text);
-    void withdrawn(std::uint32_t connection, std::uint32_t side);  // the newest bulk frame
+    void withdrawn(std::uint32_t connection, std::uint32_t side);                        // the newest bulk frame
     void arrived(Instant now, std::uint32_t connection, std::uint32_t side, bool bulk);  // `side` sent it
 
     // --- afterwards --------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include "harness/scenario_text.hpp"
 #include "tools/sim-run/bench.hpp"
 #include "tools/sim-run/real_run.hpp"
+#include "tools/sim-run/report_files.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -35,7 +36,8 @@ struct Choice {
     bool skip_unplayable = false;
     std::uint32_t jobs = 1;
     std::uint32_t classes = 0xffffffffu;
-    std::string trace;
+    std::string trace;  // readable text
+    tools::ReportFiles report;
     std::string file;    // a scenario instead of a seed
     std::string replay;  // the options that a failing seed is to be replayed with
 };
@@ -114,12 +116,15 @@ bool read_scenario(const std::string& file, Scenario& scenario) {
     return true;
 }
 
+std::string replay_of(const Choice& choice, std::uint64_t seed) {
+    return "sim-run " +
+           (choice.file.empty() ? "--seed " + std::to_string(seed) + choice.replay : "--scenario " + choice.file);
+}
+
 void print_failure(const Choice& choice, std::uint64_t seed, const Verdict& v) {
-    const std::string which =
-        choice.file.empty() ? "--seed " + std::to_string(seed) + choice.replay : "--scenario " + choice.file;
-    std::printf("%s %s FAILED  oracle %s\n  %s\n  replay: sim-run %s\n", choice.file.empty() ? "seed" : "scenario",
+    std::printf("%s %s FAILED  oracle %s\n  %s\n  replay: %s\n", choice.file.empty() ? "seed" : "scenario",
                 choice.file.empty() ? std::to_string(seed).c_str() : choice.file.c_str(), v.violation.oracle.c_str(),
-                v.violation.reason.c_str(), which.c_str());
+                v.violation.reason.c_str(), replay_of(choice, seed).c_str());
     std::fflush(stdout);
 }
 
@@ -143,7 +148,11 @@ int run_one(const Choice& choice) {
         }
         options.trace = file;
     }
-    const Verdict v = choice.twice ? run_twice(scenario) : run(scenario, options);
+    const std::string replay = replay_of(choice, choice.first);
+    bool written = true;
+    const Verdict v = choice.twice             ? run_twice(scenario)
+                      : choice.report.wanted() ? run_and_report(scenario, options, choice.report, replay, written)
+                                               : run(scenario, options);
     if (file != nullptr && file != stdout) std::fclose(file);
     std::printf("events %" PRIu64 ", simulated %.3f s, committed %" PRIu64 ", aborted %" PRIu64 ", syncs %" PRIu64
                 " (%" PRIu64 " failed), connects %" PRIu64 ", lost %" PRIu64 "\n",
@@ -160,7 +169,9 @@ int run_one(const Choice& choice) {
             });
             std::printf("shrunk in %.1f s to %zu faults and %zu operations of %zu peers\n", seconds_since(begin),
                         small.faults.size(), operations_of(small), small.peers.size());
-            const Verdict again = run(small);
+            const Verdict again = choice.report.wanted()
+                                      ? run_and_report(small, {}, choice.report.shrunk(), replay + " --shrink", written)
+                                      : run(small);
             std::printf("shrunk to:\n%s  %s: %s\n", to_text(small).c_str(), again.violation.oracle.c_str(),
                         again.violation.reason.c_str());
             if (!choice.trace.empty() && choice.trace != "-") {
@@ -174,6 +185,7 @@ int run_one(const Choice& choice) {
         }
     }
     std::printf("trace %016" PRIx64 "\n", v.trace_hash);
+    if (!written) return 2;
     return v.held() ? 0 : v.violation.oracle == "determinism" ? 3 : 1;
 }
 
@@ -296,8 +308,11 @@ int main(int argc, char** argv) {
     auto* file = app.add_option("--scenario", choice.file, "run the scenario of a file");
     file->excludes(seed)->excludes(seeds);
     app.add_option("--jobs", choice.jobs, "processes for a range")->check(CLI::Range(1, 64));
-    app.add_option("--trace", choice.trace, "write a readable event log of the run to FILE (- for standard output)")
+    app.add_option("--trace", choice.trace,
+                   "write an event log of the run to FILE (- for standard output); FILE.json: a trace for Perfetto")
         ->excludes(seeds);
+    auto* report = app.add_option("--report", choice.report.html, "write a page that shows the run to FILE");
+    report->excludes(seeds);
     app.add_flag("--print-scenario", choice.print_scenario, "only print the scenario of the seed")->excludes(seeds);
     std::string measured;
     app.add_option("--bench", measured,
@@ -307,8 +322,8 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"paper", "speed", "scale", "all"}));
     bool list = false;
     app.add_flag("--list-faults", list, "print what faults there are and what their numbers mean");
-    app.add_flag("--determinism", choice.twice,
-                 "run every seed twice and compare each event (a range does so for 5 %)");
+    app.add_flag("--determinism", choice.twice, "run every seed twice and compare each event (a range does so for 5 %)")
+        ->excludes(report);
     app.add_flag("--shrink", choice.shrink, "take a failing run apart as far as it still fails")->excludes(seeds);
     app.add_option("--shrink-seconds", choice.shrink_seconds, "how long that may take")->check(CLI::Range(1, 3600));
     auto* real =
@@ -325,6 +340,7 @@ int main(int argc, char** argv) {
         return app.exit(error) == 0 ? 0 : 2;
     }
     if (app.count("--bench") != 0) return tools::bench(measured.empty() ? "all" : measured);
+    if (tools::is_perfetto(choice.trace)) choice.report.perfetto.swap(choice.trace);
     if (!classes.empty()) {
         static constexpr struct {
             const char* name;

@@ -1,0 +1,210 @@
+#include "harness/report/report.hpp"
+#include "net-sim/describe.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness::report {
+
+using namespace core;
+
+namespace {
+
+using Recorder = sim::Recorder;
+
+std::string number(std::uint64_t value) { return std::to_string(value); }
+
+// The process of `node` that ran at `at` is over by then.
+Instant end_of_process(const Subject& subject, std::uint32_t node, Instant at) {
+    for (const Recorder::Life& life : subject.observation.recorder.lives()) {
+        if (life.node == node && life.begin <= at && at <= life.end)
+            return std::min(life.end, subject.verdict.simulated);
+    }
+    return subject.verdict.simulated;
+}
+
+// As the oracles write a fact into their reason.
+std::string time_in_reason(Instant begin, Instant end) {
+    return "[" + number(static_cast<std::uint64_t>(begin / microsecond)) + " us .. " +
+           (end == open_end ? "open" : number(static_cast<std::uint64_t>(end / microsecond)) + " us") + "]";
+}
+template <class Fact>
+bool concerned(const Subject& subject, const Fact& fact) {
+    const std::string& reason = subject.verdict.violation.reason;
+    return reason.find(time_in_reason(fact.begin, fact.end)) != std::string::npos &&
+           reason.find(subject.observation.ledger.name(fact.life)) != std::string::npos;
+}
+
+std::string answer_text(Result result, const std::string& message) {
+    return std::string(sim::to_text(result)) + (message.empty() ? "" : ": " + message);
+}
+
+void sort_by_begin(std::vector<Bar>& bars) {
+    std::stable_sort(bars.begin(), bars.end(), [](const Bar& x, const Bar& y) { return x.begin < y.begin; });
+}
+
+template <class Kind>
+bool is(const Recorder::Call& call) {
+    return call.command == Command(Kind{}).index();
+}
+
+std::string nodes_text(const std::vector<std::uint32_t>& nodes) {
+    std::string text;
+    for (const std::uint32_t node : nodes) text += (text.empty() ? "" : " ") + sim::Trace::name(node);
+    return text;
+}
+
+}  // namespace
+
+Verdict run_recorded(const Scenario& scenario, const RunOptions& options, Observation& observation,
+                     std::uint64_t entries_max) {
+    Recorder::Bounds bounds;
+    bounds.entries_max = entries_max;
+    observation = Observation{};
+    observation.recorder = Recorder(bounds);
+    RunOptions recorded = options;
+    recorded.observation = &observation;
+    Verdict verdict = run(scenario, recorded);
+    if (!observation.recorder.truncated() || verdict.held()) return verdict;
+    bounds.skip = observation.recorder.entries() - entries_max;
+    observation = Observation{};
+    observation.recorder = Recorder(bounds);
+    recorded.trace = nullptr;
+    return run(scenario, recorded);
+}
+
+std::vector<Bar> calls(const Subject& subject) {
+    const Ledger& ledger = subject.observation.ledger;
+    std::vector<Bar> bars;
+    for (const Recorder::Call& call : subject.observation.recorder.calls()) {
+        Bar bar;
+        bar.node = call.node;
+        bar.begin = call.begin;
+        bar.label = call.text;
+        if (call.end == never) {
+            bar.end = end_of_process(subject, call.node, call.begin);
+            bar.outcome = Outcome::unanswered;
+            bar.detail = "not answered";
+        } else {
+            bar.end = call.end;
+            bar.outcome = call.result == Result::success ? Outcome::success : Outcome::failed;
+            bar.detail = answer_text(call.result, call.message);
+        }
+        const auto same = [&](const auto& fact) {
+            return ledger.lives[fact.life].node == call.node && fact.begin == call.begin && concerned(subject, fact);
+        };
+        if (is<CommandSync>(call)) {
+            bar.concerned = std::any_of(ledger.syncs.begin(), ledger.syncs.end(), same);
+        } else if (!is<CommandLaunch>(call) && !is<CommandAwait>(call)) {
+            bar.concerned = std::any_of(ledger.votes.begin(), ledger.votes.end(), same);
+        }
+        bars.push_back(std::move(bar));
+    }
+    sort_by_begin(bars);
+    return bars;
+}
+
+std::vector<Bar> operations(const Subject& subject) {
+    const Ledger& ledger = subject.observation.ledger;
+    const std::vector<Recorder::Call>& known = subject.observation.recorder.calls();
+    std::vector<Bar> bars;
+    for (const LaunchFact& fact : ledger.launches) {
+        Bar bar;
+        bar.node = ledger.lives[fact.life].node;
+        bar.begin = fact.begin;
+        bar.tag = fact.tag;
+        bar.label = "all-reduce tag " + number(fact.tag);
+        bar.detail = "count " + number(fact.shape.count) + " type " + number(static_cast<unsigned>(fact.shape.type)) +
+                     " op " + number(static_cast<unsigned>(fact.shape.op)) + (fact.in_place ? " in place" : "") +
+                     " group " + number(fact.group) + ", " + ledger.name(fact.life) + ": ";
+        bar.concerned = concerned(subject, fact);
+        if (fact.end == open_end) {
+            bar.outcome = Outcome::unanswered;
+            bar.detail += "not awaited to its end";
+            bar.end = end_of_process(subject, bar.node, bar.begin);
+            // A leave ends what was in flight.
+            for (const Recorder::Call& call : known) {
+                if (call.node == bar.node && is<CommandLeave>(call) && call.begin >= bar.begin)
+                    bar.end = std::min(bar.end, std::min(call.end, subject.verdict.simulated));
+            }
+        } else {
+            bar.outcome = fact.completion.result == Result::success ? Outcome::success : Outcome::failed;
+            bar.end = fact.end;
+            bar.detail += answer_text(fact.completion.result, fact.completion.message) +
+                          (bar.outcome == Outcome::success ? ", world " + number(fact.completion.world) : "");
+        }
+        bars.push_back(std::move(bar));
+    }
+    sort_by_begin(bars);
+    return bars;
+}
+
+Focus focus(const Subject& subject, const std::vector<Bar>& call_bars, const std::vector<Bar>& operation_bars) {
+    const Instant end = subject.verdict.simulated;
+    Focus region{end, 0};
+    const auto include = [&](Instant from, Instant to) {
+        region.begin = std::min(region.begin, from);
+        region.end = std::max(region.end, to);
+    };
+    if (!subject.verdict.held()) {
+        for (const auto* bars : {&call_bars, &operation_bars}) {
+            for (const Bar& bar : *bars) {
+                if (bar.concerned) include(bar.begin, bar.end);
+            }
+        }
+        if (region.begin < region.end) return region;
+        // The last part before the violation: as much as a few hundred events.
+        const auto& steps = subject.observation.recorder.steps();
+        return Focus{steps.size() > 400 ? steps[steps.size() - 400].at : 0, end};
+    }
+    for (const FaultSpan& fault : subject.observation.faults) include(fault.begin, fault.begin);
+    if (region.begin > region.end) return Focus{0, end};
+    // From the first to the last fault, and the calls that were on their way then.
+    const Focus faults = region;
+    for (const auto* bars : {&call_bars, &operation_bars}) {
+        for (const Bar& bar : *bars) {
+            if (bar.begin <= faults.end && bar.end >= faults.begin && bar.outcome != Outcome::unanswered)
+                include(bar.begin, bar.end);
+        }
+    }
+    return region;
+}
+
+std::string fault_text(const Subject& subject, const FaultSpan& span) {
+    const Fault& fault = subject.scenario.faults[span.index];
+    std::string text = to_text(span.kind);
+    switch (span.kind) {
+    case FaultKind::partition: text += ": " + nodes_text(span.nodes) + " | " + nodes_text(span.others); break;
+    case FaultKind::one_way:
+        text += ": nothing from " + nodes_text(span.nodes) + " to " + nodes_text(span.others);
+        break;
+    case FaultKind::clog: text += ": " + nodes_text(span.nodes) + " sends nothing, then everything at once"; break;
+    case FaultKind::crash_peer:
+    case FaultKind::aimed_peer:
+    case FaultKind::crash_master:
+    case FaultKind::aimed_master:
+        text += ": " + nodes_text(span.nodes) +
+                ((fault.value & 1) != 0 ? " dies, its machine resets its links" : " dies, its machine falls silent");
+        break;
+    default: text += ": " + nodes_text(span.nodes) + (span.others.empty() ? "" : " - " + nodes_text(span.others));
+    }
+    return text + " (fault " + number(span.index + 1) + " of " + number(subject.scenario.faults.size()) + ")";
+}
+
+std::string with_nodes(const sim::Recorder& recorder, const std::string& text) {
+    constexpr std::size_t length = 8;
+    const auto hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+    std::string out;
+    for (std::size_t i = 0; i < text.size();) {
+        std::size_t run = 0;
+        while (i + run < text.size() && hex(text[i + run])) ++run;
+        const std::string word = text.substr(i, std::max<std::size_t>(run, 1));
+        out += word;
+        i += word.size();
+        if (run != length) continue;
+        const auto known = recorder.names().find(word);
+        if (known != recorder.names().end()) out += "(" + sim::Trace::name(known->second) + ")";
+    }
+    return out;
+}
+
+}  // namespace pccl::harness::report

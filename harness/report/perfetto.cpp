@@ -1,0 +1,209 @@
+// Chrome trace format, read by ui.perfetto.dev and chrome://tracing.
+//
+// A process for each node, one for the faults. Tracks of a node: what happens to the process, its calls, its events, and one
+// for each tag. Slices of one track never overlap. Control messages are flows between the events that sent and received
+// them. Times are microseconds with three decimals, so no nanosecond is lost.
+#include "harness/report/json.hpp"
+#include "harness/report/report.hpp"
+#include "net-sim/describe.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace pccl::harness::report {
+namespace {
+
+using core::microsecond;
+using core::never;
+using sim::Recorder;
+
+enum Track : std::uint32_t { process_track = 1, calls_track = 2, events_track = 3, first_tag_track = 10 };
+
+std::string time_text(Instant time) {
+    const std::string rest = std::to_string(time % microsecond);
+    return std::to_string(time / microsecond) + "." + std::string(3 - rest.size(), '0') + rest;
+}
+
+const char* colour(Outcome outcome) {
+    switch (outcome) {
+    case Outcome::success: return "good";
+    case Outcome::failed: return "terrible";
+    default: return "grey";
+    }
+}
+
+class Writer {
+public:
+    explicit Writer(const Subject& subject) : subject_(subject), recorder_(subject.observation.recorder) {}
+
+    std::string write() {
+        json_.open('{').field("displayTimeUnit", "ms");
+        json_.key("otherData").open('{').field("replay", subject_.replay);
+        json_.field("verdict", subject_.verdict.held() ? "held" : subject_.verdict.violation.oracle);
+        json_.field("reason", with_nodes(recorder_, subject_.verdict.violation.reason));
+        json_.field("scenario", to_text(subject_.scenario)).close('}');
+        json_.line().key("traceEvents").open('[');
+        names();
+        processes();
+        faults();
+        for (const Bar& bar : calls(subject_)) bar_slice(calls_track, bar);
+        operation_slices();
+        events();
+        flows();
+        json_.close(']').close('}');
+        return json_.take() + "\n";
+    }
+
+private:
+    std::uint32_t nodes() const { return static_cast<std::uint32_t>(subject_.scenario.peers.size() + 1); }
+    static std::uint32_t pid(std::uint32_t node) { return node + 1; }  // 0 has a meaning of its own in viewers
+    std::uint32_t faults_pid() const { return nodes() + 1; }
+
+    Json& event(const char* phase, std::uint32_t process, std::uint32_t track) {
+        return json_.line().open('{').field("ph", phase).field("pid", process).field("tid", track);
+    }
+    void meta(const char* what, std::uint32_t process, std::uint32_t track, const std::string& name) {
+        event("M", process, track).field("name", what).key("args").open('{').field("name", name).close('}').close('}');
+    }
+    void order(const char* what, std::uint32_t process, std::uint32_t track, std::uint32_t place) {
+        event("M", process, track).field("name", what).key("args").open('{').field("sort_index", place);
+        json_.close('}').close('}');
+    }
+    // Leaves the arguments open.
+    Json& slice(std::uint32_t process, std::uint32_t track, Instant begin, Instant end, const std::string& name,
+                const char* category) {
+        event("X", process, track).key("ts").raw(time_text(begin)).key("dur").raw(time_text(end - begin));
+        return json_.field("name", name).field("cat", category).key("args").open('{');
+    }
+    void end_event() { json_.close('}').close('}'); }
+
+    void names() {
+        for (std::uint32_t node = 0; node < nodes(); ++node) {
+            meta("process_name", pid(node), 0, sim::Trace::name(node));
+            order("process_sort_index", pid(node), 0, pid(node));
+            meta("thread_name", pid(node), process_track, "process");
+            meta("thread_name", pid(node), calls_track, "calls");
+            meta("thread_name", pid(node), events_track, "events");
+        }
+        meta("process_name", faults_pid(), 0, "faults");
+        order("process_sort_index", faults_pid(), 0, 0);
+    }
+
+    void processes() {
+        for (std::uint32_t node = 0; node < nodes(); ++node) {
+            Instant dead_since = 0;
+            std::string why = "not started yet";
+            for (const Recorder::Life& life : recorder_.lives()) {
+                if (life.node != node) continue;
+                dead(node, dead_since, life.begin, why);
+                dead_since = life.end == never ? subject_.verdict.simulated : life.end;
+                why = life.how;
+            }
+            dead(node, dead_since, subject_.verdict.simulated, why);
+        }
+        for (const Recorder::Pause& pause : recorder_.pauses()) {
+            slice(pid(pause.node), process_track, pause.begin, pause.end, "paused", "process").field("why", "fault");
+            end_event();
+        }
+    }
+    void dead(std::uint32_t node, Instant begin, Instant end, const std::string& why) {
+        if (begin >= end) return;
+        slice(pid(node), process_track, begin, end, why == "not started yet" ? why : "dead", "process");
+        json_.field("why", why);
+        end_event();
+    }
+
+    void faults() {
+        std::vector<Instant> free;  // when each track is free again
+        for (const FaultSpan& fault : subject_.observation.faults) {
+            const Instant end = std::max(fault.end, fault.begin + microsecond);
+            std::uint32_t track = 0;
+            while (track < free.size() && free[track] > fault.begin) ++track;
+            if (track == free.size()) {
+                free.push_back(0);
+                meta("thread_name", faults_pid(), track + 1, "faults " + std::to_string(track + 1));
+            }
+            free[track] = end;
+            slice(faults_pid(), track + 1, fault.begin, end, to_text(fault.kind), "fault");
+            json_.field("text", fault_text(subject_, fault));
+            end_event();
+        }
+    }
+
+    void bar_slice(std::uint32_t track, const Bar& bar) {
+        event("X", pid(bar.node), track).key("ts").raw(time_text(bar.begin));
+        json_.key("dur").raw(time_text(bar.end - bar.begin)).field("name", bar.label).field("cat", "call");
+        json_.field("cname", colour(bar.outcome)).key("args").open('{');
+        json_.field("outcome", with_nodes(recorder_, bar.detail));
+        end_event();
+    }
+
+    void operation_slices() {
+        std::map<std::pair<std::uint32_t, core::Tag>, std::uint32_t> tracks;
+        std::map<std::uint32_t, std::uint32_t> next;
+        for (const Bar& bar : operations(subject_)) {
+            const auto [place, added] = tracks.try_emplace({bar.node, bar.tag}, 0);
+            if (added) {
+                place->second = first_tag_track + next[bar.node]++;
+                meta("thread_name", pid(bar.node), place->second, "tag " + std::to_string(bar.tag));
+            }
+            bar_slice(place->second, bar);
+        }
+    }
+
+    // Many events happen in one instant: they follow each other by a nanosecond, and each lasts no longer than to the next.
+    void events() {
+        const auto& steps = recorder_.steps();
+        const auto& texts = recorder_.texts();
+        std::vector<Instant> next(steps.size(), never);
+        std::map<std::uint32_t, Instant> upcoming;
+        for (std::size_t i = steps.size(); i-- > 0;) {
+            const auto known = upcoming.find(steps[i].node);
+            if (known != upcoming.end()) next[i] = known->second;
+            upcoming[steps[i].node] = steps[i].at;
+        }
+        std::map<std::uint32_t, Instant> free;
+        begins_.resize(steps.size());
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+            const Recorder::Step& step = steps[i];
+            const Instant begin = std::max(step.at, free[step.node]);
+            const Instant end = std::max(begin + 1, std::min(begin + microsecond, next[i]));
+            free[step.node] = end;
+            begins_[i] = begin;
+            slice(pid(step.node), events_track, begin, end, with_nodes(recorder_, texts[step.event]), "event");
+            if (!texts[step.state].empty()) json_.field("state", with_nodes(recorder_, texts[step.state]));
+            if (step.effects_count != 0) {
+                std::string effects;
+                for (std::uint32_t k = 0; k < step.effects_count; ++k)
+                    effects += (k == 0 ? "" : "\n") + texts[recorder_.effects()[step.effects_begin + k]];
+                json_.field("effects", with_nodes(recorder_, effects));
+            }
+            end_event();
+        }
+    }
+
+    void flows() {
+        const auto& messages = recorder_.messages();
+        for (std::size_t i = 0; i < messages.size(); ++i) {
+            const Recorder::Message& m = messages[i];
+            if (m.kind != Recorder::Kind::control || m.sent_step == Recorder::none || m.arrived_step == Recorder::none)
+                continue;
+            const std::string name = with_nodes(recorder_, recorder_.texts()[m.text]);
+            event("s", pid(m.from), events_track).key("ts").raw(time_text(begins_[m.sent_step]));
+            json_.field("id", i + 1).field("name", name).field("cat", "control").close('}');
+            event("f", pid(m.to), events_track).key("ts").raw(time_text(begins_[m.arrived_step]));
+            json_.field("id", i + 1).field("bp", "e").field("name", name).field("cat", "control").close('}');
+        }
+    }
+
+    const Subject& subject_;
+    const Recorder& recorder_;
+    Json json_;
+    std::vector<Instant> begins_;  // of the slices of events
+};
+
+}  // namespace
+
+std::string to_perfetto(const Subject& subject) { return Writer(subject).write(); }
+
+}  // namespace pccl::harness::report
