@@ -2,6 +2,7 @@
 #include "harness/report/json.hpp"
 #include "harness/report/page.hpp"
 #include "harness/report/report.hpp"
+#include "harness/scenario_text.hpp"
 
 namespace pccl::harness::report {
 namespace {
@@ -129,7 +130,7 @@ void replace(std::string& text, std::string_view mark, std::string_view with) {
 std::string to_html(const Subject& subject) {
     std::string page = page_html;
     replace(page, "@STYLE@", page_css);
-    replace(page, "@SCRIPT@", page_js);
+    replace(page, "@SCRIPT@", std::string(page_data_js) + page_draw_js + page_panel_js);
     replace(page, "@DATA@", data_of(subject));
     return page;
 }

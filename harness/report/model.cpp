@@ -1,4 +1,5 @@
 #include "harness/report/report.hpp"
+#include "harness/scenario_text.hpp"
 #include "net-sim/describe.hpp"
 
 #include <algorithm>

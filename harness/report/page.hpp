@@ -1,10 +1,13 @@
-// The parts of the page, embedded from page.html, page.css and page.js by cmake/EmbedText.cmake.
+// The parts of the page, embedded from page.html, page.css and page_*.js by cmake/EmbedText.cmake.
 #pragma once
 
 namespace pccl::harness::report {
 
 extern const char* const page_html;
 extern const char* const page_css;
-extern const char* const page_js;
+// Put one behind the other, in this order, they are the script.
+extern const char* const page_data_js;
+extern const char* const page_draw_js;
+extern const char* const page_panel_js;
 
 }  // namespace pccl::harness::report

@@ -5,6 +5,7 @@
 // them. Times are microseconds with three decimals, so no nanosecond is lost.
 #include "harness/report/json.hpp"
 #include "harness/report/report.hpp"
+#include "harness/scenario_text.hpp"
 #include "net-sim/describe.hpp"
 
 #include <algorithm>
