@@ -30,9 +30,14 @@ std::string time_in_reason(Instant begin, Instant end) {
 }
 template <class Fact>
 bool concerned(const Subject& subject, const Fact& fact) {
+    const Ledger& ledger = subject.observation.ledger;
     const std::string& reason = subject.verdict.violation.reason;
-    return reason.find(time_in_reason(fact.begin, fact.end)) != std::string::npos &&
-           reason.find(subject.observation.ledger.name(fact.life)) != std::string::npos;
+    if (reason.find(ledger.name(fact.life)) == std::string::npos) return false;
+    if (reason.find(" us .. ") != std::string::npos)
+        return reason.find(time_in_reason(fact.begin, fact.end)) != std::string::npos;
+    // The reason names a membership and no call: what failed when it was lost.
+    return ledger.lives[fact.life].lost && fact.end != open_end && fact.completion.result != Result::success &&
+           fact.end > ledger.lives[fact.life].member_until;
 }
 
 std::string answer_text(Result result, const std::string& message) {

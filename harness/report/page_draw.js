@@ -4,10 +4,12 @@ const canvas = document.getElementById("canvas"), stage = document.getElementByI
 const pen = canvas.getContext("2d");
 const axisWidth = 96, headHeight = 24, columnLeast = 92;
 const view = { top: 0, scale: 1, left: 0, width: 1, height: 1, column: columnLeast };
+let fitted = null;           // the times that fill the window until somebody moves
 const shown = { control: true, flow: true, bulk: true, calls: true, operations: true, faults: true, events: true };
 let selected = null;         // { type, index } or a bar
 let hitSteps = new Set(), hitMessages = new Set(), hitBars = new Set();
 let shapes = [];             // of the last drawing, for the pointer
+let together = new Map();    // messages that fall onto the same pixels, by the one that is drawn
 
 const stripes = (() => {
   const make = (ink, paper) => {
@@ -49,6 +51,7 @@ function fit(begin, end) {
   to += room;
   view.top = from;
   view.scale = (view.height - headHeight) / (to - from);
+  fitted = [begin, end];
   redraw();
 }
 
@@ -180,7 +183,7 @@ function drawBars() {
       const top = yOfTime(bar.begin), bottom = Math.max(yOfTime(bar.end), top + 2);
       if (bottom < headHeight || top > view.height) continue;
       const { x, w } = barBox(bar), chosen = bar === selected;
-      pen.globalAlpha = bar.type === "call" ? 0.55 : 0.85;
+      pen.globalAlpha = bar.type === "call" ? 0.7 : 0.9;
       pen.fillStyle = outcomeColours[bar.outcome];
       pen.fillRect(x, top, w, bottom - top);
       pen.globalAlpha = 1;
@@ -209,11 +212,16 @@ function drawBars() {
   }
 }
 
+// Tags may have twenty digits; their ends tell them apart.
+function shortLabel(bar) {
+  return bar.label.replace("all-reduce ", "").replace(/ (entries|count) .*/, "").replace(/\d{9,}/g, (tag) => tag.slice(0, 3) + "\u2026" + tag.slice(-4));
+}
+
 // Along the bar, where it is long enough.
 function labelBar(bar, x, w, top, bottom) {
   if (w < 9 || bottom - top < 40) return;
   pen.font = "10px system-ui, sans-serif";
-  let text = bar.type === "operation" ? bar.label.replace("all-reduce ", "") : bar.label.replace(/ entries.*/, "");
+  let text = shortLabel(bar);
   const room = bottom - top - 16;
   if (pen.measureText(text).width > room) text = text.slice(0, Math.max(0, Math.floor(room / 6)));
   pen.save();
@@ -222,13 +230,14 @@ function labelBar(bar, x, w, top, bottom) {
   pen.textAlign = "left";
   pen.textBaseline = "middle";
   pen.fillStyle = "#fff";
-  if (bar.type === "call") { pen.lineWidth = 2.5; pen.strokeStyle = "#3d444d"; pen.strokeText(text, 0, 0); }
   pen.fillText(text, 0, 0);
   pen.restore();
 }
 
 function messageEnds(i) {
-  const from = columnX(messages.from[i]), to = columnX(messages.to[i]), y = yOf(placed.sent[i]);
+  const from = columnX(messages.from[i]), y = yOf(placed.sent[i]);
+  // A newcomer told to dial who was at its address before reaches itself: a line that leaves the column and comes back.
+  const to = messages.from[i] === messages.to[i] ? from - 24 : columnX(messages.to[i]);
   if (messages.fate[i] === ARRIVED) return [from, y, to, yOf(placed.ended[i])];
   // Lost or still on its way: it did not get there.
   const fall = messages.fate[i] === LOST ? yOf(placed.ended[i]) : view.height;
@@ -238,7 +247,8 @@ function messageEnds(i) {
 function drawMessages(low, high) {
   const visible = [[], [], []];
   let count = 0;
-  const drawn = new Set();
+  const drawn = new Map();
+  together = new Map();
   for (let i = 0; i < messages.sent.length; ++i) {
     const kind = messages.kind[i], fate = messages.fate[i];
     if (!shown[kindNames[kind]] || fate === WITHDRAWN || placed.sent[i] > high) continue;
@@ -247,8 +257,13 @@ function drawMessages(low, high) {
     // Arrows that fall onto the same pixels are drawn once.
     const place = ((messages.from[i] * nodeCount + messages.to[i]) * 6 + kind * 2 + (fate === LOST ? 1 : 0)) + ":" +
       Math.round(yOf(placed.sent[i])) + ":" + Math.round(yOf(last));
-    if (drawn.has(place) && !hitMessages.has(i)) continue;
-    drawn.add(place);
+    const first = drawn.get(place);
+    if (first !== undefined) {
+      together.get(first).push(i);
+      continue;
+    }
+    drawn.set(place, i);
+    together.set(i, [i]);
     visible[kind].push(i);
     ++count;
   }
@@ -266,7 +281,8 @@ function drawMessages(low, high) {
         const [x1, y1, x2, y2] = messageEnds(i);
         pen.moveTo(x1, y1);
         pen.lineTo(x2, y2);
-        if (!lost && heads) arrowHead(x1, y1, x2, y2);
+        if (messages.from[i] === messages.to[i] && !lost) pen.lineTo(x1, y2);
+        else if (!lost && heads) arrowHead(x1, y1, x2, y2);
         if (messages.fate[i] === LOST) crosses.push([x2, y2]);
         shapes.push({ line: [x1, y1, x2, y2], what: { type: "message", index: i } });
       }
@@ -288,7 +304,10 @@ function drawMessages(low, high) {
     }
   }
   pen.globalAlpha = 1;
-  if (count < 90) for (const list of visible) for (const i of list) labelMessage(i);
+  if (count < 120) {
+    const taken = [];
+    for (const kind of [CONTROL, BULK, FLOW]) for (const i of visible[kind]) labelMessage(i, taken);
+  }
   highlightMessages();
 }
 
@@ -299,27 +318,41 @@ function arrowHead(x1, y1, x2, y2) {
   pen.lineTo(x2 - 7 * Math.cos(angle + 0.4), y2 - 7 * Math.sin(angle + 0.4));
 }
 
-function labelMessage(i) {
+// Along the arrow, where no other label stands.
+function labelMessage(i, taken) {
   const [x1, y1, x2, y2] = messageEnds(i);
   const length = Math.hypot(x2 - x1, y2 - y1);
-  let text = texts[messages.text[i]].replace(/\([a-z0-9]+\)/g, "").replace(/, (epoch|serial|digest).*/, "");
-  const most = Math.floor((length - 50) / 5.4);
+  const most = Math.floor((length - 40) / 5.4);
   if (most < 8) return;
+  const answersFirst = [...together.get(i)].sort((a, b) => texts[messages.text[a]].startsWith("notice") - texts[messages.text[b]].startsWith("notice"));
+  let text = answersFirst.map((each) => texts[messages.text[each]].replace(/[0-9a-f]{8}\(([a-z0-9]+)\)/g, "$1").replace(/, (epoch|serial|digest).*/, "")).join(" + ");
   if (text.length > most) text = text.slice(0, most - 1) + "\u2026";
-  pen.save();
-  pen.translate((x1 + x2) / 2, (y1 + y2) / 2);
-  let angle = Math.atan2(y2 - y1, x2 - x1);
-  if (Math.abs(angle) > Math.PI / 2) angle += Math.PI;
-  pen.rotate(angle);
-  pen.font = "10px system-ui, sans-serif";
-  pen.textAlign = "center";
-  pen.textBaseline = "bottom";
-  pen.lineWidth = 3;
-  pen.strokeStyle = "rgba(255,255,255,0.8)";
-  pen.strokeText(text, 0, -1);
-  pen.fillStyle = kindColours[messages.kind[i]];
-  pen.fillText(text, 0, -1);
-  pen.restore();
+  const half = text.length * 2.7 / length;
+  for (const middle of [0.5, 0.32, 0.68, 0.2, 0.8]) {
+    if (middle - half < 0 || middle + half > 1) continue;
+    const spots = [];
+    for (let along = -1; along <= 1; along += 0.25) {
+      const at = middle + along * half;
+      spots.push([x1 + (x2 - x1) * at, y1 + (y2 - y1) * at]);
+    }
+    if (spots.some(([x, y]) => taken.some(([u, v]) => Math.abs(x - u) < 22 && Math.abs(y - v) < 11))) continue;
+    taken.push(...spots);
+    pen.save();
+    pen.translate(x1 + (x2 - x1) * middle, y1 + (y2 - y1) * middle);
+    let angle = Math.atan2(y2 - y1, x2 - x1);
+    if (Math.abs(angle) > Math.PI / 2) angle += Math.PI;
+    pen.rotate(angle);
+    pen.font = "10px system-ui, sans-serif";
+    pen.textAlign = "center";
+    pen.textBaseline = "bottom";
+    pen.lineWidth = 3;
+    pen.strokeStyle = "rgba(255,255,255,0.85)";
+    pen.strokeText(text, 0, -1);
+    pen.fillStyle = kindColours[messages.kind[i]];
+    pen.fillText(text, 0, -1);
+    pen.restore();
+    return;
+  }
 }
 
 function highlightMessages() {

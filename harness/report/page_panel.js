@@ -21,7 +21,7 @@ function storyRows() {
     const twice = bar.type === "call" && /^(launch|await)/.test(bar.label);  // the operation tells it
     if (bar.concerned || (bar.outcome !== 0 && !twice))
       rows.push({ at: bar.outcome === 0 ? bar.begin : bar.end, kind: outcomeNames[bar.outcome], concerned: bar.concerned,
-        text: nodeName(bar.node) + " " + bar.label + ": " + (bar.outcome === 2 ? "unanswered" : bar.detail.replace(/^count .*?\(life \d+\): /, "")), what: bar });
+        text: nodeName(bar.node) + " " + shortLabel(bar) + ": " + (bar.outcome === 2 ? "unanswered" : bar.detail.replace(/^count .*?\(life \d+\): /, "")), what: bar });
   }
   for (const [at, node, level, text] of data.logs)
     if (level >= 3) rows.push({ at, kind: "log", text: nodeName(node) + " says: " + texts[text], time: at });
@@ -54,6 +54,7 @@ function show(time) {
   const y = yOfTime(time);
   if (y < headHeight + 30 || y > view.height - 30) {
     view.top = positionOf(time) - (view.height - headHeight) * 0.4 / view.scale;
+    fitted = null;
   }
   redraw();
 }
@@ -120,6 +121,10 @@ function describeMessage(index, title, block, panel) {
   block("sent    " + timeText(messages.sent[index], 6) + "\n" + end);
   for (const [name, step] of [["sent by this event", messages.sentStep[index]], ["arrived in this event", messages.arrivedStep[index]]])
     if (step >= 0) link(panel, name + ": " + texts[steps.event[step]], () => { select({ type: "step", index: step }); show(steps.at[step]); });
+  const others = (together.get(index) || []).filter((other) => other !== index);
+  if (others.length === 0) return;
+  title("On the same line in this view (" + others.length + ")");
+  for (const other of others.slice(0, 40)) link(panel, texts[messages.text[other]], () => select({ type: "message", index: other }));
 }
 
 function describeBar(bar, title, block, panel) {
@@ -181,12 +186,14 @@ function zoom(factor, y) {
   const whole = (view.height - headHeight) / Math.max(positionOf(data.end), 1e-9);
   view.scale = Math.min(Math.max(view.scale * factor, whole * 0.5), squeeze ? 4000 : 1);
   view.top = at - (y - headHeight) / view.scale;
+  fitted = null;
   redraw();
 }
 function pan(dx, dy) {
   view.left -= dx;
   view.left = Math.min(Math.max(view.left, 0), Math.max(0, nodeCount * view.column + axisWidth - view.width));
   view.top -= dy / view.scale;
+  fitted = null;
   redraw();
 }
 function fitFocus() { fit(data.focus[0], data.focus[1]); }
@@ -322,7 +329,11 @@ makePointer();
 makeLegend();
 fillStory();
 place();
-new ResizeObserver(() => { resize(); redraw(); }).observe(stage);
+new ResizeObserver(() => {
+  resize();
+  if (fitted) fit(fitted[0], fitted[1]);
+  draw();  // now: a canvas of another size is empty
+}).observe(stage);
 resize();
 fitFocus();
 draw();

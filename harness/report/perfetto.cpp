@@ -51,6 +51,7 @@ public:
         operation_slices();
         events();
         flows();
+        if (!subject_.verdict.held()) violation();
         json_.close(']').close('}');
         return json_.take() + "\n";
     }
@@ -195,6 +196,13 @@ private:
             event("f", pid(m.to), events_track).key("ts").raw(time_text(begins_[m.arrived_step]));
             json_.field("id", i + 1).field("bp", "e").field("name", name).field("cat", "control").close('}');
         }
+    }
+
+    void violation() {
+        event("i", faults_pid(), 0).key("ts").raw(time_text(subject_.verdict.simulated)).field("s", "g");
+        json_.field("name", "VIOLATION " + subject_.verdict.violation.oracle).key("args").open('{');
+        json_.field("reason", with_nodes(recorder_, subject_.verdict.violation.reason));
+        end_event();
     }
 
     const Subject& subject_;
