@@ -338,5 +338,5 @@ resize();
 fitFocus();
 draw();
 byId("status").textContent = "READY " + nodeCount + " nodes, " + steps.at.length + " events, " + messages.sent.length + " messages, " +
-  data.operations.length + " operations, " + data.calls.length + " calls, " + data.faults.length + " faults" + (data.truncated ? ", truncated" : "");
+  data.operations.length + " operations, " + data.calls.length + " calls, " + data.faults.length + " faults" + (data.truncated ? ", truncated" : "") + "; " + shapes.length + " drawn";
 document.title = "Run of seed " + data.seed + (data.held ? "" : ": " + data.oracle) + " READY";
