@@ -25,6 +25,14 @@ function effectsOf(step) {
 const stepsOfNode = Array.from({ length: nodeCount }, () => []);
 for (let i = 0; i < steps.at.length; ++i) stepsOfNode[steps.node[i]].push(i);
 
+// Steps at which a process starts or ends.
+const turns = new Map();
+for (let i = 0; i < steps.at.length; ++i) {
+  const text = texts[steps.event[i]];
+  if (text === "process starts") turns.set(i, "starts");
+  if (text.startsWith("process ends")) turns.set(i, "ends");
+}
+
 // Lanes beside each column: operations that overlap stand side by side.
 const lanesOfNode = new Array(nodeCount).fill(1);
 {

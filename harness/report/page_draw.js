@@ -378,11 +378,10 @@ function drawSteps(low, high) {
     if (position < low || position > high) continue;
     const y = yOf(position), hit = hitSteps.has(i), chosen = selected && selected.type === "step" && selected.index === i;
     const place = steps.node[i] * 100000 + Math.round(y);
-    if (seen.has(place) && !hit && !chosen) continue;
+    const starts = turns.get(i) === "starts", ends = turns.get(i) === "ends";
+    if (seen.has(place) && !hit && !chosen && !starts && !ends) continue;
     seen.add(place);
     const x = columnX(steps.node[i]);
-    const mark = texts[steps.event[i]];
-    const starts = mark === "process starts", ends = mark.startsWith("process ends");
     pen.fillStyle = chosen ? "#000" : hit ? "#e3b500" : starts ? "#1f9d55" : ends ? "#d1242f" : "#59636e";
     pen.beginPath();
     pen.arc(x, y, chosen || hit ? 5 : starts || ends ? 5.5 : 2.2, 0, 7);
