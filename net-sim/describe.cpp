@@ -121,9 +121,7 @@ std::string to_text(const Event& event) {
             [](const FrameRefused& e) -> std::string {
                 return "frame refused on " + number(e.link) + ": " + wire::to_text(e.error);
             },
-            [](const BulkArrived& e) -> std::string {
-                return "bulk on " + number(e.link) + ": " + to_text(e.header);
-            },
+            [](const BulkArrived& e) -> std::string { return "bulk on " + number(e.link) + ": " + to_text(e.header); },
             [](const PayloadLanded& e) -> std::string {
                 return "payload on " + number(e.link) + ": " + verdicts[static_cast<unsigned>(e.verdict)];
             },
@@ -155,12 +153,9 @@ std::string to_text(const Effect& effect) {
             [](const SendControl& e) -> std::string {
                 return "send control on " + number(e.link) + ", " + number(e.body.size()) + " bytes";
             },
-            [](const SendFlow& e) -> std::string {
-                return "send flow on " + number(e.link) + ": " + to_text(e.word);
-            },
+            [](const SendFlow& e) -> std::string { return "send flow on " + number(e.link) + ": " + to_text(e.word); },
             [](const SendPayload& e) -> std::string {
-                return "send payload on " + number(e.link) + " from " + ref_text(e.source) + ": " +
-                       to_text(e.header);
+                return "send payload on " + number(e.link) + " from " + ref_text(e.source) + ": " + to_text(e.header);
             },
             [](const CancelSend& e) -> std::string { return "cancel send on " + number(e.link); },
             [](const ReceivePayload& e) -> std::string {

@@ -96,7 +96,8 @@ function drawAxis() {
   pen.textBaseline = "middle";
   pen.textAlign = "right";
   for (let y = headHeight + 26; y < view.height; y += 56) {
-    const time = timeOf(positionAt(y)), step = Math.abs(timeOf(positionAt(y + 56)) - time) || 1;
+    const time = timeOf(positionAt(y)), step = timeOf(positionAt(y + 28)) - timeOf(positionAt(y - 28));
+    if (step <= 0) continue;  // before the begin or behind the end
     const digits = Math.min(6, Math.max(0, Math.ceil(7 - Math.log10(step))));
     pen.fillStyle = "#eceff2";
     pen.fillRect(axisWidth - 4, y, view.width, 1);

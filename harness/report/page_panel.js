@@ -45,8 +45,14 @@ function fillStory() {
   if (data.truncated) story.append(element("p", "note", "Truncated: of " + data.entries + " entries this page holds " +
     "those from number " + data.skipped + " on, as many as fit. Faults, processes, calls and operations are all here."));
   story.append(element("p", "note", rows.length + " faults, deaths, failures and warnings. A click goes there."));
-  for (const row of rows.slice(0, most)) story.append(makeRow(row));
+  let first = null;  // of what the diagram shows in the beginning
+  for (const row of rows.slice(0, most)) {
+    const line = makeRow(row);
+    story.append(line);
+    if (!first && !data.held && row.at >= data.focus[0]) first = line;
+  }
   if (rows.length > most) story.append(element("p", "note", rows.length - most + " more are not listed."));
+  if (first) story.scrollTop = first.offsetTop - story.offsetTop - 40;
 }
 
 // Brings a time into view.
