@@ -1,4 +1,7 @@
-// The recorder by itself: how frames are matched, what becomes of those that nobody takes, and its bounds.
+// The recorder by itself: how frames are matched, what becomes of those that nobody takes, and its bounds. And the words for
+// control messages.
+#include "core/wire/convert.hpp"
+#include "net-sim/describe.hpp"
 #include "net-sim/recorder.hpp"
 
 #include <catch2/catch.hpp>
@@ -104,4 +107,40 @@ TEST_CASE("only so many entries are kept, from a number on; those not kept still
     CHECK(r.messages()[0].ended == 13);
     REQUIRE(r.steps().size() == 1);
     CHECK(r.steps()[0].effects_count == 0);
+}
+
+TEST_CASE("control messages are named by their kind and told by their main fields") {
+    namespace proto = pccl::proto;
+    using pccl::sim::Talk;
+    const auto said = [](Talk talk, const auto& message) {
+        const std::string body = message.SerializeAsString();
+        return pccl::sim::control_text(talk,
+                                       std::span(reinterpret_cast<const std::uint8_t*>(body.data()), body.size()));
+    };
+    proto::PeerMessage vote;
+    vote.mutable_vote()->set_kind(proto::VOTE_END);
+    vote.mutable_vote()->set_id((1ull << 32) | 7);
+    vote.mutable_vote()->set_reason("no luck");
+    vote.mutable_vote()->set_serial(9);
+    CHECK(said(Talk::peer_to_master, vote) == "vote end op 1.7 not ok \"no luck\", serial 9");
+    proto::MasterMessage answer;
+    answer.mutable_answer()->set_index(3);
+    answer.mutable_answer()->mutable_outcome()->set_op((1ull << 32) | 7);
+    answer.mutable_answer()->mutable_outcome()->set_commit(true);
+    CHECK(said(Talk::master_to_peer, answer) == "answer 3 outcome op 1.7 commit, epoch 0");
+    proto::LinkMessage heartbeat;
+    heartbeat.set_heartbeat(true);
+    CHECK(said(Talk::peer_to_peer, heartbeat) == "heartbeat starved");
+
+    const std::uint8_t bytes[] = {0xff, 0xff, 0xff};
+    CHECK(pccl::sim::control_text(Talk::peer_to_peer, bytes) == "not a message");
+    CHECK(pccl::sim::control_text(Talk::peer_to_peer, {}) == "unknown message");
+
+    proto::PeerMessage hello;
+    hello.mutable_hello()->set_uuid(std::string("\xab\xcd\xef\x01") + std::string(12, '\1'));
+    const std::string body = hello.SerializeAsString();
+    const auto name = pccl::sim::introduced_name(
+        Talk::peer_to_master, std::span(reinterpret_cast<const std::uint8_t*>(body.data()), body.size()));
+    CHECK(name == "abcdef01");
+    CHECK_FALSE(pccl::sim::introduced_name(Talk::master_to_peer, bytes).has_value());
 }

@@ -311,8 +311,7 @@ int main(int argc, char** argv) {
     app.add_option("--trace", choice.trace,
                    "write an event log of the run to FILE (- for standard output); FILE.json: a trace for Perfetto")
         ->excludes(seeds);
-    auto* report = app.add_option("--report", choice.report.html, "write a page that shows the run to FILE");
-    report->excludes(seeds);
+    app.add_option("--report", choice.report.html, "write a page that shows the run to FILE")->excludes(seeds);
     app.add_flag("--print-scenario", choice.print_scenario, "only print the scenario of the seed")->excludes(seeds);
     std::string measured;
     app.add_option("--bench", measured,
@@ -322,8 +321,8 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"paper", "speed", "scale", "all"}));
     bool list = false;
     app.add_flag("--list-faults", list, "print what faults there are and what their numbers mean");
-    app.add_flag("--determinism", choice.twice, "run every seed twice and compare each event (a range does so for 5 %)")
-        ->excludes(report);
+    app.add_flag("--determinism", choice.twice,
+                 "run every seed twice and compare each event (a range does so for 5 %)");
     app.add_flag("--shrink", choice.shrink, "take a failing run apart as far as it still fails")->excludes(seeds);
     app.add_option("--shrink-seconds", choice.shrink_seconds, "how long that may take")->check(CLI::Range(1, 3600));
     auto* real =
@@ -341,6 +340,11 @@ int main(int argc, char** argv) {
     }
     if (app.count("--bench") != 0) return tools::bench(measured.empty() ? "all" : measured);
     if (tools::is_perfetto(choice.trace)) choice.report.perfetto.swap(choice.trace);
+    if (choice.twice && choice.report.wanted()) {
+        std::fprintf(stderr, "sim-run: --determinism compares two runs and shows none; run again without it for a "
+                             "report or a trace for Perfetto\n");
+        return 2;
+    }
     if (!classes.empty()) {
         static constexpr struct {
             const char* name;
