@@ -7,6 +7,7 @@
 #include "net-sim/recorder.hpp"
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace pccl::harness {
@@ -25,6 +26,7 @@ struct Observation {
     sim::Recorder recorder;
     std::vector<FaultSpan> faults;
     Ledger ledger;
+    std::vector<std::string> nodes;  // their names; peers and the master first
 };
 
 }  // namespace pccl::harness

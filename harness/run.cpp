@@ -61,7 +61,12 @@ public:
         v.effects = world_.effects_counted();
         v.machine_bytes_most = world_.machine_bytes_most();
         v.hashes = world_.trace().hashes();
-        if (observation_ != nullptr) observation_->ledger = shared_.ledger;
+        if (observation_ != nullptr) {
+            observation_->ledger = shared_.ledger;
+            observation_->nodes.clear();
+            for (std::uint32_t node = 0; node < Injector::nodes_for(scenario_); ++node)
+                observation_->nodes.push_back(world_.trace().name_of(node));
+        }
         return v;
     }
     sim::World& world() { return world_; }

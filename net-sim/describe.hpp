@@ -23,7 +23,7 @@ inline constexpr std::size_t effect_kinds = std::variant_size_v<core::Effect>;
 const char* effect_name(std::size_t index);  // short, for scenarios and statistics
 // Who speaks to whom decides which message of core/wire/control.proto a control body is.
 enum class Talk : std::uint8_t { peer_to_master, master_to_peer, peer_to_peer };
-Talk talk_between(std::uint32_t from, std::uint32_t to);  // nodes; 0 is the master
+Talk talk_between(bool from_master, bool to_master);
 // The kind of the message by its name in control.proto, and its main fields.
 std::string control_text(Talk talk, std::span<const std::uint8_t> body);
 // The name that a hello to the master introduces its sender with, as log lines write it.

@@ -149,9 +149,9 @@ std::string parsed_text(std::span<const std::uint8_t> body) {
 
 }  // namespace
 
-Talk talk_between(std::uint32_t from, std::uint32_t to) {
-    if (to == 0) return Talk::peer_to_master;
-    return from == 0 ? Talk::master_to_peer : Talk::peer_to_peer;
+Talk talk_between(bool from_master, bool to_master) {
+    if (to_master) return Talk::peer_to_master;
+    return from_master ? Talk::master_to_peer : Talk::peer_to_peer;
 }
 
 std::string control_text(Talk talk, std::span<const std::uint8_t> body) {

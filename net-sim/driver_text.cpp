@@ -41,8 +41,8 @@ std::string Driver::text(const Event& event) const {
     if (link == 0) return said;
     const std::uint32_t far = far_end(link);
     if (const auto* control = std::get_if<ControlArrived>(&event))
-        said += ": " + control_text(talk_between(far, node_), control->body);
-    return said + " [" + Trace::name(far) + "]";
+        said += ": " + control_text(talk_between(world_.is_master(far), world_.is_master(node_)), control->body);
+    return said + " [" + world_.trace_.name_of(far) + "]";
 }
 
 std::string Driver::text(const Effect& effect) const {
@@ -53,13 +53,15 @@ std::string Driver::text(const Effect& effect) const {
     const std::uint32_t far = open != nullptr ? node_of(open->target) : far_end(link);
     if (const auto* control = std::get_if<SendControl>(&effect)) {
         const auto* bytes = reinterpret_cast<const std::uint8_t*>(control->body.data());
-        said += ": " + control_text(talk_between(node_, far), std::span(bytes, control->body.size()));
+        said += ": " + control_text(talk_between(world_.is_master(node_), world_.is_master(far)),
+                                    std::span(bytes, control->body.size()));
     }
-    return said + " [" + Trace::name(far) + "]";
+    return said + " [" + world_.trace_.name_of(far) + "]";
 }
 
 void Driver::record_control(const Link& link, std::span<const std::uint8_t> body) {
-    const Talk talk = talk_between(node_, world_.network_.peer_of(link.connection, link.side));
+    const std::uint32_t far = world_.network_.peer_of(link.connection, link.side);
+    const Talk talk = talk_between(world_.is_master(node_), world_.is_master(far));
     if (const auto name = introduced_name(talk, body)) world_.recorder_->introduced(*name, node_);
     record_sent(link, Recorder::Kind::control, world_.recorder_->keeps() ? control_text(talk, body) : std::string());
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,14 @@ public:
     }
     void line(Instant time, std::uint32_t node, const std::string& text) {
         if (file_ == nullptr) return;
-        std::fprintf(file_, "%14.6f ms  %-6s %s\n", static_cast<double>(time) / 1e6, name(node).c_str(), text.c_str());
+        std::fprintf(file_, "%14.6f ms  %-6s %s\n", static_cast<double>(time) / 1e6, name_of(node).c_str(),
+                     text.c_str());
+    }
+    // Nodes that are neither the master nor a peer.
+    void rename(std::uint32_t node, std::string name) { names_[node] = std::move(name); }
+    std::string name_of(std::uint32_t node) const {
+        const auto known = names_.find(node);
+        return known == names_.end() ? name(node) : known->second;
     }
     static std::string name(std::uint32_t node) {
         if (node == 0xffffffffu) return "-";
@@ -44,6 +52,7 @@ private:
     bool keep_ = false;
     std::FILE* file_ = nullptr;
     std::vector<std::uint64_t> hashes_;
+    std::map<std::uint32_t, std::string> names_;
 };
 
 }  // namespace pccl::sim

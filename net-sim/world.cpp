@@ -11,6 +11,8 @@ World::World(std::uint32_t nodes, std::uint32_t strangers_from, const WorldParam
     : parameters_(parameters), director_(director), network_(queue_, now_, *this), strangers_from_(strangers_from),
       clocks_(mix(seed, 11)), disks_(mix(seed, 12)), computes_(mix(seed, 13)), memory_(mix(seed, 14)) {
     nodes_.resize(nodes);
+    for (std::uint32_t node = strangers_from; node < nodes; ++node)
+        trace_.rename(node, "stranger" + std::to_string(node - strangers_from + 1));
     for (Node& node : nodes_) {
         node.drift_ppm = clocks_.between(-static_cast<std::int64_t>(parameters.drift_ppm), parameters.drift_ppm);
         node.clock_base = clocks_.between(0, 1000 * second);
@@ -177,6 +179,8 @@ void World::hand_over_journal(std::uint32_t node) {
     nodes_[master_].disk_failed = true;
     network_.rename(0, node);
     master_ = node;
+    nodes_[node].played_master = true;
+    trace_.rename(node, "master2");
 }
 
 void World::end_process(std::uint32_t index, bool with_reset, bool torn) {

@@ -91,6 +91,8 @@ public:
     // From now on the journal and the master's name belong to another node; records of the former holder fail.
     void hand_over_journal(std::uint32_t node);
     bool stranger(std::uint32_t node) const { return node >= strangers_from_; }
+    // Plays the master, now or before the journal was handed over.
+    bool is_master(std::uint32_t node) const { return node == 0 || nodes_[node].played_master; }
     void arm(std::uint32_t node, const AimedCrash& crash) { nodes_[node].aimed.push_back(crash); }
     void arm(const Trigger& trigger) { triggers_.push_back(trigger); }
     void disarm() {
@@ -150,6 +152,7 @@ private:
         Instant last_timer = -1;
         std::uint32_t compute_factor = 1;
         bool disk_failed = false;
+        bool played_master = false;
         bool silent = false;  // the machine under the dead process does not answer either
         std::deque<Item> deferred;
         std::vector<AimedCrash> aimed;

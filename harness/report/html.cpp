@@ -4,6 +4,8 @@
 #include "harness/report/report.hpp"
 #include "harness/scenario_text.hpp"
 
+#include <algorithm>
+
 namespace pccl::harness::report {
 namespace {
 
@@ -49,14 +51,14 @@ void write_messages(Json& json, const Recorder& recorder) {
     json.close('}');
 }
 
-void write_bars(Json& json, const Recorder& recorder, const char* name, const std::vector<Bar>& bars) {
+void write_bars(Json& json, const Subject& subject, const char* name, const std::vector<Bar>& bars) {
     json.line().key(name).open('[');
     for (const Bar& bar : bars) {
         json.line().open('{').field("node", bar.node).field("begin", bar.begin).field("end", bar.end);
         json.field("outcome", static_cast<unsigned>(bar.outcome)).field("label", bar.label);
         // As a string: tags have 64 bits, numbers of the page fewer.
         json.field("tag", std::to_string(bar.tag));
-        json.field("detail", with_nodes(recorder, bar.detail)).field("concerned", bar.concerned).close('}');
+        json.field("detail", with_nodes(subject.observation, bar.detail)).field("concerned", bar.concerned).close('}');
     }
     json.close(']');
 }
@@ -76,18 +78,24 @@ std::string data_of(const Subject& subject) {
     json.open('{');
     json.field("seed", std::to_string(subject.scenario.seed)).field("replay", subject.replay);
     json.field("held", subject.verdict.held()).field("oracle", subject.verdict.violation.oracle);
-    json.field("reason", with_nodes(recorder, subject.verdict.violation.reason));
+    json.field("reason", with_nodes(subject.observation, subject.verdict.violation.reason));
     json.line().field("scenario", to_text(subject.scenario));
     json.line().field("end", subject.verdict.simulated).field("chaosEnd", subject.scenario.chaos_end);
     json.field("stop", subject.scenario.chaos_end + subject.scenario.stop_after);
     json.key("focus").open('[').value(region.begin).value(region.end).close(']');
     json.field("entries", recorder.entries()).field("skipped", recorder.bounds().skip);
     json.field("truncated", recorder.truncated());
-    json.line().key("groups").open('[').value(-1);
-    for (const PeerPlan& plan : subject.scenario.peers) json.value(plan.group);
+    const std::uint32_t shown = nodes_shown(subject);
+    json.line().key("nodes").open('[');
+    for (std::uint32_t node = 0; node < shown; ++node) {
+        const bool peer = node != 0 && node <= subject.scenario.peers.size();
+        json.open('{').field("name", subject.observation.nodes[node]);
+        json.field("group", peer ? static_cast<std::int64_t>(subject.scenario.peers[node - 1].group) : -1);
+        json.field("ours", node <= subject.scenario.peers.size() + 1).close('}');
+    }
     json.close(']');
     json.line().key("texts").open('[');
-    for (const std::string& text : recorder.texts()) json.line().value(with_nodes(recorder, text));
+    for (const std::string& text : recorder.texts()) json.line().value(with_nodes(subject.observation, text));
     json.close(']');
     write_steps(json, recorder);
     write_messages(json, recorder);
@@ -99,7 +107,12 @@ std::string data_of(const Subject& subject) {
     json.close(']');
     json.line().key("pauses").open('[');
     for (const Recorder::Pause& pause : recorder.pauses())
-        json.line().open('{').field("node", pause.node).field("begin", pause.begin).field("end", pause.end).close('}');
+        json.line()
+            .open('{')
+            .field("node", pause.node)
+            .field("begin", pause.begin)
+            .field("end", std::min(pause.end, subject.verdict.simulated))
+            .close('}');
     json.close(']');
     json.line().key("faults").open('[');
     for (const FaultSpan& fault : subject.observation.faults) {
@@ -109,8 +122,8 @@ std::string data_of(const Subject& subject) {
         json.field("text", fault_text(subject, fault)).close('}');
     }
     json.close(']');
-    write_bars(json, recorder, "calls", call_bars);
-    write_bars(json, recorder, "operations", operation_bars);
+    write_bars(json, subject, "calls", call_bars);
+    write_bars(json, subject, "operations", operation_bars);
     json.line().key("logs").open('[');
     for (const Recorder::Log& log : recorder.logs()) {
         json.line().open('[').value(log.at).value(log.node).value(static_cast<unsigned>(log.level));

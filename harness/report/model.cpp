@@ -53,9 +53,9 @@ bool is(const Recorder::Call& call) {
     return call.command == Command(Kind{}).index();
 }
 
-std::string nodes_text(const std::vector<std::uint32_t>& nodes) {
+std::string nodes_text(const Subject& subject, const std::vector<std::uint32_t>& nodes) {
     std::string text;
-    for (const std::uint32_t node : nodes) text += (text.empty() ? "" : " ") + sim::Trace::name(node);
+    for (const std::uint32_t node : nodes) text += (text.empty() ? "" : " ") + subject.observation.nodes[node];
     return text;
 }
 
@@ -70,12 +70,15 @@ Verdict run_recorded(const Scenario& scenario, const RunOptions& options, Observ
     RunOptions recorded = options;
     recorded.observation = &observation;
     Verdict verdict = run(scenario, recorded);
-    if (!observation.recorder.truncated() || verdict.held()) return verdict;
-    bounds.skip = observation.recorder.entries() - entries_max;
-    observation = Observation{};
-    observation.recorder = Recorder(bounds);
-    recorded.trace = nullptr;
-    return run(scenario, recorded);
+    if (observation.recorder.truncated() && !verdict.held()) {
+        bounds.skip = observation.recorder.entries() - entries_max;
+        observation = Observation{};
+        observation.recorder = Recorder(bounds);
+        recorded.trace = nullptr;
+        verdict = run(scenario, recorded);
+    }
+    for (FaultSpan& fault : observation.faults) fault.end = std::min(fault.end, verdict.simulated);
+    return verdict;
 }
 
 std::vector<Bar> calls(const Subject& subject) {
@@ -179,24 +182,33 @@ std::string fault_text(const Subject& subject, const FaultSpan& span) {
     const Fault& fault = subject.scenario.faults[span.index];
     std::string text = to_text(span.kind);
     switch (span.kind) {
-    case FaultKind::partition: text += ": " + nodes_text(span.nodes) + " | " + nodes_text(span.others); break;
-    case FaultKind::one_way:
-        text += ": nothing from " + nodes_text(span.nodes) + " to " + nodes_text(span.others);
+    case FaultKind::partition:
+        text += ": " + nodes_text(subject, span.nodes) + " | " + nodes_text(subject, span.others);
         break;
-    case FaultKind::clog: text += ": " + nodes_text(span.nodes) + " sends nothing, then everything at once"; break;
+    case FaultKind::one_way:
+        text += ": nothing from " + nodes_text(subject, span.nodes) + " to " + nodes_text(subject, span.others);
+        break;
+    case FaultKind::clog:
+        text += ": " + nodes_text(subject, span.nodes) + " sends nothing, then everything at once";
+        break;
     case FaultKind::crash_peer:
     case FaultKind::aimed_peer:
     case FaultKind::crash_master:
+    case FaultKind::torn_write:
+    case FaultKind::older_journal:
+    case FaultKind::empty_journal:
     case FaultKind::aimed_master:
-        text += ": " + nodes_text(span.nodes) +
+        text += ": " + nodes_text(subject, span.nodes) +
                 ((fault.value & 1) != 0 ? " dies, its machine resets its links" : " dies, its machine falls silent");
         break;
-    default: text += ": " + nodes_text(span.nodes) + (span.others.empty() ? "" : " - " + nodes_text(span.others));
+    default:
+        text += ": " + nodes_text(subject, span.nodes) +
+                (span.others.empty() ? "" : " - " + nodes_text(subject, span.others));
     }
     return text + " (fault " + number(span.index + 1) + " of " + number(subject.scenario.faults.size()) + ")";
 }
 
-std::string with_nodes(const sim::Recorder& recorder, const std::string& text) {
+std::string with_nodes(const Observation& observation, const std::string& text) {
     constexpr std::size_t length = 8;
     const auto hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
     std::string out;
@@ -207,10 +219,22 @@ std::string with_nodes(const sim::Recorder& recorder, const std::string& text) {
         out += word;
         i += word.size();
         if (run != length) continue;
-        const auto known = recorder.names().find(word);
-        if (known != recorder.names().end()) out += "(" + sim::Trace::name(known->second) + ")";
+        const auto known = observation.recorder.names().find(word);
+        if (known != observation.recorder.names().end()) out += "(" + observation.nodes[known->second] + ")";
     }
     return out;
+}
+
+std::uint32_t nodes_shown(const Subject& subject) {
+    std::uint32_t last = static_cast<std::uint32_t>(subject.scenario.peers.size());
+    for (const Recorder::Life& life : subject.observation.recorder.lives()) last = std::max(last, life.node);
+    for (const Recorder::Message& m : subject.observation.recorder.messages()) last = std::max({last, m.from, m.to});
+    for (const FaultSpan& fault : subject.observation.faults) {
+        for (const auto* nodes : {&fault.nodes, &fault.others}) {
+            for (const std::uint32_t node : *nodes) last = std::max(last, node);
+        }
+    }
+    return last + 1;
 }
 
 }  // namespace pccl::harness::report

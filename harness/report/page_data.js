@@ -3,7 +3,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const texts = data.texts, steps = data.steps, messages = data.messages;
-const nodeCount = data.groups.length;
+const nodeCount = data.nodes.length;
 const CONTROL = 0, FLOW = 1, BULK = 2;
 const ARRIVED = 1, LOST = 2, WITHDRAWN = 3;
 const outcomeNames = ["success", "failed", "unanswered"];
@@ -11,7 +11,7 @@ const outcomeColours = ["#1f9d55", "#d1242f", "#b08800"];
 const kindNames = ["control", "flow", "bulk"];
 const kindColours = ["#2f6fde", "#8a949e", "#8e3fb5"];
 
-function nodeName(node) { return node === 0 ? "master" : "peer" + node; }
+function nodeName(node) { return data.nodes[node].name; }
 
 // Where the effects of each step begin.
 const effectsBegin = new Int32Array(steps.at.length + 1);
@@ -52,6 +52,7 @@ const lanesOfNode = new Array(nodeCount).fill(1);
 // Times at which a node has no process: [node, begin, end, why].
 const deadTimes = [];
 for (let node = 0; node < nodeCount; ++node) {
+  if (!data.nodes[node].ours) continue;
   let since = 0, why = "not started yet";
   for (const life of data.lives) {
     if (life.node !== node) continue;

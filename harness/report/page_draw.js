@@ -426,11 +426,11 @@ function drawHead() {
   pen.fillRect(0, headHeight - 1, view.width, 1);
   pen.textBaseline = "middle";
   pen.textAlign = "center";
-  const groups = new Set(data.groups.slice(1));
+  const groups = new Set(data.nodes.map((node) => node.group).filter((group) => group >= 0));
   for (let node = 0; node < nodeCount; ++node) {
     pen.font = "bold 12px system-ui, sans-serif";
     pen.fillStyle = "#1b1f24";
-    pen.fillText(nodeName(node) + (node !== 0 && groups.size > 1 ? " (group " + data.groups[node] + ")" : ""), columnX(node), headHeight / 2);
+    pen.fillText(nodeName(node) + (data.nodes[node].group >= 0 && groups.size > 1 ? " (group " + data.nodes[node].group + ")" : ""), columnX(node), headHeight / 2);
   }
   pen.fillStyle = "#f6f8fa";
   pen.fillRect(0, 0, axisWidth - 4, headHeight - 1);

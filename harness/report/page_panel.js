@@ -123,7 +123,7 @@ function describeMessage(index, title, block, panel) {
   title(kindNames[messages.kind[index]] + " from " + nodeName(messages.from[index]) + " to " + nodeName(messages.to[index]));
   block(texts[messages.text[index]]);
   const end = fate === ARRIVED ? "arrived " + timeText(messages.ended[index], 6) + ", after " + timeText(messages.ended[index] - messages.sent[index])
-    : fate === LOST ? "lost, known at " + timeText(messages.ended[index], 6) : "still on its way at the end";
+    : fate === LOST ? "lost, known at " + timeText(messages.ended[index], 6) : data.nodes[messages.to[index]].ours ? "still on its way at the end" : "what a stranger receives is not recorded";
   block("sent    " + timeText(messages.sent[index], 6) + "\n" + end);
   for (const [name, step] of [["sent by this event", messages.sentStep[index]], ["arrived in this event", messages.arrivedStep[index]]])
     if (step >= 0) link(panel, name + ": " + texts[steps.event[step]], () => { select({ type: "step", index: step }); show(steps.at[step]); });

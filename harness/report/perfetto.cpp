@@ -35,13 +35,14 @@ const char* colour(Outcome outcome) {
 
 class Writer {
 public:
-    explicit Writer(const Subject& subject) : subject_(subject), recorder_(subject.observation.recorder) {}
+    explicit Writer(const Subject& subject)
+        : subject_(subject), recorder_(subject.observation.recorder), nodes_(nodes_shown(subject)) {}
 
     std::string write() {
         json_.open('{').field("displayTimeUnit", "ms");
         json_.key("otherData").open('{').field("replay", subject_.replay);
         json_.field("verdict", subject_.verdict.held() ? "held" : subject_.verdict.violation.oracle);
-        json_.field("reason", with_nodes(recorder_, subject_.verdict.violation.reason));
+        json_.field("reason", with_nodes(subject_.observation, subject_.verdict.violation.reason));
         json_.field("scenario", to_text(subject_.scenario)).close('}');
         json_.line().key("traceEvents").open('[');
         names();
@@ -57,7 +58,7 @@ public:
     }
 
 private:
-    std::uint32_t nodes() const { return static_cast<std::uint32_t>(subject_.scenario.peers.size() + 1); }
+    std::uint32_t nodes() const { return nodes_; }
     static std::uint32_t pid(std::uint32_t node) { return node + 1; }  // 0 has a meaning of its own in viewers
     std::uint32_t faults_pid() const { return nodes() + 1; }
 
@@ -81,7 +82,7 @@ private:
 
     void names() {
         for (std::uint32_t node = 0; node < nodes(); ++node) {
-            meta("process_name", pid(node), 0, sim::Trace::name(node));
+            meta("process_name", pid(node), 0, subject_.observation.nodes[node]);
             order("process_sort_index", pid(node), 0, pid(node));
             meta("thread_name", pid(node), process_track, "process");
             meta("thread_name", pid(node), calls_track, "calls");
@@ -93,6 +94,7 @@ private:
 
     void processes() {
         for (std::uint32_t node = 0; node < nodes(); ++node) {
+            if (node > subject_.scenario.peers.size() + 1) break;  // strangers are no processes of ours
             Instant dead_since = 0;
             std::string why = "not started yet";
             for (const Recorder::Life& life : recorder_.lives()) {
@@ -104,7 +106,9 @@ private:
             dead(node, dead_since, subject_.verdict.simulated, why);
         }
         for (const Recorder::Pause& pause : recorder_.pauses()) {
-            slice(pid(pause.node), process_track, pause.begin, pause.end, "paused", "process").field("why", "fault");
+            slice(pid(pause.node), process_track, pause.begin,
+                  std::min(pause.end, std::max(pause.begin, subject_.verdict.simulated)), "paused", "process")
+                .field("why", "fault");
             end_event();
         }
     }
@@ -136,7 +140,7 @@ private:
         event("X", pid(bar.node), track).key("ts").raw(time_text(bar.begin));
         json_.key("dur").raw(time_text(bar.end - bar.begin)).field("name", bar.label).field("cat", "call");
         json_.field("cname", colour(bar.outcome)).key("args").open('{');
-        json_.field("outcome", with_nodes(recorder_, bar.detail));
+        json_.field("outcome", with_nodes(subject_.observation, bar.detail));
         end_event();
     }
 
@@ -172,13 +176,14 @@ private:
             const Instant end = std::max(begin + 1, std::min(begin + microsecond, next[i]));
             free[step.node] = end;
             begins_[i] = begin;
-            slice(pid(step.node), events_track, begin, end, with_nodes(recorder_, texts[step.event]), "event");
-            if (!texts[step.state].empty()) json_.field("state", with_nodes(recorder_, texts[step.state]));
+            slice(pid(step.node), events_track, begin, end, with_nodes(subject_.observation, texts[step.event]),
+                  "event");
+            if (!texts[step.state].empty()) json_.field("state", with_nodes(subject_.observation, texts[step.state]));
             if (step.effects_count != 0) {
                 std::string effects;
                 for (std::uint32_t k = 0; k < step.effects_count; ++k)
                     effects += (k == 0 ? "" : "\n") + texts[recorder_.effects()[step.effects_begin + k]];
-                json_.field("effects", with_nodes(recorder_, effects));
+                json_.field("effects", with_nodes(subject_.observation, effects));
             }
             end_event();
         }
@@ -190,7 +195,7 @@ private:
             const Recorder::Message& m = messages[i];
             if (m.kind != Recorder::Kind::control || m.sent_step == Recorder::none || m.arrived_step == Recorder::none)
                 continue;
-            const std::string name = with_nodes(recorder_, recorder_.texts()[m.text]);
+            const std::string name = with_nodes(subject_.observation, recorder_.texts()[m.text]);
             event("s", pid(m.from), events_track).key("ts").raw(time_text(begins_[m.sent_step]));
             json_.field("id", i + 1).field("name", name).field("cat", "control").close('}');
             event("f", pid(m.to), events_track).key("ts").raw(time_text(begins_[m.arrived_step]));
@@ -201,12 +206,13 @@ private:
     void violation() {
         event("i", faults_pid(), 0).key("ts").raw(time_text(subject_.verdict.simulated)).field("s", "g");
         json_.field("name", "VIOLATION " + subject_.verdict.violation.oracle).key("args").open('{');
-        json_.field("reason", with_nodes(recorder_, subject_.verdict.violation.reason));
+        json_.field("reason", with_nodes(subject_.observation, subject_.verdict.violation.reason));
         end_event();
     }
 
     const Subject& subject_;
     const Recorder& recorder_;
+    std::uint32_t nodes_;
     Json json_;
     std::vector<Instant> begins_;  // of the slices of events
 };

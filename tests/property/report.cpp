@@ -74,7 +74,7 @@ TEST_CASE("messages travel forward in time to another node, and every arrival is
         for (const Recorder::Message& m : recorder.messages()) {
             // A newcomer may be told to dial who was at its own address before: it reaches itself.
             good &= m.from != m.to || names_of(recorder, m.from) > 1;
-            good &= m.from <= recorded.scenario.peers.size() && m.to <= recorded.scenario.peers.size();
+            good &= m.from < recorded.observation.nodes.size() && m.to < recorded.observation.nodes.size();
             if (m.fate == Recorder::Fate::arrived || m.fate == Recorder::Fate::lost) good &= m.sent <= m.ended;
             arrived += m.fate == Recorder::Fate::arrived ? 1 : 0;
             lost += m.fate == Recorder::Fate::lost ? 1 : 0;
