@@ -180,7 +180,7 @@ void World::hand_over_journal(std::uint32_t node) {
     network_.rename(0, node);
     master_ = node;
     nodes_[node].played_master = true;
-    trace_.rename(node, "master2");
+    if (node != 0) trace_.rename(node, "master2");
 }
 
 void World::end_process(std::uint32_t index, bool with_reset, bool torn) {

@@ -85,13 +85,14 @@ std::string data_of(const Subject& subject) {
     json.key("focus").open('[').value(region.begin).value(region.end).close(']');
     json.field("entries", recorder.entries()).field("skipped", recorder.bounds().skip);
     json.field("truncated", recorder.truncated());
-    const std::uint32_t shown = nodes_shown(subject);
+    const std::vector<bool> shown = nodes_shown(subject);
     json.line().key("nodes").open('[');
-    for (std::uint32_t node = 0; node < shown; ++node) {
+    for (std::size_t node = 0; node < shown.size(); ++node) {
         const bool peer = node != 0 && node <= subject.scenario.peers.size();
         json.open('{').field("name", subject.observation.nodes[node]);
         json.field("group", peer ? static_cast<std::int64_t>(subject.scenario.peers[node - 1].group) : -1);
-        json.field("ours", node <= subject.scenario.peers.size() + 1).close('}');
+        json.field("ours", node <= subject.scenario.peers.size() + 1);
+        json.field("shown", static_cast<bool>(shown[node])).close('}');
     }
     json.close(']');
     json.line().key("texts").open('[');

@@ -225,16 +225,16 @@ std::string with_nodes(const Observation& observation, const std::string& text) 
     return out;
 }
 
-std::uint32_t nodes_shown(const Subject& subject) {
-    std::uint32_t last = static_cast<std::uint32_t>(subject.scenario.peers.size());
-    for (const Recorder::Life& life : subject.observation.recorder.lives()) last = std::max(last, life.node);
-    for (const Recorder::Message& m : subject.observation.recorder.messages()) last = std::max({last, m.from, m.to});
+std::vector<bool> nodes_shown(const Subject& subject) {
+    std::vector<bool> shown(subject.observation.nodes.size(), false);
+    std::fill_n(shown.begin(), subject.scenario.peers.size() + 1, true);
+    for (const Recorder::Life& life : subject.observation.recorder.lives()) shown[life.node] = true;
+    for (const Recorder::Message& m : subject.observation.recorder.messages()) shown[m.from] = shown[m.to] = true;
     for (const FaultSpan& fault : subject.observation.faults) {
-        for (const auto* nodes : {&fault.nodes, &fault.others}) {
-            for (const std::uint32_t node : *nodes) last = std::max(last, node);
-        }
+        for (const std::uint32_t node : fault.nodes) shown[node] = true;
+        for (const std::uint32_t node : fault.others) shown[node] = true;
     }
-    return last + 1;
+    return shown;
 }
 
 }  // namespace pccl::harness::report

@@ -4,6 +4,10 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const texts = data.texts, steps = data.steps, messages = data.messages;
 const nodeCount = data.nodes.length;
+// Columns: a second master and strangers have one only where they did something.
+const columnOf = [];
+let columnCount = 0;
+for (const node of data.nodes) columnOf.push(node.shown ? columnCount++ : -1);
 const CONTROL = 0, FLOW = 1, BULK = 2;
 const ARRIVED = 1, LOST = 2, WITHDRAWN = 3;
 const outcomeNames = ["success", "failed", "unanswered"];
@@ -52,7 +56,7 @@ const lanesOfNode = new Array(nodeCount).fill(1);
 // Times at which a node has no process: [node, begin, end, why].
 const deadTimes = [];
 for (let node = 0; node < nodeCount; ++node) {
-  if (!data.nodes[node].ours) continue;
+  if (!data.nodes[node].ours || !data.nodes[node].shown) continue;
   let since = 0, why = "not started yet";
   for (const life of data.lives) {
     if (life.node !== node) continue;

@@ -28,7 +28,7 @@ const stripes = (() => {
   return { dead: make("#8b929a", "#d5d9de"), absent: make("#e4e7eb", "#f6f7f9"), paused: make("#b9a4e0", "#ece5fa") };
 })();
 
-function columnX(node) { return axisWidth - view.left + (node + 0.5) * view.column; }
+function columnX(node) { return axisWidth - view.left + (columnOf[node] + 0.5) * view.column; }
 function yOf(position) { return headHeight + (position - view.top) * view.scale; }
 function yOfTime(time) { return yOf(positionOf(time)); }
 function positionAt(y) { return view.top + (y - headHeight) / view.scale; }
@@ -40,8 +40,8 @@ function resize() {
   canvas.width = Math.round(view.width * ratio);
   canvas.height = Math.round(view.height * ratio);
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-  view.column = Math.max(columnLeast, (view.width - axisWidth - 6) / nodeCount);
-  view.left = Math.min(Math.max(view.left, 0), Math.max(0, nodeCount * view.column + axisWidth - view.width));
+  view.column = Math.max(columnLeast, (view.width - axisWidth - 6) / columnCount);
+  view.left = Math.min(Math.max(view.left, 0), Math.max(0, columnCount * view.column + axisWidth - view.width));
 }
 
 function fit(begin, end) {
@@ -171,6 +171,7 @@ function drawLifelines() {
   pen.lineWidth = 1;
   pen.beginPath();
   for (let node = 0; node < nodeCount; ++node) {
+    if (!data.nodes[node].shown) continue;
     const x = Math.round(columnX(node)) + 0.5;
     pen.moveTo(x, headHeight);
     pen.lineTo(x, view.height);
@@ -428,6 +429,7 @@ function drawHead() {
   pen.textAlign = "center";
   const groups = new Set(data.nodes.map((node) => node.group).filter((group) => group >= 0));
   for (let node = 0; node < nodeCount; ++node) {
+    if (!data.nodes[node].shown) continue;
     pen.font = "bold 12px system-ui, sans-serif";
     pen.fillStyle = "#1b1f24";
     pen.fillText(nodeName(node) + (data.nodes[node].group >= 0 && groups.size > 1 ? " (group " + data.nodes[node].group + ")" : ""), columnX(node), headHeight / 2);

@@ -197,7 +197,7 @@ function zoom(factor, y) {
 }
 function pan(dx, dy) {
   view.left -= dx;
-  view.left = Math.min(Math.max(view.left, 0), Math.max(0, nodeCount * view.column + axisWidth - view.width));
+  view.left = Math.min(Math.max(view.left, 0), Math.max(0, columnCount * view.column + axisWidth - view.width));
   view.top -= dy / view.scale;
   fitted = null;
   redraw();
@@ -343,6 +343,6 @@ new ResizeObserver(() => {
 resize();
 fitFocus();
 draw();
-byId("status").textContent = "READY " + nodeCount + " nodes, " + steps.at.length + " events, " + messages.sent.length + " messages, " +
+byId("status").textContent = "READY " + columnCount + " nodes, " + steps.at.length + " events, " + messages.sent.length + " messages, " +
   data.operations.length + " operations, " + data.calls.length + " calls, " + data.faults.length + " faults" + (data.truncated ? ", truncated" : "") + "; " + shapes.length + " drawn";
 document.title = "Run of seed " + data.seed + (data.held ? "" : ": " + data.oracle) + " READY";

@@ -36,7 +36,7 @@ const char* colour(Outcome outcome) {
 class Writer {
 public:
     explicit Writer(const Subject& subject)
-        : subject_(subject), recorder_(subject.observation.recorder), nodes_(nodes_shown(subject)) {}
+        : subject_(subject), recorder_(subject.observation.recorder), shown_(nodes_shown(subject)) {}
 
     std::string write() {
         json_.open('{').field("displayTimeUnit", "ms");
@@ -58,7 +58,7 @@ public:
     }
 
 private:
-    std::uint32_t nodes() const { return nodes_; }
+    std::uint32_t nodes() const { return static_cast<std::uint32_t>(shown_.size()); }
     static std::uint32_t pid(std::uint32_t node) { return node + 1; }  // 0 has a meaning of its own in viewers
     std::uint32_t faults_pid() const { return nodes() + 1; }
 
@@ -82,6 +82,7 @@ private:
 
     void names() {
         for (std::uint32_t node = 0; node < nodes(); ++node) {
+            if (!shown_[node]) continue;
             meta("process_name", pid(node), 0, subject_.observation.nodes[node]);
             order("process_sort_index", pid(node), 0, pid(node));
             meta("thread_name", pid(node), process_track, "process");
@@ -94,7 +95,8 @@ private:
 
     void processes() {
         for (std::uint32_t node = 0; node < nodes(); ++node) {
-            if (node > subject_.scenario.peers.size() + 1) break;  // strangers are no processes of ours
+            // Strangers are no processes of ours.
+            if (!shown_[node] || node > subject_.scenario.peers.size() + 1) continue;
             Instant dead_since = 0;
             std::string why = "not started yet";
             for (const Recorder::Life& life : recorder_.lives()) {
@@ -212,7 +214,7 @@ private:
 
     const Subject& subject_;
     const Recorder& recorder_;
-    std::uint32_t nodes_;
+    std::vector<bool> shown_;
     Json json_;
     std::vector<Instant> begins_;  // of the slices of events
 };

@@ -50,8 +50,8 @@ Focus focus(const Subject& subject, const std::vector<Bar>& calls, const std::ve
 std::string fault_text(const Subject& subject, const FaultSpan& fault);
 // Names of peers in texts, as in logs, with the node behind them: "b907f615" becomes "b907f615(peer2)".
 std::string with_nodes(const Observation& observation, const std::string& text);
-// The nodes that a report shows are those before this one: a second master and strangers only if they did something.
-std::uint32_t nodes_shown(const Subject& subject);
+// Whether a node has a place in the report: a second master and strangers only if they did something.
+std::vector<bool> nodes_shown(const Subject& subject);
 
 std::string to_html(const Subject& subject);
 std::string to_perfetto(const Subject& subject);
