@@ -5,6 +5,7 @@
 
 #include "core/events.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct Life {
     Instant connected_at = 0;
     Instant member_until = 0;  // the latest begin of a call that succeeded: it was a member at least until then
     bool lost = false;         // the application found itself outside
+    bool died = false;         // with its process, whatever it knew by then
     std::uint32_t node = 0;
     bool refused = false;           // connect failed
     bool refused_revision = false;  // by the rule of revisions
@@ -78,6 +80,11 @@ struct Ledger {
     // to have been a member later.
     bool departed(std::uint32_t life, const core::Completion& completion, Instant end) const {
         return completion.attributes.global_world <= 1 && lives[life].member_until <= end;
+    }
+    // A journal that lost records has lost what was told meanwhile, and tells the rest something else.
+    bool journal_lost_between(Instant begin, Instant end) const {
+        return std::any_of(journal_losses.begin(), journal_losses.end(),
+                           [&](Instant at) { return at >= begin && at <= end; });
     }
     std::string name(std::uint32_t life) const;
 };

@@ -150,7 +150,7 @@ private:
                 if (other.completion.world != own.completion.world)
                     return complain("membership", own, other, "world sizes differ");
             } else if (other.end != open_end && !ledger_.departed(other.life, other.completion, other.end) &&
-                       !forgotten(own, other)) {
+                       !ledger_.journal_lost_between(std::max(own.begin, other.begin), std::max(own.end, other.end))) {
                 return complain("one-outcome", own, other, "one succeeded, the other failed");
             }
         }
@@ -158,13 +158,6 @@ private:
             if (succeeded(ledger_.launches[i].completion, ledger_.launches[i].end)) settled_[i] = true;
         }
         return true;
-    }
-
-    // A journal that lost records has lost this outcome with them, and told the rest another one.
-    bool forgotten(const LaunchFact& own, const LaunchFact& other) const {
-        return std::any_of(ledger_.journal_losses.begin(), ledger_.journal_losses.end(), [&](Instant at) {
-            return at >= std::max(own.begin, other.begin) && at <= std::max(own.end, other.end);
-        });
     }
 
     bool complain(const char* oracle, const LaunchFact& own, const LaunchFact& other, const char* what) {
@@ -192,9 +185,10 @@ std::string text(const Ledger& ledger, const SyncFact& f) {
            std::to_string(f.completion.revision);
 }
 
-// The life ended as lost, and nothing shows that it was still a member at that time.
+// The life ended as lost (or may have, when its process died), and nothing shows that it was a member at that time.
 bool gone_by(const Ledger& ledger, std::uint32_t life, Instant time) {
-    return ledger.lives[life].lost && ledger.lives[life].member_until < time;
+    const Life& l = ledger.lives[life];
+    return (l.lost || l.died) && l.member_until < time;
 }
 
 template <class Fact>
@@ -365,7 +359,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
                     good = true;
                 if (other.end != open_end && !succeeded(other.completion, other.end)) failed = &other;
             });
-            if (!good) {
+            if (!good && !ledger.journal_lost_between(own.begin, failed != nullptr ? failed->end : own.end)) {
                 return {"one-outcome",
                         "a member did not see this success:\n    " + text(ledger, own) + "\n    " +
                             (failed != nullptr ? text(ledger, *failed) : ledger.name(life) + " called no sync then")};
@@ -408,7 +402,7 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger) {
                     good = true;
                 }
             });
-            if (!good) {
+            if (!good && !ledger.journal_lost_between(own.begin, near != nullptr ? near->end : own.end)) {
                 return {"membership",
                         "a member was told something else:\n    " + text(ledger, own) + "\n    " +
                             (near != nullptr ? text(ledger, *near) : ledger.name(life) + " did not call it then")};

@@ -194,8 +194,7 @@ void Process::refill(Tensor& tensor) {
     // The element behind the shape too: a mismatched launch may claim it, and another one agree with it.
     core::ReduceShape whole = tensor.shape;
     ++whole.count;
-    if (!scenario_.world.symbolic)
-        draw_inputs(whole, scenario_.workload.exact, draw_, memory(tensor.send));
+    if (!scenario_.world.symbolic) draw_inputs(whole, scenario_.workload.exact, draw_, memory(tensor.send));
     tensor.in_place = draw_.chance(scenario_.workload.in_place_per_mille * 1000);
     tensor.untouched_since = false;
 }

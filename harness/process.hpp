@@ -44,6 +44,10 @@ public:
     std::uint32_t node() const { return node_; }
     // Makes no call until then: what the library answers is not looked at.
     void hang(Instant until) { hangs_until_ = until; }
+    // The last thing heard of it.
+    void died() {
+        if (connected_) ledger_.lives[life_].died = true;
+    }
     std::string waits_for() const;  // the calls that have not returned
 
     // --- from the world ------------------------------------------------------------------------------------------------

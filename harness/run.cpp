@@ -154,7 +154,10 @@ private:
                                                std::string("killed by ") + to_text(fault.kind) +
                                                    ((fault.value & 1) != 0 ? "" : ", its machine falls silent"));
         }
-        if (node != 0) processes_[node].reset();
+        if (node != 0 && processes_[node] != nullptr) {
+            processes_[node]->died();
+            processes_[node].reset();
+        }
         if (node == 0) {
             if (!fault.forever) world_.schedule_script(injector_.within_chaos(fault.duration), start_the_master, 0);
         } else if (((fault.value & 2) != 0 || (shared_.core[node] && shared_.goal_open())) && !shared_.stopping) {

@@ -12,10 +12,9 @@ bool Driver::watched() const {
 }
 
 std::uint32_t Driver::far_end(LinkId id) const {
-    for (const auto& link : links_) {
-        if (link->id == id) return world_.network_.peer_of(link->connection, link->side);
-    }
-    return ended_far_end_;
+    const auto found = links_.find(id);
+    if (found == links_.end()) return ended_far_end_;
+    return world_.network_.peer_of(found->second->connection, found->second->side);
 }
 
 namespace {

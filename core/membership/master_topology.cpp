@@ -39,7 +39,9 @@ bool MasterCore::edge_failed_long(const Uuid& from, const Uuid& to, Duration gra
     const Duration patience = (edge.reported_down ? grace : config_.timeouts.peer) << std::min(edge.failures, 3u);
     if (now_ - edge.down_since <= patience) return false;
     if (!edges_.marked(from, to, now_)) {
-        edges_.mark(from, to, now_);
+        // Long enough to find out about some more edges with the same patience: else two bad ones, each tried while the
+        // other one's time runs out, would change the ring for ever.
+        edges_.mark(from, to, now_ + 8 * patience);
         log(LogLevel::warn, "peer " + short_name(from) + " cannot reach peer " + short_name(to));
     }
     return true;

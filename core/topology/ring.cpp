@@ -1,14 +1,8 @@
 #include "core/topology/ring.hpp"
 
-#include <algorithm>
 #include <set>
 
 namespace pccl::core {
-
-namespace {
-constexpr Duration quarantine_first = 2 * second;
-constexpr std::uint32_t quarantine_doublings_max = 5;
-}  // namespace
 
 const EdgeTable::Edge* EdgeTable::find(const Uuid& from, const Uuid& to) const {
     const auto it = edges_.find({from, to});
@@ -51,9 +45,9 @@ void EdgeTable::report_closed(const Uuid& from, const Uuid& to) { edges_[{from, 
 
 void EdgeTable::report_incoming(const Uuid& from, const Uuid& to, bool up) { edges_[{from, to}].incoming_closed = !up; }
 
-void EdgeTable::mark(const Uuid& from, const Uuid& to, Instant now) {
+void EdgeTable::mark(const Uuid& from, const Uuid& to, Instant until) {
     Edge& edge = edges_[{from, to}];
-    edge.quarantined_until = now + (quarantine_first << std::min(edge.failures, quarantine_doublings_max));
+    edge.quarantined_until = until;
     ++edge.failures;
     edge.up = false;
 }

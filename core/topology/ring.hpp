@@ -33,7 +33,7 @@ public:
     void report_down(const Uuid& from, const Uuid& to, Instant now);
     void report_closed(const Uuid& from, const Uuid& to);  // on purpose
     void report_incoming(const Uuid& from, const Uuid& to, bool up);
-    void mark(const Uuid& from, const Uuid& to, Instant now);
+    void mark(const Uuid& from, const Uuid& to, Instant until);
     // A neighbour says that its connections with `peer`, in one direction or the other, are closed.
     bool neighbour_lost(const Uuid& peer) const;
     std::uint32_t distinct_marks(const Uuid& peer, Instant now) const;
