@@ -47,12 +47,14 @@ void Network::start(std::uint32_t nodes, const NetworkParameters& parameters, st
     } else {
         std::size_t row = 1;
         while (row * row < parameters.region_latency.size()) ++row;
-        ASSERT(parameters.regions.size() == nodes && parameters.region_latency.size() == row * row);
+        ASSERT(parameters.region_latency.size() == row * row);
         ASSERT(*std::max_element(parameters.regions.begin(), parameters.regions.end()) < row);
+        const auto region = [&](std::uint32_t node) {
+            return node < parameters.regions.size() ? parameters.regions[node] : 0;
+        };
         for (std::uint32_t from = 0; from < nodes; ++from) {
             for (std::uint32_t to = 0; to < nodes; ++to)
-                base_latency_[from * nodes + to] =
-                    parameters.region_latency[parameters.regions[from] * row + parameters.regions[to]];
+                base_latency_[from * nodes + to] = parameters.region_latency[region(from) * row + region(to)];
         }
     }
     rate_.resize(nodes);

@@ -37,7 +37,7 @@ struct NetworkParameters {
     std::int64_t down_low = 0, down_high = 0;                          // the same for what a node receives; 0: no limit
     std::int64_t flow_rate = 0;                              // bytes per second of one stream; 0: no limit of its own
     std::int64_t window_low = 65'536, window_high = 65'536;  // bytes in flight per stream
-    // Explicit latencies instead of drawn ones: the region of each node, and one-way latencies from region to region (row by
+    // Explicit latencies instead of drawn ones: the region of each node (0 for those behind the last), and one-way latencies from region to region (row by
     // row, the diagonal is the latency within a region).
     std::vector<std::uint32_t> regions;
     std::vector<Duration> region_latency;
