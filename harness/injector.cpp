@@ -1,5 +1,6 @@
 #include "harness/injector.hpp"
 
+#include "harness/fault_pairs.hpp"
 #include "harness/hostile.hpp"
 
 #include <algorithm>
@@ -15,11 +16,6 @@ namespace {
 constexpr std::uint32_t strangers_max = 3;
 
 bool by_stranger(FaultKind kind) { return kind == FaultKind::hostile || kind == FaultKind::replayed_hello; }
-
-// Masks have 32 bits; of larger runs each node's side is drawn from the mask.
-bool in_mask(std::uint64_t mask, std::uint32_t node) {
-    return node < 31 ? ((mask >> node) & 1) != 0 : (mix(mask, node) & 1) != 0;
-}
 
 }  // namespace
 
@@ -76,22 +72,10 @@ void Injector::cut_connection(std::uint32_t a, std::uint32_t b, bool known) {
 // Calls `change` for each directed pair that the fault separates. The two places of the master are on one side.
 template <class Change>
 void Injector::each_pair(const Fault& fault, Change change) {
-    const std::uint32_t a = fault.a % nodes();
-    const std::uint32_t b = fault.b % nodes();
     const auto logical = [this](std::uint32_t node) { return node == nodes() ? 0 : node; };
     for (std::uint32_t from = 0; from <= nodes(); ++from) {
         for (std::uint32_t to = 0; to <= nodes(); ++to) {
-            const std::uint32_t x = logical(from), y = logical(to);
-            if (x == y) continue;
-            bool cut = false;
-            switch (fault.kind) {
-            case FaultKind::partition: cut = in_mask(fault.a, x) != in_mask(fault.a, y); break;
-            case FaultKind::one_way: cut = x == a && y == b; break;
-            case FaultKind::cut_pair: cut = (x == a && y == b) || (x == b && y == a); break;
-            case FaultKind::clog: cut = x == a; break;
-            default: break;
-            }
-            if (cut) change(from, to);
+            if (separates(fault, nodes(), logical(from), logical(to))) change(from, to);
         }
     }
 }
@@ -216,14 +200,6 @@ void Injector::stranger_speaks(const Fault& fault, std::uint64_t index) {
     world_.schedule_script(world_.now() + wait, fault_goes_on, index);
 }
 
-std::vector<std::uint32_t> Injector::swizzled(const Fault& fault) const {
-    std::vector<std::uint32_t> chosen;
-    for (std::uint32_t node = 0; node < nodes(); ++node) {
-        if ((mix(fault.value, node) & 1) != 0) chosen.push_back(node);
-    }
-    return chosen;
-}
-
 void Injector::begin(std::uint64_t index) {
     if (!chaos_) return;
     const Fault& fault = scenario_.faults[index];
@@ -328,7 +304,7 @@ void Injector::go_on(std::uint64_t index_and_step) {
         if (chaos_) stranger_speaks(fault, index);
         return;
     }
-    const std::vector<std::uint32_t> nodes = swizzled(fault);
+    const std::vector<std::uint32_t> nodes = swizzled_nodes(fault, this->nodes());
     if (step == 0) {
         // All times are known from the start: silent one by one in the first half, back in an order of their own.
         const Duration whole = within_chaos(fault.duration) - world_.now();
@@ -413,7 +389,7 @@ void Injector::note(std::uint64_t index) {
     case FaultKind::slow_compute:
     case FaultKind::hang: nodes = {peer_of(fault)}; break;
     case FaultKind::swizzle:
-        for (const std::uint32_t node : swizzled(fault)) nodes.push_back(played_by(node));
+        for (const std::uint32_t node : swizzled_nodes(fault, this->nodes())) nodes.push_back(played_by(node));
         break;
     default: nodes = {world_.master()};
     }

@@ -84,7 +84,6 @@ private:
     bool two_masters(const Fault& fault);
     void stranger_speaks(const Fault& fault, std::uint64_t index);
     void schedule_end(const Fault& fault, std::uint64_t index);
-    std::vector<std::uint32_t> swizzled(const Fault& fault) const;
     void note(std::uint64_t index);
     void note(std::uint64_t index, std::vector<std::uint32_t> nodes, std::vector<std::uint32_t> others);
 

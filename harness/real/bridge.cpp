@@ -1,5 +1,6 @@
 #include "harness/real/bridge.hpp"
 
+#include "harness/fault_pairs.hpp"
 #include "harness/oracles.hpp"
 #include "harness/real/children.hpp"
 #include "harness/real/facts.hpp"
@@ -49,7 +50,7 @@ public:
     }
 
 private:
-    enum class Step : std::uint8_t { start_peer, begin_fault, end_fault, faults_end, stop, deadline };
+    enum class Step : std::uint8_t { start_peer, begin_fault, end_fault, silence, speak, faults_end, stop, deadline };
     struct Item {
         Step step = Step::start_peer;
         std::uint64_t value = 0;  // node or fault
@@ -188,6 +189,8 @@ private:
         case Step::start_peer: return start_peer(node);
         case Step::begin_fault: return begin_fault(item.value);
         case Step::end_fault: return end_fault(item.value);
+        case Step::silence:
+        case Step::speak: return silence(node, item.step == Step::silence);
         case Step::faults_end:
             chaos_ = false;
             armed_.clear();
@@ -224,7 +227,8 @@ private:
         if (!Child::start(peer.child,
                           {options_.programs + "bridge-peer", "--scenario", path("scenario"), "--node",
                            std::to_string(node), "--number", std::to_string(peer.number), "--master",
-                           front_address(0) + ":" + std::to_string(proxy_.port(0)), "--facts", facts_path(peer.number)},
+                           front_address(0) + ":" + std::to_string(proxy_.port(0)), "--facts", facts_path(peer.number),
+                           "--origin", std::to_string(origin_)},
                           variables, log, false, error))
             machine_error("cannot start bridge-peer: " + error);
     }
@@ -280,20 +284,9 @@ private:
 
     template <class Change>
     void each_pair(const Fault& fault, Change change) {
-        const std::uint32_t a = fault.a % nodes();
-        const std::uint32_t b = fault.b % nodes();
         for (std::uint32_t from = 0; from < nodes(); ++from) {
             for (std::uint32_t to = 0; to < nodes(); ++to) {
-                if (from == to) continue;
-                bool cut = false;
-                switch (fault.kind) {
-                case FaultKind::partition: cut = ((fault.a >> from) & 1u) != ((fault.a >> to) & 1u); break;
-                case FaultKind::one_way: cut = from == a && to == b; break;
-                case FaultKind::cut_pair: cut = (from == a && to == b) || (from == b && to == a); break;
-                case FaultKind::clog: cut = from == a; break;
-                default: break;
-                }
-                if (cut) change(from, to);
+                if (separates(fault, nodes(), from, to)) change(from, to);
             }
         }
     }
@@ -317,6 +310,7 @@ private:
         case FaultKind::reset:
         case FaultKind::end_early:
         case FaultKind::half_open:
+        case FaultKind::corrupt:
         case FaultKind::stall:
             if (!hurt_connection(index)) return;
             break;
@@ -334,10 +328,34 @@ private:
             schedule(within_chaos(fault.duration), Step::end_fault, index);
             break;
         }
+        case FaultKind::hang: peers_[peer].child.tell(within_chaos(fault.duration)); break;
+        case FaultKind::swizzle: swizzle(index); break;
         default: return;  // not playable, see playable.cpp
         }
         ++injected_;
         ++verdict_.faults[static_cast<std::size_t>(fault.kind)];
+    }
+
+    // Silent one by one in the first half, back in an order of their own.
+    void swizzle(std::uint64_t index) {
+        const Fault& fault = scenario_.faults[index];
+        const std::vector<std::uint32_t> silent = swizzled_nodes(fault, nodes());
+        const Duration half = (within_chaos(fault.duration) - now()) / 2;
+        sim::Draw draw(sim::mix(scenario_.seed, sim::mix(911, index)));
+        for (std::size_t i = 0; i < silent.size(); ++i) {
+            touch(silent[i]);
+            for (std::uint32_t to = 0; to < nodes(); ++to) touch(to);
+            schedule(now() + half * static_cast<Duration>(i) / static_cast<Duration>(silent.size()), Step::silence,
+                     silent[i]);
+            schedule(now() + half + draw.between(0, half), Step::speak, silent[i]);
+        }
+    }
+    void silence(std::uint32_t node, bool on) {
+        for (std::uint32_t to = 0; to < nodes(); ++to) {
+            if (to == node) continue;
+            if (on) proxy_.block(node, to);
+            if (!on) proxy_.unblock(node, to);
+        }
     }
 
     // False: there is no connection to hurt. Which one and how is drawn from the same bits as in the simulation.
@@ -348,9 +366,13 @@ private:
         if (open.empty()) return false;
         const std::uint64_t connection = open[fault.value % open.size()];
         const std::uint32_t side = (fault.value >> 32) & 1;
-        touch(proxy_.node_of(connection, 0));
-        touch(proxy_.node_of(connection, 1));
+        const std::uint32_t nodes_of[] = {proxy_.node_of(connection, 0), proxy_.node_of(connection, 1)};
         switch (fault.kind) {
+        case FaultKind::corrupt:
+            if (!proxy_.corrupt(connection, side, fault.value >> 8) &&
+                !proxy_.corrupt(connection, side ^ 1, fault.value >> 8))
+                return false;
+            break;
         case FaultKind::reset: proxy_.reset(connection, now()); break;
         case FaultKind::end_early: proxy_.end_early(connection, side, now()); break;
         case FaultKind::half_open: proxy_.half_open(connection, ((fault.value >> 33) & 1) != 0, side); break;
@@ -360,6 +382,8 @@ private:
             schedule(within_chaos(fault.duration), Step::end_fault, index);
             break;
         }
+        touch(nodes_of[0]);
+        touch(nodes_of[1]);
         return true;
     }
 
@@ -439,16 +463,16 @@ private:
                 if (!was_running[node]) continue;
                 const ProcessFacts& facts = all[peers_[node].number - 1];
                 text += "\n  node " + std::to_string(node) + " (process " + std::to_string(peers_[node].number) + ") " +
-                        (facts.waits_in.empty() ? "is in no call of the library"
-                                                : "waits in " + facts.waits_in + " since " +
-                                                      milliseconds(facts.waits_since - origin_) + " ms");
+                        (facts.waits_in.empty()
+                             ? "is in no call of the library"
+                             : "waits in " + facts.waits_in + " since " + milliseconds(facts.waits_since) + " ms");
             }
             violate("progress", text);
         }
         for (const ProcessFacts& facts : all) {
             if (!facts.violation.oracle.empty()) violate(facts.violation.oracle, facts.violation.reason);
         }
-        const Ledger ledger = merge_facts(all, origin_);
+        const Ledger ledger = merge_facts(all);
         check_losses(ledger);
         for (const auto check : {check_reduces, check_syncs, check_votes}) {
             const sim::Violation violation = check(scenario_, ledger);

@@ -12,12 +12,12 @@ namespace pccl::harness {
 
 namespace {
 
-constexpr int watched_signals[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP};
+constexpr int watched_signals[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 
 volatile std::sig_atomic_t end_signal = 0;
 
 void on_signal(int number) {
-    if (number != SIGCHLD) end_signal = number;
+    if (number != SIGCHLD && number != SIGPIPE) end_signal = number;
 }
 
 }  // namespace
@@ -47,6 +47,7 @@ bool Child::start(Child& child, const std::vector<std::string>& arguments, const
     int input[2], output[2];
     if (::pipe2(input, O_CLOEXEC) != 0) return failed("pipe");
     Descriptor input_read(input[0]), input_write(input[1]);
+    ::fcntl(input[1], F_SETFL, O_NONBLOCK);
     if (::pipe2(output, O_CLOEXEC) != 0) return failed("pipe");
     Descriptor output_read(output[0]), output_write(output[1]);
     ::fcntl(output[0], F_SETFL, O_NONBLOCK);
@@ -83,6 +84,12 @@ bool Child::start(Child& child, const std::vector<std::string>& arguments, const
     child.input_ = std::move(input_write);
     child.output_ = std::move(output_read);
     return true;
+}
+
+void Child::tell(std::int64_t number) const {
+    if (!running() || !input_.is_open()) return;
+    // A pipe takes so little whole, and who does not read it any more is about to be reaped.
+    if (::write(input_.number(), &number, sizeof number) < 0) return;
 }
 
 void Child::signal(int number) const {

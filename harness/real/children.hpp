@@ -28,6 +28,8 @@ public:
     bool running() const { return pid_ > 0 && !ended_; }
     pid_t pid() const { return pid_; }
     int output() const { return output_.number(); }  // not blocking
+    // To its standard input, while that is open.
+    void tell(std::int64_t number) const;
     void end_input() { input_.close(); }
     void signal(int number) const;
     // True: it has ended, see status().
@@ -43,7 +45,7 @@ private:
     Descriptor input_, output_;
 };
 
-// While it lives SIGCHLD, SIGINT, SIGTERM and SIGHUP are taken only inside wait().
+// While it lives SIGCHLD, SIGINT, SIGTERM and SIGHUP are taken only inside wait(); SIGPIPE is ignored.
 class SignalWatch {
 public:
     SignalWatch();
@@ -57,7 +59,7 @@ public:
 
 private:
     sigset_t before_{};
-    struct sigaction previous_[4]{};
+    struct sigaction previous_[5]{};
 };
 
 }  // namespace pccl::harness

@@ -312,16 +312,10 @@ bool read_record(Decoder& code, ProcessFacts& facts) {
     return good && code.done();
 }
 
-void shift(Instant& time, Instant origin) {
-    if (time != never) time -= origin;
-}
-
 template <class Fact>
-void add_facts(std::vector<Fact>& all, std::vector<Fact> some, std::uint32_t first_life, Instant origin) {
+void add_facts(std::vector<Fact>& all, std::vector<Fact> some, std::uint32_t first_life) {
     for (Fact& fact : some) {
         fact.life += first_life;
-        shift(fact.begin, origin);
-        shift(fact.end, origin);
         all.push_back(std::move(fact));
     }
 }
@@ -351,19 +345,14 @@ std::optional<ProcessFacts> read_facts(const std::string& path) {
     return facts;
 }
 
-Ledger merge_facts(const std::vector<ProcessFacts>& processes, Instant origin) {
+Ledger merge_facts(const std::vector<ProcessFacts>& processes) {
     Ledger all;
     for (const ProcessFacts& facts : processes) {
         const auto first_life = static_cast<std::uint32_t>(all.lives.size());
-        for (Life life : facts.ledger.lives) {
-            shift(life.asked_at, origin);
-            shift(life.connected_at, origin);
-            shift(life.member_until, origin);
-            all.lives.push_back(std::move(life));
-        }
-        add_facts(all.votes, facts.ledger.votes, first_life, origin);
-        add_facts(all.launches, facts.ledger.launches, first_life, origin);
-        add_facts(all.syncs, facts.ledger.syncs, first_life, origin);
+        all.lives.insert(all.lives.end(), facts.ledger.lives.begin(), facts.ledger.lives.end());
+        add_facts(all.votes, facts.ledger.votes, first_life);
+        add_facts(all.launches, facts.ledger.launches, first_life);
+        add_facts(all.syncs, facts.ledger.syncs, first_life);
     }
     order(all.votes);
     order(all.launches);

@@ -52,7 +52,7 @@ struct ProcessFacts {
 // Nothing if the file cannot be read or is not of this form.
 std::optional<ProcessFacts> read_facts(const std::string& path);
 
-// One ledger of several, ordered by the begin of each fact; `origin` becomes time 0.
-Ledger merge_facts(const std::vector<ProcessFacts>& processes, Instant origin);
+// One ledger of several, ordered by the begin of each fact.
+Ledger merge_facts(const std::vector<ProcessFacts>& processes);
 
 }  // namespace pccl::harness

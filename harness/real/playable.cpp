@@ -19,6 +19,12 @@ struct Unplayable {
 const sim::WorldParameters world_defaults;
 
 const Unplayable settings[] = {
+    {"claim", "a real process does not know what the others have achieved",
+     [](const Scenario& s) { return s.claim != Claim::all_end; },
+     [](Scenario& s) {
+         s.claim = Claim::all_end;
+         s.core.clear();
+     }},
     {"clock.drift_ppm", "all processes read the clock of this machine",
      [](const Scenario& s) { return s.world.drift_ppm != 0; }, [](Scenario& s) { s.world.drift_ppm = 0; }},
     {"clock.timer_late_max", "timers are those of the system",
@@ -33,6 +39,8 @@ const Unplayable settings[] = {
          s.world.disk_low = world_defaults.disk_low;
          s.world.disk_high = world_defaults.disk_high;
      }},
+    {"memory.symbolic", "real payload has content", [](const Scenario& s) { return s.world.symbolic; },
+     [](Scenario& s) { s.world.symbolic = false; }},
     {"memory.fails_per_million", "nothing makes the system refuse memory",
      [](const Scenario& s) { return s.world.allocation_fails_per_million != 0; },
      [](Scenario& s) { s.world.allocation_fails_per_million = 0; }},
@@ -50,12 +58,26 @@ const char* why_not(const Fault& fault) {
     case FaultKind::half_open:
     case FaultKind::crash_peer:
     case FaultKind::pause:
-    case FaultKind::stall: break;
+    case FaultKind::stall:
+    case FaultKind::corrupt:
+    case FaultKind::hang:
+    case FaultKind::swizzle: break;
     case FaultKind::crash_master:
-    case FaultKind::aimed_master: return "pccl-master cannot be started again with the journal of a dead one";
+    case FaultKind::aimed_master:
+    case FaultKind::torn_write:
+    case FaultKind::older_journal:
+    case FaultKind::empty_journal:
+    case FaultKind::two_masters:
+    case FaultKind::full_disk: return "pccl-master cannot be started again with the journal of a dead one";
     case FaultKind::aimed_peer: return "a real process cannot be stopped between two effects";
+    case FaultKind::slow_disk: return "pccl-master has no journal on a disk";
+    case FaultKind::slow_compute: return "reductions take what they take";
+    case FaultKind::roam: return "a process keeps its loopback address";
+    case FaultKind::hostile:
+    case FaultKind::replayed_hello: return "nobody plays the stranger";
     default: return "the bridge has no such fault";
     }
+    if (fault.forever) return "every fault of a real run heals when the faults end";
     if (fault.trigger == 0) return nullptr;
     const std::size_t effect = fault.trigger - 1;
     const bool seen_by_proxy = effect == sim::effect_index<SendPayload>() ||

@@ -74,11 +74,15 @@ void Descriptor::close_with_reset() {
 
 Proxy::Proxy(std::uint32_t nodes, const sim::NetworkParameters& parameters, std::uint64_t seed)
     : nodes_(nodes), parameters_(parameters), blocks_(std::size_t{nodes} * nodes, 0),
-      base_latency_(std::size_t{nodes} * nodes), rate_(nodes), uplink_free_(nodes, 0), latencies_(sim::mix(seed, 1)),
-      segments_(sim::mix(seed, 2)), faults_(sim::mix(seed, 3)), fronts_(nodes) {
+      base_latency_(std::size_t{nodes} * nodes), rate_(nodes), down_rate_(nodes, 0), uplink_free_(nodes, 0),
+      downlink_free_(nodes, 0), latencies_(sim::mix(seed, 1)), segments_(sim::mix(seed, 2)), faults_(sim::mix(seed, 3)),
+      fronts_(nodes) {
     for (Duration& latency : base_latency_)
         latency = latencies_.log_uniform(parameters.latency_low, parameters.latency_high);
     for (std::int64_t& rate : rate_) rate = latencies_.log_uniform(parameters.rate_low, parameters.rate_high);
+    if (parameters.down_high > 0) {
+        for (std::int64_t& rate : down_rate_) rate = latencies_.log_uniform(parameters.down_low, parameters.down_high);
+    }
 }
 
 bool Proxy::open(std::string& error) {
@@ -329,10 +333,19 @@ void Proxy::receive(Connection& c, std::uint32_t side, Instant now) {
 
 void Proxy::queue(Connection& c, std::uint32_t side, std::string bytes, Instant now) {
     Pipe& pipe = c.pipes[side];
-    const std::uint32_t from = c.sides[side].node;
-    Instant& uplink = uplink_free_[from];
-    uplink = std::max(uplink, now) + static_cast<Duration>(bytes.size()) * second / rate_[from];
-    Instant due = std::max(uplink + travel(from, c.sides[side ^ 1].node), pipe.last_due);
+    const std::uint32_t from = c.sides[side].node, to = c.sides[side ^ 1].node;
+    const auto transmission = [&](std::int64_t rate) { return static_cast<Duration>(bytes.size()) * second / rate; };
+    Instant departure = uplink_free_[from] = std::max(uplink_free_[from], now) + transmission(rate_[from]);
+    if (parameters_.flow_rate != 0) {
+        pipe.flow_free = std::max(pipe.flow_free, now) + transmission(parameters_.flow_rate);
+        departure = std::max(departure, pipe.flow_free);
+    }
+    Instant due = std::max(departure + travel(from, to), pipe.last_due);
+    if (down_rate_[to] != 0) {
+        // The first byte came before the last one, so an idle downlink costs nothing.
+        const Duration own = transmission(down_rate_[to]);
+        due = downlink_free_[to] = std::max(due - own, downlink_free_[to]) + own;
+    }
     pipe.bytes += bytes.size();
     while (bytes.size() > 1 && segments_.chance(parameters_.split_per_million)) {
         const auto cut =
@@ -498,6 +511,22 @@ void Proxy::end_early(std::uint64_t number, std::uint32_t side, Instant now) {
     queue_end(*c, side, End::orderly, now);
     c->sides[side].read_ended = true;
     c->sides[side].descriptor.close_with_reset();
+}
+
+bool Proxy::corrupt(std::uint64_t number, std::uint32_t side, std::uint64_t choice) {
+    Connection* c = find(number);
+    if (c == nullptr || c->pipes[side].bytes == 0) return false;
+    std::size_t at = choice / 8 % c->pipes[side].bytes;
+    for (Piece& piece : c->pipes[side].pieces) {
+        const std::size_t left = piece.bytes.size() - piece.sent;
+        if (at < left) {
+            char& byte = piece.bytes[piece.sent + at];
+            byte = static_cast<char>(static_cast<unsigned char>(byte) ^ (1u << (choice % 8)));
+            return true;
+        }
+        at -= left;
+    }
+    return false;
 }
 
 void Proxy::half_open(std::uint64_t number, bool one_side_knows, std::uint32_t side) {

@@ -83,6 +83,8 @@ public:
     void reset(std::uint64_t connection, Instant now);
     void end_early(std::uint64_t connection, std::uint32_t side, Instant now);
     void half_open(std::uint64_t connection, bool one_side_knows, std::uint32_t side);
+    // Flips a bit of what the side has sent and the proxy still holds. False: it holds nothing.
+    bool corrupt(std::uint64_t connection, std::uint32_t side, std::uint64_t choice);
 
     // --- what it saw -------------------------------------------------------------------------------------------------------
     std::uint64_t pieces_between_peers() const { return pieces_between_peers_; }
@@ -108,6 +110,7 @@ private:
         std::deque<Piece> pieces;
         std::size_t bytes = 0;
         Instant last_due = 0;
+        Instant flow_free = 0;
         End end = End::none;  // behind the pieces
         Instant end_due = 0;
         bool ended = false;  // told to the other side
@@ -157,8 +160,8 @@ private:
     sim::NetworkParameters parameters_;
     std::vector<std::uint32_t> blocks_;
     std::vector<Duration> base_latency_;
-    std::vector<std::int64_t> rate_;
-    std::vector<Instant> uplink_free_;
+    std::vector<std::int64_t> rate_, down_rate_;  // bytes per second and node; 0: no limit
+    std::vector<Instant> uplink_free_, downlink_free_;
     sim::Draw latencies_, segments_, faults_;
     std::vector<Front> fronts_;
     std::uint16_t master_port_ = 0;

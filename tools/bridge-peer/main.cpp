@@ -52,7 +52,7 @@ bool parse_address(const std::string& text, ccoip_socket_address_t& address) {
 }
 
 int run(const harness::Scenario& scenario, std::uint32_t node, std::uint32_t number, ccoip_socket_address_t master,
-        int facts_file) {
+        core::Instant origin, int facts_file) {
     if (pcclInit() != pcclSuccess) return 1;
     pcclCommCreateParams_t parameters{};
     parameters.master_address = master;
@@ -60,13 +60,12 @@ int run(const harness::Scenario& scenario, std::uint32_t node, std::uint32_t num
     parameters.p2p_connection_pool_size = scenario.peers[node - 1].stripes;
 
     harness::FactsWriter facts(facts_file);
-    harness::Ledger ledger;
-    harness::Counters counters;
-    bool stopping = false;
-    core::Ticket tickets = 0;
-    bridge::RealWorld world(parameters, facts, ledger, counters);
-    harness::Process process(world, scenario, ledger, counters, stopping, tickets, node, number);
-    if (world.run(process, stopping)) return 0;
+    harness::Shared shared;
+    shared.goals.assign(scenario.peers.size() + 1, false);
+    shared.core = shared.goals;
+    bridge::RealWorld world(parameters, origin, facts, shared);
+    harness::Process process(world, scenario, shared, node, number);
+    if (world.run(process)) return 0;
     std::fprintf(stderr, "bridge-peer: the facts cannot be written: %s\n", std::strerror(errno));
     return 1;
 }
@@ -77,10 +76,12 @@ int main(int argc, char** argv) {
     CLI::App app{"One application process of a scenario, over libpccl. Started by sim-run --real."};
     std::string scenario_path, master_text, facts_path;
     std::uint32_t node = 0, number = 0;
+    core::Instant origin = 0;
     app.add_option("--scenario", scenario_path, "the scenario's file")->required();
     app.add_option("--node", node, "which peer of the scenario, from 1")->required();
     app.add_option("--number", number, "counts the processes of the run")->required();
     app.add_option("--master", master_text, "A.B.C.D:PORT of the master")->required();
+    app.add_option("--origin", origin, "the monotonic clock, in ns, at time 0 of the run")->required();
     app.add_option("--facts", facts_path, "where to write what the program did and saw")->required();
     try {
         app.parse(argc, argv);
@@ -100,5 +101,5 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "bridge-peer: cannot write %s: %s\n", facts_path.c_str(), std::strerror(errno));
         return 1;
     }
-    return run(scenario, node, number, master, facts_file);
+    return run(scenario, node, number, master, origin, facts_file);
 }

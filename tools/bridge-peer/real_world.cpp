@@ -29,7 +29,7 @@ RealWorld::~RealWorld() {
 Instant RealWorld::now() const {
     timespec time{};
     clock_gettime(CLOCK_MONOTONIC, &time);  // common to all processes of the machine
-    return static_cast<Instant>(time.tv_sec) * second + time.tv_nsec;
+    return static_cast<Instant>(time.tv_sec) * second + time.tv_nsec - origin_;
 }
 
 BufferId RealWorld::add_buffer(std::uint32_t, std::uint64_t bytes) {
@@ -37,34 +37,35 @@ BufferId RealWorld::add_buffer(std::uint32_t, std::uint64_t bytes) {
     return buffers_.size() - 1;
 }
 
-bool RealWorld::run(harness::Process& process, bool& stopping) {
+bool RealWorld::run(harness::Process& process) {
     process.start();
     while (!process.finished()) {
         if (command_) {
             const Command command = std::move(*command_);
             command_.reset();
             facts_.waits_in(name_of(command), now());
-            if (!facts_.write(ledger_, counters_)) return false;
+            if (!facts_.write(shared_.ledger, shared_.counters)) return false;
             const Completion completion = carry_out(command);
             facts_.waits_in("", now());
+            sleep_until(now(), process);  // what we were told meanwhile
             const Ticket ticket = std::visit([](const auto& any) { return any.ticket; }, command);
             process.completed(ticket, completion);
         } else if (wake_) {
             const Wake wake = *wake_;
             wake_.reset();
-            if (!facts_.write(ledger_, counters_)) return false;
-            sleep_until(wake.at, stopping);
+            if (!facts_.write(shared_.ledger, shared_.counters)) return false;
+            sleep_until(wake.at, process);
             process.resume(wake.ticket);
         } else {
             facts_.violated("progress", "the program waits for nothing");
             break;
         }
     }
-    return facts_.write(ledger_, counters_);
+    return facts_.write(shared_.ledger, shared_.counters);
 }
 
-// Being told to end shortens no sleep: the program sees it at its next step, as in the simulation.
-void RealWorld::sleep_until(Instant at, bool& stopping) {
+// Being told something shortens no sleep: the program sees it at its next step, as in the simulation.
+void RealWorld::sleep_until(Instant at, harness::Process& process) {
     for (bool first = true;; first = false) {
         const Duration rest = at - now();
         if (rest <= 0 && !first) return;
@@ -73,12 +74,15 @@ void RealWorld::sleep_until(Instant at, bool& stopping) {
             limit.tv_sec = rest / second;
             limit.tv_nsec = rest % second;
         }
-        pollfd input{input_ended_ ? -1 : STDIN_FILENO, POLLIN, 0};
+        pollfd input{shared_.stopping ? -1 : STDIN_FILENO, POLLIN, 0};
         if (ppoll(&input, 1, &limit, nullptr) <= 0) continue;
-        char byte = 0;
-        const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
-        if (count > 0 || (count < 0 && errno == EINTR)) continue;
-        input_ended_ = stopping = true;
+        Instant until = 0;
+        const ssize_t count = ::read(STDIN_FILENO, &until, sizeof until);
+        if (count == static_cast<ssize_t>(sizeof until)) {
+            process.hang(until);
+        } else if (count >= 0 || errno != EINTR) {
+            shared_.stopping = true;
+        }
     }
 }
 

@@ -15,15 +15,17 @@ namespace pccl::bridge {
 
 class RealWorld final : public harness::ProcessWorld {
 public:
-    RealWorld(const pcclCommCreateParams_t& parameters, harness::FactsWriter& facts, const harness::Ledger& ledger,
-              const harness::Counters& counters)
-        : parameters_(parameters), facts_(facts), ledger_(ledger), counters_(counters) {}
+    // `origin`: the time of the machine's clock that is 0 in the run.
+    RealWorld(const pcclCommCreateParams_t& parameters, core::Instant origin, harness::FactsWriter& facts,
+              harness::Shared& shared)
+        : parameters_(parameters), origin_(origin), facts_(facts), shared_(shared) {}
     ~RealWorld() override;
     RealWorld(const RealWorld&) = delete;
     RealWorld& operator=(const RealWorld&) = delete;
 
-    // Runs the program to its end. `stopping` becomes true when standard input ends. False: the facts cannot be written.
-    bool run(harness::Process& process, bool& stopping);
+    // Runs the program to its end. Standard input tells until when it makes no call (8 bytes each time); its end, that the
+    // program is to end. False: the facts cannot be written.
+    bool run(harness::Process& process);
 
     core::Instant now() const override;
     core::BufferId add_buffer(std::uint32_t node, std::uint64_t bytes) override;
@@ -49,18 +51,17 @@ private:
     core::Completion operator()(const core::CommandAwait&);
     core::Completion operator()(const core::CommandSync&);
     core::Completion operator()(const core::CommandLeave&);
-    void sleep_until(core::Instant at, bool& stopping);
+    void sleep_until(core::Instant at, harness::Process& process);
 
     pcclCommCreateParams_t parameters_;
+    core::Instant origin_;
     harness::FactsWriter& facts_;
-    const harness::Ledger& ledger_;
-    const harness::Counters& counters_;
+    harness::Shared& shared_;
     pcclComm_t* communicator_ = nullptr;
     bool joined_ = false;                                              // this communicator has been a member once
     std::vector<std::unique_ptr<std::vector<std::uint8_t>>> buffers_;  // their addresses stay
     std::optional<core::Command> command_;
     std::optional<Wake> wake_;
-    bool input_ended_ = false;
 };
 
 }  // namespace pccl::bridge
