@@ -59,6 +59,19 @@ void Injector::touch(std::uint32_t node) {
     if (node < touched_.size()) touched_[node] = true;
 }
 
+// The master is dead or asleep and comes back with all it promised: everybody waits for it and resumes, unless that takes
+// too long altogether.
+void Injector::master_away(const Fault& fault) {
+    const bool journal_slow = std::any_of(scenario_.faults.begin(), scenario_.faults.end(),
+                                          [](const Fault& other) { return other.kind == FaultKind::slow_disk; });
+    master_away_ += within_chaos(fault.duration) - world_.now() + 5 * second;  // until the last one has dialled again
+    if (fault.forever || journal_slow || master_away_ >= scenario_.timeouts.master) return touch(0);
+    for (std::uint32_t node = 1; node < nodes(); ++node) {
+        cut_[node] |= 1;
+        if (cut_[node] == 3) touch(node);
+    }
+}
+
 // A lost control link alone is resumed and a lost data link is dialled again; both together look like a death.
 void Injector::cut_connection(std::uint32_t a, std::uint32_t b, bool known) {
     const bool control = a == 0 || b == 0 || a == nodes() || b == nodes();
@@ -142,7 +155,10 @@ bool Injector::connection_fault(const Fault& fault, std::uint64_t index) {
 bool Injector::master_crash(const Fault& fault) {
     const std::uint32_t node = world_.master();
     if (!world_.alive(node)) return false;
-    touch(0);
+    if (fault.kind == FaultKind::crash_master)
+        master_away(fault);
+    else
+        touch(0);
     world_.end_process(node, (fault.value & 1) != 0, fault.kind == FaultKind::torn_write);
     if (fault.kind == FaultKind::older_journal || fault.kind == FaultKind::empty_journal) {
         world_.forget_records(fault.kind == FaultKind::empty_journal ? ~std::size_t{0} : fault.b);
@@ -250,7 +266,10 @@ void Injector::begin(std::uint64_t index) {
     case FaultKind::pause: {
         const std::uint32_t node = fault.a % nodes();
         if (!world_.alive(played_by(node))) return;
-        touch(node);
+        if (node == 0)
+            master_away(fault);
+        else
+            touch(node);
         if (fault.forever) frozen_[node] = true;
         world_.pause(played_by(node), fault.forever
                                           ? scenario_.chaos_end + scenario_.stop_after + 100 * scenario_.patience
@@ -344,7 +363,10 @@ void Injector::aimed_crash(std::uint32_t node, std::uint64_t index) {
     const Fault& fault = scenario_.faults[index];
     ++injected_[static_cast<std::size_t>(fault.kind)];
     note(index, {node}, {});
-    touch(node);
+    if (node == world_.master())
+        master_away(fault);
+    else
+        touch(node);
     if (node != 0 && node != nodes()) return processes_.process_gone(node, fault);
     if (node == world_.master()) processes_.process_gone(0, fault);
 }

@@ -73,6 +73,7 @@ private:
     // The node whose process plays the n-th of the scenario: the master may have moved.
     std::uint32_t played_by(std::uint32_t node) const { return node == 0 ? world_.master() : node; }
     void touch(std::uint32_t node);
+    void master_away(const Fault& fault);
     void cut_connection(std::uint32_t a, std::uint32_t b, bool known);
     template <class Change>
     void each_pair(const Fault& fault, Change change);
@@ -93,6 +94,7 @@ private:
     sim::Draw draw_;
     std::array<std::uint64_t, fault_kinds> injected_{};
     std::vector<bool> touched_, frozen_;
+    Duration master_away_ = 0;
     std::vector<int> cut_;  // per node: 1 control links, 2 data links were cut
     struct Stall {
         std::uint64_t fault;

@@ -222,6 +222,14 @@ struct SyncIndex {
     std::vector<std::size_t> before;
     std::vector<std::size_t> behind;  // of successes
 };
+bool speaks_of_increment(const SyncFact& fact) {
+    return fact.completion.message.find("increment") != std::string::npos;
+}
+
+bool removed_by_revision(const Ledger& ledger, const SyncFact& fact) {
+    return ledger.lives[fact.life].lost && speaks_of_increment(fact) &&
+           fact.completion.message.find("removed from the run") != std::string::npos;
+}
 
 bool overlap(Instant begin, Instant end, Instant other_begin, Instant other_end) {
     return begin < other_end && other_begin < end;
@@ -294,11 +302,23 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
         if (own.end != open_end && own.completion.result == Result::invalid_usage && !ledger.lives[own.life].lost) {
             const SyncFact* before = index.synced_before(i) ? &ledger.syncs[index.before[i]] : nullptr;
             // A state that could not be received fails the sync too, and says so.
-            const bool refused = own.completion.message.find("increment") != std::string::npos;
+            const bool refused = speaks_of_increment(own);
             if (refused && before != nullptr && before->completion.revision + 1 == own.revision) {
                 return {"revision", "the next revision was refused:\n    " + text(ledger, *before) + "\n    " +
                                         text(ledger, own) + ": " + own.completion.message};
             }
+        }
+        // Who is removed for its revision leaves somebody behind whose revision was the expected one.
+        if (own.end != open_end && removed_by_revision(ledger, own)) {
+            bool somebody_stays = false;
+            for (const SyncFact& other : ledger.syncs) {
+                if (&other == &own || other.group != own.group || other.begin >= own.end || other.end <= own.begin)
+                    continue;
+                somebody_stays = somebody_stays || !removed_by_revision(ledger, other);
+            }
+            if (!somebody_stays)
+                return {"revision", "the rule of revisions removed every member:\n    " + text(ledger, own) + ": " +
+                                        own.completion.message};
         }
         if (!succeeded(own.completion, own.end)) continue;
         bool known_content = own.after == own.before;

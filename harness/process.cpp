@@ -17,6 +17,7 @@ Process::Process(ProcessWorld& world, const Scenario& scenario, Shared& shared, 
 
 void Process::start() {
     make_state();
+    load_checkpoint();
     prepare_tensors();
     main_ = main();
     main_.start();
@@ -71,6 +72,12 @@ void Process::completed(Ticket ticket, const Completion& completion) {
         slot.answered = true;
         slot.completion = completion;
         attributes_ = completion.attributes;
+        if (completion.epoch != 0 && completion.epoch < epoch_seen_) {
+            return world_.violate("membership", sim::Trace::name(node_) + " was told of epoch " +
+                                                    std::to_string(completion.epoch) + " after epoch " +
+                                                    std::to_string(epoch_seen_));
+        }
+        epoch_seen_ = std::max(epoch_seen_, completion.epoch);
         // A thread of the application wakes up at once, now and then a little later.
         const Duration delay = draw_.chance(100'000) ? draw_.log_uniform(microsecond, 20 * millisecond) : 0;
         return world_.wake_after(node_, delay, ticket);
@@ -110,6 +117,7 @@ Task<bool> Process::connect() {
     begun.node = node_;
     ledger_.lives.push_back(begun);
     ledger_.votes.push_back(VoteFact{CallKind::connect, number_, life, now(), open_end, {}});
+    epoch_seen_ = 0;
     const Completion c = co_await call(CallKind::connect, CommandConnect{});
     ledger_.votes[fact].end = now();
     ledger_.votes[fact].completion = c;
@@ -201,6 +209,7 @@ void Process::refill(Tensor& tensor) {
 
 void Process::check_untouched(Tensor& tensor, const char* moment) {
     if (!tensor.untouched_since) return;
+    if (lie_ == Lie::output_overwritten) memory(tensor.send)[0] ^= 1;
     const bool receive_same =
         tensor.in_place || tensor.kept_receive.empty() || memory(tensor.receive) == tensor.kept_receive;
     if (memory(tensor.send) != tensor.kept_send || !receive_same) {
@@ -254,6 +263,7 @@ Task<Completion> Process::await(std::size_t index) {
     LaunchFact& fact = ledger_.launches[tensor.launch];
     fact.end = now();
     fact.completion = c;
+    if (lie_ == Lie::input_overwritten) memory(tensor.send)[0] ^= 1;
     const std::vector<std::uint8_t>& send = memory(tensor.send);
     if (c.result == Result::success) {
         ++counters_.committed;
@@ -291,7 +301,9 @@ void Process::make_state() {
         StateEntry entry;
         entry.name = "entry." + std::to_string(i);
         entry.type = static_cast<DataType>(shapes.below(data_type_count));
-        entry.count = shapes.chance(150'000) ? 0 : static_cast<std::uint64_t>(shapes.log_uniform(1, 300));
+        entry.count = shapes.chance(150'000)
+                          ? 0
+                          : static_cast<std::uint64_t>(shapes.log_uniform(1, scenario_.workload.state_elements_max));
         entry.buffer = world_.add_buffer(node_, entry.count * element_bytes(entry.type));
         entry.allow_content_inequality = shapes.chance(scenario_.workload.own_entries_per_mille * 1000);
         // Some start from the same values, as programs with a fixed seed do.
@@ -301,6 +313,21 @@ void Process::make_state() {
         for (std::size_t k = 0; k < bytes.size(); ++k) bytes[k] = static_cast<std::uint8_t>(mix(own, k));
         entries_.push_back(std::move(entry));
     }
+}
+
+void Process::load_checkpoint() {
+    odd_schema_ = draw_.chance(scenario_.workload.schema_per_mille * 1000);
+    if (!scenario_.workload.checkpoints || checkpoint_ == nullptr || checkpoint_->entries.empty()) return;
+    if (draw_.chance(200'000)) return;  // begins from nothing all the same
+    revision_ = checkpoint_->revision;
+    for (std::size_t i = 0; i < entries_.size(); ++i) memory(entries_[i].buffer) = checkpoint_->entries[i];
+}
+
+void Process::save_checkpoint() {
+    if (!scenario_.workload.checkpoints || checkpoint_ == nullptr) return;
+    checkpoint_->revision = revision_;
+    checkpoint_->entries.clear();
+    for (const StateEntry& entry : entries_) checkpoint_->entries.push_back(memory(entry.buffer));
 }
 
 std::vector<std::uint8_t> Process::state_bytes(bool may_differ) {
@@ -327,6 +354,8 @@ Task<Completion> Process::sync() {
     CommandSync command;
     command.revision = revision_;
     command.entries = entries_;
+    if (odd_schema_ && !command.entries.empty()) command.entries.back().name += ".other";
+    odd_schema_ = false;
     const Completion c = co_await call(CallKind::sync, std::move(command));
     SyncFact& done = ledger_.syncs[index];
     done.end = now();

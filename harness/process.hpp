@@ -4,6 +4,7 @@
 // here, because only the moment of the return shows them.
 #pragma once
 
+#include "harness/canary.hpp"
 #include "harness/ledger.hpp"
 #include "harness/process_world.hpp"
 #include "harness/scenario.hpp"
@@ -33,12 +34,20 @@ struct Shared {
     bool goal_open() const { return std::find(goals.begin(), goals.end(), true) != goals.end(); }
 };
 
+// What a node keeps on its disk from one process to the next.
+struct Checkpoint {
+    std::uint64_t revision = 0;
+    std::vector<std::vector<std::uint8_t>> entries;
+};
+
 class Process {
 public:
     Process(ProcessWorld& world, const Scenario& scenario, Shared& shared, std::uint32_t node, std::uint32_t number);
 
     // Runs the training program; `finished` afterwards.
     void start();
+    void lie(Lie lie) { lie_ = lie; }
+    void keep(Checkpoint* checkpoint) { checkpoint_ = checkpoint; }
     bool finished() const { return finished_; }
     bool starting() const { return main_.done() && !finished_; }
     std::uint32_t node() const { return node_; }
@@ -120,6 +129,8 @@ private:
     Task<bool> leave_in_flight();
 
     void make_state();
+    void load_checkpoint();
+    void save_checkpoint();
     void apply();
     void prepare_tensors();
     void refill(Tensor& tensor);
@@ -149,6 +160,11 @@ private:
     bool connected_ = false;
     bool finished_ = false;
     bool waited_ = false;  // the turn was spent waiting for others: it does not count
+    Lie lie_ = Lie::none;
+    Checkpoint* checkpoint_ = nullptr;
+    std::uint64_t epoch_seen_ = 0;  // of this membership
+    bool hasty_ = false;            // the revision was raised after a failure
+    bool odd_schema_ = false;       // the next sync has a key that the others do not know
     Task<void> main_;
 };
 

@@ -35,6 +35,8 @@ public:
             for (const std::uint32_t node : scenario.core) shared_.goals[node] = true;
         }
         shared_.core = shared_.goals;
+        lie_ = options.lie;
+        checkpoints_.resize(nodes());
     }
 
     Verdict run() {
@@ -132,9 +134,15 @@ private:
         config.stripes = scenario_.peers[node - 1].stripes;
         config.listen_port = sim::listen_port;
         config.limits = scenario_.limits;
+        if (scenario_.uneven_limits && node % 2 == 0) {
+            config.limits.eager_bytes *= 4;
+            config.limits.concurrent_ops += 2;
+        }
         config.timeouts = scenario_.timeouts;
         world_.start_peer(node, config);
         processes_[node] = std::make_unique<Process>(program_world_, scenario_, shared_, node, process_count_);
+        processes_[node]->lie(lie_);
+        processes_[node]->keep(&checkpoints_[node]);
         world_.schedule_application(node, 0, 0, 0);
     }
 
@@ -216,6 +224,20 @@ private:
 
     // Nobody is removed, or gives up, without a reason.
     void check_losses() {
+        // Where nobody copies a token and no journal loses what was durable, nobody is refused for that.
+        const bool copied = std::any_of(scenario_.faults.begin(), scenario_.faults.end(), [](const Fault& fault) {
+            return fault.kind == FaultKind::replayed_hello || fault.kind == FaultKind::two_masters ||
+                   fault.kind == FaultKind::older_journal || fault.kind == FaultKind::empty_journal;
+        });
+        for (std::uint32_t life = 0; life < shared_.ledger.lives.size() && !copied; ++life) {
+            const Life& l = shared_.ledger.lives[life];
+            for (const char* never : {"another process resumed", "the master lost its journal"}) {
+                if (l.lost && l.reason.find(never) != std::string::npos) {
+                    return world_.violate("membership", shared_.ledger.name(life) + " on " + sim::Trace::name(l.node) +
+                                                            " was refused: " + l.reason);
+                }
+            }
+        }
         const sim::NetworkParameters& n = scenario_.world.network;
         const Duration slow =
             n.latency_high + n.latency_high * n.jitter_per_mille / 1000 + 2 * scenario_.world.timer_late_max;
@@ -236,6 +258,7 @@ private:
     void look_back() {
         shared_.ledger.stranger_hellos = injector_.stranger_hellos();
         shared_.ledger.journal_losses = injector_.journal_losses();
+        tamper(shared_.ledger, lie_);
         check_losses();
         if (world_.violated()) return;
         for (const auto check : {check_reduces, check_syncs, check_votes}) {
@@ -247,7 +270,8 @@ private:
         const std::uint64_t bound =
             (1u << 16) + l.scratch_bytes + std::uint64_t{l.min_slots} * l.slice_bytes * (l.concurrent_ops + 1) +
             2ull * (l.concurrent_ops + 1) * 8 * (scenario_.workload.elements_max + 2) +
-            std::uint64_t{l.eager_bytes} * (nodes() + 1) + 2ull * 8 * 301 * scenario_.workload.entries +
+            std::uint64_t{l.eager_bytes} * (scenario_.uneven_limits ? 4 : 1) * (nodes() + 1) +
+            2ull * 8 * (scenario_.workload.state_elements_max + 1) * scenario_.workload.entries +
             std::uint64_t{l.chunk_bytes} * (l.chunks_in_flight + l.hashes_in_flight + 2);
         if (world_.machine_bytes_most() > bound) {
             world_.violate("bounded", "a machine held " + std::to_string(world_.machine_bytes_most()) +
@@ -266,6 +290,8 @@ private:
     std::uint32_t starts_ = 0;
     std::uint64_t items_max_ = 0;
     Observation* observation_ = nullptr;
+    Lie lie_ = Lie::none;
+    std::vector<Checkpoint> checkpoints_;  // per node
 };
 
 struct Broken {
@@ -281,21 +307,30 @@ void on_broken_assertion(const char* expression, const char* file, int line) {
     std::longjmp(broken_jump, 1);
 }
 
+std::array<std::uint64_t, probe_count> probe_hits;
+
+void on_probe(Probe probe) { ++probe_hits[static_cast<std::size_t>(probe)]; }
+
 }  // namespace
 
 Verdict run(const Scenario& scenario, const RunOptions& options) {
     set_assertion_handler(&on_broken_assertion);
+    set_probe_handler(&on_probe);
+    probe_hits.fill(0);
     // Volatile: its value is needed behind longjmp.
     Runner* volatile runner = new Runner(scenario, options);
     if (setjmp(broken_jump) == 0) {
         Verdict verdict = runner->run();
+        verdict.probes = probe_hits;
         delete runner;
         return verdict;
     }
     // Frames of the core were left in the middle of their work: nothing of this world is touched again, not even freed.
     runner->world().violate("assertion",
                             std::string(broken.expression) + " at " + broken.file + ":" + std::to_string(broken.line));
-    return runner->verdict();
+    Verdict verdict = runner->verdict();
+    verdict.probes = probe_hits;
+    return verdict;
 }
 
 Verdict run_twice(const Scenario& scenario) {

@@ -4,6 +4,8 @@
 // scenario's patience. Broken assertions of the core become verdicts too (the world of such a run is abandoned as it is).
 #pragma once
 
+#include "core/base/probe.hpp"
+#include "harness/canary.hpp"
 #include "harness/observation.hpp"
 #include "harness/process.hpp"
 #include "harness/scenario.hpp"
@@ -22,6 +24,7 @@ struct RunOptions {
     bool keep_hashes = false;    // one hash per event, and the state of the machine in each
     std::uint64_t items_max = 3'000'000;
     Observation* observation = nullptr;  // filled for a report
+    Lie lie = Lie::none;                 // of the application, to see that an oracle is alive
 };
 
 struct Verdict {
@@ -33,6 +36,7 @@ struct Verdict {
     Duration reduce_time = 0;  // from the last launch to the last return of collectives that succeeded
     std::array<std::uint64_t, fault_kinds> faults{};
     std::array<std::uint64_t, sim::effect_kinds> effects{};  // by index of core::Effect
+    std::array<std::uint64_t, core::probe_count> probes{};
     std::uint64_t machine_bytes_most = 0;
     std::vector<std::uint64_t> hashes;
     bool held() const { return violation.oracle.empty(); }

@@ -1,5 +1,7 @@
 #include "harness/scenario.hpp"
 
+#include "harness/flavours.hpp"
+
 #include <algorithm>
 
 namespace pccl::harness {
@@ -339,6 +341,8 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
         s.limits.scratch_bytes =
             std::max<std::uint64_t>(s.limits.scratch_bytes, std::uint64_t{least} * s.limits.min_slots);
     }
+    Draw flavours(mix(seed, 106));
+    draw_flavours(s, flavours, on);
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     draw_faults(s, faults, on);
     s.stop_after = classes.log_uniform(millisecond, 5 * second);

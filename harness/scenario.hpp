@@ -91,6 +91,10 @@ struct Workload {
     std::uint32_t twice_per_mille = 0;            // a tag launched twice
     std::uint32_t leave_in_flight_per_mille = 0;  // per turn
     std::uint32_t drift_per_mille = 0;            // per turn: the peer's state changes on its own
+    std::uint32_t hasty_revision_per_mille = 0;   // the revision is raised although the sync failed
+    std::uint32_t schema_per_mille = 0;           // per process: its first sync has another key
+    bool checkpoints = false;                     // a new process takes up the state that the node saved last
+    std::uint32_t state_elements_max = 300;       // of an entry
 };
 
 struct Scenario {
@@ -100,6 +104,7 @@ struct Scenario {
     core::Limits limits;
     core::Timeouts timeouts;
     Workload workload;
+    bool uneven_limits = false;  // every other peer was built with larger ones
     std::vector<Fault> faults;
     Instant chaos_end = 0;    // faults stop, partitions heal, the master runs
     Duration patience = 0;    // after chaos_end + stop_after everybody must have finished within this

@@ -36,6 +36,7 @@ Task<void> Process::main() {
         if (turns != 0) --turns;
         co_await sleep(draw_.log_uniform(millisecond, 300 * millisecond));
     }
+    while (lie_ == Lie::never_ends) co_await sleep(second);
     if (connected_) {
         const Completion c = co_await call(CallKind::leave, CommandLeave{});
         if (c.result != Result::success) world_.violate("progress", "leave failed");
@@ -61,8 +62,15 @@ Task<bool> Process::membership(bool first_turn) {
         co_return true;
     }
     if (scenario_.workload.drift_per_mille != 0 && draw_.chance(scenario_.workload.drift_per_mille * 1000)) {
+        // All of it, or one byte somewhere.
+        const bool all = draw_.chance(500'000);
         for (const StateEntry& entry : entries_) {
-            for (std::uint8_t& byte : memory(entry.buffer)) byte = static_cast<std::uint8_t>(draw_.bits());
+            std::vector<std::uint8_t>& bytes = memory(entry.buffer);
+            if (all) {
+                for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(draw_.bits());
+            } else if (!bytes.empty()) {
+                bytes[draw_.below(bytes.size())] ^= static_cast<std::uint8_t>(1 + draw_.below(255));
+            }
         }
     }
     if (scenario_.workload.sync) {
@@ -78,10 +86,20 @@ Task<bool> Process::membership(bool first_turn) {
                 refusals_ = 0;
                 co_return co_await leave_in_flight();
             }
+            // A loop that counts its own turns goes on counting.
+            if (hasty_) {
+                --revision_;
+                hasty_ = false;
+            } else if (draw_.chance(scenario_.workload.hasty_revision_per_mille * 1000)) {
+                ++revision_;
+                hasty_ = true;
+            }
             co_return true;
         }
         revision_ = c.revision + 1;
+        hasty_ = false;
         refusals_ = 0;
+        save_checkpoint();
     }
     co_await sleep(draw_.log_uniform(microsecond, scenario_.workload.compute_max));
     if (draw_.chance(scenario_.workload.leave_in_flight_per_mille * 1000)) co_return co_await leave_in_flight();
@@ -172,6 +190,7 @@ Task<bool> Process::reduce_all() {
     }
     if (all_good && !tensors_.empty() && attributes_.group_world > 1) {
         apply();
+        save_checkpoint();
     }
     co_return true;
 }

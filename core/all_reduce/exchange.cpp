@@ -1,5 +1,6 @@
 // Slices in motion: which one leaves on which stripe, where one lands, what is computed, and how an operation ends.
 #include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
 #include "core/membership/peer_core.hpp"
 #include "core/wire/convert.hpp"
 
@@ -54,6 +55,7 @@ void PeerCore::begin_operation(const proto::StartAnswer& answer, Launch& launch,
     if (edge != edges_.end()) {
         const auto said = edge->second.future_ready.find(op.id.id);
         if (said != edge->second.future_ready.end()) {
+            PROBE(ready_before_start);
             op.neighbour_ready = true;
             op.neighbour_slots = said->second.slice;
             op.credit = said->second.value;
@@ -142,6 +144,7 @@ bool PeerCore::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) 
         if (next.slice == Operation::none) continue;
         op.pop(next);
         if (next.eager) {
+            PROBE(early_sent);
             ++op.eager_outstanding;
             ++edge.eager_used;
         }
@@ -218,6 +221,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
         return;
     }
     if (found == ops_.end() || found->second->decided || found->second->id.successor != link.remote) {
+        PROBE(word_of_dead_operation);
         ++dead_frames_;
         return;
     }
@@ -239,9 +243,11 @@ void PeerCore::on_flow(const FlowArrived& event) {
         return;
     }
     Half& half = op.half(word.phase, word.slice);
+    if (half.out == OutState::acknowledged) PROBE(ack_twice);
     if (half.out == OutState::idle || half.out == OutState::acknowledged) return;
     if (half.out == OutState::sending && (word.kind == wire::FlowKind::ack || half.out_link == event.link)) {
         // Another copy has landed, or this one is not wanted now: the frame is given up in its middle.
+        PROBE(cancelled_by_ack);
         Link& busy = links_.at(half.out_link);
         busy.sending.dropped = true;
         out_->push_back(CancelSend{half.out_link});
@@ -259,6 +265,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
             --op.eager_outstanding;
             --edge.eager_used;
         }
+        PROBE(decline_read);
         op.enqueue(word.phase, word.slice);
     }
     pump_edge(link.remote);
@@ -298,6 +305,7 @@ void PeerCore::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
         if (header.op > highest_op_ && header.phase == 0) {
             receive_early(id, link, header);
         } else {
+            PROBE(frame_of_dead_operation);
             ++dead_frames_;
             discard(id, link, header);
         }
@@ -317,6 +325,7 @@ void PeerCore::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
     }
     if (!op.prepared) {
         if (header.phase == 0) {
+            PROBE(partial_before_prepared);
             receive_early(id, link, header);
         } else {
             decline(id, header);
@@ -326,16 +335,19 @@ void PeerCore::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
     }
     Half& half = op.half(header.phase, header.slice);
     if (half.in == InState::landed) {
+        PROBE(second_copy_discarded);
         acknowledge(id, op, header.phase, header.slice);
         discard(id, link, header);
         return;
     }
     if (half.in == InState::landing) {
         // One landing at a time: the earlier copy, on a stripe that stalls, is led away before this one may land.
+        PROBE(landing_taken_over);
         Link& other = links_.at(half.in_link);
         other.receiving.dropped = true;
         out_->push_back(RedirectReceive{half.in_link});
     } else if (header.phase == 0 && op.take_slot(header.slice) == Operation::none) {
+        PROBE(slice_declined);
         decline(id, header);
         discard(id, link, header);
         return;
@@ -355,10 +367,12 @@ void PeerCore::receive_early(LinkId id, Link& link, const wire::BulkHeader& head
         return early.op == header.op && early.slice == header.slice;
     });
     if (known || !reserve.usable || reserve.free_cells.empty() || header.length > config_.limits.slice_bytes) {
+        PROBE(early_declined);
         decline(id, header);
         discard(id, link, header);
         return;
     }
+    PROBE(early_kept);
     const std::uint32_t cell = reserve.free_cells.back();
     reserve.free_cells.pop_back();
     reserve.slices.push_back(Early{header.op, header.slice, cell, header.length, false, id});
@@ -386,8 +400,10 @@ void PeerCore::on_landed(const PayloadLanded& event) {
         const bool dead = op == ops_.end() ? receiving.op <= highest_op_ : op->second->decided;
         if (landed && !dead) {
             early->landed = true;
+            if (op != ops_.end() && op->second->prepared) PROBE(early_landed_after_start);
             if (op != ops_.end() && op->second->prepared) absorb_early(*op->second);
         } else {
+            if (landed) PROBE(early_landed_too_late);
             reserve.slices.erase(early);
             free_cell(remote, receiving.cell);
         }
@@ -410,12 +426,14 @@ void PeerCore::on_landed(const PayloadLanded& event) {
                     final_there(op, receiving.slice, event.checksum);
                 }
             } else {
+                PROBE(landing_failed);
                 half.in = InState::none;
                 if (receiving.phase == 0) op.return_slot(receiving.slice);
             }
         }
     }
     if (corrupt) {
+        PROBE(payload_corrupt);
         log(LogLevel::warn,
             "a slice from peer " + short_name(remote) + " arrived damaged; its connection is opened anew");
         drop_link(event.link, "payload with a wrong checksum");
@@ -446,6 +464,7 @@ void PeerCore::absorb_early(Operation& op) {
             free_cell(op.id.predecessor, early.cell);
             continue;
         }
+        if (finishes) PROBE(early_to_the_end);
         op.half(0, early.slice).in = InState::landed;
         op.received_bytes += early.length;
         acknowledge(early.link, op, 0, early.slice);
@@ -475,6 +494,7 @@ void PeerCore::free_cell(const Uuid& remote, std::uint32_t cell) {
     if (cell != Operation::none) reserve.free_cells.push_back(cell);
     if (!reserve.links.empty() || reserve.free_cells.size() < cells()) return;
     if (reserve.buffer != 0 && !reserve.usable) return;  // its allocation is still to be answered
+    PROBE(reserve_freed);
     if (reserve.buffer != 0) out_->push_back(FreeBuffer{reserve.buffer});
     reserves_.erase(it);
 }
@@ -511,6 +531,7 @@ void PeerCore::partial_landed(Operation& op, std::uint32_t slice, const BufferRe
 void PeerCore::reduced(Operation& op, const ComputeOwner& owner, std::uint64_t checksum) {
     if (owner.cell != Operation::none) free_cell(owner.remote, owner.cell);
     if (op.decided) {
+        PROBE(reduced_after_decision);
         finish_if_idle(op);
         return;
     }
@@ -561,10 +582,12 @@ void PeerCore::vote_end(Operation& op, bool ok, const std::string& reason) {
 void PeerCore::release_links(OpId id) {
     for (auto& [link_id, link] : links_) {
         if (link.sending.op == id && !link.sending.dropped) {
+            PROBE(abort_cancels_send);
             link.sending.dropped = true;
             out_->push_back(CancelSend{link_id});
         }
         if (link.receiving.op == id && !link.receiving.dropped && link.receiving.cell == Operation::none) {
+            PROBE(abort_redirects_receive);
             link.receiving.dropped = true;
             out_->push_back(RedirectReceive{link_id});
         }
@@ -573,6 +596,7 @@ void PeerCore::release_links(OpId id) {
 
 void PeerCore::decide(Operation& op, bool commit, Completion outcome) {
     ASSERT(!op.decided && (!commit || op.finals == op.slices()));
+    if (!commit && op.finals == op.slices()) PROBE(abort_after_completion);
     op.decided = true;
     op.committed = commit;
     outcome.world = op.id.world;

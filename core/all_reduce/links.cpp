@@ -1,5 +1,6 @@
 // Data links: the stripes we dial to a neighbour, the ones neighbours dial to us, and what the master is told of both.
 #include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
 #include "core/membership/peer_core.hpp"
 #include "core/wire/convert.hpp"
 
@@ -67,6 +68,7 @@ void PeerCore::dial_stripe(const Uuid& target, Edge& edge, std::size_t index) {
 }
 
 void PeerCore::close_edge(const Uuid& target) {
+    PROBE(unwanted_edge_closed);
     const Edge edge = std::move(edges_.at(target));
     edges_.erase(target);
     const auto master = links_.find(master_link_);
@@ -126,6 +128,7 @@ void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reaso
             for (std::uint32_t slice = 0; slice < op->slices(); ++slice) {
                 const Half& half = op->half(phase, slice);
                 if (half.out_link == id && (half.out == OutState::sending || half.out == OutState::sent)) {
+                    PROBE(stripe_lost_slice_again);
                     op->enqueue(phase, slice);
                 }
             }
@@ -148,10 +151,13 @@ void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reaso
             open = open || (other != links_.end() && other->second.stage == Stage::open);
         }
     }
-    if (open)
+    if (open) {
+        PROBE(stripe_lost_others_work);
         pump_edge(link.remote);
-    else
+    } else {
+        if (edge.report == Edge::Report::up) PROBE(last_stripe_lost);
         report_edge(link.remote, edge, false, reason);
+    }
 }
 
 void PeerCore::incoming_lost(LinkId id, const Link& link) {
@@ -159,13 +165,16 @@ void PeerCore::incoming_lost(LinkId id, const Link& link) {
     if (link.stage != Stage::open || it == reserves_.end()) return;
     it->second.links.erase(id);
     if (it->second.links.empty()) {
+        PROBE(neighbour_vanished);
         report_incoming(link.remote, false);
         free_cell(link.remote, Operation::none);
         return;
     }
     // What was told on the lost link may not have arrived.
     for (const auto& [op_id, op] : ops_) {
-        if (op->prepared && !op->decided && op->id.predecessor == link.remote) tell_ready(*op);
+        if (!op->prepared || op->decided || op->id.predecessor != link.remote) continue;
+        PROBE(ready_told_again);
+        tell_ready(*op);
     }
 }
 
@@ -203,6 +212,7 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
     switch (message.kind_case()) {
     case proto::LinkMessage::kHeartbeat:
         if (const auto reserve = reserves_.find(link.remote); reserve != reserves_.end()) {
+            if (message.heartbeat()) PROBE(neighbour_starved);
             if (reserve->second.starved)
                 reserve->second.last_payload = now_;  // gets time to send on what it waited for
             reserve->second.starved = message.heartbeat();
@@ -242,6 +252,7 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
         refusal = "too many connections";
     }
     if (!refusal.empty()) {
+        PROBE(data_link_refused);
         ++refused_frames_;
         log(LogLevel::info, "refused a data connection: " + refusal);
         proto::LinkMessage message;
@@ -299,6 +310,7 @@ void PeerCore::requeue_stalled() {
                         const Half& half = op->half(phase, slice);
                         if (half.out_link != it->first) continue;
                         if (half.out == OutState::sending) {
+                            PROBE(stalled_send_cancelled);
                             link.sending.dropped = true;
                             out_->push_back(CancelSend{it->first});
                         } else if (half.out != OutState::sent) {
@@ -306,6 +318,7 @@ void PeerCore::requeue_stalled() {
                         }
                         op->enqueue(phase, slice);
                         moved = true;
+                        PROBE(stalled_slice_again);
                     }
                 }
             }

@@ -1,6 +1,7 @@
 #include "core/all_reduce/operation.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
 
 #include <algorithm>
 
@@ -67,6 +68,7 @@ void Operation::enqueue(int phase, std::uint32_t slice) {
     Queue& queue = queues_[phase];
     if (entry.counted) {
         // A resend has its credit already: behind a slice that waits for credit it would wait for itself.
+        if (queue.head != none) PROBE(resend_goes_first);
         entry.next = queue.head;
         queue.head = slice;
         if (queue.tail == none) queue.tail = slice;
@@ -81,8 +83,10 @@ void Operation::enqueue(int phase, std::uint32_t slice) {
 
 void Operation::drop_answered(int phase) {
     Queue& queue = queues_[phase];
-    while (queue.head != none && half(phase, queue.head).out == OutState::acknowledged)
+    while (queue.head != none && half(phase, queue.head).out == OutState::acknowledged) {
+        PROBE(resend_answered_in_queue);
         queue.head = half(phase, queue.head).next;
+    }
     if (queue.head == none) queue.tail = none;
 }
 
@@ -98,6 +102,7 @@ Operation::Next Operation::peek(std::uint32_t eager_left) {
             next.slice = first;
             return next;
         }
+        if (first != none) PROBE(waits_for_credit);
         if (queues_[1].head != none) {
             next.phase = 1;
             next.slice = queues_[1].head;
@@ -105,7 +110,10 @@ Operation::Next Operation::peek(std::uint32_t eager_left) {
         }
         if (inject_next_ < inject_end_) {
             const std::uint32_t keep = ends_at_successor(inject_next_) ? 0 : neighbour_slots / 2;
-            if (free > keep) next.slice = inject_next_;
+            if (free > keep)
+                next.slice = inject_next_;
+            else
+                PROBE(input_held_back);
         }
     } else if (inject_next_ < inject_end_ && eager_left > 0) {
         next.slice = inject_next_;

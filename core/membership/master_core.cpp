@@ -1,6 +1,7 @@
 #include "core/membership/master_core.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
 #include "core/membership/journal.hpp"
 #include "core/wire/convert.hpp"
 
@@ -36,13 +37,20 @@ bool MasterCore::start(Instant now, std::span<const std::string> journal, Effect
             return false;
         }
     }
+    if (reader.torn() != 0) PROBE(journal_torn);
     if (reader.torn() != 0) log(LogLevel::warn, "the journal ends with a record that was not written in full; skipped");
     if (state_.run_id.is_nil()) begin_new_run();
     record.Clear();
     record.set_incarnation(state_.incarnation + 1);
     persist(record);
     if (!state_.members.empty()) {
+        PROBE(master_restarted);
+        if (!state_.ops.empty()) PROBE(master_restarted_with_operation);
+        if (!state_.kept().empty()) PROBE(master_restarted_with_untold);
         for (const auto& [uuid, member] : state_.members) sessions_[uuid].absent_since = now;
+        for (const auto& [id, group] : state_.groups) {
+            if (group.sync) PROBE(master_restarted_with_sync);
+        }
         // Longer than any reconnect back-off of a healthy peer.
         grace_until_ =
             now + std::max(config_.timeouts.peer, 3 * config_.timeouts.redial_max) + config_.timeouts.handshake;
@@ -71,6 +79,7 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
     now_ = now;
     if (now - last_event_ > config_.timeouts.peer / 4 && !links_.empty()) {
         // This machine slept: nobody is blamed for the silence of that time.
+        PROBE(master_slept);
         for (auto& [id, link] : links_) link.last_received = now;
         for (auto& [uuid, session] : sessions_) session.absent_since = std::max(session.absent_since, now);
         edges_.restart_clocks(now);
@@ -98,6 +107,7 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
         durable_sequence_ = std::max(durable_sequence_, e->sequence);
         release_held();
     } else if (const auto* e = std::get_if<RecordFailed>(&event)) {
+        PROBE(journal_not_written);
         // Nothing unrecorded may be promised: the held messages are dropped with the machine.
         stopped_ = true;
         held_.clear();
@@ -148,6 +158,7 @@ void MasterCore::detach(LinkId id, const Link& link) {
     if (link.stage == Link::Stage::registered) {
         const auto joiner = joiners_.find(link.uuid);
         if (joiner != joiners_.end() && joiner->second.link == id) {
+            PROBE(joiner_lost);
             joiners_.erase(joiner);
             edges_.forget(link.uuid);
             name_again(link.uuid);
@@ -162,6 +173,7 @@ void MasterCore::detach(LinkId id, const Link& link) {
         session->second.absent_since = now_;
         log(LogLevel::info, "control link of " + short_name(link.uuid) + " closed; its seat is kept");
         if (!in_grace() && edges_.neighbour_lost(link.uuid)) {
+            PROBE(removed_by_both_links);
             remove(link.uuid, "its control link and a neighbour's data links to it closed");
         }
     }
@@ -222,9 +234,11 @@ void MasterCore::tick() {
         if (it == links_.end()) continue;
         const Link link = it->second;
         if (link.stage == Link::Stage::member && !in_grace()) {
+            PROBE(member_silent);
             remove(link.uuid, "silent towards the master for " +
                                   std::to_string((now_ - link.last_received) / millisecond) + " ms");
         } else {
+            if (in_grace()) PROBE(silent_in_grace);
             close_link(id, "silent");
         }
     }
@@ -234,6 +248,7 @@ void MasterCore::tick() {
         for (const auto& [uuid, session] : sessions_) {
             if (session.link == 0 && now_ - session.absent_since > config_.timeouts.peer) gone.push_back(uuid);
         }
+        if (!gone.empty()) PROBE(absent_too_long);
         for (const Uuid& uuid : gone) remove(uuid, "its control link closed and it did not resume in time");
     }
     topology_dirty_ = true;
@@ -248,6 +263,7 @@ void MasterCore::say(LinkId id, const proto::MasterMessage& message) {
     const auto it = links_.find(id);
     if (it == links_.end()) return;
     if (durable_sequence_ < last_sequence_ || !held_.empty()) {
+        PROBE(held_for_a_record);
         held_.push_back(Held{last_sequence_, id, encode(message), false});
         return;
     }
@@ -264,6 +280,7 @@ void MasterCore::say_and_close(LinkId id, const proto::MasterMessage& message, b
         it->second.stage = Link::Stage::closing;
         it->second.uuid = Uuid{};
         it->second.opened = now_;
+        PROBE(refusal_held);
         held_.push_back(Held{last_sequence_, id, encode(message), true});
     } else {
         links_.erase(it);
@@ -278,6 +295,7 @@ void MasterCore::release_held() {
         Held held = std::move(held_.front());
         held_.pop_front();
         const auto it = links_.find(held.link);
+        if (it == links_.end()) PROBE(held_for_a_lost_link);
         if (it == links_.end()) continue;
         it->second.last_sent = now_;
         out_->push_back(SendControl{held.link, std::move(held.body)});
@@ -321,6 +339,7 @@ void MasterCore::append(proto::Decision& decision) {
     persist(record);
     for (const Uuid& uuid : RunState::recipients(decision)) {
         const auto session = sessions_.find(uuid);
+        if (session != sessions_.end() && session->second.link == 0) PROBE(answer_for_absent_member);
         if (session == sessions_.end() || session->second.link == 0) continue;  // told when it resumes
         const auto answer = RunState::answer_for(decision, uuid);
         if (!answer) continue;

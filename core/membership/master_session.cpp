@@ -1,5 +1,6 @@
 // The master's sessions: who says hello, who resumes a seat, who loses it.
 #include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
 #include "core/membership/master_core.hpp"
 #include "core/wire/convert.hpp"
 
@@ -22,10 +23,12 @@ void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
     }
     if (!hello.run_id().empty()) {
         if (hello.run_id() != to_bytes(state_.run_id)) {
+            PROBE(refused_other_run);
             refuse(id, proto::REFUSED_OTHER_RUN, "this peer belongs to another run; connect again as a newcomer");
             return;
         }
         if (hello.seen() > state_.last_index) {
+            PROBE(journal_too_old);
             // Promises were made that this journal does not know: the run cannot be continued from it.
             log(LogLevel::error, "the journal is older than what peer " + short_name(uuid) +
                                      " was told; the run ends and every member has to connect again");
@@ -54,6 +57,7 @@ void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
     }
     const auto removed = state_.removed.find(uuid);
     if (removed != state_.removed.end()) {
+        PROBE(refused_removed);
         refuse(id, proto::REFUSED_REMOVED, "removed from the run: " + removed->second);
         return;
     }
@@ -90,6 +94,7 @@ void MasterCore::register_joiner(LinkId id, const proto::Hello& hello, const Uui
             close_link(id, "an older dial of a registered peer");
             return;
         }
+        PROBE(joiner_dialled_again);
         const LinkId old = existing->second.link;
         ASSERT(old != id);
         joiners_.erase(existing);
@@ -123,14 +128,20 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
     MemberState& member = state_.members.at(uuid);
     Session& session = sessions_[uuid];
     if (hello.token() != member.token && (member.token_next == 0 || hello.token() != member.token_next)) {
+        PROBE(token_superseded);
         refuse(id, proto::REFUSED_SUPERSEDED, "another process resumed this peer's seat");
         return;
     }
     if (hello.generation() <= session.generation) {
+        PROBE(older_dial_refused);
         close_link(id, "an older dial of a member");
         return;
     }
+    PROBE(resumed);
+    if (session.link == 0 && session.closed_seen) PROBE(resumed_after_absence);
+    if (member.token_next != 0 && hello.token() == member.token) PROBE(token_not_confirmed);
     if (session.link != 0) {
+        PROBE(link_superseded);
         const LinkId old = session.link;
         ASSERT(old != id);
         session.link = 0;
@@ -165,6 +176,7 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
     welcome->set_member(true);
     say(id, message);
     // What it has not been told, in order; what it declares again follows from its side.
+    std::uint32_t told = 0;
     for (const auto& [index, kept] : state_.kept()) {
         if (index <= hello.seen() || !kept.waiting.contains(uuid)) continue;
         const auto answer = RunState::answer_for(kept.decision, uuid);
@@ -172,6 +184,8 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
         proto::MasterMessage again;
         *again.mutable_answer() = *answer;
         say(id, again);
+        PROBE(told_again_at_resume);
+        if (++told == 2) PROBE(several_told_again);
     }
     state_.acknowledge(uuid, hello.seen());
     log(LogLevel::info, "peer " + short_name(uuid) + " resumed its seat");
@@ -185,6 +199,7 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
         MemberState& state = state_.members.at(link.uuid);
         if (state.token_next != 0) {
             // The holder of the newer token has spoken: the older one is worth nothing from here on.
+            PROBE(token_confirmed);
             state.token = state.token_next;
             state.token_next = 0;
         }
@@ -207,6 +222,7 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
         break;
     case proto::PeerMessage::kLeave:
         if (member) {
+            PROBE(member_left);
             remove(link.uuid, "left the run");
         } else {
             out_->push_back(CloseLink{id, false});
@@ -234,6 +250,7 @@ void MasterCore::on_edge(const Uuid& from, const proto::EdgeReport& report) {
     const bool is_wanted = wanted != wanted_.end() && wanted->second.contains(target);
     if (!report.up() && (report.unwanted() || !is_wanted)) {
         // Closed because the plan does not name it (or did not, then): no word about either end.
+        PROBE(unwanted_report);
         if (report.outgoing()) edges_.report_closed(source, target);
         topology_dirty_ = true;
         return;
@@ -249,6 +266,7 @@ void MasterCore::on_edge(const Uuid& from, const proto::EdgeReport& report) {
     const auto session = sessions_.find(other);
     if (!report.up() && !in_grace() && session != sessions_.end() && session->second.link == 0 &&
         session->second.closed_seen && edges_.neighbour_lost(other)) {
+        PROBE(removed_by_late_word);
         remove(other, "its control link and a neighbour's data links to it closed");
     }
 }
@@ -296,12 +314,17 @@ void MasterCore::end_grace_if_due() {
     const bool all =
         std::all_of(sessions_.begin(), sessions_.end(), [](const auto& entry) { return entry.second.resumed; });
     if (!all && now_ < grace_until_) return;
+    if (all)
+        PROBE(grace_over_all_resumed);
+    else
+        PROBE(grace_ran_out);
     grace_until_ = never;
     std::vector<Uuid> gone;
     for (auto& [uuid, session] : sessions_) {
         // A member whose link is open is still declaring; its silence clock runs.
         if (session.link == 0 && !session.closed_seen) gone.push_back(uuid);
     }
+    if (!gone.empty()) PROBE(not_resumed_after_restart);
     for (const Uuid& uuid : gone) remove(uuid, "did not resume after the master's restart");
     edges_.restart_clocks(now_);
     topology_dirty_ = true;

@@ -1,5 +1,6 @@
 // The master's part in a shared-state synchronization: compare, elect, and decide the end. Content never comes here.
 #include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
 #include "core/membership/master_core.hpp"
 #include "core/wire/convert.hpp"
 
@@ -54,12 +55,14 @@ void MasterCore::examine_sync(const BallotKey& key) {
     }
     bool waiting = false;
     if (!all_equal || (any_synced && any_new && unequal)) {
+        if (all_equal) PROBE(sync_pages_for_newcomers);
         for (const auto& [uuid, cast] : ballot->votes()) {
             Details& details = details_[uuid];
             if (details.serial != cast.serial) details = Details{cast.serial, {}, false};
             if (details.entries.size() == cast.vote.entries()) continue;
             waiting = true;
             const LinkId link = sessions_.at(uuid).link;
+            if (!details.requested && link == 0) PROBE(sync_pages_member_away);
             if (details.requested || link == 0) continue;
             details.requested = true;
             proto::MasterMessage message;
@@ -145,6 +148,7 @@ void MasterCore::examine_sync_end(GroupId id) {
     if (ballot == nullptr) return;
     for (const auto& [uuid, cast] : ballot->votes()) {
         if (!cast.vote.ok()) {
+            PROBE(sync_aborted);
             finish_sync(id, false, "peer " + short_name(uuid) + " could not receive the state: " + cast.vote.reason());
             return;
         }
@@ -171,6 +175,7 @@ void MasterCore::finish_sync(GroupId id, bool commit, const std::string& reason)
         seat->set_reason(reason);
     }
     const Ballot ballot = ballots_.take(key);
+    if (commit && ballot.votes().size() < running.members.size()) PROBE(sync_member_gone);
     for (const auto& [uuid, cast] : ballot.votes()) {
         auto* vote = sync->add_votes();
         vote->set_uuid(to_bytes(uuid));

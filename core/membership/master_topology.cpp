@@ -1,5 +1,6 @@
 // The master's rings: which edges are wanted, which are marked, who can be admitted, and what each peer has to dial.
 #include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
 #include "core/membership/master_core.hpp"
 #include "core/wire/convert.hpp"
 
@@ -39,6 +40,7 @@ bool MasterCore::edge_failed_long(const Uuid& from, const Uuid& to, Duration gra
     const Duration patience = (edge.reported_down ? grace : config_.timeouts.peer) << std::min(edge.failures, 3u);
     if (now_ - edge.down_since <= patience) return false;
     if (!edges_.marked(from, to, now_)) {
+        PROBE(edge_marked);
         // Long enough to find out about some more edges with the same patience: else two bad ones, each tried while the
         // other one's time runs out, would change the ring for ever.
         edges_.mark(from, to, now_ + 8 * patience);
@@ -71,6 +73,7 @@ void MasterCore::maintain_ring(GroupId id) {
     const auto forbidden = [&](const Uuid& a, const Uuid& b) { return edges_.marked(a, b, now_); };
     const auto other = choose_ring(ring, forbidden);
     if (other && *other != ring) {
+        PROBE(ring_led_around);
         proto::Decision decision;
         decision.mutable_ring()->set_group(id);
         for (const Uuid& uuid : *other) decision.mutable_ring()->add_order(to_bytes(uuid));
@@ -86,6 +89,7 @@ void MasterCore::maintain_ring(GroupId id) {
                 }
             }
         }
+        if (!over.empty()) PROBE(aborted_over_edge);
         for (const OpId op_id : over) decide_op(op_id, false, "two neighbours of the ring lost their connection");
         topology_dirty_ = examine_all_ = true;
         return;
@@ -99,7 +103,9 @@ void MasterCore::maintain_ring(GroupId id) {
         const auto quiet = [&](const Uuid& uuid) {
             return now_ - links_.at(sessions_.at(uuid).link).last_received > config_.timeouts.peer / 2;
         };
+        if (quiet(from) || quiet(to)) PROBE(no_ring_quiet_end);
         if (quiet(from) || quiet(to)) continue;
+        PROBE(no_ring_victim);
         const std::uint32_t marks_from = edges_.distinct_marks(from, now_);
         const std::uint32_t marks_to = edges_.distinct_marks(to, now_);
         const bool from_younger = state_.members.at(from).seniority > state_.members.at(to).seniority;
@@ -126,6 +132,7 @@ void MasterCore::plan_joiners() {
             for (const Uuid& end : {from, to}) {
                 const auto joiner = joiners_.find(end);
                 if (joiner == joiners_.end() || joiner->second.told_unreachable) continue;
+                PROBE(joiner_unreachable);
                 joiner->second.told_unreachable = true;
                 proto::MasterMessage message;
                 message.mutable_notice()->set_warn(true);
@@ -185,6 +192,7 @@ std::vector<Uuid> MasterCore::admissible(GroupId id, std::vector<Uuid>& ring) co
         std::vector<Uuid> candidate = ring;
         candidate.push_back(newcomer);
         const auto with = choose_ring(candidate, forbidden);
+        if (!with) PROBE(joiner_not_admissible);
         if (!with) continue;
         ring = *with;
         chain = true;  // what the search has found is allowed
@@ -254,6 +262,7 @@ void MasterCore::add_admissions(proto::TopologyDecision& topology, bool all) {
 
 void MasterCore::admit_orphans() {
     if (!state_.members.empty() || joiners_.empty()) return;
+    PROBE(orphans_admitted);
     proto::Decision decision;
     add_admissions(*decision.mutable_topology(), true);
     append(decision);

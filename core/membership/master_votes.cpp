@@ -1,5 +1,6 @@
 // The master's ballots: a vote comes in, and when its ballot is complete a decision goes out.
 #include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
 #include "core/membership/master_core.hpp"
 #include "core/wire/convert.hpp"
 
@@ -43,6 +44,7 @@ std::string shape_mismatch(const Ballot& ballot) {
 
 void MasterCore::on_vote(const Uuid& uuid, const proto::Vote& vote) {
     const MemberState& member = state_.members.at(uuid);
+    if (member.consumed.contains(vote.serial())) PROBE(vote_used_already);
     if (member.consumed.contains(vote.serial())) return;  // decided; its answer is on the way again
     BallotKey key;
     key.kind = vote.kind();
@@ -59,6 +61,7 @@ void MasterCore::on_vote(const Uuid& uuid, const proto::Vote& vote) {
         break;
     case proto::VOTE_END: {
         const auto op = state_.ops.find(vote.id());
+        if (op == state_.ops.end()) PROBE(end_vote_too_late);
         if (op == state_.ops.end()) return;
         const auto& seats = op->second.members;
         if (std::none_of(seats.begin(), seats.end(), [&](const SeatState& seat) { return seat.uuid == uuid; })) return;
@@ -75,6 +78,7 @@ void MasterCore::on_vote(const Uuid& uuid, const proto::Vote& vote) {
         break;
     case proto::VOTE_SYNC_END: {
         const auto& group = state_.groups.at(member.group);
+        if (!group.sync || group.sync->id != vote.id()) PROBE(sync_end_vote_too_late);
         if (!group.sync || group.sync->id != vote.id()) return;
         key.group = member.group;
         key.id = vote.id();
@@ -82,7 +86,9 @@ void MasterCore::on_vote(const Uuid& uuid, const proto::Vote& vote) {
     }
     default: return;
     }
-    ballots_.open(key, now_).cast(uuid, vote);
+    Ballot& ballot = ballots_.open(key, now_);
+    if (ballot.has(uuid)) PROBE(vote_replaced);
+    ballot.cast(uuid, vote);
     dirty_.push_back(key);
 }
 
@@ -193,6 +199,7 @@ void MasterCore::decide_pending(Ballot ballot) {
     proto::Decision decision;
     add_seats(ballot, *decision.mutable_pending()->mutable_voters());
     decision.mutable_pending()->set_pending(any_admissible());
+    if (decision.pending().pending()) PROBE(pending_told);
     *decision.mutable_pending()->mutable_sizes() = state_.sizes();
     append(decision);
 }
@@ -216,18 +223,24 @@ void MasterCore::start_waiting(GroupId id) {
             continue;
         }
         if (ring.size() < 2) {
+            PROBE(start_alone);
             waiting.erase(first);
             refuse_start(key, Result::rank_connection_lost, "all other members of the group are gone");
             continue;
         }
         const std::string mismatch = shape_mismatch(*ballot);
         if (!mismatch.empty()) {
+            PROBE(start_mismatch);
             waiting.erase(first);
             refuse_start(key, Result::invalid_argument, mismatch);
             continue;
         }
         std::uint32_t running_max = ~0u;
         for (const Uuid& uuid : ring) running_max = std::min(running_max, state_.members.at(uuid).concurrent_ops);
+        if (group->second.running_ops >= running_max)
+            PROBE(start_waits_for_limit);
+        else if (!ring_usable(group->second))
+            PROBE(start_waits_for_ring);
         if (group->second.running_ops >= running_max || !ring_usable(group->second)) return;
         const Ballot decided = ballots_.take(key);
         waiting.erase(first);
@@ -269,6 +282,7 @@ void MasterCore::examine_op(OpId id) {
     if (ballot != nullptr) {
         for (const auto& [uuid, cast] : ballot->votes()) {
             if (!cast.vote.ok()) {
+                PROBE(aborted_by_vote);
                 decide_op(id, false, "peer " + short_name(uuid) + " could not finish: " + cast.vote.reason());
                 return;
             }
@@ -277,12 +291,14 @@ void MasterCore::examine_op(OpId id) {
             const std::uint64_t digest = ballot->votes().begin()->second.vote.digest();
             const bool equal = std::all_of(ballot->votes().begin(), ballot->votes().end(),
                                            [&](const auto& entry) { return entry.second.vote.digest() == digest; });
+            if (equal && electors.size() < op->second.members.size()) PROBE(committed_without_removed);
             decide_op(id, equal, equal ? "" : "the members' results differ; nothing of it was kept");
             return;
         }
     }
     for (const SeatState& seat : op->second.members) {
         if (state_.members.contains(seat.uuid)) continue;
+        PROBE(aborted_by_removal);
         const auto reason = state_.removed.find(seat.uuid);
         decide_op(id, false,
                   "peer " + short_name(seat.uuid) +
@@ -314,6 +330,7 @@ void MasterCore::warn_waiting() {
         if (ballot.warned || now_ - ballot.opened < config_.timeouts.vote_warn) continue;
         const auto missing = ballot.missing(electors_of(key));
         if (missing.empty()) continue;
+        PROBE(waiting_warned);
         ballot.warned = true;
         std::string text = std::string("vote '") + to_text(key.kind) + "' has waited " +
                            std::to_string((now_ - ballot.opened) / second) + " s for";

@@ -1,5 +1,6 @@
 // The calls of the application: each becomes a vote, and its ticket is completed by the answer.
 #include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
 #include "core/membership/peer_core.hpp"
 #include "core/wire/convert.hpp"
 
@@ -55,6 +56,7 @@ void PeerCore::on_leave(const CommandLeave& command) {
         return;
     }
     leave_ticket_ = command.ticket;
+    if (!ops_.empty()) PROBE(left_in_flight);
     if (master_link_ != 0 && links_.at(master_link_).stage == Stage::open) {
         proto::PeerMessage message;
         message.set_leave(true);
@@ -66,6 +68,7 @@ void PeerCore::on_leave(const CommandLeave& command) {
 void PeerCore::on_run_wide(proto::VoteKind kind, Ticket ticket) {
     const bool update = kind == proto::VOTE_UPDATE_TOPOLOGY;
     if (state_ == State::lost) {
+        PROBE(call_after_loss);
         complete(ticket, failure(update ? Result::update_topology_failed : Result::invalid_usage,
                                  "this peer is no longer a member of the run; connect again"));
         return;
@@ -130,6 +133,7 @@ void PeerCore::on_launch(const CommandLaunch& command) {
         return;
     }
     if (launches_.contains(command.tag)) {
+        PROBE(tag_twice);
         complete(command.ticket,
                  failure(Result::invalid_argument,
                          "tag " + std::to_string(command.tag) + " is launched already; await it or use another tag"));
@@ -140,6 +144,7 @@ void PeerCore::on_launch(const CommandLaunch& command) {
         return;
     }
     if (state_ == State::lost || view_.attributes.group_world < 2) {
+        PROBE(launch_alone);
         complete(command.ticket, failure(Result::too_few_peers, "the peer group has fewer than two members"));
         return;
     }
@@ -168,6 +173,7 @@ void PeerCore::on_await(const CommandAwait& command) {
         return;
     }
     if (it->second.outcome) {
+        PROBE(awaited_late);
         Completion completion = std::move(*it->second.outcome);
         launches_.erase(it);
         complete(command.ticket, std::move(completion));

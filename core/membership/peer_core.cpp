@@ -1,6 +1,7 @@
 #include "core/membership/peer_core.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -26,6 +27,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
     const bool active = state_ == State::member || state_ == State::connecting;
     if (active && now - last_event_ > config_.timeouts.peer / 4) {
         // We slept: what looks like everybody's silence is our own.
+        PROBE(peer_slept);
         for (auto& [id, link] : links_) link.last_received = link.opened = link.last_progress = now;
         if (master_lost_since_ != never) master_lost_since_ = now;
         if (sync_) sync_->holder_since = now;
@@ -80,6 +82,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
             strangers += link.purpose == Purpose::incoming && link.stage != Stage::open ? 1 : 0;
         }
         if (!active || strangers >= config_.limits.unregistered_links_max) {
+            if (!active) PROBE(stranger_at_a_closed_door);
             ++refused_frames_;
             out.push_back(CloseLink{e->link, false});
         } else {
@@ -107,7 +110,9 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         if (op_id != 0 && op != ops_.end()) {
             Operation& running = *op->second;
             --running.buffers_pending;
+            if (running.decided) PROBE(abort_before_buffers);
             if (!e->ok) {
+                PROBE(slots_not_allocated);
                 if (running.slots == e->buffer) running.slots = 0;
                 if (running.result == e->buffer) running.result = 0;
                 vote_end(running, false, "not enough memory for scratch buffers");
@@ -119,6 +124,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         }
         for (auto& [remote, reserve] : reserves_) {
             if (reserve.buffer != e->buffer) continue;
+            if (!e->ok) PROBE(reserve_not_allocated);
             if (e->ok)
                 reserve.usable = true;
             else
@@ -135,7 +141,10 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
                 else
                     fetch.scratch = 0;
             }
-            if (!e->ok) sync_check_end();
+            if (!e->ok) {
+                PROBE(sync_not_allocated);
+                sync_check_end();
+            }
             pump_fetch();
             sync_finish_if_idle();
         }
@@ -171,11 +180,17 @@ void PeerCore::tick() {
     std::vector<std::pair<LinkId, const char*>> dead;
     for (auto& [id, link] : links_) {
         if (link.stage == Stage::dialing) {
-            if (now_ - link.opened > config_.timeouts.dial) dead.emplace_back(id, "did not answer the dial");
+            if (now_ - link.opened > config_.timeouts.dial) {
+                PROBE(dial_timed_out);
+                dead.emplace_back(id, "did not answer the dial");
+            }
         } else if (link.stage == Stage::greeting) {
-            if (now_ - link.opened > config_.timeouts.handshake)
+            if (now_ - link.opened > config_.timeouts.handshake) {
+                PROBE(handshake_timed_out);
                 dead.emplace_back(id, "said nothing within the handshake time");
+            }
         } else if (now_ - link.last_received > config_.timeouts.peer) {
+            PROBE(link_silent);
             dead.emplace_back(id, "was silent for too long");
         } else if (now_ - link.last_sent >= config_.timeouts.peer / 5) {
             if (link.purpose == Purpose::master) {
@@ -192,6 +207,7 @@ void PeerCore::tick() {
     for (const auto& [id, why] : dead) drop_link(id, why);
     if (state_ != State::member && state_ != State::connecting) return;
     if (master_lost_since_ != never && now_ - master_lost_since_ >= config_.timeouts.master) {
+        PROBE(master_given_up);
         become_lost("the master was out of reach for " + std::to_string(config_.timeouts.master / millisecond) + " ms",
                     State::lost);
         return;
@@ -212,6 +228,7 @@ void PeerCore::on_link_closed(LinkId id, const std::string& reason) {
     }
     // What was landing from it never lands; what it was sending has to go another way.
     if (link.receiving.op != 0) {
+        PROBE(lost_while_landing);
         PayloadLanded never_landed;
         never_landed.verdict = PayloadLanded::Verdict::discarded;
         links_[id] = link;
@@ -268,6 +285,7 @@ void PeerCore::become_lost(const std::string& reason, State next) {
     out_->push_back(SetAttributes{view_.attributes});
 
     if (connect_ticket_ != 0) {
+        PROBE(lost_in_connect);
         const Ticket ticket = connect_ticket_;
         connect_ticket_ = 0;
         complete(ticket, failure(Result::master_connection_failed, reason));
@@ -283,18 +301,23 @@ void PeerCore::become_lost(const std::string& reason, State next) {
     for (const OpId id : ops) {
         Operation& op = *ops_.at(id);
         op.outcome.epoch = 0;
+        if (!op.decided) PROBE(lost_with_open_operation);
         if (!op.decided) decide(op, false, failure(Result::rank_connection_lost, reason));
     }
     std::vector<std::pair<Tag, Serial>> waiting;
     for (auto& [tag, launch] : launches_) {
+        if (launch.outcome) PROBE(lost_after_outcome);
         if (launch.outcome)
             launch.outcome->epoch = 0;
         else if (launch.op == 0)
             waiting.emplace_back(tag, launch.serial);
     }
+    if (!waiting.empty()) PROBE(lost_before_start);
     for (const auto& [tag, serial] : waiting)
         conclude_launch(tag, serial, failure(Result::rank_connection_lost, reason));
     if (sync_) {
+        if (!sync_->outcome) PROBE(lost_in_sync);
+        if (sync_->outcome && sync_->stage == Sync::Stage::applying) PROBE(lost_while_applying);
         if (sync_->outcome)
             sync_->outcome->epoch = 0;
         else

@@ -1,5 +1,6 @@
 // The peer's session with the master: dial, hello, resume, votes and answers.
 #include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
 #include "core/membership/peer_core.hpp"
 #include "core/wire/convert.hpp"
 
@@ -40,6 +41,7 @@ void PeerCore::master_opened() {
 void PeerCore::master_gone(const std::string& reason) {
     master_link_ = 0;
     if (state_ == State::connecting && !welcomed_) {
+        PROBE(master_unreachable_at_connect);
         become_lost("cannot connect to the master at " + to_text(config_.master) + ": " + reason +
                         "; check that it runs and that the address is right",
                     before_connect_);
@@ -47,10 +49,12 @@ void PeerCore::master_gone(const std::string& reason) {
     }
     if (state_ != State::member && state_ != State::connecting) return;
     if (master_lost_since_ == never) {
+        PROBE(master_link_lost);
         master_lost_since_ = now_;
         master_backoff_ = config_.timeouts.redial_min;
         log(LogLevel::info, "the connection to the master is gone (" + reason + "); it is dialled again");
     } else {
+        PROBE(master_dialled_again_in_vain);
         master_backoff_ = std::min(master_backoff_ * 2, config_.timeouts.redial_max);
     }
     if (now_ - master_lost_since_ >= config_.timeouts.master) {
@@ -92,6 +96,7 @@ void PeerCore::on_welcome(const proto::Welcome& welcome) {
     Uuid run;
     if (welcome.protocol_version() != wire::protocol_version || !read(welcome.run_id(), run) ||
         (state_ == State::member && (run != run_id_ || welcome.incarnation() < incarnation_ || !welcome.member()))) {
+        PROBE(older_master_refused);
         drop_link(master_link_, "the master at this address is not the one of this run, or an older one of it");
         return;
     }
@@ -109,6 +114,7 @@ void PeerCore::on_welcome(const proto::Welcome& welcome) {
 void PeerCore::declare_edges() {
     for (auto& [target, edge] : edges_) {
         if (edge.report == Edge::Report::none || !edge.planned) continue;
+        PROBE(edge_declared_again);
         const bool up = edge.report == Edge::Report::up;
         edge.report = Edge::Report::none;
         report_edge(target, edge, up, "reported again");
@@ -119,6 +125,7 @@ void PeerCore::declare_again() {
     for (auto& [remote, reserve] : reserves_) reserve.last_payload = now_;
     for (auto& [serial, vote] : open_votes_) {
         proto::PeerMessage message;
+        PROBE(vote_cast_again);
         vote.set_seen(seen_);
         *message.mutable_vote() = vote;
         send_control(master_link_, message);
@@ -130,6 +137,7 @@ void PeerCore::declare_again() {
 }
 
 void PeerCore::on_refusal(const proto::Refusal& refusal) {
+    PROBE(refusal_read);
     std::string text = refusal.text();
     if (refusal.code() == proto::REFUSED_VERSION) {
         text += " (this peer speaks version " + std::to_string(wire::protocol_version) + ", the master version " +
@@ -147,6 +155,8 @@ Serial PeerCore::cast(proto::Vote& vote) {
         proto::PeerMessage message;
         *message.mutable_vote() = vote;
         send_control(master_link_, message);
+    } else {
+        PROBE(vote_kept_for_the_master);
     }
     return serial;
 }

@@ -1,6 +1,7 @@
 #include "core/membership/run_state.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -78,6 +79,8 @@ void RunState::apply_removal(const proto::RemovalDecision& removal) {
     state.ring = order_of(removal.ring());
     if (state.ring.empty()) {
         // The last member is gone: nobody is left to decide its operations, and its revision starts anew.
+        PROBE(last_of_group_gone);
+        if (state.running_ops != 0) PROBE(last_of_group_gone_with_operation);
         for (auto op = ops.begin(); op != ops.end();) op = op->second.group == group ? ops.erase(op) : std::next(op);
         groups.erase(group);
     }

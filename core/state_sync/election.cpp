@@ -1,6 +1,7 @@
 #include "core/state_sync/election.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
 
 #include <algorithm>
 #include <map>
@@ -39,6 +40,7 @@ Hash128 popular(const std::vector<const Candidate*>& candidates, const std::map<
     };
     std::map<Hash128, Support> support;
     for (const Candidate* candidate : candidates) {
+        if (any_synced && !candidate->synced) PROBE(sync_newcomers_outranked);
         if (any_synced && !candidate->synced) continue;
         Support& entry = support[value_of.at(candidate->uuid)];
         ++entry.votes;
@@ -82,6 +84,7 @@ Election elect(const std::vector<Candidate>& candidates, std::uint64_t expected)
     if (expected == 0) {
         for (const Candidate& candidate : sorted) revision = std::max(revision, candidate.revision);
     }
+    if (expected == 0 && revision != 0) PROBE(sync_starts_above_zero);
     election.revision = revision;
 
     std::vector<const Candidate*> matching;
@@ -89,6 +92,7 @@ Election elect(const std::vector<Candidate>& candidates, std::uint64_t expected)
         if (candidate.revision == revision) matching.push_back(&candidate);
     }
     if (matching.empty()) {
+        PROBE(sync_refused_all);
         election.failed = true;
         for (const Candidate& candidate : sorted) {
             Verdict verdict;
@@ -129,11 +133,13 @@ Election elect(const std::vector<Candidate>& candidates, std::uint64_t expected)
         Verdict verdict;
         verdict.uuid = candidate.uuid;
         if (candidate.revision > revision) {
+            PROBE(sync_revision_ahead);
             verdict.removed = true;
             verdict.result = Result::invalid_usage;
             verdict.reason = "shared-state revision " + std::to_string(candidate.revision) + " submitted where " +
                              std::to_string(revision) + " is expected: increment it by one after each synchronization";
         } else if (schema[candidate.uuid] != winning_schema) {
+            PROBE(sync_schema_differs);
             verdict.removed = true;
             verdict.result = Result::invalid_usage;
             verdict.reason = "shared state differs from that of the others: " +
@@ -141,6 +147,7 @@ Election elect(const std::vector<Candidate>& candidates, std::uint64_t expected)
         } else {
             const bool holds = candidate.content == winning_content;
             if (holds) election.holders.push_back(candidate.uuid);
+            if (candidate.revision < revision) PROBE(sync_outdated_member);
             // Entries that may differ are received once, by members that never completed a sync from ones that did.
             const bool newcomer = winner->synced && !candidate.synced;
             for (std::size_t i = 0;
@@ -148,6 +155,7 @@ Election elect(const std::vector<Candidate>& candidates, std::uint64_t expected)
                 const EntryInfo& theirs = (*winner->entries)[i];
                 const bool any_content = theirs.allow_content_inequality;
                 if (any_content ? !newcomer : (holds || (*candidate.entries)[i].hash == theirs.hash)) continue;
+                if (any_content) PROBE(sync_any_content);
                 verdict.fetch.push_back({static_cast<std::uint32_t>(i), theirs.hash, any_content});
             }
         }

@@ -4,6 +4,7 @@
 // synchronization leaves every entry as it was. Entries are compared and transferred in chunks of Limits::chunk_bytes; the
 // hash of an entry is the hash of its chunk hashes, so each chunk is checked when it lands.
 #include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
 #include "core/membership/peer_core.hpp"
 #include "core/wire/convert.hpp"
 
@@ -132,6 +133,7 @@ void PeerCore::vote_sync() {
 
 void PeerCore::send_pages(Serial serial) {
     if (!sync_ || sync_->serial != serial || sync_->stage != Sync::Stage::voting) return;
+    PROBE(sync_pages_sent);
     std::size_t next = 0;
     while (next < sync_->infos.size()) {
         proto::PeerMessage message;
@@ -238,6 +240,7 @@ void PeerCore::next_holder(const std::string& why) {
     Sync& sync = *sync_;
     if (sync.voted_end) return;
     if (sync.holder < sync.holders.size()) {
+        PROBE(sync_holder_given_up);
         const Uuid old = sync.holders[sync.holder].first;
         log(LogLevel::warn, "peer " + short_name(old) + " is given up as the source of shared state: " + why);
         if (const auto edge = edges_.find(old); edge != edges_.end()) edge->second.wanted_by_sync = false;
@@ -250,6 +253,7 @@ void PeerCore::next_holder(const std::string& why) {
         for (Fetch& fetch : sync.fetches) {
             for (auto& step : fetch.steps) {
                 if (step != Fetch::Step::requested && step != Fetch::Step::landing) continue;
+                PROBE(sync_fetched_from_another);
                 step = Fetch::Step::todo;
                 --sync.requested;
             }
@@ -257,6 +261,7 @@ void PeerCore::next_holder(const std::string& why) {
             fetch.hash_requested = false;
             if (fetch.any_content) {
                 // Pieces of different holders must not be mixed.
+                if (fetch.done != 0) PROBE(sync_any_content_anew);
                 for (auto& step : fetch.steps) {
                     if (step == Fetch::Step::checking) --sync.requested;
                     step = Fetch::Step::todo;
@@ -269,6 +274,7 @@ void PeerCore::next_holder(const std::string& why) {
     }
     ++sync.holder;
     if (sync.holder >= sync.holders.size()) {
+        PROBE(sync_no_holder);
         proto::Vote vote;
         vote.set_kind(proto::VOTE_SYNC_END);
         vote.set_id(sync.id);
@@ -366,6 +372,7 @@ void PeerCore::on_bulk_chunk(LinkId id, Link& link, const wire::BulkHeader& head
     if (fetch == nullptr || header.slice >= fetch->steps.size() ||
         fetch->steps[header.slice] != Fetch::Step::requested || fetch->asked[header.slice] != id ||
         header.length != chunk_length(fetch->entry, header.slice)) {
+        PROBE(sync_chunk_late);
         ++dead_frames_;
         discard(id, link, header);
         return;
@@ -382,6 +389,7 @@ void PeerCore::chunk_landed(const Transfer& transfer, bool ok) {
     Fetch* fetch = fetch_of(static_cast<std::uint32_t>(transfer.entry));
     ASSERT(fetch != nullptr && fetch->steps[transfer.slice] == Fetch::Step::landing);
     if (!ok) {
+        PROBE(sync_chunk_not_landed);
         fetch->steps[transfer.slice] = Fetch::Step::todo;
         fetch->next_request = std::min(fetch->next_request, transfer.slice);
         --sync_->requested;
@@ -412,6 +420,7 @@ void PeerCore::chunk_link_lost(LinkId id) {
     for (Fetch& fetch : sync_->fetches) {
         for (std::uint32_t chunk = 0; chunk < fetch.steps.size(); ++chunk) {
             if (fetch.steps[chunk] != Fetch::Step::requested || fetch.asked[chunk] != id) continue;
+            PROBE(sync_chunk_asked_again);
             fetch.steps[chunk] = Fetch::Step::todo;
             fetch.next_request = std::min(fetch.next_request, chunk);
             --sync_->requested;
@@ -431,6 +440,7 @@ void PeerCore::sync_compute_done(const ComputeOwner& owner, const Hash128& hash)
     } else if (owner.what == ComputeOwner::What::chunk_check && sync_->stage == Sync::Stage::transfer) {
         Fetch* fetch = fetch_of(owner.entry);
         if (fetch->steps[owner.slice] != Fetch::Step::checking) {
+            PROBE(sync_checked_in_vain);
             sync_finish_if_idle();
             return;  // its holder was given up meanwhile
         }
@@ -499,11 +509,13 @@ void PeerCore::on_hash_request(LinkId id, const proto::HashRequest& request) {
 
 void PeerCore::serve_hashes(LinkId id, const Chunk& request) {
     if (sync_ && sync_->stage <= Sync::Stage::voting && sync_->early_requests.size() < early_requests_max) {
+        PROBE(sync_request_early);
         sync_->early_requests.emplace_back(id, Chunk{request.sync, request.entry, request.chunk | 0x8000'0000u});
         return;
     }
     if (!sync_ || sync_->stage != Sync::Stage::transfer || sync_->id != request.sync ||
         request.entry >= sync_->chunk_hashes.size() || request.chunk >= sync_->chunk_hashes[request.entry].size()) {
+        PROBE(sync_request_declined);
         send_control(id, decline_message(request.sync, request.entry, request.chunk));
         return;
     }
@@ -524,12 +536,14 @@ void PeerCore::on_chunk_request(LinkId id, const Chunk& chunk) {
     Link& link = links_.at(id);
     if (sync_ && sync_->stage <= Sync::Stage::voting && sync_->early_requests.size() < early_requests_max &&
         chunk.chunk < 0x8000'0000u) {
+        PROBE(sync_request_early);
         sync_->early_requests.emplace_back(id, chunk);
         return;
     }
     const bool known = sync_ && sync_->stage == Sync::Stage::transfer && sync_->id == chunk.sync &&
                        chunk.entry < sync_->entries.size() && chunk.chunk < sync_->chunk_hashes[chunk.entry].size();
     if (!known || link.serve.size() >= serve_max) {
+        PROBE(sync_request_declined);
         send_control(id, decline_message(chunk.sync, chunk.entry, chunk.chunk));
         return;
     }
@@ -562,6 +576,7 @@ bool PeerCore::serve_chunk(LinkId id, Link& link) {
 void PeerCore::sync_decided(Completion outcome, bool apply) {
     Sync& sync = *sync_;
     ASSERT(!sync.outcome);
+    if (sync.requested != 0) PROBE(sync_ended_in_transfer);
     if (sync.id != 0) release_links(sync.id);
     for (auto& [id, link] : links_) link.serve.clear();
     sync.early_requests.clear();

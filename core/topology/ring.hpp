@@ -5,6 +5,7 @@
 #pragma once
 
 #include "core/base/ids.hpp"
+#include "core/base/probe.hpp"
 
 #include <map>
 #include <optional>
@@ -67,6 +68,7 @@ std::optional<std::vector<Uuid>> choose_ring(const std::vector<Uuid>& order, con
         if (path.size() == order.size() && allowed(order[path.back()], order[0])) {
             std::vector<Uuid> ring;
             for (const std::size_t index : path) ring.push_back(order[index]);
+            PROBE(ring_searched);
             return ring;
         }
         bool advanced = false;
@@ -84,6 +86,7 @@ std::optional<std::vector<Uuid>> choose_ring(const std::vector<Uuid>& order, con
         path.pop_back();
         next_try.pop_back();
     }
+    PROBE(ring_not_found);
     return std::nullopt;
 }
 

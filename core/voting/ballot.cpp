@@ -1,6 +1,7 @@
 #include "core/voting/ballot.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
 
 namespace pccl::core {
 
@@ -41,7 +42,9 @@ Ballot BallotBox::take(const BallotKey& key) {
 
 void BallotBox::withdraw(const Uuid& member) {
     for (auto it = ballots_.begin(); it != ballots_.end();) {
+        if (it->second.has(member)) PROBE(vote_withdrawn);
         it->second.withdraw(member);
+        if (it->second.empty()) PROBE(ballot_abandoned);
         it = it->second.empty() ? ballots_.erase(it) : std::next(it);
     }
 }

@@ -1,6 +1,7 @@
 #include "core/wire/frame.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
 #include "core/numeric/kernels.hpp"
 
 #include <algorithm>
@@ -102,6 +103,8 @@ std::array<std::uint8_t, trailer_bytes> encode_trailer(const Trailer& trailer) {
 }
 
 FrameDecoder::Item FrameDecoder::refuse(WireError error, std::size_t consumed) {
+    if (error == WireError::bad_checksum) PROBE(frame_wrong_checksum);
+    if (error == WireError::bad_magic && state_ != State::refused) PROBE(frame_noise);
     state_ = State::refused;
     body_.clear();
     body_.shrink_to_fit();
@@ -118,7 +121,10 @@ bool FrameDecoder::gather(std::span<const std::uint8_t> bytes, std::size_t need,
     if (take > 0) std::memcpy(small_.data() + small_fill_, bytes.data(), take);
     small_fill_ += take;
     used += take;
-    if (small_fill_ < need) return false;
+    if (small_fill_ < need) {
+        if (take > 0) PROBE(frame_in_pieces);
+        return false;
+    }
     small_fill_ = 0;
     return true;
 }
@@ -165,7 +171,10 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
             const std::size_t take = std::min<std::size_t>(length_ - body_.size(), rest.size());
             body_.insert(body_.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(take));
             used += take;
-            if (body_.size() < length_) break;
+            if (body_.size() < length_) {
+                if (take > 0) PROBE(body_in_pieces);
+                break;
+            }
             if (folded(body_.data(), body_.size()) != checksum_) {
                 return refuse(WireError::bad_checksum, used);
             }
@@ -216,6 +225,7 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
             const std::size_t take = std::min<std::size_t>(payload_remaining_, rest.size());
             payload_remaining_ -= static_cast<std::uint32_t>(take);
             if (payload_remaining_ == 0) state_ = State::trailer;
+            if (payload_remaining_ != 0) PROBE(payload_in_pieces);
             ASSERT(used == 0);
             item.kind = Kind::payload;
             item.consumed = take;
@@ -229,6 +239,7 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
             }
             item.trailer.checksum = get<std::uint64_t>(small_.data());
             item.trailer.abandoned = flags != 0;
+            if (item.trailer.abandoned) PROBE(frame_abandoned);
             state_ = State::prefix;
             item.kind = Kind::trailer;
             item.consumed = used;

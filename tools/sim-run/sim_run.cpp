@@ -15,6 +15,7 @@
 
 #include <chrono>
 #include <cinttypes>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -34,6 +35,8 @@ struct Choice {
     std::uint32_t shrink_seconds = 60;
     bool real = false;
     bool skip_unplayable = false;
+    bool probes = false;             // print the table
+    std::uint64_t probes_least = 0;  // a probe with fewer hits fails the range
     std::uint32_t jobs = 1;
     std::uint32_t classes = 0xffffffffu;
     std::string trace;  // readable text
@@ -51,6 +54,7 @@ struct Sums {
     Counters counters;
     std::array<std::uint64_t, fault_kinds> faults{};
     std::array<std::uint64_t, sim::effect_kinds> effects{};
+    std::array<std::uint64_t, core::probe_count> probes{};
 
     void add(const Verdict& v) {
         ++seeds;
@@ -60,6 +64,7 @@ struct Sums {
         add(v.counters);
         for (std::size_t i = 0; i < fault_kinds; ++i) faults[i] += v.faults[i];
         for (std::size_t i = 0; i < sim::effect_kinds; ++i) effects[i] += v.effects[i];
+        for (std::size_t i = 0; i < core::probe_count; ++i) probes[i] += v.probes[i];
         if (v.machine_bytes_most > bytes_most) bytes_most = v.machine_bytes_most;
     }
     void add(const Counters& c) {
@@ -83,6 +88,7 @@ struct Sums {
         add(s.counters);
         for (std::size_t i = 0; i < fault_kinds; ++i) faults[i] += s.faults[i];
         for (std::size_t i = 0; i < sim::effect_kinds; ++i) effects[i] += s.effects[i];
+        for (std::size_t i = 0; i < core::probe_count; ++i) probes[i] += s.probes[i];
         if (s.bytes_most > bytes_most) bytes_most = s.bytes_most;
     }
 };
@@ -189,6 +195,31 @@ int run_one(const Choice& choice) {
     return v.held() ? 0 : v.violation.oracle == "determinism" ? 3 : 1;
 }
 
+// Sanitizers have handlers of their own.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool sanitized = true;
+#elif defined(__has_feature)
+constexpr bool sanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+constexpr bool sanitized = false;
+#endif
+
+// A run that ends the process (a map without its key, memory out of bounds) still says which seed it was.
+volatile std::sig_atomic_t in_a_seed = 0;
+std::uint64_t seed_that_runs = 0;
+
+extern "C" void on_crash(int signal) {
+    char text[96];
+    const int length = std::snprintf(text, sizeof text, "seed %" PRIu64 " FAILED  oracle crash\n  signal %d\n",
+                                     seed_that_runs, signal);
+    if (in_a_seed != 0 && length > 0) (void)!write(1, text, static_cast<std::size_t>(length));
+    _exit(1);
+}
+
+void watch_crashes() {
+    for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) std::signal(signal, &on_crash);
+}
+
 // Every job-th seed from `first` on.
 Sums run_share(const Choice& choice, std::uint32_t job, bool progress) {
     Sums sums;
@@ -197,7 +228,10 @@ Sums run_share(const Choice& choice, std::uint32_t job, bool progress) {
     for (std::uint64_t seed = choice.first + job; seed <= choice.last; seed += choice.jobs) {
         const Scenario scenario = scenario_of(choice, seed);
         const bool twice = choice.twice || seed % 20 == 3;
+        seed_that_runs = seed;
+        in_a_seed = 1;
         const Verdict v = twice ? run_twice(scenario) : run(scenario);
+        in_a_seed = 0;
         sums.add(v);
         if (!v.held()) {
             ++sums.failed;
@@ -243,8 +277,44 @@ void print_summary(const Sums& s, double wall) {
     if (s.failed != 0) std::printf("first failing seed %" PRIu64 "\n", s.first_failed);
 }
 
+void print_probes(const Sums& s) {
+    std::printf("probes:\n");
+    for (std::size_t i = 0; i < core::probe_count; ++i) {
+        const core::ProbeText& text = core::probe_texts[i];
+        std::printf("%12" PRIu64 "  %-10s  %-32s %s\n", s.probes[i], text.machine, text.name, text.what);
+    }
+}
+
+// The probes that the range reached too seldom; each is a state of the protocol that the scenarios leave out.
+std::size_t report_missed_probes(const Sums& s, std::uint64_t least) {
+    std::size_t missed = 0;
+    for (std::size_t i = 0; i < core::probe_count; ++i) {
+        if (s.probes[i] >= least) continue;
+        ++missed;
+        const core::ProbeText& text = core::probe_texts[i];
+        std::printf("probe %s (%s: %s) was hit %" PRIu64 " times, fewer than %" PRIu64 "\n", text.name, text.machine,
+                    text.what, s.probes[i], least);
+    }
+    return missed;
+}
+
+// The oracles themselves: 0 when each lie was caught and the truth was not.
+int run_lies() {
+    bool alive = true;
+    for (const CanaryLine& line : run_canary()) {
+        alive = alive && line.caught();
+        std::printf("%-8s %-52s %s\n", line.caught() ? "caught" : "NOT SEEN", line.lie.c_str(),
+                    line.reported.empty() ? "held" : line.reported.c_str());
+        if (!line.caught()) {
+            std::printf("         expected %s\n", line.expected.empty() ? "that it holds" : line.expected.c_str());
+        }
+    }
+    return alive ? 0 : 1;
+}
+
 int run_range(const Choice& choice) {
     const auto start = std::chrono::steady_clock::now();
+    if (!sanitized) watch_crashes();
     Sums sums;
     if (choice.jobs == 1) {
         sums = run_share(choice, 0, true);
@@ -279,6 +349,9 @@ int run_range(const Choice& choice) {
         }
     }
     print_summary(sums, seconds_since(start));
+    if (choice.probes) print_probes(sums);
+    const std::size_t missed = report_missed_probes(sums, choice.probes_least);
+    if (sums.failed == 0 && missed != 0) return 1;
     return sums.failed == 0 ? 0 : sums.failed == sums.not_deterministic ? 3 : 1;
 }
 
@@ -329,6 +402,15 @@ int main(int argc, char** argv) {
         app.add_flag("--real", choice.real, "play it with real processes over loopback instead")->excludes(seeds);
     app.add_flag("--skip-unplayable", choice.skip_unplayable, "leave out what real processes cannot play")->needs(real);
     app.add_flag("--stop-at-first", choice.stop_at_first, "end a range at its first failure");
+    bool canary = false;
+    app.add_flag("--canary", canary, "check the oracles: each has to report an application that lies to it")
+        ->excludes(seed)
+        ->excludes(seeds)
+        ->excludes(file);
+    app.add_flag("--probes", choice.probes, "print how often a range reached each marked state of the protocol")
+        ->needs(seeds);
+    app.add_option("--probes-min", choice.probes_least, "fail a range that reached a marked state less than N times")
+        ->needs(seeds);
     app.add_option("--classes", classes,
                    "only these fault classes, joined by commas: none latency bandwidth segmentation partition "
                    "connection crash master pause limits "
@@ -390,6 +472,7 @@ int main(int argc, char** argv) {
         std::fputs(list_faults().c_str(), stdout);
         return 0;
     }
+    if (canary) return run_lies();
     if (seed->count() != 0 || file->count() != 0) return run_one(choice);
     if (seeds->count() == 0 || !parse_range(range, choice)) {
         std::fprintf(stderr, "sim-run: give --seed N, --seeds A..B or --scenario F (see --help)\n");

@@ -1,0 +1,202 @@
+// PROBE(name) marks a rare state of the protocol, so that a simulator can tell how often its runs came there.
+//
+// What is never reached is never tested: `sim-run --probes` sums the hits of a range of seeds, and a state that no seed
+// reaches is a hole in the scenarios. All names are in the table below. The handler is null in the runtime: a probe costs
+// one predictable branch there. Probes stand at decisions, never in loops over bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// X(name, machine, what happened)
+#define PCCL_PROBES(X)                                                                                                 \
+    X(peer_slept, "membership", "peer slept and blames nobody")                                                        \
+    X(master_slept, "membership", "master slept and blames nobody")                                                    \
+    X(stranger_at_a_closed_door, "membership", "connection dropped: this peer is in no run")                           \
+    X(dial_timed_out, "membership", "dial was not answered in time")                                                   \
+    X(handshake_timed_out, "membership", "link opened and nothing was said in time")                                   \
+    X(link_silent, "membership", "silent link closed by a peer")                                                       \
+    X(master_unreachable_at_connect, "membership", "connect failed: no master there")                                  \
+    X(lost_in_connect, "membership", "connect failed after the dial")                                                  \
+    X(master_link_lost, "membership", "control link lost, dialled again")                                              \
+    X(master_dialled_again_in_vain, "membership", "dial to a lost master failed")                                      \
+    X(master_given_up, "membership", "master given up after its time")                                                 \
+    X(refusal_read, "membership", "master refused or removed this peer")                                               \
+    X(edge_declared_again, "membership", "edge reported again after a resume")                                         \
+    X(call_after_loss, "membership", "run-wide call of a peer that is lost")                                           \
+    X(left_in_flight, "membership", "left with operations that run")                                                   \
+    X(lost_with_open_operation, "membership", "lost with an undecided operation")                                      \
+    X(lost_before_start, "membership", "lost while a launch waited for its start")                                     \
+    X(lost_after_outcome, "membership", "lost between an outcome and its await")                                       \
+    X(lost_in_sync, "membership", "lost in the middle of a synchronization")                                           \
+    X(lost_while_applying, "membership", "lost while a decided synchronization is applied")                            \
+    X(master_restarted, "membership", "master restarted with members")                                                 \
+    X(master_restarted_with_operation, "membership", "master restarted with an open operation")                        \
+    X(master_restarted_with_sync, "membership", "master restarted with an open synchronization")                       \
+    X(master_restarted_with_untold, "membership", "master restarted with decisions that were not acknowledged")        \
+    X(journal_torn, "membership", "last record of a journal was not written in full")                                  \
+    X(journal_too_old, "membership", "journal is older than what a peer was told: the run ends")                       \
+    X(journal_not_written, "membership", "record could not be written: the master stops")                              \
+    X(older_master_refused, "membership", "peer refused a master that is not the one of its run")                      \
+    X(grace_over_all_resumed, "membership", "grace ended early: everybody resumed")                                    \
+    X(grace_ran_out, "membership", "grace ran out")                                                                    \
+    X(not_resumed_after_restart, "membership", "member removed: it did not resume after a restart")                    \
+    X(resumed, "membership", "member resumed its seat")                                                                \
+    X(resumed_after_absence, "membership", "member absent, then resumed")                                              \
+    X(absent_too_long, "membership", "member absent, then removed")                                                    \
+    X(token_confirmed, "membership", "resume token confirmed: the older one is worth nothing")                         \
+    X(token_not_confirmed, "membership", "resumed with the older of two tokens")                                       \
+    X(token_superseded, "membership", "resume with an outdated token refused")                                         \
+    X(link_superseded, "membership", "new control link while the old one was open")                                    \
+    X(older_dial_refused, "membership", "hello of an older dial")                                                      \
+    X(told_again_at_resume, "membership", "decision told again at a resume")                                           \
+    X(several_told_again, "membership", "resume answered with several decisions")                                      \
+    X(answer_for_absent_member, "membership", "decision kept for a member that is away")                               \
+    X(held_for_a_record, "membership", "message held until its record is durable")                                     \
+    X(held_for_a_lost_link, "membership", "held message dropped: its link is gone")                                    \
+    X(refusal_held, "membership", "refusal held until its record is durable")                                          \
+    X(refused_removed, "membership", "removed member came back and was refused")                                       \
+    X(refused_other_run, "membership", "member of another run was refused")                                            \
+    X(joiner_lost, "membership", "joiner vanished before it was admitted")                                             \
+    X(joiner_dialled_again, "membership", "joiner came back with a new dial")                                          \
+    X(member_silent, "membership", "member removed: silent towards the master")                                        \
+    X(silent_in_grace, "membership", "silent link closed during a grace")                                              \
+    X(removed_by_both_links, "membership", "member removed at once: control link and a neighbour's word")              \
+    X(removed_by_late_word, "membership", "absent member removed by a neighbour's later word")                         \
+    X(member_left, "membership", "member left on its own")                                                             \
+    X(last_of_group_gone, "membership", "last member of a group gone: its revision starts anew")                       \
+    X(last_of_group_gone_with_operation, "membership", "last member of a group gone with an open operation")           \
+    X(orphans_admitted, "membership", "joiners admitted without members")                                              \
+    X(vote_kept_for_the_master, "voting", "vote cast while the master was away")                                       \
+    X(vote_cast_again, "voting", "open vote cast again after a resume")                                                \
+    X(vote_used_already, "voting", "vote ignored: its serial was used already")                                        \
+    X(vote_replaced, "voting", "vote replaced by one of the same member")                                              \
+    X(vote_withdrawn, "voting", "votes of a removed member withdrawn")                                                 \
+    X(ballot_abandoned, "voting", "ballot closed: its last voter is gone")                                             \
+    X(end_vote_too_late, "voting", "end vote for an operation that is over")                                           \
+    X(sync_end_vote_too_late, "voting", "end vote for a synchronization that is over")                                 \
+    X(start_waits_for_limit, "voting", "complete start ballot waits for the limit of operations")                      \
+    X(start_waits_for_ring, "voting", "complete start ballot waits for the ring")                                      \
+    X(start_alone, "voting", "start refused: all others are gone")                                                     \
+    X(start_mismatch, "voting", "start refused: shapes differ")                                                        \
+    X(aborted_by_vote, "voting", "operation aborted by a member's vote")                                               \
+    X(aborted_by_removal, "voting", "operation aborted: a member is gone")                                             \
+    X(committed_without_removed, "voting", "operation committed though a member of it is gone")                        \
+    X(pending_told, "voting", "peers are pending")                                                                     \
+    X(waiting_warned, "voting", "vote waited so long that everybody was told")                                         \
+    X(edge_marked, "topology", "edge marked")                                                                          \
+    X(ring_led_around, "topology", "ring led around a marked edge")                                                    \
+    X(aborted_over_edge, "topology", "operation aborted over a marked edge")                                           \
+    X(no_ring_victim, "topology", "no ring: one end of an edge removed")                                               \
+    X(no_ring_quiet_end, "topology", "no ring: an end that is quiet is left to its silence")                           \
+    X(joiner_unreachable, "topology", "joiner told that it is unreachable")                                            \
+    X(joiner_not_admissible, "topology", "joiner left out of an admission")                                            \
+    X(ring_searched, "topology", "ring found by search")                                                               \
+    X(ring_not_found, "topology", "no ring exists without a forbidden edge")                                           \
+    X(unwanted_edge_closed, "topology", "edge closed because the plan dropped it")                                     \
+    X(unwanted_report, "topology", "report of an edge that nobody wants")                                              \
+    X(data_link_refused, "topology", "data link refused: another peer is meant")                                       \
+    X(tag_twice, "all-reduce", "tag launched twice")                                                                   \
+    X(launch_alone, "all-reduce", "launch refused: the group has one member")                                          \
+    X(awaited_late, "all-reduce", "outcome came before its await")                                                     \
+    X(ready_before_start, "all-reduce", "neighbour's ready came before the start")                                     \
+    X(early_sent, "all-reduce", "slice sent before the neighbour was ready")                                           \
+    X(early_kept, "all-reduce", "early slice kept in the reserve")                                                     \
+    X(early_declined, "all-reduce", "early slice declined: no room")                                                   \
+    X(early_to_the_end, "all-reduce", "early slice reduced without a slot")                                            \
+    X(early_landed_too_late, "all-reduce", "early slice landed after the end of its operation")                        \
+    X(early_landed_after_start, "all-reduce", "early slice landed after the start")                                    \
+    X(partial_before_prepared, "all-reduce", "partial sum came before the buffers")                                    \
+    X(slice_declined, "all-reduce", "slice declined: no slot")                                                         \
+    X(decline_read, "all-reduce", "declined slice goes again")                                                         \
+    X(second_copy_discarded, "all-reduce", "second copy of a slice discarded")                                         \
+    X(landing_taken_over, "all-reduce", "receive redirected: a second copy overtook it")                               \
+    X(landing_failed, "all-reduce", "landing ended without its bytes")                                                 \
+    X(cancelled_by_ack, "all-reduce", "send cancelled in mid-frame: another copy has landed")                          \
+    X(ack_twice, "all-reduce", "slice acknowledged twice")                                                             \
+    X(resend_answered_in_queue, "all-reduce", "resend dropped from the queue: the first copy was acknowledged")        \
+    X(resend_goes_first, "all-reduce", "resend put before slices that wait for credit")                                \
+    X(input_held_back, "all-reduce", "own input held back: half of the slots are taken")                               \
+    X(waits_for_credit, "all-reduce", "partial sum waits for credit")                                                  \
+    X(stripe_lost_slice_again, "all-reduce", "slice of a lost stripe goes again")                                      \
+    X(stripe_lost_others_work, "all-reduce", "stripe lost while another works")                                        \
+    X(last_stripe_lost, "all-reduce", "last stripe of an edge lost")                                                   \
+    X(ready_told_again, "all-reduce", "ready told again: an incoming stripe was lost")                                 \
+    X(neighbour_vanished, "all-reduce", "all incoming stripes of a neighbour lost")                                    \
+    X(stalled_slice_again, "all-reduce", "slice of a stalled stripe goes again")                                       \
+    X(stalled_send_cancelled, "all-reduce", "send cancelled in mid-frame: its stripe stalls")                          \
+    X(neighbour_starved, "all-reduce", "neighbour says that it is starved itself")                                     \
+    X(lost_while_landing, "all-reduce", "link lost in the middle of a landing")                                        \
+    X(frame_of_dead_operation, "all-reduce", "slice of a dead operation drained")                                      \
+    X(word_of_dead_operation, "all-reduce", "flow word of a dead operation dropped")                                   \
+    X(abort_after_completion, "all-reduce", "abort after local completion")                                            \
+    X(abort_before_buffers, "all-reduce", "abort before the buffers are there")                                        \
+    X(abort_cancels_send, "all-reduce", "send cancelled in mid-frame: its operation is decided")                       \
+    X(abort_redirects_receive, "all-reduce", "receive redirected: its operation is decided")                           \
+    X(reduced_after_decision, "all-reduce", "reduction ended after the outcome")                                       \
+    X(slots_not_allocated, "all-reduce", "allocation of an operation's scratch failed")                                \
+    X(reserve_not_allocated, "all-reduce", "allocation of a reserve for early slices failed")                          \
+    X(reserve_freed, "all-reduce", "reserve of a lost neighbour freed")                                                \
+    X(sync_pages_sent, "state-sync", "key list sent: contents differ")                                                 \
+    X(sync_pages_for_newcomers, "state-sync", "key lists asked for the entries that may differ")                       \
+    X(sync_pages_member_away, "state-sync", "key list wanted from a member that is away")                              \
+    X(sync_refused_all, "state-sync", "nobody submitted the expected revision")                                        \
+    X(sync_revision_ahead, "state-sync", "member removed: its revision is ahead")                                      \
+    X(sync_schema_differs, "state-sync", "member removed: its keys differ")                                            \
+    X(sync_starts_above_zero, "state-sync", "first synchronization of a group takes the highest revision")             \
+    X(sync_newcomers_outranked, "state-sync", "newcomers' contents do not count beside a veteran's")                   \
+    X(sync_outdated_member, "state-sync", "outdated member receives the state")                                        \
+    X(sync_any_content, "state-sync", "newcomer receives an entry that may differ")                                    \
+    X(sync_request_early, "state-sync", "request kept: the plan is not here yet")                                      \
+    X(sync_request_declined, "state-sync", "request declined")                                                         \
+    X(sync_holder_given_up, "state-sync", "holder given up")                                                           \
+    X(sync_fetched_from_another, "state-sync", "chunk fetched again from another holder")                              \
+    X(sync_any_content_anew, "state-sync", "entry that may differ begun anew at another holder")                       \
+    X(sync_no_holder, "state-sync", "synchronization given up: holders are gone")                                      \
+    X(sync_aborted, "state-sync", "synchronization aborted by a member")                                               \
+    X(sync_member_gone, "state-sync", "synchronization ended without a removed member")                                \
+    X(sync_chunk_late, "state-sync", "chunk came that nobody waits for")                                               \
+    X(sync_chunk_not_landed, "state-sync", "chunk ended without its bytes")                                            \
+    X(sync_chunk_asked_again, "state-sync", "chunk asked again: its link was lost")                                    \
+    X(sync_checked_in_vain, "state-sync", "chunk checked after its holder was given up")                               \
+    X(sync_not_allocated, "state-sync", "allocation for the incoming state failed")                                    \
+    X(sync_ended_in_transfer, "state-sync", "synchronization ended in the middle of a transfer")                       \
+    X(frame_in_pieces, "wire", "fixed part of a frame came in pieces")                                                 \
+    X(body_in_pieces, "wire", "control body came in pieces")                                                           \
+    X(payload_in_pieces, "wire", "payload came in pieces")                                                             \
+    X(frame_abandoned, "wire", "abandoned frame")                                                                      \
+    X(frame_noise, "wire", "bytes that are no frame refused")                                                          \
+    X(frame_wrong_checksum, "wire", "frame with a wrong checksum refused")                                             \
+    X(payload_corrupt, "wire", "payload with a wrong checksum refused")
+
+namespace pccl::core {
+
+enum class Probe : std::uint8_t {
+#define PCCL_PROBE_NAME(name, machine, what) name,
+    PCCL_PROBES(PCCL_PROBE_NAME)
+#undef PCCL_PROBE_NAME
+};
+
+struct ProbeText {
+    const char* name;
+    const char* machine;
+    const char* what;
+};
+inline constexpr ProbeText probe_texts[] = {
+#define PCCL_PROBE_TEXT(name, machine, what) {#name, machine, what},
+    PCCL_PROBES(PCCL_PROBE_TEXT)
+#undef PCCL_PROBE_TEXT
+};
+inline constexpr std::size_t probe_count = sizeof(probe_texts) / sizeof(probe_texts[0]);
+static_assert(probe_count <= 256, "Probe is one byte");
+
+using ProbeHandler = void (*)(Probe probe);
+
+// For the whole process, before the first machine runs. Null: nothing is counted.
+void set_probe_handler(ProbeHandler handler);
+extern ProbeHandler probe_handler;
+
+}  // namespace pccl::core
+
+#define PROBE(name)                                                                                                    \
+    (::pccl::core::probe_handler == nullptr ? void(0) : ::pccl::core::probe_handler(::pccl::core::Probe::name))

@@ -1,0 +1,47 @@
+// Proof that the oracles are alive: runs of one quiet scenario in which the application lies to them.
+//
+// An oracle that has gone blind lets every run hold, and nothing else in this tree would tell. Each lie is a small untruth
+// about what the application saw; the oracle it belongs to has to report it, and nobody may complain without a lie.
+#pragma once
+
+#include "harness/ledger.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pccl::harness {
+
+enum class Lie : std::uint8_t {
+    none,
+    value_of_all,        // the same wrong byte in the result of everybody
+    parity_of_one,       // a wrong byte in the result of one
+    outcome_of_one,      // a committed operation failed for one member
+    world_of_one,        // an operation whose world is one larger for one member
+    input_overwritten,   // an input differs after an operation out of place
+    output_overwritten,  // buffers change after the return
+    state_of_one,        // a synchronization gave one member another content
+    state_of_all,        // a synchronization gave everybody a content that nobody had
+    sync_of_one,         // a synchronization failed for one member
+    revision_skipped,    // revisions jump
+    revision_refused,    // the next revision was refused
+    world_too_large,     // an update counts somebody who is not there
+    world_too_small,     // an update leaves a member out
+    pending_to_one,      // one member is told something else of pending peers
+    lost_for_nothing,    // a member was lost though no fault touched it
+    never_ends,          // an application does not come to its end
+    count
+};
+
+// What the application claims to have seen, once the run is over.
+void tamper(Ledger& ledger, Lie lie);
+
+struct CanaryLine {
+    std::string lie;
+    std::string expected;  // oracle; empty: nobody
+    std::string reported;
+    bool caught() const { return expected == reported; }
+};
+std::vector<CanaryLine> run_canary();
+
+}  // namespace pccl::harness

@@ -1,0 +1,79 @@
+#include "harness/flavours.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness {
+
+using namespace core;
+using sim::Draw;
+
+namespace {
+
+void draw_patience(Scenario& s, Draw& draw, std::uint32_t on) {
+    const sim::NetworkParameters& n = s.world.network;
+    // Short enough that a second loss of the master falls into the time of the first.
+    if ((on & (class_master | class_connection)) && s.timeouts.master != 0 && draw.chance(250'000))
+        s.timeouts.master = draw.log_uniform(second, 5 * second);
+    if ((on & class_connection) && draw.chance(300'000)) {
+        const Duration slow = n.latency_high + n.latency_high * n.jitter_per_mille / 1000 + s.world.timer_late_max +
+                              (n.tail_per_million != 0 ? n.tail_max : 0);
+        s.timeouts.handshake = draw.log_uniform(std::min(300 * millisecond + 4 * slow, 5 * second), 5 * second);
+    }
+}
+
+// A large state on a slow network: syncs take long, so that holders and receivers vanish in the middle of them.
+void draw_large_state(Scenario& s, Draw& draw, std::uint32_t on) {
+    if (!s.workload.sync || !draw.chance(120'000)) return;
+    Workload& w = s.workload;
+    w.state_elements_max = draw.number(300, 1'500);
+    w.entries = draw.number(2, 4);
+    if (draw.chance(700'000)) w.own_entries_per_mille = 500;
+    w.tags = std::min(w.tags, 2u);
+    w.drift_per_mille = std::max(w.drift_per_mille, draw.number(0, 400));
+    s.limits.chunk_bytes = draw.number(4, 64) * 8;
+    s.limits.chunks_in_flight = draw.number(1, 8);
+    s.world.network.rate_low = draw.log_uniform(20'000, 400'000);
+    s.world.network.rate_high = 2 * s.world.network.rate_low;
+    s.world.compute_max = draw.log_uniform(microsecond, 20 * millisecond);
+    for (PeerPlan& plan : s.peers) {
+        plan.turns = std::min(plan.turns, 6u);
+        plan.rejoins = true;
+    }
+    if (!(on & class_crash)) return;
+    for (std::uint32_t i = draw.number(1, 2); i-- != 0;) {
+        Fault f;
+        f.kind = FaultKind::crash_peer;
+        f.a = draw.number(1, static_cast<std::uint32_t>(s.peers.size()));
+        f.value = draw.bits() | 2;  // started again
+        f.duration = draw.log_uniform(millisecond, second);
+        f.trigger = static_cast<std::uint32_t>(sim::effect_index<SendPayload>() + 1);
+        f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, 300));
+        f.at = draw.log_uniform(microsecond, 50 * millisecond);
+        if (draw.chance(700'000)) {
+            // In the middle of what it sends itself: kind 1 of the injector's list is SendPayload.
+            f.kind = FaultKind::aimed_peer;
+            f.value = (6 * draw.below(1000) + 1) << 8 | 2 | draw.below(2);
+            f.b = static_cast<std::uint32_t>(draw.log_uniform(1, 200));
+            f.trigger = f.trigger_count = 0;
+            f.at = draw.between(0, 500 * millisecond);
+        }
+        s.faults.push_back(f);
+    }
+}
+
+}  // namespace
+
+void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on) {
+    draw_patience(s, draw, on);
+    s.timeouts.vote_warn = draw.log_uniform(100 * millisecond, 30 * second);
+    Workload& w = s.workload;
+    w.checkpoints = draw.chance(500'000);
+    if (on & class_limits) s.uneven_limits = draw.chance(200'000);
+    if (on & class_application) {
+        if (draw.chance(300'000)) w.hasty_revision_per_mille = draw.number(1, 500);
+        if (draw.chance(150'000)) w.schema_per_mille = draw.number(1, 300);
+    }
+    draw_large_state(s, draw, on);
+}
+
+}  // namespace pccl::harness
