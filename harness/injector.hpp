@@ -25,6 +25,7 @@ enum Script : std::uint64_t {
     stop_flag = 6,
     start_the_master = 7,
     patience_over = 8,
+    explain_now = 9,
 };
 
 // What faults do to processes is done by the run, which owns them.

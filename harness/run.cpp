@@ -25,6 +25,7 @@ public:
         world_.trace().write_to(options.trace);
         world_.trace().keep_hashes(options.keep_hashes);
         items_max_ = options.items_max;
+        explain_at_ = options.explain_at;
         observation_ = options.observation;
         if (observation_ != nullptr) {
             world_.attach(&observation_->recorder);
@@ -43,6 +44,8 @@ public:
         world_.schedule_script(0, start_the_master, 0);
         for (std::uint32_t node = 1; node < nodes(); ++node) schedule_start(node, scenario_.peers[node - 1].start);
         injector_.schedule();
+        explain_at_the_end_ = explain_at_ == never;
+        if (explain_at_ >= 0 && !explain_at_the_end_) world_.schedule_script(explain_at_, explain_now, 0);
         world_.schedule_script(scenario_.chaos_end, chaos_ends, 0);
         world_.schedule_script(scenario_.chaos_end + scenario_.stop_after, stop_flag, 0);
         world_.run(scenario_.chaos_end + scenario_.stop_after + 3 * scenario_.patience, items_max_);
@@ -52,6 +55,7 @@ public:
     }
 
     Verdict verdict() {
+        if (explain_at_the_end_ || (explain_at_ >= 0 && explanation_.empty())) explanation_ = explain();
         Verdict v;
         v.violation = world_.violation();
         v.trace_hash = world_.trace().hash();
@@ -63,6 +67,7 @@ public:
         v.effects = world_.effects_counted();
         v.machine_bytes_most = world_.machine_bytes_most();
         v.hashes = world_.trace().hashes();
+        v.explanation = explanation_;
         if (observation_ != nullptr) {
             observation_->ledger = shared_.ledger;
             observation_->nodes.clear();
@@ -112,6 +117,7 @@ public:
             if (!all_done()) world_.violate("progress", who_waits());
             return;
         case start_the_master: return begin_master();
+        case explain_now: explanation_ = explain(); return;
         default: return;
         }
     }
@@ -213,8 +219,16 @@ private:
         return returned - launched;
     }
 
-    std::string who_waits() {
-        std::string text = "not everybody came to an end:\n";
+    std::string who_waits() { return "not everybody came to an end:\n" + explain_calls(); }
+
+    std::string explain() {
+        std::string text = "at " + std::to_string(world_.now() / millisecond) + " ms\n" + explain_calls();
+        if (all_done()) text += "  every application has come to an end\n";
+        return text;
+    }
+
+    std::string explain_calls() {
+        std::string text;
         for (const auto& process : processes_) {
             if (process != nullptr)
                 text += "  " + sim::Trace::name(process->node()) + " waits for " + process->waits_for() + "\n";
@@ -289,6 +303,9 @@ private:
     std::uint32_t master_count_ = 0;
     std::uint32_t starts_ = 0;
     std::uint64_t items_max_ = 0;
+    Instant explain_at_ = -1;
+    bool explain_at_the_end_ = false;
+    std::string explanation_;
     Observation* observation_ = nullptr;
     Lie lie_ = Lie::none;
     std::vector<Checkpoint> checkpoints_;  // per node

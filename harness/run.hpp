@@ -24,6 +24,7 @@ struct RunOptions {
     bool keep_hashes = false;    // one hash per event, and the state of the machine in each
     std::uint64_t items_max = 3'000'000;
     Observation* observation = nullptr;  // filled for a report
+    Instant explain_at = -1;             // says then what everybody waits for; core::never: at the end
     Lie lie = Lie::none;                 // of the application, to see that an oracle is alive
 };
 
@@ -38,6 +39,7 @@ struct Verdict {
     std::array<std::uint64_t, sim::effect_kinds> effects{};  // by index of core::Effect
     std::array<std::uint64_t, core::probe_count> probes{};
     std::uint64_t machine_bytes_most = 0;
+    std::string explanation;
     std::vector<std::uint64_t> hashes;
     bool held() const { return violation.oracle.empty(); }
 };

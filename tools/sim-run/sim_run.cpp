@@ -41,6 +41,9 @@ struct Choice {
     std::uint32_t classes = 0xffffffffu;
     std::string trace;  // readable text
     tools::ReportFiles report;
+    core::Instant explain_at = -1;
+    bool stats = false;
+    std::string save;    // folder for failing scenarios
     std::string file;    // a scenario instead of a seed
     std::string replay;  // the options that a failing seed is to be replayed with
 };
@@ -134,6 +137,21 @@ void print_failure(const Choice& choice, std::uint64_t seed, const Verdict& v) {
     std::fflush(stdout);
 }
 
+void print_summary(const Sums& s, double wall);
+
+// A failing scenario as a file: it survives changes of the generator.
+void save_scenario(const std::string& name, const Scenario& scenario, const Verdict& v) {
+    std::FILE* out = std::fopen(name.c_str(), "w");
+    if (out == nullptr) {
+        std::fprintf(stderr, "sim-run: cannot write %s\n", name.c_str());
+        return;
+    }
+    std::string reason = v.violation.reason.substr(0, v.violation.reason.find('\n'));
+    std::fprintf(out, "# %s: %s\n%s", v.violation.oracle.c_str(), reason.c_str(), to_text(scenario).c_str());
+    std::fclose(out);
+    std::printf("  written to %s\n", name.c_str());
+}
+
 int run_one(const Choice& choice) {
     Scenario scenario;
     if (choice.file.empty()) {
@@ -145,6 +163,8 @@ int run_one(const Choice& choice) {
     if (choice.print_scenario) return 0;
     if (choice.real) return run_for_real(scenario, choice.skip_unplayable);
     RunOptions options;
+    options.explain_at = choice.explain_at;
+    const auto start = std::chrono::steady_clock::now();
     std::FILE* file = nullptr;
     if (!choice.trace.empty()) {
         file = choice.trace == "-" ? stdout : std::fopen(choice.trace.c_str(), "w");
@@ -164,10 +184,20 @@ int run_one(const Choice& choice) {
                 " (%" PRIu64 " failed), connects %" PRIu64 ", lost %" PRIu64 "\n",
                 v.events, static_cast<double>(v.simulated) / 1e9, v.counters.committed, v.counters.aborted,
                 v.counters.syncs, v.counters.syncs_failed, v.counters.connects, v.counters.lost);
+    if (choice.stats) {
+        Sums sums;
+        sums.add(v);
+        sums.failed = v.held() ? 0 : 1;
+        sums.first_failed = choice.first;
+        print_summary(sums, seconds_since(start));
+    }
+    if (!v.explanation.empty()) std::printf("%s", v.explanation.c_str());
     if (v.held()) {
         std::printf("verdict held\n");
     } else {
         print_failure(choice, choice.first, v);
+        if (!choice.save.empty())
+            save_scenario(choice.save + "/seed-" + std::to_string(choice.first) + ".scenario", scenario, v);
         if (choice.shrink) {
             const auto begin = std::chrono::steady_clock::now();
             const Scenario small = shrink(scenario, v.violation, [&] {
@@ -180,6 +210,8 @@ int run_one(const Choice& choice) {
                                       : run(small);
             std::printf("shrunk to:\n%s  %s: %s\n", to_text(small).c_str(), again.violation.oracle.c_str(),
                         again.violation.reason.c_str());
+            if (!choice.save.empty())
+                save_scenario(choice.save + "/seed-" + std::to_string(choice.first) + "-shrunk.scenario", small, again);
             if (!choice.trace.empty() && choice.trace != "-") {
                 if (std::FILE* out = std::fopen((choice.trace + ".shrunk").c_str(), "w")) {
                     RunOptions traced;
@@ -238,6 +270,8 @@ Sums run_share(const Choice& choice, std::uint32_t job, bool progress) {
             if (v.violation.oracle == "determinism") ++sums.not_deterministic;
             if (seed < sums.first_failed) sums.first_failed = seed;
             print_failure(choice, seed, v);
+            if (!choice.save.empty())
+                save_scenario(choice.save + "/seed-" + std::to_string(seed) + ".scenario", scenario, v);
             if (choice.stop_at_first) break;
         }
         const double now = seconds_since(start);
@@ -401,6 +435,12 @@ int main(int argc, char** argv) {
     auto* real =
         app.add_flag("--real", choice.real, "play it with real processes over loopback instead")->excludes(seeds);
     app.add_flag("--skip-unplayable", choice.skip_unplayable, "leave out what real processes cannot play")->needs(real);
+    std::string explain;
+    auto* explained = app.add_option(
+        "--explain", explain, "say who waits for what: at the end of the run, or at a time such as 12.5 (seconds)");
+    explained->expected(0, 1)->default_str("end")->excludes(seeds);
+    app.add_flag("--stats", choice.stats, "the summary of a range for one run")->excludes(seeds);
+    app.add_option("--save", choice.save, "write failing scenarios into this folder")->check(CLI::ExistingDirectory);
     app.add_flag("--stop-at-first", choice.stop_at_first, "end a range at its first failure");
     bool canary = false;
     app.add_flag("--canary", canary, "check the oracles: each has to report an application that lies to it")
@@ -426,6 +466,19 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "sim-run: --determinism compares two runs and shows none; run again without it for a "
                              "report or a trace for Perfetto\n");
         return 2;
+    }
+    if (explained->count() != 0) {
+        double seconds = 0;
+        int used = 0;
+        choice.explain_at = core::never;
+        if (!explain.empty() && explain != "end") {
+            if (std::sscanf(explain.c_str(), "%lf%n", &seconds, &used) != 1 ||
+                used != static_cast<int>(explain.size()) || !(seconds >= 0 && seconds < 1e6)) {
+                std::fprintf(stderr, "sim-run: --explain wants a time in seconds, not %s\n", explain.c_str());
+                return 2;
+            }
+            choice.explain_at = static_cast<core::Instant>(seconds * 1e9);
+        }
     }
     if (!classes.empty()) {
         static constexpr struct {
