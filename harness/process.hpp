@@ -128,6 +128,7 @@ private:
     Task<bool> reduce_all();
     Task<bool> leave_in_flight();
 
+    bool raises_all_the_same();
     void make_state();
     void load_checkpoint();
     void save_checkpoint();

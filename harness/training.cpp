@@ -46,6 +46,13 @@ Task<void> Process::main() {
     world_.program_ended(node_);
 }
 
+// After a failure: the same program at all members makes the same mistake, mostly.
+bool Process::raises_all_the_same() {
+    const std::uint32_t per_million = scenario_.workload.hasty_revision_per_mille * 1000;
+    if (draw_.chance(300'000)) return draw_.chance(per_million);
+    return sim::Draw(sim::mix(scenario_.seed, sim::mix(700 + plan_.group, revision_))).chance(per_million);
+}
+
 // One turn of the loop. False: not a member any more.
 Task<bool> Process::membership(bool first_turn) {
     waited_ = false;
@@ -90,7 +97,7 @@ Task<bool> Process::membership(bool first_turn) {
             if (hasty_) {
                 --revision_;
                 hasty_ = false;
-            } else if (draw_.chance(scenario_.workload.hasty_revision_per_mille * 1000)) {
+            } else if (raises_all_the_same()) {
                 ++revision_;
                 hasty_ = true;
             }
