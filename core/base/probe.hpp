@@ -37,7 +37,6 @@
     X(journal_torn, "membership", "last record of a journal was not written in full")                                  \
     X(journal_too_old, "membership", "journal is older than what a peer was told: the run ends")                       \
     X(journal_not_written, "membership", "record could not be written: the master stops")                              \
-    X(older_master_refused, "membership", "peer refused a master that is not the one of its run")                      \
     X(grace_over_all_resumed, "membership", "grace ended early: everybody resumed")                                    \
     X(grace_ran_out, "membership", "grace ran out")                                                                    \
     X(not_resumed_after_restart, "membership", "member removed: it did not resume after a restart")                    \
@@ -158,7 +157,6 @@
     X(sync_chunk_late, "state-sync", "chunk came that nobody waits for")                                               \
     X(sync_chunk_not_landed, "state-sync", "chunk ended without its bytes")                                            \
     X(sync_chunk_asked_again, "state-sync", "chunk asked again: its link was lost")                                    \
-    X(sync_checked_in_vain, "state-sync", "chunk checked after its holder was given up")                               \
     X(sync_not_allocated, "state-sync", "allocation for the incoming state failed")                                    \
     X(sync_ended_in_transfer, "state-sync", "synchronization ended in the middle of a transfer")                       \
     X(frame_in_pieces, "wire", "fixed part of a frame came in pieces")                                                 \

@@ -96,7 +96,6 @@ void PeerCore::on_welcome(const proto::Welcome& welcome) {
     Uuid run;
     if (welcome.protocol_version() != wire::protocol_version || !read(welcome.run_id(), run) ||
         (state_ == State::member && (run != run_id_ || welcome.incarnation() < incarnation_ || !welcome.member()))) {
-        PROBE(older_master_refused);
         drop_link(master_link_, "the master at this address is not the one of this run, or an older one of it");
         return;
     }

@@ -440,7 +440,6 @@ void PeerCore::sync_compute_done(const ComputeOwner& owner, const Hash128& hash)
     } else if (owner.what == ComputeOwner::What::chunk_check && sync_->stage == Sync::Stage::transfer) {
         Fetch* fetch = fetch_of(owner.entry);
         if (fetch->steps[owner.slice] != Fetch::Step::checking) {
-            PROBE(sync_checked_in_vain);
             sync_finish_if_idle();
             return;  // its holder was given up meanwhile
         }
