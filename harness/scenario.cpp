@@ -160,6 +160,15 @@ void draw_journal_faults(Scenario& s, Draw& draw) {
         f.duration = draw.log_uniform(millisecond, 3 * second);
         if (f.kind == FaultKind::slow_disk) f.value = static_cast<std::uint64_t>(draw.log_uniform(1, 2'000));
         s.faults.push_back(f);
+        if (f.kind == FaultKind::older_journal && draw.chance(700'000)) {
+            // Somebody who is new meets the master before those who know better.
+            f.kind = FaultKind::crash_peer;
+            f.a = draw.number(1, static_cast<std::uint32_t>(s.peers.size()));
+            f.value |= 2;
+            f.at += draw.log_uniform(microsecond, 50 * millisecond);
+            f.duration = draw.log_uniform(millisecond, 200 * millisecond);
+            s.faults.push_back(f);
+        }
     }
 }
 
