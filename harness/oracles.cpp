@@ -185,10 +185,10 @@ std::string text(const Ledger& ledger, const SyncFact& f) {
            std::to_string(f.completion.revision);
 }
 
-// The life ended as lost (or may have, when its process died), and nothing shows that it was a member at that time.
+// The life ended as lost (or may have, whatever it knew by then), and nothing shows that it was a member at that time.
 bool gone_by(const Ledger& ledger, std::uint32_t life, Instant time) {
     const Life& l = ledger.lives[life];
-    return (l.lost || l.died) && l.member_until < time;
+    return (l.lost || l.ended) && l.member_until < time;
 }
 
 template <class Fact>
@@ -262,8 +262,9 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
             sure_in_group += l.group == group ? 1 : 0;
         }
         // Who was accepted and removed before it knew, or died in connect, may have been one of them all the same.
-        const bool in_question =
-            l.connected_at == core::never || l.connected_at <= next_end || l.lost || l.member_until == l.connected_at;
+        const bool in_question = l.connected_at == core::never || l.connected_at <= next_end || l.lost ||
+                                 l.member_until == l.connected_at ||
+                                 ledger.journal_lost_between(own.begin, l.connected_at);
         if (l.asked_at < own.end && in_question) {
             ++possible;
             possible_in_group += l.group == group ? 1 : 0;

@@ -54,8 +54,8 @@ public:
     // Makes no call until then: what the library answers is not looked at.
     void hang(Instant until) { hangs_until_ = until; }
     // The last thing heard of it.
-    void died() {
-        if (connected_) ledger_.lives[life_].died = true;
+    void life_ended() {
+        if (connected_) ledger_.lives[life_].ended = true;
     }
     std::string waits_for() const;  // the calls that have not returned
 

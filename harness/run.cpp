@@ -169,7 +169,7 @@ private:
                                                    ((fault.value & 1) != 0 ? "" : ", its machine falls silent"));
         }
         if (node != 0 && processes_[node] != nullptr) {
-            processes_[node]->died();
+            processes_[node]->life_ended();
             processes_[node].reset();
         }
         if (node == 0) {

@@ -40,6 +40,7 @@ Task<void> Process::main() {
     if (connected_) {
         const Completion c = co_await call(CallKind::leave, CommandLeave{});
         if (c.result != Result::success) world_.violate("progress", "leave failed");
+        life_ended();
         connected_ = false;
     }
     finished_ = true;
@@ -95,7 +96,7 @@ Task<bool> Process::membership(bool first_turn) {
             }
             // A loop that counts its own turns goes on counting.
             if (hasty_) {
-                --revision_;
+                if (revision_ != 0) --revision_;  // it may have begun anew meanwhile
                 hasty_ = false;
             } else if (raises_all_the_same()) {
                 ++revision_;
@@ -210,6 +211,7 @@ Task<bool> Process::leave_in_flight() {
     }
     const Completion c = co_await call(CallKind::leave, CommandLeave{});
     if (c.result != Result::success) world_.violate("progress", "leave failed");
+    life_ended();
     connected_ = false;
     for (Tensor& tensor : tensors_) {
         // Whether these operations were committed before this peer left is not known: either content is legal.

@@ -248,10 +248,11 @@ void MasterCore::on_edge(const Uuid& from, const proto::EdgeReport& report) {
     const Uuid& target = report.outgoing() ? other : from;
     const auto wanted = wanted_.find(source);
     const bool is_wanted = wanted != wanted_.end() && wanted->second.contains(target);
-    if (!report.up() && (report.unwanted() || !is_wanted)) {
-        // Closed because the plan does not name it (or did not, then): no word about either end.
+    if (!is_wanted || (!report.up() && report.unwanted())) {
+        // About a connection that the plan does not name (or did not, then): no word about either end. Once it is named
+        // again it is reported again.
         PROBE(unwanted_report);
-        if (report.outgoing()) edges_.report_closed(source, target);
+        if (report.outgoing() && !report.up()) edges_.report_closed(source, target);
         topology_dirty_ = true;
         return;
     }

@@ -62,6 +62,10 @@ void PeerCore::on_sync(const CommandSync& command) {
     if (sync_) return refuse(Result::invalid_usage, "another synchronization of this communicator is running");
     if (command.entries.size() > config_.limits.entries_max)
         return refuse(Result::invalid_argument, "too many shared-state entries");
+    if (command.revision > config_.limits.revision_max) {
+        return refuse(Result::invalid_argument, "the shared-state revision " + std::to_string(command.revision) +
+                                                    " is beyond every count of synchronizations; was it decremented at 0?");
+    }
     Sync sync;
     sync.entries = command.entries;
     std::sort(sync.entries.begin(), sync.entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });

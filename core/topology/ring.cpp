@@ -43,7 +43,10 @@ void EdgeTable::report_down(const Uuid& from, const Uuid& to, Instant now) {
 
 void EdgeTable::report_closed(const Uuid& from, const Uuid& to) { edges_[{from, to}].up = false; }
 
-void EdgeTable::report_incoming(const Uuid& from, const Uuid& to, bool up) { edges_[{from, to}].incoming_closed = !up; }
+void EdgeTable::report_incoming(const Uuid& from, const Uuid& to, bool up) {
+    Edge& edge = edges_[{from, to}];
+    edge.incoming_closed = !up && edge.up;
+}
 
 void EdgeTable::mark(const Uuid& from, const Uuid& to, Instant until) {
     Edge& edge = edges_[{from, to}];
@@ -86,6 +89,7 @@ void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted) {
     for (auto& [ends, edge] : edges_) {
         const auto from = wanted.find(ends.first);
         if (from != wanted.end() && from->second.contains(ends.second)) continue;
+        edge.up = false;
         edge.down_since = never;
         edge.reported_down = false;
         edge.incoming_closed = false;

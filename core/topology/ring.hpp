@@ -33,6 +33,8 @@ public:
     void report_up(const Uuid& from, const Uuid& to);
     void report_down(const Uuid& from, const Uuid& to, Instant now);
     void report_closed(const Uuid& from, const Uuid& to);  // on purpose
+    // Counts only of a connection that its source has reported up since it is wanted: the end of an earlier one, closed
+    // because nobody wanted it, may be told late.
     void report_incoming(const Uuid& from, const Uuid& to, bool up);
     void mark(const Uuid& from, const Uuid& to, Instant until);
     // A neighbour says that its connections with `peer`, in one direction or the other, are closed.
@@ -41,8 +43,8 @@ public:
     void forget(const Uuid& peer);
     // After a restart or a sleep of the master: nobody is blamed for the time before.
     void restart_clocks(Instant now);
-    // Edges that nobody is asked to dial have no clock and no complaints: wanted again, they get their full time, and a
-    // connection that was closed because nobody wants it any more says nothing about its ends.
+    // Edges that nobody is asked to dial are not up, have no clock and no complaints: wanted again, they are reported again
+    // and get their full time, and a connection that was closed because nobody wants it says nothing about its ends.
     void release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted);
     const Edge* find(const Uuid& from, const Uuid& to) const;
 
