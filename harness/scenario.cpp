@@ -356,10 +356,17 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     }
     Draw flavours(mix(seed, 106));
     draw_flavours(s, flavours, on);
+    // One turn over the narrowest stream takes seconds at most: what is slower is not stuck, but looks like it.
+    const std::int64_t turn_bytes = 16ll * s.workload.tags * s.workload.elements_max +
+                                    (s.workload.sync ? 8ll * s.workload.entries * s.workload.state_elements_max : 0);
+    const Duration round_trip = 2 * s.world.network.latency_high * (1000 + s.world.network.jitter_per_mille) / 1000;
+    const std::int64_t narrowest = turn_bytes * (round_trip / microsecond) / (4 * second / microsecond);
+    s.world.network.window_low = std::max(s.world.network.window_low, narrowest);
+    s.world.network.window_high = std::max(s.world.network.window_high, s.world.network.window_low);
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     draw_faults(s, faults, on);
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
-    s.patience = 4 * s.timeouts.peer + 2 * s.timeouts.master + 10 * second + 4 * busy_time(s);
+    s.patience = 4 * s.timeouts.peer + 2 * s.timeouts.master + 10 * second + 4 * busy_time(s) + 20 * second;
     return s;
 }
 
