@@ -32,7 +32,6 @@ JournalReader::Step JournalReader::next(proto::Record& record) {
             intact = sum == sum_of(bytes, length) && record.ParseFromArray(bytes.data(), static_cast<int>(length));
         }
         if (!intact) {
-            if (behind_torn_) return Step::damaged;
             behind_torn_ = true;
             ++torn_;
             continue;

@@ -2,7 +2,8 @@
 //
 // A record is its encoding followed by the XXH3-64 of it (8 bytes, little-endian). The last record a dying master wrote may
 // be there in part; it was not acknowledged, so nothing rests on it and it is skipped: at the end of the journal, or where
-// the next record shows that a master started there. Damage anywhere else is refused.
+// the next intact record shows that a master started there (one that died before its first record was written may have
+// left such a part as well). Damage anywhere else is refused.
 #pragma once
 
 #include "core/wire/control.pb.h"
