@@ -37,6 +37,8 @@ public:
     Status handle(Instant now, const Event& event, Effects& out);
     Instant next_deadline() const;
     std::uint64_t state_hash() const;
+    // What the journal has to give again: the same text from the machine that wrote it and from one that has read it.
+    std::string promised() const;
     std::string explain() const;
     // Tells every peer that the master stops for good (clean stop); close the driver when the links are flushed.
     void shut_down(Instant now, Effects& out);

@@ -111,7 +111,7 @@ public:
         case fault_begins: return injector_.begin(b);
         case fault_ends: return injector_.end(b);
         case fault_goes_on: return injector_.go_on(b);
-        case chaos_ends: return injector_.chaos_over();
+        case chaos_ends: world_.check_replay(master_config()); return injector_.chaos_over();
         case stop_flag: return stop_applications();
         case patience_over:
             if (!all_done()) world_.violate("progress", who_waits());
@@ -152,14 +152,18 @@ private:
         world_.schedule_application(node, 0, 0, 0);
     }
 
-    // --- Processes -----------------------------------------------------------------------------------------------------
-    void begin_master() override {
-        if (world_.alive(world_.master())) return;
+    MasterConfig master_config() {
         MasterConfig config;
         config.seed = mix(scenario_.seed, mix(2000, ++master_count_));
         config.limits = scenario_.limits;
         config.timeouts = scenario_.timeouts;
-        world_.start_master(config);
+        return config;
+    }
+
+    // --- Processes -----------------------------------------------------------------------------------------------------
+    void begin_master() override {
+        if (world_.alive(world_.master())) return;
+        world_.start_master(master_config());
     }
 
     void process_gone(std::uint32_t node, const Fault& fault) override {
@@ -274,6 +278,7 @@ private:
         shared_.ledger.journal_losses = injector_.journal_losses();
         tamper(shared_.ledger, lie_);
         check_losses();
+        world_.check_replay(master_config());
         if (world_.violated()) return;
         for (const auto check : {check_reduces, check_syncs, check_votes}) {
             const sim::Violation violation = check(scenario_, shared_.ledger);

@@ -164,6 +164,7 @@ void World::start_master(const MasterConfig& config) {
     node.timer_at = never;
     auto machine = std::make_unique<MachineOf<MasterMachine>>(config);
     MasterMachine& master = machine->real;
+    master_machine_ = &master;
     node.driver = std::make_unique<Driver>(*this, master_, node.incarnation, std::move(machine), config.limits);
     if (recorder_ != nullptr) recorder_->process_starts(now_, master_);
     Effects effects;
@@ -187,6 +188,7 @@ void World::end_process(std::uint32_t index, bool with_reset, bool torn) {
     Node& node = nodes_[index];
     if (node.driver == nullptr) return;
     machine_bytes_most_ = std::max(machine_bytes_most_, node.driver->buffers().machine_bytes_most());
+    if (index == master_) master_machine_ = nullptr;
     node.driver.reset();
     ++node.incarnation;
     node.silent = !with_reset;
@@ -278,6 +280,17 @@ void World::violate(std::string oracle, std::string reason) {
     if (violated()) return;
     violation_ = Violation{std::move(oracle), std::move(reason)};
     if (trace_.wants_text()) trace_.line(now_, no_node, "VIOLATION " + violation_.oracle + ": " + violation_.reason);
+}
+
+void World::check_replay(const MasterConfig& config) {
+    const Node& node = nodes_[master_];
+    if (node.driver == nullptr || master_machine_ == nullptr || !node.writing.empty() || node.disk_failed) return;
+    MasterMachine reader(config);
+    Effects effects;
+    if (!reader.start(local_time(node), journal_, effects)) return violate("replay", "the journal cannot be read");
+    const std::string live = master_machine_->promised(), replayed = reader.promised();
+    if (live != replayed)
+        violate("replay", "the journal promises something else.\n  the master:\n" + live + "  replayed:\n" + replayed);
 }
 
 std::string World::explain() {

@@ -122,6 +122,9 @@ public:
     }
     std::uint64_t items() const { return items_; }
     std::string explain();  // one line per live machine
+    // Replays the journal beside the master that wrote it, when nothing is on its way to the disk: both have to promise the
+    // same (oracle `replay`).
+    void check_replay(const core::MasterConfig& config);
     const std::array<std::uint64_t, effect_kinds>& effects_counted() const { return effects_counted_; }
     std::uint64_t machine_bytes_most() const { return machine_bytes_most_; }
 
@@ -187,6 +190,7 @@ private:
     std::vector<Trigger> triggers_;
     std::vector<std::string> journal_;  // durable
     std::uint32_t master_ = 0;
+    core::MasterMachine* master_machine_ = nullptr;  // in the driver of master_
     std::uint32_t strangers_from_;
     Duration disk_extra_ = 0;
     Violation violation_;

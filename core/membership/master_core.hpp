@@ -31,6 +31,7 @@ public:
     Status handle(Instant now, const Event& event, Effects& out);
     Instant next_deadline() const;
     std::uint64_t state_hash() const;
+    std::string promised() const { return state_.promised(); }
     std::string explain() const;
     void shut_down(Instant now, Effects& out);
 

@@ -163,6 +163,33 @@ void RunState::apply_decision(const proto::Decision& decision) {
     }
 }
 
+std::string RunState::promised() const {
+    const auto number = [](std::uint64_t value) { return std::to_string(value) + " "; };
+    std::string text = "run " + short_name(run_id) + " index " + number(last_index) + "epoch " + number(epoch) + "\n";
+    for (const auto& [uuid, m] : members) {
+        text += "member " + short_name(uuid) + " group " + number(m.group) + "seniority " + number(m.seniority) +
+                "at " + to_text(m.endpoint) + (m.synced ? " synced\n" : "\n");
+    }
+    for (const auto& [id, group] : groups) {
+        text +=
+            "group " + number(id) + "expects " + number(group.expected) + "runs " + number(group.running_ops) + "ring";
+        for (const Uuid& uuid : group.ring) text += " " + short_name(uuid);
+        if (group.sync) {
+            text += " sync " + number(group.sync->id) + "revision " + number(group.sync->revision);
+            for (const SeatState& seat : group.sync->members)
+                text += " " + short_name(seat.uuid) + ":" + number(seat.serial);
+        }
+        text += "\n";
+    }
+    for (const auto& [id, op] : ops) {
+        text += "operation " + number(id) + "group " + number(op.group) + "tag " + number(op.tag);
+        for (const SeatState& seat : op.members) text += " " + short_name(seat.uuid) + ":" + number(seat.serial);
+        text += "\n";
+    }
+    for (const auto& [uuid, reason] : removed) text += "removed " + short_name(uuid) + " " + reason + "\n";
+    return text;
+}
+
 proto::Sizes RunState::sizes() const {
     proto::Sizes sizes;
     sizes.set_epoch(epoch);

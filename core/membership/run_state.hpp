@@ -68,6 +68,8 @@ public:
     std::map<OpId, RunningOp> ops;
     std::map<Uuid, std::string> removed;  // with the reason; bounded
 
+    // Everything that the journal has to give again, as readable text: without what members acknowledge on the way.
+    std::string promised() const;
     proto::Sizes sizes() const;
     std::vector<Uuid> everyone() const;
     // The member has been told everything up to `seen`.
