@@ -278,7 +278,8 @@ Task<Completion> Process::await(std::size_t index) {
         // for its part lives and sends nothing; a restarted master may hear its word before it is allowed to decide.
         const bool slow = std::any_of(scenario_.faults.begin(), scenario_.faults.end(),
                                       [](const Fault& fault) { return fault.kind == FaultKind::slow_compute; });
-        if (!slow && scenario_.world.allocation_fails_per_million == 0 && c.message.find("lives and sends nothing") != std::string::npos) {
+        if (!slow && scenario_.world.allocation_fails_per_million == 0 &&
+            c.message.find("lives and sends nothing") != std::string::npos) {
             world_.violate("progress", std::string(sim::Trace::name(node_)) + ": " + c.message);
         }
     }

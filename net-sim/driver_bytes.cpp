@@ -1,0 +1,221 @@
+// Bytes of a driver's links: what leaves, and what is decoded as it arrives.
+#include "net-sim/driver.hpp"
+#include "net-sim/world.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace pccl::sim {
+
+using namespace core;
+
+void Driver::pump(Link& link) {
+    if (!link.opened) return;
+    std::size_t room = world_.network_.room(link.connection, link.side);
+    leaving_.clear();
+    leaving_zeros_.clear();
+    while (room != 0) {
+        Sending& sending = link.sending;
+        const bool bulk_runs = sending.active && !sending.complete && sending.position != 0;
+        if (!bulk_runs && link.control_head < link.control.size()) {
+            const std::size_t part = std::min(room, link.control.size() - link.control_head);
+            const auto* from = reinterpret_cast<const std::uint8_t*>(link.control.data()) + link.control_head;
+            leaving_.insert(leaving_.end(), from, from + part);
+            link.control_head += part;
+            room -= part;
+        } else if (sending.active && !sending.complete && (bulk_runs || !link.closing)) {
+            room -= fill_bulk(link, room, leaving_, leaving_zeros_);
+        } else {
+            break;
+        }
+    }
+    if (link.control_head == link.control.size()) {
+        link.control.clear();
+        link.control_head = 0;
+    }
+    if (!leaving_.empty() || !leaving_zeros_.empty())
+        world_.network_.write(link.connection, link.side, leaving_, leaving_zeros_);
+    if (link.control_head < link.control.size() || (link.sending.active && !link.sending.complete))
+        world_.network_.want_room(link.connection, link.side);
+    if (link.closing && link.control.empty() && !link.gone) {
+        world_.network_.close(link.connection, link.side, true);
+        drop(link);
+    }
+}
+
+std::size_t Driver::fill_bulk(Link& link, std::size_t room, std::vector<std::uint8_t>& out,
+                              std::vector<ZeroRun>& zeros) {
+    const std::size_t given = room;
+    constexpr std::uint64_t head = wire::prefix_bytes + wire::bulk_header_bytes;
+    Sending& sending = link.sending;
+    const std::uint64_t length = sending.what.header.length;
+    while (room != 0 && !sending.complete) {
+        if (sending.position < head) {
+            const auto bytes = wire::encode_bulk(sending.what.header);
+            const std::size_t part = std::min<std::size_t>(room, head - sending.position);
+            const auto* from = bytes.data() + sending.position;
+            out.insert(out.end(), from, from + part);
+            sending.position += part;
+            room -= part;
+        } else if (sending.position < head + length) {
+            const std::uint64_t at = sending.position - head;
+            const std::size_t part = std::min<std::size_t>(room, length - at);
+            if (world_.parameters_.symbolic) {
+                zeros.push_back(ZeroRun{out.size(), part});
+            } else if (sending.cancelled) {
+                out.insert(out.end(), part, 0);
+            } else {
+                const std::uint8_t* from = buffers_.at(sending.what.source) + at;
+                sending.sum.update(from, part);
+                out.insert(out.end(), from, from + part);
+            }
+            sending.position += part;
+            room -= part;
+        } else {
+            if (!sending.cancelled && sending.position == head + length) {
+                const std::uint64_t sum =
+                    world_.parameters_.symbolic ? buffers_.checksum_of_zeros(length) : sending.sum.digest();
+                if (sending.what.has_checksum && sum != sending.what.checksum)
+                    broken("gave a checksum that is not the payload's: " + to_text(Effect(sending.what)));
+                sending.what.checksum = sum;
+            }
+            const std::uint64_t at = sending.position - head - length;
+            if (at == 0) {
+                sending.trailer = wire::encode_trailer(
+                    wire::Trailer{sending.cancelled ? 0 : sending.what.checksum, sending.cancelled});
+            }
+            const auto& bytes = sending.trailer;
+            const std::size_t part = std::min<std::size_t>(room, wire::trailer_bytes - at);
+            out.insert(out.end(), bytes.data() + at, bytes.data() + at + part);
+            sending.position += part;
+            room -= part;
+            if (at + part == wire::trailer_bytes) {
+                sending.complete = true;
+                if (!link.closing) schedule(world_.now_, ItemKind::payload_sent, link.id, 0);
+            }
+        }
+    }
+    return given - room;
+}
+
+void Driver::bytes_arrived(LinkId id, std::span<const Piece> pieces) {
+    for (const Piece& piece : pieces) {
+        if (piece.data != nullptr) {
+            read(id, std::span(piece.data, piece.length));
+        } else if (Link* link = find(id)) {
+            decode_zeros(*link, piece.length);
+        }
+    }
+    tidy();
+}
+
+void Driver::read(LinkId id, std::span<const std::uint8_t> bytes) {
+    if (!world_.network_.tiny_read()) {
+        if (Link* link = find(id)) decode(*link, bytes);
+        return;
+    }
+    // The same bytes in small reads. Every few bytes only at first: long payloads would cost too much.
+    Draw& draw = world_.network_.segments();
+    std::size_t at = 0;
+    for (int reads = 0; at < bytes.size(); ++reads) {
+        const std::size_t rest = bytes.size() - at;
+        const std::size_t part =
+            reads > 100 ? rest : std::min<std::size_t>(rest, 1 + (draw.below(2) != 0 ? draw.below(24) : 0));
+        Link* link = find(id);
+        if (link == nullptr) break;
+        decode(*link, bytes.subspan(at, part));
+        at += part;
+    }
+}
+
+// Symbolic payload is the only thing that comes as zeros.
+void Driver::decode_zeros(Link& link, std::size_t length) {
+    if (link.closing || must_die_ || !halted_.empty() || world_.violated()) return;
+    if (length > link.decoder.payload_remaining()) {
+        if (!world_.network_.tainted(link.connection, link.side)) return broken("zeros that are no payload");
+        const std::vector<std::uint8_t> zeros(length);
+        return decode(link, zeros);
+    }
+    link.decoder.skip_payload(static_cast<std::uint32_t>(length));
+    note_activity(link);
+}
+
+void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
+    using Kind = wire::FrameDecoder::Kind;
+    if (link.closing) return;
+    const LinkId id = link.id;
+    bool whole_frame = false;
+    // An item may come without consuming anything (the end of an empty payload), so the loop ends on `more`.
+    while (!link.gone && !link.closing && !must_die_ && !world_.violated()) {
+        const std::uint32_t position = link.decoder.payload_position();
+        const auto item = link.decoder.push(bytes);
+        const auto used = bytes.first(item.consumed);
+        bytes = bytes.subspan(item.consumed);
+        if (item.kind == Kind::more) break;
+        switch (item.kind) {
+        case Kind::control:
+            whole_frame = true;
+            record_arrived(link, false);
+            give(ControlArrived{id, item.body});
+            break;
+        case Kind::flow:
+            whole_frame = true;
+            record_arrived(link, false);
+            give(FlowArrived{id, item.flow});
+            break;
+        case Kind::bulk:
+            link.receiving = Receiving::undecided;
+            give(BulkArrived{id, item.bulk});
+            if (!link.gone && !link.closing && link.receiving == Receiving::undecided && !must_die_)
+                broken("did not decide about a bulk frame");
+            break;
+        case Kind::payload:
+            if (link.receiving == Receiving::into && !used.empty() && !buffers_.symbolic()) {
+                std::memcpy(buffers_.at(link.target) + position, used.data(), used.size());
+            }
+            break;
+        case Kind::trailer: {
+            whole_frame = true;
+            PayloadLanded landed;
+            landed.link = id;
+            if (item.trailer.abandoned) {
+                landed.verdict = PayloadLanded::Verdict::abandoned;
+            } else if (link.receiving != Receiving::into) {
+                landed.verdict = PayloadLanded::Verdict::discarded;
+            } else {
+                landed.checksum = buffers_.checksum(link.target);
+                if (landed.checksum != item.trailer.checksum) {
+                    landed.verdict = PayloadLanded::Verdict::corrupt;
+                    if (!world_.network_.tainted(link.connection, link.side))
+                        broken("payload changed on its way, or its target was written meanwhile");
+                }
+            }
+            buffers_.unlock(Use::receive, id);
+            link.receiving = Receiving::nothing;
+            record_arrived(link, true);
+            give(landed);
+            break;
+        }
+        case Kind::refused:
+            if (!world_.network_.tainted(link.connection, link.side) &&
+                !world_.stranger(world_.network_.peer_of(link.connection, link.side))) {
+                return broken(std::string("bytes refused that no fault has touched: ") + wire::to_text(item.error));
+            }
+            give(FrameRefused{id, item.error, link.decoder.refused_version()});
+            if (!link.gone && !link.closing && !must_die_ && halted_.empty())
+                broken("keeps a link whose bytes were refused");
+            return;
+        case Kind::more: break;
+        }
+    }
+    if (!whole_frame && !link.gone && !link.closing) note_activity(link);
+}
+
+// A long frame is a sign of life too, told now and then.
+void Driver::note_activity(Link& link) {
+    if (world_.now_ - link.noticed < 50 * millisecond) return;
+    link.noticed = world_.now_;
+    give(LinkActivity{link.id});
+}
+
+}  // namespace pccl::sim
