@@ -154,7 +154,7 @@ private:
 
     MasterConfig master_config() {
         MasterConfig config;
-        config.seed = mix(scenario_.seed, mix(2000, ++master_count_));
+        config.seed = mix(scenario_.seed, mix(2000, master_count_));
         config.limits = scenario_.limits;
         config.timeouts = scenario_.timeouts;
         return config;
@@ -163,6 +163,7 @@ private:
     // --- Processes -----------------------------------------------------------------------------------------------------
     void begin_master() override {
         if (world_.alive(world_.master())) return;
+        ++master_count_;
         world_.start_master(master_config());
     }
 
