@@ -144,9 +144,11 @@ bool Injector::connection_fault(const Fault& fault, std::uint64_t index) {
     }
     // An end that knows that its link is gone opens another one; only who does not know is silent for long.
     const std::uint32_t other = network.peer_of(connection, side ^ 1);
+    // A dialler that waits for the answer to its greeting is as patient as a handshake.
+    const bool soon = scenario_.timeouts.peer > 2 * scenario_.timeouts.handshake;
     const bool known = fault.kind == FaultKind::reset || fault.kind == FaultKind::end_early ||
                        fault.kind == FaultKind::corrupt ||
-                       (fault.kind == FaultKind::half_open && one_knows && other != 0 && other != nodes());
+                       (fault.kind == FaultKind::half_open && one_knows && soon && other != 0 && other != nodes());
     cut_connection(network.peer_of(connection, 0), network.peer_of(connection, 1), known);
     note(index, {network.peer_of(connection, 0)}, {network.peer_of(connection, 1)});
     return true;
