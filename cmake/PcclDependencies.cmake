@@ -27,6 +27,13 @@ target_include_directories(pccl_asio SYSTEM PUBLIC "${PCCL_BOOST_INCLUDE}")
 target_compile_definitions(pccl_asio PUBLIC BOOST_ASIO_NO_DEPRECATED BOOST_ASIO_SEPARATE_COMPILATION)
 target_link_libraries(pccl_asio PUBLIC Threads::Threads)
 
+# --- SQLite: the master's journal -----------------------------------------------------------------------------------
+find_path(PCCL_SQLITE_INCLUDE sqlite3.h REQUIRED)
+find_library(PCCL_SQLITE_LIBRARY sqlite3 REQUIRED)
+add_library(pccl_sqlite INTERFACE)
+target_include_directories(pccl_sqlite SYSTEM INTERFACE "${PCCL_SQLITE_INCLUDE}")
+target_link_libraries(pccl_sqlite INTERFACE "${PCCL_SQLITE_LIBRARY}")
+
 # --- CLI11: header only ---------------------------------------------------------------------------------------------
 find_path(PCCL_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
 add_library(pccl_cli11 INTERFACE)

@@ -326,7 +326,10 @@ void EventLoop::Impl::carry_out(core::Effect& effect) {
                    },
                    [&](const core::FreeBuffer& e) { buffers.free(e.buffer, now()); },
                    [&](const core::Compute& e) { compute(e); },
-                   [&](const core::Persist& e) { pending_.push_back(core::RecordPersisted{e.sequence}); },
+                   [&](core::Persist& e) {
+                       const std::uint64_t sequence = e.sequence;
+                       if (!client_.persist(e)) pending_.push_back(core::RecordPersisted{sequence});
+                   },
                    [&](const core::Complete& e) { client_.complete(e); },
                    [&](const core::SetAttributes& e) { client_.set_attributes(e.attributes); },
                    [&](const core::Log& e) { client_.log(severity_of(e.level), e.text); },

@@ -30,6 +30,9 @@ public:
     virtual core::Status handle(core::Instant now, const core::Event& event, core::Effects& out) = 0;
     virtual core::Instant next_deadline() const = 0;
     virtual void shut_down(core::Instant now, core::Effects& out) = 0;  // after request_stop
+    // The client takes the record and delivers RecordPersisted or RecordFailed later (through post), or does not keep
+    // journals: then the loop answers at once.
+    virtual bool persist(core::Persist&) { return false; }
     virtual void complete(const core::Complete& effect) = 0;
     virtual void set_attributes(const core::Attributes& attributes) = 0;
     virtual void log(Severity severity, std::string_view text) = 0;

@@ -3,6 +3,7 @@
 #include "core/master_machine.hpp"
 #include "net-real/descriptors.hpp"
 #include "net-real/event_loop.hpp"
+#include "net-real/journal_store.hpp"
 #include "net-real/settings.hpp"
 
 #include <algorithm>
@@ -19,6 +20,7 @@ MasterSettings master_settings_from_environment() {
     settings.timeouts.peer = environment.peer_timeout;
     settings.timeouts.master = environment.master_timeout;
     settings.limits.concurrent_ops = environment.concurrent_ops;
+    settings.state_directory = environment.state_directory;
     return settings;
 }
 
@@ -31,6 +33,9 @@ struct MasterRuntime::State final : LoopClient {
     core::MasterMachine machine;
     std::mutex mutex;
     std::condition_variable changed;
+    std::unique_ptr<JournalStore> store;
+    std::vector<std::string> journal;  // as found; read by start
+    std::atomic<bool> stopped_cleanly{false};
     bool running = false;     // the thread was started
     bool terminated = false;  // and has ended
     std::unique_ptr<EventLoop> loop = make_loop();
@@ -54,12 +59,23 @@ struct MasterRuntime::State final : LoopClient {
     }
 
     // LoopClient
-    void start(core::Instant now, core::Effects& out) override { machine.start(now, {}, out); }
+    void start(core::Instant now, core::Effects& out) override {
+        machine.start(now, journal, out);
+        journal = {};
+    }
+    bool persist(core::Persist& record) override {
+        if (store == nullptr) return false;
+        store->append(record.sequence, std::move(record.record));
+        return true;
+    }
     core::Status handle(core::Instant now, const core::Event& event, core::Effects& out) override {
         return machine.handle(now, event, out);
     }
     core::Instant next_deadline() const override { return machine.next_deadline(); }
-    void shut_down(core::Instant now, core::Effects& out) override { machine.shut_down(now, out); }
+    void shut_down(core::Instant now, core::Effects& out) override {
+        stopped_cleanly = true;
+        machine.shut_down(now, out);
+    }
     void complete(const core::Complete&) override {}
     void set_attributes(const core::Attributes&) override {}
     void log(Severity severity, std::string_view text) override {
@@ -67,6 +83,11 @@ struct MasterRuntime::State final : LoopClient {
     }
     void ended(const std::string& reason) override {
         if (!reason.empty()) log(Severity::err, "stopped: " + reason);
+        if (store != nullptr) {
+            store->finish();
+            // The peers were told that the run has ended: nobody will resume it.
+            if (stopped_cleanly && reason.empty()) store->clear();
+        }
         {
             const std::lock_guard lock(mutex);
             terminated = true;
@@ -87,7 +108,21 @@ MasterRuntime::~MasterRuntime() {
 }
 
 bool MasterRuntime::bind(const core::Endpoint& address, std::string& error) {
-    return state_->loop->listen({address, address.port, address.port}, error);
+    State& state = *state_;
+    if (!state.settings.state_directory.empty() && state.store == nullptr) {
+        state.store = JournalStore::open(state.settings.state_directory, error);
+        if (state.store == nullptr || !state.store->read(state.journal, error)) return false;
+        state.store->start([&state](std::uint64_t sequence, const std::string& failure) {
+            (void)state.loop->post([&state, sequence, failure] {
+                if (failure.empty()) {
+                    state.loop->deliver(core::RecordPersisted{sequence});
+                } else {
+                    state.loop->deliver(core::RecordFailed{sequence, failure});
+                }
+            });
+        });
+    }
+    return state.loop->listen({address, address.port, address.port}, error);
 }
 
 std::uint16_t MasterRuntime::port() const { return state_->loop->port(); }

@@ -1,7 +1,8 @@
 // A master in the real world: a MasterMachine, its listener, its links and the one thread that runs them.
 //
 // bind, then run, then (from any thread) interrupt; await_termination returns when the thread has ended, whether it was
-// interrupted or stopped by itself. The journal lives in memory: every record is answered at once and nothing is kept.
+// interrupted or stopped by itself. With a state directory its journal outlives the process: a master that was killed takes
+// up the run when it is started again on it. After a clean stop the run has ended, and the journal is emptied.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -18,6 +19,7 @@ struct MasterSettings {
     core::Limits limits;
     core::Timeouts timeouts;
     std::string congestion_control;
+    std::string state_directory;  // empty: every record is answered at once and nothing is kept
     LogSink log;  // empty: standard error
 };
 
@@ -30,7 +32,7 @@ public:
     MasterRuntime(const MasterRuntime&) = delete;
     MasterRuntime& operator=(const MasterRuntime&) = delete;
 
-    // Port 0: any free one. False: `error` says why.
+    // Opens the state directory and the listener. Port 0: any free one. False: `error` says why.
     bool bind(const core::Endpoint& address, std::string& error);
     std::uint16_t port() const;  // 0 before bind
     // Starts the thread (after bind; does nothing when it runs). False: the thread could not be started.

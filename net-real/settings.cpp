@@ -12,7 +12,16 @@ namespace pccl::real {
 
 namespace {
 
-enum Setting : std::size_t { peer_timeout, master_timeout, bind_address, port_range, concurrent_ops, log_level, count };
+enum Setting : std::size_t {
+    peer_timeout,
+    master_timeout,
+    bind_address,
+    port_range,
+    concurrent_ops,
+    state_dir,
+    log_level,
+    count
+};
 
 constexpr std::array<SettingInfo, count> table{{
     {"PCCL_PEER_TIMEOUT_MS", "10000", "10..86400000",
@@ -26,6 +35,8 @@ constexpr std::array<SettingInfo, count> table{{
      "A peer listens on the first free port of this range; 0: on any free port."},
     {"PCCL_MAX_CONCURRENT_COLLECTIVE_OPS", "16", "1..4096",
      "Collectives of one group that run at the same time; the smallest value of any member counts."},
+    {"PCCL_STATE_DIR", "none", "a directory",
+     "Where a master keeps its journal: one that was killed and is started again on it takes up the run."},
     {"PCCL_LOG_LEVEL", "WARN", "TRACE, DEBUG, INFO, WARN, ERR, FATAL, NONE",
      "The lowest level that is written to standard error."},
 }};
@@ -93,6 +104,7 @@ EnvironmentSettings read_environment() {
     settings.master_timeout =
         static_cast<core::Duration>(read_number(master_timeout, 0, day_ms, 30'000)) * core::millisecond;
     settings.concurrent_ops = static_cast<std::uint32_t>(read_number(concurrent_ops, 1, 4096, 16));
+    if (const char* text = value_of(state_dir)) settings.state_directory = text;
     if (const char* text = value_of(port_range)) {
         if (!parse_range(text, settings.port_first, settings.port_last)) warn_bad(port_range, text);
     }

@@ -59,6 +59,12 @@ public:
     std::size_t size() const { return peers_.size(); }
     MasterProcess& master() { return *master_; }
     void stop_master() { master_.reset(); }
+    // SIGKILL, and another one at the same address.
+    void kill_and_restart_master() {
+        const std::uint16_t port = master_->port();
+        master_.reset();
+        master_ = std::make_unique<MasterProcess>(environment_, port);
+    }
 
     // A connected newcomer; its connect runs while all present members look for pending peers and then update.
     ScriptPeer& admit(unsigned group = 0);

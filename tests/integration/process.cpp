@@ -205,8 +205,8 @@ int Process::open_descriptors() const {
     return count;
 }
 
-MasterProcess::MasterProcess(const Environment& environment)
-    : Process({PCCL_TEST_MASTER, "--listen", "127.0.0.1:0"}, environment) {
+MasterProcess::MasterProcess(const Environment& environment, std::uint16_t port)
+    : Process({PCCL_TEST_MASTER, "--listen", "127.0.0.1:" + std::to_string(port)}, environment) {
     const std::string line = expect_line();
     const auto colon = line.rfind(':');
     if (line.rfind("listening on ", 0) != 0 || colon == std::string::npos)

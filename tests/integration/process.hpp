@@ -59,10 +59,10 @@ private:
     std::string pending_;
 };
 
-// build/bin/pccl-master on a free port of 127.0.0.1.
+// build/bin/pccl-master on 127.0.0.1, on a free port unless one is given (that of a master that was killed).
 class MasterProcess : public Process {
 public:
-    explicit MasterProcess(const Environment& environment = {});
+    explicit MasterProcess(const Environment& environment = {}, std::uint16_t port = 0);
     std::uint16_t port() const { return port_; }
 
 private:

@@ -75,6 +75,12 @@ int main(int argc, char** argv) {
                    "HOST:PORT to listen on; [V6]:PORT for IPv6; port 0 takes a free one")
         ->capture_default_str()
         ->type_name("HOST:PORT");
+    std::string state_dir;
+    app.add_option(
+           "--state-dir", state_dir,
+           "keep the journal in DIR: a master that was killed and is started again on it, at the same address,\n"
+           "takes up the run (same as PCCL_STATE_DIR). Each vote then waits for the disk.")
+        ->type_name("DIR");
     bool show_version = false;
     app.add_flag("--version", show_version, "Print the version and exit");
     app.footer("Prints `listening on HOST:PORT` on standard output when it serves.\n"
@@ -93,6 +99,7 @@ int main(int argc, char** argv) {
         std::printf("pccl-master %d.%d.%d\n", PCCL_VERSION_MAJOR, PCCL_VERSION_MINOR, PCCL_VERSION_PATCH);
         return exit_stopped;
     }
+    if (!state_dir.empty()) ::setenv("PCCL_STATE_DIR", state_dir.c_str(), 1);
     pccl_master::ListenAddress listen;
     std::string error;
     if (!pccl_master::parse_listen_address(listen_text, listen, error)) {

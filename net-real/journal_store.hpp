@@ -1,0 +1,41 @@
+// The master's journal in a directory: what was acknowledged is there after a crash of the process or of the machine.
+//
+// One SQLite database (journal.db, write-ahead log, full synchronisation) and one lock: a directory serves one master at a
+// time. Records are written by a thread of its own, several in one transaction when they come faster than the disk takes
+// them, and acknowledged in order. A write that fails is told once; nothing is written after it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace pccl::real {
+
+class JournalStore {
+public:
+    // Creates the directory (its parent must exist). Null: `error` names the cause and the remedy.
+    static std::unique_ptr<JournalStore> open(const std::string& directory, std::string& error);
+    ~JournalStore();  // writes what was appended, then closes
+
+    // All records, in order. Before the first append.
+    bool read(std::vector<std::string>& records, std::string& error);
+
+    // Called on the writer's thread: everything up to `sequence` is durable, or (error not empty) nothing more will be.
+    using Written = std::function<void(std::uint64_t sequence, const std::string& error)>;
+    void start(Written written);
+    // Any thread; does not block.
+    void append(std::uint64_t sequence, std::string record);
+    // Waits until what was appended is written. Nothing may be appended afterwards.
+    void finish();
+    // Forgets all records: the run has ended on purpose. After finish().
+    void clear();
+
+private:
+    struct State;
+    explicit JournalStore(std::unique_ptr<State> state);
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace pccl::real

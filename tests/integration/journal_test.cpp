@@ -1,0 +1,114 @@
+// A master with a state directory: killed and started again on it, it takes up the run.
+#include "cluster.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <csignal>
+#include <filesystem>
+
+using namespace integration;
+
+namespace {
+
+constexpr int type_f32 = 10;
+constexpr int op_sum = 0;
+
+// A directory of this test alone, gone when it ends.
+class StateDirectory {
+public:
+    StateDirectory() {
+        std::string name = (std::filesystem::temp_directory_path() / "pccl-journal-XXXXXX").string();
+        if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
+        path_ = name;
+    }
+    ~StateDirectory() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    StateDirectory(const StateDirectory&) = delete;
+    Environment environment() const { return {{"PCCL_STATE_DIR", path_}}; }
+    const std::string& path() const { return path_; }
+
+private:
+    std::string path_;
+};
+
+void send_reduce(Cluster& cluster, std::uint64_t tag, std::size_t count) {
+    std::vector<std::uint64_t> seeds;
+    for (std::size_t i = 0; i < cluster.size(); ++i) seeds.push_back(1000 + i);
+    for (std::size_t i = 0; i < cluster.size(); ++i)
+        cluster[i].send("reduce " + reduce_arguments(type_f32, op_sum, count, tag, "in", seeds, i));
+}
+
+// All members get the same outcome; true when it is success.
+bool same_outcome(Cluster& cluster) {
+    std::vector<ReduceAnswer> answers;
+    for (std::size_t i = 0; i < cluster.size(); ++i) answers.push_back(as_reduce(cluster[i].answer("reduce")));
+    for (const ReduceAnswer& answer : answers) {
+        CHECK(answer.result == answers.front().result);
+        CHECK(answer.intact);
+        if (answer.result == success) CHECK(answer.matches);
+    }
+    REQUIRE((answers.front().result == success || answers.front().result == rank_connection_lost));
+    return answers.front().result == success;
+}
+
+void synchronize(Cluster& cluster, std::uint64_t revision) {
+    for (const Answer& answer : cluster.all("sync " + std::to_string(revision) + " w:10:500:7")) {
+        REQUIRE(answer.result == success);
+        CHECK(answer.number(0) == revision);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a killed master takes up the run: nobody rejoins, no revision is lost") {
+    StateDirectory directory;
+    Cluster cluster(3, directory.environment());
+    synchronize(cluster, 0);
+    for (std::uint64_t turn = 1; turn <= 4; ++turn) {
+        // Killed between operations, and while one is under way (2 MB: its votes and slices are in the air).
+        if (turn % 2 == 0) {
+            send_reduce(cluster, turn, 500'000);
+            cluster.kill_and_restart_master();
+            if (!same_outcome(cluster)) {
+                send_reduce(cluster, turn, 500'000);
+                CHECK(same_outcome(cluster));
+            }
+        } else {
+            cluster.kill_and_restart_master();
+            send_reduce(cluster, turn, 30'000);
+            CHECK(same_outcome(cluster));
+        }
+        synchronize(cluster, turn);
+        for (std::size_t i = 0; i < cluster.size(); ++i) CHECK(cluster[i].attribute(1) == 3);
+    }
+    CHECK(cluster.master().log_text().find("removed") == std::string::npos);
+}
+
+TEST_CASE("a state directory serves one master at a time, and says so") {
+    StateDirectory directory;
+    MasterProcess first(directory.environment());
+    Process second({PCCL_TEST_MASTER, "--listen", "127.0.0.1:0", "--state-dir", directory.path()});
+    CHECK(second.wait() == 1);
+    CHECK(second.log_text().find("in use by another master") != std::string::npos);
+}
+
+TEST_CASE("after a clean stop the next master on the directory begins a new run") {
+    StateDirectory directory;
+    {
+        Cluster cluster(2, directory.environment());
+        synchronize(cluster, 0);
+        synchronize(cluster, 1);
+        cluster.master().signal(SIGTERM);
+        CHECK(cluster.master().wait() == 0);
+    }
+    Cluster cluster(2, directory.environment());
+    synchronize(cluster, 0);
+}
+
+TEST_CASE("a directory that cannot be written is an error with its name") {
+    Process master({PCCL_TEST_MASTER, "--listen", "127.0.0.1:0", "--state-dir", "/proc/nothing/here"});
+    CHECK(master.wait() == 1);
+    CHECK(master.log_text().find("/proc/nothing/here") != std::string::npos);
+}
