@@ -304,6 +304,20 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
         f.duration = draw.log_uniform(10 * millisecond, 10 * second);
         s.faults.push_back(f);
     }
+    if ((on & class_connection) && draw.chance(100'000)) {
+        // Nothing but a ring that changes as peers come and go, and one link that breaks at such a moment: whoever is lost
+        // then is lost without a reason.
+        sim::NetworkParameters& n = s.world.network;
+        n.tail_per_million = n.refuse_per_million = n.black_hole_per_million = n.accept_close_per_million = 0;
+        s.faults.clear();
+        Fault f = timed(FaultKind::reset, s, draw);
+        f.value &= ~(std::uint64_t{3} << 40);  // any connection, busy or not
+        f.trigger = trigger_of<CloseLink>();
+        f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, 20));
+        f.at = draw.log_uniform(10 * microsecond, 2 * n.latency_high + 20 * microsecond);
+        s.faults.push_back(f);
+        s.workload.leave_in_flight_per_mille = std::max(s.workload.leave_in_flight_per_mille, 100u);
+    }
     if (draw.chance(600'000)) draw_core(s, draw);
     if (on & class_forever) make_some_last(s, draw);
     std::stable_sort(s.faults.begin(), s.faults.end(), [](const Fault& x, const Fault& y) { return x.at < y.at; });
@@ -356,17 +370,17 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     }
     Draw flavours(mix(seed, 106));
     draw_flavours(s, flavours, on);
-    // One turn over the narrowest stream takes seconds at most: what is slower is not stuck, but looks like it.
+    // One turn over the narrowest stream takes some seconds at most: what is slower is not stuck, but looks like it.
     const std::int64_t turn_bytes = 16ll * s.workload.tags * s.workload.elements_max +
                                     (s.workload.sync ? 8ll * s.workload.entries * s.workload.state_elements_max : 0);
     const Duration round_trip = 2 * s.world.network.latency_high * (1000 + s.world.network.jitter_per_mille) / 1000;
-    const std::int64_t narrowest = turn_bytes * (round_trip / microsecond) / (4 * second / microsecond);
+    const std::int64_t narrowest = turn_bytes * (round_trip / microsecond) / (15 * second / microsecond);
     s.world.network.window_low = std::max(s.world.network.window_low, narrowest);
     s.world.network.window_high = std::max(s.world.network.window_high, s.world.network.window_low);
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     draw_faults(s, faults, on);
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
-    s.patience = 4 * s.timeouts.peer + 2 * s.timeouts.master + 10 * second + 4 * busy_time(s) + 20 * second;
+    s.patience = 4 * s.timeouts.peer + 2 * s.timeouts.master + 10 * second + 4 * busy_time(s) + 60 * second;
     return s;
 }
 
