@@ -20,7 +20,7 @@ struct MasterSettings {
     core::Timeouts timeouts;
     std::string congestion_control;
     std::string state_directory;  // empty: every record is answered at once and nothing is kept
-    LogSink log;  // empty: standard error
+    LogSink log;                  // empty: standard error
 };
 
 MasterSettings master_settings_from_environment();

@@ -186,8 +186,7 @@ std::vector<Uuid> MasterCore::admissible(GroupId id, std::vector<Uuid>& ring) co
         }
         const bool reached =
             std::any_of(ring.begin(), ring.end(), [&](const Uuid& a) { return !forbidden(a, newcomer); });
-        if (!reached ||
-            std::none_of(ring.begin(), ring.end(), [&](const Uuid& a) { return !forbidden(newcomer, a); }))
+        if (!reached || std::none_of(ring.begin(), ring.end(), [&](const Uuid& a) { return !forbidden(newcomer, a); }))
             continue;
         std::vector<Uuid> candidate = ring;
         candidate.push_back(newcomer);

@@ -63,8 +63,9 @@ void PeerCore::on_sync(const CommandSync& command) {
     if (command.entries.size() > config_.limits.entries_max)
         return refuse(Result::invalid_argument, "too many shared-state entries");
     if (command.revision > config_.limits.revision_max) {
-        return refuse(Result::invalid_argument, "the shared-state revision " + std::to_string(command.revision) +
-                                                    " is beyond every count of synchronizations; was it decremented at 0?");
+        return refuse(Result::invalid_argument,
+                      "the shared-state revision " + std::to_string(command.revision) +
+                          " is beyond every count of synchronizations; was it decremented at 0?");
     }
     Sync sync;
     sync.entries = command.entries;
