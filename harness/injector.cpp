@@ -64,11 +64,21 @@ void Injector::touch(std::uint32_t node) {
 void Injector::master_away(const Fault& fault) {
     const bool journal_slow = std::any_of(scenario_.faults.begin(), scenario_.faults.end(),
                                           [](const Fault& other) { return other.kind == FaultKind::slow_disk; });
-    master_away_ += within_chaos(fault.duration) - world_.now() + 5 * second;  // until the last one has dialled again
+    // Until the last one has dialled again, one whose first hello reached the dying master among them.
+    master_away_ += within_chaos(fault.duration) - world_.now() + 5 * second + scenario_.timeouts.handshake;
     if (fault.forever || journal_slow || master_away_ >= scenario_.timeouts.master) return touch(0);
     for (std::uint32_t node = 1; node < nodes(); ++node) {
         cut_[node] |= 1;
         if (cut_[node] == 3) touch(node);
+    }
+}
+
+// Others close their data links to a node that is silent.
+void Injector::silent(std::uint32_t node) {
+    touch(node);
+    for (std::uint32_t other = 1; other < nodes(); ++other) {
+        cut_[other] |= 2;
+        if (cut_[other] == 3) touch(other);
     }
 }
 
@@ -271,7 +281,7 @@ void Injector::begin(std::uint64_t index) {
         if (node == 0)
             master_away(fault);
         else
-            touch(node);
+            silent(node);
         if (fault.forever) frozen_[node] = true;
         world_.pause(played_by(node), fault.forever
                                           ? scenario_.chaos_end + scenario_.stop_after + 100 * scenario_.patience

@@ -74,6 +74,7 @@ private:
     // The node whose process plays the n-th of the scenario: the master may have moved.
     std::uint32_t played_by(std::uint32_t node) const { return node == 0 ? world_.master() : node; }
     void touch(std::uint32_t node);
+    void silent(std::uint32_t node);
     void master_away(const Fault& fault);
     void cut_connection(std::uint32_t a, std::uint32_t b, bool known);
     template <class Change>
