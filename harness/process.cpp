@@ -259,17 +259,7 @@ Task<Completion> Process::launch(std::size_t index, bool mismatched) {
 static bool blame_is_a_mistake(const Scenario& scenario) {
     return scenario.world.allocation_fails_per_million == 0 &&
            std::none_of(scenario.faults.begin(), scenario.faults.end(), [](const Fault& fault) {
-               switch (fault.kind) {
-               case FaultKind::slow_compute:
-               case FaultKind::crash_master:
-               case FaultKind::aimed_master:
-               case FaultKind::torn_write:
-               case FaultKind::older_journal:
-               case FaultKind::empty_journal:
-               case FaultKind::two_masters:
-               case FaultKind::full_disk: return true;
-               default: return false;
-               }
+               return fault.kind == FaultKind::slow_compute || concerns_the_journal(fault.kind);
            });
 }
 

@@ -21,6 +21,17 @@ struct Counters {
     std::uint64_t committed = 0, aborted = 0, refused = 0;
     std::uint64_t syncs = 0, syncs_failed = 0;
     std::uint64_t connects = 0, lost = 0, updates = 0;
+    Counters& operator+=(const Counters& c) {
+        committed += c.committed;
+        aborted += c.aborted;
+        refused += c.refused;
+        syncs += c.syncs;
+        syncs_failed += c.syncs_failed;
+        connects += c.connects;
+        lost += c.lost;
+        updates += c.updates;
+        return *this;
+    }
 };
 
 // What processes of one run share.

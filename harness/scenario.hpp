@@ -48,6 +48,20 @@ enum class FaultKind : std::uint8_t {
 inline constexpr std::size_t fault_kinds = 26;
 const char* to_text(FaultKind kind);
 
+// The master ends or loses its journal, and may be started again.
+constexpr bool concerns_the_journal(FaultKind kind) {
+    switch (kind) {
+    case FaultKind::crash_master:
+    case FaultKind::aimed_master:
+    case FaultKind::torn_write:
+    case FaultKind::older_journal:
+    case FaultKind::empty_journal:
+    case FaultKind::two_masters:
+    case FaultKind::full_disk: return true;
+    default: return false;
+    }
+}
+
 // What is demanded. Safety (all oracles but progress) always is.
 enum class Claim : std::uint8_t {
     all_end,  // when faults have stopped, every call of every live process returns in time

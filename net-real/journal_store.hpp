@@ -25,9 +25,10 @@ public:
     // Called on the writer's thread: everything up to `sequence` is durable, or (error not empty) nothing more will be.
     using Written = std::function<void(std::uint64_t sequence, const std::string& error)>;
     void start(Written written);
-    // Any thread; does not block.
+    // Any thread; does not block. What waits is bounded by the caller: a master says nothing that rests on a record before
+    // it is written, so each peer has at most its open votes waiting here.
     void append(std::uint64_t sequence, std::string record);
-    // Waits until what was appended is written. Nothing may be appended afterwards.
+    // Waits, as long as the disk takes, until what was appended is written. Nothing may be appended afterwards.
     void finish();
     // Forgets all records: the run has ended on purpose. After finish().
     void clear();

@@ -161,7 +161,6 @@ void MasterCore::detach(LinkId id, const Link& link) {
             PROBE(joiner_lost);
             joiners_.erase(joiner);
             edges_.forget(link.uuid);
-            name_again(link.uuid);
             topology_dirty_ = true;
         }
     } else if (link.stage == Link::Stage::member) {

@@ -132,7 +132,6 @@ private:
     std::vector<Uuid> admissible(GroupId group, std::vector<Uuid>& ring) const;
     bool any_admissible() const;
     void send_plans();
-    void name_again(const Uuid& target);
     void admit_orphans();
     void add_admissions(proto::TopologyDecision& topology, bool all);
     std::optional<Endpoint> endpoint_of(const Uuid& uuid) const;

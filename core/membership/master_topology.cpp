@@ -268,16 +268,6 @@ void MasterCore::admit_orphans() {
     topology_dirty_ = examine_all_ = true;
 }
 
-// Who is asked to dial this peer is asked once more, and says again what it has.
-void MasterCore::name_again(const Uuid& target) {
-    const std::string stale = "?";
-    for (const auto& [from, targets] : wanted_) {
-        if (!targets.contains(target)) continue;
-        if (const auto session = sessions_.find(from); session != sessions_.end()) session->second.plan = stale;
-        if (const auto joiner = joiners_.find(from); joiner != joiners_.end()) joiner->second.plan = stale;
-    }
-}
-
 void MasterCore::send_plans() {
     const auto send = [&](const Uuid& uuid, LinkId link, std::string& last) {
         proto::MasterMessage message;

@@ -454,7 +454,7 @@ private:
         for (std::size_t number = 1; number <= verdict_.processes; ++number) {
             std::optional<ProcessFacts> facts = read_facts(facts_path(number));
             if (!facts) return void(machine_error("cannot read " + facts_path(number)));
-            add(facts->counters);
+            verdict_.counters += facts->counters;
             all.push_back(std::move(*facts));
         }
         if (late_) {
@@ -492,18 +492,6 @@ private:
                 violate("membership", ledger.name(life) + " on node " + std::to_string(l.node) +
                                           " was lost, though no fault touched it");
         }
-    }
-
-    void add(const Counters& c) {
-        Counters& sum = verdict_.counters;
-        sum.committed += c.committed;
-        sum.aborted += c.aborted;
-        sum.refused += c.refused;
-        sum.syncs += c.syncs;
-        sum.syncs_failed += c.syncs_failed;
-        sum.connects += c.connects;
-        sum.lost += c.lost;
-        sum.updates += c.updates;
     }
 
     const Scenario& scenario_;

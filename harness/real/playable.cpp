@@ -48,6 +48,7 @@ const Unplayable settings[] = {
 
 // Null: it can be played.
 const char* why_not(const Fault& fault) {
+    if (concerns_the_journal(fault.kind)) return "the bridge does not start a dead master again";
     switch (fault.kind) {
     case FaultKind::partition:
     case FaultKind::one_way:
@@ -62,15 +63,8 @@ const char* why_not(const Fault& fault) {
     case FaultKind::corrupt:
     case FaultKind::hang:
     case FaultKind::swizzle: break;
-    case FaultKind::crash_master:
-    case FaultKind::aimed_master:
-    case FaultKind::torn_write:
-    case FaultKind::older_journal:
-    case FaultKind::empty_journal:
-    case FaultKind::two_masters:
-    case FaultKind::full_disk: return "pccl-master cannot be started again with the journal of a dead one";
     case FaultKind::aimed_peer: return "a real process cannot be stopped between two effects";
-    case FaultKind::slow_disk: return "pccl-master has no journal on a disk";
+    case FaultKind::slow_disk: return "the master of the bridge keeps no journal";
     case FaultKind::slow_compute: return "reductions take what they take";
     case FaultKind::roam: return "a process keeps its loopback address";
     case FaultKind::hostile:

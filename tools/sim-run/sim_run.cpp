@@ -64,21 +64,11 @@ struct Sums {
         events += v.events;
         traces += sim::mix(v.trace_hash, 1);
         simulated += v.simulated;
-        add(v.counters);
+        counters += v.counters;
         for (std::size_t i = 0; i < fault_kinds; ++i) faults[i] += v.faults[i];
         for (std::size_t i = 0; i < sim::effect_kinds; ++i) effects[i] += v.effects[i];
         for (std::size_t i = 0; i < core::probe_count; ++i) probes[i] += v.probes[i];
         if (v.machine_bytes_most > bytes_most) bytes_most = v.machine_bytes_most;
-    }
-    void add(const Counters& c) {
-        counters.committed += c.committed;
-        counters.aborted += c.aborted;
-        counters.refused += c.refused;
-        counters.syncs += c.syncs;
-        counters.syncs_failed += c.syncs_failed;
-        counters.connects += c.connects;
-        counters.lost += c.lost;
-        counters.updates += c.updates;
     }
     void add(const Sums& s) {
         seeds += s.seeds;
@@ -88,7 +78,7 @@ struct Sums {
         events += s.events;
         traces += s.traces;
         simulated += s.simulated;
-        add(s.counters);
+        counters += s.counters;
         for (std::size_t i = 0; i < fault_kinds; ++i) faults[i] += s.faults[i];
         for (std::size_t i = 0; i < sim::effect_kinds; ++i) effects[i] += s.effects[i];
         for (std::size_t i = 0; i < core::probe_count; ++i) probes[i] += s.probes[i];
