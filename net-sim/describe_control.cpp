@@ -56,7 +56,8 @@ std::string text_of(const proto::PeerMessage& m) {
     case proto::PeerMessage::kEdge: {
         const auto& e = m.edge();
         return std::string("edge ") + (e.outgoing() ? "to " : "from ") + peer_name(e.peer()) +
-               (e.up() ? " up" : " down") + (e.unwanted() ? " unwanted" : "") + quoted(e.reason());
+               (e.up() ? " up" : " down") + (e.unwanted() ? " unwanted" : "") + (e.answered() ? " answered" : "") +
+               quoted(e.reason());
     }
     case proto::PeerMessage::kPage:
         return "page of keys, first " + number(m.page().first()) + ", " +

@@ -64,6 +64,7 @@ void PeerCore::maintain_edges() {
 }
 
 void PeerCore::dial_stripe(const Uuid& target, Edge& edge, std::size_t index) {
+    edge.answered = false;
     edge.stripes[index].link = new_link(Purpose::outgoing, target, static_cast<std::uint32_t>(index), edge.target);
 }
 
@@ -97,8 +98,7 @@ void PeerCore::on_data_link_opened(LinkId id, Link& link) {
     send_control(id, message);
 }
 
-void PeerCore::report_edge(const Uuid& target, Edge& edge, bool up, const std::string& reason) {
-    const Edge::Report report = up ? Edge::Report::up : Edge::Report::down;
+void PeerCore::report_edge(const Uuid& target, Edge& edge, Edge::Report report, const std::string& reason) {
     if (edge.report == report) return;
     edge.report = report;
     const auto master = links_.find(master_link_);
@@ -106,7 +106,8 @@ void PeerCore::report_edge(const Uuid& target, Edge& edge, bool up, const std::s
     proto::PeerMessage message;
     message.mutable_edge()->set_peer(to_bytes(target));
     message.mutable_edge()->set_outgoing(true);
-    message.mutable_edge()->set_up(up);
+    message.mutable_edge()->set_up(report == Edge::Report::up);
+    message.mutable_edge()->set_answered(report == Edge::Report::answered);
     message.mutable_edge()->set_reason(reason);
     send_control(master_link_, message);
 }
@@ -156,7 +157,7 @@ void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reaso
         pump_edge(link.remote);
     } else {
         if (edge.report == Edge::Report::up) PROBE(last_stripe_lost);
-        report_edge(link.remote, edge, false, reason);
+        report_edge(link.remote, edge, edge.answered ? Edge::Report::answered : Edge::Report::down, reason);
     }
 }
 
@@ -199,12 +200,14 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
                 if (stripe.link == id) stripe.backoff = 0;
             }
             const Uuid target = link.remote;
-            report_edge(target, it->second, true, "");
+            report_edge(target, it->second, Edge::Report::up, "");
             maintain_edges();
             pump_edge(target);
             pump_fetch();
         } else {
             ++refused_frames_;
+            if (const auto it = edges_.find(link.remote); it != edges_.end() && message.has_refusal())
+                it->second.answered = message.refusal().present();
             drop_link(id, message.has_refusal() ? message.refusal().text() : "did not begin as a data link does");
         }
         return;
@@ -243,8 +246,11 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     if (hello.protocol_version() != wire::protocol_version) {
         refusal = "this peer speaks protocol version " + std::to_string(wire::protocol_version) +
                   ", the other one version " + std::to_string(hello.protocol_version());
-    } else if (!welcomed_ || hello.run_id() != to_bytes(run_id_) || hello.to() != to_bytes(uuid_)) {
+    } else if (hello.to() != to_bytes(uuid_)) {
         refusal = "the peer that was dialled is not at this address any more";
+    } else if (!welcomed_ || hello.run_id() != to_bytes(run_id_)) {
+        // The plan that names us may overtake our welcome.
+        refusal = "the peer that was dialled does not take part in this run yet";
     } else if (!read(hello.from(), from) || from == uuid_) {
         refusal = "impossible hello";
     } else if (reserves_.size() >= config_.limits.peers_max ||
@@ -258,6 +264,7 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
         proto::LinkMessage message;
         message.mutable_refusal()->set_text(refusal);
         message.mutable_refusal()->set_protocol_version(wire::protocol_version);
+        message.mutable_refusal()->set_present(hello.to() == to_bytes(uuid_));
         send_control(id, message);
         links_.erase(id);
         out_->push_back(CloseLink{id, true});

@@ -261,7 +261,7 @@ void MasterCore::on_edge(const Uuid& from, const proto::EdgeReport& report) {
     } else if (report.up()) {
         edges_.report_up(from, other);
     } else {
-        edges_.report_down(from, other, now_);
+        edges_.report_down(from, other, report.answered(), now_);
     }
     topology_dirty_ = true;
     const auto session = sessions_.find(other);

@@ -73,9 +73,10 @@ private:
     // Our connections to one peer: the successor of a ring, or the holder of a state we fetch.
     struct Edge {
         Endpoint target;
-        bool planned = false;  // wanted by the master's dial plan
+        bool answered = false;  // the last dial was refused by the peer itself: it is alive
+        bool planned = false;   // wanted by the master's dial plan
         bool wanted_by_sync = false;
-        enum class Report : std::uint8_t { none, up, down } report = Report::none;
+        enum class Report : std::uint8_t { none, up, down, answered } report = Report::none;
         std::vector<Stripe> stripes;
         std::size_t next_stripe = 0;
         std::uint32_t eager_used = 0;
@@ -215,7 +216,7 @@ private:
     void maintain_edges();
     void dial_stripe(const Uuid& target, Edge& edge, std::size_t index);
     void stripe_lost(LinkId id, const Link& link, const std::string& reason);
-    void report_edge(const Uuid& target, Edge& edge, bool up, const std::string& reason);
+    void report_edge(const Uuid& target, Edge& edge, Edge::Report report, const std::string& reason);
     void report_incoming(const Uuid& remote, bool up);
     void on_data_link_opened(LinkId id, Link& link);
     void on_link_message(LinkId id, const ControlArrived& event);

@@ -5,6 +5,7 @@
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace pccl::core {
 
@@ -114,9 +115,8 @@ void PeerCore::declare_edges() {
     for (auto& [target, edge] : edges_) {
         if (edge.report == Edge::Report::none || !edge.planned) continue;
         PROBE(edge_declared_again);
-        const bool up = edge.report == Edge::Report::up;
-        edge.report = Edge::Report::none;
-        report_edge(target, edge, up, "reported again");
+        const Edge::Report report = std::exchange(edge.report, Edge::Report::none);
+        report_edge(target, edge, report, "reported again");
     }
 }
 

@@ -34,10 +34,10 @@ void EdgeTable::report_up(const Uuid& from, const Uuid& to) {
     edge.incoming_closed = false;
 }
 
-void EdgeTable::report_down(const Uuid& from, const Uuid& to, Instant now) {
+void EdgeTable::report_down(const Uuid& from, const Uuid& to, bool answered, Instant now) {
     Edge& edge = edges_[{from, to}];
     edge.up = false;
-    edge.reported_down = true;
+    edge.reported_down = !answered;
     if (edge.down_since == never) edge.down_since = now;
 }
 

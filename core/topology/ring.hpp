@@ -31,7 +31,8 @@ public:
     // The edge is wanted from now on; starts its clock unless it is up.
     Edge& want(const Uuid& from, const Uuid& to, Instant now);
     void report_up(const Uuid& from, const Uuid& to);
-    void report_down(const Uuid& from, const Uuid& to, Instant now);
+    // `answered`: the other end refused the connection itself, so the report is no word of its death.
+    void report_down(const Uuid& from, const Uuid& to, bool answered, Instant now);
     void report_closed(const Uuid& from, const Uuid& to);  // on purpose
     // Counts only of a connection that its source has reported up since it is wanted: the end of an earlier one, closed
     // because nobody wanted it, may be told late.
