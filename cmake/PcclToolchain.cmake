@@ -33,6 +33,8 @@ endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # Warns about the layout of std::pair and similar between two old releases of the compiler.
     add_compile_options(-Wno-psabi)
+    # Unique symbols cannot be made local (libpccl.a), and keep a library loaded for ever.
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-gnu-unique>)
     # gcc 12 warns about overlapping copies inside std::string that cannot happen.
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()

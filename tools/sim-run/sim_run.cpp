@@ -398,6 +398,7 @@ int main(int argc, char** argv) {
     std::string classes;
     CLI::App app{"Runs PCCL's core in a simulated world: networks, faults and applications drawn from a seed.",
                  "sim-run"};
+    app.set_version_flag("--version", "sim-run " PCCL_VERSION);
     auto* seed =
         app.add_option("--seed", choice.first, "run one seed; prints its scenario, the verdict and the trace hash");
     auto* seeds = app.add_option("--seeds", range, "run a range A..B (both included); prints a summary");

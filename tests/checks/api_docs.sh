@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# api_docs.sh <source folder> [--write]
+# docs/api.md is made from include/pccl.h: the comment above each function, under the header's own headings. Fails when
+# it is not up to date, and when a function has no comment.
+set -euo pipefail
+export LC_ALL=C
+root=$1
+made=$(awk '
+    BEGIN {
+        print "# The functions\n"
+        print "Made from [`include/pccl.h`](../include/pccl.h) by `bash tests/checks/api_docs.sh . --write`; types and values are there."
+        print "All return `pcclResult_t`; [errors.md](errors.md) says what each code asks for."
+    }
+    /^\/\* ---- / {
+        heading = $0
+        sub(/^\/\* -+ /, "", heading); sub(/ -+ \*\/$/, "", heading)
+        pending = heading
+        next
+    }
+    /^\/\*/ { inside = 1; comment = ""; line = $0; sub(/^\/\* ?/, "", line)
+        if (line ~ /\*\/$/) { inside = 0; sub(/ ?\*\/$/, "", line) }
+        if (line != "") comment = line "\n"
+        next }
+    inside {
+        line = $0
+        if (line ~ /\*\/$/) { inside = 0; next }
+        sub(/^ \* ?/, "", line)
+        comment = comment line "\n"
+        next
+    }
+    /^PCCL_EXPORT/ { declaration = ""; collecting = 1 }
+    collecting {
+        line = $0
+        gsub(/PCCL_EXPORT |PCCL_NULLABLE /, "", line)
+        gsub(/^ +/, "    ", line)
+        declaration = declaration line "\n"
+        if (line ~ /;$/) {
+            collecting = 0
+            name = declaration
+            sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
+            if (comment == "") { print "api_docs: " name " has no comment in the header" > "/dev/stderr"; bad = 1 }
+            if (pending != "") { print "\n## " toupper(substr(pending, 1, 1)) substr(pending, 2); pending = "" }
+            printf "\n### %s\n\n```c\n%s```\n\n%s", name, declaration, comment
+            comment = ""
+        }
+        next
+    }
+    { comment = "" }
+    END { exit bad }
+' "$root"/include/pccl.h)
+if [ "${2:-}" = --write ]; then
+    printf '%s\n' "$made" >"$root/docs/api.md"
+    exit 0
+fi
+diff <(printf '%s\n' "$made") "$root/docs/api.md" >/dev/null || {
+    echo "docs/api.md is not what the header says: run bash tests/checks/api_docs.sh . --write"
+    exit 1
+}
+echo "docs/api.md: $(grep -c '^### ' "$root/docs/api.md") functions"
