@@ -41,6 +41,7 @@ struct Timeouts {
     Duration redial_min = 20 * millisecond;
     Duration redial_max = 1 * second;
     Duration vote_warn = 30 * second;
+    Duration vote = 0;  // after which a vote that did not change is given up, see MasterCore::expire_votes; 0: never
 };
 
 }  // namespace pccl::core

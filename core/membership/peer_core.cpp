@@ -214,6 +214,7 @@ void PeerCore::tick() {
     }
     requeue_stalled();
     fail_starved();
+    launch_delayed();
     sync_tick();
 }
 
@@ -252,9 +253,12 @@ void PeerCore::drop_link(LinkId id, const std::string& reason) {
 
 // Leaves the run, whatever the reason: links first, then every waiting call fails with its inputs as before.
 void PeerCore::become_lost(const std::string& reason, State next) {
-    if (next == State::lost) log(LogLevel::warn, "left the run: " + reason);
+    if (next == State::lost) {
+        log(LogLevel::warn, "left the run: " + reason, true);
+        lost_reason_ = reason;
+    }
     state_ = next;
-    for (const auto& [id, link] : links_) out_->push_back(CloseLink{id, next == State::fresh});
+    for (const auto& [id, link] : links_) out_->push_back(CloseLink{id, next == State::fresh || leave_ticket_ != 0});
     std::map<LinkId, Link> links = std::move(links_);
     links_.clear();
     for (const auto& [id, link] : links) {
@@ -296,6 +300,7 @@ void PeerCore::become_lost(const std::string& reason, State next) {
                                       reason));
     }
     run_wide_.clear();
+    batches_lost(reason);
     std::vector<OpId> ops;
     for (const auto& [id, op] : ops_) ops.push_back(id);
     for (const OpId id : ops) {
@@ -333,7 +338,9 @@ void PeerCore::finish_leaving() {
     complete(ticket, Completion{});
 }
 
-void PeerCore::log(LogLevel level, std::string text) { out_->push_back(Log{level, std::move(text)}); }
+void PeerCore::log(LogLevel level, std::string text, bool for_caller) {
+    out_->push_back(Log{level, std::move(text), for_caller});
+}
 
 void PeerCore::complete(Ticket ticket, Completion completion) {
     ASSERT(ticket != 0);

@@ -85,7 +85,8 @@ void PeerCore::on_master_message(const ControlArrived& event) {
     case proto::MasterMessage::kPlan: on_plan(message.plan()); break;
     case proto::MasterMessage::kAnswer: on_answer(message.answer()); break;
     case proto::MasterMessage::kNotice:
-        log(message.notice().warn() ? LogLevel::warn : LogLevel::info, message.notice().text());
+        log(message.notice().warn() ? LogLevel::warn : LogLevel::info, message.notice().text(),
+            message.notice().warn());
         break;
     case proto::MasterMessage::kPageRequest: send_pages(message.page_request()); break;
     case proto::MasterMessage::kHeartbeat: break;

@@ -32,6 +32,7 @@ struct MemberState {
 struct SeatState {
     Uuid uuid;
     Serial serial = 0;
+    std::uint64_t batch = 0;
 };
 
 struct RunningOp {
