@@ -105,6 +105,7 @@ const Setting settings[] = {
     PCCL_ONE("timeouts.peer", duration, 100 * millisecond, hour, timeouts.peer),
     PCCL_ONE("timeouts.master", duration, 0, hour, timeouts.master),
     PCCL_ONE("timeouts.vote_warn", duration, millisecond, hour, timeouts.vote_warn),
+    PCCL_ONE("limits.operation_bytes_max", number, 0, 1u << 30, limits.operation_bytes_max),
     PCCL_ONE("timeouts.vote", duration, 0, hour, timeouts.vote),
     PCCL_ONE("timeouts.handshake", duration, 10 * millisecond, hour, timeouts.handshake),
     PCCL_ONE("limits.uneven", flag, 0, 1, uneven_limits),

@@ -104,6 +104,7 @@ void PeerCore::batch_concluded(Tag tag, const Completion& completion) {
     }
     if (launch.again) {
         launch.again = false;
+        ++counted_.retried;
         if (++launch.failures <= failures_at_once) {
             PROBE(batch_tag_again);
             cast_start(tag, launch);

@@ -239,6 +239,15 @@ void MasterCore::start_waiting(GroupId id) {
             refuse_start(key, Result::invalid_argument, mismatch);
             continue;
         }
+        const auto refusal = std::find_if(ballot->votes().begin(), ballot->votes().end(),
+                                          [](const auto& entry) { return !entry.second.vote.refused().empty(); });
+        if (refusal != ballot->votes().end()) {
+            const std::string reason =
+                "peer " + short_name(refusal->first) + " cannot take part: " + refusal->second.vote.refused();
+            waiting.erase(first);
+            refuse_start(key, Result::invalid_usage, reason);
+            continue;
+        }
         std::uint32_t running_max = ~0u;
         for (const Uuid& uuid : ring) running_max = std::min(running_max, state_.members.at(uuid).concurrent_ops);
         if (group->second.running_ops >= running_max)

@@ -110,6 +110,7 @@ void PeerCore::answer_topology(const proto::TopologyAnswer& answer) {
     if (answer.serial() == 0) {
         if (state_ != State::connecting) return;
         state_ = State::member;
+        ++counted_.connects;
         const Ticket ticket = connect_ticket_;
         connect_ticket_ = 0;
         complete(ticket, completion);
@@ -121,6 +122,7 @@ void PeerCore::answer_topology(const proto::TopologyAnswer& answer) {
     run_wide_.pop_front();
     completion.result = result_of(answer.result());
     completion.message = answer.reason();
+    if (completion.result == Result::success) ++counted_.topology_updates;
     complete(ticket, completion);
     cast_next_run_wide();
 }
@@ -169,6 +171,7 @@ void PeerCore::on_launch(const CommandLaunch& command) {
 }
 
 void PeerCore::cast_start(Tag tag, Launch& launch) {
+    ++counted_.launches;
     proto::Vote vote;
     vote.set_kind(proto::VOTE_START);
     vote.set_id(tag);
@@ -179,6 +182,12 @@ void PeerCore::cast_start(Tag tag, Launch& launch) {
     if (launch.batch != 0) {
         vote.set_batch(launch.batch);
         vote.set_window(batches_.at(launch.batch).window);
+    }
+    const std::uint64_t bytes = launch.send == launch.receive ? launch.shape.count * element_bytes(launch.shape.type) : 0;
+    const std::uint64_t least = bytes + std::uint64_t{config_.limits.min_slots} * config_.limits.slice_bytes;
+    if (config_.limits.operation_bytes_max != 0 && least > config_.limits.operation_bytes_max) {
+        vote.set_refused("it needs " + std::to_string(least) + " bytes beside its buffers, more than the limit of " +
+                         std::to_string(config_.limits.operation_bytes_max) + " (PCCL_MAX_SCRATCH_BYTES)");
     }
     launch.op = 0;
     launch.serial = cast(vote);
@@ -206,6 +215,10 @@ void PeerCore::on_await(const CommandAwait& command) {
 void PeerCore::conclude_launch(Tag tag, Serial serial, Completion completion) {
     const auto it = launches_.find(tag);
     ASSERT(it != launches_.end() && it->second.serial == serial && !it->second.outcome);
+    const bool was_started = it->second.op != 0;
+    ++(completion.result == Result::success ? counted_.committed : was_started ? counted_.aborted : counted_.refused);
+    counted_.payload_sent += completion.sent_bytes;
+    counted_.payload_received += completion.received_bytes;
     if (it->second.batch != 0) return batch_concluded(tag, completion);
     if (it->second.await == 0) {
         it->second.outcome = std::move(completion);

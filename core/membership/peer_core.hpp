@@ -32,6 +32,7 @@ public:
     std::uint64_t state_hash() const;
     std::string explain() const;
     const Uuid& uuid() const { return uuid_; }
+    PeerStatistics statistics() const;
 
 private:
     enum class State : std::uint8_t { fresh, connecting, member, lost };
@@ -254,6 +255,7 @@ private:
 
     // slices (core/all_reduce/exchange.cpp)
     void begin_operation(const proto::StartAnswer& answer, Launch& launch, Tag tag);
+    bool scratch_fits(const Operation& op) const;
     void operation_prepared(Operation& op);
     void tell_ready(const Operation& op);
     void pump_edge(const Uuid& target);
@@ -357,6 +359,7 @@ private:
     Instant last_event_ = 0;
     Instant next_tick_ = never;
     Instant next_dial_ = never;
+    PeerStatistics counted_;
     std::uint64_t refused_frames_ = 0;
     std::uint64_t dead_frames_ = 0;
     Effects* out_ = nullptr;

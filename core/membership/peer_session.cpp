@@ -51,6 +51,7 @@ void PeerCore::master_gone(const std::string& reason) {
     if (state_ != State::member && state_ != State::connecting) return;
     if (master_lost_since_ == never) {
         PROBE(master_link_lost);
+        ++counted_.master_links_lost;
         master_lost_since_ = now_;
         master_backoff_ = config_.timeouts.redial_min;
         log(LogLevel::info, "the connection to the master is gone (" + reason + "); it is dialled again");
