@@ -8,7 +8,8 @@
  * Each tensor has its own tag, and each peer lists its tensors in another order. The last line is a hash of the weights,
  * the same on all peers that end together. Prints "step N world W hash H" for each step; exit code 0 when all steps are done.
  */
-#include "pccl.h"
+#define _POSIX_C_SOURCE 200809L
+#include <pccl.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -30,7 +30,8 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
     {"PCCL_LOG_LEVEL", "WARN", "TRACE, DEBUG, INFO, WARN, ERR, FATAL, NONE", "the process",
      "The lowest level that is written to standard error or to the log callback."},
     {"PCCL_ADVERTISE_ADDRESS", "as the master sees the peer", "ADDRESS, ADDRESS:PORT or [V6]:PORT", "peers",
-     "Where the other peers reach this one, when that is not the address the master sees it at; without a port: that of "
+     "Where the other peers reach this one, when that is not the address the master sees it at; without a port: that "
+     "of "
      "its listener."},
     {"PCCL_VOTE_WARN_S", "30", "1..86400", "the master",
      "After how many seconds of waiting for votes a warning, on the master and on those who wait, names whom they wait "
@@ -44,7 +45,8 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
     {"PCCL_NUM_BENCHMARK_CONNECTIONS", "16", "1..64", "peers",
      "Connections with which pcclOptimizeTopology measures the bandwidth between two peers."},
     {"PCCL_MAX_SCRATCH_BYTES", "0", "0, or 1048576..", "peers",
-     "Memory that the running all-reduces of one communicator may take beside the application's buffers (an operation in "
+     "Memory that the running all-reduces of one communicator may take beside the application's buffers (an operation "
+     "in "
      "place needs as much as its buffer); what does not fit fails for the group; 0: no limit."},
     {"PCCL_TCP_CONGESTION", "the system's", "a name the kernel knows", "both",
      "TCP congestion control of data connections, cubic or bbr for example."},

@@ -121,7 +121,7 @@ private:
     void refuse_start(const BallotKey& key, Result result, const std::string& reason);
     void examine_op(OpId id);
     void decide_op(OpId id, bool commit, const std::string& reason);
-    bool window_full(const BallotKey& key, const Ballot& ballot) const;
+    bool window_full(const GroupState& group, const Ballot& ballot) const;
 
     // patience with votes (master_patience.cpp)
     void warn_waiting();

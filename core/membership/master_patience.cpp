@@ -101,9 +101,10 @@ void MasterCore::expire_votes() {
             all_wait = all_wait && call != called.end() && now_ - call->second >= limit && !busy.contains(uuid);
         }
         if (all_wait && can_be_given_up(key.kind))
-            crossing.emplace_back(key, std::string("'") + to_text(key.kind) + "' waits for " + short_name(missing[0]) +
-                                           ", which is " + whereabouts(missing[0]) +
-                                           "; all members have to make the same calls (PCCL_VOTE_TIMEOUT_S has passed)");
+            crossing.emplace_back(key,
+                                  std::string("'") + to_text(key.kind) + "' waits for " + short_name(missing[0]) +
+                                      ", which is " + whereabouts(missing[0]) +
+                                      "; all members have to make the same calls (PCCL_VOTE_TIMEOUT_S has passed)");
     }
     for (const auto& [uuid, reason] : absent) {
         PROBE(vote_timed_out);

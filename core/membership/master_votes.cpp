@@ -255,7 +255,7 @@ void MasterCore::start_waiting(GroupId id) {
         else if (!ring_usable(group->second))
             PROBE(start_waits_for_ring);
         if (group->second.running_ops >= running_max || !ring_usable(group->second)) return;
-        if (window_full(key, *ballot)) {
+        if (window_full(group->second, *ballot)) {
             PROBE(start_waits_for_window);
             return;
         }
@@ -279,22 +279,13 @@ void MasterCore::start_waiting(GroupId id) {
 }
 
 // Some member wants no more of its batch to run at a time. What runs ends by itself, so the place gets free.
-bool MasterCore::window_full(const BallotKey& key, const Ballot& ballot) const {
-    for (const auto& [uuid, cast] : ballot.votes()) {
-        if (cast.vote.batch() == 0 || cast.vote.window() == 0) continue;
-        std::uint32_t running = 0;
-        for (const auto& [id, op] : state_.ops) {
-            if (op.group != key.group) continue;
-            running += std::any_of(op.members.begin(), op.members.end(),
-                                   [&](const SeatState& seat) {
-                                       return seat.uuid == uuid && seat.batch == cast.vote.batch();
-                                   })
-                           ? 1
-                           : 0;
-        }
-        if (running >= cast.vote.window()) return true;
-    }
-    return false;
+bool MasterCore::window_full(const GroupState& group, const Ballot& ballot) const {
+    return std::any_of(ballot.votes().begin(), ballot.votes().end(), [&](const auto& entry) {
+        const proto::Vote& vote = entry.second.vote;
+        if (vote.batch() == 0 || vote.window() == 0) return false;
+        const auto running = group.running_of_batch.find({entry.first, vote.batch()});
+        return running != group.running_of_batch.end() && running->second >= vote.window();
+    });
 }
 
 void MasterCore::refuse_start(const BallotKey& key, Result result, const std::string& reason) {

@@ -127,16 +127,26 @@ void RunState::apply_decision(const proto::Decision& decision) {
         RunningOp& op = ops[start.op()];
         op.group = start.group();
         op.tag = start.tag();
-        for (const auto& seat : start.members())
+        GroupState& group = groups[start.group()];
+        for (const auto& seat : start.members()) {
             op.members.push_back({uuid_of(seat.uuid()), seat.serial(), seat.batch()});
-        ++groups[start.group()].running_ops;
+            if (seat.batch() != 0) ++group.running_of_batch[{op.members.back().uuid, seat.batch()}];
+        }
+        ++group.running_ops;
         break;
     }
     case proto::Decision::kOutcome: {
         const auto op = ops.find(decision.outcome().op());
         if (op == ops.end()) break;
         const auto group = groups.find(op->second.group);
-        if (group != groups.end()) --group->second.running_ops;
+        if (group != groups.end()) {
+            --group->second.running_ops;
+            auto& of_batch = group->second.running_of_batch;
+            for (const SeatState& seat : op->second.members) {
+                const auto count = of_batch.find({seat.uuid, seat.batch});
+                if (count != of_batch.end() && --count->second == 0) of_batch.erase(count);
+            }
+        }
         ops.erase(op);
         break;
     }

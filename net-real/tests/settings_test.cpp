@@ -60,7 +60,9 @@ TEST_CASE("every setting takes its limits and refuses what lies beyond") {
         {Setting::chunk_size, {"4096", "4194304", "262144"}, {"4095", "4194305", "4100"}},
         {Setting::benchmark_connections, {"1", "64", "16"}, {"0", "65", "x"}},
         {Setting::scratch_bytes, {"0", "1048576", "999999999999"}, {"1", "1048575", "1G"}},
-        {Setting::tcp_congestion, {"cubic", "bbr", "reno"}, {"a-name-of-sixteen", "another-name-too-long", "xxxxxxxxxxxxxxxx"}},
+        {Setting::tcp_congestion,
+         {"cubic", "bbr", "reno"},
+         {"a-name-of-sixteen", "another-name-too-long", "xxxxxxxxxxxxxxxx"}},
         {Setting::log_level, {"warn", "NONE", "Trace"}, {"LOUD", "1", "warning!"}},
     };
     for (const Row& row : rows) {
