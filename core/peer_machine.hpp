@@ -34,8 +34,8 @@ struct PeerStatistics {
     std::uint64_t launches = 0;  // tags, each attempt
     std::uint64_t committed = 0;
     std::uint64_t aborted = 0;
-    std::uint64_t refused = 0;  // the start was refused to all (shapes that differ, nobody left)
-    std::uint64_t retried = 0;  // attempts that a call for many tags made on its own
+    std::uint64_t refused = 0;       // the start was refused to all (shapes that differ, nobody left)
+    std::uint64_t retried = 0;       // attempts that a call for many tags made on its own
     std::uint64_t payload_sent = 0;  // bytes of operations that came to an outcome
     std::uint64_t payload_received = 0;
     std::uint64_t refused_frames = 0;  // from strangers, or damaged

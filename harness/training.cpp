@@ -212,7 +212,8 @@ Task<bool> Process::reduce_all() {
 
 // A vote that the master gave up, or what a member cannot do: only where there is a limit.
 bool Process::given_up(const Completion& completion) const {
-    return (scenario_.timeouts.vote != 0 || scenario_.limits.operation_bytes_max != 0) && completion.result == Result::invalid_usage;
+    return (scenario_.timeouts.vote != 0 || scenario_.limits.operation_bytes_max != 0) &&
+           completion.result == Result::invalid_usage;
 }
 
 // All tags in one call, in an order and with a window of one's own.

@@ -80,7 +80,8 @@ bool PeerCore::scratch_fits(const Operation& op) const {
     std::uint64_t bytes = 0;
     for (const auto& [id, other] : ops_) {
         if (other.get() != &op && !other->prepared && other->buffers_pending == 0) continue;  // had no place itself
-        bytes += static_cast<std::uint64_t>(other->slot_count) * other->slot_bytes + (other->in_place ? other->bytes() : 0);
+        bytes +=
+            static_cast<std::uint64_t>(other->slot_count) * other->slot_bytes + (other->in_place ? other->bytes() : 0);
     }
     return bytes <= config_.limits.operation_bytes_max;
 }

@@ -183,7 +183,8 @@ void PeerCore::cast_start(Tag tag, Launch& launch) {
         vote.set_batch(launch.batch);
         vote.set_window(batches_.at(launch.batch).window);
     }
-    const std::uint64_t bytes = launch.send == launch.receive ? launch.shape.count * element_bytes(launch.shape.type) : 0;
+    const std::uint64_t bytes =
+        launch.send == launch.receive ? launch.shape.count * element_bytes(launch.shape.type) : 0;
     const std::uint64_t least = bytes + std::uint64_t{config_.limits.min_slots} * config_.limits.slice_bytes;
     if (config_.limits.operation_bytes_max != 0 && least > config_.limits.operation_bytes_max) {
         vote.set_refused("it needs " + std::to_string(least) + " bytes beside its buffers, more than the limit of " +

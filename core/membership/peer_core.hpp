@@ -121,8 +121,8 @@ private:
     struct Batch {
         Ticket ticket = 0;
         std::uint32_t window = 1;
-        std::size_t open = 0;     // launches that are not concluded
-        std::size_t running = 0;  // started, and their outcome was not told
+        std::size_t open = 0;      // launches that are not concluded
+        std::size_t running = 0;   // started, and their outcome was not told
         std::vector<Tag> delayed;  // launched again at the next tick
         Completion outcome;        // not success: nothing is tried again
     };

@@ -35,9 +35,8 @@ PCCL_EXPORT pcclResult_t pcclGetBuildInfo(pcclBuildInfo_t* info) {
 }
 
 PCCL_EXPORT pcclResult_t pcclCreateCommunicator(const pcclCommCreateParams_t* params, pcclComm_t** comm_out) {
-    return guarded("pcclCreateCommunicator", [&] {
-        return create_communicator(params, comm_out, pccl::real::peer_settings_from_environment());
-    });
+    return guarded("pcclCreateCommunicator",
+                   [&] { return create_communicator(params, comm_out, pccl::real::peer_settings_from_environment()); });
 }
 
 PCCL_EXPORT pcclResult_t pcclConnect(pcclComm_t* comm) {

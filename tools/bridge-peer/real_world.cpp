@@ -13,10 +13,14 @@ using namespace core;
 namespace {
 
 const char* name_of(const Command& command) {
-    static constexpr const char* names[] = {
-        "pcclConnect",          "pcclUpdateTopology",         "pcclArePeersPending",    "pcclAllReduceAsync",
-        "pcclAwaitAsyncReduce", "pcclSynchronizeSharedState", "pcclDestroyCommunicator",
-        "pcclAllReduceMultipleWithRetry"};
+    static constexpr const char* names[] = {"pcclConnect",
+                                            "pcclUpdateTopology",
+                                            "pcclArePeersPending",
+                                            "pcclAllReduceAsync",
+                                            "pcclAwaitAsyncReduce",
+                                            "pcclSynchronizeSharedState",
+                                            "pcclDestroyCommunicator",
+                                            "pcclAllReduceMultipleWithRetry"};
     static_assert(std::size(names) == std::variant_size_v<Command>);
     return names[command.index()];
 }
@@ -148,9 +152,8 @@ Completion RealWorld::operator()(const CommandReduceMany& command) {
     for (const CommandLaunch& one : command.launches)
         descriptors.push_back({buffers_[one.send]->data(), buffers_[one.receive]->data(), describe(one)});
     pcclReduceInfo_t info{};
-    Completion completion =
-        answer(pcclAllReduceMultipleWithRetry(descriptors.data(), descriptors.size(), communicator_, &info,
-                                              static_cast<int>(command.window)));
+    Completion completion = answer(pcclAllReduceMultipleWithRetry(descriptors.data(), descriptors.size(), communicator_,
+                                                                  &info, static_cast<int>(command.window)));
     completion.world = info.local_world_size;
     completion.sent_bytes = info.tx_bytes;
     completion.received_bytes = info.rx_bytes;
