@@ -88,13 +88,22 @@ struct CommandSync {
     std::uint64_t revision = 0;
     std::vector<StateEntry> entries;
 };
-// Leaves the run; every waiting ticket is completed first, then this one. The machine is `new` afterwards.
+// Leaves the run; every waiting ticket is completed first, then this one. The machine is `new` afterwards; a member that
+// aborts is `lost`.
 struct CommandLeave {
     Ticket ticket = 0;
+    bool abort = false;
+};
+// Launches all of them at once (their own tickets are not used) and completes when each is reduced, or none can be tried
+// again: those that failed with rank_connection_lost are launched anew while the group has two members.
+struct CommandReduceMany {
+    Ticket ticket = 0;
+    std::vector<CommandLaunch> launches;
+    std::uint32_t window = 1;  // how many of them run at a time, at most
 };
 
 using Command = std::variant<CommandConnect, CommandUpdateTopology, CommandArePeersPending, CommandLaunch, CommandAwait,
-                             CommandSync, CommandLeave>;
+                             CommandSync, CommandLeave, CommandReduceMany>;
 
 // ---- events ------------------------------------------------------------------------------------------------------
 
@@ -264,6 +273,9 @@ struct Completion {
     std::uint64_t sent_bytes = 0;
     std::uint64_t received_bytes = 0;
     std::uint64_t revision = 0;  // CommandSync: revision after the call
+    // CommandReduceMany: of each launch, the members that took part (0: it was not reduced); how many ran at a time, at most.
+    std::vector<std::uint32_t> worlds;
+    std::uint32_t peak = 0;
 };
 struct Complete {
     Ticket ticket = 0;
@@ -277,6 +289,7 @@ enum class LogLevel : std::uint8_t { trace, debug, info, warn, error };
 struct Log {
     LogLevel level = LogLevel::info;
     std::string text;
+    bool for_caller = false;  // concerns the calls of the application: kept as its last error message
 };
 // The master cannot go on (its journal failed): the driver stops it; nothing further is carried out.
 struct Halt {

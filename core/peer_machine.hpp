@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace pccl::core {
 
@@ -22,6 +23,36 @@ struct PeerConfig {
     Endpoint advertised;
     Limits limits;
     Timeouts timeouts;
+};
+
+// What happened since the machine was made, over all memberships, and how things are now.
+struct PeerStatistics {
+    // happened
+    std::uint64_t connects = 0;  // memberships gained
+    std::uint64_t losses = 0;    // memberships lost other than by leaving
+    std::uint64_t topology_updates = 0;
+    std::uint64_t launches = 0;  // tags, each attempt
+    std::uint64_t committed = 0;
+    std::uint64_t aborted = 0;
+    std::uint64_t refused = 0;       // the start was refused to all (shapes that differ, nobody left)
+    std::uint64_t retried = 0;       // attempts that a call for many tags made on its own
+    std::uint64_t payload_sent = 0;  // bytes of operations that came to an outcome
+    std::uint64_t payload_received = 0;
+    std::uint64_t refused_frames = 0;  // from strangers, or damaged
+    std::uint64_t dead_frames = 0;     // of operations that were over
+    std::uint64_t master_links_lost = 0;
+    // now
+    Attributes attributes;
+    std::uint64_t epoch = 0;
+    std::uint32_t tags_open = 0;  // launched and not awaited
+    std::uint32_t operations_running = 0;
+    std::uint32_t votes_open = 0;
+    struct Edge {
+        Uuid peer;
+        std::uint32_t connections = 0;  // wanted
+        std::uint32_t connections_open = 0;
+    };
+    std::vector<Edge> edges;  // to those that we send to
 };
 
 class PeerCore;
@@ -42,6 +73,7 @@ public:
     // One line of text for people: who waits for what (liveness reports, traces).
     std::string explain() const;
     const Uuid& uuid() const;
+    PeerStatistics statistics() const;
 
 private:
     std::unique_ptr<PeerCore> core_;

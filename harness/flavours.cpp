@@ -74,6 +74,22 @@ void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on) {
         if (draw.chance(150'000)) w.schema_per_mille = draw.number(1, 300);
     }
     draw_large_state(s, draw, on);
+    Draw own(sim::mix(s.seed, 107));
+    if (own.chance(250'000)) {
+        // One call for all tags; some scenarios have so many that windows and limits matter.
+        w.many_window = static_cast<std::uint32_t>(own.log_uniform(1, 16));
+        if (own.chance(200'000) && w.tags != 0 && w.elements_max < 600) w.tags = own.number(4, 24);
+    }
+    if ((on & class_limits) && own.chance(200'000)) {
+        // One operation fits, a few at a time do not.
+        const std::uint64_t one = 8ull * (w.elements_max + 1) + std::uint64_t{s.limits.slice_bytes} * 32 +
+                                  2 * s.limits.scratch_bytes + s.limits.eager_bytes;
+        s.limits.operation_bytes_max = one + own.below(one);
+    }
+    if ((on & (class_slow | class_application)) && own.chance(120'000)) {
+        s.timeouts.vote = own.log_uniform(5 * second + 2 * w.compute_max, 60 * second);
+        if (own.chance(500'000)) w.cross_per_mille = own.number(1, 100);
+    }
 }
 
 }  // namespace pccl::harness

@@ -218,7 +218,8 @@ void Process::check_untouched(Tensor& tensor, const char* moment) {
     }
 }
 
-Task<Completion> Process::launch(std::size_t index, bool mismatched) {
+// Enters the launch into the ledger.
+CommandLaunch Process::prepare_launch(std::size_t index, bool mismatched) {
     Tensor& tensor = tensors_[index];
     check_untouched(tensor, "at a launch");
     LaunchFact fact;
@@ -239,6 +240,11 @@ Task<Completion> Process::launch(std::size_t index, bool mismatched) {
     tensor.launch = ledger_.launches.size();
     tensor.untouched_since = false;
     ledger_.launches.push_back(std::move(fact));
+    return command;
+}
+
+Task<Completion> Process::launch(std::size_t index, bool mismatched) {
+    CommandLaunch command = prepare_launch(index, mismatched);
     const Completion c = co_await call(CallKind::launch, std::move(command));
     Tensor& again = tensors_[index];
     again.waiting = c.result == Result::success;
@@ -267,6 +273,12 @@ Task<Completion> Process::await(std::size_t index) {
     CommandAwait command;
     command.tag = tensors_[index].tag;
     const Completion c = co_await call(CallKind::await, std::move(command));
+    returned(index, c);
+    co_return c;
+}
+
+// The buffers of a launch are the application's again: what it was told goes into the ledger.
+void Process::returned(std::size_t index, const Completion& c) {
     Tensor& tensor = tensors_[index];
     tensor.waiting = false;
     LaunchFact& fact = ledger_.launches[tensor.launch];
@@ -297,7 +309,6 @@ Task<Completion> Process::await(std::size_t index) {
     tensor.kept_receive =
         tensor.in_place || c.result != Result::success ? std::vector<std::uint8_t>{} : memory(tensor.receive);
     tensor.untouched_since = true;
-    co_return c;
 }
 
 // --- shared state -----------------------------------------------------------------------------------------------------------

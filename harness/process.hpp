@@ -127,6 +127,8 @@ private:
     Task<bool> connect();
     Task<core::Completion> vote(CallKind kind);
     Task<core::Completion> launch(std::size_t tensor, bool mismatched);
+    core::CommandLaunch prepare_launch(std::size_t tensor, bool mismatched);
+    void returned(std::size_t tensor, const core::Completion& completion);
     Task<core::Completion> await(std::size_t tensor);
     Task<core::Completion> sync();
     // After a failure with world 1: whether this is still a member (alone), or lost.
@@ -137,6 +139,8 @@ private:
     Task<bool> membership(bool first_turn);
     Task<bool> renew();
     Task<bool> reduce_all();
+    Task<bool> reduce_many();
+    bool given_up(const core::Completion& completion) const;
     Task<bool> leave_in_flight();
 
     bool raises_all_the_same();

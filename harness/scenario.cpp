@@ -380,7 +380,8 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     draw_faults(s, faults, on);
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
-    s.patience = 4 * s.timeouts.peer + 2 * s.timeouts.master + 10 * second + 4 * busy_time(s) + 60 * second;
+    s.patience = 4 * s.timeouts.peer + 2 * s.timeouts.master + 10 * second + 4 * busy_time(s) + 60 * second +
+                 4 * s.timeouts.vote;
     return s;
 }
 

@@ -109,6 +109,8 @@ struct Workload {
     std::uint32_t schema_per_mille = 0;           // per process: its first sync has another key
     bool checkpoints = false;                     // a new process takes up the state that the node saved last
     std::uint32_t state_elements_max = 300;       // of an entry
+    std::uint32_t cross_per_mille = 0;            // per turn: an update of the topology while the others go on
+    std::uint32_t many_window = 0;                // not 0: one call for all tags, with windows of up to this many
 };
 
 struct Scenario {

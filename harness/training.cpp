@@ -59,6 +59,12 @@ Task<bool> Process::membership(bool first_turn) {
     waited_ = false;
     if (!first_turn && !co_await renew()) co_return false;
     if (stopping()) co_return true;
+    // A program that has lost its place: only a limit on votes can help.
+    if (scenario_.workload.cross_per_mille != 0 && scenario_.timeouts.vote != 0 && now() < scenario_.chaos_end &&
+        draw_.chance(scenario_.workload.cross_per_mille * 1000)) {
+        const Completion c = co_await vote(CallKind::update_topology);
+        if (c.result != Result::success && !co_await still_member(c)) co_return false;
+    }
     if (scenario_.workload.world_min > 2 && attributes_.group_world < scenario_.workload.world_min) {
         waited_ = true;
         co_await sleep(draw_.log_uniform(100 * millisecond, second));
@@ -111,6 +117,7 @@ Task<bool> Process::membership(bool first_turn) {
     }
     co_await sleep(draw_.log_uniform(microsecond, scenario_.workload.compute_max));
     if (draw_.chance(scenario_.workload.leave_in_flight_per_mille * 1000)) co_return co_await leave_in_flight();
+    if (scenario_.workload.many_window != 0 && !tensors_.empty()) co_return co_await reduce_many();
     co_return co_await reduce_all();
 }
 
@@ -178,7 +185,7 @@ Task<bool> Process::reduce_all() {
             last_lost = true;
             if (c.result == Result::rank_connection_lost) {
                 failed.push_back(i);
-            } else if (c.result != Result::invalid_argument && c.result != Result::too_few_peers) {
+            } else if (c.result != Result::invalid_argument && c.result != Result::too_few_peers && !given_up(c)) {
                 world_.violate("contract", std::string("an await gave ") + sim::to_text(c.result));
             } else {
                 all_good = false;
@@ -197,6 +204,60 @@ Task<bool> Process::reduce_all() {
         if (!co_await still_member(alone)) co_return false;
     }
     if (all_good && !tensors_.empty() && attributes_.group_world > 1) {
+        apply();
+        save_checkpoint();
+    }
+    co_return true;
+}
+
+// A vote that the master gave up, or what a member cannot do: only where there is a limit.
+bool Process::given_up(const Completion& completion) const {
+    return (scenario_.timeouts.vote != 0 || scenario_.limits.operation_bytes_max != 0) &&
+           completion.result == Result::invalid_usage;
+}
+
+// All tags in one call, in an order and with a window of one's own.
+Task<bool> Process::reduce_many() {
+    const Workload& w = scenario_.workload;
+    std::vector<std::size_t> order(tensors_.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    for (const std::size_t i : order) refill(tensors_[i]);
+    shuffle(order);
+    CommandReduceMany command;
+    command.window = static_cast<std::uint32_t>(draw_.log_uniform(1, w.many_window));
+    for (const std::size_t i : order)
+        command.launches.push_back(prepare_launch(i, draw_.chance(w.mismatch_per_mille * 1000)));
+    const std::uint32_t window = command.window;
+    Completion c = co_await call(CallKind::reduce_many, std::move(command));
+    const bool refused = c.worlds.empty();
+    if (refused) c.worlds.assign(order.size(), 0);
+    if (c.peak > window)
+        world_.violate("window", sim::Trace::name(node_) + " ran " + std::to_string(c.peak) +
+                                     " operations at a time, with a window of " + std::to_string(window));
+    if (c.result != Result::success && c.result != Result::too_few_peers && c.result != Result::invalid_argument &&
+        !given_up(c))
+        world_.violate("contract", std::string("a call for many tags gave ") + sim::to_text(c.result));
+    if (c.result == Result::too_few_peers && attributes_.group_world > 1)
+        world_.violate("contract", "a call for many tags found too few peers in a group of " +
+                                       std::to_string(attributes_.group_world));
+    bool all_reduced = true;
+    for (std::size_t k = 0; k < order.size(); ++k) {
+        Completion one = c;
+        one.world = c.worlds[k];
+        one.result = one.world != 0 ? Result::success : c.result;
+        all_reduced = all_reduced && one.world != 0;
+        if (one.world == 0 && c.result == Result::success)
+            world_.violate("value", "a call for many tags succeeded, and tag " +
+                                        std::to_string(tensors_[order[k]].tag) + " is not reduced");
+        tensors_[order[k]].launched = true;
+        returned(order[k], one);
+        if (!refused) continue;
+        // Not launched: nobody else can have counted it.
+        LaunchFact& fact = ledger_.launches[tensors_[order[k]].launch];
+        fact.end = fact.begin;
+    }
+    if (c.result != Result::success && !co_await still_member(c)) co_return false;
+    if (all_reduced && attributes_.group_world > 1) {
         apply();
         save_checkpoint();
     }

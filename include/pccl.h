@@ -294,6 +294,24 @@ PCCL_EXPORT pcclResult_t pcclAllReduceAsync(const void* sendbuf, void* recvbuf,
 PCCL_EXPORT pcclResult_t pcclAwaitAsyncReduce(const pcclAsyncReduceOp_t* reduce_handle,
                                               pcclReduceInfo_t* PCCL_NULLABLE info_out);
 
+/*
+ * Reduces `op_count` arrays, each with its own tag, and returns when all are reduced. Votes for all of them at the call, so
+ * that members may list them in any order; at most `max_in_flight` of this call run at a time (each member may choose its
+ * own number, 1 or more). A tag that fails because a member was lost is tried again by the call itself, with those that
+ * remain; all members see the same tags succeed and fail.
+ *
+ * pcclSuccess only if every buffer is reduced. pcclTooFewPeers if the others are gone, or the communicator is lost; any
+ * other failure of a tag (shapes that differ: pcclInvalidArgument) ends the call too, when what runs has come to its end.
+ * After a failure an in-place buffer either is reduced or holds its input again, and it is not known which: keep a copy of
+ * inputs that have to be used again. pcclInvalidArgument, and nothing is launched: op_count 0, null, max_in_flight below
+ * 1, a tag that is launched already or stands twice. pcclInvalidUsage before pcclConnect.
+ * `info_out` (nullable), filled on success: the members that took part in the tag decided last, and the bytes of all
+ * attempts. Another thread cannot await these tags.
+ */
+PCCL_EXPORT pcclResult_t pcclAllReduceMultipleWithRetry(const pcclReduceOpDescriptor_t* descriptors, size_t op_count,
+                                                        const pcclComm_t* comm,
+                                                        pcclReduceInfo_t* PCCL_NULLABLE info_out, int max_in_flight);
+
 /* ---- communicator: shared state ---------------------------------------------------------------------------------- */
 
 /*
@@ -345,5 +363,7 @@ PCCL_EXPORT pcclResult_t pcclGetMasterPort(pcclMasterInstance_t* master, uint16_
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
+
+#include "pccl/ext.h" /* what is new since 1.0: messages, log callback, settings of a communicator, abort, counters */
 
 #endif /* PCCL_H */

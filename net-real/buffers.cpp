@@ -111,6 +111,13 @@ std::uint8_t* BufferTable::resolve(const core::BufferRef& range) {
     return memory.data == nullptr ? nullptr : memory.data + range.offset;
 }
 
+std::uint64_t BufferTable::scratch_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const auto& [id, buffer] : machine_) bytes += buffer.block.bytes;
+    for (const IdleBlock& idle : idle_) bytes += idle.block.bytes;
+    return bytes;
+}
+
 core::Instant BufferTable::next_trim() const {
     core::Instant earliest = core::never;
     for (const auto& idle : idle_) earliest = std::min(earliest, idle.since + idle_time);

@@ -33,6 +33,7 @@ public:
     // Gives blocks back that were idle for 10 s; the instant at which to call again, or `never`.
     core::Instant trim(core::Instant now);
     core::Instant next_trim() const;
+    std::uint64_t scratch_bytes() const;  // mapped for the machine, idle blocks too
 
 private:
     struct Memory {

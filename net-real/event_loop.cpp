@@ -332,7 +332,10 @@ void EventLoop::Impl::carry_out(core::Effect& effect) {
                    },
                    [&](const core::Complete& e) { client_.complete(e); },
                    [&](const core::SetAttributes& e) { client_.set_attributes(e.attributes); },
-                   [&](const core::Log& e) { client_.log(severity_of(e.level), e.text); },
+                   [&](const core::Log& e) {
+                       if (e.for_caller) client_.notice(e.text);
+                       client_.log(severity_of(e.level), e.text);
+                   },
                    [&](const core::Halt& e) {
                        halt_reason_ = e.reason.empty() ? "halted" : e.reason;
                        client_.log(Severity::fatal, halt_reason_);

@@ -36,6 +36,8 @@ public:
     virtual void complete(const core::Complete& effect) = 0;
     virtual void set_attributes(const core::Attributes& attributes) = 0;
     virtual void log(Severity severity, std::string_view text) = 0;
+    // Something that the callers of this machine should know; logged too.
+    virtual void notice(std::string_view) {}
     // The thread is about to end: no socket, compute or event is left. `reason` is empty after a requested stop.
     virtual void ended(const std::string& reason) = 0;
 };

@@ -1,5 +1,7 @@
 #include "net-real/log.hpp"
 
+#include "net-real/log_callback.hpp"
+
 #include <array>
 #include <atomic>
 #include <cctype>
@@ -67,6 +69,7 @@ void emit(Severity severity, const std::string& rest, const LogSink& sink) {
         sink(severity, line);
         return;
     }
+    if (give_to_callback(severity, line)) return;
     line += '\n';
     // One write, so that lines of several processes do not mix.
     [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());

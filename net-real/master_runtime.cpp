@@ -19,6 +19,9 @@ MasterSettings master_settings_from_environment() {
     MasterSettings settings;
     settings.timeouts.peer = environment.peer_timeout;
     settings.timeouts.master = environment.master_timeout;
+    settings.timeouts.vote_warn = environment.vote_warn;
+    settings.timeouts.vote = environment.vote_timeout;
+    settings.congestion_control = environment.tcp_congestion;
     settings.limits.concurrent_ops = environment.concurrent_ops;
     settings.state_directory = environment.state_directory;
     return settings;

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <mutex>
 #include <random>
 
@@ -48,15 +50,25 @@ core::Completion failed(core::Result result, std::string message) {
 
 }  // namespace
 
-PeerSettings peer_settings_from_environment() {
-    const EnvironmentSettings environment = read_environment();
+PeerSettings peer_settings_from_environment() { return peer_settings_from(read_environment()); }
+
+PeerSettings peer_settings_from(const EnvironmentSettings& environment) {
     PeerSettings settings;
     settings.timeouts.peer = environment.peer_timeout;
     settings.timeouts.master = environment.master_timeout;
     settings.bind_address = environment.bind_address;
     settings.port_first = environment.port_first;
     settings.port_last = environment.port_last;
-    settings.limits.concurrent_ops = environment.concurrent_ops;
+    settings.advertised = environment.advertised;
+    settings.congestion_control = environment.tcp_congestion;
+    core::Limits& limits = settings.limits;
+    limits.concurrent_ops = environment.concurrent_ops;
+    limits.slice_bytes = environment.chunk_bytes;
+    // A neighbour may have one slice on its way before we know of its operation, and an operation needs some slots.
+    limits.eager_bytes = std::max(limits.eager_bytes, limits.slice_bytes);
+    limits.scratch_bytes =
+        std::max<std::uint64_t>(limits.scratch_bytes, std::uint64_t{2} * limits.min_slots * limits.slice_bytes);
+    limits.operation_bytes_max = environment.scratch_bytes;
     return settings;
 }
 
@@ -100,12 +112,15 @@ struct PeerRuntime::State final : LoopClient {
     core::Instant next_deadline() const override { return machine->next_deadline(); }
     std::string name() const {
         const std::lock_guard lock(who_mutex);
-        return who;
+        return settings.name.empty() ? who : settings.name + "/" + who;
     }
     void shut_down(core::Instant, core::Effects&) override {}  // stop() has left the run already
     void complete(const core::Complete& effect) override {
         attributes.store(pack(effect.completion.attributes), std::memory_order_release);
         if (auto second = calls.complete(effect.ticket, effect.completion)) loop->deliver(std::move(*second));
+    }
+    void notice(std::string_view text) override {
+        if (settings.notice) settings.notice(text);
     }
     void set_attributes(const core::Attributes& now) override {
         attributes.store(pack(now), std::memory_order_release);
@@ -203,6 +218,30 @@ core::Attributes PeerRuntime::attributes() const { return unpack(state_->attribu
 std::uint16_t PeerRuntime::listen_port() const { return state_->loop->port(); }
 
 std::string PeerRuntime::name() const { return in_forked_child() ? "pccl" : state_->name(); }
+
+core::Completion PeerRuntime::abort() {
+    core::CommandLeave command;
+    command.abort = true;
+    return state_->run(command, std::nullopt, nullptr, leave_time);
+}
+
+Statistics PeerRuntime::statistics() const {
+    State& state = *state_;
+    if (in_forked_child() || !state.started) return {};
+    // Shared with the task: it may run after the wait was given up.
+    auto answer = std::make_shared<std::promise<Statistics>>();
+    std::future<Statistics> future = answer->get_future();
+    const bool posted = state.loop->post([&state, answer] {
+        answer->set_value({state.machine->statistics(), state.loop->buffers().scratch_bytes()});
+    });
+    answer.reset();  // a task that is dropped breaks the promise
+    if (!posted || future.wait_for(std::chrono::nanoseconds(leave_time)) != std::future_status::ready) return {};
+    try {
+        return future.get();
+    } catch (const std::future_error&) {
+        return {};
+    }
+}
 
 void PeerRuntime::stop() {
     if (in_forked_child()) return;

@@ -10,12 +10,15 @@
 #include "core/base/ids.hpp"
 #include "core/base/limits.hpp"
 #include "core/events.hpp"
+#include "core/peer_machine.hpp"
 #include "net-real/log.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace pccl::real {
 
@@ -30,11 +33,22 @@ struct PeerSettings {
     std::uint16_t port_last = 48404;             // both 0: any free port
     std::optional<core::Endpoint> advertised;    // told to others instead of the address that the master sees
     std::string congestion_control;              // empty: the system's (loopback: cubic where there is one)
+    std::string name;                            // stands before the identity in log lines
     LogSink log;                                 // empty: standard error
+    // Told what callers should know while they wait (whom a vote waits for), or what ended their membership. From the
+    // I/O thread: must not block.
+    std::function<void(std::string_view)> notice;
 };
 
+struct EnvironmentSettings;
 // PeerSettings with what the environment says (see settings.hpp).
 PeerSettings peer_settings_from_environment();
+PeerSettings peer_settings_from(const EnvironmentSettings& environment);
+
+struct Statistics {
+    core::PeerStatistics machine;
+    std::uint64_t scratch_bytes = 0;  // memory of ours for running operations and early data, now
+};
 
 class PeerRuntime {
 public:
@@ -62,6 +76,11 @@ public:
     std::uint16_t listen_port() const;
     // First 8 hex digits of the identity, as in log lines; `pccl` before there is one.
     std::string name() const;
+
+    // Leaves the run and completes every waiting call as on a lost communicator (at most about 2 s).
+    core::Completion abort();
+    // Counters, from the I/O thread; those of the machine are zero when it has ended.
+    Statistics statistics() const;
 
     // Leaves the run (at most about 2 s), wakes every caller with internal_error, closes all, ends the thread. Idempotent.
     void stop();

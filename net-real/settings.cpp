@@ -6,65 +6,60 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 
 namespace pccl::real {
 
 namespace {
 
-enum Setting : std::size_t {
-    peer_timeout,
-    master_timeout,
-    bind_address,
-    port_range,
-    concurrent_ops,
-    state_dir,
-    log_level,
-    count
-};
+constexpr std::uint64_t day_ms = 86'400'000;
 
-constexpr std::array<SettingInfo, count> table{{
-    {"PCCL_PEER_TIMEOUT_MS", "10000", "10..86400000",
+constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> table{{
+    {"PCCL_PEER_TIMEOUT_MS", "10000", "10..86400000", "both",
      "Silence in milliseconds after which a connection counts as dead and its peer is removed. The master's value "
      "rules."},
-    {"PCCL_MASTER_TIMEOUT_MS", "30000", "0..86400000",
+    {"PCCL_MASTER_TIMEOUT_MS", "30000", "0..86400000", "both",
      "How long in milliseconds a lost master is waited for before calls fail; 0: they fail at once."},
-    {"PCCL_BIND_ADDRESS", "*", "numeric IPv4 or IPv6 address",
+    {"PCCL_BIND_ADDRESS", "*", "numeric IPv4 or IPv6 address", "peers",
      "Address on which a peer listens and from which it connects; *: all addresses of the host."},
-    {"PCCL_PORT_RANGE", "48149-48404", "FIRST-LAST, one port, or 0",
+    {"PCCL_PORT_RANGE", "48149-48404", "FIRST-LAST, one port, or 0", "peers",
      "A peer listens on the first free port of this range; 0: on any free port."},
-    {"PCCL_MAX_CONCURRENT_COLLECTIVE_OPS", "16", "1..4096",
+    {"PCCL_MAX_CONCURRENT_COLLECTIVE_OPS", "16", "1..4096", "peers",
      "Collectives of one group that run at the same time; the smallest value of any member counts."},
-    {"PCCL_STATE_DIR", "none", "a directory",
+    {"PCCL_STATE_DIR", "none", "a directory", "the master",
      "Where a master keeps its journal: one that was killed and is started again on it takes up the run."},
-    {"PCCL_LOG_LEVEL", "WARN", "TRACE, DEBUG, INFO, WARN, ERR, FATAL, NONE",
-     "The lowest level that is written to standard error."},
+    {"PCCL_LOG_LEVEL", "WARN", "TRACE, DEBUG, INFO, WARN, ERR, FATAL, NONE", "the process",
+     "The lowest level that is written to standard error or to the log callback."},
+    {"PCCL_ADVERTISE_ADDRESS", "as the master sees the peer", "ADDRESS, ADDRESS:PORT or [V6]:PORT", "peers",
+     "Where the other peers reach this one, when that is not the address the master sees it at; without a port: that "
+     "of "
+     "its listener."},
+    {"PCCL_VOTE_WARN_S", "30", "1..86400", "the master",
+     "After how many seconds of waiting for votes a warning, on the master and on those who wait, names whom they wait "
+     "for and what that peer does instead."},
+    {"PCCL_VOTE_TIMEOUT_S", "0", "0..86400", "the master",
+     "After how many seconds in which nobody joined a vote members that make no call are removed, and calls of members "
+     "that wait for each other in different calls fail with pcclInvalidUsage; 0: never."},
+    {"PCCL_MULTIPLEX_CHUNK_SIZE", "262144", "4096..4194304, a multiple of 8", "peers",
+     "Bytes of one slice of an all-reduce, the unit in which operations share connections. All members of a group need "
+     "the same value."},
+    {"PCCL_NUM_BENCHMARK_CONNECTIONS", "16", "1..64", "peers",
+     "Connections with which pcclOptimizeTopology measures the bandwidth between two peers."},
+    {"PCCL_MAX_SCRATCH_BYTES", "0", "0, or 1048576..", "peers",
+     "Memory that the running all-reduces of one communicator may take beside the application's buffers (an operation "
+     "in "
+     "place needs as much as its buffer); what does not fit fails for the group; 0: no limit."},
+    {"PCCL_TCP_CONGESTION", "the system's", "a name the kernel knows", "both",
+     "TCP congestion control of data connections, cubic or bbr for example."},
 }};
 
 const char* value_of(Setting setting) {
-    const char* text = std::getenv(table[setting].name);
+    const char* text = std::getenv(info_of(setting).name);
     return text == nullptr || *text == '\0' ? nullptr : text;
-}
-
-void warn_bad(Setting setting, const char* text) {
-    const SettingInfo& info = table[setting];
-    log_line(Severity::warn, "pccl",
-             std::string(info.name) + "=" + text + " cannot be used (range: " + info.range + "); the default " +
-                 info.default_value + " is taken");
 }
 
 bool parse_number(std::string_view text, std::uint64_t min, std::uint64_t max, std::uint64_t& number) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     return error == std::errc{} && end == text.data() + text.size() && number >= min && number <= max;
-}
-
-std::uint64_t read_number(Setting setting, std::uint64_t min, std::uint64_t max, std::uint64_t fallback) {
-    const char* text = value_of(setting);
-    if (text == nullptr) return fallback;
-    std::uint64_t number = 0;
-    if (parse_number(text, min, max, number)) return number;
-    warn_bad(setting, text);
-    return fallback;
 }
 
 bool parse_range(std::string_view text, std::uint16_t& first, std::uint16_t& last) {
@@ -83,9 +78,74 @@ bool parse_range(std::string_view text, std::uint16_t& first, std::uint16_t& las
     return true;
 }
 
+bool parse_address(std::string_view text, bool port_too, std::optional<core::Endpoint>& address) {
+    core::Endpoint endpoint;
+    if (!parse_endpoint(text, endpoint) || (endpoint.port != 0 && !port_too)) return false;
+    address = endpoint;
+    return true;
+}
+
+// Numbers in the unit of the setting.
+bool parse_duration(std::string_view text, std::uint64_t min, std::uint64_t max, core::Duration unit,
+                    core::Duration& duration) {
+    std::uint64_t number = 0;
+    if (!parse_number(text, min, max, number)) return false;
+    duration = static_cast<core::Duration>(number) * unit;
+    return true;
+}
+
+template <class Number>
+bool parse_count(std::string_view text, std::uint64_t min, std::uint64_t max, Number& count) {
+    std::uint64_t number = 0;
+    if (!parse_number(text, min, max, number)) return false;
+    count = static_cast<Number>(number);
+    return true;
+}
+
+bool parse(Setting setting, std::string_view text, EnvironmentSettings& settings) {
+    switch (setting) {
+    case Setting::peer_timeout: return parse_duration(text, 10, day_ms, core::millisecond, settings.peer_timeout);
+    case Setting::master_timeout: return parse_duration(text, 0, day_ms, core::millisecond, settings.master_timeout);
+    case Setting::bind_address:
+        if (text == "*") settings.bind_address.reset();
+        return text == "*" || parse_address(text, false, settings.bind_address);
+    case Setting::port_range: return parse_range(text, settings.port_first, settings.port_last);
+    case Setting::concurrent_ops: return parse_count(text, 1, 4096, settings.concurrent_ops);
+    case Setting::state_dir: settings.state_directory = text; return true;
+    case Setting::log_level: {
+        Severity ignored;  // the log reads it itself, at its first line
+        return parse_severity(text, ignored);
+    }
+    case Setting::advertise_address: return parse_address(text, true, settings.advertised);
+    case Setting::vote_warn: return parse_duration(text, 1, day_ms / 1000, core::second, settings.vote_warn);
+    case Setting::vote_timeout: return parse_duration(text, 0, day_ms / 1000, core::second, settings.vote_timeout);
+    case Setting::chunk_size: {
+        std::uint32_t bytes = 0;
+        if (!parse_count(text, 4096, 4u << 20, bytes) || bytes % 8 != 0) return false;
+        settings.chunk_bytes = bytes;
+        return true;
+    }
+    case Setting::benchmark_connections: return parse_count(text, 1, 64, settings.benchmark_connections);
+    case Setting::scratch_bytes: {
+        std::uint64_t bytes = 0;
+        if (!parse_count(text, 0, ~std::uint64_t{0}, bytes) || (bytes != 0 && bytes < (1u << 20))) return false;
+        settings.scratch_bytes = bytes;
+        return true;
+    }
+    case Setting::tcp_congestion:
+        if (text.size() > 15) return false;  // TCP_CA_NAME_MAX
+        settings.tcp_congestion = text;
+        return true;
+    case Setting::count: break;
+    }
+    return false;
+}
+
 }  // namespace
 
 std::span<const SettingInfo> setting_table() { return table; }
+
+const SettingInfo& info_of(Setting setting) { return table[static_cast<std::size_t>(setting)]; }
 
 std::string setting_help() {
     std::string text;
@@ -96,24 +156,31 @@ std::string setting_help() {
     return text;
 }
 
+std::string setting_markdown() {
+    std::string text = "| variable | default | values | read by | meaning |\n|---|---|---|---|---|\n";
+    for (const SettingInfo& info : table) {
+        text += std::string("| `") + info.name + "` | " + info.default_value + " | " + info.range + " | " +
+                info.reader + " | " + info.help + " |\n";
+    }
+    return text;
+}
+
+bool apply_setting(Setting setting, std::string_view text, EnvironmentSettings& settings, std::string& why) {
+    if (parse(setting, text, settings)) return true;
+    const SettingInfo& info = info_of(setting);
+    why = std::string(info.name) + "=" + std::string(text) + " cannot be used (range: " + info.range + ")";
+    return false;
+}
+
 EnvironmentSettings read_environment() {
     EnvironmentSettings settings;
-    constexpr std::uint64_t day_ms = 86'400'000;
-    settings.peer_timeout =
-        static_cast<core::Duration>(read_number(peer_timeout, 10, day_ms, 10'000)) * core::millisecond;
-    settings.master_timeout =
-        static_cast<core::Duration>(read_number(master_timeout, 0, day_ms, 30'000)) * core::millisecond;
-    settings.concurrent_ops = static_cast<std::uint32_t>(read_number(concurrent_ops, 1, 4096, 16));
-    if (const char* text = value_of(state_dir)) settings.state_directory = text;
-    if (const char* text = value_of(port_range)) {
-        if (!parse_range(text, settings.port_first, settings.port_last)) warn_bad(port_range, text);
-    }
-    if (const char* text = value_of(bind_address); text != nullptr && std::strcmp(text, "*") != 0) {
-        core::Endpoint endpoint;
-        if (!parse_endpoint(text, endpoint) || endpoint.port != 0)
-            warn_bad(bind_address, text);
-        else
-            settings.bind_address = endpoint;
+    for (std::size_t i = 0; i < table.size(); ++i) {
+        const auto setting = static_cast<Setting>(i);
+        if (setting == Setting::log_level) continue;  // the log has warned of it
+        const char* text = value_of(setting);
+        std::string why;
+        if (text == nullptr || apply_setting(setting, text, settings, why)) continue;
+        log_line(Severity::warn, "pccl", why + "; the default " + table[i].default_value + " is taken");
     }
     return settings;
 }

@@ -1,6 +1,7 @@
-// The environment variables, in one table that feeds parsing, `--help` and the documentation.
+// The settings, in one table that feeds the environment, the configuration of a communicator, `--help` and docs/settings.md.
 //
-// A value that cannot be used is named in a warning and the default is taken; it never fails a call.
+// One parser for each: a value that cannot be used is named in a warning when it comes from the environment (the default is
+// taken; it never fails a call), and fails the call that it was given to.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -13,16 +14,38 @@
 
 namespace pccl::real {
 
+enum class Setting : std::uint8_t {
+    peer_timeout,
+    master_timeout,
+    bind_address,
+    port_range,
+    concurrent_ops,
+    state_dir,
+    log_level,
+    advertise_address,
+    vote_warn,
+    vote_timeout,
+    chunk_size,
+    benchmark_connections,
+    scratch_bytes,
+    tcp_congestion,
+    count
+};
+
 struct SettingInfo {
     const char* name;  // PCCL_...
     const char* default_value;
     const char* range;
+    const char* reader;  // who reads it: peers, the master, both, or the whole process
     const char* help;
 };
 
 std::span<const SettingInfo> setting_table();
+const SettingInfo& info_of(Setting setting);
 // One paragraph per variable, for `--help`.
 std::string setting_help();
+// The table of docs/settings.md.
+std::string setting_markdown();
 
 struct EnvironmentSettings {
     core::Duration peer_timeout = 10 * core::second;    // PCCL_PEER_TIMEOUT_MS
@@ -30,11 +53,20 @@ struct EnvironmentSettings {
     std::optional<core::Endpoint> bind_address;         // PCCL_BIND_ADDRESS
     std::uint16_t port_first = 48149;                   // PCCL_PORT_RANGE
     std::uint16_t port_last = 48404;
-    std::uint32_t concurrent_ops = 16;  // PCCL_MAX_CONCURRENT_COLLECTIVE_OPS
-    std::string state_directory;        // PCCL_STATE_DIR; empty: the master keeps nothing
+    std::uint32_t concurrent_ops = 16;             // PCCL_MAX_CONCURRENT_COLLECTIVE_OPS
+    std::string state_directory;                   // PCCL_STATE_DIR; empty: the master keeps nothing
+    std::optional<core::Endpoint> advertised;      // PCCL_ADVERTISE_ADDRESS; port 0: that of the listener
+    core::Duration vote_warn = 30 * core::second;  // PCCL_VOTE_WARN_S
+    core::Duration vote_timeout = 0;               // PCCL_VOTE_TIMEOUT_S; 0: none
+    std::uint32_t chunk_bytes = 256u << 10;        // PCCL_MULTIPLEX_CHUNK_SIZE
+    std::uint32_t benchmark_connections = 16;      // PCCL_NUM_BENCHMARK_CONNECTIONS
+    std::uint64_t scratch_bytes = 0;               // PCCL_MAX_SCRATCH_BYTES; 0: no limit
+    std::string tcp_congestion;                    // PCCL_TCP_CONGESTION; empty: the system's
 };
 
 EnvironmentSettings read_environment();
+// Puts a value in its place; false: `why` says why it cannot be used, and nothing has changed.
+bool apply_setting(Setting setting, std::string_view text, EnvironmentSettings& settings, std::string& why);
 
 // "1.2.3.4", "1.2.3.4:80", "[::1]:80", "::1", "*" (0.0.0.0). Numeric only; the port is left alone when there is none.
 bool parse_endpoint(std::string_view text, core::Endpoint& endpoint);

@@ -26,6 +26,7 @@ std::uint64_t hash_header(const wire::BulkHeader& h) {
     return mix(mix(mix(h.op, h.slice), mix(h.phase, h.entry)), h.length);
 }
 
+// NOLINTNEXTLINE(misc-no-recursion): one level, a launch contains none
 std::uint64_t hash_command(const Command& command) {
     return std::visit(Overloaded{
                           [](const CommandLaunch& c) {
@@ -34,6 +35,11 @@ std::uint64_t hash_command(const Command& command) {
                           },
                           [](const CommandAwait& c) { return c.tag; },
                           [](const CommandSync& c) { return mix(c.revision, c.entries.size()); },
+                          [](const CommandReduceMany& c) {
+                              std::uint64_t hash = c.window;
+                              for (const CommandLaunch& one : c.launches) hash = mix(hash, hash_command(one));
+                              return hash;
+                          },
                           [](const auto& c) { return static_cast<std::uint64_t>(c.ticket); },
                       },
                       command);
@@ -68,7 +74,10 @@ std::string to_text(const Command& command) {
                           [](const CommandSync& c) -> std::string {
                               return "sync revision " + number(c.revision) + " entries " + number(c.entries.size());
                           },
-                          [](const CommandLeave&) -> std::string { return "leave"; },
+                          [](const CommandLeave& c) -> std::string { return c.abort ? "abort" : "leave"; },
+                          [](const CommandReduceMany& c) -> std::string {
+                              return "reduce " + number(c.launches.size()) + " tags, window " + number(c.window);
+                          },
                       },
                       command);
 }

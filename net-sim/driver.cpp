@@ -323,6 +323,11 @@ void Driver::on(Complete& effect) {
                 broken("returns buffers of tag " + std::to_string(await->tag) + " that are in use");
             operations_.erase(operation);
         }
+    } else if (const auto* many = std::get_if<CommandReduceMany>(&command)) {
+        for (const CommandLaunch& one : many->launches) {
+            if (buffers_.in_use(one.send) || buffers_.in_use(one.receive))
+                broken("returns buffers of tag " + std::to_string(one.tag) + " that are in use");
+        }
     } else if (const auto* sync = std::get_if<CommandSync>(&command)) {
         for (const StateEntry& entry : sync->entries) {
             if (buffers_.in_use(entry.buffer)) broken("returns shared state that is in use");

@@ -40,6 +40,14 @@ void PeerCore::begin_operation(const proto::StartAnswer& answer, Launch& launch,
         const auto affordable = static_cast<std::uint32_t>(std::min<std::uint64_t>(left / op.slot_bytes, slots_max));
         const std::uint32_t least = std::max(config_.limits.min_slots, cells() + 2);
         op.make_slots(std::min(partials, std::max(affordable, least)));
+    }
+    if (!scratch_fits(op)) {
+        PROBE(scratch_limit_reached);
+        op.result = op.in_place ? 0 : op.receive;
+        vote_end(op, false, "its scratch memory and that of the running ones exceed PCCL_MAX_SCRATCH_BYTES");
+        return;
+    }
+    if (partials > 0) {
         op.slots = new_buffer(static_cast<std::uint64_t>(op.slot_count) * op.slot_bytes);
         allocating_[op.slots] = op.id.id;
         ++op.buffers_pending;
@@ -65,6 +73,17 @@ void PeerCore::begin_operation(const proto::StartAnswer& answer, Launch& launch,
         other.future_ready.erase(other.future_ready.begin(), other.future_ready.upper_bound(highest_op_));
     }
     if (op.buffers_pending == 0) operation_prepared(op);
+}
+
+bool PeerCore::scratch_fits(const Operation& op) const {
+    if (config_.limits.operation_bytes_max == 0) return true;
+    std::uint64_t bytes = 0;
+    for (const auto& [id, other] : ops_) {
+        if (other.get() != &op && !other->prepared && other->buffers_pending == 0) continue;  // had no place itself
+        bytes +=
+            static_cast<std::uint64_t>(other->slot_count) * other->slot_bytes + (other->in_place ? other->bytes() : 0);
+    }
+    return bytes <= config_.limits.operation_bytes_max;
 }
 
 void PeerCore::operation_prepared(Operation& op) {

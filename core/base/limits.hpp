@@ -24,6 +24,8 @@ struct Limits {
     std::uint64_t scratch_bytes =
         16u << 20;  // slots for partial sums, whole communicator (at least min_slots per operation)
     std::uint32_t min_slots = 4;
+    std::uint64_t operation_bytes_max =
+        0;  // slots and results of all running operations (PCCL_MAX_SCRATCH_BYTES); 0: any
     // state sync
     std::uint32_t entries_max = 1'000'000;
     std::uint32_t chunk_bytes = 1u << 20;  // unit of hashing and transfer; <= payload_bytes_max
@@ -41,6 +43,7 @@ struct Timeouts {
     Duration redial_min = 20 * millisecond;
     Duration redial_max = 1 * second;
     Duration vote_warn = 30 * second;
+    Duration vote = 0;  // after which a vote that did not change is given up, see MasterCore::expire_votes; 0: never
 };
 
 }  // namespace pccl::core

@@ -76,6 +76,9 @@
     X(sync_end_vote_too_late, "voting", "end vote for a synchronization that is over")                                 \
     X(start_waits_for_limit, "voting", "complete start ballot waits for the limit of operations")                      \
     X(start_waits_for_ring, "voting", "complete start ballot waits for the ring")                                      \
+    X(start_waits_for_window, "voting", "complete start ballot waits for a place in a member's window")                \
+    X(vote_timed_out, "voting", "member removed: others waited too long for its vote")                                 \
+    X(vote_given_up, "voting", "vote given up: its members wait for each other in different calls")                    \
     X(start_alone, "voting", "start refused: all others are gone")                                                     \
     X(start_mismatch, "voting", "start refused: shapes differ")                                                        \
     X(aborted_by_vote, "voting", "operation aborted by a member's vote")                                               \
@@ -97,6 +100,11 @@
     X(data_link_refused, "topology", "data link refused: another peer is meant")                                       \
     X(tag_twice, "all-reduce", "tag launched twice")                                                                   \
     X(launch_alone, "all-reduce", "launch refused: the group has one member")                                          \
+    X(batch_tag_again, "all-reduce", "tag of a call for many launched again")                                          \
+    X(batch_tag_delayed, "all-reduce", "tag of a call for many failed often: launched again at the next tick")         \
+    X(batch_stopped, "all-reduce", "call for many ends early: a tag failed for good")                                  \
+    X(batch_left_alone, "all-reduce", "call for many ends early: no other member is left")                             \
+    X(lost_with_batch, "all-reduce", "lost in a call for many tags")                                                   \
     X(awaited_late, "all-reduce", "outcome came before its await")                                                     \
     X(ready_before_start, "all-reduce", "neighbour's ready came before the start")                                     \
     X(early_sent, "all-reduce", "slice sent before the neighbour was ready")                                           \
@@ -134,6 +142,7 @@
     X(abort_redirects_receive, "all-reduce", "receive redirected: its operation is decided")                           \
     X(reduced_after_decision, "all-reduce", "reduction ended after the outcome")                                       \
     X(slots_not_allocated, "all-reduce", "allocation of an operation's scratch failed")                                \
+    X(scratch_limit_reached, "all-reduce", "operation given up: running ones take all scratch memory")                 \
     X(reserve_not_allocated, "all-reduce", "allocation of a reserve for early slices failed")                          \
     X(reserve_freed, "all-reduce", "reserve of a lost neighbour freed")                                                \
     X(sync_pages_sent, "state-sync", "key list sent: contents differ")                                                 \

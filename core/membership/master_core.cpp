@@ -252,6 +252,7 @@ void MasterCore::tick() {
     }
     topology_dirty_ = true;
     warn_waiting();
+    expire_votes();
 }
 
 // ---- sending and journal -----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 // the other. Everything the master says that rests on a record is held until that record is durable.
 //
 // Files: master_core.cpp (events, sending, journal), master_session.cpp (hello, resume, removal), master_votes.cpp
-// (ballots become decisions), master_topology.cpp (rings, joiners, dial plans), master_sync.cpp (shared state).
+// (ballots become decisions), master_patience.cpp (votes that wait long), master_topology.cpp (rings, joiners, dial plans), master_sync.cpp (shared state).
 // Invariants: one current link per member; a decision is appended exactly when its ballot is taken out of the box; no
 // ballot is decided while journalled members may still resume after a restart.
 #pragma once
@@ -121,7 +121,13 @@ private:
     void refuse_start(const BallotKey& key, Result result, const std::string& reason);
     void examine_op(OpId id);
     void decide_op(OpId id, bool commit, const std::string& reason);
+    bool window_full(const GroupState& group, const Ballot& ballot) const;
+
+    // patience with votes (master_patience.cpp)
     void warn_waiting();
+    void expire_votes();
+    void give_up(const BallotKey& key, const std::string& reason);
+    std::string whereabouts(const Uuid& uuid) const;
 
     // topology
     void maintain_topology();

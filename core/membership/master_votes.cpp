@@ -92,7 +92,7 @@ void MasterCore::on_vote(const Uuid& uuid, const proto::Vote& vote) {
     }
     Ballot& ballot = ballots_.open(key, now_);
     if (ballot.has(uuid)) PROBE(vote_replaced);
-    ballot.cast(uuid, vote);
+    ballot.cast(uuid, vote, now_);
     dirty_.push_back(key);
 }
 
@@ -239,6 +239,15 @@ void MasterCore::start_waiting(GroupId id) {
             refuse_start(key, Result::invalid_argument, mismatch);
             continue;
         }
+        const auto refusal = std::find_if(ballot->votes().begin(), ballot->votes().end(),
+                                          [](const auto& entry) { return !entry.second.vote.refused().empty(); });
+        if (refusal != ballot->votes().end()) {
+            const std::string reason =
+                "peer " + short_name(refusal->first) + " cannot take part: " + refusal->second.vote.refused();
+            waiting.erase(first);
+            refuse_start(key, Result::invalid_usage, reason);
+            continue;
+        }
         std::uint32_t running_max = ~0u;
         for (const Uuid& uuid : ring) running_max = std::min(running_max, state_.members.at(uuid).concurrent_ops);
         if (group->second.running_ops >= running_max)
@@ -246,6 +255,10 @@ void MasterCore::start_waiting(GroupId id) {
         else if (!ring_usable(group->second))
             PROBE(start_waits_for_ring);
         if (group->second.running_ops >= running_max || !ring_usable(group->second)) return;
+        if (window_full(group->second, *ballot)) {
+            PROBE(start_waits_for_window);
+            return;
+        }
         const Ballot decided = ballots_.take(key);
         waiting.erase(first);
         proto::Decision decision;
@@ -257,11 +270,22 @@ void MasterCore::start_waiting(GroupId id) {
             auto* seat = start->add_members();
             seat->set_uuid(to_bytes(uuid));
             seat->set_serial(decided.votes().at(uuid).serial);
+            seat->set_batch(decided.votes().at(uuid).vote.batch());
         }
         *start->mutable_sizes() = state_.sizes();
         append(decision);
     }
     waiting_starts_.erase(id);
+}
+
+// Some member wants no more of its batch to run at a time. What runs ends by itself, so the place gets free.
+bool MasterCore::window_full(const GroupState& group, const Ballot& ballot) const {
+    return std::any_of(ballot.votes().begin(), ballot.votes().end(), [&](const auto& entry) {
+        const proto::Vote& vote = entry.second.vote;
+        if (vote.batch() == 0 || vote.window() == 0) return false;
+        const auto running = group.running_of_batch.find({entry.first, vote.batch()});
+        return running != group.running_of_batch.end() && running->second >= vote.window();
+    });
 }
 
 void MasterCore::refuse_start(const BallotKey& key, Result result, const std::string& reason) {
@@ -327,28 +351,6 @@ void MasterCore::decide_op(OpId id, bool commit, const std::string& reason) {
     if (ballots_.find(key) != nullptr) add_seats(ballots_.take(key), *outcome->mutable_votes());
     *outcome->mutable_sizes() = state_.sizes();
     append(decision);
-}
-
-void MasterCore::warn_waiting() {
-    for (auto& [key, ballot] : ballots_.all()) {
-        if (ballot.warned || now_ - ballot.opened < config_.timeouts.vote_warn) continue;
-        const auto missing = ballot.missing(electors_of(key));
-        if (missing.empty()) continue;
-        PROBE(waiting_warned);
-        ballot.warned = true;
-        std::string text = std::string("vote '") + to_text(key.kind) + "' has waited " +
-                           std::to_string((now_ - ballot.opened) / second) + " s for";
-        for (std::size_t i = 0; i < missing.size() && i < 8; ++i) text += " " + short_name(missing[i]);
-        if (missing.size() > 8) text += " and " + std::to_string(missing.size() - 8) + " more";
-        log(LogLevel::warn, text);
-        proto::MasterMessage message;
-        message.mutable_notice()->set_text(text);
-        message.mutable_notice()->set_warn(true);
-        for (const auto& [uuid, cast] : ballot.votes()) {
-            const auto session = sessions_.find(uuid);
-            if (session != sessions_.end() && session->second.link != 0) say(session->second.link, message);
-        }
-    }
 }
 
 }  // namespace pccl::core

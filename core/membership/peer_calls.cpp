@@ -21,6 +21,8 @@ void PeerCore::on_command(const Command& command) {
         on_sync(*c);
     else if (const auto* c = std::get_if<CommandLeave>(&command))
         on_leave(*c);
+    else if (const auto* c = std::get_if<CommandReduceMany>(&command))
+        on_reduce_many(*c);
 }
 
 void PeerCore::on_connect(const CommandConnect& command) {
@@ -56,13 +58,19 @@ void PeerCore::on_leave(const CommandLeave& command) {
         return;
     }
     leave_ticket_ = command.ticket;
+    const bool joined = state_ == State::member || state_ == State::connecting;
+    if (command.abort && !joined) return;
     if (!ops_.empty()) PROBE(left_in_flight);
     if (master_link_ != 0 && links_.at(master_link_).stage == Stage::open) {
         proto::PeerMessage message;
         message.set_leave(true);
         send_control(master_link_, message);
     }
-    become_lost("the communicator left the run", State::fresh);
+    const State next = state_ == State::connecting ? before_connect_ : State::lost;
+    if (command.abort)
+        become_lost("it was aborted (pcclAbort)", next);
+    else
+        become_lost("the communicator left the run", State::fresh);
 }
 
 void PeerCore::on_run_wide(proto::VoteKind kind, Ticket ticket) {
@@ -70,7 +78,7 @@ void PeerCore::on_run_wide(proto::VoteKind kind, Ticket ticket) {
     if (state_ == State::lost) {
         PROBE(call_after_loss);
         complete(ticket, failure(update ? Result::update_topology_failed : Result::invalid_usage,
-                                 "this peer is no longer a member of the run; connect again"));
+                                 "this peer is no longer a member of the run (" + lost_reason_ + "); connect again"));
         return;
     }
     if (state_ != State::member) {
@@ -102,6 +110,7 @@ void PeerCore::answer_topology(const proto::TopologyAnswer& answer) {
     if (answer.serial() == 0) {
         if (state_ != State::connecting) return;
         state_ = State::member;
+        ++counted_.connects;
         const Ticket ticket = connect_ticket_;
         connect_ticket_ = 0;
         complete(ticket, completion);
@@ -111,6 +120,9 @@ void PeerCore::answer_topology(const proto::TopologyAnswer& answer) {
     if (run_wide_.empty() || run_wide_.front().serial != answer.serial()) return;
     const Ticket ticket = run_wide_.front().ticket;
     run_wide_.pop_front();
+    completion.result = result_of(answer.result());
+    completion.message = answer.reason();
+    if (completion.result == Result::success) ++counted_.topology_updates;
     complete(ticket, completion);
     cast_next_run_wide();
 }
@@ -122,6 +134,8 @@ void PeerCore::answer_pending(const proto::PendingAnswer& answer) {
     run_wide_.pop_front();
     Completion completion;
     completion.pending = answer.pending();
+    completion.result = result_of(answer.result());
+    completion.message = answer.reason();
     complete(ticket, completion);
     cast_next_run_wide();
 }
@@ -152,21 +166,38 @@ void PeerCore::on_launch(const CommandLaunch& command) {
     launch.shape = command.shape;
     launch.send = command.send;
     launch.receive = command.receive;
+    cast_start(command.tag, launch);
+    complete(command.ticket, Completion{});
+}
+
+void PeerCore::cast_start(Tag tag, Launch& launch) {
+    ++counted_.launches;
     proto::Vote vote;
     vote.set_kind(proto::VOTE_START);
-    vote.set_id(command.tag);
-    vote.set_count(command.shape.count);
-    vote.set_type(static_cast<std::uint32_t>(command.shape.type));
-    vote.set_op(static_cast<std::uint32_t>(command.shape.op));
+    vote.set_id(tag);
+    vote.set_count(launch.shape.count);
+    vote.set_type(static_cast<std::uint32_t>(launch.shape.type));
+    vote.set_op(static_cast<std::uint32_t>(launch.shape.op));
     vote.set_slice_bytes(config_.limits.slice_bytes);
+    if (launch.batch != 0) {
+        vote.set_batch(launch.batch);
+        vote.set_window(batches_.at(launch.batch).window);
+    }
+    const std::uint64_t bytes =
+        launch.send == launch.receive ? launch.shape.count * element_bytes(launch.shape.type) : 0;
+    const std::uint64_t least = bytes + std::uint64_t{config_.limits.min_slots} * config_.limits.slice_bytes;
+    if (config_.limits.operation_bytes_max != 0 && least > config_.limits.operation_bytes_max) {
+        vote.set_refused("it needs " + std::to_string(least) + " bytes beside its buffers, more than the limit of " +
+                         std::to_string(config_.limits.operation_bytes_max) + " (PCCL_MAX_SCRATCH_BYTES)");
+    }
+    launch.op = 0;
     launch.serial = cast(vote);
-    launch_by_serial_[launch.serial] = command.tag;
-    complete(command.ticket, Completion{});
+    launch_by_serial_[launch.serial] = tag;
 }
 
 void PeerCore::on_await(const CommandAwait& command) {
     const auto it = launches_.find(command.tag);
-    if (it == launches_.end() || it->second.await != 0) {
+    if (it == launches_.end() || it->second.await != 0 || it->second.batch != 0) {
         complete(command.ticket,
                  failure(Result::rank_connection_lost,
                          "tag " + std::to_string(command.tag) + " is not launched, or it is awaited already"));
@@ -185,6 +216,11 @@ void PeerCore::on_await(const CommandAwait& command) {
 void PeerCore::conclude_launch(Tag tag, Serial serial, Completion completion) {
     const auto it = launches_.find(tag);
     ASSERT(it != launches_.end() && it->second.serial == serial && !it->second.outcome);
+    const bool was_started = it->second.op != 0;
+    ++(completion.result == Result::success ? counted_.committed : was_started ? counted_.aborted : counted_.refused);
+    counted_.payload_sent += completion.sent_bytes;
+    counted_.payload_received += completion.received_bytes;
+    if (it->second.batch != 0) return batch_concluded(tag, completion);
     if (it->second.await == 0) {
         it->second.outcome = std::move(completion);
         return;
@@ -202,8 +238,9 @@ void PeerCore::answer_start(const proto::StartAnswer& answer) {
     if (live) launch_by_serial_.erase(by_serial);
     if (answer.op() == 0) {
         if (!live) return;
-        Completion completion = failure(result_of(answer.result()), answer.reason());
+        Completion completion = failure(failure_of(answer.result()), answer.reason());
         see(answer.sizes(), completion);
+        batch_told(launch->second, completion);
         conclude_launch(launch->first, launch->second.serial, std::move(completion));
         return;
     }
@@ -217,6 +254,7 @@ void PeerCore::answer_start(const proto::StartAnswer& answer) {
         cast(vote);
         return;
     }
+    batch_started(launch->second);
     begin_operation(answer, launch->second, launch->first);
     forget_dead_early();
 }
@@ -233,8 +271,9 @@ void PeerCore::answer_outcome(const proto::OutcomeAnswer& answer) {
         return;
     }
     Completion completion;
-    if (!answer.commit()) completion = failure(result_of(answer.result()), answer.reason());
+    if (!answer.commit()) completion = failure(failure_of(answer.result()), answer.reason());
     see(answer.sizes(), completion);
+    batch_told(launches_.at(op->second->id.tag), completion);
     decide(*op->second, answer.commit(), std::move(completion));
 }
 

@@ -214,6 +214,7 @@ void PeerCore::tick() {
     }
     requeue_stalled();
     fail_starved();
+    launch_delayed();
     sync_tick();
 }
 
@@ -252,9 +253,13 @@ void PeerCore::drop_link(LinkId id, const std::string& reason) {
 
 // Leaves the run, whatever the reason: links first, then every waiting call fails with its inputs as before.
 void PeerCore::become_lost(const std::string& reason, State next) {
-    if (next == State::lost) log(LogLevel::warn, "left the run: " + reason);
+    if (next == State::lost) {
+        log(LogLevel::warn, "left the run: " + reason, true);
+        lost_reason_ = reason;
+        ++counted_.losses;
+    }
     state_ = next;
-    for (const auto& [id, link] : links_) out_->push_back(CloseLink{id, next == State::fresh});
+    for (const auto& [id, link] : links_) out_->push_back(CloseLink{id, next == State::fresh || leave_ticket_ != 0});
     std::map<LinkId, Link> links = std::move(links_);
     links_.clear();
     for (const auto& [id, link] : links) {
@@ -296,6 +301,7 @@ void PeerCore::become_lost(const std::string& reason, State next) {
                                       reason));
     }
     run_wide_.clear();
+    batches_lost(reason);
     std::vector<OpId> ops;
     for (const auto& [id, op] : ops_) ops.push_back(id);
     for (const OpId id : ops) {
@@ -333,7 +339,9 @@ void PeerCore::finish_leaving() {
     complete(ticket, Completion{});
 }
 
-void PeerCore::log(LogLevel level, std::string text) { out_->push_back(Log{level, std::move(text)}); }
+void PeerCore::log(LogLevel level, std::string text, bool for_caller) {
+    out_->push_back(Log{level, std::move(text), for_caller});
+}
 
 void PeerCore::complete(Ticket ticket, Completion completion) {
     ASSERT(ticket != 0);
@@ -440,6 +448,27 @@ std::uint64_t PeerCore::state_hash() const {
         mix(sync_->received_bytes);
     }
     return hash;
+}
+
+PeerStatistics PeerCore::statistics() const {
+    PeerStatistics now = counted_;
+    now.refused_frames = refused_frames_;
+    now.dead_frames = dead_frames_;
+    now.attributes = view_.attributes;
+    now.epoch = view_.epoch;
+    now.tags_open = static_cast<std::uint32_t>(launches_.size());
+    now.operations_running = static_cast<std::uint32_t>(ops_.size());
+    now.votes_open = static_cast<std::uint32_t>(open_votes_.size());
+    for (const auto& [target, edge] : edges_) {
+        PeerStatistics::Edge& told = now.edges.emplace_back();
+        told.peer = target;
+        told.connections = static_cast<std::uint32_t>(edge.stripes.size());
+        for (const Stripe& stripe : edge.stripes) {
+            const auto link = links_.find(stripe.link);
+            told.connections_open += link != links_.end() && link->second.stage == Stage::open ? 1 : 0;
+        }
+    }
+    return now;
 }
 
 std::string PeerCore::explain() const {

@@ -2,7 +2,7 @@
 //
 // Files: peer_core.cpp (events, clocks, loss of the run), peer_session.cpp (master link, votes, answers), peer_calls.cpp
 // (commands and tickets), core/all_reduce/links.cpp (stripes to and from neighbours), core/all_reduce/exchange.cpp
-// (slices), core/state_sync/transfer.cpp (shared state).
+// (slices), core/all_reduce/batch.cpp (many tags in one call), core/state_sync/transfer.cpp (shared state).
 // Invariants: an answer is processed once (by decision index); a vote is open until its answer came; every ticket is
 // completed exactly once; nothing of an operation is outstanding when its outcome is told.
 #pragma once
@@ -32,6 +32,7 @@ public:
     std::uint64_t state_hash() const;
     std::string explain() const;
     const Uuid& uuid() const { return uuid_; }
+    PeerStatistics statistics() const;
 
 private:
     enum class State : std::uint8_t { fresh, connecting, member, lost };
@@ -110,6 +111,20 @@ private:
         OpId op = 0;
         Ticket await = 0;
         std::optional<Completion> outcome;
+        // One of many (batch != 0): no await of its own.
+        std::uint64_t batch = 0;
+        std::size_t index = 0;
+        std::uint32_t failures = 0;
+        bool again = false;  // its result, told already, is one to try again
+    };
+    // A call that reduces many tags.
+    struct Batch {
+        Ticket ticket = 0;
+        std::uint32_t window = 1;
+        std::size_t open = 0;      // launches that are not concluded
+        std::size_t running = 0;   // started, and their outcome was not told
+        std::vector<Tag> delayed;  // launched again at the next tick
+        Completion outcome;        // not success: nothing is tried again
     };
     struct RunWide {
         proto::VoteKind kind = proto::VOTE_UPDATE_TOPOLOGY;
@@ -174,7 +189,7 @@ private:
     void drop_link(LinkId id, const std::string& reason);  // close it ourselves
     void become_lost(const std::string& reason, State next);
     void finish_leaving();
-    void log(LogLevel level, std::string text);
+    void log(LogLevel level, std::string text, bool for_caller = false);
     void complete(Ticket ticket, Completion completion);
     Completion failure(Result result, std::string message) const;
     void see(const proto::Sizes& sizes, Completion& completion) const;
@@ -210,6 +225,15 @@ private:
     void answer_start(const proto::StartAnswer& answer);
     void answer_outcome(const proto::OutcomeAnswer& answer);
     void conclude_launch(Tag tag, Serial serial, Completion completion);
+    void cast_start(Tag tag, Launch& launch);
+
+    // many tags in one call (core/all_reduce/batch.cpp)
+    void on_reduce_many(const CommandReduceMany& command);
+    void batch_started(const Launch& launch);
+    void batch_told(Launch& launch, const Completion& result);
+    void batch_concluded(Tag tag, const Completion& completion);
+    void batches_lost(const std::string& reason);
+    void launch_delayed();
 
     // links to neighbours (core/all_reduce/links.cpp)
     void on_plan(const proto::DialPlan& plan);
@@ -231,6 +255,7 @@ private:
 
     // slices (core/all_reduce/exchange.cpp)
     void begin_operation(const proto::StartAnswer& answer, Launch& launch, Tag tag);
+    bool scratch_fits(const Operation& op) const;
     void operation_prepared(Operation& op);
     void tell_ready(const Operation& op);
     void pump_edge(const Uuid& target);
@@ -293,6 +318,7 @@ private:
     Random random_;
     State state_ = State::fresh;
     State before_connect_ = State::fresh;
+    std::string lost_reason_;
     Uuid uuid_;
     std::uint64_t token_ = 0;
     Uuid run_id_;
@@ -322,6 +348,8 @@ private:
     Ticket leave_ticket_ = 0;
     std::deque<RunWide> run_wide_;
     std::map<Tag, Launch> launches_;
+    std::map<std::uint64_t, Batch> batches_;
+    std::uint64_t last_batch_ = 0;
     std::map<Serial, Tag> launch_by_serial_;  // those that wait for their start
     std::map<OpId, std::unique_ptr<Operation>> ops_;
     OpId highest_op_ = 0;
@@ -331,6 +359,7 @@ private:
     Instant last_event_ = 0;
     Instant next_tick_ = never;
     Instant next_dial_ = never;
+    PeerStatistics counted_;
     std::uint64_t refused_frames_ = 0;
     std::uint64_t dead_frames_ = 0;
     Effects* out_ = nullptr;

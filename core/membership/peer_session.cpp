@@ -51,6 +51,7 @@ void PeerCore::master_gone(const std::string& reason) {
     if (state_ != State::member && state_ != State::connecting) return;
     if (master_lost_since_ == never) {
         PROBE(master_link_lost);
+        ++counted_.master_links_lost;
         master_lost_since_ = now_;
         master_backoff_ = config_.timeouts.redial_min;
         log(LogLevel::info, "the connection to the master is gone (" + reason + "); it is dialled again");
@@ -85,7 +86,8 @@ void PeerCore::on_master_message(const ControlArrived& event) {
     case proto::MasterMessage::kPlan: on_plan(message.plan()); break;
     case proto::MasterMessage::kAnswer: on_answer(message.answer()); break;
     case proto::MasterMessage::kNotice:
-        log(message.notice().warn() ? LogLevel::warn : LogLevel::info, message.notice().text());
+        log(message.notice().warn() ? LogLevel::warn : LogLevel::info, message.notice().text(),
+            message.notice().warn());
         break;
     case proto::MasterMessage::kPageRequest: send_pages(message.page_request()); break;
     case proto::MasterMessage::kHeartbeat: break;

@@ -105,7 +105,7 @@ void RunState::apply_sync(const proto::SyncDecision& sync) {
     RunningSync running;
     running.id = sync.sync();
     running.revision = sync.revision();
-    for (const auto& seat : sync.seats()) running.members.push_back({uuid_of(seat.uuid()), seat.serial()});
+    for (const auto& seat : sync.seats()) running.members.push_back({uuid_of(seat.uuid()), seat.serial(), 0});
     for (const auto& holder : sync.holders()) running.holders.insert(uuid_of(holder.peer()));
     group->second.sync = std::move(running);
 }
@@ -127,15 +127,26 @@ void RunState::apply_decision(const proto::Decision& decision) {
         RunningOp& op = ops[start.op()];
         op.group = start.group();
         op.tag = start.tag();
-        for (const auto& seat : start.members()) op.members.push_back({uuid_of(seat.uuid()), seat.serial()});
-        ++groups[start.group()].running_ops;
+        GroupState& group = groups[start.group()];
+        for (const auto& seat : start.members()) {
+            op.members.push_back({uuid_of(seat.uuid()), seat.serial(), seat.batch()});
+            if (seat.batch() != 0) ++group.running_of_batch[{op.members.back().uuid, seat.batch()}];
+        }
+        ++group.running_ops;
         break;
     }
     case proto::Decision::kOutcome: {
         const auto op = ops.find(decision.outcome().op());
         if (op == ops.end()) break;
         const auto group = groups.find(op->second.group);
-        if (group != groups.end()) --group->second.running_ops;
+        if (group != groups.end()) {
+            --group->second.running_ops;
+            auto& of_batch = group->second.running_of_batch;
+            for (const SeatState& seat : op->second.members) {
+                const auto count = of_batch.find({seat.uuid, seat.batch});
+                if (count != of_batch.end() && --count->second == 0) of_batch.erase(count);
+            }
+        }
         ops.erase(op);
         break;
     }
@@ -183,7 +194,10 @@ std::string RunState::promised() const {
     }
     for (const auto& [id, op] : ops) {
         text += "operation " + number(id) + "group " + number(op.group) + "tag " + number(op.tag);
-        for (const SeatState& seat : op.members) text += " " + short_name(seat.uuid) + ":" + number(seat.serial);
+        for (const SeatState& seat : op.members) {
+            text += " " + short_name(seat.uuid) + ":" + number(seat.serial);
+            if (seat.batch != 0) text += "of " + number(seat.batch);
+        }
         text += "\n";
     }
     for (const auto& [uuid, reason] : removed) text += "removed " + short_name(uuid) + " " + reason + "\n";
@@ -254,6 +268,8 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
         if (!serial && !admitted) return std::nullopt;
         answer.mutable_topology()->set_serial(serial.value_or(0));
         *answer.mutable_topology()->mutable_sizes() = topology.sizes();
+        answer.mutable_topology()->set_result(topology.result());
+        answer.mutable_topology()->set_reason(topology.reason());
         return answer;
     }
     case proto::Decision::kPending: {
@@ -262,6 +278,8 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
         answer.mutable_pending()->set_serial(*serial);
         answer.mutable_pending()->set_pending(decision.pending().pending());
         *answer.mutable_pending()->mutable_sizes() = decision.pending().sizes();
+        answer.mutable_pending()->set_result(decision.pending().result());
+        answer.mutable_pending()->set_reason(decision.pending().reason());
         return answer;
     }
     case proto::Decision::kStart: {

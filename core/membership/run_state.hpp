@@ -32,6 +32,7 @@ struct MemberState {
 struct SeatState {
     Uuid uuid;
     Serial serial = 0;
+    std::uint64_t batch = 0;
 };
 
 struct RunningOp {
@@ -52,6 +53,7 @@ struct GroupState {
     std::uint64_t expected = 0;  // revision
     std::optional<RunningSync> sync;
     std::uint32_t running_ops = 0;
+    std::map<std::pair<Uuid, std::uint64_t>, std::uint32_t> running_of_batch;  // of a member's call for many tags
 };
 
 class RunState {

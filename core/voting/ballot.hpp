@@ -26,10 +26,14 @@ public:
     struct Cast {
         Serial serial = 0;
         proto::Vote vote;
+        Instant at = 0;
     };
 
     // One vote per member: a later one of the same member replaces the earlier (it can only be a newer launch).
-    void cast(const Uuid& member, const proto::Vote& vote) { votes_[member] = Cast{vote.serial(), vote}; }
+    void cast(const Uuid& member, const proto::Vote& vote, Instant now) {
+        votes_[member] = Cast{vote.serial(), vote, now};
+        changed = now;
+    }
     void withdraw(const Uuid& member) { votes_.erase(member); }
     bool has(const Uuid& member) const { return votes_.contains(member); }
     // Every elector has voted. An empty electorate is complete only if the caller says what that means: never here.
@@ -39,6 +43,7 @@ public:
     bool empty() const { return votes_.empty(); }
 
     Instant opened = 0;
+    Instant changed = 0;  // when the last vote was cast
     bool warned = false;
     std::uint64_t completed_order = 0;  // start ballots wait for a place in this order; 0: not complete yet
 

@@ -70,6 +70,9 @@ inline Result result_of(std::uint32_t value) {
     return value <= 12 ? static_cast<Result>(value) : Result::internal_error;
 }
 
+// For an answer that says that something failed: it cannot have failed with success.
+inline Result failure_of(std::uint32_t value) { return value == 0 ? Result::internal_error : result_of(value); }
+
 inline std::string encode(const google::protobuf::MessageLite& message) { return message.SerializeAsString(); }
 
 template <class Message>

@@ -41,6 +41,8 @@ const Unplayable settings[] = {
      }},
     {"memory.symbolic", "real payload has content", [](const Scenario& s) { return s.world.symbolic; },
      [](Scenario& s) { s.world.symbolic = false; }},
+    {"workload.many_window", "the call does not tell which tags were reduced among whom",
+     [](const Scenario& s) { return s.workload.many_window != 0; }, [](Scenario& s) { s.workload.many_window = 0; }},
     {"memory.fails_per_million", "nothing makes the system refuse memory",
      [](const Scenario& s) { return s.world.allocation_fails_per_million != 0; },
      [](Scenario& s) { s.world.allocation_fails_per_million = 0; }},

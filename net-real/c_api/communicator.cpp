@@ -47,7 +47,11 @@ core::BufferId Communicator::Buffers::add(void* data, std::uint64_t bytes) {
 
 // ---- life --------------------------------------------------------------------------------------------------------
 
-Communicator::Communicator(real::PeerSettings settings) : settings_(std::move(settings)) {}
+Communicator::Communicator(real::PeerSettings settings)
+    : settings_([&] {
+          settings.notice = [this](std::string_view text) { remember(std::string(text)); };
+          return std::move(settings);
+      }()) {}
 
 Communicator::~Communicator() { stop(); }
 
@@ -187,6 +191,23 @@ Outcome Communicator::launch_and_await(const void* send, void* receive, const pc
     return from(completion);
 }
 
+Outcome Communicator::reduce_many(const pcclReduceOpDescriptor_t* descriptors, std::size_t count, std::uint32_t window,
+                                  pcclReduceInfo_t* info) {
+    real::PeerRuntime* started = runtime();
+    if (started == nullptr) return not_connected();
+    Buffers buffers(*started);
+    core::CommandReduceMany command;
+    command.window = window;
+    command.launches.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        const pcclReduceOpDescriptor_t& one = descriptors[i];
+        command.launches.push_back(describe(one.sendbuf, one.recvbuf, one.descriptor, buffers));
+    }
+    const core::Completion completion = started->call(std::move(command));
+    if (completion.result == core::Result::success) fill(info, completion);
+    return from(completion);
+}
+
 // ---- shared state ------------------------------------------------------------------------------------------------
 
 Outcome Communicator::synchronize(pcclSharedState_t& state, pcclSharedStateSyncInfo_t* info) {
@@ -209,6 +230,9 @@ Outcome Communicator::synchronize(pcclSharedState_t& state, pcclSharedStateSyncI
         command.entries.push_back(std::move(entry));
     }
     const core::Completion completion = started->call(std::move(command));
+    syncs_.sent_bytes += completion.sent_bytes;
+    syncs_.received_bytes += completion.received_bytes;
+    ++(completion.result == core::Result::success ? syncs_.done : syncs_.failed);
     if (completion.result != core::Result::success) return from(completion);
     state.revision = completion.revision;
     if (info != nullptr) *info = {completion.sent_bytes, completion.received_bytes};

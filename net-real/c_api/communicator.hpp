@@ -32,7 +32,16 @@ public:
     Outcome await(std::uint64_t tag, pcclReduceInfo_t* info);
     Outcome launch_and_await(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor,
                              pcclReduceInfo_t* info);
+    // The descriptors and their buffers have been validated.
+    Outcome reduce_many(const pcclReduceOpDescriptor_t* descriptors, std::size_t count, std::uint32_t window,
+                        pcclReduceInfo_t* info);
     Outcome synchronize(pcclSharedState_t& state, pcclSharedStateSyncInfo_t* info);
+
+    Outcome abort();
+    std::string statistics() const;  // JSON
+    // The last failure, or what somebody who waits should know.
+    void remember(std::string message) noexcept;
+    std::string last_message() const;
 
     // Leaves the run; everybody who waits returns. Bounded.
     void stop();
@@ -72,6 +81,11 @@ private:
     std::mutex launched_mutex_;
     using LaunchedMap = std::map<core::Tag, Buffers>;  // its nodes can be made before they are needed
     LaunchedMap launched_;                             // launched, and nobody has begun to await it
+    mutable std::mutex message_mutex_;
+    std::string message_;  // under message_mutex_
+    struct {
+        std::atomic<std::uint64_t> done{0}, failed{0}, sent_bytes{0}, received_bytes{0};
+    } syncs_;
 };
 
 }  // namespace pccl::c_api

@@ -5,6 +5,31 @@
 
 namespace pccl::c_api {
 
+namespace {
+thread_local std::string last_message;
+}  // namespace
+
+const std::string& last_message_of_thread() noexcept { return last_message; }
+
+const char* describe(pcclResult_t result) {
+    switch (result) {
+    case pcclSuccess: return "no error";
+    case pcclNotInitialized: return "pcclInit was not called";
+    case pcclInternalError: return "out of memory, descriptors or threads, or a defect of the library";
+    case pcclInvalidArgument: return "the arguments can never work";
+    case pcclInvalidUsage: return "the call is not possible in this state";
+    case pcclTooFewPeers: return "no other peer is left in the group";
+    case pcclMasterConnectionFailed: return "the master could not be reached or refused this peer";
+    case pcclRankConnectionFailed: return "no connection to another peer";
+    case pcclRankConnectionLost: return "another peer was lost and the operation failed for the whole group";
+    case pcclNoSharedStateAvailable: return "no peer has the shared state";
+    case pcclPendingAsyncOps: return "launched operations have not been awaited";
+    case pcclUpdateTopologyFailed: return "this peer was removed from the run or the master is gone";
+    case pcclTopologyOptimizationFailed: return "the topology could not be optimised";
+    }
+    return "unknown result";
+}
+
 const char* to_text(pcclResult_t result) {
     switch (result) {
     case pcclSuccess: return "pcclSuccess";
@@ -25,8 +50,9 @@ const char* to_text(pcclResult_t result) {
 }
 
 void report(const char* function, pcclResult_t result, const char* who, const char* message) noexcept {
-    if (!real::log_enabled(real::Severity::err)) return;
     try {
+        last_message = std::string(function) + ": " + message;
+        if (!real::log_enabled(real::Severity::err)) return;
         std::string text = function;
         text += ": ";
         text += to_text(result);

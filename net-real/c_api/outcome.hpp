@@ -27,7 +27,13 @@ inline Outcome invalid_usage(std::string message) { return failure(pcclInvalidUs
 
 const char* to_text(pcclResult_t result);
 
-// Writes the line `function: result: message`. Never throws.
+// A few words on what the result means.
+const char* describe(pcclResult_t result);
+
+// What the calling thread was told last: `function: message` of its last failure.
+const std::string& last_message_of_thread() noexcept;
+
+// Writes the line `function: result: message` and keeps the message for the thread. Never throws.
 void report(const char* function, pcclResult_t result, const char* who, const char* message) noexcept;
 
 // The number behind an enum that a foreign program passed; it may be no member.

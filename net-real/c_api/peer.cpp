@@ -1,6 +1,6 @@
 // The functions of pccl.h that concern the library and communicators: arguments are checked, the handle is looked up, and
 // a Communicator does the rest.
-#include "net-real/c_api/communicator.hpp"
+#include "net-real/c_api/door.hpp"
 #include "net-real/c_api/endpoint.hpp"
 #include "net-real/c_api/validate.hpp"
 
@@ -12,37 +12,6 @@ using namespace pccl::c_api;
 
 namespace {
 
-constexpr const char* unknown_handle =
-    "not a live communicator handle (null, destroyed or never made); use pcclCreateCommunicator";
-constexpr const char* foreign_handle = "this communicator belongs to the process that called fork; make another one";
-
-std::atomic<bool> initialized{false};
-
-Outcome check_initialized() {
-    if (initialized.load(std::memory_order_acquire)) return success();
-    return failure(pcclNotInitialized, "call pcclInit first");
-}
-
-// `arguments` runs before the handle is looked up, `call` with the live communicator.
-template <class Arguments, class Call>
-pcclResult_t on_communicator(const char* function, const pcclComm_t* handle, Arguments&& arguments,
-                             Call&& call) noexcept {
-    return guarded(function, [&]() -> Outcome {
-        if (Outcome ready = check_initialized(); ready.result != pcclSuccess) return ready;
-        if (handle == nullptr) return invalid_argument("the communicator is null");
-        if (Outcome checked = arguments(); checked.result != pcclSuccess) return checked;
-        const Lease<Communicator> communicator = communicators().find(handle);
-        if (!communicator) return invalid_argument(unknown_handle);
-        if (communicator.foreign()) return invalid_usage(foreign_handle);
-        return call(*communicator);
-    });
-}
-
-Outcome check_pointer(const void* pointer, const char* name) {
-    if (pointer != nullptr) return success();
-    return invalid_argument(std::string(name) + " is null");
-}
-
 Outcome check_reduce_arguments(const void* send, const void* receive, const pcclReduceDescriptor_t* descriptor) {
     if (descriptor == nullptr) return invalid_argument("descriptor is null");
     return check_reduce(send, receive, *descriptor);
@@ -53,7 +22,7 @@ Outcome check_reduce_arguments(const void* send, const void* receive, const pccl
 extern "C" {
 
 PCCL_EXPORT pcclResult_t pcclInit(void) {
-    initialized.store(true, std::memory_order_release);
+    set_initialized();
     return pcclSuccess;
 }
 
@@ -66,23 +35,8 @@ PCCL_EXPORT pcclResult_t pcclGetBuildInfo(pcclBuildInfo_t* info) {
 }
 
 PCCL_EXPORT pcclResult_t pcclCreateCommunicator(const pcclCommCreateParams_t* params, pcclComm_t** comm_out) {
-    return guarded("pcclCreateCommunicator", [&]() -> Outcome {
-        if (Outcome ready = check_initialized(); ready.result != pcclSuccess) return ready;
-        if (params == nullptr) return invalid_argument("params is null");
-        if (comm_out == nullptr) return invalid_argument("comm_out is null");
-        if (Outcome address = check_address(params->master_address); address.result != pcclSuccess) return address;
-        if (params->master_address.port == 0)
-            return invalid_argument("no master listens on port 0; give its real port");
-        pccl::real::PeerSettings settings = pccl::real::peer_settings_from_environment();
-        settings.master = to_endpoint(params->master_address);
-        settings.group = params->peer_group;
-        settings.stripes = std::min(params->p2p_connection_pool_size, settings.limits.stripes_max);
-        auto communicator = std::make_shared<Communicator>(std::move(settings));
-        auto* handle = reinterpret_cast<pcclComm_t*>(communicator.get());
-        communicators().add(handle, std::move(communicator));
-        *comm_out = handle;
-        return success();
-    });
+    return guarded("pcclCreateCommunicator",
+                   [&] { return create_communicator(params, comm_out, pccl::real::peer_settings_from_environment()); });
 }
 
 PCCL_EXPORT pcclResult_t pcclConnect(pcclComm_t* comm) {
@@ -152,6 +106,37 @@ PCCL_EXPORT pcclResult_t pcclAllReduceAsync(const void* sendbuf, void* recvbuf,
             // Handles are shallow: what the caller passed as const was never created const.
             if (outcome.result == pcclSuccess) *reduce_handle_out = {const_cast<pcclComm_t*>(comm), descriptor->tag};
             return outcome;
+        });
+}
+
+PCCL_EXPORT pcclResult_t pcclAllReduceMultipleWithRetry(const pcclReduceOpDescriptor_t* descriptors, size_t op_count,
+                                                        const pcclComm_t* comm, pcclReduceInfo_t* info_out,
+                                                        int max_in_flight) {
+    return on_communicator(
+        "pcclAllReduceMultipleWithRetry", comm,
+        [&]() -> Outcome {
+            if (descriptors == nullptr) return invalid_argument("descriptors is null");
+            if (op_count == 0) return invalid_argument("op_count is 0: there is nothing to reduce");
+            if (max_in_flight < 1) {
+                return invalid_argument("max_in_flight is " + std::to_string(max_in_flight) +
+                                        "; 1 is the least, several operations at a time use the network better");
+            }
+            const std::size_t tags_max = pccl::core::Limits{}.tags_max;
+            if (op_count > tags_max) {
+                return invalid_argument(std::to_string(op_count) + " operations are more than " +
+                                        std::to_string(tags_max) + "; make several calls");
+            }
+            for (std::size_t i = 0; i < op_count; ++i) {
+                const pcclReduceOpDescriptor_t& one = descriptors[i];
+                Outcome checked = check_reduce(one.sendbuf, one.recvbuf, one.descriptor);
+                if (checked.result == pcclSuccess) continue;
+                checked.message = "descriptor " + std::to_string(i) + ": " + checked.message;
+                return checked;
+            }
+            return success();
+        },
+        [&](Communicator& live) {
+            return live.reduce_many(descriptors, op_count, static_cast<std::uint32_t>(max_in_flight), info_out);
         });
 }
 

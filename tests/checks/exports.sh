@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# exports.sh <libpccl.so> <list> <pccl.h>
-# The library shows exactly the functions of the list, its SONAME is libpccl.so.1, and the header declares them all.
+# exports.sh <libpccl.so> <list> <headers>...
+# The library shows exactly the functions of the list, its SONAME is libpccl.so.1, and the headers declare them all.
 set -euo pipefail
 export LC_ALL=C
-library=$1 list=$2 header=$3
+library=$1 list=$2
+shift 2
 failed=0
 
 want=$(grep -vE '^(#|$)' "$list" | sort -u)
@@ -15,11 +16,11 @@ missing=$(comm -23 <(printf '%s\n' "$want") <(printf '%s\n' "$have"))
 [ -z "$missing" ] || { printf 'exports: on the list but not shown:\n%s\n' "$(printf '%s\n' "$missing" | sed 's/^/  /')"; failed=1; }
 
 for name in $want; do
-    grep -qE "(^|[^A-Za-z0-9_])$name[[:space:]]*\(" "$header" || { echo "exports: $name is not declared in $header"; failed=1; }
+    grep -qE "(^|[^A-Za-z0-9_])$name[[:space:]]*\(" "$@" || { echo "exports: $name is not declared in $*"; failed=1; }
 done
-declared=$(grep -E '^PCCL_EXPORT' "$header" | grep -oE '\bpccl[A-Za-z0-9_]+\(' | tr -d '(' | sort -u || true)
+declared=$(grep -hE '^PCCL_EXPORT' "$@" | grep -oE '\bpccl[A-Za-z0-9_]+\(' | tr -d '(' | sort -u || true)
 undefined=$(comm -13 <(printf '%s\n' "$want") <(printf '%s\n' "$declared") | grep . || true)
-[ -z "$undefined" ] || { printf 'exports: declared in the header but not on the list:\n%s\n' "$undefined"; failed=1; }
+[ -z "$undefined" ] || { printf 'exports: declared in a header but not on the list:\n%s\n' "$undefined"; failed=1; }
 
 soname=$(readelf -d "$library" | sed -n 's/.*(SONAME).*\[\(.*\)\].*/\1/p')
 [ "$soname" = libpccl.so.1 ] || { echo "exports: SONAME is '$soname', not libpccl.so.1"; failed=1; }

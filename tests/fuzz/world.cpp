@@ -452,8 +452,20 @@ void World::call(int node) {
         break;
     }
     default:
-        if (input_.byte() % 4 == 0) {
-            command = core::CommandLeave{ticket};
+        if (const std::uint8_t choice = input_.byte(); choice % 4 == 0) {
+            command = core::CommandLeave{ticket, choice % 8 == 4};
+        } else if (choice % 4 == 1) {
+            core::CommandReduceMany many;
+            many.ticket = ticket;
+            many.window = choice / 4 % 3;
+            for (std::size_t i = choice / 16 % 4; i > 0; --i) {
+                core::CommandLaunch launch;
+                launch.tag = i;
+                launch.shape = {input_.below(app_bytes / 8 + 1), core::DataType::i32, core::ReduceOp::sum};
+                launch.send = launch.receive = buffer();
+                many.launches.push_back(launch);
+            }
+            command = std::move(many);
         } else {
             command = core::CommandConnect{ticket};
         }

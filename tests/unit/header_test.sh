@@ -6,7 +6,7 @@ c_compiler=$1
 cxx_compiler=$2
 include_folder=$3
 failures=0
-for header in ccoip_inet.h ccoip.h pccl.h; do
+for header in ccoip_inet.h ccoip.h pccl.h pccl/ext.h; do
     for level in c99 c11; do
         printf '#include "%s"\ntypedef int keep_unit_non_empty;\n' "$header" |
             "$c_compiler" -std=$level -Wall -Wextra -Wpedantic -Wstrict-prototypes -Werror -fsyntax-only \

@@ -1,0 +1,168 @@
+// Votes that wait long. Applications may compute for minutes, so waiting has no limit of its own: it is reported after
+// Timeouts::vote_warn and ends only where the operator set Timeouts::vote.
+#include "core/base/probe.hpp"
+#include "core/membership/master_core.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace pccl::core {
+
+namespace {
+
+constexpr std::size_t named_max = 8;  // members that one line names
+
+// Cast by calls of the application; the ends of operations are voted by the machines themselves.
+bool is_call(proto::VoteKind kind) { return kind != proto::VOTE_END && kind != proto::VOTE_SYNC_END; }
+
+bool can_be_given_up(proto::VoteKind kind) {
+    return kind == proto::VOTE_UPDATE_TOPOLOGY || kind == proto::VOTE_PEERS_PENDING || kind == proto::VOTE_START ||
+           kind == proto::VOTE_SYNC;
+}
+
+std::string seconds(Duration duration) { return std::to_string(duration / second) + " s"; }
+
+}  // namespace
+
+// What a member that is waited for does instead, as far as the master can tell.
+std::string MasterCore::whereabouts(const Uuid& uuid) const {
+    const auto session = sessions_.find(uuid);
+    if (session == sessions_.end() || session->second.link == 0) return "out of reach";
+    std::string text;
+    std::size_t calls = 0;
+    for (const auto& [key, ballot] : ballots_.all()) {
+        const auto cast = ballot.votes().find(uuid);
+        if (!is_call(key.kind) || cast == ballot.votes().end()) continue;
+        if (++calls > 1) continue;
+        text = std::string("in '") + to_text(key.kind) + "'";
+        if (key.kind == proto::VOTE_START) text += " with tag " + std::to_string(key.id);
+        text += " for " + seconds(now_ - cast->second.at);
+    }
+    if (calls > 1) text += " and " + std::to_string(calls - 1) + " more";
+    return calls == 0 ? "in no call" : text;
+}
+
+void MasterCore::warn_waiting() {
+    for (auto& [key, ballot] : ballots_.all()) {
+        if (ballot.warned || now_ - ballot.opened < config_.timeouts.vote_warn) continue;
+        const auto missing = ballot.missing(electors_of(key));
+        if (missing.empty()) continue;
+        PROBE(waiting_warned);
+        ballot.warned = true;
+        std::string text =
+            std::string("vote '") + to_text(key.kind) + "' has waited " + seconds(now_ - ballot.opened) + " for";
+        for (std::size_t i = 0; i < missing.size() && i < named_max; ++i) {
+            text += (i == 0 ? " " : ", ") + short_name(missing[i]) + " (" + whereabouts(missing[i]) + ")";
+        }
+        if (missing.size() > named_max) text += " and " + std::to_string(missing.size() - named_max) + " more";
+        log(LogLevel::warn, text);
+        proto::MasterMessage message;
+        message.mutable_notice()->set_text(text);
+        message.mutable_notice()->set_warn(true);
+        for (const auto& [uuid, cast] : ballot.votes()) {
+            const auto session = sessions_.find(uuid);
+            if (session != sessions_.end() && session->second.link != 0) say(session->second.link, message);
+        }
+    }
+}
+
+// A vote that nobody joined for Timeouts::vote: members that are in no call at all are removed; when all that are missing
+// wait in other calls for just as long, the calls cross and fail. What a running operation keeps busy is waited for.
+void MasterCore::expire_votes() {
+    const Duration limit = config_.timeouts.vote;
+    if (limit == 0 || in_grace() || stopped_) return;
+    std::set<Uuid> busy;
+    for (const auto& [id, op] : state_.ops) {
+        for (const SeatState& seat : op.members) busy.insert(seat.uuid);
+    }
+    for (const auto& [id, group] : state_.groups) {
+        if (!group.sync) continue;
+        for (const SeatState& seat : group.sync->members) busy.insert(seat.uuid);
+    }
+    std::map<Uuid, Instant> called;  // when a member joined the last of the votes that it waits in
+    for (const auto& [key, ballot] : ballots_.all()) {
+        if (!is_call(key.kind)) continue;
+        for (const auto& [uuid, cast] : ballot.votes()) called[uuid] = std::max(called[uuid], cast.at);
+    }
+    std::map<Uuid, std::string> absent;
+    std::vector<std::pair<BallotKey, std::string>> crossing;
+    for (const auto& [key, ballot] : ballots_.all()) {
+        if (!is_call(key.kind) || now_ - ballot.changed < limit) continue;
+        const auto missing = ballot.missing(electors_of(key));
+        if (missing.empty()) continue;
+        bool all_wait = true;
+        for (const Uuid& uuid : missing) {
+            const auto call = called.find(uuid);
+            if (call == called.end() && !busy.contains(uuid)) {
+                absent.emplace(uuid, std::string("the others waited ") + seconds(now_ - ballot.changed) +
+                                         " for its vote '" + to_text(key.kind) + "' (PCCL_VOTE_TIMEOUT_S)");
+            }
+            all_wait = all_wait && call != called.end() && now_ - call->second >= limit && !busy.contains(uuid);
+        }
+        if (all_wait && can_be_given_up(key.kind))
+            crossing.emplace_back(key,
+                                  std::string("'") + to_text(key.kind) + "' waits for " + short_name(missing[0]) +
+                                      ", which is " + whereabouts(missing[0]) +
+                                      "; all members have to make the same calls (PCCL_VOTE_TIMEOUT_S has passed)");
+    }
+    for (const auto& [uuid, reason] : absent) {
+        PROBE(vote_timed_out);
+        remove(uuid, reason);
+    }
+    // Whoever went may have been what the others waited for: they are looked at anew at the next tick.
+    if (!absent.empty()) return;
+    for (const auto& [key, reason] : crossing) {
+        PROBE(vote_given_up);
+        log(LogLevel::warn, "given up: " + reason);
+        give_up(key, reason);
+    }
+}
+
+void MasterCore::give_up(const BallotKey& key, const std::string& reason) {
+    constexpr auto result = static_cast<std::uint32_t>(Result::invalid_usage);
+    if (key.kind == proto::VOTE_START) {
+        refuse_start(key, Result::invalid_usage, reason);
+        return;
+    }
+    if (!can_be_given_up(key.kind)) return;
+    const Ballot ballot = ballots_.take(key);
+    proto::Decision decision;
+    const auto add = [&](auto& seats) {
+        for (const auto& [uuid, cast] : ballot.votes()) {
+            auto* seat = seats.Add();
+            seat->set_uuid(to_bytes(uuid));
+            seat->set_serial(cast.serial);
+        }
+    };
+    if (key.kind == proto::VOTE_UPDATE_TOPOLOGY) {
+        auto* topology = decision.mutable_topology();
+        add(*topology->mutable_voters());
+        topology->set_result(result);
+        topology->set_reason(reason);
+        *topology->mutable_sizes() = state_.sizes();
+    } else if (key.kind == proto::VOTE_PEERS_PENDING) {
+        auto* pending = decision.mutable_pending();
+        add(*pending->mutable_voters());
+        pending->set_result(result);
+        pending->set_reason(reason);
+        *pending->mutable_sizes() = state_.sizes();
+    } else {
+        auto* sync = decision.mutable_sync();
+        sync->set_group(key.group);
+        sync->set_final(true);
+        sync->set_expected(state_.groups.at(key.group).expected);
+        for (const auto& [uuid, cast] : ballot.votes()) {
+            auto* seat = sync->add_seats();
+            seat->set_uuid(to_bytes(uuid));
+            seat->set_serial(cast.serial);
+            seat->set_result(result);
+            seat->set_reason(reason);
+            details_.erase(uuid);
+        }
+        *sync->mutable_sizes() = state_.sizes();
+    }
+    append(decision);
+}
+
+}  // namespace pccl::core

@@ -1,0 +1,39 @@
+// The way into the functions that concern a communicator: arguments are checked, the handle is looked up, and a failure
+// becomes the communicator's last message.
+#pragma once
+
+#include "net-real/c_api/communicator.hpp"
+
+#include <string>
+#include <utility>
+
+namespace pccl::c_api {
+
+constexpr const char* unknown_handle =
+    "not a live communicator handle (null, destroyed or never made); use pcclCreateCommunicator";
+constexpr const char* foreign_handle = "this communicator belongs to the process that called fork; make another one";
+
+void set_initialized();
+Outcome check_initialized();
+Outcome check_pointer(const void* pointer, const char* name);
+// Everything but the settings is checked here.
+Outcome create_communicator(const pcclCommCreateParams_t* params, pcclComm_t** comm_out, real::PeerSettings settings);
+
+// `arguments` checks what can never work, `call` does the rest.
+template <class Arguments, class Call>
+pcclResult_t on_communicator(const char* function, const pcclComm_t* handle, Arguments&& arguments,
+                             Call&& call) noexcept {
+    return guarded(function, [&]() -> Outcome {
+        if (Outcome ready = check_initialized(); ready.result != pcclSuccess) return ready;
+        if (handle == nullptr) return invalid_argument("the communicator is null");
+        const Lease<Communicator> communicator = communicators().find(handle);
+        if (!communicator) return invalid_argument(unknown_handle);
+        if (communicator.foreign()) return invalid_usage(foreign_handle);
+        Outcome outcome = arguments();
+        if (outcome.result == pcclSuccess) outcome = call(*communicator);
+        if (outcome.result != pcclSuccess) communicator->remember(std::string(function) + ": " + outcome.message);
+        return outcome;
+    });
+}
+
+}  // namespace pccl::c_api

@@ -1,0 +1,134 @@
+#include "net-real/log_callback.hpp"
+
+#include "net-real/workers.hpp"
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <pthread.h>
+#include <thread>
+#include <utility>
+
+namespace pccl::real {
+
+namespace {
+
+constexpr std::size_t waiting_max = 1024;
+
+thread_local bool in_callback = false;
+
+struct Delivery {
+    struct Line {
+        Severity severity = Severity::info;
+        std::string text;
+    };
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::shared_ptr<const LogCallback> callback;
+    std::deque<Line> lines;
+    std::uint64_t accepted = 0;
+    std::uint64_t delivered = 0;
+    std::uint64_t dropped = 0;
+    bool replacing = false;
+    bool stopping = false;
+    std::unique_ptr<std::thread> thread;
+
+    void run() {
+        name_this_thread("pccl-log");
+        in_callback = true;  // whatever the host does in its callback is done from within it
+        std::unique_lock lock(mutex);
+        for (;;) {
+            changed.wait(lock, [this] { return stopping || !lines.empty(); });
+            if (lines.empty()) return;
+            Line line = std::move(lines.front());
+            lines.pop_front();
+            const std::uint64_t lost = std::exchange(dropped, 0);
+            const std::shared_ptr<const LogCallback> target = callback;
+            lock.unlock();
+            if (target != nullptr) {
+                if (lost != 0) {
+                    const std::string text = std::to_string(lost) + " log lines were not delivered: too many waited";
+                    (*target)(static_cast<int>(Severity::warn), text.c_str());
+                }
+                (*target)(static_cast<int>(line.severity), line.text.c_str());
+            }
+            lock.lock();
+            ++delivered;
+            changed.notify_all();
+        }
+    }
+};
+
+Delivery& delivery() {
+    // Never destroyed: threads of ours may log while the process ends.
+    static Delivery* const the_one = [] {
+        auto* made = new Delivery;
+        static Delivery* for_fork = made;
+        ::pthread_atfork([] { for_fork->mutex.lock(); }, [] { for_fork->mutex.unlock(); },
+                         [] {
+                             // The thread and those who waited do not exist here.
+                             static_cast<void>(for_fork->thread.release());
+                             new (&for_fork->changed) std::condition_variable;
+                             static_cast<void>(new std::shared_ptr<const LogCallback>(std::move(for_fork->callback)));
+                             for_fork->lines.clear();
+                             for_fork->replacing = for_fork->stopping = false;
+                             in_callback = false;
+                             for_fork->mutex.unlock();
+                         });
+        return made;
+    }();
+    return *the_one;
+}
+
+}  // namespace
+
+void set_log_callback(LogCallback given) {
+    const std::shared_ptr<const LogCallback> callback =
+        given ? std::make_shared<const LogCallback>(std::move(given)) : nullptr;
+    Delivery& d = delivery();
+    std::unique_lock lock(d.mutex);
+    if (in_callback) {
+        d.callback = callback;
+        return;
+    }
+    d.changed.wait(lock, [&] { return !d.replacing; });
+    if (callback != nullptr && d.thread == nullptr) {
+        const SignalsBlocked blocked;
+        d.thread = std::make_unique<std::thread>([&d] { d.run(); });
+    }
+    d.replacing = true;
+    const std::uint64_t accepted = d.accepted;
+    if (d.thread != nullptr) d.changed.wait(lock, [&] { return d.delivered >= accepted; });
+    d.callback = callback;
+    if (callback == nullptr && d.thread != nullptr) {
+        // What came in between finds no callback and is dropped with the queue's end.
+        d.stopping = true;
+        d.changed.notify_all();
+        const std::unique_ptr<std::thread> ending = std::move(d.thread);
+        lock.unlock();
+        ending->join();
+        lock.lock();
+        d.stopping = false;
+    }
+    d.replacing = false;
+    d.changed.notify_all();
+}
+
+bool give_to_callback(Severity severity, const std::string& line) {
+    Delivery& d = delivery();
+    const std::lock_guard lock(d.mutex);
+    if (d.callback == nullptr) return false;
+    if (d.lines.size() >= waiting_max) {
+        ++d.dropped;
+        return true;
+    }
+    d.lines.push_back({severity, line});
+    ++d.accepted;
+    d.changed.notify_all();
+    return true;
+}
+
+}  // namespace pccl::real

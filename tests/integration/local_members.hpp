@@ -1,0 +1,82 @@
+// A master and some connected communicators in the test's own process.
+#pragma once
+
+#include "local_run.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace integration {
+
+// A variable of the environment for the length of a scope.
+class Variable {
+public:
+    Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+    ~Variable() { unsetenv(name_); }
+    Variable(const Variable&) = delete;
+    Variable& operator=(const Variable&) = delete;
+
+private:
+    const char* name_;
+};
+
+class LocalRun {
+public:
+    explicit LocalRun(std::size_t count, const pcclCommConfig_t* config = nullptr) {
+        setenv("PCCL_PORT_RANGE", "0", 1);
+        pcclInit();
+        if (!master_.runs()) throw std::runtime_error("no master");
+        for (std::size_t i = 0; i < count; ++i) admit(config);
+    }
+    ~LocalRun() {
+        for (pcclComm_t* comm : members_) pcclDestroyCommunicator(comm);
+    }
+    LocalRun(const LocalRun&) = delete;
+    LocalRun& operator=(const LocalRun&) = delete;
+
+    pcclComm_t* operator[](std::size_t index) const { return members_.at(index); }
+    std::uint16_t port() const { return master_.port(); }
+    LocalMaster& master() { return master_; }
+
+    // The member leaves its place in this list, not the run.
+    pcclComm_t* take(std::size_t index) {
+        pcclComm_t* comm = members_.at(index);
+        members_.erase(members_.begin() + static_cast<std::ptrdiff_t>(index));
+        return comm;
+    }
+    void admit(const pcclCommConfig_t* config = nullptr) {
+        const pcclCommCreateParams_t params = params_for(port());
+        pcclComm_t* comm = nullptr;
+        if (pcclCreateCommunicatorWithConfig(&params, config, &comm) != pcclSuccess) throw std::runtime_error("create");
+        rejoin(comm);
+        members_.push_back(comm);
+    }
+    // Connects while all members vote until it is in.
+    void rejoin(pcclComm_t* comm) {
+        std::atomic<int> failures{0};
+        std::vector<std::thread> threads;
+        threads.emplace_back([&] { failures += pcclConnect(comm) != pcclSuccess ? 1 : 0; });
+        for (pcclComm_t* member : members_) {
+            threads.emplace_back([&failures, member] {
+                for (bool pending = false; !pending;) {
+                    if (pcclArePeersPending(member, &pending) == pcclSuccess) continue;
+                    ++failures;
+                    return;
+                }
+                failures += pcclUpdateTopology(member) != pcclSuccess ? 1 : 0;
+            });
+        }
+        for (std::thread& thread : threads) thread.join();
+        if (failures != 0) throw std::runtime_error("a newcomer was not admitted");
+    }
+
+private:
+    LocalMaster master_;
+    std::vector<pcclComm_t*> members_;
+};
+
+}  // namespace integration
