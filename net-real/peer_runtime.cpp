@@ -56,6 +56,7 @@ PeerSettings peer_settings_from_environment() {
     settings.bind_address = environment.bind_address;
     settings.port_first = environment.port_first;
     settings.port_last = environment.port_last;
+    settings.advertised = environment.advertised;
     settings.limits.concurrent_ops = environment.concurrent_ops;
     return settings;
 }
@@ -159,12 +160,14 @@ bool PeerRuntime::start(std::string& error) {
         return false;
     }
     if (state.loop->port() == 0) {
-        const ListenRequest request{state.settings.bind_address, state.settings.port_first, state.settings.port_last};
+        const ListenRequest request{state.settings.bind_address, state.settings.port_first, state.settings.port_last,
+                                    "; widen PCCL_PORT_RANGE, or set it to 0 for any free port"};
         if (!state.loop->listen(request, error)) return false;
     }
     core::PeerConfig config;
     config.seed = random_seed();
     config.master = state.settings.master;
+    config.other_masters = state.settings.other_masters;
     config.group = state.settings.group;
     config.stripes = state.settings.stripes;
     config.listen_port = state.loop->port();

@@ -1,6 +1,8 @@
 #include "net-real/settings.hpp"
 
+#include "core/topology/address_rules.hpp"
 #include "net-real/log.hpp"
+#include "net-real/resolve.hpp"
 
 #include <arpa/inet.h>
 #include <array>
@@ -20,6 +22,7 @@ enum Setting : std::size_t {
     concurrent_ops,
     state_dir,
     log_level,
+    advertise_address,
     count
 };
 
@@ -39,6 +42,10 @@ constexpr std::array<SettingInfo, count> table{{
      "Where a master keeps its journal: one that was killed and is started again on it takes up the run."},
     {"PCCL_LOG_LEVEL", "WARN", "TRACE, DEBUG, INFO, WARN, ERR, FATAL, NONE",
      "The lowest level that is written to standard error."},
+    {"PCCL_ADVERTISE_ADDRESS", "as the master sees the peer", "HOST, HOST:PORT or [V6]:PORT",
+     "Where the other peers reach this one, when that is not the address the master sees it at (port forwarding, a "
+     "peer on "
+     "the master's host); without a port: that of its listener."},
 }};
 
 const char* value_of(Setting setting) {
@@ -46,11 +53,11 @@ const char* value_of(Setting setting) {
     return text == nullptr || *text == '\0' ? nullptr : text;
 }
 
-void warn_bad(Setting setting, const char* text) {
+void warn_bad(Setting setting, const char* text, const std::string& why = {}) {
     const SettingInfo& info = table[setting];
     log_line(Severity::warn, "pccl",
-             std::string(info.name) + "=" + text + " cannot be used (range: " + info.range + "); the default " +
-                 info.default_value + " is taken");
+             std::string(info.name) + "=" + text + " cannot be used (" + (why.empty() ? "range: " : why + "; range: ") +
+                 info.range + "); the default " + info.default_value + " is taken");
 }
 
 bool parse_number(std::string_view text, std::uint64_t min, std::uint64_t max, std::uint64_t& number) {
@@ -114,6 +121,20 @@ EnvironmentSettings read_environment() {
             warn_bad(bind_address, text);
         else
             settings.bind_address = endpoint;
+    }
+    if (const char* text = value_of(advertise_address)) {
+        std::vector<core::Endpoint> found;
+        std::string error;
+        if (!resolve(text, 0, found, error)) {
+            warn_bad(advertise_address, text, error);
+        } else {
+            core::Endpoint probe = found.front();
+            if (probe.port == 0) probe.port = 1;  // that of the listener, not known yet
+            if (const char* why = core::why_not_a_target(probe))
+                warn_bad(advertise_address, text, why);
+            else
+                settings.advertised = found.front();
+        }
     }
     return settings;
 }
