@@ -35,4 +35,6 @@ endif()
 if(TARGET pccl-master)
     install(TARGETS pccl-master RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
     install(CODE "file(CREATE_LINK pccl-master \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/ccoip_master\" SYMBOLIC)")
+    # Not enabled by being there; `systemctl enable --now pccl-master` does that.
+    install(FILES "${PROJECT_SOURCE_DIR}/packaging/pccl-master.service" DESTINATION lib/systemd/system)
 endif()
