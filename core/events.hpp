@@ -250,9 +250,12 @@ struct Compute {
     BufferRef target, a, b;
 };
 // Appends to the journal. Records become durable in order; answered by RecordPersisted or RecordFailed (master only).
+// `supersedes`: the record says all that those before it say. They may be dropped, at once with its becoming durable or at
+// any time after it, never before.
 struct Persist {
     std::uint64_t sequence = 0;
     std::string record;
+    bool supersedes = false;
 };
 
 struct Attributes {

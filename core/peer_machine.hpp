@@ -16,6 +16,7 @@ namespace pccl::core {
 struct PeerConfig {
     std::uint64_t seed = 0;  // uuid, resume secret and back-off jitter are drawn from it: unique per communicator
     Endpoint master;
+    std::vector<Endpoint> other_masters;  // more addresses of the same master, tried in order where one does not answer
     GroupId group = 0;
     std::uint32_t stripes = 0;      // connections to the ring neighbour; 0: the default
     std::uint16_t listen_port = 0;  // advertised; the master adds the address it sees

@@ -368,6 +368,8 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
         s.limits.scratch_bytes =
             std::max<std::uint64_t>(s.limits.scratch_bytes, std::uint64_t{least} * s.limits.min_slots);
     }
+    Draw journal(mix(seed, 108));
+    if (journal.chance(700'000)) s.limits.journal_records = static_cast<std::uint32_t>(journal.log_uniform(1, 60));
     Draw flavours(mix(seed, 106));
     draw_flavours(s, flavours, on);
     // One turn over the narrowest stream takes some seconds at most: what is slower is not stuck, but looks like it.

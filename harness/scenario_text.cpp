@@ -102,6 +102,7 @@ const Setting settings[] = {
     PCCL_ONE("limits.hashes_in_flight", number, 1, 64, limits.hashes_in_flight),
     PCCL_ONE("limits.payload_bytes_max", number, 64, 1 << 24, limits.payload_bytes_max),
     PCCL_ONE("limits.control_bytes_max", number, 1 << 14, 1 << 24, limits.control_bytes_max),
+    PCCL_ONE("limits.journal_records", number, 1, 1 << 20, limits.journal_records),
     PCCL_ONE("timeouts.peer", duration, 100 * millisecond, hour, timeouts.peer),
     PCCL_ONE("timeouts.master", duration, 0, hour, timeouts.master),
     PCCL_ONE("timeouts.vote_warn", duration, millisecond, hour, timeouts.vote_warn),

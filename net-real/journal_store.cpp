@@ -22,10 +22,13 @@ namespace pccl::real {
 namespace {
 
 constexpr std::size_t batch_max = 4096;  // records of one transaction
+constexpr int busy_ms = 2000;            // patience with another program that looks into the database
+constexpr int format = 1;                // of the records, as user_version; 0: a new file
 
 struct Pending {
     std::uint64_t sequence = 0;
     std::string record;
+    bool supersedes = false;
 };
 
 }  // namespace
@@ -35,15 +38,20 @@ struct JournalStore::State {
     int lock = -1;
     sqlite3* database = nullptr;
     sqlite3_stmt* insert = nullptr;
+    sqlite3_stmt* drop_older = nullptr;
     Written written;
     std::mutex mutex;
     std::condition_variable changed;
     std::vector<Pending> pending;
     bool stopping = false;
+    bool failed = false;  // told; nothing is written any more
+    bool ended = false;   // the writer
+    bool abandoned = false;
     std::thread writer;
 
     ~State() {
         sqlite3_finalize(insert);
+        sqlite3_finalize(drop_older);
         sqlite3_close(database);
         if (lock < 0) return;
         const std::lock_guard guard(descriptors::guard());
@@ -52,31 +60,70 @@ struct JournalStore::State {
     }
     bool execute(const char* statement, std::string& error) {
         if (sqlite3_exec(database, statement, nullptr, nullptr, nullptr) == SQLITE_OK) return true;
-        error = directory + "/journal.db: " + sqlite3_errmsg(database);
+        error = failure();
         return false;
+    }
+    bool prepare(const char* statement, sqlite3_stmt*& prepared, std::string& error) {
+        if (sqlite3_prepare_v2(database, statement, -1, &prepared, nullptr) == SQLITE_OK) return true;
+        error = failure() + "; is it a journal of this program?";
+        return false;
+    }
+    int user_version() {
+        sqlite3_stmt* select = nullptr;
+        int version = 0;
+        if (sqlite3_prepare_v2(database, "PRAGMA user_version", -1, &select, nullptr) == SQLITE_OK &&
+            sqlite3_step(select) == SQLITE_ROW) {
+            version = sqlite3_column_int(select, 0);
+        }
+        sqlite3_finalize(select);
+        return version;
+    }
+    // What the database says, with what can be done about it.
+    std::string failure() const {
+        const std::string said = directory + "/journal.db: " + sqlite3_errmsg(database);
+        switch (sqlite3_errcode(database)) {
+        case SQLITE_FULL: return said + "; make room there, then start the master again: it takes up the run";
+        case SQLITE_READONLY:
+        case SQLITE_CANTOPEN:
+        case SQLITE_PERM: return said + "; let the master write there, or use another state directory";
+        case SQLITE_IOERR: return said + "; check the disk, then start the master again: it takes up the run";
+        case SQLITE_BUSY:
+        case SQLITE_LOCKED: return said + "; close the other program that uses the file";
+        case SQLITE_NOTADB:
+        case SQLITE_CORRUPT: return said + "; it is not a journal of this program, use another state directory";
+        default: return said;
+        }
+    }
+    bool insert_one(const Pending& item) {
+        sqlite3_reset(insert);
+        sqlite3_bind_blob64(insert, 1, item.record.data(), item.record.size(), SQLITE_STATIC);
+        if (sqlite3_step(insert) != SQLITE_DONE) return false;
+        if (!item.supersedes) return true;
+        sqlite3_reset(drop_older);
+        sqlite3_bind_int64(drop_older, 1, sqlite3_last_insert_rowid(database));
+        const bool dropped = sqlite3_step(drop_older) == SQLITE_DONE;
+        if (dropped) sqlite3_reset(drop_older);
+        return dropped;
     }
     bool write(const std::vector<Pending>& batch, std::string& error) {
         if (!execute("BEGIN IMMEDIATE", error)) return false;
-        for (const Pending& item : batch) {
-            sqlite3_reset(insert);
-            sqlite3_bind_blob64(insert, 1, item.record.data(), item.record.size(), SQLITE_STATIC);
-            if (sqlite3_step(insert) != SQLITE_DONE) {
-                error = directory + "/journal.db: " + sqlite3_errmsg(database);
-                std::string ignored;
-                (void)execute("ROLLBACK", ignored);
-                return false;
-            }
-        }
+        bool good = true;
+        for (std::size_t i = 0; i < batch.size() && good; ++i) good = insert_one(batch[i]);
+        if (!good) error = failure();
         sqlite3_reset(insert);
-        return execute("COMMIT", error);
+        sqlite3_reset(drop_older);
+        if (good && execute("COMMIT", error)) return true;
+        std::string ignored;
+        (void)execute("ROLLBACK", ignored);
+        return false;
     }
     void run() {
         std::vector<Pending> batch;
-        for (bool failed = false;;) {
+        for (;;) {
             {
                 std::unique_lock guard(mutex);
                 changed.wait(guard, [&] { return stopping || !pending.empty(); });
-                if (pending.empty()) return;
+                if (pending.empty()) break;
                 const std::size_t count = std::min(pending.size(), batch_max);
                 const auto end = pending.begin() + static_cast<std::ptrdiff_t>(count);
                 batch.assign(std::make_move_iterator(pending.begin()), std::make_move_iterator(end));
@@ -85,20 +132,28 @@ struct JournalStore::State {
             if (failed) continue;  // dropped: the failure was told
             std::string error;
             failed = !write(batch, error);
+            const std::lock_guard guard(mutex);
+            if (abandoned) return;  // nobody is there to be told
             written(batch.back().sequence, error);
         }
+        {
+            const std::lock_guard guard(mutex);
+            ended = true;
+        }
+        changed.notify_all();
     }
 };
 
-JournalStore::JournalStore(std::unique_ptr<State> state) : state_(std::move(state)) {}
+JournalStore::JournalStore(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-JournalStore::~JournalStore() { finish(); }
+JournalStore::~JournalStore() { (void)finish(); }
 
 std::unique_ptr<JournalStore> JournalStore::open(const std::string& directory, std::string& error) {
-    auto state = std::make_unique<State>();
+    auto state = std::make_shared<State>();
     state->directory = directory;
     if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-        error = "cannot create the state directory " + directory + ": " + std::strerror(errno);
+        error = "cannot create the state directory " + directory + ": " + std::strerror(errno) +
+                "; its parent must exist and be writable for the master";
         return nullptr;
     }
     const std::string lock = directory + "/lock";
@@ -109,7 +164,8 @@ std::unique_ptr<JournalStore> JournalStore::open(const std::string& directory, s
         if (state->lock >= 0) descriptors::track(state->lock);
     }
     if (state->lock < 0) {
-        error = "cannot write to the state directory " + directory + ": " + std::strerror(errno);
+        error = "cannot write to the state directory " + directory + ": " + std::strerror(errno) +
+                "; let the master write there, or use another one";
         return nullptr;
     }
     if (::flock(state->lock, LOCK_EX | LOCK_NB) != 0) {
@@ -122,14 +178,26 @@ std::unique_ptr<JournalStore> JournalStore::open(const std::string& directory, s
         error = file + ": " + (state->database != nullptr ? sqlite3_errmsg(state->database) : "out of memory");
         return nullptr;
     }
+    sqlite3_busy_timeout(state->database, busy_ms);
+    // The write-ahead file is cut back after a large transaction, so that it stays as small as the database.
     for (const char* statement :
-         {"PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL",
-          "CREATE TABLE IF NOT EXISTS records (number INTEGER PRIMARY KEY AUTOINCREMENT, record BLOB NOT NULL)"}) {
+         {"PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA journal_size_limit=4194304"}) {
         if (!state->execute(statement, error)) return nullptr;
     }
-    if (sqlite3_prepare_v2(state->database, "INSERT INTO records (record) VALUES (?)", -1, &state->insert, nullptr) !=
-        SQLITE_OK) {
-        error = file + ": " + sqlite3_errmsg(state->database) + "; is it a journal of this program?";
+    const int version = state->user_version();
+    if (version != 0 && version != format) {
+        error = file + " was written by another version of this program (format " + std::to_string(version) +
+                "); use that version, or another state directory";
+        return nullptr;
+    }
+    const std::string stamp = "PRAGMA user_version=" + std::to_string(format);
+    for (const char* statement :
+         {"CREATE TABLE IF NOT EXISTS records (number INTEGER PRIMARY KEY AUTOINCREMENT, record BLOB NOT NULL)",
+          stamp.c_str()}) {
+        if (!state->execute(statement, error)) return nullptr;
+    }
+    if (!state->prepare("INSERT INTO records (record) VALUES (?)", state->insert, error) ||
+        !state->prepare("DELETE FROM records WHERE number < ?", state->drop_older, error)) {
         return nullptr;
     }
     return std::unique_ptr<JournalStore>(new JournalStore(std::move(state)));
@@ -144,31 +212,39 @@ bool JournalStore::read(std::vector<std::string>& records, std::string& error) {
         const auto* bytes = static_cast<const char*>(sqlite3_column_blob(select, 0));
         records.emplace_back(bytes != nullptr ? bytes : "", static_cast<std::size_t>(sqlite3_column_bytes(select, 0)));
     }
-    if (step != SQLITE_DONE) error = state_->directory + "/journal.db: " + sqlite3_errmsg(state_->database);
+    if (step != SQLITE_DONE) error = state_->failure();
     sqlite3_finalize(select);
     return step == SQLITE_DONE;
 }
 
 void JournalStore::start(Written written) {
     state_->written = std::move(written);
-    state_->writer = std::thread([state = state_.get()] { state->run(); });
+    // The state lives as long as its thread: one that hangs on its disk outlives this object.
+    state_->writer = std::thread([state = state_] { state->run(); });
 }
 
-void JournalStore::append(std::uint64_t sequence, std::string record) {
+void JournalStore::append(std::uint64_t sequence, std::string record, bool supersedes) {
     {
         const std::lock_guard guard(state_->mutex);
-        state_->pending.push_back(Pending{sequence, std::move(record)});
+        state_->pending.push_back(Pending{sequence, std::move(record), supersedes});
     }
     state_->changed.notify_one();
 }
 
-void JournalStore::finish() {
+bool JournalStore::finish() {
+    if (!state_->writer.joinable()) return !state_->abandoned && !state_->failed;
     {
-        const std::lock_guard guard(state_->mutex);
+        std::unique_lock guard(state_->mutex);
         state_->stopping = true;
+        state_->changed.notify_all();
+        if (!state_->changed.wait_for(guard, close_time, [&] { return state_->ended; })) {
+            state_->abandoned = true;
+            state_->writer.detach();
+            return false;
+        }
     }
-    state_->changed.notify_one();
-    if (state_->writer.joinable()) state_->writer.join();
+    state_->writer.join();
+    return !state_->failed;
 }
 
 void JournalStore::clear() {

@@ -2,9 +2,11 @@
 //
 // One SQLite database (journal.db, write-ahead log, full synchronisation) and one lock: a directory serves one master at a
 // time. Records are written by a thread of its own, several in one transaction when they come faster than the disk takes
-// them, and acknowledged in order. A write that fails is told once; nothing is written after it.
+// them, and acknowledged in order. A write that fails is told once; nothing is written after it. A record that supersedes
+// the others replaces them in one transaction, so the file does not grow with the length of the run.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,7 +19,7 @@ class JournalStore {
 public:
     // Creates the directory (its parent must exist). Null: `error` names the cause and the remedy.
     static std::unique_ptr<JournalStore> open(const std::string& directory, std::string& error);
-    ~JournalStore();  // writes what was appended, then closes
+    ~JournalStore();  // finish(), then closes
 
     // All records, in order. Before the first append.
     bool read(std::vector<std::string>& records, std::string& error);
@@ -27,16 +29,19 @@ public:
     void start(Written written);
     // Any thread; does not block. What waits is bounded by the caller: a master says nothing that rests on a record before
     // it is written, so each peer has at most its open votes waiting here.
-    void append(std::uint64_t sequence, std::string record);
-    // Waits, as long as the disk takes, until what was appended is written. Nothing may be appended afterwards.
-    void finish();
-    // Forgets all records: the run has ended on purpose. After finish().
+    void append(std::uint64_t sequence, std::string record, bool supersedes = false);
+    // Waits until what was appended is written, for `close_time` at most: a disk that does not answer (a dead network
+    // mount) is left alone then, with its thread. Nothing may be appended afterwards. False: not all is written.
+    bool finish();
+    // Forgets all records: the run has ended on purpose. After a finish() that was true.
     void clear();
+
+    static constexpr std::chrono::seconds close_time{10};
 
 private:
     struct State;
-    explicit JournalStore(std::unique_ptr<State> state);
-    std::unique_ptr<State> state_;
+    explicit JournalStore(std::shared_ptr<State> state);
+    std::shared_ptr<State> state_;
 };
 
 }  // namespace pccl::real

@@ -30,6 +30,7 @@ struct Remembered {
 
 struct Logger {
     std::atomic<int> threshold{unknown_threshold};
+    std::atomic<LogFormat> format{LogFormat::text};
     std::mutex mutex;
     std::map<std::string, Remembered, std::less<>> recent;
 };
@@ -60,8 +61,42 @@ std::string timestamp() {
     return text;
 }
 
-void emit(Severity severity, const std::string& rest, const LogSink& sink) {
-    std::string line = timestamp() + " " + rest;
+// Remote text may hold any byte: what is not UTF-8 becomes a question mark, so that a reader of JSON never stumbles.
+std::string quoted(std::string_view text) {
+    std::string out = "\"";
+    for (std::size_t i = 0; i < text.size();) {
+        const auto lead = static_cast<unsigned char>(text[i]);
+        const std::size_t length = lead < 0x80                   ? 1
+                                   : lead >= 0xF0 && lead < 0xF5 ? 4
+                                   : lead >= 0xE0 && lead < 0xF0 ? 3
+                                   : lead >= 0xC2 && lead < 0xE0 ? 2
+                                                                 : 0;
+        bool good = length != 0 && i + length <= text.size();
+        for (std::size_t k = 1; good && k < length; ++k)
+            good = (static_cast<unsigned char>(text[i + k]) & 0xC0) == 0x80;
+        if (!good) {
+            out += '?';
+            ++i;
+            continue;
+        }
+        if (lead == '"' || lead == '\\') out += '\\';
+        out.append(text.substr(i, length));
+        i += length;
+    }
+    return out + '"';
+}
+
+std::string compose(Severity severity, std::string_view who, std::string_view text, std::uint64_t hidden) {
+    if (logger().format.load(std::memory_order_relaxed) == LogFormat::json) {
+        return "{\"time\":\"" + timestamp() + "\",\"level\":\"" + to_text(severity) + "\",\"who\":" + quoted(who) +
+               ",\"text\":" + quoted(text) + (hidden > 0 ? ",\"repeated\":" + std::to_string(hidden) : "") + "}";
+    }
+    std::string line = timestamp() + " " + to_text(severity) + " " + std::string(who) + " " + std::string(text);
+    if (hidden > 0) line += " (and " + std::to_string(hidden) + " times before, not shown)";
+    return line;
+}
+
+void emit(Severity severity, std::string line, const LogSink& sink) {
     for (char& c : line) {
         if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';  // remote text must not forge lines
     }
@@ -148,14 +183,15 @@ void set_log_threshold(Severity severity) {
     logger().threshold.store(static_cast<int>(severity), std::memory_order_relaxed);
 }
 
+void set_log_format(LogFormat format) { logger().format.store(format, std::memory_order_relaxed); }
+
 void log_line(Severity severity, std::string_view who, std::string_view text, const LogSink& sink) {
     try {
         if (!log_enabled(severity)) return;
-        std::string rest = std::string(to_text(severity)) + " " + std::string(who) + " " + std::string(text);
-        const std::uint64_t repeats = count_repeat(rest);
+        const std::uint64_t repeats =
+            count_repeat(std::string(to_text(severity)) + " " + std::string(who) + " " + std::string(text));
         if (repeats == 1) return;
-        if (repeats > 1) rest += " (and " + std::to_string(repeats - 1) + " times before, not shown)";
-        emit(severity, rest, sink);
+        emit(severity, compose(severity, who, text, repeats > 1 ? repeats - 1 : 0), sink);
     } catch (...) {
         // A line that cannot be written must not end anything.
     }

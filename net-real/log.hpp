@@ -26,6 +26,10 @@ Severity severity_of(core::LogLevel level);
 // The lowest severity that is printed. The first call reads PCCL_LOG_LEVEL.
 Severity log_threshold();
 void set_log_threshold(Severity severity);
+// How lines look from now on. json: one object a line, {"time", "level", "who", "text"} and, where lines were not shown,
+// "repeated" with their number.
+enum class LogFormat : std::uint8_t { text, json };
+void set_log_format(LogFormat format);
 inline bool log_enabled(Severity severity) { return severity >= log_threshold() && severity != Severity::none; }
 
 // `sink` may be empty: standard error.

@@ -41,6 +41,7 @@ struct MasterRuntime::State final : LoopClient {
     std::atomic<bool> stopped_cleanly{false};
     bool running = false;     // the thread was started
     bool terminated = false;  // and has ended
+    bool failed = false;      // by itself, not because it was interrupted
     std::unique_ptr<EventLoop> loop = make_loop();
 
     core::MasterConfig make_config() const {
@@ -68,7 +69,7 @@ struct MasterRuntime::State final : LoopClient {
     }
     bool persist(core::Persist& record) override {
         if (store == nullptr) return false;
-        store->append(record.sequence, std::move(record.record));
+        store->append(record.sequence, std::move(record.record), record.supersedes);
         return true;
     }
     core::Status handle(core::Instant now, const core::Event& event, core::Effects& out) override {
@@ -87,13 +88,15 @@ struct MasterRuntime::State final : LoopClient {
     void ended(const std::string& reason) override {
         if (!reason.empty()) log(Severity::err, "stopped: " + reason);
         if (store != nullptr) {
-            store->finish();
+            const bool written = store->finish();
+            if (!written && reason.empty()) log(Severity::err, "the journal could not be written to its end");
             // The peers were told that the run has ended: nobody will resume it.
-            if (stopped_cleanly && reason.empty()) store->clear();
+            if (written && stopped_cleanly && reason.empty()) store->clear();
         }
         {
             const std::lock_guard lock(mutex);
             terminated = true;
+            failed = !reason.empty();
         }
         changed.notify_all();
     }
@@ -125,7 +128,8 @@ bool MasterRuntime::bind(const core::Endpoint& address, std::string& error) {
             });
         });
     }
-    return state.loop->listen({address, address.port, address.port}, error);
+    return state.loop->listen(
+        {address, address.port, address.port, "; another program listens there: stop it, or give another port"}, error);
 }
 
 std::uint16_t MasterRuntime::port() const { return state_->loop->port(); }
@@ -136,6 +140,11 @@ bool MasterRuntime::run(std::string& error) {
     if (!state_->loop->start(error)) return false;
     state_->running = true;
     return true;
+}
+
+bool MasterRuntime::failed() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->failed;
 }
 
 void MasterRuntime::interrupt() { state_->loop->request_stop(); }

@@ -41,6 +41,7 @@ public:
     void interrupt();
     // Blocks until the thread has ended; at once when it never ran.
     void await_termination();
+    bool failed() const;  // it has ended by itself: the log says why
     bool in_forked_child() const;
 
 private:

@@ -174,12 +174,14 @@ bool PeerRuntime::start(std::string& error) {
         return false;
     }
     if (state.loop->port() == 0) {
-        const ListenRequest request{state.settings.bind_address, state.settings.port_first, state.settings.port_last};
+        const ListenRequest request{state.settings.bind_address, state.settings.port_first, state.settings.port_last,
+                                    "; widen PCCL_PORT_RANGE, or set it to 0 for any free port"};
         if (!state.loop->listen(request, error)) return false;
     }
     core::PeerConfig config;
     config.seed = random_seed();
     config.master = state.settings.master;
+    config.other_masters = state.settings.other_masters;
     config.group = state.settings.group;
     config.stripes = state.settings.stripes;
     config.listen_port = state.loop->port();

@@ -19,11 +19,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace pccl::real {
 
 struct PeerSettings {
     core::Endpoint master;
+    std::vector<core::Endpoint> other_masters;  // more addresses of it (a name has several), tried in order
     core::GroupId group = 0;
     std::uint32_t stripes = 0;  // connections to the ring neighbour; 0: the default
     core::Limits limits;

@@ -1,6 +1,8 @@
 #include "net-real/settings.hpp"
 
+#include "core/topology/address_rules.hpp"
 #include "net-real/log.hpp"
+#include "net-real/resolve.hpp"
 
 #include <arpa/inet.h>
 #include <array>
@@ -29,10 +31,9 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
      "Where a master keeps its journal: one that was killed and is started again on it takes up the run."},
     {"PCCL_LOG_LEVEL", "WARN", "TRACE, DEBUG, INFO, WARN, ERR, FATAL, NONE", "the process",
      "The lowest level that is written to standard error or to the log callback."},
-    {"PCCL_ADVERTISE_ADDRESS", "as the master sees the peer", "ADDRESS, ADDRESS:PORT or [V6]:PORT", "peers",
-     "Where the other peers reach this one, when that is not the address the master sees it at; without a port: that "
-     "of "
-     "its listener."},
+    {"PCCL_ADVERTISE_ADDRESS", "as the master sees the peer", "HOST, HOST:PORT or [V6]:PORT", "peers",
+     "Where the other peers reach this one, when that is not the address the master sees it at (port "
+     "forwarding, a peer on the master's host); without a port: that of its listener."},
     {"PCCL_VOTE_WARN_S", "30", "1..86400", "the master",
      "After how many seconds of waiting for votes a warning, on the master and on those who wait, names whom they wait "
      "for and what that peer does instead."},
@@ -102,7 +103,21 @@ bool parse_count(std::string_view text, std::uint64_t min, std::uint64_t max, Nu
     return true;
 }
 
-bool parse(Setting setting, std::string_view text, EnvironmentSettings& settings) {
+// A name is looked up once, here; other peers are given the address.
+bool parse_advertised(std::string_view text, std::optional<core::Endpoint>& address, std::string& why) {
+    std::vector<core::Endpoint> found;
+    if (!resolve(text, 0, found, why)) return false;
+    core::Endpoint probe = found.front();
+    if (probe.port == 0) probe.port = 1;  // that of the listener, not known yet
+    if (const char* reason = core::why_not_a_target(probe)) {
+        why = reason;
+        return false;
+    }
+    address = found.front();
+    return true;
+}
+
+bool parse(Setting setting, std::string_view text, EnvironmentSettings& settings, std::string& why) {
     switch (setting) {
     case Setting::peer_timeout: return parse_duration(text, 10, day_ms, core::millisecond, settings.peer_timeout);
     case Setting::master_timeout: return parse_duration(text, 0, day_ms, core::millisecond, settings.master_timeout);
@@ -116,7 +131,7 @@ bool parse(Setting setting, std::string_view text, EnvironmentSettings& settings
         Severity ignored;  // the log reads it itself, at its first line
         return parse_severity(text, ignored);
     }
-    case Setting::advertise_address: return parse_address(text, true, settings.advertised);
+    case Setting::advertise_address: return parse_advertised(text, settings.advertised, why);
     case Setting::vote_warn: return parse_duration(text, 1, day_ms / 1000, core::second, settings.vote_warn);
     case Setting::vote_timeout: return parse_duration(text, 0, day_ms / 1000, core::second, settings.vote_timeout);
     case Setting::chunk_size: {
@@ -166,9 +181,11 @@ std::string setting_markdown() {
 }
 
 bool apply_setting(Setting setting, std::string_view text, EnvironmentSettings& settings, std::string& why) {
-    if (parse(setting, text, settings)) return true;
+    std::string cause;
+    if (parse(setting, text, settings, cause)) return true;
     const SettingInfo& info = info_of(setting);
-    why = std::string(info.name) + "=" + std::string(text) + " cannot be used (range: " + info.range + ")";
+    why = std::string(info.name) + "=" + std::string(text) + " cannot be used (" + (cause.empty() ? "" : cause + "; ") +
+          "range: " + info.range + ")";
     return false;
 }
 

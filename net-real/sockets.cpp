@@ -1,9 +1,9 @@
 #include "net-real/sockets.hpp"
 
+#include "core/topology/address_rules.hpp"
 #include "net-real/descriptors.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <netinet/in.h>
@@ -78,7 +78,8 @@ int listen_once(const std::optional<core::Endpoint>& address, std::uint16_t port
     const int descriptor = open_socket(local.is_v6 ? AF_INET6 : AF_INET);
     if (descriptor < 0) return -1;
     set_flag(descriptor, SOL_SOCKET, SO_REUSEADDR, 1);
-    if (local.is_v6) set_flag(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, address ? 1 : 0);
+    // The wildcard takes IPv4 too, so that peers of both families meet at one listener.
+    if (local.is_v6) set_flag(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, local.address != core::Endpoint{}.address ? 1 : 0);
     sockaddr_storage native;
     const socklen_t length = to_native(local, native);
     if (::bind(descriptor, reinterpret_cast<const sockaddr*>(&native), length) == 0 && ::listen(descriptor, 512) == 0) {
@@ -88,14 +89,6 @@ int listen_once(const std::optional<core::Endpoint>& address, std::uint16_t port
     close_socket(descriptor);
     errno = saved;
     return -1;
-}
-
-bool is_loopback(const sockaddr_storage& address) {
-    const auto endpoint = from_native(address);
-    if (!endpoint.is_v6) return endpoint.address[0] == 127;
-    std::array<std::uint8_t, 16> loopback{};
-    loopback[15] = 1;
-    return endpoint.address == loopback;
 }
 
 }  // namespace
@@ -122,7 +115,17 @@ int listen_on(const ListenRequest& request, std::uint16_t& port, std::string& er
     error = "cannot listen on " + core::to_text(shown);
     if (request.port_last != request.port_first) error += " to port " + std::to_string(request.port_last);
     error += ": " + std::string(std::strerror(errno));
+    if (errno == EADDRNOTAVAIL) error += "; this host does not have that address";
+    if (errno == EADDRINUSE || errno == EACCES) error += request.remedy;
     return -1;
+}
+
+bool read_native(const sockaddr& address, core::Endpoint& endpoint) {
+    if (address.sa_family != AF_INET && address.sa_family != AF_INET6) return false;
+    sockaddr_storage native{};
+    std::memcpy(&native, &address, address.sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    endpoint = from_native(native);
+    return true;
 }
 
 int dial(const core::Endpoint& target, const std::optional<core::Endpoint>& source, std::string& error) {
@@ -196,7 +199,8 @@ void apply_options(int descriptor, const SocketOptions& options) {
     // Pacing congestion controls cost a third of the speed where there is no network.
     sockaddr_storage remote{};
     socklen_t length = sizeof remote;
-    if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&remote), &length) == 0 && is_loopback(remote)) {
+    if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&remote), &length) == 0 &&
+        core::is_loopback(from_native(remote))) {
         ::setsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5);
     }
 }

@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+struct sockaddr;
+
 namespace pccl::real {
 
 struct SocketOptions {
@@ -16,9 +18,10 @@ struct SocketOptions {
 };
 
 struct ListenRequest {
-    std::optional<core::Endpoint> address;  // none: every address, IPv4 and IPv6
-    std::uint16_t port_first = 0;
+    std::optional<core::Endpoint> address;  // none, or [::]: every address, IPv4 and IPv6
+    std::uint16_t port_first = 0;           // 0: any free port
     std::uint16_t port_last = 0;
+    const char* remedy = "";  // what to do where no port of the range is free, for the message
 };
 
 // -1 and `error` when no port of the range could be bound.
@@ -27,6 +30,8 @@ int listen_on(const ListenRequest& request, std::uint16_t& port, std::string& er
 int dial(const core::Endpoint& target, const std::optional<core::Endpoint>& source, std::string& error);
 // Empty when the dial succeeded, else why not.
 std::string dial_result(int descriptor);
+// False: not an internet address.
+bool read_native(const sockaddr& address, core::Endpoint& endpoint);
 // A descriptor, or -1 with errno set.
 int accept_from(int listener, core::Endpoint& remote);
 void apply_options(int descriptor, const SocketOptions& options);

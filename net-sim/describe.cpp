@@ -182,7 +182,8 @@ std::string to_text(const Effect& effect) {
                        ref_text(e.target) + " a " + ref_text(e.a) + " b " + ref_text(e.b);
             },
             [](const Persist& e) -> std::string {
-                return "persist " + number(e.sequence) + ", " + number(e.record.size()) + " bytes";
+                return "persist " + number(e.sequence) + ", " + number(e.record.size()) + " bytes" +
+                       (e.supersedes ? ", instead of all before it" : "");
             },
             [](const Complete& e) -> std::string {
                 const Completion& c = e.completion;

@@ -299,7 +299,7 @@ void Driver::finish_compute(std::uint64_t id) {
 void Driver::on(Persist& effect) {
     if (node_ != world_.master_ && !world_.nodes_[node_].disk_failed) return broken("a peer persists");
     persisted_last_ = effect.sequence;
-    world_.persist(node_, effect.sequence, std::move(effect.record));
+    world_.persist(node_, std::move(effect));
 }
 
 void Driver::on(Complete& effect) {
@@ -345,6 +345,7 @@ void Driver::on(Complete& effect) {
 void Driver::on(SetAttributes& effect) { world_.director_.attributes_set(node_, effect.attributes); }
 void Driver::on(Log& effect) {
     if (world_.recorder_ != nullptr) world_.recorder_->log(world_.now_, node_, effect.level, effect.text);
+    if (effect.text.find("cannot be compacted") != std::string::npos) world_.violate("replay", effect.text);
 }
 void Driver::on(Halt& effect) {
     halted_ = effect.reason;

@@ -9,7 +9,8 @@ using namespace core;
 World::World(std::uint32_t nodes, std::uint32_t strangers_from, const WorldParameters& parameters, std::uint64_t seed,
              Director& director)
     : parameters_(parameters), director_(director), network_(queue_, now_, *this), strangers_from_(strangers_from),
-      clocks_(mix(seed, 11)), disks_(mix(seed, 12)), computes_(mix(seed, 13)), memory_(mix(seed, 14)) {
+      clocks_(mix(seed, 11)), disks_(mix(seed, 12)), computes_(mix(seed, 13)), memory_(mix(seed, 14)),
+      compactions_(mix(seed, 15)) {
     nodes_.resize(nodes);
     for (std::uint32_t node = strangers_from; node < nodes; ++node)
         trace_.rename(node, "stranger" + std::to_string(node - strangers_from + 1));
@@ -74,10 +75,8 @@ void World::dispatch_node(const Item& item) {
         }
         node.driver->handle(item);
     } else if (item.kind == ItemKind::persisted) {
-        while (!node.disk_failed && !node.writing.empty() && node.writing.front().sequence <= item.a) {
-            journal_.push_back(std::move(node.writing.front().bytes));
-            node.writing.pop_front();
-        }
+        while (!node.disk_failed && !node.writing.empty() && node.writing.front().sequence <= item.a)
+            make_durable(node);
         node.driver->handle(item);
     } else if (item.kind == ItemKind::application) {
         director_.application_item(item.node, item.a, item.b);
@@ -196,12 +195,9 @@ void World::end_process(std::uint32_t index, bool with_reset, bool torn) {
     node.paused_until = 0;
     // The kernel had written some of what was not yet acknowledged, in order.
     std::uint64_t lucky = node.writing.empty() || node.disk_failed ? 0 : disks_.below(node.writing.size() + 1);
-    while (lucky-- != 0) {
-        journal_.push_back(std::move(node.writing.front().bytes));
-        node.writing.pop_front();
-    }
+    while (lucky-- != 0) make_durable(node);
     if (torn && !node.writing.empty() && !node.disk_failed) {
-        std::string part = std::move(node.writing.front().bytes);
+        std::string part = std::move(node.writing.front().record);
         // Cut short, its end never written, or a bit of it wrong.
         const std::size_t from = disks_.below(part.size());
         switch (disks_.below(3)) {
@@ -322,8 +318,14 @@ bool World::count_effect(std::uint32_t index, std::size_t kind) {
     return fires;
 }
 
-void World::persist(std::uint32_t index, std::uint64_t sequence, std::string record) {
-    nodes_[index].writing.push_back(Record{sequence, std::move(record)});
+void World::persist(std::uint32_t index, Persist record) { nodes_[index].writing.push_back(std::move(record)); }
+
+// What a snapshot replaces goes with it, or stays until the next one: a master may die in between.
+void World::make_durable(Node& node) {
+    Record& record = node.writing.front();
+    if (record.supersedes && !compactions_.chance(250'000)) journal_.clear();
+    journal_.push_back(std::move(record.record));
+    node.writing.pop_front();
 }
 
 void World::records_written(std::uint32_t index, std::uint64_t sequence) {

@@ -140,10 +140,7 @@ public:
 
 private:
     friend class Driver;
-    struct Record {
-        std::uint64_t sequence = 0;
-        std::string bytes;
-    };
+    using Record = core::Persist;
     struct Node {
         std::unique_ptr<Driver> driver;
         std::uint64_t incarnation = 0;
@@ -169,7 +166,8 @@ private:
     void push(const Item& item) { queue_.push(item); }
     void handled(std::uint32_t node, const core::Event& event);
     bool count_effect(std::uint32_t node, std::size_t kind);
-    void persist(std::uint32_t node, std::uint64_t sequence, std::string record);
+    void persist(std::uint32_t node, core::Persist record);
+    void make_durable(Node& node);  // the first record that waits
     void records_written(std::uint32_t node, std::uint64_t sequence);
 
     void dispatch(const Item& item);
@@ -198,7 +196,7 @@ private:
     std::uint64_t items_ = 0;
     std::uint64_t machine_bytes_most_ = 0;
     std::array<std::uint64_t, effect_kinds> effects_counted_{};
-    Draw clocks_, disks_, computes_, memory_;
+    Draw clocks_, disks_, computes_, memory_, compactions_;
 };
 
 }  // namespace pccl::sim

@@ -16,6 +16,7 @@ struct Limits {
     std::uint32_t peers_max = 4096;
     std::uint32_t unregistered_links_max = 256;  // accepted links that have not said hello, whole machine
     std::uint32_t stripes_max = 64;
+    std::uint32_t journal_records = 4096;  // since the last snapshot, before the next one is written
     // all-reduce
     std::uint32_t slice_bytes = 256u << 10;  // payload of one slice, at most
     std::uint32_t eager_bytes = 256u << 10;  // what a sender may have in flight before the neighbour's ready

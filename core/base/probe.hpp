@@ -37,6 +37,10 @@
     X(journal_torn, "membership", "last record of a journal was not written in full")                                  \
     X(journal_too_old, "membership", "journal is older than what a peer was told: the run ends")                       \
     X(journal_not_written, "membership", "record could not be written: the master stops")                              \
+    X(journal_compacted, "membership", "journal compacted: a snapshot instead of its records")                         \
+    X(compacted_with_operation, "membership", "snapshot written with an open operation")                               \
+    X(compacted_with_untold, "membership", "snapshot written with decisions that were not acknowledged")               \
+    X(snapshot_read, "membership", "master restarted from a snapshot")                                                 \
     X(grace_over_all_resumed, "membership", "grace ended early: everybody resumed")                                    \
     X(grace_ran_out, "membership", "grace ran out")                                                                    \
     X(not_resumed_after_restart, "membership", "member removed: it did not resume after a restart")                    \

@@ -36,6 +36,14 @@ bool MasterCore::start(Instant now, std::span<const std::string> journal, Effect
             out_ = nullptr;
             return false;
         }
+        if (record.has_snapshot()) {
+            PROBE(snapshot_read);
+            journal_records_ = journal_bytes_ = 0;
+            snapshot_bytes_ = record.ByteSizeLong();
+        } else {
+            ++journal_records_;
+            journal_bytes_ += record.ByteSizeLong();
+        }
     }
     if (reader.torn() != 0) PROBE(journal_torn);
     if (reader.torn() != 0) log(LogLevel::warn, "the journal ends with a record that was not written in full; skipped");
@@ -122,6 +130,7 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
     }
     if (now_ >= next_tick_) tick();
     settle();
+    compact_if_due();
     out_ = nullptr;
     return Status::ok;
 }
@@ -329,7 +338,31 @@ void MasterCore::close_link(LinkId id, const std::string& why) {
 void MasterCore::persist(const proto::Record& record) {
     const bool ours = state_.apply(record);
     ASSERT(ours);
-    out_->push_back(Persist{++last_sequence_, seal_record(record)});
+    std::string bytes = seal_record(record);
+    ++journal_records_;
+    journal_bytes_ += bytes.size();
+    out_->push_back(Persist{++last_sequence_, std::move(bytes)});
+}
+
+// A long run's journal does not grow without bound: now and then one record says what all before it say. Between two
+// events, so that nothing is under way; as long as a snapshot is large, so is what has to come before the next one.
+void MasterCore::compact_if_due() {
+    if (journal_records_ < config_.limits.journal_records || journal_bytes_ < snapshot_bytes_) return;
+    proto::Record record;
+    *record.mutable_snapshot() = state_.snapshot();
+    journal_records_ = journal_bytes_ = 0;
+    RunState again;
+    if (!again.apply(record) || again != state_) {
+        // A longer journal is better than a wrong one.
+        log(LogLevel::error, "the journal cannot be compacted: its snapshot does not give the same state again");
+        return;
+    }
+    std::string bytes = seal_record(record);
+    PROBE(journal_compacted);
+    if (!state_.ops.empty()) PROBE(compacted_with_operation);
+    if (!state_.kept().empty()) PROBE(compacted_with_untold);
+    snapshot_bytes_ = bytes.size();
+    out_->push_back(Persist{++last_sequence_, std::move(bytes), true});
 }
 
 void MasterCore::append(proto::Decision& decision) {
@@ -365,7 +398,8 @@ void MasterCore::shut_down(Instant now, Effects& out) {
     for (const auto& [id, link] : links_) open.push_back(id);
     proto::MasterMessage message;
     message.mutable_refusal()->set_code(proto::REFUSED_STOPPING);
-    message.mutable_refusal()->set_text("the master was stopped");
+    message.mutable_refusal()->set_text(
+        "the master was stopped on purpose and the run has ended; connect again when it runs");
     for (const LinkId id : open) {
         out_->push_back(SendControl{id, encode(message)});
         out_->push_back(CloseLink{id, true});

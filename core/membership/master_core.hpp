@@ -92,6 +92,7 @@ private:
     void refuse(LinkId link, proto::RefusalCode code, const std::string& text);
     void close_link(LinkId link, const std::string& why);
     void persist(const proto::Record& record);
+    void compact_if_due();
     void release_held();
     void append(proto::Decision& decision);
     void log(LogLevel level, std::string text);
@@ -164,6 +165,10 @@ private:
     std::deque<Held> held_;
     std::uint64_t last_sequence_ = 0;
     std::uint64_t durable_sequence_ = 0;
+    // Of the journal behind its last snapshot, and of that one.
+    std::uint64_t journal_records_ = 0;
+    std::uint64_t journal_bytes_ = 0;
+    std::uint64_t snapshot_bytes_ = 0;
     std::uint64_t completed_order_ = 0;
     std::uint64_t registration_order_ = 0;
     std::uint32_t op_counter_ = 0;

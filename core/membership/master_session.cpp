@@ -2,11 +2,25 @@
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
 #include "core/membership/master_core.hpp"
+#include "core/topology/address_rules.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
 
 namespace pccl::core {
+
+namespace {
+
+Endpoint endpoint_from(const proto::Hello& hello, const Endpoint& remote) {
+    Endpoint endpoint;
+    if (hello.advertised().address().empty() || !read(hello.advertised(), endpoint)) {
+        endpoint = remote;
+        endpoint.port = static_cast<std::uint16_t>(hello.advertised().port());
+    }
+    return endpoint;
+}
+
+}  // namespace
 
 void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
     Link& link = links_.at(id);
@@ -51,6 +65,13 @@ void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
             return;
         }
     }
+    const Endpoint endpoint = endpoint_from(hello, link.remote);
+    if (const char* why = why_not_a_target(endpoint)) {
+        refuse(id, proto::REFUSED_OTHER,
+               "the other peers cannot reach this one at " + to_text(endpoint) + ": " + why +
+                   "; connect to the master by another address, or set PCCL_ADVERTISE_ADDRESS to one of this host");
+        return;
+    }
     if (state_.members.contains(uuid)) {
         resume(id, hello, uuid);
         return;
@@ -70,22 +91,27 @@ void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
                "the run has reached its limit of " + std::to_string(config_.limits.peers_max) + " peers");
         return;
     }
+    const auto other_side = std::find_if(state_.members.begin(), state_.members.end(), [&](const auto& entry) {
+        return is_loopback(entry.second.endpoint) != is_loopback(endpoint);
+    });
+    if (hello.advertised().address().empty() && other_side != state_.members.end()) {
+        const std::string member =
+            "peer " + short_name(other_side->first) + " at " + to_text(other_side->second.endpoint);
+        refuse(
+            id, proto::REFUSED_OTHER,
+            is_loopback(endpoint)
+                ? "the master sees this peer at the loopback address " + to_text(endpoint) +
+                      ", which other hosts cannot reach (" + member +
+                      "); connect to the master by an address of its network, or set PCCL_ADVERTISE_ADDRESS to the "
+                      "address at which the others reach this peer"
+                : member + " is reached at a loopback address, this one at " + to_text(endpoint) +
+                      "; let the peers on the master's host set PCCL_ADVERTISE_ADDRESS to an address of it, or connect "
+                      "to the master by one");
+        return;
+    }
     link.uuid = uuid;
     register_joiner(id, hello, uuid);
 }
-
-namespace {
-
-Endpoint endpoint_from(const proto::Hello& hello, const Endpoint& remote) {
-    Endpoint endpoint;
-    if (hello.advertised().address().empty() || !read(hello.advertised(), endpoint)) {
-        endpoint = remote;
-        endpoint.port = static_cast<std::uint16_t>(hello.advertised().port());
-    }
-    return endpoint;
-}
-
-}  // namespace
 
 void MasterCore::register_joiner(LinkId id, const proto::Hello& hello, const Uuid& uuid) {
     const auto existing = joiners_.find(uuid);

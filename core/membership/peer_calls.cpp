@@ -47,6 +47,8 @@ void PeerCore::on_connect(const CommandConnect& command) {
     seen_ = 0;
     next_serial_ = 0;
     welcomed_ = false;
+    master_address_ = 0;
+    master_tried_.clear();
     master_lost_since_ = never;
     next_tick_ = now_;
     dial_master();

@@ -211,6 +211,8 @@ private:
     void declare_again();
     Serial cast(proto::Vote& vote);
     bool master_open() const;
+    const Endpoint& master_address() const;
+    bool try_next_master_address();  // false: all were tried, the first one is next
 
     // calls (peer_calls.cpp)
     void on_command(const Command& command);
@@ -338,6 +340,8 @@ private:
     std::map<BufferId, OpId> allocating_;  // 0: not of an operation
 
     LinkId master_link_ = 0;
+    std::size_t master_address_ = 0;  // 0: config_.master, then config_.other_masters
+    std::string master_tried_;        // the addresses that did not answer this connect, and why
     bool welcomed_ = false;  // by this run, since connect
     Instant master_lost_since_ = never;
     Instant next_master_dial_ = never;

@@ -14,11 +14,20 @@ bool PeerCore::master_open() const {
     return state_ == State::member && it != links_.end() && it->second.stage == Stage::open;
 }
 
+const Endpoint& PeerCore::master_address() const {
+    return master_address_ == 0 ? config_.master : config_.other_masters[master_address_ - 1];
+}
+
+bool PeerCore::try_next_master_address() {
+    master_address_ = (master_address_ + 1) % (1 + config_.other_masters.size());
+    return master_address_ != 0;
+}
+
 void PeerCore::dial_master() {
     next_master_dial_ = never;
     if (master_link_ != 0 || (state_ != State::member && state_ != State::connecting)) return;
     ++generation_;
-    master_link_ = new_link(Purpose::master, Uuid{}, 0, config_.master);
+    master_link_ = new_link(Purpose::master, Uuid{}, 0, master_address());
 }
 
 void PeerCore::master_opened() {
@@ -42,9 +51,15 @@ void PeerCore::master_opened() {
 void PeerCore::master_gone(const std::string& reason) {
     master_link_ = 0;
     if (state_ == State::connecting && !welcomed_) {
+        master_tried_ += (master_tried_.empty() ? "" : ", nor at ") + to_text(master_address()) + ": " + reason;
+        if (try_next_master_address()) {
+            dial_master();
+            return;
+        }
         PROBE(master_unreachable_at_connect);
-        become_lost("cannot connect to the master at " + to_text(config_.master) + ": " + reason +
-                        "; check that it runs and that the address is right",
+        const std::string tried = std::move(master_tried_);
+        master_tried_.clear();
+        become_lost("cannot connect to the master at " + tried + "; check that it runs and that the address is right",
                     before_connect_);
         return;
     }
@@ -57,6 +72,7 @@ void PeerCore::master_gone(const std::string& reason) {
         log(LogLevel::info, "the connection to the master is gone (" + reason + "); it is dialled again");
     } else {
         PROBE(master_dialled_again_in_vain);
+        (void)try_next_master_address();
         master_backoff_ = std::min(master_backoff_ * 2, config_.timeouts.redial_max);
     }
     if (now_ - master_lost_since_ >= config_.timeouts.master) {

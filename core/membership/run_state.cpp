@@ -39,6 +39,7 @@ bool RunState::apply(const proto::Record& record) {
         return true;
     }
     case proto::Record::kDecision: apply_decision(record.decision()); return true;
+    case proto::Record::kSnapshot: return restore(record.snapshot());
     default: return false;
     }
 }

@@ -27,18 +27,21 @@ struct MemberState {
     std::uint32_t concurrent_ops = 1;
     bool synced = false;                       // completed a sync of this run
     std::map<Serial, std::uint64_t> consumed;  // votes used by decisions that the member has not acknowledged
+    friend bool operator==(const MemberState&, const MemberState&) = default;
 };
 
 struct SeatState {
     Uuid uuid;
     Serial serial = 0;
     std::uint64_t batch = 0;
+    friend bool operator==(const SeatState&, const SeatState&) = default;
 };
 
 struct RunningOp {
     GroupId group = 0;
     Tag tag = 0;
     std::vector<SeatState> members;  // ring order
+    friend bool operator==(const RunningOp&, const RunningOp&) = default;
 };
 
 struct RunningSync {
@@ -46,6 +49,7 @@ struct RunningSync {
     std::uint64_t revision = 0;
     std::vector<SeatState> members;
     std::set<Uuid> holders;
+    friend bool operator==(const RunningSync&, const RunningSync&) = default;
 };
 
 struct GroupState {
@@ -54,12 +58,16 @@ struct GroupState {
     std::optional<RunningSync> sync;
     std::uint32_t running_ops = 0;
     std::map<std::pair<Uuid, std::uint64_t>, std::uint32_t> running_of_batch;  // of a member's call for many tags
+    friend bool operator==(const GroupState&, const GroupState&) = default;
 };
 
 class RunState {
 public:
     // False: the record is not one of ours (a damaged journal).
     bool apply(const proto::Record& record);
+    // All of it as one record; applied to any state it gives this one.
+    proto::Snapshot snapshot() const;
+    friend bool operator==(const RunState&, const RunState&) = default;
 
     Uuid run_id;
     std::uint32_t incarnation = 0;
@@ -83,10 +91,12 @@ public:
     struct Kept {
         proto::Decision decision;
         std::set<Uuid> waiting;
+        friend bool operator==(const Kept&, const Kept&);
     };
     const std::map<std::uint64_t, Kept>& kept() const { return kept_; }
 
 private:
+    bool restore(const proto::Snapshot& snapshot);
     void apply_decision(const proto::Decision& decision);
     void apply_topology(const proto::TopologyDecision& topology);
     void apply_removal(const proto::RemovalDecision& removal);

@@ -29,8 +29,7 @@ Outcome create_communicator(const pcclCommCreateParams_t* params, pcclComm_t** c
     if (Outcome ready = check_initialized(); ready.result != pcclSuccess) return ready;
     if (params == nullptr) return invalid_argument("params is null");
     if (comm_out == nullptr) return invalid_argument("comm_out is null");
-    if (Outcome address = check_address(params->master_address); address.result != pcclSuccess) return address;
-    if (params->master_address.port == 0) return invalid_argument("no master listens on port 0; give its real port");
+    if (Outcome address = check_target(params->master_address); address.result != pcclSuccess) return address;
     settings.master = to_endpoint(params->master_address);
     settings.group = params->peer_group;
     settings.stripes = std::min(params->p2p_connection_pool_size, settings.limits.stripes_max);

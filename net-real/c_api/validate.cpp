@@ -3,6 +3,8 @@
 
 #include "core/base/limits.hpp"
 #include "core/numeric/types.hpp"
+#include "core/topology/address_rules.hpp"
+#include "net-real/c_api/endpoint.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -85,6 +87,15 @@ Outcome check_address(const ccoip_socket_address_t& address) {
         return invalid_argument("unknown address protocol " + std::to_string(protocol) + "; use inetIPv4 or inetIPv6");
     }
     return success();
+}
+
+Outcome check_target(const ccoip_socket_address_t& address) {
+    if (Outcome known = check_address(address); known.result != pcclSuccess) return known;
+    const core::Endpoint endpoint = to_endpoint(address);
+    const char* why = core::why_not_a_target(endpoint);
+    if (why == nullptr) return success();
+    return invalid_argument("no master can be reached at " + core::to_text(endpoint) + ": " + why +
+                            "; give the address and port that it listens on");
 }
 
 Outcome check_reduce(const void* send, const void* receive, const pcclReduceDescriptor_t& descriptor) {

@@ -7,6 +7,8 @@
 namespace pccl::c_api {
 
 Outcome check_address(const ccoip_socket_address_t& address);
+// Of a master to connect to: an address that some host can have.
+Outcome check_target(const ccoip_socket_address_t& address);
 Outcome check_reduce(const void* send, const void* receive, const pcclReduceDescriptor_t& descriptor);
 // `strategy` is the raw number: a foreign program may have passed any.
 Outcome check_shared_state(const pcclSharedState_t& state, std::uint32_t strategy);

@@ -2,7 +2,7 @@
  * A peer that does what its standard input says and prints what it saw: one line for each command, on standard output.
  * Written against pccl.h alone, in C99, as a user's program would be.
  *
- *   create PORT GROUP                                    create RESULT
+ *   create PORT GROUP [ADDRESS]                          create RESULT
  *   connect | update | destroy                           connect RESULT ...
  *   pending                                              pending RESULT 0|1
  *   attribute N                                          attribute RESULT VALUE
@@ -19,6 +19,7 @@
 #include "pccl.h"
 #include "values.h"
 
+#include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -187,12 +188,15 @@ static void do_hash(char* arguments) {
 
 static void do_create(const char* arguments) {
     unsigned port = 0, group = 0;
+    char host[64] = "127.0.0.1";
     pcclCommCreateParams_t params;
     memset(&params, 0, sizeof params);
-    sscanf(arguments, "%u %u", &port, &group);
-    params.master_address.inet.protocol = inetIPv4;
-    params.master_address.inet.ipv4.data[0] = 127;
-    params.master_address.inet.ipv4.data[3] = 1;
+    sscanf(arguments, "%u %u %63s", &port, &group, host);
+    params.master_address.inet.protocol = strchr(host, ':') != NULL ? inetIPv6 : inetIPv4;
+    if (params.master_address.inet.protocol == inetIPv6)
+        inet_pton(AF_INET6, host, params.master_address.inet.ipv6.data);
+    else
+        inet_pton(AF_INET, host, params.master_address.inet.ipv4.data);
     params.master_address.port = (uint16_t)port;
     params.peer_group = group;
     printf("create %d\n", (int)pcclCreateCommunicator(&params, &comm));

@@ -1,10 +1,13 @@
 // A master with a state directory: killed and started again on it, it takes up the run.
 #include "cluster.hpp"
+#include "state_directory.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <csignal>
-#include <filesystem>
+#include <fstream>
+
+#include <sys/resource.h>
 
 using namespace integration;
 
@@ -12,26 +15,6 @@ namespace {
 
 constexpr int type_f32 = 10;
 constexpr int op_sum = 0;
-
-// A directory of this test alone, gone when it ends.
-class StateDirectory {
-public:
-    StateDirectory() {
-        std::string name = (std::filesystem::temp_directory_path() / "pccl-journal-XXXXXX").string();
-        if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
-        path_ = name;
-    }
-    ~StateDirectory() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    StateDirectory(const StateDirectory&) = delete;
-    Environment environment() const { return {{"PCCL_STATE_DIR", path_}}; }
-    const std::string& path() const { return path_; }
-
-private:
-    std::string path_;
-};
 
 void send_reduce(Cluster& cluster, std::uint64_t tag, std::size_t count) {
     std::vector<std::uint64_t> seeds;
@@ -111,4 +94,36 @@ TEST_CASE("a directory that cannot be written is an error with its name") {
     Process master({PCCL_TEST_MASTER, "--listen", "127.0.0.1:0", "--state-dir", "/proc/nothing/here"});
     CHECK(master.wait() == 1);
     CHECK(master.log_text().find("/proc/nothing/here") != std::string::npos);
+}
+
+TEST_CASE("a disk that takes no more stops the master with a message; started again it takes up the run") {
+    StateDirectory directory;
+    // The limit of the file size ends writes as a full disk does; without the signal that usually comes with it.
+    Process master({"/bin/sh", "-c", "trap '' XFSZ; exec " PCCL_TEST_MASTER " --listen 127.0.0.1:0"},
+                   directory.environment());
+    const std::string line = master.expect_line();
+    const auto port = static_cast<std::uint16_t>(std::stoul(line.substr(line.rfind(':') + 1)));
+    Process peer({PCCL_TEST_PEER});
+    peer.send("create " + std::to_string(port) + " 0");
+    REQUIRE(peer.expect_line() == "create 0");
+    peer.send("connect");
+    REQUIRE(peer.expect_line() == "connect 0");
+    const auto written = std::filesystem::file_size(directory.path() + "/journal.db-wal");
+    const rlimit full{written, written};
+    REQUIRE(prlimit(master.pid(), RLIMIT_FSIZE, &full, nullptr) == 0);
+    peer.send("update");
+    CHECK(master.wait() == 1);
+    CHECK(master.log_text().find("journal cannot be written") != std::string::npos);
+    CHECK(master.log_text().find("start the master again") != std::string::npos);
+    MasterProcess next(directory.environment(), port);
+    CHECK(peer.expect_line() == "update 0");
+}
+
+TEST_CASE("a file that is no journal is an error with its name") {
+    StateDirectory directory;
+    std::ofstream(directory.path() + "/journal.db") << std::string(10'000, 'x');
+    Process master({PCCL_TEST_MASTER, "--listen", "127.0.0.1:0", "--state-dir", directory.path()});
+    CHECK(master.wait() == 1);
+    CHECK(master.log_text().find("journal.db") != std::string::npos);
+    CHECK(master.log_text().find("not a journal of this program") != std::string::npos);
 }

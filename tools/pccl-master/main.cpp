@@ -1,92 +1,185 @@
 // pccl-master: serves one run until it is told to stop. Also installed as ccoip_master.
 //
-// It uses the C interface only. Standard output carries one line, `listening on HOST:PORT` (with the real port when 0 was
-// asked for), so that scripts can wait for it; everything else is on standard error. Exit codes: 0 after SIGTERM or
-// SIGINT, 1 if it cannot serve, 2 on wrong usage.
-#include "address.hpp"
+// Standard output carries one line, `listening on HOST:PORT` (with the real port when 0 was asked for), so that scripts can
+// wait for it; everything else is on standard error. The first SIGTERM or SIGINT tells the peers and stops, a second one
+// ends the program at once. Exit codes: 0 after a signal, 1 if it cannot serve, 2 on wrong usage.
+#include "notify.hpp"
 
+#include "core/base/ids.hpp"
 #include "include/ccoip.h"
 #include "include/pccl.h"
+#include "net-real/log.hpp"
+#include "net-real/master_runtime.hpp"
+#include "net-real/resolve.hpp"
+#include "net-real/settings.hpp"
 
 #include <CLI/CLI.hpp>
 
-#include <atomic>
+#include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
+
+using pccl::core::Endpoint;
+using pccl::real::MasterRuntime;
+using pccl::real::Severity;
 
 namespace {
 
 constexpr int exit_stopped = 0;
 constexpr int exit_cannot_serve = 1;
 constexpr int exit_usage = 2;
+constexpr int no_descriptor = -1;
 
-// Waits for a stop signal, or for the master to end by itself. True: a signal came.
-bool serve_until_stopped(pcclMasterInstance_t* master, const sigset_t& stop_signals) {
-    std::atomic<bool> ended_by_itself{false};
-    std::atomic<bool> stop_requested{false};
-    std::thread watcher([&] {
-        pcclMasterAwaitTermination(master);
-        if (stop_requested.load()) return;
-        ended_by_itself.store(true);
-        ::kill(::getpid(), SIGTERM);  // wakes the wait below; the signal is blocked in every thread
-    });
-    int signal_number = 0;
-    while (sigwait(&stop_signals, &signal_number) != 0) {
-    }
-    stop_requested.store(true);
-    pcclInterruptMaster(master);
-    watcher.join();
-    return !ended_by_itself.load();
+struct Options {
+    std::string listen = "0.0.0.0:" + std::to_string(CCOIP_PROTOCOL_PORT_MASTER);
+    std::string state_directory;
+    std::string log_level;
+    std::string log_format = "text";
+    int ready_descriptor = no_descriptor;
+    bool version = false;
+};
+
+int cannot_serve(const std::string& why) {
+    pccl::real::log_line(Severity::err, "master", why);
+    return exit_cannot_serve;
 }
 
-int serve(const pccl_master::ListenAddress& listen) {
-    // Blocked before the library starts threads, so that they inherit it and only sigwait sees the signals.
-    sigset_t stop_signals;
-    sigemptyset(&stop_signals);
-    sigaddset(&stop_signals, SIGTERM);
-    sigaddset(&stop_signals, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
+int wrong_usage(const std::string& why) {
+    std::fprintf(stderr, "pccl-master: %s\n", why.c_str());
+    return exit_usage;
+}
 
-    pcclMasterInstance_t* master = nullptr;
-    if (pcclCreateMaster(listen.address, &master) != pcclSuccess) return exit_cannot_serve;
-    uint16_t port = 0;
-    if (pcclRunMaster(master) != pcclSuccess || pcclGetMasterPort(master, &port) != pcclSuccess) {
-        pcclDestroyMaster(master);
-        return exit_cannot_serve;
-    }
-    std::printf("listening on %s:%u\n", listen.host.c_str(), static_cast<unsigned>(port));
+// Blocks the stop signals in this thread, before the library starts others, and makes them readable.
+int stop_signals() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    return ::signalfd(-1, &signals, SFD_CLOEXEC);
+}
+
+// The addresses of a name, IPv4 first: the first that can be bound is taken.
+bool bind(MasterRuntime& master, std::vector<Endpoint> endpoints, std::string& error) {
+    std::stable_partition(endpoints.begin(), endpoints.end(), [](const Endpoint& endpoint) { return !endpoint.is_v6; });
+    return std::any_of(endpoints.begin(), endpoints.end(),
+                       [&](const Endpoint& endpoint) { return master.bind(endpoint, error); });
+}
+
+// As it was written, with the port that was found.
+std::string name_of(const std::string& listen, std::uint16_t port) {
+    const std::size_t colon = listen.rfind(':');
+    const bool has_port = colon != std::string::npos && listen.find(']', colon) == std::string::npos &&
+                          (listen.front() == '[' || listen.find(':') == colon);
+    std::string host = has_port ? listen.substr(0, colon) : listen;
+    if (host.find(':') != std::string::npos && host.front() != '[') host = "[" + host + "]";
+    return host + ":" + std::to_string(port);
+}
+
+void announce(const std::string& name, int ready_descriptor) {
+    const std::string line = "listening on " + name + "\n";
+    std::fputs(line.c_str(), stdout);
     std::fflush(stdout);
-    const bool stopped = serve_until_stopped(master, stop_signals);
-    pcclDestroyMaster(master);
-    return stopped ? exit_stopped : exit_cannot_serve;
+    if (ready_descriptor != no_descriptor) {
+        for (std::size_t done = 0; done < line.size();) {
+            const ssize_t n = ::write(ready_descriptor, line.data() + done, line.size() - done);
+            if (n < 0 && errno == EINTR) continue;
+            if (n <= 0) break;  // who wanted to know is gone
+            done += static_cast<std::size_t>(n);
+        }
+        ::close(ready_descriptor);
+    }
+    pccl_master::notify_service_manager("READY=1\nSTATUS=listening on " + name);
+}
+
+// Until a signal came and the peers were told, or until the master has ended by itself.
+int serve_until_stopped(MasterRuntime& master, int signals) {
+    const int ended = ::eventfd(0, EFD_CLOEXEC);
+    if (ended < 0) return cannot_serve(std::string("eventfd: ") + std::strerror(errno));
+    std::thread watcher([&] {
+        master.await_termination();
+        const std::uint64_t one = 1;
+        [[maybe_unused]] const ssize_t ignored = ::write(ended, &one, sizeof one);
+    });
+    int number = 0;
+    for (;;) {
+        pollfd waiting[] = {{signals, POLLIN, 0}, {ended, POLLIN, 0}};
+        if (::poll(waiting, 2, -1) < 0) continue;
+        if (waiting[1].revents != 0) break;
+        signalfd_siginfo signal{};
+        if (::read(signals, &signal, sizeof signal) != sizeof signal) continue;
+        if (number != 0) ::_exit(128 + static_cast<int>(signal.ssi_signo));
+        number = static_cast<int>(signal.ssi_signo);
+        pccl_master::notify_service_manager("STOPPING=1");
+        master.interrupt();
+    }
+    watcher.join();
+    ::close(ended);
+    return number != 0 && !master.failed() ? exit_stopped : exit_cannot_serve;
+}
+
+int serve(const Options& options, const std::vector<Endpoint>& endpoints) {
+    const int signals = stop_signals();
+    if (signals < 0) return cannot_serve(std::string("signalfd: ") + std::strerror(errno));
+    // Who reads our output may go; that is no reason to end the run.
+    std::signal(SIGPIPE, SIG_IGN);
+    pccl::real::MasterSettings settings = pccl::real::master_settings_from_environment();
+    if (!options.state_directory.empty()) settings.state_directory = options.state_directory;
+    MasterRuntime master(std::move(settings));
+    std::string error;
+    if (!bind(master, endpoints, error) || !master.run(error)) return cannot_serve(error);
+    announce(name_of(options.listen, master.port()), options.ready_descriptor);
+    return serve_until_stopped(master, signals);
+}
+
+void describe(CLI::App& app, Options& options) {
+    app.add_option("--listen,--listen-address", options.listen,
+                   "where to listen: an address or a name, [V6]:PORT for IPv6, [::]:PORT for both families;\n"
+                   "port 0 takes a free one")
+        ->capture_default_str()
+        ->type_name("HOST:PORT");
+    app.add_option(
+           "--state-dir", options.state_directory,
+           "keep the journal in DIR: a master that was killed and is started again on it, at the same address,\n"
+           "takes up the run (same as PCCL_STATE_DIR). Each vote then waits for the disk.")
+        ->type_name("DIR");
+    app.add_option("--log-level", options.log_level, "lowest level that is written (same as PCCL_LOG_LEVEL)")
+        ->type_name("LEVEL");
+    app.add_option("--log-format", options.log_format, "text, or json: one object a line")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"text", "json"}))
+        ->type_name("FORMAT");
+    app.add_option("--ready-fd", options.ready_descriptor,
+                   "write the line `listening on HOST:PORT` to this descriptor when the master serves, and close it")
+        ->check(CLI::NonNegativeNumber)
+        ->type_name("N");
+    app.add_flag("--version", options.version, "Print the version and exit");
+    app.footer(
+        "Prints `listening on HOST:PORT` on standard output when it serves; tells a service manager (NOTIFY_SOCKET).\n"
+        "SIGTERM and SIGINT stop it: the peers are told, the run has ended; a second one ends it at once.\n"
+        "Exit codes: 0 stopped by a signal, 1 cannot serve, 2 wrong usage.\n\n"
+        "Environment of peers and master (the master's PCCL_PEER_TIMEOUT_MS rules):\n" +
+        pccl::real::setting_help());
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app{"Serves one PCCL run: peers meet here. Stops cleanly on SIGTERM and SIGINT."};
-    const std::string default_address = "0.0.0.0:" + std::to_string(CCOIP_PROTOCOL_PORT_MASTER);
-    std::string listen_text = default_address;
-    app.add_option("--listen,--listen-address", listen_text,
-                   "HOST:PORT to listen on; [V6]:PORT for IPv6; port 0 takes a free one")
-        ->capture_default_str()
-        ->type_name("HOST:PORT");
-    std::string state_dir;
-    app.add_option(
-           "--state-dir", state_dir,
-           "keep the journal in DIR: a master that was killed and is started again on it, at the same address,\n"
-           "takes up the run (same as PCCL_STATE_DIR). Each vote then waits for the disk.")
-        ->type_name("DIR");
-    bool show_version = false;
-    app.add_flag("--version", show_version, "Print the version and exit");
-    app.footer("Prints `listening on HOST:PORT` on standard output when it serves.\n"
-               "Environment: PCCL_LOG_LEVEL (TRACE DEBUG INFO WARN ERR FATAL NONE), PCCL_PEER_TIMEOUT_MS (silence "
-               "after which\n"
-               "a peer is removed, 10000). Exit codes: 0 stopped by a signal, 1 cannot serve, 2 wrong usage.");
+    CLI::App app{"Serves one PCCL run: peers meet here."};
+    Options options;
+    describe(app, options);
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& done) {
@@ -95,16 +188,23 @@ int main(int argc, char** argv) {
         app.exit(error);
         return exit_usage;
     }
-    if (show_version) {
+    if (options.version) {
         std::printf("pccl-master %d.%d.%d\n", PCCL_VERSION_MAJOR, PCCL_VERSION_MINOR, PCCL_VERSION_PATCH);
         return exit_stopped;
     }
-    if (!state_dir.empty()) ::setenv("PCCL_STATE_DIR", state_dir.c_str(), 1);
-    pccl_master::ListenAddress listen;
-    std::string error;
-    if (!pccl_master::parse_listen_address(listen_text, listen, error)) {
-        std::fprintf(stderr, "pccl-master: --listen %s: %s\n", listen_text.c_str(), error.c_str());
-        return exit_usage;
+    if (options.log_format == "json") pccl::real::set_log_format(pccl::real::LogFormat::json);
+    if (!options.log_level.empty()) {
+        Severity severity{};
+        if (!pccl::real::parse_severity(options.log_level, severity))
+            return wrong_usage("--log-level " + options.log_level +
+                               ": one of TRACE, DEBUG, INFO, WARN, ERR, FATAL, NONE");
+        pccl::real::set_log_threshold(severity);
     }
-    return serve(listen);
+    if (options.ready_descriptor != no_descriptor && ::fcntl(options.ready_descriptor, F_GETFD) < 0)
+        return wrong_usage("--ready-fd " + std::to_string(options.ready_descriptor) + ": no such descriptor is open");
+    std::vector<Endpoint> endpoints;
+    std::string error;
+    if (!pccl::real::resolve(options.listen, CCOIP_PROTOCOL_PORT_MASTER, endpoints, error))
+        return wrong_usage("--listen: " + error);
+    return serve(options, endpoints);
 }

@@ -1,0 +1,149 @@
+// RunState as one record, so that a journal need not begin with the first decision of the run.
+#include "core/membership/run_state.hpp"
+#include "core/wire/convert.hpp"
+
+namespace pccl::core {
+
+namespace {
+
+void write_seats(const std::vector<SeatState>& seats, google::protobuf::RepeatedPtrField<proto::Seat>& to) {
+    for (const SeatState& seat : seats) {
+        auto* entry = to.Add();
+        entry->set_uuid(to_bytes(seat.uuid));
+        entry->set_serial(seat.serial);
+        entry->set_batch(seat.batch);
+    }
+}
+
+std::vector<SeatState> read_seats(const google::protobuf::RepeatedPtrField<proto::Seat>& seats) {
+    std::vector<SeatState> list;
+    for (const auto& seat : seats) list.push_back({uuid_of(seat.uuid()), seat.serial(), seat.batch()});
+    return list;
+}
+
+void write_member(const Uuid& uuid, const MemberState& member, proto::MemberSnapshot& to) {
+    auto& record = *to.mutable_member();
+    record.set_uuid(to_bytes(uuid));
+    record.set_group(member.group);
+    write(member.endpoint, *record.mutable_address());
+    record.set_token(member.token);
+    record.set_concurrent_ops(member.concurrent_ops);
+    to.set_token_next(member.token_next);
+    to.set_seniority(member.seniority);
+    to.set_synced(member.synced);
+    for (const auto& [serial, index] : member.consumed) {
+        auto* vote = to.add_consumed();
+        vote->set_serial(serial);
+        vote->set_index(index);
+    }
+}
+
+MemberState read_member(const proto::MemberSnapshot& from) {
+    MemberState member;
+    member.group = from.member().group();
+    member.seniority = from.seniority();
+    read(from.member().address(), member.endpoint);
+    member.token = from.member().token();
+    member.token_next = from.token_next();
+    member.concurrent_ops = from.member().concurrent_ops();
+    member.synced = from.synced();
+    for (const auto& vote : from.consumed()) member.consumed[vote.serial()] = vote.index();
+    return member;
+}
+
+void write_group(GroupId id, const GroupState& group, proto::GroupSnapshot& to) {
+    to.mutable_ring()->set_group(id);
+    for (const Uuid& uuid : group.ring) to.mutable_ring()->add_order(to_bytes(uuid));
+    to.set_expected(group.expected);
+    to.set_running_ops(group.running_ops);
+    if (!group.sync) return;
+    auto& sync = *to.mutable_sync();
+    sync.set_id(group.sync->id);
+    sync.set_revision(group.sync->revision);
+    write_seats(group.sync->members, *sync.mutable_members());
+    for (const Uuid& holder : group.sync->holders) sync.add_holders(to_bytes(holder));
+}
+
+GroupState read_group(const proto::GroupSnapshot& from) {
+    GroupState group;
+    for (const auto& uuid : from.ring().order()) group.ring.push_back(uuid_of(uuid));
+    group.expected = from.expected();
+    group.running_ops = from.running_ops();
+    if (!from.has_sync()) return group;
+    RunningSync sync;
+    sync.id = from.sync().id();
+    sync.revision = from.sync().revision();
+    sync.members = read_seats(from.sync().members());
+    for (const auto& holder : from.sync().holders()) sync.holders.insert(uuid_of(holder));
+    group.sync = std::move(sync);
+    return group;
+}
+
+}  // namespace
+
+bool operator==(const RunState::Kept& a, const RunState::Kept& b) {
+    return a.waiting == b.waiting && a.decision.SerializeAsString() == b.decision.SerializeAsString();
+}
+
+proto::Snapshot RunState::snapshot() const {
+    proto::Snapshot to;
+    to.set_run(to_bytes(run_id));
+    to.set_incarnation(incarnation);
+    to.set_last_index(last_index);
+    to.set_epoch(epoch);
+    to.set_next_seniority(next_seniority_);
+    for (const auto& [uuid, member] : members) write_member(uuid, member, *to.add_members());
+    for (const auto& [id, group] : groups) write_group(id, group, *to.add_groups());
+    for (const auto& [id, op] : ops) {
+        auto* record = to.add_operations();
+        record->set_op(id);
+        record->set_group(op.group);
+        record->set_tag(op.tag);
+        write_seats(op.members, *record->mutable_members());
+    }
+    for (const Uuid& uuid : removed_order_) {
+        auto* record = to.add_removed();
+        record->set_uuid(to_bytes(uuid));
+        const auto reason = removed.find(uuid);
+        if (reason != removed.end()) record->set_reason(reason->second);
+    }
+    for (const auto& [index, kept] : kept_) {
+        auto* record = to.add_kept();
+        *record->mutable_decision() = kept.decision;
+        for (const Uuid& uuid : kept.waiting) record->add_waiting(to_bytes(uuid));
+    }
+    return to;
+}
+
+bool RunState::restore(const proto::Snapshot& from) {
+    *this = RunState{};
+    if (!read(from.run(), run_id)) return false;
+    incarnation = from.incarnation();
+    last_index = from.last_index();
+    epoch = from.epoch();
+    next_seniority_ = from.next_seniority();
+    for (const auto& member : from.members()) members[uuid_of(member.member().uuid())] = read_member(member);
+    for (const auto& group : from.groups()) groups[group.ring().group()] = read_group(group);
+    for (const auto& record : from.operations()) {
+        RunningOp& op = ops[record.op()];
+        op.group = record.group();
+        op.tag = record.tag();
+        op.members = read_seats(record.members());
+        for (const SeatState& seat : op.members) {
+            if (seat.batch != 0) ++groups[op.group].running_of_batch[{seat.uuid, seat.batch}];
+        }
+    }
+    for (const auto& record : from.removed()) {
+        const Uuid uuid = uuid_of(record.uuid());
+        removed[uuid] = record.reason();
+        removed_order_.push_back(uuid);
+    }
+    for (const auto& record : from.kept()) {
+        Kept& kept = kept_[record.decision().index()];
+        kept.decision = record.decision();
+        for (const auto& uuid : record.waiting()) kept.waiting.insert(uuid_of(uuid));
+    }
+    return true;
+}
+
+}  // namespace pccl::core

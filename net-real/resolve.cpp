@@ -1,0 +1,137 @@
+#include "net-real/resolve.hpp"
+
+#include "net-real/settings.hpp"
+#include "net-real/sockets.hpp"
+#include "net-real/workers.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+namespace pccl::real {
+
+namespace {
+
+constexpr std::size_t addresses_max = 16;
+constexpr int lookups_max = 8;  // at a time: a name server that does not answer must not fill the process with threads
+
+// Shared with the thread that asks the system, which may outlive the caller's patience.
+struct Lookup {
+    std::string host;
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+    int code = 0;
+    std::vector<core::Endpoint> found;
+};
+
+std::mutex lookups_mutex;
+int lookups_running = 0;
+
+bool begin_lookup() {
+    const std::lock_guard guard(lookups_mutex);
+    if (lookups_running >= lookups_max) return false;
+    ++lookups_running;
+    return true;
+}
+
+void end_lookup() {
+    const std::lock_guard guard(lookups_mutex);
+    --lookups_running;
+}
+
+void ask_system(Lookup& lookup) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    const int code = ::getaddrinfo(lookup.host.c_str(), nullptr, &hints, &found);
+    std::vector<core::Endpoint> list;
+    for (const addrinfo* at = found; code == 0 && at != nullptr && list.size() < addresses_max; at = at->ai_next) {
+        core::Endpoint endpoint;
+        if (!read_native(*at->ai_addr, endpoint)) continue;
+        if (std::find(list.begin(), list.end(), endpoint) == list.end()) list.push_back(endpoint);
+    }
+    if (found != nullptr) ::freeaddrinfo(found);
+    {
+        const std::lock_guard guard(lookup.mutex);
+        lookup.code = code;
+        lookup.found = std::move(list);
+        lookup.done = true;
+    }
+    lookup.changed.notify_one();
+}
+
+// Splits "name" or "name:port"; false when it cannot be either.
+bool split_name(std::string_view text, std::string& host, std::uint16_t& port) {
+    const std::size_t colon = text.find(':');
+    host = std::string(text.substr(0, colon));
+    if (colon != std::string_view::npos) {
+        const std::string_view digits = text.substr(colon + 1);
+        const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+        if (code != std::errc{} || end != digits.data() + digits.size()) return false;
+    }
+    // What looks like a number is a mistyped address, not a name; the system would read 1.2.3 as 1.2.0.3.
+    const bool numeric = host.find_first_not_of("0123456789.") == std::string::npos;
+    return !host.empty() && host.size() <= 253 && !numeric && host.find_first_of("[]/%* \t") == std::string::npos;
+}
+
+}  // namespace
+
+bool resolve(std::string_view text, std::uint16_t default_port, std::vector<core::Endpoint>& endpoints,
+             std::string& error, core::Duration limit) {
+    endpoints.clear();
+    core::Endpoint numeric;
+    numeric.port = default_port;
+    if (parse_endpoint(text, numeric)) {
+        endpoints.push_back(numeric);
+        return true;
+    }
+    auto lookup = std::make_shared<Lookup>();
+    std::uint16_t port = default_port;
+    if (!split_name(text, lookup->host, port)) {
+        error =
+            "\"" + std::string(text) + "\" is not an address; write HOST:PORT or [V6]:PORT, with a port below 65536";
+        return false;
+    }
+    if (!begin_lookup()) {
+        error =
+            "\"" + lookup->host + "\" is not looked up: the name server owes too many answers; give a numeric address";
+        return false;
+    }
+    try {
+        const SignalsBlocked blocked;
+        std::thread([lookup] {
+            ask_system(*lookup);
+            end_lookup();
+        }).detach();
+    } catch (const std::exception& failure) {
+        end_lookup();
+        error = "\"" + lookup->host + "\" cannot be looked up: " + failure.what();
+        return false;
+    }
+    std::unique_lock guard(lookup->mutex);
+    if (!lookup->changed.wait_for(guard, std::chrono::nanoseconds(limit), [&] { return lookup->done; })) {
+        error = "\"" + lookup->host + "\" was not found within " + std::to_string(limit / core::millisecond) +
+                " ms: the name server does not answer; give a numeric address";
+        return false;
+    }
+    if (lookup->found.empty()) {
+        error = "\"" + lookup->host + "\" cannot be found: " +
+                (lookup->code != 0 ? ::gai_strerror(lookup->code) : "it has no internet address") +
+                "; check the name or give a numeric address";
+        return false;
+    }
+    endpoints = std::move(lookup->found);
+    for (core::Endpoint& endpoint : endpoints) endpoint.port = port;
+    return true;
+}
+
+}  // namespace pccl::real

@@ -1,0 +1,102 @@
+// The journal on a disk: what is read back, and that it stays small.
+#include "net-real/journal_store.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+
+using pccl::real::JournalStore;
+
+namespace {
+
+struct Directory {
+    Directory() {
+        std::string name = (std::filesystem::temp_directory_path() / "pccl-store-XXXXXX").string();
+        REQUIRE(mkdtemp(name.data()) != nullptr);
+        path = name;
+    }
+    ~Directory() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path, ignored);
+    }
+    Directory(const Directory&) = delete;
+    std::string path;
+};
+
+std::uintmax_t bytes_in(const std::string& path) {
+    std::uintmax_t bytes = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(path)) bytes += entry.file_size();
+    return bytes;
+}
+
+std::vector<std::string> read_back(const std::string& path) {
+    std::string error;
+    const auto store = JournalStore::open(path, error);
+    INFO(error);
+    REQUIRE(store != nullptr);
+    std::vector<std::string> records;
+    REQUIRE(store->read(records, error));
+    return records;
+}
+
+}  // namespace
+
+TEST_CASE("records come back in order; one that supersedes replaces all before it") {
+    const Directory directory;
+    {
+        std::string error;
+        const auto store = JournalStore::open(directory.path, error);
+        REQUIRE(store != nullptr);
+        store->start([](std::uint64_t, const std::string& failure) { CHECK(failure.empty()); });
+        for (std::uint64_t i = 1; i <= 9; ++i) store->append(i, "record " + std::to_string(i), i == 4 || i == 7);
+        CHECK(store->finish());
+    }
+    CHECK(read_back(directory.path) == std::vector<std::string>{"record 7", "record 8", "record 9"});
+}
+
+TEST_CASE("a long run does not make the files grow") {
+    const Directory directory;
+    std::uintmax_t most = 0;
+    {
+        std::string error;
+        const auto store = JournalStore::open(directory.path, error);
+        REQUIRE(store != nullptr);
+        std::mutex mutex;
+        std::condition_variable changed;
+        std::uint64_t durable = 0;
+        store->start([&](std::uint64_t sequence, const std::string& failure) {
+            CHECK(failure.empty());
+            const std::lock_guard guard(mutex);
+            durable = sequence;
+            changed.notify_one();
+        });
+        std::uint64_t sequence = 0;
+        for (int round = 0; round < 60; ++round) {
+            for (int i = 0; i < 1000; ++i) store->append(++sequence, std::string(300, 'r'));
+            store->append(++sequence, std::string(20'000, 's'), true);
+            std::unique_lock guard(mutex);
+            changed.wait(guard, [&] { return durable == sequence; });
+            most = std::max(most, bytes_in(directory.path));
+        }
+        CHECK(store->finish());
+    }
+    // 18 MB of records went through it; two rounds and the write-ahead file fit in 12.
+    CHECK(most < 12u << 20);
+    CHECK(read_back(directory.path).size() == 1);
+}
+
+TEST_CASE("a journal of another format is refused with its number") {
+    const Directory directory;
+    (void)read_back(directory.path);
+    REQUIRE(std::system(("sqlite3 " + directory.path +
+                         "/journal.db 'PRAGMA user_version=77' 2>/dev/null || "
+                         "printf '\\0\\0\\0\\115' | dd of=" +
+                         directory.path + "/journal.db bs=1 seek=60 conv=notrunc 2>/dev/null")
+                            .c_str()) == 0);
+    std::string error;
+    CHECK(JournalStore::open(directory.path, error) == nullptr);
+    CHECK(error.find("format 77") != std::string::npos);
+}
