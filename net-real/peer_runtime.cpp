@@ -66,6 +66,9 @@ PeerSettings peer_settings_from(const EnvironmentSettings& environment) {
     limits.slice_bytes = environment.chunk_bytes;
     // A neighbour may have one slice on its way before we know of its operation, and an operation needs some slots.
     limits.eager_bytes = std::max(limits.eager_bytes, limits.slice_bytes);
+    // Slots take a part of the limit: most of it is for results that wait for their outcome.
+    if (environment.scratch_bytes != 0)
+        limits.scratch_bytes = std::min(limits.scratch_bytes, environment.scratch_bytes / 4);
     limits.scratch_bytes =
         std::max<std::uint64_t>(limits.scratch_bytes, std::uint64_t{2} * limits.min_slots * limits.slice_bytes);
     limits.operation_bytes_max = environment.scratch_bytes;

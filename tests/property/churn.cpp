@@ -68,3 +68,25 @@ TEST_CASE("determinism: a scenario gives one trace") {
         if (!verdict.held()) RC_FAIL(verdict.violation.oracle + ": " + verdict.violation.reason);
     });
 }
+
+TEST_CASE("many tags in one call: one end for all, whatever the orders and windows") {
+    rc::prop("under losses, shapes that differ and a master that comes and goes", [] {
+        Scenario scenario = draw_scenario(churn | class_master | class_limits | class_application);
+        scenario.workload.tags = *rc::gen::inRange(4u, 13u);
+        scenario.workload.elements_max = std::min(scenario.workload.elements_max, 400u);
+        scenario.workload.many_window = *rc::gen::inRange(1u, 9u);
+        scenario.workload.mismatch_per_mille = *rc::gen::element(0u, 20u);
+        must_hold(scenario);
+    });
+}
+
+TEST_CASE("votes with a limit: who makes no call, or another one, holds up nobody for good") {
+    rc::prop("with programs that lose their place and hang", [] {
+        Scenario scenario = draw_scenario(churn | class_slow);
+        scenario.timeouts.vote =
+            *rc::gen::inRange<core::Duration>(5, 20) * core::second + 2 * scenario.workload.compute_max;
+        scenario.workload.cross_per_mille = 150;
+        scenario.patience += 4 * scenario.timeouts.vote;
+        must_hold(scenario);
+    });
+}
