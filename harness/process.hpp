@@ -127,6 +127,7 @@ private:
     Task<bool> connect();
     Task<core::Completion> vote(CallKind kind);
     Task<core::Completion> launch(std::size_t tensor, bool mismatched);
+    void mismatch(core::ReduceShape& shape);
     Task<core::Completion> await(std::size_t tensor);
     Task<core::Completion> sync();
     // After a failure with world 1: whether this is still a member (alone), or lost.

@@ -2,6 +2,7 @@
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
 #include "core/membership/peer_core.hpp"
+#include "core/numeric/quantize.hpp"
 #include "core/wire/convert.hpp"
 
 namespace pccl::core {
@@ -127,6 +128,10 @@ void PeerCore::answer_pending(const proto::PendingAnswer& answer) {
 }
 
 void PeerCore::on_launch(const CommandLaunch& command) {
+    if (const char* why = numeric::why_not_quantizable(command.shape.quantization, command.shape.type)) {
+        complete(command.ticket, failure(Result::invalid_argument, why));
+        return;
+    }
     if (state_ == State::fresh || state_ == State::connecting) {
         complete(command.ticket,
                  failure(Result::invalid_usage, "the communicator is not connected; call pcclConnect first"));
@@ -159,6 +164,11 @@ void PeerCore::on_launch(const CommandLaunch& command) {
     vote.set_type(static_cast<std::uint32_t>(command.shape.type));
     vote.set_op(static_cast<std::uint32_t>(command.shape.op));
     vote.set_slice_bytes(config_.limits.slice_bytes);
+    if (const Quantization& how = command.shape.quantization; how.algorithm != QuantizationAlgorithm::none) {
+        vote.set_quantization(static_cast<std::uint32_t>(how.algorithm));
+        vote.set_quantized_type(static_cast<std::uint32_t>(how.type));
+        vote.set_distribution_hint(static_cast<std::uint32_t>(how.hint));
+    }
     launch.serial = cast(vote);
     launch_by_serial_[launch.serial] = command.tag;
     complete(command.ticket, Completion{});
