@@ -1,6 +1,8 @@
 // See communicator.hpp.
 #include "net-real/c_api/communicator.hpp"
 
+#include "net-real/c_api/validate.hpp"
+
 #include <climits>
 #include <utility>
 
