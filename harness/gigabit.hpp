@@ -5,7 +5,7 @@
 
 namespace pccl::harness {
 
-// `quantized`: to bytes, by minimum and maximum.
+// Three peers or more. `quantized`: to bytes, by minimum and maximum.
 Scenario gigabit_scenario(std::uint32_t peers, std::uint32_t elements, bool quantized);
 
 }  // namespace pccl::harness

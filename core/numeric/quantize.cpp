@@ -36,12 +36,14 @@ std::uint64_t wire_bytes(const Quantization& how, DataType type, std::uint64_t c
 }
 
 std::uint32_t elements_within(const Quantization& how, DataType type, std::uint32_t bytes) {
-    if (how.algorithm == QuantizationAlgorithm::none)
-        return std::max(1u, bytes / static_cast<std::uint32_t>(element_bytes(type)));
+    const std::uint32_t plain = std::max(1u, bytes / static_cast<std::uint32_t>(element_bytes(type)));
+    if (how.algorithm == QuantizationAlgorithm::none) return plain;
     const auto block = static_cast<std::uint32_t>(block_bytes(how, type, quantization_block));
-    if (bytes >= block) return bytes / block * quantization_block;
+    const std::uint32_t blocks = std::min(bytes / block, plain / quantization_block);
+    if (blocks != 0) return blocks * quantization_block;
     const auto parameters = static_cast<std::uint32_t>(block_bytes(how, type, 0));
-    return bytes <= parameters ? 1u : std::max(1u, (bytes - parameters) * 8 / code_bits(how.type));
+    const std::uint32_t codes = bytes <= parameters ? 0 : (bytes - parameters) * 8 / code_bits(how.type);
+    return std::clamp(codes, 1u, plain);
 }
 
 void quantize(const Quantization& how, DataType type, void* wire, const void* values, std::size_t count) {

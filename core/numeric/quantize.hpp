@@ -48,7 +48,8 @@ const char* why_not_quantizable(const Quantization& how, DataType type);
 
 // Bytes of `count` elements on the wire: parameters and codes, or the elements themselves without quantization.
 std::uint64_t wire_bytes(const Quantization& how, DataType type, std::uint64_t count);
-// Elements, at least one, that fit into `bytes` on the wire; whole blocks if it is more than one block.
+// Elements of a slice, at least one: as many as fit into `bytes` as they are, so that a quantized operation runs through the
+// ring in the same number of steps, or fewer if their form on the wire is larger; whole blocks if it is a block or more.
 std::uint32_t elements_within(const Quantization& how, DataType type, std::uint32_t bytes);
 
 // `count` elements become wire_bytes(...) bytes, and back.

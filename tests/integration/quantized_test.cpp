@@ -86,7 +86,7 @@ TEST_CASE("counts around every border, quantized") {
     std::uint64_t tag = 0;
     for (const std::size_t count :
          {std::size_t{0}, std::size_t{1}, std::size_t{2}, std::size_t{3}, std::size_t{511}, std::size_t{512},
-          std::size_t{1537}, std::size_t{3 * 258048 - 1}, std::size_t{3 * 258048 + 5}, std::size_t{2000003}}) {
+          std::size_t{1537}, std::size_t{3 * 65536 - 1}, std::size_t{3 * 65536 + 5}, std::size_t{2000003}}) {
         for (const int codes : {int{pcclUint8}, static_cast<int>(pcclUint4)}) {
             for (const char* place : {"in", "out"})
                 on_all(cluster, Way{pcclQuantMinMax, codes, 0}, pcclFloat, count, tag++, place, pcclAvg, "spread");

@@ -365,7 +365,9 @@ TEST_CASE("sizes on the wire", "[quantize]") {
                 const std::uint32_t elements = numeric::elements_within(how, type, bytes);
                 CHECK((elements == 1 || numeric::wire_bytes(how, type, elements) <= bytes));
                 CHECK((elements < 512 || elements % 512 == 0));
-                if (elements % 512 != 0) CHECK(numeric::wire_bytes(how, type, elements + 1) > bytes);
+                CHECK((elements == 1 || elements * element_bytes(type) <= bytes));
+                const std::uint32_t more = elements + (elements < 512 ? 1 : 512);
+                CHECK((numeric::wire_bytes(how, type, more) > bytes || more * element_bytes(type) > bytes));
             }
         }
     }
