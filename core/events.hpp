@@ -49,6 +49,7 @@ struct ReduceShape {
     std::uint64_t count = 0;  // elements
     DataType type = DataType::f32;
     ReduceOp op = ReduceOp::sum;
+    Quantization quantization{};
     friend bool operator==(const ReduceShape&, const ReduceShape&) = default;
 };
 
@@ -238,13 +239,16 @@ struct FreeBuffer {
     BufferId buffer = 0;
 };
 // Answered by ComputeDone, in any order. reduce: target = a (op) b, `divisor` as in numeric::reduce; target may equal a.
-// hash: hash128 of a. copy: target = a (a.length bytes). want_checksum: checksum64 of target's bytes afterwards.
+// hash: hash128 of a. copy: target = a (a.length bytes). quantize: target = the form on the wire of a. dequantize: the
+// way back. reduce_quantized: as reduce, with target and a in the form on the wire. want_checksum: checksum64 of target's
+// bytes afterwards. Drivers call core/compute.hpp for it.
 struct Compute {
-    enum class Kind : std::uint8_t { reduce, copy, hash };
+    enum class Kind : std::uint8_t { reduce, copy, hash, quantize, dequantize, reduce_quantized };
     ComputeId id = 0;
     Kind kind = Kind::copy;
     DataType type = DataType::u8;
     ReduceOp op = ReduceOp::sum;
+    Quantization quantization;
     std::uint32_t divisor = 0;
     bool want_checksum = false;
     BufferRef target, a, b;

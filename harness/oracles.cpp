@@ -33,7 +33,7 @@ std::string when(Instant begin, Instant end) {
 std::string text(const Ledger& ledger, const LaunchFact& f) {
     return ledger.name(f.life) + " tag " + std::to_string(f.tag) + " type " +
            std::to_string(static_cast<unsigned>(f.shape.type)) + " op " +
-           std::to_string(static_cast<unsigned>(f.shape.op)) + " count " + std::to_string(f.shape.count) + " " +
+           std::to_string(static_cast<unsigned>(f.shape.op)) + sim::to_text(f.shape.quantization) + " count " + std::to_string(f.shape.count) + " " +
            when(f.begin, f.end) + " " + (f.end == open_end ? "unanswered" : sim::to_text(f.completion.result)) +
            " world " + std::to_string(f.completion.world);
 }

@@ -1,5 +1,6 @@
 #include "harness/process.hpp"
 
+#include "harness/quantized.hpp"
 #include "harness/reference.hpp"
 
 #include <algorithm>
@@ -176,7 +177,7 @@ Task<bool> Process::still_member(const Completion& failed) {
 // --- collectives ------------------------------------------------------------------------------------------------------------
 
 void Process::prepare_tensors() {
-    sim::Draw shapes(mix(scenario_.seed, mix(600, plan_.group)));
+    sim::Draw shapes(mix(scenario_.seed, mix(600, plan_.group))), ways(mix(scenario_.seed, mix(601, plan_.group)));
     const Workload& w = scenario_.workload;
     for (std::uint32_t i = 0; i < w.tags; ++i) {
         Tensor tensor;
@@ -189,6 +190,14 @@ void Process::prepare_tensors() {
         tensor.shape.count =
             shapes.chance(20'000) ? 0 : static_cast<std::uint64_t>(shapes.log_uniform(w.elements_min, w.elements_max));
         if (w.f32_sum) tensor.shape = ReduceShape{std::max<std::uint64_t>(tensor.shape.count, w.elements_min)};
+        if (ways.chance(w.quantized_per_mille * 1000)) {
+            if (!w.f32_sum) {
+                tensor.shape.type = ways.chance(700'000) ? DataType::f32 : DataType::f64;
+                tensor.shape.quantization = draw_quantization(ways);
+            } else {
+                tensor.shape.quantization = {QuantizationAlgorithm::min_max, CodeType::u8, DistributionHint::none};
+            }
+        }
         // One element more than the shape: a mismatched launch may claim it.
         const std::uint64_t bytes = (tensor.shape.count + 1) * element_bytes(tensor.shape.type);
         tensor.send = world_.add_buffer(node_, bytes);
@@ -218,6 +227,20 @@ void Process::check_untouched(Tensor& tensor, const char* moment) {
     }
 }
 
+// Another shape that the buffers of this one can hold.
+void Process::mismatch(core::ReduceShape& shape) {
+    core::Quantization& how = shape.quantization;
+    if (how.algorithm == QuantizationAlgorithm::none || draw_.chance(500'000)) {
+        ++shape.count;
+        return;
+    }
+    const core::Quantization was = how;
+    while (how == was) {
+        how = draw_quantization(draw_);
+        if (draw_.chance(200'000)) how = {};
+    }
+}
+
 // Enters the launch into the ledger.
 CommandLaunch Process::prepare_launch(std::size_t index, bool mismatched) {
     Tensor& tensor = tensors_[index];
@@ -228,7 +251,7 @@ CommandLaunch Process::prepare_launch(std::size_t index, bool mismatched) {
     fact.group = plan_.group;
     fact.tag = tensor.tag;
     fact.shape = tensor.shape;
-    if (mismatched) ++fact.shape.count;
+    if (mismatched) mismatch(fact.shape);
     fact.in_place = tensor.in_place;
     fact.begin = now();
     fact.input = memory(tensor.send);

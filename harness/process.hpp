@@ -129,6 +129,7 @@ private:
     Task<core::Completion> launch(std::size_t tensor, bool mismatched);
     core::CommandLaunch prepare_launch(std::size_t tensor, bool mismatched);
     void returned(std::size_t tensor, const core::Completion& completion);
+    void mismatch(core::ReduceShape& shape);
     Task<core::Completion> await(std::size_t tensor);
     Task<core::Completion> sync();
     // After a failure with world 1: whether this is still a member (alone), or lost.

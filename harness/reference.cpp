@@ -1,5 +1,7 @@
 #include "harness/reference.hpp"
 
+#include "harness/quantized.hpp"
+
 #include <bit>
 #include <cstring>
 
@@ -196,10 +198,13 @@ void draw_inputs(const ReduceShape& shape, bool exact, sim::Draw& draw, std::spa
             std::memcpy(bytes.data() + i * size, &value, size);
         }
     }
+    if (shape.quantization.algorithm != QuantizationAlgorithm::none) vary_inputs(shape, draw, bytes);
 }
 
 bool is_result(const ReduceShape& shape, bool exact, std::span<const std::vector<std::uint8_t>* const> inputs,
                const std::vector<std::uint8_t>& result, std::uint64_t elements_max) {
+    if (shape.quantization.algorithm != QuantizationAlgorithm::none)
+        return is_quantized_result(shape, inputs, result, elements_max);
     const std::uint64_t count = shape.count < elements_max ? shape.count : elements_max;
     const bool floating = is_float(shape.type);
     for (std::uint64_t i = 0; i < count; ++i) {

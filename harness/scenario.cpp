@@ -372,6 +372,8 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     if (journal.chance(700'000)) s.limits.journal_records = static_cast<std::uint32_t>(journal.log_uniform(1, 60));
     Draw flavours(mix(seed, 106));
     draw_flavours(s, flavours, on);
+    Draw quantized(mix(seed, 150));
+    if (quantized.chance(350'000)) s.workload.quantized_per_mille = quantized.number(100, 1000);
     // One turn over the narrowest stream takes some seconds at most: what is slower is not stuck, but looks like it.
     const std::int64_t turn_bytes = 16ll * s.workload.tags * s.workload.elements_max +
                                     (s.workload.sync ? 8ll * s.workload.entries * s.workload.state_elements_max : 0);

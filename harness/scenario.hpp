@@ -111,6 +111,7 @@ struct Workload {
     std::uint32_t state_elements_max = 300;       // of an entry
     std::uint32_t cross_per_mille = 0;            // per turn: an update of the topology while the others go on
     std::uint32_t many_window = 0;                // not 0: one call for all tags, with windows of up to this many
+    std::uint32_t quantized_per_mille = 0;        // per tag (in bytes by minimum and maximum if f32_sum)
 };
 
 struct Scenario {

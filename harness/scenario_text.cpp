@@ -132,6 +132,7 @@ const Setting settings[] = {
     PCCL_ONE("workload.cross_per_mille", number, 0, 1000, workload.cross_per_mille),
     PCCL_ONE("workload.many_window", number, 0, 256, workload.many_window),
     PCCL_ONE("workload.state_elements_max", number, 1, 1 << 20, workload.state_elements_max),
+    PCCL_ONE("workload.quantized_per_mille", number, 0, 1000, workload.quantized_per_mille),
     PCCL_ONE("faults_end", duration, 0, hour, chaos_end),
     PCCL_ONE("applications_end_after", duration, 0, hour, stop_after),
     PCCL_ONE("patience", duration, 0, 10 * hour, patience),

@@ -120,11 +120,34 @@ typedef enum pcclDistributionHint_t {
     pcclDistributionUniform = 2
 } pcclDistributionHint_t;
 
+/*
+ * How the elements of a reduction travel. Without pcclQuantNone they are sent as whole numbers n of fewer bits, in blocks
+ * of 512 elements with two parameters each: an element x is sent as n = round((x - base) / step), to nearest, ties to
+ * even, and read as base + n * step. Elements are pcclFloat or pcclDouble. With b bits in a number:
+ *
+ *   pcclQuantMinMax          base = minimum of the block, step = (maximum - minimum) / (2^b - 1).
+ *                            To pcclUint8, 16, 32, 64, pcclInt8, 16, 32 and pcclUint4.
+ *   pcclQuantZeroPointScale  base = mean of the block, step = (largest distance from it) / (2^(b-1) - 1), the numbers are
+ *                            symmetric about 0. With pcclDistributionNormal the distance is at most 6 standard deviations
+ *                            and what is farther away becomes the end of that range. To the same types but pcclUint64.
+ *
+ * Each member that sends an element on quantizes it, at most once as its input and once as each partial result, and adds
+ * in full precision: a member's error is at most half a step of its own block, besides the rounding to the element
+ * type. Who completes an element quantizes it a last time, and all members, that one too, read the result from those very
+ * bytes: results are the same bytes everywhere, also where machines differ.
+ *
+ * A block of equal values is exact, and so is the smallest value of a pcclQuantMinMax block; -0 becomes +0. A block that
+ * contains a NaN or an infinity when it is sent (or pcclDouble values farther apart than the largest double) becomes NaN
+ * as a whole, the canonical quiet one. Any other combination of types is pcclInvalidArgument at the launch.
+ */
 typedef enum pcclQuantizationAlgorithm_t {
     pcclQuantNone = 0,
-    pcclQuantMinMax = 1,        /* not available in this version */
-    pcclQuantZeroPointScale = 2 /* not available in this version */
+    pcclQuantMinMax = 1,
+    pcclQuantZeroPointScale = 2
 } pcclQuantizationAlgorithm_t;
+
+/* Numbers of 4 bits, as a quantized_datatype only. A value beside the enumeration, which is fixed. New in 1.1. */
+#define pcclUint4 ((pcclDataType_t)12)
 
 /* ---- structures -------------------------------------------------------------------------------------------------- */
 
@@ -141,13 +164,13 @@ typedef struct pcclCommCreateParams_t {
 typedef struct pcclReduceInfo_t {
     /* Members that took part. Use this number, not the attribute, to divide the result of this very operation. */
     uint32_t local_world_size;
-    uint64_t tx_bytes; /* payload sent by this peer */
-    uint64_t rx_bytes; /* payload received by this peer */
+    uint64_t tx_bytes; /* payload sent by this peer, as it travelled: quantized, with parameters */
+    uint64_t rx_bytes; /* payload received by this peer, likewise */
 } pcclReduceInfo_t;
 
 typedef struct pcclReduceOperandDescriptor_t {
     pcclDataType_t datatype;
-    pcclDistributionHint_t distribution_hint; /* helps some quantisations; ignored without one */
+    pcclDistributionHint_t distribution_hint; /* see pcclQuantZeroPointScale; ignored with pcclQuantNone */
 } pcclReduceOperandDescriptor_t;
 
 typedef struct pcclQuantizationOptions_t {
@@ -277,8 +300,8 @@ PCCL_EXPORT pcclResult_t pcclAllReduce(const void* sendbuf, void* recvbuf, const
 
 /*
  * Launches a reduction and returns at once. Both buffers belong to the operation until the matching
- * pcclAwaitAsyncReduce has returned. All members launch the same set of tags, in any order; count, type and operation must
- * agree. A tag may be used again when it was awaited. pcclInvalidUsage before pcclConnect; pcclInvalidArgument for values
+ * pcclAwaitAsyncReduce has returned. All members launch the same set of tags, in any order; count, type, operation and,
+ * unless it is pcclQuantNone, quantization with its type and hint must agree. A tag may be used again when it was awaited. pcclInvalidUsage before pcclConnect; pcclInvalidArgument for values
  * that cannot work and for a tag that is launched already (the first launch stays valid); pcclTooFewPeers if we are
  * alone in the group or the communicator is lost.
  */
@@ -289,7 +312,7 @@ PCCL_EXPORT pcclResult_t pcclAllReduceAsync(const void* sendbuf, void* recvbuf,
 /*
  * Waits for the outcome of a launched reduction, which is the same on every member that survives. Exactly one await per
  * launch. pcclRankConnectionLost if the operation failed for the group (or the tag is not launched, or awaited already);
- * pcclInvalidArgument if the members disagree about count, type or operation.
+ * pcclInvalidArgument if the members disagree about count, type, operation or quantization.
  */
 PCCL_EXPORT pcclResult_t pcclAwaitAsyncReduce(const pcclAsyncReduceOp_t* reduce_handle,
                                               pcclReduceInfo_t* PCCL_NULLABLE info_out);

@@ -1,6 +1,7 @@
 #include "net-real/event_loop.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/compute.hpp"
 #include "net-real/descriptors.hpp"
 #include "net-real/event_loop_impl.hpp"
 
@@ -8,7 +9,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <exception>
 
 namespace pccl::real {
@@ -26,16 +26,10 @@ constexpr std::uint64_t inline_turn_bytes = 8u << 20;
 core::ComputeDone run_compute(const core::Compute& compute, std::uint8_t* target, const std::uint8_t* a,
                               const std::uint8_t* b) {
     core::ComputeDone done{compute.id, 0, {}};
-    switch (compute.kind) {
-    case core::Compute::Kind::reduce:
-        core::numeric::reduce(compute.type, compute.op, target, a, b,
-                              compute.target.length / core::element_bytes(compute.type), compute.divisor);
-        break;
-    case core::Compute::Kind::copy:
-        if (compute.a.length > 0 && target != a) std::memmove(target, a, compute.a.length);
-        break;
-    case core::Compute::Kind::hash: done.hash = core::numeric::hash128(a, compute.a.length); return done;
-    }
+    if (compute.kind == core::Compute::Kind::hash)
+        done.hash = core::numeric::hash128(a, compute.a.length);
+    else
+        core::carry_out(compute, target, a, b);
     if (compute.want_checksum) done.checksum = core::numeric::checksum64(target, compute.target.length);
     return done;
 }
@@ -103,6 +97,7 @@ void EventLoop::Impl::join() {
 
 void EventLoop::Impl::thread_main() {
     name_this_thread(settings_.thread_name);
+    use_default_arithmetic();
     std::string reason;
     try {
         run();
@@ -348,8 +343,8 @@ void EventLoop::Impl::compute(const core::Compute& effect) {
     const bool is_hash = effect.kind == core::Compute::Kind::hash;
     std::uint8_t* target = is_hash ? nullptr : buffers.resolve(effect.target);
     const std::uint8_t* a = buffers.resolve(effect.a);
-    const std::uint8_t* b = effect.kind == core::Compute::Kind::reduce ? buffers.resolve(effect.b) : nullptr;
-    const std::uint64_t bytes = effect.a.length;
+    const std::uint8_t* b = core::reads_b(effect.kind) ? buffers.resolve(effect.b) : nullptr;
+    const std::uint64_t bytes = std::max({effect.a.length, effect.b.length, effect.target.length});
     const bool is_small = bytes <= (is_hash ? inline_hash_bytes : inline_compute_bytes);
     if (is_small && inline_bytes_ <= inline_turn_bytes) {
         inline_bytes_ += bytes;

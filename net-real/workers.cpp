@@ -1,6 +1,7 @@
 #include "net-real/workers.hpp"
 
 #include <algorithm>
+#include <cfenv>
 #include <csignal>
 #include <cstring>
 #include <pthread.h>
@@ -24,6 +25,8 @@ SignalsBlocked::~SignalsBlocked() {
 }
 
 void name_this_thread(const char* name) { pthread_setname_np(pthread_self(), name); }
+
+void use_default_arithmetic() { std::fesetenv(FE_DFL_ENV); }
 
 Workers::~Workers() { finish(); }
 
@@ -54,6 +57,7 @@ void Workers::finish() {
 
 void Workers::work() {
     name_this_thread("pccl-work");
+    use_default_arithmetic();
     std::unique_lock lock(mutex_);
     for (;;) {
         ++idle_;

@@ -24,6 +24,9 @@ private:
 };
 
 void name_this_thread(const char* name);  // at most 15 characters
+// A thread inherits rounding and the treatment of subnormal numbers from its creator, and members with different ones
+// would read different results from the same bytes.
+void use_default_arithmetic();
 
 class Workers {
 public:

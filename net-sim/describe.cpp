@@ -26,12 +26,18 @@ std::uint64_t hash_header(const wire::BulkHeader& h) {
     return mix(mix(mix(h.op, h.slice), mix(h.phase, h.entry)), h.length);
 }
 
+std::uint64_t hash_quantization(const Quantization& how) {
+    return static_cast<std::uint64_t>(how.algorithm) << 8 | static_cast<std::uint64_t>(how.type) << 16 |
+           static_cast<std::uint64_t>(how.hint) << 24;
+}
+
 // NOLINTNEXTLINE(misc-no-recursion): one level, a launch contains none
 std::uint64_t hash_command(const Command& command) {
     return std::visit(Overloaded{
                           [](const CommandLaunch& c) {
                               return mix(mix(c.tag, c.shape.count), mix(static_cast<std::uint64_t>(c.shape.type),
-                                                                        static_cast<std::uint64_t>(c.shape.op)));
+                                                                        static_cast<std::uint64_t>(c.shape.op) |
+                                                                            hash_quantization(c.shape.quantization)));
                           },
                           [](const CommandAwait& c) { return c.tag; },
                           [](const CommandSync& c) { return mix(c.revision, c.entries.size()); },
@@ -67,7 +73,7 @@ std::string to_text(const Command& command) {
                           [](const CommandLaunch& c) -> std::string {
                               return "launch tag " + number(c.tag) + " count " + number(c.shape.count) + " type " +
                                      number(static_cast<unsigned>(c.shape.type)) + " op " +
-                                     number(static_cast<unsigned>(c.shape.op)) +
+                                     number(static_cast<unsigned>(c.shape.op)) + to_text(c.shape.quantization) +
                                      (c.send == c.receive ? " in place" : "");
                           },
                           [](const CommandAwait& c) -> std::string { return "await tag " + number(c.tag); },
@@ -177,7 +183,8 @@ std::string to_text(const Effect& effect) {
             },
             [](const FreeBuffer& e) -> std::string { return "free " + number(e.buffer); },
             [](const Compute& e) -> std::string {
-                static constexpr const char* kinds[] = {"reduce", "copy", "hash"};
+                static constexpr const char* kinds[] = {"reduce",   "copy",       "hash",
+                                                        "quantize", "dequantize", "reduce quantized"};
                 return "compute " + number(e.id) + " " + kinds[static_cast<unsigned>(e.kind)] + " target " +
                        ref_text(e.target) + " a " + ref_text(e.a) + " b " + ref_text(e.b);
             },
@@ -217,6 +224,12 @@ const char* to_text(Result result) {
                                             "topology_optimization_failed"};
     const auto index = static_cast<unsigned>(result);
     return index < std::size(names) ? names[index] : "?";
+}
+
+std::string to_text(const core::Quantization& how) {
+    if (how.algorithm == QuantizationAlgorithm::none) return {};
+    return " quantization " + number(static_cast<unsigned>(how.algorithm)) + " to " +
+           number(static_cast<unsigned>(how.type)) + " hint " + number(static_cast<unsigned>(how.hint));
 }
 
 const char* effect_name(std::size_t index) {

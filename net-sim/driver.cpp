@@ -1,5 +1,6 @@
 #include "net-sim/driver.hpp"
 
+#include "core/compute.hpp"
 #include "net-sim/world.hpp"
 
 #include <algorithm>
@@ -247,16 +248,15 @@ void Driver::on(FreeBuffer& effect) {
 }
 
 void Driver::on(Compute& effect) {
-    const bool writes = effect.kind != Compute::Kind::hash;
-    const bool two = effect.kind == Compute::Kind::reduce;
+    const bool writes = writes_target(effect.kind);
+    const bool two = reads_b(effect.kind);
     if (!buffers_.contains(effect.a) || (writes && !buffers_.contains(effect.target)) ||
         (two && !buffers_.contains(effect.b))) {
         return broken("computes on memory that is not there: " + to_text(Effect(effect)));
     }
-    if ((writes && effect.a.length != effect.target.length) || (two && effect.b.length != effect.a.length)) {
-        return broken("computes on ranges of different length: " + to_text(Effect(effect)));
+    if (!is_well_formed(effect)) {
+        return broken("computes on ranges that do not belong together: " + to_text(Effect(effect)));
     }
-    if (two && effect.a.length % element_bytes(effect.type) != 0) return broken("reduces a part of an element");
     const bool free = buffers_.lock(effect.a, false, Use::compute, effect.id) &&
                       (!two || buffers_.lock(effect.b, false, Use::compute, effect.id)) &&
                       (!writes || buffers_.lock(effect.target, true, Use::compute, effect.id));
@@ -284,12 +284,8 @@ void Driver::finish_compute(std::uint64_t id) {
     done.id = id;
     if (!buffers_.contains(what.a)) return broken("freed memory under a compute");
     if (!buffers_.symbolic()) {
-        const std::uint8_t* a = buffers_.at(what.a);
-        if (what.kind == Compute::Kind::reduce)
-            numeric::reduce(what.type, what.op, buffers_.at(what.target), a, buffers_.at(what.b),
-                            what.a.length / element_bytes(what.type), what.divisor);
-        if (what.kind == Compute::Kind::copy && what.a.length != 0)
-            std::memmove(buffers_.at(what.target), a, what.a.length);
+        core::carry_out(what, writes_target(what.kind) ? buffers_.at(what.target) : nullptr, buffers_.at(what.a),
+                  reads_b(what.kind) ? buffers_.at(what.b) : nullptr);
     }
     if (what.kind == Compute::Kind::hash) done.hash = buffers_.hash(what.a);
     if (what.want_checksum) done.checksum = buffers_.checksum(what.kind == Compute::Kind::hash ? what.a : what.target);

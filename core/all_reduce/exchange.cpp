@@ -1,4 +1,4 @@
-// Slices in motion: which one leaves on which stripe, where one lands, what is computed, and how an operation ends.
+// Slices in motion: which one leaves on which stripe, where one lands, and who is told so.
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
 #include "core/membership/peer_core.hpp"
@@ -8,91 +8,7 @@
 
 namespace pccl::core {
 
-namespace {
-constexpr std::uint64_t copy_bytes = 4u << 20;  // unit of the commit copy
-constexpr std::uint32_t copies_in_flight = 4;
-constexpr std::uint32_t slots_max = 4096;
-}  // namespace
-
-// ---- start ---------------------------------------------------------------------------------------------------------
-
-void PeerCore::begin_operation(const proto::StartAnswer& answer, Launch& launch, Tag tag) {
-    Operation::Identity identity;
-    identity.id = answer.op();
-    identity.tag = tag;
-    identity.serial = launch.serial;
-    identity.world = answer.world();
-    identity.position = answer.position();
-    identity.predecessor = uuid_of(answer.predecessor());
-    identity.successor = uuid_of(answer.successor());
-    std::uint64_t in_use = 0;
-    for (const auto& [id, other] : ops_) in_use += static_cast<std::uint64_t>(other->slot_count) * other->slot_bytes;
-    auto owned = std::make_unique<Operation>(identity, launch.shape, launch.send, launch.receive, config_.limits);
-    Operation& op = *owned;
-    ops_[answer.op()] = std::move(owned);
-    launch.op = answer.op();
-    op.started = now_;
-    std::uint32_t partials = 0;
-    for (std::uint32_t slice = 0; slice < op.slices(); ++slice) partials += op.starts(slice) ? 0 : 1;
-    if (partials > 0) {
-        const std::uint64_t left =
-            config_.limits.scratch_bytes > in_use ? (config_.limits.scratch_bytes - in_use) / 2 : 0;
-        const auto affordable = static_cast<std::uint32_t>(std::min<std::uint64_t>(left / op.slot_bytes, slots_max));
-        const std::uint32_t least = std::max(config_.limits.min_slots, cells() + 2);
-        op.make_slots(std::min(partials, std::max(affordable, least)));
-    }
-    if (!scratch_fits(op)) {
-        PROBE(scratch_limit_reached);
-        op.result = op.in_place ? 0 : op.receive;
-        vote_end(op, false, "its scratch memory and that of the running ones exceed PCCL_MAX_SCRATCH_BYTES");
-        return;
-    }
-    if (partials > 0) {
-        op.slots = new_buffer(static_cast<std::uint64_t>(op.slot_count) * op.slot_bytes);
-        allocating_[op.slots] = op.id.id;
-        ++op.buffers_pending;
-    }
-    op.result = op.receive;
-    if (op.in_place && op.bytes() > 0) {
-        // Final bytes land beside the input: it stays as it is until the outcome is known.
-        op.result = new_buffer(op.bytes());
-        allocating_[op.result] = op.id.id;
-        ++op.buffers_pending;
-    }
-    const auto edge = edges_.find(op.id.successor);
-    if (edge != edges_.end()) {
-        const auto said = edge->second.future_ready.find(op.id.id);
-        if (said != edge->second.future_ready.end()) {
-            PROBE(ready_before_start);
-            op.neighbour_ready = true;
-            op.neighbour_slots = said->second.slice;
-            op.credit = said->second.value;
-        }
-    }
-    for (auto& [target, other] : edges_) {
-        other.future_ready.erase(other.future_ready.begin(), other.future_ready.upper_bound(highest_op_));
-    }
-    if (op.buffers_pending == 0) operation_prepared(op);
-}
-
-bool PeerCore::scratch_fits(const Operation& op) const {
-    if (config_.limits.operation_bytes_max == 0) return true;
-    std::uint64_t bytes = 0;
-    for (const auto& [id, other] : ops_) {
-        if (other.get() != &op && !other->prepared && other->buffers_pending == 0) continue;  // had no place itself
-        bytes +=
-            static_cast<std::uint64_t>(other->slot_count) * other->slot_bytes + (other->in_place ? other->bytes() : 0);
-    }
-    return bytes <= config_.limits.operation_bytes_max;
-}
-
-void PeerCore::operation_prepared(Operation& op) {
-    op.prepared = true;
-    tell_ready(op);
-    absorb_early(op);
-    vote_end_if_complete(op);
-    pump_edge(op.id.successor);
-}
+// ---- words to the predecessor ----------------------------------------------------------------------------------------
 
 void PeerCore::tell_ready(const Operation& op) {
     wire::FlowWord word;
@@ -177,17 +93,22 @@ bool PeerCore::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) 
         send.header.op = op.id.id;
         send.header.slice = next.slice;
         send.header.phase = static_cast<std::uint16_t>(next.phase);
-        send.header.length = op.byte_length(next.slice);
-        if (next.phase == 0 && !input)
+        send.header.length = op.wire_length(next.slice);
+        if (next.phase == 1)
+            send.source = BufferRef{op.result, op.wire_offset(next.slice), send.header.length};
+        else if (!input)
             send.source = op.slot_ref(next.slice);
+        else if (op.is_quantized())
+            send.source = op.input_ref(next.slice);
         else
-            send.source = BufferRef{input ? op.send : op.result, op.byte_offset(next.slice), send.header.length};
-        send.has_checksum = !input;
+            send.source = BufferRef{op.send, op.byte_offset(next.slice), send.header.length};
+        send.has_checksum = !input || op.is_quantized();
         send.checksum = half.checksum;
         if (link.sending.op == 0 && now_ - link.last_progress > config_.timeouts.peer / 8) link.last_progress = now_;
         link.sending = Transfer{op.id.id, send.header.phase, next.slice, 0, Operation::none, false};
         link.last_sent = now_;
         out_->push_back(send);
+        quantize_inputs(op);
         return true;
     }
     return false;
@@ -209,7 +130,7 @@ void PeerCore::on_sent(const PayloadSent& event) {
         } else if (const auto op = ops_.find(sending.op); op != ops_.end() && !op->second->decided) {
             Half& half = op->second->half(sending.phase, sending.slice);
             if (half.out == OutState::sending && half.out_link == event.link) half.out = OutState::sent;
-            op->second->sent_bytes += op->second->byte_length(sending.slice);
+            op->second->sent_bytes += op->second->wire_length(sending.slice);
         }
     }
     if (serve_chunk(event.link, link)) return;
@@ -336,7 +257,7 @@ void PeerCore::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
         discard(id, link, header);
         return;
     }
-    if (header.slice >= op.slices() || header.length != op.byte_length(header.slice) ||
+    if (header.slice >= op.slices() || header.length != op.wire_length(header.slice) ||
         (header.phase == 0 ? op.starts(header.slice) : op.finishes(header.slice))) {
         ++refused_frames_;
         drop_link(id, "sent a slice that does not fit the operation");
@@ -375,7 +296,7 @@ void PeerCore::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
     half.in_link = id;
     link.receiving = Transfer{header.op, header.phase, header.slice, 0, Operation::none, false};
     const BufferRef place = header.phase == 0 ? op.slot_ref(header.slice)
-                                              : BufferRef{op.result, op.byte_offset(header.slice), header.length};
+                                              : BufferRef{op.result, op.wire_offset(header.slice), header.length};
     out_->push_back(ReceivePayload{id, place});
 }
 
@@ -437,7 +358,7 @@ void PeerCore::on_landed(const PayloadLanded& event) {
             half.in_link = 0;
             if (landed) {
                 half.in = InState::landed;
-                op.received_bytes += op.byte_length(receiving.slice);
+                op.received_bytes += op.wire_length(receiving.slice);
                 acknowledge(event.link, op, receiving.phase, receiving.slice);
                 if (receiving.phase == 0) {
                     partial_landed(op, receiving.slice, op.slot_ref(receiving.slice), Operation::none, remote);
@@ -470,7 +391,7 @@ void PeerCore::absorb_early(Operation& op) {
     });
     for (const Early& early : mine) {
         const bool fits = early.slice < op.slices() && !op.starts(early.slice) &&
-                          early.length == op.byte_length(early.slice) && op.half(0, early.slice).in == InState::none;
+                          early.length == op.wire_length(early.slice) && op.half(0, early.slice).in == InState::none;
         const bool finishes = fits && op.finishes(early.slice);
         if (!fits || (!finishes && op.take_slot(early.slice) == Operation::none)) {
             if (fits) {
@@ -516,160 +437,6 @@ void PeerCore::free_cell(const Uuid& remote, std::uint32_t cell) {
     PROBE(reserve_freed);
     if (reserve.buffer != 0) out_->push_back(FreeBuffer{reserve.buffer});
     reserves_.erase(it);
-}
-
-// ---- computing -----------------------------------------------------------------------------------------------------
-
-void PeerCore::partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell,
-                              const Uuid& remote) {
-    Compute compute;
-    ComputeOwner owner;
-    owner.what = ComputeOwner::What::reduce;
-    owner.op = op.id.id;
-    owner.slice = slice;
-    owner.cell = cell;
-    owner.remote = remote;
-    compute.id = new_compute(owner);
-    compute.kind = Compute::Kind::reduce;
-    compute.type = op.shape.type;
-    compute.op = op.shape.op;
-    compute.want_checksum = true;
-    const BufferRef mine{op.send, op.byte_offset(slice), op.byte_length(slice)};
-    compute.a = place;
-    compute.b = mine;
-    if (op.finishes(slice)) {
-        compute.target = BufferRef{op.result, mine.offset, mine.length};
-        compute.divisor = op.shape.op == ReduceOp::avg ? op.id.world : 0;
-    } else {
-        compute.target = op.slot_ref(slice);
-    }
-    ++op.computes;
-    out_->push_back(compute);
-}
-
-void PeerCore::reduced(Operation& op, const ComputeOwner& owner, std::uint64_t checksum) {
-    if (owner.cell != Operation::none) free_cell(owner.remote, owner.cell);
-    if (op.decided) {
-        PROBE(reduced_after_decision);
-        finish_if_idle(op);
-        return;
-    }
-    if (op.finishes(owner.slice)) {
-        if (op.has_slot(owner.slice))
-            op.give_slot(owner.slice);
-        else
-            ++op.granted;  // it never needed its slot
-        tell_ready(op);
-        final_there(op, owner.slice, checksum);
-    } else {
-        op.half(0, owner.slice).checksum = checksum;
-        op.enqueue(0, owner.slice);
-        pump_edge(op.id.successor);
-    }
-}
-
-void PeerCore::final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
-    Half& half = op.half(1, slice);
-    half.in = InState::landed;
-    half.checksum = checksum;
-    ++op.finals;
-    ASSERT(op.finals <= op.slices());
-    op.add_digest(slice, checksum);
-    if (op.forwards_final(slice)) op.enqueue(1, slice);
-    vote_end_if_complete(op);
-    pump_edge(op.id.successor);
-}
-
-// ---- end -----------------------------------------------------------------------------------------------------------
-
-void PeerCore::vote_end_if_complete(Operation& op) {
-    if (op.finals == op.slices() && op.end_serial == 0) vote_end(op, true, "");
-}
-
-void PeerCore::vote_end(Operation& op, bool ok, const std::string& reason) {
-    if (op.end_serial != 0 || op.decided) return;
-    proto::Vote vote;
-    vote.set_kind(proto::VOTE_END);
-    vote.set_id(op.id.id);
-    vote.set_ok(ok);
-    vote.set_digest(op.digest);
-    vote.set_reason(reason);
-    op.end_serial = cast(vote);
-}
-
-// Everything of the operation that moves on links is cancelled or led away; the driver answers at once.
-void PeerCore::release_links(OpId id) {
-    for (auto& [link_id, link] : links_) {
-        if (link.sending.op == id && !link.sending.dropped) {
-            PROBE(abort_cancels_send);
-            link.sending.dropped = true;
-            out_->push_back(CancelSend{link_id});
-        }
-        if (link.receiving.op == id && !link.receiving.dropped && link.receiving.cell == Operation::none) {
-            PROBE(abort_redirects_receive);
-            link.receiving.dropped = true;
-            out_->push_back(RedirectReceive{link_id});
-        }
-    }
-}
-
-void PeerCore::decide(Operation& op, bool commit, Completion outcome) {
-    ASSERT(!op.decided && (!commit || op.finals == op.slices()));
-    if (!commit && op.finals == op.slices()) PROBE(abort_after_completion);
-    op.decided = true;
-    op.committed = commit;
-    outcome.world = op.id.world;
-    outcome.sent_bytes = op.sent_bytes;
-    outcome.received_bytes = op.received_bytes;
-    op.outcome = std::move(outcome);
-    release_links(op.id.id);
-    const auto edge = edges_.find(op.id.successor);
-    if (edge != edges_.end()) edge->second.eager_used -= op.eager_outstanding;
-    op.eager_outstanding = 0;
-    const auto reserve = reserves_.find(op.id.predecessor);
-    if (reserve != reserves_.end()) {
-        std::vector<std::uint32_t> free;
-        std::erase_if(reserve->second.slices, [&](const Early& early) {
-            if (early.op != op.id.id || !early.landed) return false;
-            free.push_back(early.cell);
-            return true;
-        });
-        const Uuid predecessor = op.id.predecessor;
-        for (const std::uint32_t cell : free) free_cell(predecessor, cell);
-    }
-    copy_next(op);
-    finish_if_idle(op);
-}
-
-// An in-place operation that is committed: its final bytes take the place of the input.
-void PeerCore::copy_next(Operation& op) {
-    if (!op.committed || !op.in_place) return;
-    while (op.copied < op.bytes() && op.computes < copies_in_flight) {
-        const std::uint64_t length = std::min(copy_bytes, op.bytes() - op.copied);
-        ComputeOwner owner;
-        owner.what = ComputeOwner::What::commit_copy;
-        owner.op = op.id.id;
-        Compute compute;
-        compute.id = new_compute(owner);
-        compute.kind = Compute::Kind::copy;
-        compute.target = BufferRef{op.receive, op.copied, length};
-        compute.a = BufferRef{op.result, op.copied, length};
-        op.copied += length;
-        ++op.computes;
-        out_->push_back(compute);
-    }
-}
-
-void PeerCore::finish_if_idle(Operation& op) {
-    if (!op.decided || op.computes != 0 || op.buffers_pending != 0) return;
-    if (op.committed && op.in_place && op.copied < op.bytes()) return;
-    if (op.slots != 0) out_->push_back(FreeBuffer{op.slots});
-    if (op.result != 0 && op.result != op.receive) out_->push_back(FreeBuffer{op.result});
-    const Tag tag = op.id.tag;
-    const Serial serial = op.id.serial;
-    Completion outcome = std::move(op.outcome);
-    ops_.erase(op.id.id);
-    conclude_launch(tag, serial, std::move(outcome));
 }
 
 }  // namespace pccl::core

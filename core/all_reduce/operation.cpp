@@ -2,32 +2,38 @@
 
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
+#include "core/numeric/quantize.hpp"
 
 #include <algorithm>
 
 namespace pccl::core {
+
+namespace {
+constexpr std::uint32_t inputs_ready = 8;  // slices of own input that are quantized before it is their turn to leave
+}
 
 Operation::Operation(const Identity& identity, const ReduceShape& reduce_shape, BufferId send_buffer,
                      BufferId receive_buffer, const Limits& limits)
     : id(identity), shape(reduce_shape), send(send_buffer), receive(receive_buffer) {
     ASSERT(id.world >= 2 && id.position < id.world);
     in_place = send == receive;
-    const auto element = static_cast<std::uint32_t>(element_bytes(shape.type));
-    slice_elements_ = std::max(1u, limits.slice_bytes / element);
+    slice_elements_ = numeric::elements_within(shape.quantization, shape.type, limits.slice_bytes);
+    slice_wire_ = wire_of(slice_elements_);
     part_first_.resize(id.world + 1);
+    part_wire_.resize(id.world + 1);
     for (std::uint32_t part = 0; part < id.world; ++part) {
         const std::uint64_t elements = part_begin(part + 1) - part_begin(part);
-        part_first_[part + 1] =
-            part_first_[part] + static_cast<std::uint32_t>((elements + slice_elements_ - 1) / slice_elements_);
-        slot_bytes = std::max(slot_bytes,
-                              static_cast<std::uint32_t>(std::min<std::uint64_t>(elements, slice_elements_)) * element);
+        const std::uint64_t whole = elements / slice_elements_;
+        const std::uint64_t rest = elements % slice_elements_;
+        part_first_[part + 1] = part_first_[part] + static_cast<std::uint32_t>(whole + (rest != 0 ? 1 : 0));
+        part_wire_[part + 1] = part_wire_[part] + whole * slice_wire_ + wire_of(rest);
+        slot_bytes = std::max(slot_bytes, whole != 0 ? slice_wire_ : wire_of(rest));
     }
     halves_[0].resize(slices());
     halves_[1].resize(slices());
     slot_of_.assign(slices(), none);
-    const std::uint32_t own = (id.position + id.world - 1) % id.world;
-    inject_next_ = part_first_[own];
-    inject_end_ = part_first_[own + 1];
+    inject_next_ = quantize_next_ = part_first_[own_part()];
+    inject_end_ = part_first_[own_part() + 1];
 }
 
 std::uint64_t Operation::part_begin(std::uint32_t part) const {
@@ -45,13 +51,27 @@ std::uint64_t Operation::byte_offset(std::uint32_t slice) const {
            element_bytes(shape.type);
 }
 
-std::uint32_t Operation::byte_length(std::uint32_t slice) const {
+std::uint64_t Operation::elements(std::uint32_t slice) const {
     const std::uint32_t part = part_of(slice);
     const std::uint64_t first =
         part_begin(part) + static_cast<std::uint64_t>(slice - part_first_[part]) * slice_elements_;
-    const std::uint64_t elements = std::min<std::uint64_t>(slice_elements_, part_begin(part + 1) - first);
-    return static_cast<std::uint32_t>(elements * element_bytes(shape.type));
+    return std::min<std::uint64_t>(slice_elements_, part_begin(part + 1) - first);
 }
+
+std::uint32_t Operation::byte_length(std::uint32_t slice) const {
+    return static_cast<std::uint32_t>(elements(slice) * element_bytes(shape.type));
+}
+
+std::uint32_t Operation::wire_of(std::uint64_t elements) const {
+    return static_cast<std::uint32_t>(numeric::wire_bytes(shape.quantization, shape.type, elements));
+}
+
+std::uint64_t Operation::wire_offset(std::uint32_t slice) const {
+    const std::uint32_t part = part_of(slice);
+    return part_wire_[part] + static_cast<std::uint64_t>(slice - part_first_[part]) * slice_wire_;
+}
+
+std::uint32_t Operation::wire_length(std::uint32_t slice) const { return wire_of(elements(slice)); }
 
 std::uint32_t Operation::distance(std::uint32_t slice) const {
     return (id.position + 2 * id.world - part_of(slice) - 1) % id.world;
@@ -108,14 +128,14 @@ Operation::Next Operation::peek(std::uint32_t eager_left) {
             next.slice = queues_[1].head;
             return next;
         }
-        if (inject_next_ < inject_end_) {
+        if (may_inject()) {
             const std::uint32_t keep = ends_at_successor(inject_next_) ? 0 : neighbour_slots / 2;
             if (free > keep)
                 next.slice = inject_next_;
             else
                 PROBE(input_held_back);
         }
-    } else if (inject_next_ < inject_end_ && eager_left > 0) {
+    } else if (may_inject() && eager_left > 0) {
         next.slice = inject_next_;
         next.eager = true;
     }
@@ -137,6 +157,22 @@ void Operation::pop(const Next& next) {
         entry.counted = true;
         ++used;
     }
+}
+
+// Own input that is quantized counts as landed when its form for the wire is there.
+bool Operation::may_inject() const {
+    return inject_next_ < inject_end_ && (!is_quantized() || half(0, inject_next_).in == InState::landed);
+}
+
+std::uint64_t Operation::input_bytes() const { return part_wire_[own_part() + 1] - part_wire_[own_part()]; }
+
+BufferRef Operation::input_ref(std::uint32_t slice) const {
+    return BufferRef{inputs, wire_offset(slice) - part_wire_[own_part()], wire_length(slice)};
+}
+
+std::uint32_t Operation::take_input() {
+    if (!is_quantized() || quantize_next_ == inject_end_ || quantize_next_ - inject_next_ >= inputs_ready) return none;
+    return quantize_next_++;
 }
 
 void Operation::make_slots(std::uint32_t count) {
@@ -168,7 +204,7 @@ void Operation::give_slot(std::uint32_t slice) {
 
 BufferRef Operation::slot_ref(std::uint32_t slice) const {
     ASSERT(slot_of_[slice] != none);
-    return BufferRef{slots, static_cast<std::uint64_t>(slot_of_[slice]) * slot_bytes, byte_length(slice)};
+    return BufferRef{slots, static_cast<std::uint64_t>(slot_of_[slice]) * slot_bytes, wire_length(slice)};
 }
 
 void Operation::add_digest(std::uint32_t slice, std::uint64_t checksum) {

@@ -5,7 +5,12 @@
 // last reducer, position p, has produced its final bytes, and then travels on as a copy (phase 1) to everybody else. A
 // slice goes on as soon as it is there (cut-through); nothing waits for a step of the whole ring.
 //
-// This class holds geometry and bookkeeping; core/all_reduce/exchange.cpp drives it. Nothing is allocated after the start.
+// A slice has a place in the application's arrays (byte_offset, byte_length) and a form on the wire (wire_offset,
+// wire_length). They are the same, unless the operation is quantized: then slots, reserve and final bytes hold the wire's
+// form, own input is quantized into `inputs` shortly before it leaves, and everybody reads the same final bytes back into
+// numbers at the commit.
+//
+// This class holds geometry and bookkeeping; core/all_reduce/life.cpp and exchange.cpp drive it. Nothing is allocated after the start.
 // Invariants: a slice lands at most once per phase; partial sums live in slots, never in the place of final bytes; the
 // application's input is not written before the outcome (final bytes of an in-place operation land in scratch).
 //
@@ -57,6 +62,8 @@ public:
     std::uint32_t part_of(std::uint32_t slice) const;
     std::uint64_t byte_offset(std::uint32_t slice) const;
     std::uint32_t byte_length(std::uint32_t slice) const;
+    std::uint64_t wire_offset(std::uint32_t slice) const;
+    std::uint32_t wire_length(std::uint32_t slice) const;
     // Hops from the slice's start to this position: 0 starts it, world-1 finishes it.
     std::uint32_t distance(std::uint32_t slice) const;
     bool starts(std::uint32_t slice) const { return distance(slice) == 0; }
@@ -64,6 +71,15 @@ public:
     bool forwards_final(std::uint32_t slice) const;  // the successor needs the final bytes from here
     bool ends_at_successor(std::uint32_t slice) const { return distance(slice) + 2 == id.world; }
     std::uint64_t bytes() const { return shape.count * element_bytes(shape.type); }
+    std::uint64_t wire_bytes() const { return part_wire_.back(); }
+    bool is_quantized() const { return shape.quantization.algorithm != QuantizationAlgorithm::none; }
+    // Final bytes land beside the application's memory.
+    bool has_scratch() const { return in_place || is_quantized(); }
+    // Held beside the application's buffers.
+    std::uint64_t memory_bytes() const {
+        return std::uint64_t{slot_count} * slot_bytes + (has_scratch() ? wire_bytes() : 0) +
+               (is_quantized() ? input_bytes() : 0);
+    }
 
     Half& half(int phase, std::uint32_t slice) { return halves_[phase][slice]; }
     const Half& half(int phase, std::uint32_t slice) const { return halves_[phase][slice]; }
@@ -87,14 +103,21 @@ public:
     bool has_slot(std::uint32_t slice) const { return slot_of_[slice] != none; }
     void make_slots(std::uint32_t count);
 
+    // ---- own input of a quantized operation
+    std::uint64_t input_bytes() const;               // all of it, on the wire
+    BufferRef input_ref(std::uint32_t slice) const;  // where a slice of it is quantized
+    // The next slice to quantize, or none: a few are kept ready beyond what has left.
+    std::uint32_t take_input();
+
     void add_digest(std::uint32_t slice, std::uint64_t checksum);
 
     Identity id;
     ReduceShape shape;
     BufferId send = 0;
     BufferId receive = 0;
-    BufferId result = 0;  // where final bytes land: `receive`, or scratch when in place
+    BufferId result = 0;  // where final bytes land: `receive`, or scratch
     BufferId slots = 0;
+    BufferId inputs = 0;  // own input as it leaves, when quantized
     std::uint32_t slot_count = 0;
     std::uint32_t slot_bytes = 0;
     std::uint32_t buffers_pending = 0;
@@ -113,7 +136,7 @@ public:
     Instant started = 0;
     bool decided = false;
     bool committed = false;
-    std::uint64_t copied = 0;  // bytes of the commit copy that were issued
+    std::uint64_t copied = 0;  // of the commit copy, what was issued: bytes, or slices when quantized
     std::uint64_t sent_bytes = 0;
     std::uint64_t received_bytes = 0;
     Completion outcome;  // prepared when decided, told when nothing is outstanding
@@ -124,16 +147,23 @@ private:
         std::uint32_t tail = none;
     };
     std::uint64_t part_begin(std::uint32_t part) const;
+    std::uint64_t elements(std::uint32_t slice) const;
+    std::uint32_t own_part() const { return (id.position + id.world - 1) % id.world; }
+    std::uint32_t wire_of(std::uint64_t elements) const;
+    bool may_inject() const;
     void drop_answered(int phase);  // a resend that waits in the queue while the first copy is acknowledged
 
     std::uint32_t slice_elements_ = 1;
+    std::uint32_t slice_wire_ = 0;  // bytes on the wire of a slice that is full
     std::vector<std::uint32_t> part_first_;  // first slice of each part, world + 1 entries
+    std::vector<std::uint64_t> part_wire_;   // where each part begins on the wire, likewise
     std::vector<Half> halves_[2];
     std::vector<std::uint32_t> slot_of_;
     std::vector<std::uint32_t> free_slots_;
     Queue queues_[2];
     std::uint32_t inject_next_ = 0;
     std::uint32_t inject_end_ = 0;
+    std::uint32_t quantize_next_ = 0;
 };
 
 }  // namespace pccl::core

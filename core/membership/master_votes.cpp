@@ -18,23 +18,33 @@ void add_seats(const Ballot& ballot, google::protobuf::RepeatedPtrField<proto::S
     }
 }
 
+std::string shape_text(const proto::Vote& vote) {
+    std::string text = "count " + std::to_string(vote.count()) + " type " + std::to_string(vote.type()) + " op " +
+                       std::to_string(vote.op());
+    if (vote.quantization() != 0) {
+        text += " quantization " + std::to_string(vote.quantization()) + " to type " +
+                std::to_string(vote.quantized_type()) + " hint " + std::to_string(vote.distribution_hint());
+    }
+    return text;
+}
+
 // Empty when all votes ask for the same reduction, else who differs in what.
 std::string shape_mismatch(const Ballot& ballot) {
     const auto& first = *ballot.votes().begin();
     for (const auto& [uuid, cast] : ballot.votes()) {
         const auto& mine = cast.vote;
         const auto& other = first.second.vote;
-        const char* what = mine.count() != other.count()               ? "count"
-                           : mine.type() != other.type()               ? "data type"
-                           : mine.op() != other.op()                   ? "operation"
-                           : mine.slice_bytes() != other.slice_bytes() ? "slice size"
-                                                                       : nullptr;
+        const char* what = mine.count() != other.count()                           ? "count"
+                           : mine.type() != other.type()                           ? "data type"
+                           : mine.op() != other.op()                               ? "operation"
+                           : mine.slice_bytes() != other.slice_bytes()             ? "slice size"
+                           : mine.quantization() != other.quantization()           ? "quantization algorithm"
+                           : mine.quantized_type() != other.quantized_type()       ? "quantized data type"
+                           : mine.distribution_hint() != other.distribution_hint() ? "distribution hint"
+                                                                                   : nullptr;
         if (what != nullptr) {
             return std::string("the members' collectives differ in ") + what + ": peer " + short_name(first.first) +
-                   " has count " + std::to_string(other.count()) + " type " + std::to_string(other.type()) + " op " +
-                   std::to_string(other.op()) + ", peer " + short_name(uuid) + " has count " +
-                   std::to_string(mine.count()) + " type " + std::to_string(mine.type()) + " op " +
-                   std::to_string(mine.op());
+                   " has " + shape_text(other) + ", peer " + short_name(uuid) + " has " + shape_text(mine);
         }
     }
     return {};

@@ -2,6 +2,7 @@
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
 #include "core/membership/peer_core.hpp"
+#include "core/numeric/quantize.hpp"
 #include "core/wire/convert.hpp"
 
 namespace pccl::core {
@@ -143,6 +144,10 @@ void PeerCore::answer_pending(const proto::PendingAnswer& answer) {
 }
 
 void PeerCore::on_launch(const CommandLaunch& command) {
+    if (const char* why = numeric::why_not_quantizable(command.shape.quantization, command.shape.type)) {
+        complete(command.ticket, failure(Result::invalid_argument, why));
+        return;
+    }
     if (state_ == State::fresh || state_ == State::connecting) {
         complete(command.ticket,
                  failure(Result::invalid_usage, "the communicator is not connected; call pcclConnect first"));
@@ -181,12 +186,18 @@ void PeerCore::cast_start(Tag tag, Launch& launch) {
     vote.set_type(static_cast<std::uint32_t>(launch.shape.type));
     vote.set_op(static_cast<std::uint32_t>(launch.shape.op));
     vote.set_slice_bytes(config_.limits.slice_bytes);
+    if (const Quantization& how = launch.shape.quantization; how.algorithm != QuantizationAlgorithm::none) {
+        vote.set_quantization(static_cast<std::uint32_t>(how.algorithm));
+        vote.set_quantized_type(static_cast<std::uint32_t>(how.type));
+        vote.set_distribution_hint(static_cast<std::uint32_t>(how.hint));
+    }
     if (launch.batch != 0) {
         vote.set_batch(launch.batch);
         vote.set_window(batches_.at(launch.batch).window);
     }
+    const bool plain = launch.shape.quantization.algorithm == QuantizationAlgorithm::none;
     const std::uint64_t bytes =
-        launch.send == launch.receive ? launch.shape.count * element_bytes(launch.shape.type) : 0;
+        plain && launch.send == launch.receive ? launch.shape.count * element_bytes(launch.shape.type) : 0;
     const std::uint64_t least = bytes + std::uint64_t{config_.limits.min_slots} * config_.limits.slice_bytes;
     if (config_.limits.operation_bytes_max != 0 && least > config_.limits.operation_bytes_max) {
         vote.set_refused("it needs " + std::to_string(least) + " bytes beside its buffers, more than the limit of " +

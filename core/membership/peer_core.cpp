@@ -115,6 +115,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
                 PROBE(slots_not_allocated);
                 if (running.slots == e->buffer) running.slots = 0;
                 if (running.result == e->buffer) running.result = 0;
+                if (running.inputs == e->buffer) running.inputs = 0;
                 vote_end(running, false, "not enough memory for scratch buffers");
             }
             if (running.decided)
@@ -406,6 +407,10 @@ void PeerCore::on_compute(const ComputeDone& event) {
         Operation& op = *ops_.at(owner.op);
         --op.computes;
         reduced(op, owner, event.checksum);
+    } else if (owner.what == ComputeOwner::What::quantize_input) {
+        Operation& op = *ops_.at(owner.op);
+        --op.computes;
+        input_quantized(op, owner.slice, event.checksum);
     } else if (owner.what == ComputeOwner::What::commit_copy) {
         Operation& op = *ops_.at(owner.op);
         --op.computes;

@@ -132,7 +132,14 @@ private:
         Serial serial = 0;  // 0: waits for the one before it
     };
     struct ComputeOwner {
-        enum class What : std::uint8_t { reduce, commit_copy, entry_hash, chunk_check, state_copy } what = What::reduce;
+        enum class What : std::uint8_t {
+            reduce,
+            quantize_input,
+            commit_copy,
+            entry_hash,
+            chunk_check,
+            state_copy
+        } what = What::reduce;
         OpId op = 0;
         std::uint32_t slice = 0;
         std::uint32_t cell = Operation::none;
@@ -255,7 +262,7 @@ private:
     void fail_starved();
     std::uint32_t stripe_count() const;
 
-    // slices (core/all_reduce/exchange.cpp)
+    // slices (core/all_reduce/exchange.cpp, life.cpp)
     void begin_operation(const proto::StartAnswer& answer, Launch& launch, Tag tag);
     bool scratch_fits(const Operation& op) const;
     void operation_prepared(Operation& op);
@@ -272,6 +279,8 @@ private:
     void partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell,
                         const Uuid& remote);
     void final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum);
+    void quantize_inputs(Operation& op);
+    void input_quantized(Operation& op, std::uint32_t slice, std::uint64_t checksum);
     void reduced(Operation& op, const ComputeOwner& owner, std::uint64_t checksum);
     void absorb_early(Operation& op);
     void forget_dead_early();

@@ -1,5 +1,6 @@
 // The kernels for CPUs with AVX2 and F16C. Called only after best_level() has seen both.
 #include "core/numeric/levels.hpp"
+#include "core/numeric/quantize.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -31,8 +32,11 @@ static_assert(XXH_VECTOR == XXH_AVX2);
 #include "core/numeric/checksum_body.hpp"
 #include "core/numeric/reduce_body.hpp"
 
+#include "core/numeric/quantize_body.hpp"
+
 namespace pccl::core::numeric::avx2 {
-constinit const LevelFunctions functions{reduce, checksum64, hash128, checksum_start, checksum_update, checksum_digest};
+constinit const LevelFunctions functions{reduce,          checksum64,      hash128,  checksum_start,
+                                         checksum_update, checksum_digest, quantize, dequantize};
 }
 
 #if defined(__clang__)

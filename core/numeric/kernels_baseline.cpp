@@ -1,5 +1,6 @@
 // The kernels for every CPU of the target architecture (x86-64-v1: SSE2; aarch64: NEON).
 #include "core/numeric/levels.hpp"
+#include "core/numeric/quantize.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,9 @@
 #include "core/numeric/checksum_body.hpp"
 #include "core/numeric/reduce_body.hpp"
 
+#include "core/numeric/quantize_body.hpp"
+
 namespace pccl::core::numeric::baseline {
-constinit const LevelFunctions functions{reduce, checksum64, hash128, checksum_start, checksum_update, checksum_digest};
+constinit const LevelFunctions functions{reduce,          checksum64,      hash128,  checksum_start,
+                                         checksum_update, checksum_digest, quantize, dequantize};
 }

@@ -1,7 +1,7 @@
 // The compilations of the kernels, one per instruction set, and the choice between them.
 //
 // kernels.cpp takes the best level the CPU offers; tests call each level and compare bytes. The same sources
-// (reduce_body.hpp, checksum_body.hpp) are compiled for every level, so a level is a matter of speed, never of
+// (reduce_body.hpp, quantize_body.hpp, checksum_body.hpp) are compiled for every level, so a level is a matter of speed, never of
 // meaning.
 #pragma once
 
@@ -27,6 +27,8 @@ struct LevelFunctions {
     void (*checksum_start)(unsigned char* state);
     void (*checksum_update)(unsigned char* state, const void* data, std::size_t bytes);
     std::uint64_t (*checksum_digest)(const unsigned char* state);
+    void (*quantize)(const Quantization& how, DataType type, void* wire, const void* values, std::size_t count);
+    void (*dequantize)(const Quantization& how, DataType type, void* values, const void* wire, std::size_t count);
 };
 
 // `level` must not be above best_level().

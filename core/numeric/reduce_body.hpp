@@ -329,5 +329,3 @@ void reduce(DataType type, ReduceOp op, void* target, const void* a, const void*
 
 }  // namespace
 }  // namespace pccl::core::numeric::PCCL_LEVEL
-
-#undef PCCL_INLINE

@@ -28,6 +28,23 @@ inline constexpr std::uint32_t data_type_count = 12;
 enum class ReduceOp : std::uint8_t { sum = 0, avg = 1, prod = 2, max = 3, min = 4 };
 inline constexpr std::uint32_t reduce_op_count = 5;
 
+// How the elements of an all-reduce travel. `type` and `hint` mean nothing with QuantizationAlgorithm::none.
+enum class QuantizationAlgorithm : std::uint8_t { none = 0, min_max = 1, zero_point_scale = 2 };
+inline constexpr std::uint32_t quantization_algorithm_count = 3;
+enum class DistributionHint : std::uint8_t { none = 0, normal = 1, uniform = 2 };
+inline constexpr std::uint32_t distribution_hint_count = 3;
+
+// Types of codes: numbers as DataType, and one that exists on the wire only.
+enum class CodeType : std::uint8_t { u8 = 0, i8 = 1, i16 = 2, u16 = 3, u32 = 4, i32 = 5, u64 = 6, u4 = 12 };
+inline constexpr std::uint32_t code_type_count = 13;  // with the numbers between, which no algorithm produces
+
+struct Quantization {
+    QuantizationAlgorithm algorithm = QuantizationAlgorithm::none;
+    CodeType type = CodeType::u8;
+    DistributionHint hint = DistributionHint::none;
+    friend bool operator==(const Quantization&, const Quantization&) = default;
+};
+
 // Bytes of one element. Defined for the twelve types above only.
 constexpr std::size_t element_bytes(DataType type) {
     switch (type) {

@@ -130,6 +130,7 @@ void code_launch_begin(Code& code, F& fact) {
     code(fact.shape.count);
     code(fact.shape.type);
     code(fact.shape.op);
+    code(fact.shape.quantization);
     code(fact.in_place);
     code(fact.begin);
     code(fact.input);

@@ -1,6 +1,8 @@
 // See communicator.hpp.
 #include "net-real/c_api/communicator.hpp"
 
+#include "net-real/c_api/validate.hpp"
+
 #include <climits>
 #include <utility>
 
@@ -137,6 +139,7 @@ core::CommandLaunch Communicator::describe(const void* send, void* receive, cons
     command.shape.count = descriptor.count;
     command.shape.type = static_cast<core::DataType>(raw_value(descriptor.src_descriptor.datatype));
     command.shape.op = static_cast<core::ReduceOp>(raw_value(descriptor.op));
+    command.shape.quantization = quantization_of(descriptor);
     const std::uint64_t bytes = command.shape.count * core::element_bytes(command.shape.type);
     command.receive = buffers.add(receive, bytes);
     // The runtime never writes to a send buffer that is not the receive buffer too; the cast only fits it into one table.

@@ -2,6 +2,7 @@
 #include "net-real/c_api/validate.hpp"
 
 #include "core/base/limits.hpp"
+#include "core/numeric/quantize.hpp"
 #include "core/numeric/types.hpp"
 #include "core/topology/address_rules.hpp"
 #include "net-real/c_api/endpoint.hpp"
@@ -98,6 +99,16 @@ Outcome check_target(const ccoip_socket_address_t& address) {
                             "; give the address and port that it listens on");
 }
 
+core::Quantization quantization_of(const pcclReduceDescriptor_t& descriptor) {
+    core::Quantization how;
+    const std::uint32_t algorithm = raw_value(descriptor.quantization_options.algorithm);
+    if (algorithm == pcclQuantNone) return how;
+    how.algorithm = static_cast<core::QuantizationAlgorithm>(algorithm);
+    how.type = static_cast<core::CodeType>(raw_value(descriptor.quantization_options.quantized_datatype));
+    how.hint = static_cast<core::DistributionHint>(raw_value(descriptor.src_descriptor.distribution_hint));
+    return how;
+}
+
 Outcome check_reduce(const void* send, const void* receive, const pcclReduceDescriptor_t& descriptor) {
     const std::uint32_t type = raw_value(descriptor.src_descriptor.datatype);
     if (type >= core::data_type_count) return invalid_argument("unknown datatype " + std::to_string(type));
@@ -109,12 +120,11 @@ Outcome check_reduce(const void* send, const void* receive, const pcclReduceDesc
     if (algorithm > pcclQuantZeroPointScale) {
         return invalid_argument("unknown quantization algorithm " + std::to_string(algorithm));
     }
-    if (algorithm != pcclQuantNone) {
-        return invalid_argument("quantization is not available in this version; use pcclQuantNone");
-    }
     const std::uint32_t quantized = raw_value(descriptor.quantization_options.quantized_datatype);
-    if (quantized >= core::data_type_count) {
-        return invalid_argument("unknown quantized datatype " + std::to_string(quantized));
+    if (quantized >= core::code_type_count) return invalid_argument("unknown quantized datatype " + std::to_string(quantized));
+    if (const char* why =
+            core::numeric::why_not_quantizable(quantization_of(descriptor), static_cast<core::DataType>(type))) {
+        return invalid_argument(why);
     }
     std::uint64_t bytes = 0;
     if (Outcome size = check_size(descriptor.count, type, "a reduction", bytes); size.result != pcclSuccess)

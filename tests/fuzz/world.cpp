@@ -1,6 +1,7 @@
 // See world.hpp.
 #include "world.hpp"
 
+#include "core/compute.hpp"
 #include "core/numeric/kernels.hpp"
 
 #include <algorithm>
@@ -172,14 +173,13 @@ void World::cancel_send(int node, core::LinkId link) {
 void World::compute(int node, const core::Compute& effect) {
     core::ComputeDone done;
     done.id = effect.id;
-    if (effect.kind == core::Compute::Kind::hash) {
+    const auto bytes = [&](const core::BufferRef& range) { return reinterpret_cast<std::uint8_t*>(at(node, range)); };
+    if (!core::is_well_formed(effect)) broken("a compute on ranges that do not belong together");
+    if (effect.kind == core::Compute::Kind::hash)
         done.hash = core::numeric::hash128(at(node, effect.a), effect.a.length);
-    } else if (effect.kind == core::Compute::Kind::copy) {
-        std::memmove(at(node, effect.target), at(node, effect.a), effect.a.length);
-    } else {
-        core::numeric::reduce(effect.type, effect.op, at(node, effect.target), at(node, effect.a), at(node, effect.b),
-                              effect.a.length / core::element_bytes(effect.type), effect.divisor);
-    }
+    else
+        core::carry_out(effect, bytes(effect.target), bytes(effect.a),
+                        core::reads_b(effect.kind) ? bytes(effect.b) : nullptr);
     if (effect.want_checksum) done.checksum = core::numeric::checksum64(at(node, effect.target), effect.target.length);
     answer(node, done);
 }
@@ -433,7 +433,10 @@ void World::call(int node) {
         launch.ticket = ticket;
         launch.tag = input_.below(3);
         launch.shape = {input_.below(app_bytes / 8 + 1), static_cast<core::DataType>(input_.below(12)),
-                        static_cast<core::ReduceOp>(input_.below(5))};
+                        static_cast<core::ReduceOp>(input_.below(5)),
+                        {static_cast<core::QuantizationAlgorithm>(input_.byte() % core::quantization_algorithm_count),
+                         static_cast<core::CodeType>(input_.below(core::code_type_count)),
+                         static_cast<core::DistributionHint>(input_.byte() % core::distribution_hint_count)}};
         launch.send = buffer();
         launch.receive = input_.byte() % 2 == 0 ? launch.send : buffer();
         command = launch;

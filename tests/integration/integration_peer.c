@@ -12,11 +12,13 @@
  *   sync REVISION NAME:TYPE:COUNT:SEED[:u] ...           sync RESULT REVISION TX RX HASH
  *   hash NAME:TYPE:COUNT:SEED ...                        hash 0 HASH
  *   fork                                                 fork 0 RESULTS-IN-THE-CHILD
+ *   quantized ...                                        see quantized_command.h
  *   quit
  *
  * SEED is what this peer contributes, SEEDS (a,b,c or -) what all members contribute, for the naive reference.
  */
 #include "pccl.h"
+#include "quantized_command.h"
 #include "values.h"
 
 #include <arpa/inet.h>
@@ -258,12 +260,15 @@ static void run(const char* command, char* arguments) {
         do_hash(arguments);
     else if (strcmp(command, "fork") == 0)
         do_fork();
+    else if (strcmp(command, "quantized") == 0)
+        do_quantized(comm, arguments);
     else
         printf("unknown %s\n", command);
 }
 
 int main(void) {
     char line[4096], command[32];
+    if (getenv("PCCL_TEST_FLUSH_SUBNORMALS") != NULL) flush_subnormals();
     pcclInit();
     while (fgets(line, sizeof line, stdin) != NULL) {
         int used = 0;

@@ -142,6 +142,10 @@ pcclReduceDescriptor_t describe(const CommandLaunch& command) {
     descriptor.op = static_cast<pcclRedOp_t>(command.shape.op);
     descriptor.tag = command.tag;
     descriptor.src_descriptor.datatype = static_cast<pcclDataType_t>(command.shape.type);
+    const Quantization& how = command.shape.quantization;
+    descriptor.src_descriptor.distribution_hint = static_cast<pcclDistributionHint_t>(how.hint);
+    descriptor.quantization_options.quantized_datatype = static_cast<pcclDataType_t>(how.type);
+    descriptor.quantization_options.algorithm = static_cast<pcclQuantizationAlgorithm_t>(how.algorithm);
     return descriptor;
 }
 

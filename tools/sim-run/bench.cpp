@@ -187,6 +187,7 @@ int bench(const std::string& what) {
     if (all) std::printf("\n");
     if (all || what == "speed") good = bench_speed() && good;
     if (all || what == "scale") good = bench_scale() && good;
+    if (all || what == "quantized") good = bench_quantized() && good;
     return good ? 0 : 1;
 }
 

@@ -5,7 +5,9 @@
 
 namespace pccl::tools {
 
-// `what`: paper, speed, scale or all. The exit code of the program.
+// `what`: paper, speed, scale, quantized or all. The exit code of the program.
 int bench(const std::string& what);
+// Part of it: false when a figure is worse than promised.
+bool bench_quantized();
 
 }  // namespace pccl::tools

@@ -1,0 +1,295 @@
+// One operation from its start to its outcome: buffers, what is computed with slices that have landed, votes, commit.
+#include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
+#include "core/membership/peer_core.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+namespace {
+constexpr std::uint64_t copy_bytes = 4u << 20;  // unit of the commit copy
+constexpr std::uint32_t copies_in_flight = 4;
+constexpr std::uint32_t slots_max = 4096;
+}  // namespace
+
+// ---- start ---------------------------------------------------------------------------------------------------------
+
+void PeerCore::begin_operation(const proto::StartAnswer& answer, Launch& launch, Tag tag) {
+    Operation::Identity identity;
+    identity.id = answer.op();
+    identity.tag = tag;
+    identity.serial = launch.serial;
+    identity.world = answer.world();
+    identity.position = answer.position();
+    identity.predecessor = uuid_of(answer.predecessor());
+    identity.successor = uuid_of(answer.successor());
+    std::uint64_t in_use = 0;
+    for (const auto& [id, other] : ops_) in_use += static_cast<std::uint64_t>(other->slot_count) * other->slot_bytes;
+    auto owned = std::make_unique<Operation>(identity, launch.shape, launch.send, launch.receive, config_.limits);
+    Operation& op = *owned;
+    ops_[answer.op()] = std::move(owned);
+    launch.op = answer.op();
+    op.started = now_;
+    std::uint32_t partials = 0;
+    for (std::uint32_t slice = 0; slice < op.slices(); ++slice) partials += op.starts(slice) ? 0 : 1;
+    if (partials > 0) {
+        const std::uint64_t left =
+            config_.limits.scratch_bytes > in_use ? (config_.limits.scratch_bytes - in_use) / 2 : 0;
+        const auto affordable = static_cast<std::uint32_t>(std::min<std::uint64_t>(left / op.slot_bytes, slots_max));
+        const std::uint32_t least = std::max(config_.limits.min_slots, cells() + 2);
+        op.make_slots(std::min(partials, std::max(affordable, least)));
+    }
+    if (!scratch_fits(op)) {
+        PROBE(scratch_limit_reached);
+        op.result = op.has_scratch() ? 0 : op.receive;
+        vote_end(op, false, "its scratch memory and that of the running ones exceed PCCL_MAX_SCRATCH_BYTES");
+        return;
+    }
+    if (partials > 0) {
+        op.slots = new_buffer(static_cast<std::uint64_t>(op.slot_count) * op.slot_bytes);
+        allocating_[op.slots] = op.id.id;
+        ++op.buffers_pending;
+    }
+    op.result = op.receive;
+    if (op.has_scratch() && op.bytes() > 0) {
+        // Final bytes land beside the input: it stays as it is until the outcome is known.
+        op.result = new_buffer(op.wire_bytes());
+        allocating_[op.result] = op.id.id;
+        ++op.buffers_pending;
+    }
+    if (op.is_quantized() && op.input_bytes() > 0) {
+        op.inputs = new_buffer(op.input_bytes());
+        allocating_[op.inputs] = op.id.id;
+        ++op.buffers_pending;
+    }
+    const auto edge = edges_.find(op.id.successor);
+    if (edge != edges_.end()) {
+        const auto said = edge->second.future_ready.find(op.id.id);
+        if (said != edge->second.future_ready.end()) {
+            PROBE(ready_before_start);
+            op.neighbour_ready = true;
+            op.neighbour_slots = said->second.slice;
+            op.credit = said->second.value;
+        }
+    }
+    for (auto& [target, other] : edges_) {
+        other.future_ready.erase(other.future_ready.begin(), other.future_ready.upper_bound(highest_op_));
+    }
+    if (op.buffers_pending == 0) operation_prepared(op);
+}
+
+bool PeerCore::scratch_fits(const Operation& op) const {
+    if (config_.limits.operation_bytes_max == 0) return true;
+    std::uint64_t bytes = 0;
+    for (const auto& [id, other] : ops_) {
+        if (other.get() != &op && !other->prepared && other->buffers_pending == 0) continue;  // had no place itself
+        bytes += other->memory_bytes();
+    }
+    return bytes <= config_.limits.operation_bytes_max;
+}
+
+void PeerCore::operation_prepared(Operation& op) {
+    op.prepared = true;
+    tell_ready(op);
+    absorb_early(op);
+    vote_end_if_complete(op);
+    quantize_inputs(op);
+    pump_edge(op.id.successor);
+}
+
+// ---- computing -----------------------------------------------------------------------------------------------------
+
+void PeerCore::partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell,
+                              const Uuid& remote) {
+    Compute compute;
+    ComputeOwner owner;
+    owner.what = ComputeOwner::What::reduce;
+    owner.op = op.id.id;
+    owner.slice = slice;
+    owner.cell = cell;
+    owner.remote = remote;
+    compute.id = new_compute(owner);
+    compute.kind = op.is_quantized() ? Compute::Kind::reduce_quantized : Compute::Kind::reduce;
+    compute.type = op.shape.type;
+    compute.op = op.shape.op;
+    compute.quantization = op.shape.quantization;
+    compute.want_checksum = true;
+    const BufferRef mine{op.send, op.byte_offset(slice), op.byte_length(slice)};
+    compute.a = place;
+    compute.b = mine;
+    if (op.finishes(slice)) {
+        compute.target = BufferRef{op.result, op.wire_offset(slice), op.wire_length(slice)};
+        compute.divisor = op.shape.op == ReduceOp::avg ? op.id.world : 0;
+    } else {
+        compute.target = op.slot_ref(slice);
+    }
+    ++op.computes;
+    out_->push_back(compute);
+}
+
+// Own input of a quantized operation gets its form for the wire, some slices before their turn.
+void PeerCore::quantize_inputs(Operation& op) {
+    for (std::uint32_t slice = op.take_input(); slice != Operation::none; slice = op.take_input()) {
+        ComputeOwner owner;
+        owner.what = ComputeOwner::What::quantize_input;
+        owner.op = op.id.id;
+        owner.slice = slice;
+        Compute compute;
+        compute.id = new_compute(owner);
+        compute.kind = Compute::Kind::quantize;
+        compute.type = op.shape.type;
+        compute.quantization = op.shape.quantization;
+        compute.want_checksum = true;
+        compute.a = BufferRef{op.send, op.byte_offset(slice), op.byte_length(slice)};
+        compute.target = op.input_ref(slice);
+        ++op.computes;
+        out_->push_back(compute);
+    }
+}
+
+void PeerCore::input_quantized(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
+    if (op.decided) return finish_if_idle(op);
+    op.half(0, slice).in = InState::landed;
+    op.half(0, slice).checksum = checksum;
+    pump_edge(op.id.successor);
+}
+
+void PeerCore::reduced(Operation& op, const ComputeOwner& owner, std::uint64_t checksum) {
+    if (owner.cell != Operation::none) free_cell(owner.remote, owner.cell);
+    if (op.decided) {
+        PROBE(reduced_after_decision);
+        finish_if_idle(op);
+        return;
+    }
+    if (op.finishes(owner.slice)) {
+        if (op.has_slot(owner.slice))
+            op.give_slot(owner.slice);
+        else
+            ++op.granted;  // it never needed its slot
+        tell_ready(op);
+        final_there(op, owner.slice, checksum);
+    } else {
+        op.half(0, owner.slice).checksum = checksum;
+        op.enqueue(0, owner.slice);
+        pump_edge(op.id.successor);
+    }
+}
+
+void PeerCore::final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
+    Half& half = op.half(1, slice);
+    half.in = InState::landed;
+    half.checksum = checksum;
+    ++op.finals;
+    ASSERT(op.finals <= op.slices());
+    op.add_digest(slice, checksum);
+    if (op.forwards_final(slice)) op.enqueue(1, slice);
+    vote_end_if_complete(op);
+    pump_edge(op.id.successor);
+}
+
+// ---- end -----------------------------------------------------------------------------------------------------------
+
+void PeerCore::vote_end_if_complete(Operation& op) {
+    if (op.finals == op.slices() && op.end_serial == 0) vote_end(op, true, "");
+}
+
+void PeerCore::vote_end(Operation& op, bool ok, const std::string& reason) {
+    if (op.end_serial != 0 || op.decided) return;
+    proto::Vote vote;
+    vote.set_kind(proto::VOTE_END);
+    vote.set_id(op.id.id);
+    vote.set_ok(ok);
+    vote.set_digest(op.digest);
+    vote.set_reason(reason);
+    op.end_serial = cast(vote);
+}
+
+// Everything of the operation that moves on links is cancelled or led away; the driver answers at once.
+void PeerCore::release_links(OpId id) {
+    for (auto& [link_id, link] : links_) {
+        if (link.sending.op == id && !link.sending.dropped) {
+            PROBE(abort_cancels_send);
+            link.sending.dropped = true;
+            out_->push_back(CancelSend{link_id});
+        }
+        if (link.receiving.op == id && !link.receiving.dropped && link.receiving.cell == Operation::none) {
+            PROBE(abort_redirects_receive);
+            link.receiving.dropped = true;
+            out_->push_back(RedirectReceive{link_id});
+        }
+    }
+}
+
+void PeerCore::decide(Operation& op, bool commit, Completion outcome) {
+    ASSERT(!op.decided && (!commit || op.finals == op.slices()));
+    if (!commit && op.finals == op.slices()) PROBE(abort_after_completion);
+    op.decided = true;
+    op.committed = commit;
+    outcome.world = op.id.world;
+    outcome.sent_bytes = op.sent_bytes;
+    outcome.received_bytes = op.received_bytes;
+    op.outcome = std::move(outcome);
+    release_links(op.id.id);
+    const auto edge = edges_.find(op.id.successor);
+    if (edge != edges_.end()) edge->second.eager_used -= op.eager_outstanding;
+    op.eager_outstanding = 0;
+    const auto reserve = reserves_.find(op.id.predecessor);
+    if (reserve != reserves_.end()) {
+        std::vector<std::uint32_t> free;
+        std::erase_if(reserve->second.slices, [&](const Early& early) {
+            if (early.op != op.id.id || !early.landed) return false;
+            free.push_back(early.cell);
+            return true;
+        });
+        const Uuid predecessor = op.id.predecessor;
+        for (const std::uint32_t cell : free) free_cell(predecessor, cell);
+    }
+    copy_next(op);
+    finish_if_idle(op);
+}
+
+// A committed operation with scratch: its final bytes go where the application wants them.
+void PeerCore::copy_next(Operation& op) {
+    if (!op.committed || !op.has_scratch()) return;
+    const std::uint64_t end = op.is_quantized() ? op.slices() : op.bytes();
+    while (op.copied < end && op.computes < copies_in_flight) {
+        ComputeOwner owner;
+        owner.what = ComputeOwner::What::commit_copy;
+        owner.op = op.id.id;
+        Compute compute;
+        compute.id = new_compute(owner);
+        if (op.is_quantized()) {
+            const auto slice = static_cast<std::uint32_t>(op.copied++);
+            compute.kind = Compute::Kind::dequantize;
+            compute.type = op.shape.type;
+            compute.quantization = op.shape.quantization;
+            compute.target = BufferRef{op.receive, op.byte_offset(slice), op.byte_length(slice)};
+            compute.a = BufferRef{op.result, op.wire_offset(slice), op.wire_length(slice)};
+        } else {
+            const std::uint64_t length = std::min(copy_bytes, end - op.copied);
+            compute.kind = Compute::Kind::copy;
+            compute.target = BufferRef{op.receive, op.copied, length};
+            compute.a = BufferRef{op.result, op.copied, length};
+            op.copied += length;
+        }
+        ++op.computes;
+        out_->push_back(compute);
+    }
+}
+
+void PeerCore::finish_if_idle(Operation& op) {
+    if (!op.decided || op.computes != 0 || op.buffers_pending != 0) return;
+    if (op.committed && op.has_scratch() && op.copied < (op.is_quantized() ? op.slices() : op.bytes())) return;
+    if (op.inputs != 0) out_->push_back(FreeBuffer{op.inputs});
+    if (op.slots != 0) out_->push_back(FreeBuffer{op.slots});
+    if (op.result != 0 && op.result != op.receive) out_->push_back(FreeBuffer{op.result});
+    const Tag tag = op.id.tag;
+    const Serial serial = op.id.serial;
+    Completion outcome = std::move(op.outcome);
+    ops_.erase(op.id.id);
+    conclude_launch(tag, serial, std::move(outcome));
+}
+
+}  // namespace pccl::core
