@@ -93,8 +93,12 @@ struct CommandLeave {
     Ticket ticket = 0;
 };
 
+struct CommandOptimizeTopology {
+    Ticket ticket = 0;
+};
+
 using Command = std::variant<CommandConnect, CommandUpdateTopology, CommandArePeersPending, CommandLaunch, CommandAwait,
-                             CommandSync, CommandLeave>;
+                             CommandSync, CommandLeave, CommandOptimizeTopology>;
 
 // ---- events ------------------------------------------------------------------------------------------------------
 

@@ -30,10 +30,10 @@ struct Life {
     std::string reason;
 };
 
-enum class CallKind : std::uint8_t { connect, update_topology, are_peers_pending, launch, await, sync, leave };
+enum class CallKind : std::uint8_t { connect, update_topology, are_peers_pending, launch, await, sync, leave, optimize };
 const char* to_text(CallKind kind);
 
-struct VoteFact {  // connect, update_topology, are_peers_pending
+struct VoteFact {  // connect, update_topology, are_peers_pending, optimize
     CallKind kind = CallKind::connect;
     std::uint32_t process = 0;
     std::uint32_t life = 0;

@@ -369,7 +369,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
             std::max<std::uint64_t>(s.limits.scratch_bytes, std::uint64_t{least} * s.limits.min_slots);
     }
     Draw flavours(mix(seed, 106));
-    draw_flavours(s, flavours, on);
+    draw_flavours(s, flavours, on, options.peers_max);
     // One turn over the narrowest stream takes some seconds at most: what is slower is not stuck, but looks like it.
     const std::int64_t turn_bytes = 16ll * s.workload.tags * s.workload.elements_max +
                                     (s.workload.sync ? 8ll * s.workload.entries * s.workload.state_elements_max : 0);
@@ -381,6 +381,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     draw_faults(s, faults, on);
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
     s.patience = 4 * s.timeouts.peer + 2 * s.timeouts.master + 10 * second + 4 * busy_time(s) + 60 * second;
+    if (s.workload.optimize_per_mille != 0) s.patience += 2 * s.timeouts.survey;
     return s;
 }
 

@@ -109,6 +109,7 @@ struct Workload {
     std::uint32_t schema_per_mille = 0;           // per process: its first sync has another key
     bool checkpoints = false;                     // a new process takes up the state that the node saved last
     std::uint32_t state_elements_max = 300;       // of an entry
+    std::uint32_t optimize_per_mille = 0;         // per membership epoch: optimize_topology in each turn
 };
 
 struct Scenario {

@@ -270,6 +270,7 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
         out_->push_back(CloseLink{id, true});
         return;
     }
+    if (hello.test() != 0) return accept_test(id, from, hello);
     Link& link = links_.at(id);
     link.remote = from;
     link.stage = Stage::open;

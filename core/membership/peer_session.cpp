@@ -41,6 +41,7 @@ void PeerCore::master_opened() {
 
 void PeerCore::master_gone(const std::string& reason) {
     master_link_ = 0;
+    end_test();  // nobody waits for its result any more
     if (state_ == State::connecting && !welcomed_) {
         PROBE(master_unreachable_at_connect);
         become_lost("cannot connect to the master at " + to_text(config_.master) + ": " + reason +
@@ -88,6 +89,7 @@ void PeerCore::on_master_message(const ControlArrived& event) {
         log(message.notice().warn() ? LogLevel::warn : LogLevel::info, message.notice().text());
         break;
     case proto::MasterMessage::kPageRequest: send_pages(message.page_request()); break;
+    case proto::MasterMessage::kTest: on_test_order(message.test()); break;
     case proto::MasterMessage::kHeartbeat: break;
     default: drop_link(event.link, "the master sent an unknown message"); break;
     }
@@ -169,6 +171,7 @@ void PeerCore::on_answer(const proto::Answer& answer) {
     case proto::Answer::kStart: answer_start(answer.start()); break;
     case proto::Answer::kOutcome: answer_outcome(answer.outcome()); break;
     case proto::Answer::kSync: answer_sync(answer.sync()); break;
+    case proto::Answer::kOptimize: answer_optimize(answer.optimize()); break;
     default: break;
     }
 }

@@ -147,6 +147,7 @@ void RunState::apply_decision(const proto::Decision& decision) {
     };
     if (decision.has_topology()) consume_all(decision.topology().voters());
     if (decision.has_pending()) consume_all(decision.pending().voters());
+    if (decision.has_optimize()) consume_all(decision.optimize().voters());
     if (decision.has_start()) consume_all(decision.start().members());
     if (decision.has_outcome()) consume_all(decision.outcome().votes());
     if (decision.has_sync()) {
@@ -229,6 +230,7 @@ std::vector<Uuid> RunState::recipients(const proto::Decision& decision) {
         add(decision.topology().admitted());
     }
     if (decision.has_pending()) add(decision.pending().voters());
+    if (decision.has_optimize()) add(decision.optimize().voters());
     if (decision.has_start()) add(decision.start().members());
     if (decision.has_outcome()) add(decision.outcome().members());
     if (decision.has_sync()) add(decision.sync().seats());
@@ -262,6 +264,16 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
         answer.mutable_pending()->set_serial(*serial);
         answer.mutable_pending()->set_pending(decision.pending().pending());
         *answer.mutable_pending()->mutable_sizes() = decision.pending().sizes();
+        return answer;
+    }
+    case proto::Decision::kOptimize: {
+        const auto serial = serial_in(decision.optimize().voters());
+        if (!serial) return std::nullopt;
+        auto* to = answer.mutable_optimize();
+        to->set_serial(*serial);
+        to->set_result(decision.optimize().result());
+        to->set_reason(decision.optimize().reason());
+        *to->mutable_sizes() = decision.optimize().sizes();
         return answer;
     }
     case proto::Decision::kStart: {

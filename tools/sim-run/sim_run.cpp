@@ -284,8 +284,9 @@ void print_summary(const Sums& s, double wall) {
                 " (counted once per peer)\n",
                 s.counters.committed, s.counters.aborted, s.counters.refused);
     std::printf("syncs: committed %" PRIu64 ", failed %" PRIu64 "; connects %" PRIu64 ", lost memberships %" PRIu64
-                ", topology updates %" PRIu64 "\n",
-                s.counters.syncs, s.counters.syncs_failed, s.counters.connects, s.counters.lost, s.counters.updates);
+                ", topology updates %" PRIu64 ", optimized %" PRIu64 "\n",
+                s.counters.syncs, s.counters.syncs_failed, s.counters.connects, s.counters.lost, s.counters.updates,
+                s.counters.optimized);
     std::printf("faults injected:");
     for (std::size_t i = 0; i < fault_kinds; ++i) {
         std::printf(" %s %" PRIu64 "%s", to_text(static_cast<FaultKind>(i)), s.faults[i],
