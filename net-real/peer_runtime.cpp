@@ -57,6 +57,7 @@ PeerSettings peer_settings_from_environment() {
     settings.port_first = environment.port_first;
     settings.port_last = environment.port_last;
     settings.limits.concurrent_ops = environment.concurrent_ops;
+    settings.limits.test_connections = environment.benchmark_connections;
     return settings;
 }
 

@@ -20,6 +20,7 @@ enum Setting : std::size_t {
     concurrent_ops,
     state_dir,
     log_level,
+    benchmark_connections,
     count
 };
 
@@ -39,6 +40,8 @@ constexpr std::array<SettingInfo, count> table{{
      "Where a master keeps its journal: one that was killed and is started again on it takes up the run."},
     {"PCCL_LOG_LEVEL", "WARN", "TRACE, DEBUG, INFO, WARN, ERR, FATAL, NONE",
      "The lowest level that is written to standard error."},
+    {"PCCL_NUM_BENCHMARK_CONNECTIONS", "16", "1..64",
+     "Connections over which pcclOptimizeTopology measures the bandwidth from this peer to another one."},
 }};
 
 const char* value_of(Setting setting) {
@@ -104,6 +107,7 @@ EnvironmentSettings read_environment() {
     settings.master_timeout =
         static_cast<core::Duration>(read_number(master_timeout, 0, day_ms, 30'000)) * core::millisecond;
     settings.concurrent_ops = static_cast<std::uint32_t>(read_number(concurrent_ops, 1, 4096, 16));
+    settings.benchmark_connections = static_cast<std::uint32_t>(read_number(benchmark_connections, 1, 64, 16));
     if (const char* text = value_of(state_dir)) settings.state_directory = text;
     if (const char* text = value_of(port_range)) {
         if (!parse_range(text, settings.port_first, settings.port_last)) warn_bad(port_range, text);

@@ -15,7 +15,8 @@ namespace {
 const char* name_of(const Command& command) {
     static constexpr const char* names[] = {
         "pcclConnect",          "pcclUpdateTopology",         "pcclArePeersPending",    "pcclAllReduceAsync",
-        "pcclAwaitAsyncReduce", "pcclSynchronizeSharedState", "pcclDestroyCommunicator"};
+        "pcclAwaitAsyncReduce", "pcclSynchronizeSharedState", "pcclDestroyCommunicator",
+        "pcclOptimizeTopology"};
     static_assert(std::size(names) == std::variant_size_v<Command>);
     return names[command.index()];
 }
@@ -121,6 +122,8 @@ Completion RealWorld::operator()(const CommandConnect&) {
 }
 
 Completion RealWorld::operator()(const CommandUpdateTopology&) { return answer(pcclUpdateTopology(communicator_)); }
+
+Completion RealWorld::operator()(const CommandOptimizeTopology&) { return answer(pcclOptimizeTopology(communicator_)); }
 
 Completion RealWorld::operator()(const CommandArePeersPending&) {
     bool pending = false;
