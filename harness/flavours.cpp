@@ -71,6 +71,7 @@ void draw_optimize(Scenario& s, std::uint32_t peers_max) {
     s.workload.optimize_per_mille = draw.number(100, 1000);
     s.limits.test_connections = draw.number(1, 4);
     s.limits.test_bytes = static_cast<std::uint64_t>(draw.log_uniform(256, 32'768));
+    s.limits.search_steps = static_cast<std::uint32_t>(draw.log_uniform(200, 100'000));
     s.timeouts.test = draw.log_uniform(10 * millisecond, second);
     s.timeouts.survey = draw.log_uniform(20 * millisecond, 10 * second);
     s.timeouts.edge_age = draw.log_uniform(100 * millisecond, 100 * second);

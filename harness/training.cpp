@@ -60,12 +60,12 @@ Task<bool> Process::membership(bool first_turn) {
     renewed_ = first_turn;
     if (!first_turn && !co_await renew()) co_return false;
     if (stopping()) co_return true;
-    if (renewed_ && scenario_.workload.optimize_per_mille != 0 && !co_await optimize()) co_return false;
     if (scenario_.workload.world_min > 2 && attributes_.group_world < scenario_.workload.world_min) {
         waited_ = true;
         co_await sleep(draw_.log_uniform(100 * millisecond, second));
         co_return true;
     }
+    if (renewed_ && scenario_.workload.optimize_per_mille != 0 && !co_await optimize()) co_return false;
     if (attributes_.group_world < 2 && draw_.chance(700'000)) {
         // Alone: programs wait for others; now and then one synchronises or tries all the same.
         co_await sleep(draw_.log_uniform(millisecond, 300 * millisecond));

@@ -30,9 +30,10 @@ struct Limits {
     std::uint32_t chunks_in_flight = 8;    // requested and not landed, per receiver
     std::uint32_t hashes_in_flight = 4;
     std::uint64_t revision_max = ~std::uint64_t{0} >> 1;  // of shared state; the one behind it must be a number too
-    // bandwidth tests
+    // bandwidth tests and the search for rings
     std::uint32_t test_connections = 16;     // of one test (PCCL_NUM_BENCHMARK_CONNECTIONS)
     std::uint64_t test_bytes = 64ull << 20;  // payload of one test, at most
+    std::uint32_t search_steps = 200'000;    // of the search for a ring, in one event: about a millisecond
 };
 
 struct Timeouts {

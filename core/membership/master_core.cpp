@@ -121,7 +121,7 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
         return Status::misuse;
     }
     if (now_ >= next_tick_) tick();
-    piece_left_ = ring_search_piece;
+    piece_left_ = config_.limits.search_steps;
     if (survey_) dirty_.push_back(BallotKey{proto::VOTE_OPTIMIZE_TOPOLOGY, 0, 0});
     settle();
     out_ = nullptr;

@@ -167,7 +167,6 @@ private:
     bool present(const Uuid& uuid) const;
 
     // better rings
-    static constexpr std::uint64_t ring_search_piece = 1'000'000;  // steps of one event: some milliseconds
     void begin_survey();
     void end_test(std::uint64_t id);
     void abandon_tests(const Uuid& uuid, bool as_sender_only);

@@ -172,7 +172,7 @@ void MasterCore::search_in_background() {
     if (survey_) return;
     for (auto& [id, search] : searches_) {
         if (search.tour.over()) continue;
-        search.tour.run(ring_search_piece);
+        search.tour.run(config_.limits.search_steps);
         return;
     }
 }
@@ -196,8 +196,14 @@ void MasterCore::adopt_rings() {
         PROBE(ring_optimized);
         proto::Decision decision;
         decision.mutable_ring()->set_group(id);
-        for (const TourSearch::Node node : search.tour.best())
+        std::string text = "ring of group " + std::to_string(id) + " changed from";
+        for (const Uuid& uuid : state_.groups.at(id).ring) text += " " + short_name(uuid);
+        text += " to";
+        for (const TourSearch::Node node : search.tour.best()) {
             decision.mutable_ring()->add_order(to_bytes(search.nodes[node]));
+            text += " " + short_name(search.nodes[node]);
+        }
+        log(LogLevel::info, text);
         append(decision);
         topology_dirty_ = examine_all_ = true;
     }
