@@ -212,6 +212,11 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
         }
         return;
     }
+    if (link.purpose == Purpose::test_in && !message.has_heartbeat()) {
+        ++refused_frames_;
+        drop_link(id, "sent a message that does not fit a test");
+        return;
+    }
     switch (message.kind_case()) {
     case proto::LinkMessage::kHeartbeat:
         if (const auto reserve = reserves_.find(link.remote); reserve != reserves_.end()) {

@@ -199,14 +199,13 @@ private:
     BandwidthTable bandwidths_;
     std::optional<Survey> survey_;
     std::map<GroupId, RingSearch> searches_;
-    std::uint32_t test_counter_ = 0;
     std::uint64_t piece_left_ = 0;  // steps of searches that this event may still do
     std::deque<Held> held_;
     std::uint64_t last_sequence_ = 0;
     std::uint64_t durable_sequence_ = 0;
     std::uint64_t completed_order_ = 0;
     std::uint64_t registration_order_ = 0;
-    std::uint32_t op_counter_ = 0;
+    std::uint32_t op_counter_ = 0;  // names operations, synchronizations and tests
     Instant grace_until_ = never;
     Instant now_ = 0;
     Instant last_event_ = 0;

@@ -50,8 +50,8 @@ void MasterCore::on_vote(const Uuid& uuid, const proto::Vote& vote) {
     key.kind = vote.kind();
     switch (vote.kind()) {
     case proto::VOTE_UPDATE_TOPOLOGY:
+    case proto::VOTE_OPTIMIZE_TOPOLOGY:
     case proto::VOTE_PEERS_PENDING: break;
-    case proto::VOTE_OPTIMIZE_TOPOLOGY: break;
     case proto::VOTE_START:
         key.group = member.group;
         key.id = vote.id();
@@ -107,8 +107,8 @@ std::vector<Uuid> MasterCore::electors_of(const BallotKey& key) const {
     };
     switch (key.kind) {
     case proto::VOTE_UPDATE_TOPOLOGY:
+    case proto::VOTE_OPTIMIZE_TOPOLOGY:
     case proto::VOTE_PEERS_PENDING: return state_.everyone();
-    case proto::VOTE_OPTIMIZE_TOPOLOGY: return state_.everyone();
     case proto::VOTE_START:
     case proto::VOTE_SYNC: {
         const auto group = state_.groups.find(key.group);

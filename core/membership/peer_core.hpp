@@ -68,6 +68,7 @@ private:
         struct {
             std::uint64_t id = 0;
             std::uint32_t frame = 0;  // bytes of the next one
+            std::uint64_t sent = 0;
             Instant dialled = 0;
             Instant handed = 0;  // when the frame that is being sent was begun
         } test;

@@ -15,6 +15,8 @@ constexpr std::uint32_t frame_most = 256u << 10;
 // A frame is to take about this long on its connection: long enough to cost little, short enough to count finely.
 constexpr Duration frame_short = 5 * millisecond;
 constexpr Duration frame_long = 20 * millisecond;
+// Deep buffers take many frames at once: how fast those leave says nothing, so frames grow with what was sent.
+constexpr std::uint64_t frames_behind = 32;
 }  // namespace
 
 // ---- sending end ---------------------------------------------------------------------------------------------------
@@ -103,7 +105,8 @@ void PeerCore::send_test_frame(LinkId id, Link& link) {
         return;
     const std::uint64_t left = config_.limits.test_bytes - test.bytes;
     const std::uint32_t most = std::min(frame_most, config_.limits.payload_bytes_max);
-    link.test.frame = std::clamp(link.test.frame, std::min(frame_least, most), most);
+    const std::uint64_t grown = std::clamp<std::uint64_t>(link.test.sent / frames_behind, frame_least, frame_most);
+    link.test.frame = std::min({std::max(link.test.frame, frame_least), static_cast<std::uint32_t>(grown), most});
     SendPayload send;
     send.link = id;
     send.header.op = test.id;
@@ -111,6 +114,7 @@ void PeerCore::send_test_frame(LinkId id, Link& link) {
     send.header.length = static_cast<std::uint32_t>(std::min<std::uint64_t>(link.test.frame, left));
     send.source = BufferRef{test.buffer, 0, send.header.length};
     test.bytes += send.header.length;
+    link.test.sent += send.header.length;
     link.sending = Transfer{test.id, 3, 0, 0, Operation::none, false};
     link.last_sent = link.test.handed = now_;
     out_->push_back(send);

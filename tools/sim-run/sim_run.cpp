@@ -413,10 +413,11 @@ int main(int argc, char** argv) {
     app.add_flag("--print-scenario", choice.print_scenario, "only print the scenario of the seed")->excludes(seeds);
     std::string measured;
     app.add_option("--bench", measured,
-                   "measure: paper (published tables, reference and prediction), speed, scale (1,000 peers) or all")
+                   "measure: paper (published tables, reference and prediction), speed, topology (bandwidth tests), "
+                   "scale (1,000 peers) or all")
         ->expected(0, 1)
         ->default_str("all")
-        ->check(CLI::IsMember({"paper", "speed", "scale", "all"}));
+        ->check(CLI::IsMember({"paper", "speed", "topology", "scale", "all"}));
     bool list = false;
     app.add_flag("--list-faults", list, "print what faults there are and what their numbers mean");
     app.add_flag("--determinism", choice.twice,
