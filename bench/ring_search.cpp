@@ -35,7 +35,8 @@ std::vector<std::uint32_t> by_region(std::uint32_t nodes, Random& random) {
     for (std::uint32_t& cost : down) cost = static_cast<std::uint32_t>(8'000 + random.below(100'000));
     for (std::uint32_t from = 0; from < nodes; ++from) {
         for (std::uint32_t to = 0; to < nodes; ++to) {
-            const std::uint32_t between = from % regions == to % regions ? 8'000 : path[from % regions * regions + to % regions];
+            const std::uint32_t between =
+                from % regions == to % regions ? 8'000 : path[from % regions * regions + to % regions];
             const std::uint32_t slowest = std::max({up[from], down[to], between});
             costs[from * nodes + to] = slowest + static_cast<std::uint32_t>(random.below(slowest / 10));
         }
@@ -61,7 +62,8 @@ bool measure(const char* name, std::uint32_t nodes, const std::vector<std::uint3
     if (!search.proved()) {
         for (std::uint64_t seed = 2; seed < 6; ++seed) {
             TourSearch longer(costs, start, seed, 2'000'000'000);
-            while (!longer.run(100'000'000)) {}
+            while (!longer.run(100'000'000)) {
+            }
             best = std::min(best, longer.best_cost());
         }
     }

@@ -30,7 +30,16 @@ struct Life {
     std::string reason;
 };
 
-enum class CallKind : std::uint8_t { connect, update_topology, are_peers_pending, launch, await, sync, leave, optimize };
+enum class CallKind : std::uint8_t {
+    connect,
+    update_topology,
+    are_peers_pending,
+    launch,
+    await,
+    sync,
+    leave,
+    optimize
+};
 const char* to_text(CallKind kind);
 
 struct VoteFact {  // connect, update_topology, are_peers_pending, optimize

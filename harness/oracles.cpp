@@ -12,8 +12,8 @@ namespace pccl::harness {
 using namespace core;
 
 const char* to_text(CallKind kind) {
-    static constexpr const char* names[] = {
-        "connect", "update_topology", "are_peers_pending", "launch", "await", "sync", "leave", "optimize"};
+    static constexpr const char* names[] = {"connect", "update_topology", "are_peers_pending", "launch", "await",
+                                            "sync",    "leave",           "optimize"};
     return names[static_cast<std::size_t>(kind)];
 }
 

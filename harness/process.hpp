@@ -174,7 +174,7 @@ private:
     bool connected_ = false;
     bool finished_ = false;
     bool renewed_ = false;  // this turn began with an update of the topology, or with the connect
-    bool waited_ = false;  // the turn was spent waiting for others: it does not count
+    bool waited_ = false;   // the turn was spent waiting for others: it does not count
     Lie lie_ = Lie::none;
     Checkpoint* checkpoint_ = nullptr;
     std::uint64_t epoch_seen_ = 0;  // of this membership

@@ -15,8 +15,9 @@ namespace pccl::harness {
 // A network of hosts with equal links, and paths between them that may be narrower.
 struct PathNetwork {
     std::uint32_t peers = 8;
-    std::int64_t host_rate = 0;       // bytes per second, in each direction
-    std::vector<std::int64_t> paths;  // from peer to peer, row by row; 0: as wide as the hosts' links; empty: all of them
+    std::int64_t host_rate = 0;  // bytes per second, in each direction
+    std::vector<std::int64_t>
+        paths;  // from peer to peer, row by row; 0: as wide as the hosts' links; empty: all of them
     Duration latency = 10 * core::millisecond;  // one way
     std::int64_t window = 256 << 10;            // bytes in flight per stream
     std::uint32_t elements = 1'000'000;         // of the collective that follows
@@ -29,8 +30,9 @@ PathNetwork network_with_good_ring(std::uint32_t peers, std::uint64_t seed, std:
                                    std::int64_t best, std::vector<std::uint32_t>& good_ring);
 
 struct RingChange {
-    std::vector<std::string> before, after;                                    // names of peers
-    std::map<std::pair<std::string, std::string>, std::uint64_t> bandwidths;  // known to the master then, bytes per second
+    std::vector<std::string> before, after;  // names of peers
+    std::map<std::pair<std::string, std::string>, std::uint64_t>
+        bandwidths;  // known to the master then, bytes per second
 };
 struct TopologyFacts {
     Verdict verdict;

@@ -282,7 +282,8 @@ void PeerCore::on_bulk(const BulkArrived& event) {
     if (link.purpose == Purpose::test_in && event.header.phase == 3)
         return test_frame_arrives(event.link, link, event.header);
     const bool chunk = event.header.phase == 2;
-    if (event.header.phase == 3 || link.stage != Stage::open || link.purpose != (chunk ? Purpose::outgoing : Purpose::incoming)) {
+    if (event.header.phase == 3 || link.stage != Stage::open ||
+        link.purpose != (chunk ? Purpose::outgoing : Purpose::incoming)) {
         ++refused_frames_;
         drop_link(event.link, "sent payload where none belongs");
         return;

@@ -45,8 +45,8 @@ struct Timeouts {
     Duration redial_min = 20 * millisecond;
     Duration redial_max = 1 * second;
     Duration vote_warn = 30 * second;
-    Duration test = 1 * second;      // bandwidth test of one edge, from its first byte
-    Duration survey = 20 * second;   // all tests of one vote; what is not measured by then waits for the next
+    Duration test = 1 * second;         // bandwidth test of one edge, from its first byte
+    Duration survey = 20 * second;      // all tests of one vote; what is not measured by then waits for the next
     Duration edge_age = 3600 * second;  // a bandwidth that was measured longer ago is measured again
 };
 

@@ -98,7 +98,8 @@ void MasterCore::start_tests() {
 }
 
 void MasterCore::on_measured(const Uuid& uuid, const proto::Measured& measured) {
-    const auto test = survey_ ? survey_->tests.find(measured.test()) : std::map<std::uint64_t, Survey::Test>::iterator{};
+    const auto test =
+        survey_ ? survey_->tests.find(measured.test()) : std::map<std::uint64_t, Survey::Test>::iterator{};
     if (!survey_ || test == survey_->tests.end() || test->second.edge->from->first != uuid) {
         PROBE(bandwidth_report_late);
         return;
@@ -106,8 +107,8 @@ void MasterCore::on_measured(const Uuid& uuid, const proto::Measured& measured) 
     const Uuid to = test->second.edge->to->first;
     end_test(measured.test());
     if (measured.bytes() == 0) {
-        log(LogLevel::info, "the bandwidth from peer " + short_name(uuid) + " to peer " + short_name(to) +
-                                " could not be measured");
+        log(LogLevel::info,
+            "the bandwidth from peer " + short_name(uuid) + " to peer " + short_name(to) + " could not be measured");
         return;
     }
     const auto longest = static_cast<std::uint64_t>(config_.timeouts.survey);
@@ -121,9 +122,8 @@ void MasterCore::on_measured(const Uuid& uuid, const proto::Measured& measured) 
 MasterCore::RingSearch& MasterCore::search_of(GroupId id) {
     const std::vector<Uuid>& ring = state_.groups.at(id).ring;
     const auto existing = searches_.find(id);
-    const std::vector<Uuid> nodes = existing != searches_.end() && existing->second.nodes.size() == ring.size()
-                                        ? existing->second.nodes
-                                        : ring;
+    const std::vector<Uuid> nodes =
+        existing != searches_.end() && existing->second.nodes.size() == ring.size() ? existing->second.nodes : ring;
     std::vector<std::uint32_t> costs = bandwidths_.costs(nodes);
     for (std::size_t from = 0; from < nodes.size(); ++from) {
         for (std::size_t to = 0; to < nodes.size(); ++to) {

@@ -80,8 +80,7 @@ void PeerCore::on_run_wide(proto::VoteKind kind, Ticket ticket) {
     const bool changes_topology = kind != proto::VOTE_PEERS_PENDING;
     if (state_ == State::lost) {
         PROBE(call_after_loss);
-        complete(ticket, failure(run_wide_failure(kind),
-                                 "this peer is no longer a member of the run; connect again"));
+        complete(ticket, failure(run_wide_failure(kind), "this peer is no longer a member of the run; connect again"));
         return;
     }
     if (state_ != State::member) {

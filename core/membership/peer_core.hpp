@@ -369,7 +369,7 @@ private:
     std::optional<Sync> sync_;
     std::optional<SendingTest> sending_test_;
     std::map<std::pair<Uuid, std::uint64_t>, ReceivingTest> receiving_tests_;  // by sender and test
-    std::set<BufferId> unwanted_buffers_;  // asked for by a test that has ended
+    std::set<BufferId> unwanted_buffers_;                                      // asked for by a test that has ended
 
     Instant now_ = 0;
     Instant last_event_ = 0;

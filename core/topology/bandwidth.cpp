@@ -92,16 +92,16 @@ void BandwidthTable::forget(const Uuid& peer) {
 std::vector<std::uint32_t> BandwidthTable::costs(const std::vector<Uuid>& nodes) const {
     const std::size_t n = nodes.size();
     std::vector<std::uint32_t> costs(n * n, 0);
+    std::map<Uuid, std::size_t> place;
+    for (std::size_t i = 0; i < n; ++i) place.emplace(nodes[i], i);
     std::uint64_t worst = 1;
-    for (std::size_t from = 0; from < n; ++from) {
-        for (std::size_t to = 0; to < n; ++to) {
-            const Entry* entry = from == to ? nullptr : find(nodes[from], nodes[to]);
-            if (entry == nullptr) continue;
-            const std::uint64_t cost = std::clamp<std::uint64_t>(picoseconds / entry->bytes_per_second, 1,
-                                                                 TourSearch::cost_max / (2 * unmeasured_factor));
-            costs[from * n + to] = static_cast<std::uint32_t>(cost);
-            worst = std::max(worst, cost);
-        }
+    for (const auto& [ends, entry] : entries_) {
+        const auto from = place.find(ends.first), to = place.find(ends.second);
+        if (from == place.end() || to == place.end()) continue;
+        const std::uint64_t cost = std::clamp<std::uint64_t>(picoseconds / entry.bytes_per_second, 1,
+                                                             TourSearch::cost_max / (2 * unmeasured_factor));
+        costs[from->second * n + to->second] = static_cast<std::uint32_t>(cost);
+        worst = std::max(worst, cost);
     }
     for (std::uint32_t& cost : costs) {
         if (cost == 0) cost = static_cast<std::uint32_t>(worst * unmeasured_factor);

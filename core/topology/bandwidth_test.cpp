@@ -89,8 +89,7 @@ void PeerCore::on_test_message(LinkId id, const ControlArrived& event) {
                message.welcome().from() == to_bytes(link.remote)) {
         link.stage = Stage::open;
         send_test_frame(id, link);
-    } else if (link.stage == Stage::open && message.has_test_result() &&
-               message.test_result().test() == link.test.id) {
+    } else if (link.stage == Stage::open && message.has_test_result() && message.test_result().test() == link.test.id) {
         PROBE(bandwidth_measured);
         report_test(message.test_result().bytes(), message.test_result().nanoseconds());
     } else if (link.stage != Stage::open || !message.has_heartbeat()) {
@@ -131,9 +130,8 @@ void PeerCore::test_frame_sent(LinkId id, Link& link) {
 // ---- receiving end -------------------------------------------------------------------------------------------------
 
 void PeerCore::accept_test(LinkId id, const Uuid& from, const proto::LinkHello& hello) {
-    const auto open = std::count_if(links_.begin(), links_.end(), [](const auto& entry) {
-        return entry.second.purpose == Purpose::test_in;
-    });
+    const auto open = std::count_if(links_.begin(), links_.end(),
+                                    [](const auto& entry) { return entry.second.purpose == Purpose::test_in; });
     if (open >= static_cast<std::ptrdiff_t>(2 * config_.limits.stripes_max)) {
         drop_link(id, "too many connections of tests");
         return;

@@ -191,8 +191,7 @@ void TourSearch::assigned() {
 
 // The two longest cycles become one, where two edges can be exchanged at least cost.
 void TourSearch::patch() {
-    std::stable_sort(cycles_.begin(), cycles_.end(),
-                     [](const auto& x, const auto& y) { return x.size() > y.size(); });
+    std::stable_sort(cycles_.begin(), cycles_.end(), [](const auto& x, const auto& y) { return x.size() > y.size(); });
     if (cycles_.size() == 1) {
         std::vector<Node> tour = std::move(cycles_.front());
         cycles_.clear();
@@ -234,10 +233,9 @@ void TourSearch::begin_improving(std::vector<Node> tour) {
             if (to != from) near.push_back(to);
         }
         const std::size_t count = std::min(near_max, near.size());
-        std::partial_sort(near.begin(), near.begin() + static_cast<std::ptrdiff_t>(count), near.end(),
-                          [&](Node x, Node y) {
-                              return cost(from, x) != cost(from, y) ? cost(from, x) < cost(from, y) : x < y;
-                          });
+        std::partial_sort(
+            near.begin(), near.begin() + static_cast<std::ptrdiff_t>(count), near.end(),
+            [&](Node x, Node y) { return cost(from, x) != cost(from, y) ? cost(from, x) < cost(from, y) : x < y; });
         near.resize(count);
         near.shrink_to_fit();
     }

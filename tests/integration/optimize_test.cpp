@@ -48,7 +48,8 @@ TEST_CASE("optimize topology: result codes, alone, with a launched tag, and lost
     Cluster cluster(2, {{"PCCL_MASTER_TIMEOUT_MS", "500"}});
     const std::vector<std::uint64_t> seeds{1, 2};
     for (std::size_t i = 0; i < 2; ++i)
-        CHECK(cluster[i].ask("launch " + reduce_arguments(type_f32, op_sum, 1000, 1, "in", seeds, i)).result == success);
+        CHECK(cluster[i].ask("launch " + reduce_arguments(type_f32, op_sum, 1000, 1, "in", seeds, i)).result ==
+              success);
     CHECK(cluster[0].ask("optimize").result == pending_async_ops);
     for (const Answer& answer : cluster.all("await 1")) CHECK(answer.result == success);
     for (const Answer& answer : cluster.all("optimize")) CHECK(answer.result == success);
@@ -59,7 +60,8 @@ TEST_CASE("optimize topology: result codes, alone, with a launched tag, and lost
     CHECK(cluster[0].ask("optimize").result == topology_optimization_failed);
 }
 
-TEST_CASE("optimize topology: a member that dies while others wait for it leaves them to go on, the last one with a failure") {
+TEST_CASE("optimize topology: a member that dies while others wait for it leaves them to go on, the last one with a "
+          "failure") {
     Cluster cluster(3, quick);
     cluster[0].send("optimize");
     cluster[1].send("optimize");

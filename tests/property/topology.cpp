@@ -26,9 +26,8 @@ std::uint64_t cost(const RingChange& change, const Names& ring) {
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < ring.size(); ++i) {
         const auto known = change.bandwidths.find({ring[i], ring[(i + 1) % ring.size()]});
-        sum += known == change.bandwidths.end()
-                   ? 4 * worst
-                   : std::max<std::uint64_t>(1'000'000'000'000 / known->second, 1);
+        sum += known == change.bandwidths.end() ? 4 * worst
+                                                : std::max<std::uint64_t>(1'000'000'000'000 / known->second, 1);
     }
     return sum;
 }

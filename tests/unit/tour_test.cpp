@@ -67,7 +67,8 @@ std::uint64_t brute_force(const Costs& costs, std::uint32_t nodes) {
 TourSearch finished(const Costs& costs, std::uint32_t nodes, std::uint64_t seed, std::uint64_t budget,
                     std::uint64_t piece) {
     TourSearch search(costs, in_order(nodes), seed, budget);
-    while (!search.run(piece)) {}
+    while (!search.run(piece)) {
+    }
     return search;
 }
 
@@ -140,7 +141,8 @@ TEST_CASE("a meter tells the rate of a steady stream soon, and of one that grows
             meter.landed(now, frame);
             now += static_cast<Duration>(static_cast<double>(frame) * 1e9 / speed);
             speed = std::min(static_cast<double>(rate),
-                             static_cast<double>(rate) / 16 * static_cast<double>(1 << std::min<Instant>(10, now / (20 * millisecond))));
+                             static_cast<double>(rate) / 16 *
+                                 static_cast<double>(1 << std::min<Instant>(10, now / (20 * millisecond))));
         }
         const RateMeter::Rate seen = meter.rate();
         const double measured = static_cast<double>(seen.bytes) * 1e9 / static_cast<double>(seen.duration);

@@ -14,9 +14,8 @@ namespace {
 
 const char* name_of(const Command& command) {
     static constexpr const char* names[] = {
-        "pcclConnect",          "pcclUpdateTopology",         "pcclArePeersPending",    "pcclAllReduceAsync",
-        "pcclAwaitAsyncReduce", "pcclSynchronizeSharedState", "pcclDestroyCommunicator",
-        "pcclOptimizeTopology"};
+        "pcclConnect",          "pcclUpdateTopology",         "pcclArePeersPending",     "pcclAllReduceAsync",
+        "pcclAwaitAsyncReduce", "pcclSynchronizeSharedState", "pcclDestroyCommunicator", "pcclOptimizeTopology"};
     static_assert(std::size(names) == std::variant_size_v<Command>);
     return names[command.index()];
 }

@@ -207,7 +207,9 @@ bool survey(const char* name, const PathNetwork& network, const std::vector<std:
     std::printf("%-44s %3zu of %3zu edges in %5.2f s, off by %4.1f %% at most, %s; all-reduce %6.2f s -> %6.2f s  "
                 "(%.1f s of a core)%s\n",
                 name, facts.bandwidths.size(), edges, seconds, worst,
-                ring.empty() ? "ring as it was" : ring == good_ring ? "the best ring" : "another ring",
+                ring.empty()        ? "ring as it was"
+                : ring == good_ring ? "the best ring"
+                                    : "another ring",
                 static_cast<double>(before.reduce_time) / 1e9, static_cast<double>(facts.verdict.reduce_time) / 1e9,
                 watch.seconds(), good ? "" : "  MISSED");
     return good;
