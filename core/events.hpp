@@ -103,8 +103,12 @@ struct CommandReduceMany {
     std::uint32_t window = 1;  // how many of them run at a time, at most
 };
 
+struct CommandOptimizeTopology {
+    Ticket ticket = 0;
+};
+
 using Command = std::variant<CommandConnect, CommandUpdateTopology, CommandArePeersPending, CommandLaunch, CommandAwait,
-                             CommandSync, CommandLeave, CommandReduceMany>;
+                             CommandSync, CommandLeave, CommandReduceMany, CommandOptimizeTopology>;
 
 // ---- events ------------------------------------------------------------------------------------------------------
 

@@ -61,9 +61,25 @@ void draw_large_state(Scenario& s, Draw& draw, std::uint32_t on) {
     }
 }
 
+// Programs that optimize now and then: short tests, so that many fit into a run, some cut off by the time for all of them.
+void draw_optimize(Scenario& s, std::uint32_t peers_max) {
+    Draw draw(sim::mix(s.seed, 140));
+    if (!draw.chance(200'000)) return;
+    // Two members have one ring.
+    for (std::uint32_t i = draw.number(1, 3); i-- != 0 && s.peers.size() < std::min(peers_max, 5u);)
+        s.peers.push_back(s.peers.back());
+    s.workload.optimize_per_mille = draw.number(100, 1000);
+    s.limits.test_connections = draw.number(1, 4);
+    s.limits.test_bytes = static_cast<std::uint64_t>(draw.log_uniform(256, 32'768));
+    s.limits.search_steps = static_cast<std::uint32_t>(draw.log_uniform(200, 100'000));
+    s.timeouts.test = draw.log_uniform(10 * millisecond, second);
+    s.timeouts.survey = draw.log_uniform(20 * millisecond, 10 * second);
+    s.timeouts.edge_age = draw.log_uniform(100 * millisecond, 100 * second);
+}
+
 }  // namespace
 
-void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on) {
+void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peers_max) {
     draw_patience(s, draw, on);
     s.timeouts.vote_warn = draw.log_uniform(100 * millisecond, 30 * second);
     Workload& w = s.workload;
@@ -90,6 +106,7 @@ void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on) {
         s.timeouts.vote = own.log_uniform(5 * second + 2 * w.compute_max, 60 * second);
         if (own.chance(500'000)) w.cross_per_mille = own.number(1, 100);
     }
+    draw_optimize(s, peers_max);
 }
 
 }  // namespace pccl::harness

@@ -8,6 +8,6 @@
 namespace pccl::harness {
 
 // `on`: the fault classes of the scenario.
-void draw_flavours(Scenario& scenario, sim::Draw& draw, std::uint32_t on);
+void draw_flavours(Scenario& scenario, sim::Draw& draw, std::uint32_t on, std::uint32_t peers_max);
 
 }  // namespace pccl::harness

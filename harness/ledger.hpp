@@ -38,11 +38,12 @@ enum class CallKind : std::uint8_t {
     await,
     sync,
     leave,
-    reduce_many
+    reduce_many,
+    optimize
 };
 const char* to_text(CallKind kind);
 
-struct VoteFact {  // connect, update_topology, are_peers_pending
+struct VoteFact {  // connect, update_topology, are_peers_pending, optimize
     CallKind kind = CallKind::connect;
     std::uint32_t process = 0;
     std::uint32_t life = 0;

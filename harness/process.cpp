@@ -139,12 +139,14 @@ Task<Completion> Process::vote(CallKind kind) {
     ledger_.votes.push_back(VoteFact{kind, number_, life_, now(), open_end, {}});
     Command command = CommandArePeersPending{};
     if (kind == CallKind::update_topology) command = CommandUpdateTopology{};
+    if (kind == CallKind::optimize) command = CommandOptimizeTopology{};
     const Completion c = co_await call(kind, std::move(command));
     ledger_.votes[fact].end = now();
     ledger_.votes[fact].completion = c;
     if (c.result == Result::success) {
         ledger_.lives[life_].member_until = ledger_.votes[fact].begin;
         if (kind == CallKind::update_topology) ++counters_.updates;
+        if (kind == CallKind::optimize) ++counters_.optimized;
     }
     co_return c;
 }
@@ -168,6 +170,13 @@ Task<bool> Process::still_member(const Completion& failed) {
     if (update.result != Result::update_topology_failed) {
         world_.violate("membership", ledger_.name(life_) + " is lost, and an update of the topology said " +
                                          sim::to_text(update.result));
+    }
+    if (scenario_.workload.optimize_per_mille != 0) {
+        const Completion optimize = co_await call(CallKind::optimize, CommandOptimizeTopology{});
+        if (optimize.result != Result::topology_optimization_failed) {
+            world_.violate("membership", ledger_.name(life_) + " is lost, and an optimization of the topology said " +
+                                             sim::to_text(optimize.result));
+        }
     }
     connected_ = false;
     ++counters_.lost;

@@ -20,7 +20,7 @@ namespace pccl::harness {
 struct Counters {
     std::uint64_t committed = 0, aborted = 0, refused = 0;
     std::uint64_t syncs = 0, syncs_failed = 0;
-    std::uint64_t connects = 0, lost = 0, updates = 0;
+    std::uint64_t connects = 0, lost = 0, updates = 0, optimized = 0;
     Counters& operator+=(const Counters& c) {
         committed += c.committed;
         aborted += c.aborted;
@@ -30,6 +30,7 @@ struct Counters {
         connects += c.connects;
         lost += c.lost;
         updates += c.updates;
+        optimized += c.optimized;
         return *this;
     }
 };
@@ -139,6 +140,7 @@ private:
     Task<void> main();
     Task<bool> membership(bool first_turn);
     Task<bool> renew();
+    Task<bool> optimize();
     Task<bool> reduce_all();
     Task<bool> reduce_many();
     bool given_up(const core::Completion& completion) const;
@@ -176,7 +178,8 @@ private:
     Instant hangs_until_ = 0;
     bool connected_ = false;
     bool finished_ = false;
-    bool waited_ = false;  // the turn was spent waiting for others: it does not count
+    bool renewed_ = false;  // this turn began with an update of the topology, or with the connect
+    bool waited_ = false;   // the turn was spent waiting for others: it does not count
     Lie lie_ = Lie::none;
     Checkpoint* checkpoint_ = nullptr;
     std::uint64_t epoch_seen_ = 0;  // of this membership

@@ -371,7 +371,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     Draw journal(mix(seed, 108));
     if (journal.chance(700'000)) s.limits.journal_records = static_cast<std::uint32_t>(journal.log_uniform(1, 60));
     Draw flavours(mix(seed, 106));
-    draw_flavours(s, flavours, on);
+    draw_flavours(s, flavours, on, options.peers_max);
     Draw quantized(mix(seed, 150));
     if (quantized.chance(350'000)) s.workload.quantized_per_mille = quantized.number(100, 1000);
     // One turn over the narrowest stream takes some seconds at most: what is slower is not stuck, but looks like it.
@@ -386,6 +386,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
     s.patience = 4 * s.timeouts.peer + 2 * s.timeouts.master + 10 * second + 4 * busy_time(s) + 60 * second +
                  4 * s.timeouts.vote;
+    if (s.workload.optimize_per_mille != 0) s.patience += 2 * s.timeouts.survey;
     return s;
 }
 

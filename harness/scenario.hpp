@@ -112,6 +112,7 @@ struct Workload {
     std::uint32_t cross_per_mille = 0;            // per turn: an update of the topology while the others go on
     std::uint32_t many_window = 0;                // not 0: one call for all tags, with windows of up to this many
     std::uint32_t quantized_per_mille = 0;        // per tag (in bytes by minimum and maximum if f32_sum)
+    std::uint32_t optimize_per_mille = 0;         // per membership epoch: optimize_topology in each turn
 };
 
 struct Scenario {

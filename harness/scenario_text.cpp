@@ -133,6 +133,13 @@ const Setting settings[] = {
     PCCL_ONE("workload.many_window", number, 0, 256, workload.many_window),
     PCCL_ONE("workload.state_elements_max", number, 1, 1 << 20, workload.state_elements_max),
     PCCL_ONE("workload.quantized_per_mille", number, 0, 1000, workload.quantized_per_mille),
+    PCCL_ONE("workload.optimize_per_mille", number, 0, 1000, workload.optimize_per_mille),
+    PCCL_ONE("limits.search_steps", number, 100, 1 << 30, limits.search_steps),
+    PCCL_ONE("limits.test_connections", number, 1, 64, limits.test_connections),
+    PCCL_ONE("limits.test_bytes", number, 64, 1 << 30, limits.test_bytes),
+    PCCL_ONE("timeouts.test", duration, millisecond, hour, timeouts.test),
+    PCCL_ONE("timeouts.survey", duration, millisecond, hour, timeouts.survey),
+    PCCL_ONE("timeouts.edge_age", duration, millisecond, hour, timeouts.edge_age),
     PCCL_ONE("faults_end", duration, 0, hour, chaos_end),
     PCCL_ONE("applications_end_after", duration, 0, hour, stop_after),
     PCCL_ONE("patience", duration, 0, 10 * hour, patience),
@@ -318,13 +325,18 @@ void parse_master(Reader& reader, Scenario& s) {
     s.world.network.regions[0] = read_region(reader, pair);
 }
 
-// One line per region: the latency from it to each region.
+// One line per region: the latency from it to each region, and where it has one its rate: 12ms or 12ms@12500000.
 void parse_region(Reader& reader, Scenario& s) {
     for (std::string_view word = reader.word(); !word.empty() && !reader.failed(); word = reader.word()) {
         if (s.world.network.region_latency.size() >= regions_max * regions_max)
             return reader.fail("at most " + std::to_string(regions_max) + " regions", word);
-        if (auto v = reader.value(Unit::duration, word, 0, 60 * second, 0))
+        const std::size_t rate = word.find('@');
+        if (auto v = reader.value(Unit::duration, word.substr(0, rate), 0, 60 * second, 0))
             s.world.network.region_latency.push_back(*v);
+        s.world.network.region_rate.push_back(0);
+        if (rate == std::string_view::npos) continue;
+        if (auto v = reader.value(Unit::number, word.substr(rate + 1), 100, 1'000'000'000'000, rate + 1))
+            s.world.network.region_rate.back() = *v;
     }
 }
 
@@ -504,8 +516,9 @@ std::string to_text(const Scenario& s) {
     std::size_t row = 1;
     while (row * row < n.region_latency.size()) ++row;
     for (std::size_t i = 0; i < n.region_latency.size(); ++i)
-        text +=
-            (i % row == 0 ? "region " : " ") + duration_text(n.region_latency[i]) + (i % row + 1 == row ? "\n" : "");
+        text += (i % row == 0 ? "region " : " ") + duration_text(n.region_latency[i]) +
+                (i < n.region_rate.size() && n.region_rate[i] != 0 ? "@" + std::to_string(n.region_rate[i]) : "") +
+                (i % row + 1 == row ? "\n" : "");
     if (!n.regions.empty()) text += "master region=" + std::to_string(n.regions[0]) + "\n";
     for (std::size_t i = 0; i < s.peers.size(); ++i) {
         const PeerPlan& p = s.peers[i];
@@ -584,6 +597,8 @@ std::optional<Scenario> parse_scenario(std::string_view text, ScenarioError& err
     if (std::vector<std::uint32_t>& used = s.world.network.regions;
         s.world.network.region_latency.empty() && std::all_of(used.begin(), used.end(), [](auto r) { return r == 0; }))
         used.clear();  // latencies are drawn
+    std::vector<std::int64_t>& rates = s.world.network.region_rate;
+    if (std::all_of(rates.begin(), rates.end(), [](std::int64_t rate) { return rate == 0; })) rates.clear();
     if (!reader.failed()) {
         if (const char* missing = contradiction(s)) reader.fail_as_a_whole(missing);
     }

@@ -57,6 +57,7 @@ bool Process::raises_all_the_same() {
 // One turn of the loop. False: not a member any more.
 Task<bool> Process::membership(bool first_turn) {
     waited_ = false;
+    renewed_ = first_turn;
     if (!first_turn && !co_await renew()) co_return false;
     if (stopping()) co_return true;
     // A program that has lost its place: only a limit on votes can help.
@@ -70,6 +71,7 @@ Task<bool> Process::membership(bool first_turn) {
         co_await sleep(draw_.log_uniform(100 * millisecond, second));
         co_return true;
     }
+    if (renewed_ && scenario_.workload.optimize_per_mille != 0 && !co_await optimize()) co_return false;
     if (attributes_.group_world < 2 && draw_.chance(700'000)) {
         // Alone: programs wait for others; now and then one synchronises or tries all the same.
         co_await sleep(draw_.log_uniform(millisecond, 300 * millisecond));
@@ -135,10 +137,28 @@ Task<bool> Process::renew() {
     }
     for (;;) {
         const Completion c = co_await vote(CallKind::update_topology);
-        if (c.result == Result::success) co_return true;
+        renewed_ = c.result == Result::success;
+        if (renewed_) co_return true;
         if (!co_await still_member(c)) co_return false;
         if (stopping()) co_return true;
     }
+}
+
+// Whoever was told of an epoch by the update that all have just returned from draws the same, so all call it or none does.
+Task<bool> Process::optimize() {
+    sim::Draw draw(sim::mix(scenario_.seed, sim::mix(801, epoch_seen_)));
+    if (!draw.chance(scenario_.workload.optimize_per_mille * 1000)) co_return true;
+    if (attributes_.global_world < 2) {
+        const Completion alone = co_await call(CallKind::optimize, CommandOptimizeTopology{});
+        if (alone.result != Result::invalid_usage && alone.result != Result::topology_optimization_failed)
+            world_.violate("contract", std::string("a lone peer's optimize gave ") + sim::to_text(alone.result));
+        co_return true;
+    }
+    const Completion c = co_await vote(CallKind::optimize);
+    if (c.result == Result::success) co_return true;
+    if (c.result != Result::topology_optimization_failed)
+        world_.violate("contract", std::string("an optimize gave ") + sim::to_text(c.result) + ": " + c.message);
+    co_return co_await still_member(c);
 }
 
 // All tags at once, awaited in an order of one's own; what failed because somebody was lost is tried again by all.

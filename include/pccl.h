@@ -284,6 +284,18 @@ PCCL_EXPORT pcclResult_t pcclUpdateTopology(pcclComm_t* comm);
  */
 PCCL_EXPORT pcclResult_t pcclArePeersPending(const pcclComm_t* comm, bool* pending_out);
 
+/*
+ * Vote of all members of all groups. Measures the bandwidth of every pair of members (of groups of three or more) that is
+ * not known, or known for longer than an hour, in each direction, and gives each group the fastest ring that was found,
+ * never one that is worse by what was measured. Blocks until all members have called it, and then for the measurements:
+ * tests of at most about a second each, every member in one of them at a time, none begun later than 20 s after the first;
+ * what is left is measured by the next call. A pair that cannot be measured is no failure. Any thread may call; later
+ * calls cost little while the members stay the same. pcclInvalidUsage before pcclConnect and while we are alone in the run;
+ * pcclPendingAsyncOps while a launched operation is not awaited; pcclTopologyOptimizationFailed if we were removed from
+ * the run, the master is gone for good, or all other members vanished meanwhile.
+ */
+PCCL_EXPORT pcclResult_t pcclOptimizeTopology(const pcclComm_t* comm);
+
 /* ---- communicator: collectives ----------------------------------------------------------------------------------- */
 
 /*

@@ -63,6 +63,7 @@ PeerSettings peer_settings_from(const EnvironmentSettings& environment) {
     settings.congestion_control = environment.tcp_congestion;
     core::Limits& limits = settings.limits;
     limits.concurrent_ops = environment.concurrent_ops;
+    limits.test_connections = environment.benchmark_connections;
     limits.slice_bytes = environment.chunk_bytes;
     // A neighbour may have one slice on its way before we know of its operation, and an operation needs some slots.
     limits.eager_bytes = std::max(limits.eager_bytes, limits.slice_bytes);

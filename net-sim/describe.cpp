@@ -70,6 +70,7 @@ std::string to_text(const Command& command) {
                           [](const CommandConnect&) -> std::string { return "connect"; },
                           [](const CommandUpdateTopology&) -> std::string { return "update_topology"; },
                           [](const CommandArePeersPending&) -> std::string { return "are_peers_pending"; },
+                          [](const CommandOptimizeTopology&) -> std::string { return "optimize_topology"; },
                           [](const CommandLaunch& c) -> std::string {
                               return "launch tag " + number(c.tag) + " count " + number(c.shape.count) + " type " +
                                      number(static_cast<unsigned>(c.shape.type)) + " op " +

@@ -27,6 +27,7 @@ std::string vote_text(const proto::Vote& v) {
     switch (v.kind()) {
     case proto::VOTE_UPDATE_TOPOLOGY: return "vote update_topology" + serial;
     case proto::VOTE_PEERS_PENDING: return "vote peers_pending" + serial;
+    case proto::VOTE_OPTIMIZE_TOPOLOGY: return "vote optimize_topology" + serial;
     case proto::VOTE_START:
         return "vote start tag " + number(v.id()) + " count " + number(v.count()) + " type " + number(v.type()) +
                " op " + number(v.op()) + serial;
@@ -65,6 +66,9 @@ std::string text_of(const proto::PeerMessage& m) {
     case proto::PeerMessage::kHeartbeat: return "heartbeat seen " + number(m.heartbeat());
     case proto::PeerMessage::kLeave: return "leave";
     case proto::PeerMessage::kResumed: return "resumed";
+    case proto::PeerMessage::kMeasured:
+        return "measured test " + op_name(m.measured().test()) + ": " + number(m.measured().bytes()) + " bytes in " +
+               number(m.measured().nanoseconds()) + " ns";
     default: return "unknown message";
     }
 }
@@ -76,6 +80,9 @@ std::string answer_text(const proto::Answer& a) {
         return head + (a.topology().serial() == 0 ? "admitted" : "topology") + sizes_text(a.topology().sizes());
     case proto::Answer::kPending:
         return head + "pending " + (a.pending().pending() ? "yes" : "no") + sizes_text(a.pending().sizes());
+    case proto::Answer::kOptimize:
+        return head + "optimize " + result_text(a.optimize().result()) + quoted(a.optimize().reason()) +
+               sizes_text(a.optimize().sizes());
     case proto::Answer::kStart: {
         const auto& s = a.start();
         if (s.op() == 0)
@@ -114,6 +121,8 @@ std::string text_of(const proto::MasterMessage& m) {
     case proto::MasterMessage::kNotice:
         return (m.notice().warn() ? "notice (warning)" : "notice") + quoted(m.notice().text());
     case proto::MasterMessage::kHeartbeat: return "heartbeat";
+    case proto::MasterMessage::kTest:
+        return "test " + op_name(m.test().test()) + " to " + peer_name(m.test().target().peer());
     case proto::MasterMessage::kPageRequest: return "page_request serial " + number(m.page_request());
     default: return "unknown message";
     }
@@ -126,7 +135,7 @@ std::string text_of(const proto::LinkMessage& m) {
     switch (m.kind_case()) {
     case proto::LinkMessage::kHello:
         return "hello from " + peer_name(m.hello().from()) + " to " + peer_name(m.hello().to()) + " stripe " +
-               number(m.hello().stripe());
+               number(m.hello().stripe()) + (m.hello().test() != 0 ? " of test " + op_name(m.hello().test()) : "");
     case proto::LinkMessage::kWelcome: return "welcome from " + peer_name(m.welcome().from());
     case proto::LinkMessage::kRefusal: return refusal_text(m.refusal());
     case proto::LinkMessage::kHeartbeat: return m.heartbeat() ? "heartbeat starved" : "heartbeat";
@@ -138,6 +147,9 @@ std::string text_of(const proto::LinkMessage& m) {
                number(m.hashes().first()) + ", " + number(static_cast<std::uint64_t>(m.hashes().words_size()) / 2);
     case proto::LinkMessage::kChunkRequest: return "chunk_request" + chunk(m.chunk_request());
     case proto::LinkMessage::kChunkDecline: return "chunk_decline" + chunk(m.chunk_decline());
+    case proto::LinkMessage::kTestResult:
+        return "test_result test " + op_name(m.test_result().test()) + ": " + number(m.test_result().bytes()) +
+               " bytes in " + number(m.test_result().nanoseconds()) + " ns";
     default: return "unknown message";
     }
 }

@@ -56,6 +56,15 @@ void Network::start(std::uint32_t nodes, const NetworkParameters& parameters, st
             for (std::uint32_t to = 0; to < nodes; ++to)
                 base_latency_[from * nodes + to] = parameters.region_latency[region(from) * row + region(to)];
         }
+        if (!parameters.region_rate.empty()) {
+            ASSERT(parameters.region_rate.size() == row * row);
+            pair_rate_.resize(static_cast<std::size_t>(nodes) * nodes);
+            pair_free_.assign(pair_rate_.size(), 0);
+            for (std::uint32_t from = 0; from < nodes; ++from) {
+                for (std::uint32_t to = 0; to < nodes; ++to)
+                    pair_rate_[from * nodes + to] = parameters.region_rate[region(from) * row + region(to)];
+            }
+        }
     }
     rate_.resize(nodes);
     for (std::int64_t& rate : rate_) rate = latencies_.log_uniform(parameters.rate_low, parameters.rate_high);
@@ -250,9 +259,15 @@ void Network::write(std::uint32_t connection, std::uint32_t side, std::span<cons
             --cuts;
         }
         left -= part;
-        // The stream is at least as slow as the uplink shared with all other streams of the node, and as its own limit.
+        // The stream is at least as slow as the uplink shared with all other streams of the node, as the path shared with
+        // those to the same node, and as its own limit.
         uplink_free_[from] = std::max(uplink_free_[from], now_) + transmission(part, rate_[from]);
         Instant departure = uplink_free_[from];
+        if (!pair_rate_.empty() && pair_rate_[from * nodes_ + to] != 0) {
+            Instant& free = pair_free_[from * nodes_ + to];
+            free = std::max(free, now_) + transmission(part, pair_rate_[from * nodes_ + to]);
+            departure = std::max(departure, free);
+        }
         if (parameters_.flow_rate != 0) {
             pipe.flow_free = std::max(pipe.flow_free, now_) + transmission(part, parameters_.flow_rate);
             departure = std::max(departure, pipe.flow_free);

@@ -41,6 +41,8 @@ struct NetworkParameters {
     // row, the diagonal is the latency within a region).
     std::vector<std::uint32_t> regions;
     std::vector<Duration> region_latency;
+    std::vector<std::int64_t>
+        region_rate;  // likewise: bytes per second from node to node, for all streams; empty or 0: no limit
     std::uint32_t split_per_million = 0;      // chance that a write is cut into several segments
     std::uint32_t tiny_read_per_million = 0;  // chance that a read is handed over byte by byte (or in small pieces)
     std::uint32_t refuse_per_million = 0;     // of dials, while chaos lasts; so are the next two
@@ -191,8 +193,8 @@ private:
     std::uint32_t nodes_ = 0;
     std::vector<std::uint8_t> blocks_;
     std::vector<Duration> base_latency_;
-    std::vector<std::int64_t> rate_, down_rate_;
-    std::vector<Instant> uplink_free_, downlink_free_;
+    std::vector<std::int64_t> rate_, down_rate_, pair_rate_;
+    std::vector<Instant> uplink_free_, downlink_free_, pair_free_;
     std::deque<Connection> connections_;  // references stay good while a callback dials
     std::vector<std::uint8_t> reading_;
     std::vector<std::uint32_t> names_;      // who is reached under an address; no_node: nobody

@@ -80,6 +80,7 @@ void Recorder::effect(const std::string& text) {
 }
 
 void Recorder::log(Instant now, std::uint32_t node, core::LogLevel level, const std::string& text) {
+    if (listener_) listener_(text);
     if (keeps()) logs_.push_back(Log{now, node, level, intern(text)});
 }
 

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -100,6 +101,8 @@ public:
     void call_begins(Instant now, std::uint32_t node, core::Ticket ticket, std::size_t command, std::string text);
     void call_ends(Instant now, std::uint32_t node, core::Ticket ticket, core::Result result,
                    const std::string& message);
+    // Hears every log line of every machine, whatever is kept of it.
+    void listen(std::function<void(const std::string& text)> listener) { listener_ = std::move(listener); }
     void introduced(const std::string& name, std::uint32_t node) { names_[name] = node; }
 
     void link_begins(std::uint32_t connection, std::uint32_t side, std::uint32_t node);
@@ -147,6 +150,7 @@ private:
     std::vector<std::string> texts_;
     std::map<std::string, Text> known_;
     std::map<std::string, std::uint32_t> names_;
+    std::function<void(const std::string&)> listener_;
     std::vector<Direction> directions_;  // by connection and side
     std::uint32_t step_ = none;          // that effects belong to
     std::uint32_t arriving_ = none;      // message that the next step is about

@@ -120,6 +120,7 @@ void PeerCore::on_sent(const PayloadSent& event) {
     Link& link = it->second;
     const Transfer sending = link.sending;
     ASSERT(sending.op != 0);
+    if (link.purpose == Purpose::test_out) return test_frame_sent(event.link, link);
     link.sending = Transfer{};
     link.last_progress = now_;
     if (!sending.dropped) {
@@ -218,8 +219,11 @@ void PeerCore::on_bulk(const BulkArrived& event) {
     if (it == links_.end()) return;
     Link& link = it->second;
     link.last_received = now_;
+    if (link.purpose == Purpose::test_in && event.header.phase == 3)
+        return test_frame_arrives(event.link, link, event.header);
     const bool chunk = event.header.phase == 2;
-    if (link.stage != Stage::open || link.purpose != (chunk ? Purpose::outgoing : Purpose::incoming)) {
+    if (event.header.phase == 3 || link.stage != Stage::open ||
+        link.purpose != (chunk ? Purpose::outgoing : Purpose::incoming)) {
         ++refused_frames_;
         drop_link(event.link, "sent payload where none belongs");
         return;
@@ -326,6 +330,7 @@ void PeerCore::on_landed(const PayloadLanded& event) {
     if (it == links_.end()) return;
     Link& link = it->second;
     link.last_received = now_;
+    if (link.purpose == Purpose::test_in) return test_frame_landed(event.link, link);
     const Transfer receiving = link.receiving;
     link.receiving = Transfer{};
     const bool landed = event.verdict == PayloadLanded::Verdict::landed && !receiving.dropped;

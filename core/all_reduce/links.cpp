@@ -212,6 +212,11 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
         }
         return;
     }
+    if (link.purpose == Purpose::test_in && !message.has_heartbeat()) {
+        ++refused_frames_;
+        drop_link(id, "sent a message that does not fit a test");
+        return;
+    }
     switch (message.kind_case()) {
     case proto::LinkMessage::kHeartbeat:
         if (const auto reserve = reserves_.find(link.remote); reserve != reserves_.end()) {
@@ -270,6 +275,7 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
         out_->push_back(CloseLink{id, true});
         return;
     }
+    if (hello.test() != 0) return accept_test(id, from, hello);
     Link& link = links_.at(id);
     link.remote = from;
     link.stage = Stage::open;

@@ -33,6 +33,10 @@ struct Limits {
     std::uint32_t chunks_in_flight = 8;    // requested and not landed, per receiver
     std::uint32_t hashes_in_flight = 4;
     std::uint64_t revision_max = ~std::uint64_t{0} >> 1;  // of shared state; the one behind it must be a number too
+    // bandwidth tests and the search for rings
+    std::uint32_t test_connections = 16;     // of one test (PCCL_NUM_BENCHMARK_CONNECTIONS)
+    std::uint64_t test_bytes = 64ull << 20;  // payload of one test, at most
+    std::uint32_t search_steps = 200'000;    // of the search for a ring, in one event: about a millisecond
 };
 
 struct Timeouts {
@@ -45,6 +49,9 @@ struct Timeouts {
     Duration redial_max = 1 * second;
     Duration vote_warn = 30 * second;
     Duration vote = 0;  // after which a vote that did not change is given up, see MasterCore::expire_votes; 0: never
+    Duration test = 1 * second;         // bandwidth test of one edge, from its first byte
+    Duration survey = 20 * second;      // all tests of one vote; what is not measured by then waits for the next
+    Duration edge_age = 3600 * second;  // a bandwidth that was measured longer ago is measured again
 };
 
 }  // namespace pccl::core

@@ -171,6 +171,17 @@
     X(sync_chunk_not_landed, "state-sync", "chunk ended without its bytes")                                            \
     X(sync_chunk_asked_again, "state-sync", "chunk asked again: its link was lost")                                    \
     X(sync_not_allocated, "state-sync", "allocation for the incoming state failed")                                    \
+    X(optimize_alone, "topology", "optimize of a peer that is alone in the run")                                       \
+    X(bandwidth_measured, "topology", "bandwidth of an edge measured")                                                 \
+    X(bandwidth_test_failed, "topology", "connection of a bandwidth test lost: edge not measured")                     \
+    X(bandwidth_test_timed_out, "topology", "bandwidth test brought no result in time")                                \
+    X(bandwidth_test_over_before_memory, "topology", "bandwidth test ended before its memory was there")               \
+    X(bandwidth_report_late, "topology", "result of a bandwidth test that nobody waits for any more")                  \
+    X(bandwidth_test_given_up, "topology", "master gave up a bandwidth test")                                          \
+    X(survey_cut_off, "topology", "time for bandwidth tests over with edges left")                                     \
+    X(optimize_left_alone, "topology", "all others vanished during an optimize")                                       \
+    X(ring_optimized, "topology", "better ring adopted")                                                               \
+    X(ring_searched_in_pieces, "topology", "search for a ring took several events")                                    \
     X(sync_ended_in_transfer, "state-sync", "synchronization ended in the middle of a transfer")                       \
     X(frame_in_pieces, "wire", "fixed part of a frame came in pieces")                                                 \
     X(body_in_pieces, "wire", "control body came in pieces")                                                           \

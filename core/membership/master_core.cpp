@@ -129,6 +129,8 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
         return Status::misuse;
     }
     if (now_ >= next_tick_) tick();
+    piece_left_ = config_.limits.search_steps;
+    if (survey_) dirty_.push_back(BallotKey{proto::VOTE_OPTIMIZE_TOPOLOGY, 0, 0});
     settle();
     compact_if_due();
     out_ = nullptr;
@@ -137,7 +139,7 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
 
 Instant MasterCore::next_deadline() const {
     if (stopped_ || (links_.empty() && sessions_.empty())) return never;
-    return next_tick_;
+    return survey_ ? std::min(next_tick_, survey_->next_piece) : next_tick_;
 }
 
 void MasterCore::on_accepted(const LinkAccepted& event) {
@@ -179,6 +181,7 @@ void MasterCore::detach(LinkId id, const Link& link) {
         session->second.resumed = false;
         session->second.closed_seen = true;
         session->second.absent_since = now_;
+        abandon_tests(link.uuid, true);
         log(LogLevel::info, "control link of " + short_name(link.uuid) + " closed; its seat is kept");
         if (!in_grace() && edges_.neighbour_lost(link.uuid)) {
             PROBE(removed_by_both_links);
@@ -260,6 +263,7 @@ void MasterCore::tick() {
         for (const Uuid& uuid : gone) remove(uuid, "its control link closed and it did not resume in time");
     }
     topology_dirty_ = true;
+    search_in_background();
     warn_waiting();
     expire_votes();
 }
@@ -426,6 +430,8 @@ std::uint64_t MasterCore::state_hash() const {
     mix(last_sequence_);
     mix(links_.size());
     mix(joiners_.size());
+    mix(bandwidths_.size());
+    if (survey_) mix(survey_->tests.size() + 1);
     for (const auto& [id, group] : state_.groups) {
         mix(id);
         mix(group.expected);
@@ -452,6 +458,7 @@ std::string MasterCore::explain() const {
         text += " revision " + std::to_string(group.expected) + " running " + std::to_string(group.running_ops);
         if (group.sync) text += " in sync";
     }
+    if (survey_) text += "; optimizes, " + std::to_string(survey_->tests.size()) + " bandwidth tests run";
     for (const auto& [uuid, session] : sessions_) {
         if (session.link == 0)
             text += "; " + short_name(uuid) + " absent";

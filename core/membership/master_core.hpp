@@ -2,7 +2,8 @@
 // the other. Everything the master says that rests on a record is held until that record is durable.
 //
 // Files: master_core.cpp (events, sending, journal), master_session.cpp (hello, resume, removal), master_votes.cpp
-// (ballots become decisions), master_patience.cpp (votes that wait long), master_topology.cpp (rings, joiners, dial plans), master_sync.cpp (shared state).
+// (ballots become decisions), master_patience.cpp (votes that wait long), master_topology.cpp (rings, joiners, dial plans),
+// master_optimize.cpp (bandwidths, better rings), master_sync.cpp (shared state).
 // Invariants: one current link per member; a decision is appended exactly when its ballot is taken out of the box; no
 // ballot is decided while journalled members may still resume after a restart.
 #pragma once
@@ -12,7 +13,9 @@
 #include "core/master_machine.hpp"
 #include "core/membership/run_state.hpp"
 #include "core/state_sync/election.hpp"
+#include "core/topology/bandwidth.hpp"
 #include "core/topology/ring.hpp"
+#include "core/topology/tour.hpp"
 #include "core/voting/ballot.hpp"
 
 #include <deque>
@@ -78,6 +81,31 @@ private:
         bool requested = false;
     };
 
+    // An optimisation that everybody has voted for, until it is decided.
+    struct Survey {
+        using Seat = std::pair<const Uuid, bool>;  // whether the member is in no test
+        struct Edge {
+            Seat* from = nullptr;
+            Seat* to = nullptr;
+            bool tried = false;
+        };
+        struct Test {
+            Edge* edge = nullptr;
+            Instant began = 0;
+        };
+        Instant ends = 0;
+        std::map<Uuid, bool> free;
+        std::vector<Edge> todo;  // complete before the first test
+        std::size_t next = 0;    // all before it were tried
+        std::map<std::uint64_t, Test> tests;
+        std::map<GroupId, std::uint64_t> searching;  // steps of its search before this vote
+        Instant next_piece = never;
+    };
+    struct RingSearch {
+        std::vector<Uuid> nodes;
+        TourSearch tour;
+    };
+
     // events
     void on_accepted(const LinkAccepted& event);
     void on_closed(LinkId id);
@@ -118,6 +146,7 @@ private:
     std::vector<Uuid> electors_of(const BallotKey& key) const;
     void decide_topology(Ballot ballot);
     void decide_pending(Ballot ballot);
+    static void add_seats(const Ballot& ballot, google::protobuf::RepeatedPtrField<proto::Seat>& seats);
     void start_waiting(GroupId group);
     void refuse_start(const BallotKey& key, Result result, const std::string& reason);
     void examine_op(OpId id);
@@ -144,6 +173,18 @@ private:
     std::optional<Endpoint> endpoint_of(const Uuid& uuid) const;
     bool present(const Uuid& uuid) const;
 
+    // better rings
+    void begin_survey();
+    void end_test(std::uint64_t id);
+    void abandon_tests(const Uuid& uuid, bool as_sender_only);
+    void start_tests();
+    void on_measured(const Uuid& uuid, const proto::Measured& measured);
+    RingSearch& search_of(GroupId id);
+    bool search_rings();
+    void search_in_background();
+    void adopt_rings();
+    void examine_optimize(const BallotKey& key);
+
     // state sync
     void on_page(const Uuid& uuid, const proto::SyncPage& page);
     void examine_sync(const BallotKey& key);
@@ -162,6 +203,10 @@ private:
     std::map<Uuid, Details> details_;
     std::map<GroupId, std::map<std::uint64_t, Tag>> waiting_starts_;  // completed order → tag
     std::map<Uuid, std::set<Uuid>> wanted_;                           // edges that somebody is asked to dial
+    BandwidthTable bandwidths_;
+    std::optional<Survey> survey_;
+    std::map<GroupId, RingSearch> searches_;
+    std::uint64_t piece_left_ = 0;  // steps of searches that this event may still do
     std::deque<Held> held_;
     std::uint64_t last_sequence_ = 0;
     std::uint64_t durable_sequence_ = 0;
@@ -171,7 +216,7 @@ private:
     std::uint64_t snapshot_bytes_ = 0;
     std::uint64_t completed_order_ = 0;
     std::uint64_t registration_order_ = 0;
-    std::uint32_t op_counter_ = 0;
+    std::uint32_t op_counter_ = 0;  // names operations, synchronizations and tests
     Instant grace_until_ = never;
     Instant now_ = 0;
     Instant last_event_ = 0;

@@ -60,6 +60,9 @@ void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
             details_.clear();
             waiting_starts_.clear();
             edges_ = EdgeTable{};
+            bandwidths_ = BandwidthTable{};
+            survey_.reset();
+            searches_.clear();
             grace_until_ = never;
             begin_new_run();
             return;
@@ -173,6 +176,7 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
         session.link = 0;
         links_.erase(old);
         out_->push_back(CloseLink{old, false});
+        abandon_tests(uuid, true);
     }
     session.link = id;
     session.generation = hello.generation();
@@ -242,6 +246,9 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
     case proto::PeerMessage::kEdge: on_edge(link.uuid, message.edge()); break;
     case proto::PeerMessage::kPage:
         if (member) on_page(link.uuid, message.page());
+        break;
+    case proto::PeerMessage::kMeasured:
+        if (member) on_measured(link.uuid, message.measured());
         break;
     case proto::PeerMessage::kHeartbeat:
         if (member) state_.acknowledge(link.uuid, message.heartbeat());
@@ -321,6 +328,10 @@ void MasterCore::remove(const Uuid& uuid, const std::string& reason) {
     ballots_.withdraw(uuid);
     details_.erase(uuid);
     edges_.forget(uuid);
+    bandwidths_.forget(uuid);
+    abandon_tests(uuid, false);
+    searches_.erase(group);
+    if (survey_) survey_->searching.erase(group);
     const bool left = reason == "left the run";
     log(left ? LogLevel::info : LogLevel::warn, "peer " + short_name(uuid) + " removed: " + reason);
     if (!left) notice_all("peer " + short_name(uuid) + " was removed: " + reason);

@@ -8,15 +8,15 @@
 
 namespace pccl::core {
 
-namespace {
-
-void add_seats(const Ballot& ballot, google::protobuf::RepeatedPtrField<proto::Seat>& seats) {
+void MasterCore::add_seats(const Ballot& ballot, google::protobuf::RepeatedPtrField<proto::Seat>& seats) {
     for (const auto& [uuid, cast] : ballot.votes()) {
         auto* seat = seats.Add();
         seat->set_uuid(to_bytes(uuid));
         seat->set_serial(cast.serial);
     }
 }
+
+namespace {
 
 std::string shape_text(const proto::Vote& vote) {
     std::string text = "count " + std::to_string(vote.count()) + " type " + std::to_string(vote.type()) + " op " +
@@ -60,6 +60,7 @@ void MasterCore::on_vote(const Uuid& uuid, const proto::Vote& vote) {
     key.kind = vote.kind();
     switch (vote.kind()) {
     case proto::VOTE_UPDATE_TOPOLOGY:
+    case proto::VOTE_OPTIMIZE_TOPOLOGY:
     case proto::VOTE_PEERS_PENDING: break;
     case proto::VOTE_START:
         key.group = member.group;
@@ -116,6 +117,7 @@ std::vector<Uuid> MasterCore::electors_of(const BallotKey& key) const {
     };
     switch (key.kind) {
     case proto::VOTE_UPDATE_TOPOLOGY:
+    case proto::VOTE_OPTIMIZE_TOPOLOGY:
     case proto::VOTE_PEERS_PENDING: return state_.everyone();
     case proto::VOTE_START:
     case proto::VOTE_SYNC: {
@@ -177,6 +179,7 @@ void MasterCore::examine_everything() {
 }
 
 void MasterCore::examine(const BallotKey& key) {
+    if (key.kind == proto::VOTE_OPTIMIZE_TOPOLOGY) return examine_optimize(key);
     Ballot* ballot = ballots_.find(key);
     if (ballot == nullptr) return;
     switch (key.kind) {

@@ -24,6 +24,8 @@ void PeerCore::on_command(const Command& command) {
         on_leave(*c);
     else if (const auto* c = std::get_if<CommandReduceMany>(&command))
         on_reduce_many(*c);
+    else if (const auto* c = std::get_if<CommandOptimizeTopology>(&command))
+        on_run_wide(proto::VOTE_OPTIMIZE_TOPOLOGY, c->ticket);
 }
 
 void PeerCore::on_connect(const CommandConnect& command) {
@@ -76,11 +78,20 @@ void PeerCore::on_leave(const CommandLeave& command) {
         become_lost("the communicator left the run", State::fresh);
 }
 
+// What a run-wide call fails with once this peer is outside of the run.
+Result PeerCore::run_wide_failure(proto::VoteKind kind) {
+    switch (kind) {
+    case proto::VOTE_UPDATE_TOPOLOGY: return Result::update_topology_failed;
+    case proto::VOTE_OPTIMIZE_TOPOLOGY: return Result::topology_optimization_failed;
+    default: return Result::invalid_usage;
+    }
+}
+
 void PeerCore::on_run_wide(proto::VoteKind kind, Ticket ticket) {
-    const bool update = kind == proto::VOTE_UPDATE_TOPOLOGY;
+    const bool changes_topology = kind != proto::VOTE_PEERS_PENDING;
     if (state_ == State::lost) {
         PROBE(call_after_loss);
-        complete(ticket, failure(update ? Result::update_topology_failed : Result::invalid_usage,
+        complete(ticket, failure(run_wide_failure(kind),
                                  "this peer is no longer a member of the run (" + lost_reason_ + "); connect again"));
         return;
     }
@@ -88,7 +99,13 @@ void PeerCore::on_run_wide(proto::VoteKind kind, Ticket ticket) {
         complete(ticket, failure(Result::invalid_usage, "the communicator is not connected; call pcclConnect first"));
         return;
     }
-    if (update && !launches_.empty()) {
+    if (kind == proto::VOTE_OPTIMIZE_TOPOLOGY && view_.attributes.global_world < 2) {
+        PROBE(optimize_alone);
+        complete(ticket, failure(Result::invalid_usage,
+                                 "this peer is alone in the run; wait until others have joined before optimizing"));
+        return;
+    }
+    if (changes_topology && !launches_.empty()) {
         complete(ticket, failure(Result::pending_async_ops, "tag " + std::to_string(launches_.begin()->first) +
                                                                 " was launched and not awaited; await it first"));
         return;
@@ -139,6 +156,18 @@ void PeerCore::answer_pending(const proto::PendingAnswer& answer) {
     completion.pending = answer.pending();
     completion.result = result_of(answer.result());
     completion.message = answer.reason();
+    complete(ticket, completion);
+    cast_next_run_wide();
+}
+
+void PeerCore::answer_optimize(const proto::OptimizeAnswer& answer) {
+    open_votes_.erase(answer.serial());
+    if (run_wide_.empty() || run_wide_.front().serial != answer.serial()) return;
+    const Ticket ticket = run_wide_.front().ticket;
+    run_wide_.pop_front();
+    Completion completion;
+    if (answer.result() != 0) completion = failure(result_of(answer.result()), answer.reason());
+    see(answer.sizes(), completion);
     complete(ticket, completion);
     cast_next_run_wide();
 }

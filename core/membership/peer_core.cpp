@@ -42,6 +42,8 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
             it->second.last_received = now;
             if (it->second.purpose == Purpose::master)
                 on_master_message(*e);
+            else if (it->second.purpose == Purpose::test_out)
+                on_test_message(e->link, *e);
             else
                 on_link_message(e->link, *e);
         }
@@ -69,6 +71,8 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
             it->second.stage = Stage::greeting;
             if (it->second.purpose == Purpose::master)
                 master_opened();
+            else if (it->second.purpose == Purpose::test_out)
+                test_link_opened(e->link, it->second);
             else
                 on_data_link_opened(e->link, it->second);
         }
@@ -106,6 +110,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         ASSERT(owner != allocating_.end());
         const OpId op_id = owner->second;
         allocating_.erase(owner);
+        if (op_id == 0) test_allocated(e->buffer, e->ok);
         const auto op = ops_.find(op_id);
         if (op_id != 0 && op != ops_.end()) {
             Operation& running = *op->second;
@@ -217,6 +222,7 @@ void PeerCore::tick() {
     fail_starved();
     launch_delayed();
     sync_tick();
+    tests_tick();
 }
 
 void PeerCore::on_link_closed(LinkId id, const std::string& reason) {
@@ -228,6 +234,7 @@ void PeerCore::on_link_closed(LinkId id, const std::string& reason) {
         if (id == master_link_) master_gone(reason);
         return;
     }
+    if (link.purpose == Purpose::test_out || link.purpose == Purpose::test_in) return test_link_lost(id, link);
     // What was landing from it never lands; what it was sending has to go another way.
     if (link.receiving.op != 0) {
         PROBE(lost_while_landing);
@@ -260,6 +267,8 @@ void PeerCore::become_lost(const std::string& reason, State next) {
         ++counted_.losses;
     }
     state_ = next;
+    end_test();
+    receiving_tests_.clear();
     for (const auto& [id, link] : links_) out_->push_back(CloseLink{id, next == State::fresh || leave_ticket_ != 0});
     std::map<LinkId, Link> links = std::move(links_);
     links_.clear();
@@ -297,9 +306,7 @@ void PeerCore::become_lost(const std::string& reason, State next) {
         complete(ticket, failure(Result::master_connection_failed, reason));
     }
     for (const RunWide& call : run_wide_) {
-        complete(call.ticket, failure(call.kind == proto::VOTE_UPDATE_TOPOLOGY ? Result::update_topology_failed
-                                                                               : Result::invalid_usage,
-                                      reason));
+        complete(call.ticket, failure(run_wide_failure(call.kind), reason));
     }
     run_wide_.clear();
     batches_lost(reason);
@@ -386,7 +393,7 @@ LinkId PeerCore::new_link(Purpose purpose, const Uuid& remote, std::uint32_t str
     link.stage = Stage::dialing;
     link.remote = remote;
     link.stripe = stripe;
-    link.opened = link.last_received = link.last_sent = link.last_progress = now_;
+    link.opened = link.last_received = link.last_sent = link.last_progress = link.test.dialled = now_;
     out_->push_back(OpenLink{id, target});
     return id;
 }
@@ -439,6 +446,8 @@ std::uint64_t PeerCore::state_hash() const {
     mix(open_votes_.size());
     mix(launches_.size());
     mix(dead_frames_);
+    mix(receiving_tests_.size());
+    if (sending_test_) mix(sending_test_->bytes);
     for (const auto& [id, op] : ops_) {
         mix(id);
         mix(op->finals);
@@ -491,6 +500,7 @@ std::string PeerCore::explain() const {
                 (op->decided ? " decided" : "") + " computes " + std::to_string(op->computes);
     }
     if (sync_) text += ", sync stage " + std::to_string(static_cast<int>(sync_->stage));
+    if (sending_test_) text += ", tests the bandwidth to " + short_name(sending_test_->target);
     for (const auto& [target, edge] : edges_) {
         std::size_t open = 0;
         for (const Stripe& stripe : edge.stripes) {

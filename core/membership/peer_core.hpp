@@ -2,7 +2,8 @@
 //
 // Files: peer_core.cpp (events, clocks, loss of the run), peer_session.cpp (master link, votes, answers), peer_calls.cpp
 // (commands and tickets), core/all_reduce/links.cpp (stripes to and from neighbours), core/all_reduce/exchange.cpp
-// (slices), core/all_reduce/batch.cpp (many tags in one call), core/state_sync/transfer.cpp (shared state).
+// (slices), core/all_reduce/batch.cpp (many tags in one call), core/state_sync/transfer.cpp (shared state),
+// core/topology/bandwidth_test.cpp (bandwidth tests).
 // Invariants: an answer is processed once (by decision index); a vote is open until its answer came; every ticket is
 // completed exactly once; nothing of an operation is outstanding when its outcome is told.
 #pragma once
@@ -12,6 +13,7 @@
 #include "core/events.hpp"
 #include "core/peer_machine.hpp"
 #include "core/state_sync/election.hpp"
+#include "core/topology/bandwidth.hpp"
 #include "core/wire/control.pb.h"
 
 #include <deque>
@@ -36,9 +38,9 @@ public:
 
 private:
     enum class State : std::uint8_t { fresh, connecting, member, lost };
-    enum class Purpose : std::uint8_t { master, outgoing, incoming };
+    enum class Purpose : std::uint8_t { master, outgoing, incoming, test_out, test_in };
     enum class Stage : std::uint8_t { dialing, greeting, open };
-    // What a link is sending or receiving right now. phase 2: a chunk of shared state.
+    // What a link is sending or receiving right now. phase 2: a chunk of shared state, 3: a frame of a test (entry: bytes).
     struct Transfer {
         OpId op = 0;  // 0: nothing
         std::uint16_t phase = 0;
@@ -65,6 +67,13 @@ private:
         Transfer sending;
         Transfer receiving;
         std::deque<Chunk> serve;  // chunks the other end asked for
+        struct {
+            std::uint64_t id = 0;
+            std::uint32_t frame = 0;  // bytes of the next one
+            std::uint64_t sent = 0;
+            Instant dialled = 0;
+            Instant handed = 0;  // when the frame that is being sent was begun
+        } test;
     };
     struct Stripe {
         LinkId link = 0;
@@ -185,6 +194,21 @@ private:
         std::optional<Completion> outcome;
         std::vector<std::pair<LinkId, Chunk>> early_requests;  // asked before our plan came
     };
+    struct SendingTest {
+        std::uint64_t id = 0;
+        Uuid target;
+        Instant began = 0;
+        BufferId buffer = 0;
+        bool usable = false;
+        std::uint64_t bytes = 0;  // handed to connections
+        std::set<LinkId> links;
+    };
+    struct ReceivingTest {
+        RateMeter meter{0, 0, 0};
+        std::set<LinkId> links;
+        LinkId last_link = 0;  // the one that brought something last
+        bool told = false;
+    };
     struct View {
         std::uint64_t epoch = 0;
         Attributes attributes;
@@ -228,9 +252,11 @@ private:
     void on_await(const CommandAwait& command);
     void on_leave(const CommandLeave& command);
     void on_run_wide(proto::VoteKind kind, Ticket ticket);
+    static Result run_wide_failure(proto::VoteKind kind);
     void cast_next_run_wide();
     void answer_topology(const proto::TopologyAnswer& answer);
     void answer_pending(const proto::PendingAnswer& answer);
+    void answer_optimize(const proto::OptimizeAnswer& answer);
     void answer_start(const proto::StartAnswer& answer);
     void answer_outcome(const proto::OutcomeAnswer& answer);
     void conclude_launch(Tag tag, Serial serial, Completion completion);
@@ -325,6 +351,22 @@ private:
     Fetch* fetch_of(std::uint32_t entry);
     std::vector<LinkId> open_links_to(const Uuid& target) const;
 
+    // bandwidth tests (core/topology/bandwidth_test.cpp)
+    void on_test_order(const proto::TestOrder& order);
+    void end_test();
+    void report_test(std::uint64_t bytes, std::uint64_t nanoseconds);
+    void test_link_opened(LinkId id, Link& link);
+    void on_test_message(LinkId id, const ControlArrived& event);
+    void send_test_frame(LinkId id, Link& link);
+    void test_frame_sent(LinkId id, Link& link);
+    void accept_test(LinkId id, const Uuid& from, const proto::LinkHello& hello);
+    void test_frame_arrives(LinkId id, Link& link, const wire::BulkHeader& header);
+    void test_frame_landed(LinkId id, Link& link);
+    void conclude_test(ReceivingTest& test, std::uint64_t id);
+    void test_link_lost(LinkId id, const Link& link);
+    bool test_allocated(BufferId buffer, bool ok);
+    void tests_tick();
+
     PeerConfig config_;
     Random random_;
     State state_ = State::fresh;
@@ -367,6 +409,9 @@ private:
     std::map<OpId, std::unique_ptr<Operation>> ops_;
     OpId highest_op_ = 0;
     std::optional<Sync> sync_;
+    std::optional<SendingTest> sending_test_;
+    std::map<std::pair<Uuid, std::uint64_t>, ReceivingTest> receiving_tests_;  // by sender and test
+    std::set<BufferId> unwanted_buffers_;                                      // asked for by a test that has ended
 
     Instant now_ = 0;
     Instant last_event_ = 0;

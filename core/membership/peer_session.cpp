@@ -50,6 +50,7 @@ void PeerCore::master_opened() {
 
 void PeerCore::master_gone(const std::string& reason) {
     master_link_ = 0;
+    end_test();  // nobody waits for its result any more
     if (state_ == State::connecting && !welcomed_) {
         master_tried_ += (master_tried_.empty() ? "" : ", nor at ") + to_text(master_address()) + ": " + reason;
         if (try_next_master_address()) {
@@ -106,6 +107,7 @@ void PeerCore::on_master_message(const ControlArrived& event) {
             message.notice().warn());
         break;
     case proto::MasterMessage::kPageRequest: send_pages(message.page_request()); break;
+    case proto::MasterMessage::kTest: on_test_order(message.test()); break;
     case proto::MasterMessage::kHeartbeat: break;
     default: drop_link(event.link, "the master sent an unknown message"); break;
     }
@@ -187,6 +189,7 @@ void PeerCore::on_answer(const proto::Answer& answer) {
     case proto::Answer::kStart: answer_start(answer.start()); break;
     case proto::Answer::kOutcome: answer_outcome(answer.outcome()); break;
     case proto::Answer::kSync: answer_sync(answer.sync()); break;
+    case proto::Answer::kOptimize: answer_optimize(answer.optimize()); break;
     default: break;
     }
 }

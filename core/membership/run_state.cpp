@@ -159,6 +159,7 @@ void RunState::apply_decision(const proto::Decision& decision) {
     };
     if (decision.has_topology()) consume_all(decision.topology().voters());
     if (decision.has_pending()) consume_all(decision.pending().voters());
+    if (decision.has_optimize()) consume_all(decision.optimize().voters());
     if (decision.has_start()) consume_all(decision.start().members());
     if (decision.has_outcome()) consume_all(decision.outcome().votes());
     if (decision.has_sync()) {
@@ -244,6 +245,7 @@ std::vector<Uuid> RunState::recipients(const proto::Decision& decision) {
         add(decision.topology().admitted());
     }
     if (decision.has_pending()) add(decision.pending().voters());
+    if (decision.has_optimize()) add(decision.optimize().voters());
     if (decision.has_start()) add(decision.start().members());
     if (decision.has_outcome()) add(decision.outcome().members());
     if (decision.has_sync()) add(decision.sync().seats());
@@ -281,6 +283,16 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
         *answer.mutable_pending()->mutable_sizes() = decision.pending().sizes();
         answer.mutable_pending()->set_result(decision.pending().result());
         answer.mutable_pending()->set_reason(decision.pending().reason());
+        return answer;
+    }
+    case proto::Decision::kOptimize: {
+        const auto serial = serial_in(decision.optimize().voters());
+        if (!serial) return std::nullopt;
+        auto* to = answer.mutable_optimize();
+        to->set_serial(*serial);
+        to->set_result(decision.optimize().result());
+        to->set_reason(decision.optimize().reason());
+        *to->mutable_sizes() = decision.optimize().sizes();
         return answer;
     }
     case proto::Decision::kStart: {

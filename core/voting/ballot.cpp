@@ -57,6 +57,7 @@ const char* to_text(proto::VoteKind kind) {
     case proto::VOTE_END: return "end of a collective";
     case proto::VOTE_SYNC: return "synchronize shared state";
     case proto::VOTE_SYNC_END: return "end of a synchronization";
+    case proto::VOTE_OPTIMIZE_TOPOLOGY: return "optimize topology";
     default: return "unknown";
     }
 }

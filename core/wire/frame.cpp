@@ -213,7 +213,7 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
             item.bulk.entry = get<std::uint64_t>(small_.data() + 16);
             item.bulk.length = get<std::uint32_t>(small_.data() + 24);
             item.bulk.reserved = get<std::uint32_t>(small_.data() + 28);
-            if (item.bulk.length != length_ || item.bulk.phase > 2) return refuse(WireError::bad_field, used);
+            if (item.bulk.length != length_ || item.bulk.phase > 3) return refuse(WireError::bad_field, used);
             payload_total_ = payload_remaining_ = length_;
             state_ = length_ > 0 ? State::payload : State::trailer;
             item.kind = Kind::bulk;

@@ -35,6 +35,7 @@ inline constexpr std::size_t trailer_bytes = 16;
 
 // What a bulk frame carries. For an all-reduce: operation, phase (0 partial sum, 1 final bytes), slice index.
 // For a state sync: operation = sync id, phase 2, slice = chunk index, entry = index into the sync's key list.
+// For a bandwidth test: operation = test id, phase 3; the content means nothing.
 struct BulkHeader {
     OpId op = 0;
     std::uint32_t slice = 0;

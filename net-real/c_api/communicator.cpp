@@ -130,6 +130,12 @@ Outcome Communicator::are_peers_pending(bool& pending) {
     return from(completion);
 }
 
+Outcome Communicator::optimize_topology() {
+    real::PeerRuntime* started = runtime();
+    if (started == nullptr) return not_connected();
+    return from(started->call(core::CommandOptimizeTopology{}));
+}
+
 // ---- all-reduce --------------------------------------------------------------------------------------------------
 
 core::CommandLaunch Communicator::describe(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor,

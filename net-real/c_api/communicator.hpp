@@ -27,6 +27,7 @@ public:
     Outcome attribute(std::uint32_t attribute, int& value) const;
     Outcome update_topology();
     Outcome are_peers_pending(bool& pending);
+    Outcome optimize_topology();
     // `descriptor` and the buffers have been validated.
     Outcome launch(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor);
     Outcome await(std::uint64_t tag, pcclReduceInfo_t* info);

@@ -85,6 +85,11 @@ PCCL_EXPORT pcclResult_t pcclArePeersPending(const pcclComm_t* comm, bool* pendi
         [&](Communicator& live) { return live.are_peers_pending(*pending_out); });
 }
 
+PCCL_EXPORT pcclResult_t pcclOptimizeTopology(const pcclComm_t* comm) {
+    return on_communicator("pcclOptimizeTopology", comm, success,
+                           [](Communicator& live) { return live.optimize_topology(); });
+}
+
 PCCL_EXPORT pcclResult_t pcclAllReduce(const void* sendbuf, void* recvbuf, const pcclReduceDescriptor_t* descriptor,
                                        const pcclComm_t* comm, pcclReduceInfo_t* info_out) {
     return on_communicator(

@@ -18,6 +18,7 @@ inline constexpr int master_connection_failed = 6;
 inline constexpr int rank_connection_lost = 8;
 inline constexpr int pending_async_ops = 10;
 inline constexpr int update_topology_failed = 11;
+inline constexpr int topology_optimization_failed = 12;
 
 // The words of an answer behind the command's name.
 struct Answer {

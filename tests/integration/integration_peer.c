@@ -240,6 +240,8 @@ static void run(const char* command, char* arguments) {
         printf("connect %d\n", (int)pcclConnect(comm));
     else if (strcmp(command, "update") == 0)
         printf("update %d\n", (int)pcclUpdateTopology(comm));
+    else if (strcmp(command, "optimize") == 0)
+        printf("optimize %d\n", (int)pcclOptimizeTopology(comm));
     else if (strcmp(command, "destroy") == 0)
         printf("destroy %d\n", (int)pcclDestroyCommunicator(comm));
     else if (strcmp(command, "pending") == 0) {

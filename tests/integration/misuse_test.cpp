@@ -86,6 +86,7 @@ TEST_CASE("before pcclInit") {
     CHECK(pcclDestroyCommunicator(comm) == pcclNotInitialized);
     CHECK(pcclUpdateTopology(comm) == pcclNotInitialized);
     CHECK(pcclArePeersPending(comm, &pending) == pcclNotInitialized);
+    CHECK(pcclOptimizeTopology(comm) == pcclNotInitialized);
     CHECK(pcclAllReduce(&x, &x, &descriptor, comm, nullptr) == pcclNotInitialized);
     CHECK(pcclAllReduceAsync(&x, &x, &descriptor, comm, &handle) == pcclNotInitialized);
     CHECK(pcclAwaitAsyncReduce(&handle, nullptr) == pcclNotInitialized);
@@ -136,6 +137,7 @@ TEST_CASE("calls on a communicator that was never connected") {
     CHECK(value == 77);
     refused("pcclUpdateTopology", pcclInvalidUsage, [&] { return pcclUpdateTopology(run.fresh); });
     refused("pcclArePeersPending", pcclInvalidUsage, [&] { return pcclArePeersPending(run.fresh, &pending); });
+    refused("pcclOptimizeTopology", pcclInvalidUsage, [&] { return pcclOptimizeTopology(run.fresh); });
     refused("pcclAllReduce", pcclInvalidUsage,
             [&] { return pcclAllReduce(run.a.data(), run.b.data(), &descriptor, run.fresh, nullptr); });
     refused("pcclAllReduceAsync", pcclInvalidUsage,
@@ -162,6 +164,7 @@ TEST_CASE("null pointers") {
             [&] { return pcclGetAttribute(run.connected, PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE, nullptr); });
     refused("pcclUpdateTopology", pcclInvalidArgument, [] { return pcclUpdateTopology(nullptr); });
     refused("pcclArePeersPending", pcclInvalidArgument, [&] { return pcclArePeersPending(nullptr, &pending); });
+    refused("pcclOptimizeTopology", pcclInvalidArgument, [] { return pcclOptimizeTopology(nullptr); });
     refused("pcclArePeersPending", pcclInvalidArgument, [&] { return pcclArePeersPending(run.connected, nullptr); });
     refused("pcclAllReduce", pcclInvalidArgument, [&] { return pcclAllReduce(a, a, &descriptor, nullptr, nullptr); });
     refused("pcclAllReduce", pcclInvalidArgument, [&] { return pcclAllReduce(a, a, nullptr, run.connected, nullptr); });
@@ -312,6 +315,7 @@ TEST_CASE("the interface leaves a connected communicator usable") {
     int value = 0;
     bool pending = true;
     refused("pcclConnect", pcclInvalidUsage, [&] { return pcclConnect(run.connected); });
+    refused("pcclOptimizeTopology", pcclInvalidUsage, [&] { return pcclOptimizeTopology(run.connected); });  // alone
     CHECK(pcclUpdateTopology(run.connected) == pcclSuccess);
     CHECK(pcclArePeersPending(run.connected, &pending) == pcclSuccess);
     CHECK_FALSE(pending);

@@ -171,6 +171,7 @@ SIGNATURE(pcclGetAttribute, const pcclComm_t*, pcclAttribute_t, int*);
 SIGNATURE(pcclDestroyCommunicator, pcclComm_t*);
 SIGNATURE(pcclUpdateTopology, pcclComm_t*);
 SIGNATURE(pcclArePeersPending, const pcclComm_t*, bool*);
+SIGNATURE(pcclOptimizeTopology, const pcclComm_t*);
 SIGNATURE(pcclAllReduce, const void*, void*, const pcclReduceDescriptor_t*, const pcclComm_t*, pcclReduceInfo_t*);
 SIGNATURE(pcclAllReduceAsync, const void*, void*, const pcclReduceDescriptor_t*, const pcclComm_t*,
           pcclAsyncReduceOp_t*);

@@ -20,7 +20,8 @@ const char* name_of(const Command& command) {
                                             "pcclAwaitAsyncReduce",
                                             "pcclSynchronizeSharedState",
                                             "pcclDestroyCommunicator",
-                                            "pcclAllReduceMultipleWithRetry"};
+                                            "pcclAllReduceMultipleWithRetry",
+                                            "pcclOptimizeTopology"};
     static_assert(std::size(names) == std::variant_size_v<Command>);
     return names[command.index()];
 }
@@ -126,6 +127,8 @@ Completion RealWorld::operator()(const CommandConnect&) {
 }
 
 Completion RealWorld::operator()(const CommandUpdateTopology&) { return answer(pcclUpdateTopology(communicator_)); }
+
+Completion RealWorld::operator()(const CommandOptimizeTopology&) { return answer(pcclOptimizeTopology(communicator_)); }
 
 Completion RealWorld::operator()(const CommandArePeersPending&) {
     bool pending = false;

@@ -52,6 +52,7 @@ private:
     core::Completion operator()(const core::CommandSync&);
     core::Completion operator()(const core::CommandLeave&);
     core::Completion operator()(const core::CommandReduceMany&);
+    core::Completion operator()(const core::CommandOptimizeTopology&);
     void sleep_until(core::Instant at, harness::Process& process);
 
     pcclCommCreateParams_t parameters_;

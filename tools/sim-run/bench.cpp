@@ -3,11 +3,13 @@
 #include "harness/paper.hpp"
 #include "harness/run.hpp"
 #include "harness/scale.hpp"
+#include "harness/topology.hpp"
 
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 
 namespace pccl::tools {
@@ -178,6 +180,61 @@ bool bench_scale() {
     return v.held() && as_planned;
 }
 
+// What optimize_topology measures of the links that a network was given, and what it makes of them.
+bool survey(const char* name, const PathNetwork& network, const std::vector<std::uint32_t>& good_ring) {
+    const Stopwatch watch;
+    const TopologyFacts facts = watch_topology(path_scenario(network, true), unbounded().items_max);
+    const Verdict before = run(path_scenario(network, false), unbounded());
+    if (!facts.verdict.held() || !before.held()) {
+        std::printf("%s FAILED  %s\n", name, facts.verdict.violation.reason.c_str());
+        return false;
+    }
+    double worst = 0;
+    for (const auto& [ends, rate] : facts.bandwidths) {
+        const std::uint32_t from = facts.nodes.at(ends.first) - 1, to = facts.nodes.at(ends.second) - 1;
+        std::int64_t width = network.paths.empty() ? 0 : network.paths[from * network.peers + to];
+        if (width == 0) width = network.host_rate;
+        worst = std::max(worst, std::abs(static_cast<double>(rate) / static_cast<double>(width) - 1) * 100);
+    }
+    std::vector<std::uint32_t> ring;
+    if (!facts.changes.empty()) {
+        for (const std::string& peer : facts.changes.back().after) ring.push_back(facts.nodes.at(peer) - 1);
+        std::rotate(ring.begin(), std::find(ring.begin(), ring.end(), good_ring.front()), ring.end());
+    }
+    const double seconds = static_cast<double>(facts.longest_vote) / 1e9;
+    const std::size_t edges = std::size_t{network.peers} * (network.peers - 1);
+    const bool good = facts.bandwidths.size() == edges && worst <= 10 && seconds <= 10 && ring == good_ring;
+    std::printf("%-44s %3zu of %3zu edges in %5.2f s, off by %4.1f %% at most, %s; all-reduce %6.2f s -> %6.2f s  "
+                "(%.1f s of a core)%s\n",
+                name, facts.bandwidths.size(), edges, seconds, worst,
+                ring.empty()        ? "ring as it was"
+                : ring == good_ring ? "the best ring"
+                                    : "another ring",
+                static_cast<double>(before.reduce_time) / 1e9, static_cast<double>(facts.verdict.reduce_time) / 1e9,
+                watch.seconds(), good ? "" : "  MISSED");
+    return good;
+}
+
+bool bench_topology() {
+    constexpr std::int64_t megabit = 1'000'000 / 8;
+    bool good = true;
+    std::printf("8 peers, 20 ms round trip, windows of 256 KiB; target: 10 s, 10 %%\n");
+    for (const std::int64_t rate : {100, 300, 1000}) {
+        PathNetwork network;
+        network.host_rate = rate * megabit;
+        good = survey(("links of " + std::to_string(rate) + " Mbit/s").c_str(), network, {}) && good;
+    }
+    std::vector<std::uint32_t> ring;
+    PathNetwork network = network_with_good_ring(8, 1, 100 * megabit, 400 * megabit, 1000 * megabit, ring);
+    good = survey("paths of 100-400 Mbit/s, a ring of 1 Gbit/s", network, ring) && good;
+    network = network_with_good_ring(8, 2, 10 * megabit, 40 * megabit, 100 * megabit, ring);
+    good = survey("paths of 10-40 Mbit/s, a ring of 100 Mbit/s", network, ring) && good;
+    network = network_with_good_ring(8, 3, 100 * megabit, 400 * megabit, 1000 * megabit, ring);
+    network.latency = 50 * core::millisecond;
+    network.window = 1 << 20;
+    return survey("the first widths, 100 ms, windows of 1 MiB", network, ring) && good;
+}
+
 }  // namespace
 
 int bench(const std::string& what) {
@@ -186,6 +243,7 @@ int bench(const std::string& what) {
     if (all || what == "paper") good = bench_paper();
     if (all) std::printf("\n");
     if (all || what == "speed") good = bench_speed() && good;
+    if (all || what == "topology") good = bench_topology() && good;
     if (all || what == "scale") good = bench_scale() && good;
     if (all || what == "quantized") good = bench_quantized() && good;
     return good ? 0 : 1;

@@ -1,11 +1,12 @@
-// Measurements of the simulator and predictions with it: the published tables, speed, and a run of 1,000 peers.
+// Measurements of the simulator and predictions with it: the published tables, speed, bandwidth tests, and a run
+// of 1,000 peers.
 #pragma once
 
 #include <string>
 
 namespace pccl::tools {
 
-// `what`: paper, speed, scale, quantized or all. The exit code of the program.
+// `what`: paper, speed, topology, scale, quantized or all. The exit code of the program.
 int bench(const std::string& what);
 // Part of it: false when a figure is worse than promised.
 bool bench_quantized();

@@ -284,8 +284,9 @@ void print_summary(const Sums& s, double wall) {
                 " (counted once per peer)\n",
                 s.counters.committed, s.counters.aborted, s.counters.refused);
     std::printf("syncs: committed %" PRIu64 ", failed %" PRIu64 "; connects %" PRIu64 ", lost memberships %" PRIu64
-                ", topology updates %" PRIu64 "\n",
-                s.counters.syncs, s.counters.syncs_failed, s.counters.connects, s.counters.lost, s.counters.updates);
+                ", topology updates %" PRIu64 ", optimized %" PRIu64 "\n",
+                s.counters.syncs, s.counters.syncs_failed, s.counters.connects, s.counters.lost, s.counters.updates,
+                s.counters.optimized);
     std::printf("faults injected:");
     for (std::size_t i = 0; i < fault_kinds; ++i) {
         std::printf(" %s %" PRIu64 "%s", to_text(static_cast<FaultKind>(i)), s.faults[i],
@@ -413,10 +414,11 @@ int main(int argc, char** argv) {
     app.add_flag("--print-scenario", choice.print_scenario, "only print the scenario of the seed")->excludes(seeds);
     std::string measured;
     app.add_option("--bench", measured,
-                   "measure: paper (published tables, reference and prediction), speed, scale (1,000 peers), quantized or all")
+                   "measure: paper (published tables, reference and prediction), speed, topology (bandwidth tests), "
+                   "scale (1,000 peers), quantized or all")
         ->expected(0, 1)
         ->default_str("all")
-        ->check(CLI::IsMember({"paper", "speed", "scale", "quantized", "all"}));
+        ->check(CLI::IsMember({"paper", "speed", "topology", "scale", "quantized", "all"}));
     bool list = false;
     app.add_flag("--list-faults", list, "print what faults there are and what their numbers mean");
     app.add_flag("--determinism", choice.twice,

@@ -1,0 +1,237 @@
+// The master's optimisation of rings: once everybody has voted, edges whose bandwidth is not known are measured, each peer in
+// one test at a time; then a ring is sought for each group and, where it is better, adopted by a decision like any other
+// change of a ring. Measuring and searching live in memory alone: after a restart the votes come again, and it begins anew.
+#include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
+#include "core/membership/master_core.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+namespace {
+constexpr std::uint64_t answer_steps = 50'000'000;         // what callers wait for
+constexpr std::uint64_t background_steps = 1'000'000'000;  // from then on, a piece per tick
+constexpr Duration piece_pause = 100 * microsecond;        // messages come between two pieces
+constexpr std::uint64_t better_per_cent = 99;              // a ring is changed for at least 1 %
+}  // namespace
+
+// The edges to measure: present rings first, then each member with those ever farther behind it, so that tests that come
+// next to each other in the list concern different peers.
+void MasterCore::begin_survey() {
+    Survey& survey = survey_.emplace();
+    survey.ends = now_ + config_.timeouts.survey;
+    std::size_t farthest = 0;
+    for (const auto& [id, group] : state_.groups) farthest = std::max(farthest, group.ring.size());
+    for (const auto& [id, group] : state_.groups) {
+        for (const Uuid& uuid : group.ring) survey.free.emplace(uuid, true);
+    }
+    for (std::size_t distance = 1; distance < farthest; ++distance) {
+        for (const auto& [id, group] : state_.groups) {
+            const std::size_t world = group.ring.size();
+            // Two members have one ring, and a group that is too large keeps its own.
+            if (distance >= world || world < 3 || world > TourSearch::nodes_max) continue;
+            for (std::size_t i = 0; i < world; ++i) {
+                const Uuid& from = group.ring[i];
+                const Uuid& to = group.ring[(i + distance) % world];
+                if (!bandwidths_.known(from, to, now_, config_.timeouts.edge_age))
+                    survey.todo.push_back(Survey::Edge{&*survey.free.find(from), &*survey.free.find(to), false});
+            }
+        }
+    }
+    log(LogLevel::info, "optimizing the topology: " + std::to_string(survey.todo.size()) + " edges to measure");
+}
+
+void MasterCore::end_test(std::uint64_t id) {
+    const auto test = survey_->tests.find(id);
+    test->second.edge->from->second = test->second.edge->to->second = true;
+    survey_->tests.erase(test);
+}
+
+// Tests that a member takes part in will bring nothing: it is gone, or its master link is.
+void MasterCore::abandon_tests(const Uuid& uuid, bool as_sender_only) {
+    if (!survey_) return;
+    std::vector<std::uint64_t> over;
+    for (const auto& [id, test] : survey_->tests) {
+        if (test.edge->from->first == uuid || (!as_sender_only && test.edge->to->first == uuid)) over.push_back(id);
+    }
+    if (!over.empty()) PROBE(bandwidth_test_given_up);
+    for (const std::uint64_t id : over) end_test(id);
+}
+
+void MasterCore::start_tests() {
+    Survey& survey = *survey_;
+    std::vector<std::uint64_t> late;
+    const Duration time = config_.timeouts.dial + 2 * config_.timeouts.test + config_.timeouts.handshake;
+    for (const auto& [id, test] : survey.tests) {
+        if (now_ - test.began > time) late.push_back(id);
+    }
+    if (!late.empty()) PROBE(bandwidth_test_given_up);
+    for (const std::uint64_t id : late) end_test(id);
+    if (now_ >= survey.ends) {
+        if (survey.next < survey.todo.size()) PROBE(survey_cut_off);
+        survey.next = survey.todo.size();
+    }
+    for (std::size_t i = survey.next; i < survey.todo.size(); ++i) {
+        Survey::Edge& edge = survey.todo[i];
+        if (i == survey.next && edge.tried) ++survey.next;
+        if (edge.tried || !edge.from->second || !edge.to->second) continue;
+        const Uuid& from = edge.from->first;
+        const Uuid& to = edge.to->first;
+        const auto target = endpoint_of(to);
+        if (!state_.members.contains(from) || !target) {
+            edge.tried = true;
+            continue;
+        }
+        if (!present(from) || !present(to)) continue;
+        edge.tried = true;
+        edge.from->second = edge.to->second = false;
+        const std::uint64_t id = (static_cast<std::uint64_t>(state_.incarnation) << 32) | ++op_counter_;
+        survey.tests.emplace(id, Survey::Test{&edge, now_});
+        proto::MasterMessage message;
+        message.mutable_test()->set_test(id);
+        message.mutable_test()->mutable_target()->set_peer(to_bytes(to));
+        write(*target, *message.mutable_test()->mutable_target()->mutable_address());
+        say(sessions_.at(from).link, message);
+    }
+}
+
+void MasterCore::on_measured(const Uuid& uuid, const proto::Measured& measured) {
+    const auto test =
+        survey_ ? survey_->tests.find(measured.test()) : std::map<std::uint64_t, Survey::Test>::iterator{};
+    if (!survey_ || test == survey_->tests.end() || test->second.edge->from->first != uuid) {
+        PROBE(bandwidth_report_late);
+        return;
+    }
+    const Uuid to = test->second.edge->to->first;
+    end_test(measured.test());
+    if (measured.bytes() == 0) {
+        log(LogLevel::info,
+            "the bandwidth from peer " + short_name(uuid) + " to peer " + short_name(to) + " could not be measured");
+        return;
+    }
+    const auto longest = static_cast<std::uint64_t>(config_.timeouts.survey);
+    const auto duration = static_cast<Duration>(std::clamp<std::uint64_t>(measured.nanoseconds(), 1, longest));
+    bandwidths_.record(uuid, to, measured.bytes(), duration, now_);
+    log(LogLevel::debug, "bandwidth from peer " + short_name(uuid) + " to peer " + short_name(to) + ": " +
+                             std::to_string(bandwidths_.find(uuid, to)->bytes_per_second) + " bytes per second");
+}
+
+// The search over the group as it is now; the one there is if nothing it knows has changed.
+MasterCore::RingSearch& MasterCore::search_of(GroupId id) {
+    const std::vector<Uuid>& ring = state_.groups.at(id).ring;
+    const auto existing = searches_.find(id);
+    const std::vector<Uuid> nodes =
+        existing != searches_.end() && existing->second.nodes.size() == ring.size() ? existing->second.nodes : ring;
+    std::vector<std::uint32_t> costs = bandwidths_.costs(nodes);
+    for (std::size_t from = 0; from < nodes.size(); ++from) {
+        for (std::size_t to = 0; to < nodes.size(); ++to) {
+            if (from != to && edges_.marked(nodes[from], nodes[to], now_))
+                costs[from * nodes.size() + to] = TourSearch::cost_max;
+        }
+    }
+    const bool same_members = std::is_permutation(nodes.begin(), nodes.end(), ring.begin(), ring.end());
+    if (existing != searches_.end() && same_members && existing->second.tour.costs() == costs) return existing->second;
+    if (!same_members) {
+        searches_.erase(id);
+        return search_of(id);
+    }
+    std::vector<TourSearch::Node> start;
+    for (const Uuid& uuid : ring)
+        start.push_back(static_cast<TourSearch::Node>(std::find(nodes.begin(), nodes.end(), uuid) - nodes.begin()));
+    const std::uint64_t seed = random_.next();
+    searches_.erase(id);
+    return searches_
+        .emplace(id, RingSearch{nodes, TourSearch(std::move(costs), std::move(start), seed, background_steps)})
+        .first->second;
+}
+
+// True when what callers wait for is there.
+bool MasterCore::search_rings() {
+    for (const auto& [id, group] : state_.groups) {
+        if (group.ring.size() < 3 || group.ring.size() > TourSearch::nodes_max) continue;
+        RingSearch& search = survey_->searching.contains(id) ? searches_.at(id) : search_of(id);
+        survey_->searching.try_emplace(id, search.tour.steps());
+        while (!search.tour.over() && search.tour.steps() - survey_->searching.at(id) < answer_steps) {
+            if (piece_left_ == 0) {
+                PROBE(ring_searched_in_pieces);
+                survey_->next_piece = now_ + piece_pause;
+                return false;
+            }
+            const std::uint64_t before = search.tour.steps();
+            search.tour.run(piece_left_);
+            piece_left_ -= std::min(piece_left_, search.tour.steps() - before);
+        }
+    }
+    return true;
+}
+
+// On ticks, while nobody waits: what it finds is adopted at the next vote.
+void MasterCore::search_in_background() {
+    if (survey_) return;
+    for (auto& [id, search] : searches_) {
+        if (search.tour.over()) continue;
+        search.tour.run(config_.limits.search_steps);
+        return;
+    }
+}
+
+void MasterCore::adopt_rings() {
+    std::vector<GroupId> groups;
+    for (const auto& [id, searched] : survey_->searching) groups.push_back(id);
+    for (const GroupId id : groups) {
+        const RingSearch& search = searches_.at(id);
+        std::vector<TourSearch::Node> present;
+        for (const Uuid& uuid : state_.groups.at(id).ring) {
+            const auto node = std::find(search.nodes.begin(), search.nodes.end(), uuid);
+            present.push_back(static_cast<TourSearch::Node>(node - search.nodes.begin()));
+        }
+        const std::uint64_t cost = search.tour.cost_of(present);
+        const std::uint64_t best = search.tour.best_cost();
+        log(LogLevel::info, "ring of group " + std::to_string(id) + ": " + std::to_string(cost) +
+                                " ps per byte over its edges, the best that was found has " + std::to_string(best) +
+                                (search.tour.proved() ? ", which is optimal" : ""));
+        if (best >= cost * better_per_cent / 100) continue;
+        PROBE(ring_optimized);
+        proto::Decision decision;
+        decision.mutable_ring()->set_group(id);
+        std::string text = "ring of group " + std::to_string(id) + " changed from";
+        for (const Uuid& uuid : state_.groups.at(id).ring) text += " " + short_name(uuid);
+        text += " to";
+        for (const TourSearch::Node node : search.tour.best()) {
+            decision.mutable_ring()->add_order(to_bytes(search.nodes[node]));
+            text += " " + short_name(search.nodes[node]);
+        }
+        log(LogLevel::info, text);
+        append(decision);
+        topology_dirty_ = examine_all_ = true;
+    }
+}
+
+void MasterCore::examine_optimize(const BallotKey& key) {
+    const Ballot* ballot = ballots_.find(key);
+    const std::vector<Uuid> electors = electors_of(key);
+    if (ballot == nullptr || !ballot->complete(electors)) {
+        survey_.reset();
+        return;
+    }
+    proto::Decision decision;
+    auto* optimize = decision.mutable_optimize();
+    if (electors.size() < 2) {
+        PROBE(optimize_left_alone);
+        optimize->set_result(static_cast<std::uint32_t>(Result::topology_optimization_failed));
+        optimize->set_reason("all other members of the run are gone");
+    } else {
+        if (!survey_) begin_survey();
+        start_tests();
+        if (!survey_->tests.empty() || !search_rings()) return;
+        adopt_rings();
+    }
+    survey_.reset();
+    add_seats(ballots_.take(key), *optimize->mutable_voters());
+    *optimize->mutable_sizes() = state_.sizes();
+    append(decision);
+}
+
+}  // namespace pccl::core

@@ -1,0 +1,47 @@
+// What pcclOptimizeTopology does in a run: which bandwidths it measured and how it changed rings, heard from the master's log
+// lines; and networks in which that matters, whose paths differ.
+#pragma once
+
+#include "harness/run.hpp"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pccl::harness {
+
+// A network of hosts with equal links, and paths between them that may be narrower.
+struct PathNetwork {
+    std::uint32_t peers = 8;
+    std::int64_t host_rate = 0;  // bytes per second, in each direction
+    std::vector<std::int64_t>
+        paths;  // from peer to peer, row by row; 0: as wide as the hosts' links; empty: all of them
+    Duration latency = 10 * core::millisecond;  // one way
+    std::int64_t window = 256 << 10;            // bytes in flight per stream
+    std::uint32_t elements = 1'000'000;         // of the collective that follows
+};
+
+// All join, then call optimize_topology where `optimize` says so, then do one collective.
+Scenario path_scenario(const PathNetwork& network, bool optimize);
+// Paths of random rates between two bounds, apart from one ring through all peers, whose paths are as wide as `best`.
+PathNetwork network_with_good_ring(std::uint32_t peers, std::uint64_t seed, std::int64_t low, std::int64_t high,
+                                   std::int64_t best, std::vector<std::uint32_t>& good_ring);
+
+struct RingChange {
+    std::vector<std::string> before, after;  // names of peers
+    std::map<std::pair<std::string, std::string>, std::uint64_t>
+        bandwidths;  // known to the master then, bytes per second
+};
+struct TopologyFacts {
+    Verdict verdict;
+    std::map<std::pair<std::string, std::string>, std::uint64_t> bandwidths;
+    std::vector<RingChange> changes;
+    std::map<std::string, std::uint32_t> nodes;  // of names
+    Duration longest_vote = 0;                   // from the last call of an optimize to its last return
+    bool edges_failed = false;                   // the master marked some, and led rings around them
+};
+TopologyFacts watch_topology(const Scenario& scenario, std::uint64_t items_max = RunOptions{}.items_max);
+
+}  // namespace pccl::harness
