@@ -33,7 +33,7 @@ std::uint64_t hash_command(const Command& command) {
                                                                         static_cast<std::uint64_t>(c.shape.op)));
                           },
                           [](const CommandAwait& c) { return c.tag; },
-                          [](const CommandSync& c) { return mix(c.revision, c.entries.size()); },
+                          [](const CommandSync& c) { return mix(mix(c.revision, c.entries.size()), static_cast<std::uint64_t>(c.strategy)); },
                           [](const auto& c) { return static_cast<std::uint64_t>(c.ticket); },
                       },
                       command);
@@ -66,7 +66,8 @@ std::string to_text(const Command& command) {
                           },
                           [](const CommandAwait& c) -> std::string { return "await tag " + number(c.tag); },
                           [](const CommandSync& c) -> std::string {
-                              return "sync revision " + number(c.revision) + " entries " + number(c.entries.size());
+                              return "sync revision " + number(c.revision) + " entries " + number(c.entries.size()) +
+                                     " strategy " + number(static_cast<unsigned>(c.strategy));
                           },
                           [](const CommandLeave&) -> std::string { return "leave"; },
                       },
