@@ -107,8 +107,10 @@ struct Workload {
     std::uint32_t drift_per_mille = 0;            // per turn: the peer's state changes on its own
     std::uint32_t hasty_revision_per_mille = 0;   // the revision is raised although the sync failed
     std::uint32_t schema_per_mille = 0;           // per process: its first sync has another key
-    bool checkpoints = false;                     // a new process takes up the state that the node saved last
-    std::uint32_t state_elements_max = 300;       // of an entry
+    bool async_sync = false;  // newcomers receive only and veterans send only after a change of the topology
+    std::uint32_t odd_strategy_per_mille = 0;  // per sync: a strategy of one's own
+    bool checkpoints = false;                  // a new process takes up the state that the node saved last
+    std::uint32_t state_elements_min = 1, state_elements_max = 300;  // of an entry
 };
 
 struct Scenario {

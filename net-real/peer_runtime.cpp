@@ -57,6 +57,7 @@ PeerSettings peer_settings_from_environment() {
     settings.port_first = environment.port_first;
     settings.port_last = environment.port_last;
     settings.limits.concurrent_ops = environment.concurrent_ops;
+    settings.scratch_bytes_max = environment.scratch_bytes_max;
     return settings;
 }
 
@@ -82,6 +83,7 @@ struct PeerRuntime::State final : LoopClient {
         loop_settings.limits = settings.limits;
         loop_settings.socket_options = {user_timeout(settings.timeouts), settings.congestion_control};
         loop_settings.dial_source = settings.bind_address;
+        loop_settings.staging_bytes_max = settings.scratch_bytes_max;
         return std::make_unique<EventLoop>(loop_settings, *this);
     }
 

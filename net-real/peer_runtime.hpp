@@ -29,8 +29,9 @@ struct PeerSettings {
     std::uint16_t port_first = 48149;            // the listener takes the first free port of first..last;
     std::uint16_t port_last = 48404;             // both 0: any free port
     std::optional<core::Endpoint> advertised;    // told to others instead of the address that the master sees
-    std::string congestion_control;              // empty: the system's (loopback: cubic where there is one)
-    LogSink log;                                 // empty: standard error
+    std::uint64_t scratch_bytes_max = std::uint64_t{4} << 30;  // memory for incoming shared state; beyond it a file
+    std::string congestion_control;  // empty: the system's (loopback: cubic where there is one)
+    LogSink log;                     // empty: standard error
 };
 
 // PeerSettings with what the environment says (see settings.hpp).

@@ -20,6 +20,7 @@ enum Setting : std::size_t {
     concurrent_ops,
     state_dir,
     log_level,
+    scratch_bytes,
     count
 };
 
@@ -39,6 +40,9 @@ constexpr std::array<SettingInfo, count> table{{
      "Where a master keeps its journal: one that was killed and is started again on it takes up the run."},
     {"PCCL_LOG_LEVEL", "WARN", "TRACE, DEBUG, INFO, WARN, ERR, FATAL, NONE",
      "The lowest level that is written to standard error."},
+    {"PCCL_MAX_SCRATCH_BYTES", "4294967296", "0..281474976710656",
+     "Memory for shared state that is being received; what is beyond it lies in a nameless file under TMPDIR, else "
+     "/var/tmp."},
 }};
 
 const char* value_of(Setting setting) {
@@ -104,6 +108,7 @@ EnvironmentSettings read_environment() {
     settings.master_timeout =
         static_cast<core::Duration>(read_number(master_timeout, 0, day_ms, 30'000)) * core::millisecond;
     settings.concurrent_ops = static_cast<std::uint32_t>(read_number(concurrent_ops, 1, 4096, 16));
+    settings.scratch_bytes_max = read_number(scratch_bytes, 0, std::uint64_t{1} << 48, std::uint64_t{4} << 30);
     if (const char* text = value_of(state_dir)) settings.state_directory = text;
     if (const char* text = value_of(port_range)) {
         if (!parse_range(text, settings.port_first, settings.port_last)) warn_bad(port_range, text);

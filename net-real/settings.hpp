@@ -30,8 +30,9 @@ struct EnvironmentSettings {
     std::optional<core::Endpoint> bind_address;         // PCCL_BIND_ADDRESS
     std::uint16_t port_first = 48149;                   // PCCL_PORT_RANGE
     std::uint16_t port_last = 48404;
-    std::uint32_t concurrent_ops = 16;  // PCCL_MAX_CONCURRENT_COLLECTIVE_OPS
-    std::string state_directory;        // PCCL_STATE_DIR; empty: the master keeps nothing
+    std::uint32_t concurrent_ops = 16;                         // PCCL_MAX_CONCURRENT_COLLECTIVE_OPS
+    std::string state_directory;                               // PCCL_STATE_DIR; empty: the master keeps nothing
+    std::uint64_t scratch_bytes_max = std::uint64_t{4} << 30;  // PCCL_MAX_SCRATCH_BYTES
 };
 
 EnvironmentSettings read_environment();

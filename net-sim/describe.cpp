@@ -33,7 +33,9 @@ std::uint64_t hash_command(const Command& command) {
                                                                         static_cast<std::uint64_t>(c.shape.op)));
                           },
                           [](const CommandAwait& c) { return c.tag; },
-                          [](const CommandSync& c) { return mix(mix(c.revision, c.entries.size()), static_cast<std::uint64_t>(c.strategy)); },
+                          [](const CommandSync& c) {
+                              return mix(mix(c.revision, c.entries.size()), static_cast<std::uint64_t>(c.strategy));
+                          },
                           [](const auto& c) { return static_cast<std::uint64_t>(c.ticket); },
                       },
                       command);

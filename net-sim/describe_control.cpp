@@ -94,7 +94,8 @@ std::string answer_text(const proto::Answer& a) {
     case proto::Answer::kSync: {
         const auto& s = a.sync();
         return head + "sync " + op_name(s.sync()) +
-               (s.final() ? " outcome " + result_text(s.result()) + quoted(s.reason()) : std::string(s.again() ? " again" : " plan")) +
+               (s.final() ? " outcome " + result_text(s.result()) + quoted(s.reason())
+                          : std::string(s.again() ? " again" : " plan")) +
                " revision " + number(s.revision()) + " fetch " + number(static_cast<std::uint64_t>(s.fetch_size()));
     }
     default: return head + "of unknown kind";

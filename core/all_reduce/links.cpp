@@ -226,7 +226,8 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
         }
         break;
     case proto::LinkMessage::kHashRequest:
-        serve_hashes(id, {message.hash_request().sync(), message.hash_request().entry(), message.hash_request().first()});
+        serve_hashes(id,
+                     {message.hash_request().sync(), message.hash_request().entry(), message.hash_request().first()});
         break;
     case proto::LinkMessage::kHashes: on_hashes(id, message.hashes()); break;
     case proto::LinkMessage::kChunkRequest: on_chunk_request(id, chunk_of(message.chunk_request())); break;

@@ -238,7 +238,7 @@ private:
     void give_up_source(const Uuid& peer, const std::string& why, bool refuted);
     void ask_again(std::uint32_t entry, std::uint32_t chunk);
     void forget_hashes(Fetch& fetch);
-    void begin_anew(Fetch& fetch);
+    void begin_anew();
     std::vector<LinkId> open_links_to(const Uuid& target) const;
     void pump_fetch();
     void on_hashes(LinkId id, const proto::ChunkHashes& message);

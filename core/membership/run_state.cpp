@@ -127,7 +127,8 @@ void RunState::apply_sync(const proto::SyncDecision& sync) {
     for (const auto& seat : sync.seats()) {
         const Uuid uuid = uuid_of(seat.uuid());
         running.members.push_back({uuid, seat.serial()});
-        if (seat.strategy() == static_cast<std::uint32_t>(SyncStrategy::receive_only)) running.receive_only.insert(uuid);
+        if (seat.strategy() == static_cast<std::uint32_t>(SyncStrategy::receive_only))
+            running.receive_only.insert(uuid);
         for (const auto& fetch : seat.fetch()) {
             if (fetch.any_content()) running.lack_whole.insert(uuid);
         }

@@ -95,19 +95,20 @@ public:
     Election run() {
         if (std::all_of(sorted_.begin(), sorted_.end(), [](const Candidate& c) { return receives_only(c); })) {
             PROBE(sync_all_receive);
-            return refuse("every member of the group uses RECEIVE_ONLY, so nobody offers a content; let one of them use "
-                          "SEND_ONLY, or all ENFORCE_POPULAR");
+            return refuse(
+                "every member of the group uses RECEIVE_ONLY, so nobody offers a content; let one of them use "
+                "SEND_ONLY, or all ENFORCE_POPULAR");
         }
         const std::string no_match = "no member submitted the expected shared-state revision " +
-                                     std::to_string(revision_) +
-                                     ": increment it by one after each synchronization";
+                                     std::to_string(revision_) + ": increment it by one after each synchronization";
         if (!remove([&](const Candidate& c) { return c.revision > revision_; },
                     [&](const Candidate& c) {
                         PROBE(sync_revision_ahead);
                         return increment_rule(c, revision_);
                     }))
             return refuse(no_match);
-        const bool enforced = std::any_of(staying_.begin(), staying_.end(), [](const Candidate* c) { return enforces(*c); });
+        const bool enforced =
+            std::any_of(staying_.begin(), staying_.end(), [](const Candidate* c) { return enforces(*c); });
         if (enforced && !remove([](const Candidate& c) { return !enforces(c); },
                                 [](const Candidate& c) {
                                     PROBE(sync_strategies_mixed);
@@ -116,9 +117,10 @@ public:
                                            " where another member of the group uses ENFORCE_POPULAR, which all have to "
                                            "use then";
                                 }))
-            return refuse("members use ENFORCE_POPULAR together with other strategies, and none of those that enforce holds "
-                          "the expected revision " +
-                          std::to_string(revision_));
+            return refuse(
+                "members use ENFORCE_POPULAR together with other strategies, and none of those that enforce holds "
+                "the expected revision " +
+                std::to_string(revision_));
         remove([&](const Candidate& c) { return sends_only(c) && c.revision < revision_; },
                [&](const Candidate& c) {
                    PROBE(sync_outdated_sender);
@@ -135,8 +137,8 @@ public:
         const Hash128 schema = popular(offering, schema_);
         std::erase_if(offering, [&](const Candidate* c) { return schema_.at(c->uuid) != schema; });
         const Hash128 content = popular(offering, content_);
-        const Candidate& winner = **std::find_if(offering.begin(), offering.end(),
-                                                 [&](const Candidate* c) { return c->content == content; });
+        const Candidate& winner =
+            **std::find_if(offering.begin(), offering.end(), [&](const Candidate* c) { return c->content == content; });
         remove([&](const Candidate& c) { return schema_.at(c.uuid) != schema; },
                [&](const Candidate& c) {
                    PROBE(sync_schema_differs);
@@ -160,9 +162,8 @@ private:
     // False, and nobody is removed, if no member would be left that holds the expected revision.
     template <class Who, class Why>
     bool remove(const Who& who, const Why& why) {
-        const bool some_left = std::any_of(staying_.begin(), staying_.end(), [&](const Candidate* c) {
-            return c->revision == revision_ && !who(*c);
-        });
+        const bool some_left = std::any_of(staying_.begin(), staying_.end(),
+                                           [&](const Candidate* c) { return c->revision == revision_ && !who(*c); });
         if (!some_left) return false;
         std::erase_if(staying_, [&](const Candidate* c) {
             if (!who(*c)) return false;

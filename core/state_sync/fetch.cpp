@@ -1,8 +1,8 @@
 // The receiver's part: everything that differs is fetched, in chunks, from all members that hold the elected state.
 //
 // What comes lands in a staging buffer beside the application's memory. Each chunk is checked against the winner's chunk
-// hashes; one that does not match names its sender, which is not asked again. A source that dies, stalls or declines rests
-// for a while and its chunks are asked for elsewhere; when no known source can be reached, the master is asked for others:
+// hashes; one that does not match names its sender. A source that is wrong, dies, stalls or declines rests for a while and
+// its chunks are asked for elsewhere; when no known source can be reached, the master is asked for others:
 // by then other receivers may hold all of it.
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
@@ -20,6 +20,8 @@ constexpr std::size_t sources_max = 256;
 constexpr std::uint32_t hash_lists_in_flight = 8;
 constexpr std::uint64_t staging_alignment = 64;
 constexpr std::uint32_t not_fetched = ~0u;
+constexpr std::uint32_t wrongs_max =
+    3;  // a bit may flip; who sends what is wrong again and again is not asked any more
 
 }  // namespace
 
@@ -55,6 +57,7 @@ void PeerCore::begin_transfer(const proto::SyncAnswer& answer) {
         ++sync.computes;
     }
     sync.progress = now_;
+    sync.next_ask = now_ + config_.timeouts.peer / 4;
     add_sources(answer.holders());
     const auto early = std::move(sync.early_requests);
     sync.early_requests.clear();
@@ -119,7 +122,7 @@ void PeerCore::activate_sources() {
     const auto together = static_cast<std::uint32_t>(std::min<std::size_t>(sync.sources.size(), sources_active_max));
     for (SyncSource& source : sync.sources) {
         if (active >= sources_active_max) break;
-        if (source.active || source.refuted || source.rests_until > now_) continue;
+        if (source.active || source.wrongs >= wrongs_max || source.rests_until > now_) continue;
         source.active = true;
         source.since = now_;
         ++active;
@@ -147,7 +150,7 @@ void PeerCore::give_up_source(const Uuid& peer, const std::string& why, bool ref
     PROBE(sync_holder_given_up);
     log(LogLevel::warn, "peer " + short_name(peer) + " is given up as a source of shared state: " + why);
     source->active = false;
-    source->refuted = source->refuted || refuted;
+    if (refuted) ++source->wrongs;
     source->rests_until = now_ + config_.timeouts.peer / 2;
     if (const auto edge = edges_.find(peer); edge != edges_.end()) edge->second.wanted_by_sync = false;
     for (auto& [id, link] : links_) {
@@ -167,8 +170,8 @@ void PeerCore::give_up_source(const Uuid& peer, const std::string& why, bool ref
     for (Fetch& fetch : sync.fetches) {
         const auto link = links_.find(fetch.hash_link);
         if (fetch.hash_link != 0 && (link == links_.end() || link->second.remote == peer)) forget_hashes(fetch);
-        if (fetch.any_content && fetch.holder == peer) begin_anew(fetch);
     }
+    if (sync.whole_holder == peer) begin_anew();
     activate_sources();
 }
 
@@ -184,18 +187,24 @@ void PeerCore::forget_hashes(Fetch& fetch) {
     if (!fetch.hashes_known()) fetch.hashes.clear();
 }
 
-// Pieces of different holders must not be mixed.
-void PeerCore::begin_anew(Fetch& fetch) {
-    if (fetch.done == fetch.asked.size()) return;  // whole already
-    if (fetch.done != 0) PROBE(sync_any_content_anew);
-    std::erase_if(sync_->requests, [&](const SyncRequest& request) { return request.entry == fetch.entry; });
-    ++fetch.generation;
-    fetch.holder = Uuid{};
-    fetch.hash_link = 0;
-    fetch.hashes.clear();
-    fetch.asked.assign(fetch.asked.size(), false);
-    fetch.done = fetch.next_request = 0;
-    sync_->first_open = std::min<std::size_t>(sync_->first_open, sync_->fetch_index[fetch.entry]);
+// The entries that may differ, at another holder: what comes from two of them fits no state that anybody had.
+void PeerCore::begin_anew() {
+    Sync& sync = *sync_;
+    const auto whole = [](const Fetch& fetch) { return !fetch.any_content || fetch.done == fetch.asked.size(); };
+    if (std::all_of(sync.fetches.begin(), sync.fetches.end(), whole)) return;
+    sync.whole_holder = Uuid{};
+    for (std::size_t i = 0; i < sync.fetches.size(); ++i) {
+        Fetch& fetch = sync.fetches[i];
+        if (!fetch.any_content) continue;
+        if (fetch.done != 0) PROBE(sync_any_content_anew);
+        std::erase_if(sync.requests, [&](const SyncRequest& request) { return request.entry == fetch.entry; });
+        ++fetch.generation;
+        fetch.hash_link = 0;
+        fetch.hashes.clear();
+        fetch.asked.assign(fetch.asked.size(), false);
+        fetch.done = fetch.next_request = 0;
+        sync.first_open = std::min(sync.first_open, i);
+    }
 }
 
 std::vector<LinkId> PeerCore::open_links_to(const Uuid& target) const {
@@ -243,9 +252,9 @@ void PeerCore::pump_fetch() {
         Usable* best = nullptr;
         for (Usable& candidate : usable) {
             if (fetch.any_content) {
-                const bool right = fetch.holder.is_nil()
+                const bool right = sync.whole_holder.is_nil()
                                        ? eldest != sync.sources.end() && candidate.source->peer == eldest->peer
-                                       : candidate.source->peer == fetch.holder;
+                                       : candidate.source->peer == sync.whole_holder;
                 if (!right) continue;
             }
             if (best == nullptr || candidate.requested < best->requested) best = &candidate;
@@ -268,7 +277,7 @@ void PeerCore::pump_fetch() {
         if (!fetch.hashes_known()) {
             Usable* from = choose(fetch);
             if (from == nullptr) continue;
-            if (fetch.any_content) fetch.holder = from->source->peer;
+            if (fetch.any_content) sync.whole_holder = from->source->peer;
             fetch.hash_link = from->links.front();
             ++lists;
             proto::LinkMessage message;
@@ -421,7 +430,8 @@ void PeerCore::chunk_checked(const ComputeOwner& owner, const Hash128& hash) {
     ASSERT(request != sync_->requests.end());
     const Uuid source = request->source;
     sync_->requests.erase(request);
-    const bool right = fetch.hashes.empty() ? hash_of_hashes({hash}) == fetch.expected : fetch.hashes[owner.slice] == hash;
+    const bool right =
+        fetch.hashes.empty() ? hash_of_hashes({hash}) == fetch.expected : fetch.hashes[owner.slice] == hash;
     if (!right) {
         PROBE(sync_chunk_wrong);
         ask_again(owner.entry, owner.slice);
@@ -507,8 +517,14 @@ void PeerCore::sync_tick() {
     }
     for (const auto& [peer, why] : stuck) give_up_source(peer, why, false);
     if (stuck.empty()) activate_sources();  // some may have rested long enough
-    if (reachable || now_ < sync.next_ask || !master_open()) return;
+    if (std::all_of(sync.sources.begin(), sync.sources.end(),
+                    [](const SyncSource& source) { return source.wrongs >= wrongs_max; })) {
+        vote_sync_end(false, "every member that holds the state sends content that does not match it");
+        return;
+    }
+    if (!reachable && (now_ < sync.next_ask || !master_open())) return;
     sync.next_ask = now_ + config_.timeouts.peer / 4;
+    if (reachable) return;
     PROBE(sync_holders_asked);
     proto::PeerMessage message;
     message.set_holders_request(sync.id);

@@ -18,7 +18,7 @@ constexpr std::uint32_t copies_in_flight = 4;
 
 void PeerCore::answer_sync(const proto::SyncAnswer& answer) {
     open_votes_.erase(answer.serial());
-    const bool mine = sync_ && sync_->serial == answer.serial() && !sync_->outcome;
+    const bool mine = sync_ && sync_->serial != 0 && sync_->serial == answer.serial() && !sync_->outcome;
     if (answer.final() || answer.again()) {
         for (auto it = open_votes_.begin(); it != open_votes_.end();) {
             const bool of_sync = it->second.kind() == proto::VOTE_SYNC_END && it->second.id() == answer.sync();
@@ -28,7 +28,7 @@ void PeerCore::answer_sync(const proto::SyncAnswer& answer) {
         if (answer.again()) return withdraw_plan();
         const Result result = result_of(answer.result());
         const bool success = result == Result::success;
-        if (success && !sync_->fetches.empty() && !sync_->voted_end) {
+        if (success && !sync_->fetches.empty() && !sync_->holds_all) {
             become_lost("the master ended a synchronization that this peer has not finished", State::lost);
             return;
         }
@@ -46,7 +46,7 @@ void PeerCore::answer_sync(const proto::SyncAnswer& answer) {
         cast(vote);
         return;
     }
-    begin_transfer(answer);
+    if (sync_->stage == Sync::Stage::voting) begin_transfer(answer);
 }
 
 // Nobody is left who holds what was elected: all that live vote once more, with what they held before.
@@ -140,6 +140,7 @@ void PeerCore::sync_finish_if_idle() {
     sync.staging = 0;
     sync.staged = sync.voted_end = sync.holds_all = false;
     sync.sources.clear();
+    sync.whole_holder = Uuid{};
     sync.next_ask = 0;
     vote_sync();
 }

@@ -27,7 +27,8 @@ proto::LinkMessage decline_message(const SyncChunk& what) {
 }  // namespace
 
 bool PeerCore::keep_early(LinkId id, const SyncChunk& what, bool for_hashes) {
-    if (!sync_ || sync_->stage > Sync::Stage::voting || sync_->early_requests.size() >= early_requests_max) return false;
+    if (!sync_ || sync_->stage > Sync::Stage::voting || sync_->early_requests.size() >= early_requests_max)
+        return false;
     PROBE(sync_request_early);
     sync_->early_requests.push_back({id, what, for_hashes});
     return true;

@@ -28,11 +28,11 @@ struct EarlyRequest {
 struct SyncSource {
     Uuid peer;
     Endpoint endpoint;
-    bool whole = false;      // has the entries that may differ too
-    bool active = false;     // connected for this synchronization, or being dialled
-    bool refuted = false;    // sent what is not the elected state: not asked again
-    Instant since = 0;       // when it last had nothing to do, or its payload moved
-    Instant rests_until = 0;  // given up; not tried again before
+    bool whole = false;        // has the entries that may differ too
+    bool active = false;       // connected for this synchronization, or being dialled
+    std::uint32_t wrongs = 0;  // how often it sent what is not the elected state
+    Instant since = 0;         // when it last had nothing to do, or its payload moved
+    Instant rests_until = 0;   // given up; not tried again before
 };
 
 // A chunk that was asked for and is not verified.
@@ -47,11 +47,11 @@ struct SyncRequest {
 struct SyncFetch {
     std::uint32_t entry = 0;
     Hash128 expected;
-    bool any_content = false;  // not compared: whole from one holder, anew from another one
+    bool any_content = false;  // not compared: all such entries whole from one holder, anew from another one
     std::uint64_t offset = 0;  // in the staging buffer
-    std::vector<Hash128> hashes;  // of the winner's chunks; a single chunk needs no list, its hash gives that of the entry
-    LinkId hash_link = 0;         // was asked for the (rest of the) list
-    Uuid holder;                  // any_content: the one it comes from; nil: none yet
+    std::vector<Hash128>
+        hashes;            // of the winner's chunks; a single chunk needs no list, its hash gives that of the entry
+    LinkId hash_link = 0;  // was asked for the (rest of the) list
     std::uint32_t generation = 0;  // any_content: grows with each new beginning
     std::uint32_t checking = 0;
     std::uint32_t next_request = 0;
@@ -83,9 +83,10 @@ struct SyncSession {
     BufferId staging = 0;                    // where everything that is fetched lands
     bool staged = false;
     std::vector<SyncSource> sources;  // in the order in which they are tried
+    Uuid whole_holder;                // of the entries that may differ; nil: none yet
     std::vector<SyncRequest> requests;
-    Instant progress = 0;   // when something of use last came
-    Instant next_ask = 0;   // for further sources
+    Instant progress = 0;      // when something of use last came
+    Instant next_ask = 0;      // for further sources
     std::size_t apply_at = 0;  // the fetch that is being copied into place
 
     bool voted_end = false;

@@ -32,7 +32,7 @@ public:
     Outcome await(std::uint64_t tag, pcclReduceInfo_t* info);
     Outcome launch_and_await(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor,
                              pcclReduceInfo_t* info);
-    Outcome synchronize(pcclSharedState_t& state, pcclSharedStateSyncInfo_t* info);
+    Outcome synchronize(pcclSharedState_t& state, std::uint32_t strategy, pcclSharedStateSyncInfo_t* info);
 
     // Leaves the run; everybody who waits returns. Bounded.
     void stop();

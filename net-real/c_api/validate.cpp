@@ -119,11 +119,8 @@ Outcome check_reduce(const void* send, const void* receive, const pcclReduceDesc
 
 Outcome check_shared_state(const pcclSharedState_t& state, std::uint32_t strategy) {
     if (strategy > PCCL_SHARED_STATE_SYNC_STRATEGY_SEND_ONLY) {
-        return invalid_argument("unknown sync strategy " + std::to_string(strategy));
-    }
-    if (strategy != PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR) {
-        return invalid_argument(
-            "this sync strategy is not available in this version; use PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR");
+        return invalid_argument("unknown sync strategy " + std::to_string(strategy) +
+                                "; use a pcclSharedStateSyncStrategy_t");
     }
     if (state.infos == nullptr && state.count != 0) return invalid_argument("infos is null while count is not 0");
     const std::size_t entries_max = core::Limits{}.entries_max;
