@@ -212,6 +212,34 @@ void hit_in_the_middle(int signal_number, const std::vector<std::string>& enviro
     throw std::runtime_error("the operation was always over before the signal");
 }
 
+// The cost of a synchronization of equal state beside a plain read of it, and the time in which one peer receives all.
+void shared_state(Figure& hashing, Figure& transfer) {
+    Run run(2);
+    run.tell_all("state 268435456 5");
+    double hash_seconds = 0, read_seconds = 0;
+    std::vector<double> times;
+    for (auto& peer : run.peers()) {
+        std::istringstream words(Run::answer(peer, "state", 120'000));
+        int code = -1;
+        double hashed = 0, read = 0;
+        words >> code >> hashed >> read;
+        if (code != 0) throw std::runtime_error("a synchronization failed with code " + std::to_string(code));
+        hash_seconds += hashed;
+        read_seconds += read;
+        for (double time = 0; words >> time;) times.push_back(time);
+    }
+    run.quit();
+    std::sort(times.begin(), times.end());
+    hashing.measured = read_seconds / hash_seconds;
+    transfer.measured = median(times);
+    char text[96];
+    std::snprintf(text, sizeof text, "%.1f ms of CPU for 256 MiB, plain reads %.1f ms", hash_seconds / 2 * 1e3,
+                  read_seconds / 2 * 1e3);
+    hashing.remark = text;
+    std::snprintf(text, sizeof text, "median of %zu, %.3f to %.3f", times.size(), times.front(), times.back());
+    transfer.remark = text;
+}
+
 Figure simulator_speed(unsigned seeds) {
     Figure figure{"simulator, release build, default mix", "seeds/s", 100, true, 0, 0, "", ""};
     const std::string program = tools::program_directory() + "sim-run";
@@ -293,6 +321,15 @@ void run_suite(const SuiteOptions& options, void (*print_row)(const Row&), void 
                 hit_in_the_middle(SIGSTOP, {"PCCL_PEER_TIMEOUT_MS=2000"}, 30'000, figure);
                 return figure;
             });
+    Figure hashing{"sync of equal state: its speed over that of plain reads, per core", "", 0.8, true, 0, 0, "", ""};
+    Figure transfer{"256 MiB of shared state to one peer", "s", 0.4, false, 0, 0, "", ""};
+    try {
+        shared_state(hashing, transfer);
+    } catch (const std::exception& error) {
+        hashing.error = transfer.error = error.what();
+    }
+    print_figure(hashing);
+    print_figure(transfer);
     attempt({"simulator, release build, default mix", "seeds/s", 100, true, 0, 0, "", ""}, print_figure,
             [&](const Figure&) { return simulator_speed(options.simulator_seeds); });
 }

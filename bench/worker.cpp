@@ -143,6 +143,35 @@ public:
             std::to_string(group_world()) + " " + (buffer.holds(expected) ? "1 " : "0 ") + std::to_string(attempts));
     }
 
+    // Synchronizations of a state that all hold, plain reads of it beside, and ones after which the last peer has received
+    // all of it. CPU time, as the peers share the machine's cores.
+    void state(std::istream& arguments) {
+        std::size_t bytes = 0;
+        unsigned turns = 0;
+        arguments >> bytes >> turns;
+        Buffer buffer(bytes / sizeof(float), 1);
+        std::uint64_t revision = 0;
+        pcclResult_t result = synchronize(buffer, revision++);
+        double hash_seconds = own_cpu_seconds();
+        for (unsigned i = 0; i < turns && result == pcclSuccess; ++i) result = synchronize(buffer, revision++);
+        hash_seconds = (own_cpu_seconds() - hash_seconds) / turns;
+        double read_seconds = own_cpu_seconds();
+        for (unsigned i = 0; i < turns; ++i) sum_ += read_all(buffer);
+        read_seconds = (own_cpu_seconds() - read_seconds) / turns;
+        const bool receives = rank_ + 1 == world_;
+        std::ostringstream times;
+        for (unsigned i = 0; i < turns && result == pcclSuccess; ++i, ++revision) {
+            if (receives) buffer.fill(static_cast<float>(i + 2));
+            const std::int64_t start = monotonic_ns();
+            result = synchronize(buffer, receives ? revision - 1 : revision);
+            if (receives) times << ' ' << static_cast<double>(monotonic_ns() - start) * 1e-9;
+            if (result == pcclSuccess && !buffer.holds(1)) result = pcclInternalError;
+        }
+        std::ostringstream answer;
+        answer << "state " << static_cast<int>(result) << ' ' << hash_seconds << ' ' << read_seconds << times.str();
+        say(answer.str());
+    }
+
     static void say(const std::string& line) {
         std::printf("%s\n", line.c_str());
         std::fflush(stdout);
@@ -157,6 +186,22 @@ private:
 
     static pcclReduceDescriptor_t describe(std::size_t elements, std::uint64_t tag) {
         return {elements, pcclSum, tag, {pcclFloat, pcclDistributionNone}, {pcclFloat, pcclQuantNone}};
+    }
+
+    pcclResult_t synchronize(Buffer& buffer, std::uint64_t revision) {
+        pcclTensorInfo_t tensor{"state", buffer.data(), buffer.size(), pcclFloat, pcclDeviceCpu, false};
+        pcclSharedState_t state{revision, 1, &tensor};
+        return pcclSynchronizeSharedState(communicator_, &state, PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR,
+                                          nullptr);
+    }
+
+    static std::uint64_t read_all(Buffer& buffer) {
+        const auto* words = reinterpret_cast<const std::uint64_t*>(buffer.data());
+        std::uint64_t sums[8] = {};
+        for (std::size_t i = 0; i + 8 <= buffer.size() / 2; i += 8) {
+            for (std::size_t k = 0; k < 8; ++k) sums[k] += words[i + k];
+        }
+        return sums[0] + sums[1] + sums[2] + sums[3] + sums[4] + sums[5] + sums[6] + sums[7];
     }
 
     pcclResult_t reduce_one(Buffer& send, Buffer& receive) {
@@ -194,6 +239,7 @@ private:
     unsigned rank_, world_;
     pcclComm_t* communicator_ = nullptr;
     std::size_t resident_at_start_ = 0;
+    std::uint64_t sum_ = 0;  // keeps the reads from being left out
 };
 
 }  // namespace
@@ -213,6 +259,8 @@ int run_peer(unsigned rank, unsigned world, std::uint16_t master_port) {
             peer.reduce(arguments);
         else if (command == "faulty")
             peer.faulty(arguments);
+        else if (command == "state")
+            peer.state(arguments);
         else if (command == "memory")
             Peer::say("memory " + std::to_string(resident_bytes()));
         else

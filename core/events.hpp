@@ -84,10 +84,15 @@ struct CommandAwait {
     Ticket ticket = 0;
     Tag tag = 0;
 };
+// Values of pcclSharedStateSyncStrategy_t.
+enum class SyncStrategy : std::uint8_t { enforce_popular = 0, receive_only = 1, send_only = 2 };
+inline constexpr std::uint32_t sync_strategy_count = 3;
+
 struct CommandSync {
     Ticket ticket = 0;
     std::uint64_t revision = 0;
     std::vector<StateEntry> entries;
+    SyncStrategy strategy = SyncStrategy::enforce_popular;
 };
 // Leaves the run; every waiting ticket is completed first, then this one. The machine is `new` afterwards; a member that
 // aborts is `lost`.
@@ -238,6 +243,7 @@ struct RedirectReceive {
 struct AllocateBuffer {
     BufferId buffer = 0;
     std::uint64_t bytes = 0;
+    bool may_be_file = false;  // of any size, used once: the driver may back what is beyond its limit with a file
 };
 struct FreeBuffer {
     BufferId buffer = 0;

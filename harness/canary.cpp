@@ -31,6 +31,7 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a world that is too small", "membership"},
                           {"another answer about pending peers for one member", "membership"},
                           {"a member lost for nothing", "membership"},
+                          {"bytes received by a member that only sends", "election"},
                           {"an application that never ends", "progress"}};
 static_assert(std::size(kinds) == static_cast<std::size_t>(Lie::count));
 
@@ -148,6 +149,12 @@ void tamper(Ledger& ledger, Lie lie) {
     case Lie::pending_to_one:
         if (VoteFact* fact = last_vote(ledger, CallKind::are_peers_pending)) {
             fact->completion.pending = !fact->completion.pending;
+        }
+        break;
+    case Lie::sender_received:
+        for (SyncFact* fact : sync) {
+            fact->strategy = SyncStrategy::send_only;
+            fact->completion.received_bytes = 1;
         }
         break;
     case Lie::lost_for_nothing: ledger.lives.back().lost = true; break;

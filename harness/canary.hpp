@@ -29,6 +29,7 @@ enum class Lie : std::uint8_t {
     world_too_small,     // an update leaves a member out
     pending_to_one,      // one member is told something else of pending peers
     lost_for_nothing,    // a member was lost though no fault touched it
+    sender_received,     // a member that only sends was told of bytes that it received
     never_ends,          // an application does not come to its end
     count
 };

@@ -77,6 +77,33 @@ void draw_optimize(Scenario& s, std::uint32_t peers_max) {
     s.timeouts.edge_age = draw.log_uniform(100 * millisecond, 100 * second);
 }
 
+// How members take part in synchronizations; senders whose memory lies; holders that die together.
+void draw_strategies(Scenario& s, std::uint32_t on) {
+    if (!s.workload.sync) return;
+    Draw draw(sim::mix(s.seed, 109));
+    s.workload.async_sync = draw.chance(250'000);
+    if ((on & class_application) && draw.chance(150'000)) s.workload.odd_strategy_per_mille = draw.number(1, 300);
+    if ((on & class_corrupt) && draw.chance(200'000))
+        s.world.wrong_chunks_per_million = static_cast<std::uint32_t>(draw.log_uniform(1'000, 300'000));
+    if ((on & class_crash) && s.peers.size() > 2 && draw.chance(100'000)) {
+        // Veterans fall silent one after the other while somebody who is late receives from them.
+        s.peers.back().start = std::max(s.peers.back().start, draw.log_uniform(10 * millisecond, 2 * second));
+        s.peers.back().turns = std::max(s.peers.back().turns, 4u);
+        const auto victims = draw.number(1, static_cast<std::uint32_t>(s.peers.size()) - 1);
+        for (std::uint32_t i = 0; i < victims; ++i) {
+            Fault f;
+            f.kind = FaultKind::crash_peer;
+            f.a = i + 1;
+            f.value = draw.bits() | 2;
+            f.duration = draw.log_uniform(millisecond, second);
+            f.trigger = static_cast<std::uint32_t>(sim::effect_index<ReceivePayload>() + 1);
+            f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, 400));
+            f.at = draw.log_uniform(microsecond, 50 * millisecond);
+            s.faults.push_back(f);
+        }
+    }
+}
+
 }  // namespace
 
 void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peers_max) {
@@ -107,6 +134,7 @@ void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peer
         if (own.chance(500'000)) w.cross_per_mille = own.number(1, 100);
     }
     draw_optimize(s, peers_max);
+    draw_strategies(s, on);
 }
 
 }  // namespace pccl::harness

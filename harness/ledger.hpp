@@ -73,6 +73,7 @@ struct SyncFact {
     Instant begin = 0;
     Instant end = open_end;
     std::uint64_t revision = 0;  // submitted
+    core::SyncStrategy strategy = core::SyncStrategy::enforce_popular;
     core::Completion completion;
     std::vector<std::uint8_t> before, after;          // all entries that must be equal, one behind the other
     std::vector<std::uint8_t> own_before, own_after;  // those that may differ

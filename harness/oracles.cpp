@@ -2,6 +2,7 @@
 
 #include "harness/intervals.hpp"
 #include "harness/reference.hpp"
+#include "harness/reference_election.hpp"
 #include "net-sim/describe.hpp"
 
 #include <algorithm>
@@ -181,7 +182,9 @@ private:
 };
 
 std::string text(const Ledger& ledger, const SyncFact& f) {
-    return ledger.name(f.life) + " sync of revision " + std::to_string(f.revision) + " " + when(f.begin, f.end) + " " +
+    static constexpr const char* strategies[] = {"enforcing", "receiving only", "sending only"};
+    return ledger.name(f.life) + " sync " + strategies[static_cast<std::size_t>(f.strategy)] + " of revision " +
+           std::to_string(f.revision) + " " + when(f.begin, f.end) + " " +
            (f.end == open_end ? "unanswered" : sim::to_text(f.completion.result)) + " revision " +
            std::to_string(f.completion.revision);
 }
@@ -297,6 +300,43 @@ sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger) {
     return {};
 }
 
+// Where it is known who took part: the content that won is one that may win, and strategies were kept.
+static sim::Violation check_election(const Ledger& ledger, const SyncIndex& index, std::size_t own_index) {
+    const SyncFact& own = ledger.syncs[own_index];
+    const auto complain = [&](const char* what, const SyncFact* other) {
+        return sim::Violation{"election", std::string(what) + ":\n    " + text(ledger, own) +
+                                              (other == nullptr ? "" : "\n    " + text(ledger, *other))};
+    };
+    if (const char* broken = broken_strategy(own)) return complain(broken, nullptr);
+    std::vector<Submission> group;
+    bool all_known = true;
+    const char* broken = nullptr;
+    const SyncFact* partner = nullptr;
+    index.groups.at(own.group).near(own.begin, own.end, [&](std::size_t k) {
+        const SyncFact& other = ledger.syncs[k];
+        if (!overlap(own.begin, own.end, other.begin, other.end)) return;
+        if (!succeeded(other.completion, other.end)) {
+            all_known = false;  // it may have taken part and died, or been removed, before the others were told
+            return;
+        }
+        if (other.completion.revision != own.completion.revision) return;
+        if (gone_by(ledger, own.life, other.begin) || gone_by(ledger, other.life, own.begin)) {
+            all_known = false;
+            return;
+        }
+        if (const char* rule = broken_strategy(own, other)) {
+            broken = rule;
+            partner = &other;
+        }
+        const Life& life = ledger.lives[other.life];
+        group.push_back({&other, index.synced_before(k), life.asked_at, life.connected_at});
+    });
+    if (broken != nullptr) return complain(broken, partner);
+    if (all_known && !may_win(group, own.completion.revision, own.after))
+        return complain("a content won that is not the one to win", nullptr);
+    return {};
+}
+
 sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
     const SyncIndex index(ledger);
     for (std::size_t i = 0; i < ledger.syncs.size(); ++i) {
@@ -323,7 +363,8 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
                                         own.completion.message};
         }
         if (!succeeded(own.completion, own.end)) continue;
-        bool known_content = own.after == own.before;
+        const bool receives_only = own.strategy == SyncStrategy::receive_only;
+        bool known_content = own.after == own.before && !receives_only;
         bool known_own_content = own.own_after == own.own_before;
         bool from_a_veteran = known_content;
         const bool veteran = index.synced_before(i);
@@ -334,7 +375,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
         index.groups.at(own.group).near(own.begin, own.end, [&](std::size_t k) {
             const SyncFact& other = ledger.syncs[k];
             if (k == i || other_content != nullptr || !overlap(own.begin, own.end, other.begin, other.end)) return;
-            if (other.before == own.after) {
+            if (other.before == own.after && other.strategy != SyncStrategy::receive_only) {
                 known_content = true;
                 if (index.synced_before(k)) from_a_veteran = true;
             }
@@ -352,11 +393,13 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
         if (!known_content) return {"value", "a content that nobody had:\n    " + text(ledger, own)};
         if (!known_own_content)
             return {"value", "entries that may differ, with a content that nobody had:\n    " + text(ledger, own)};
-        if (veteran && own.revision == own.completion.revision && !from_a_veteran) {
+        if (veteran && !receives_only && own.revision == own.completion.revision && !from_a_veteran) {
             return {"value",
                     "the state of a member that had synchronised before was replaced by that of newcomers:\n    " +
                         text(ledger, own)};
         }
+        const sim::Violation elected = check_election(ledger, index, i);
+        if (!elected.oracle.empty()) return elected;
         // The next success of the same life carries the next revision.
         if (index.behind[i] != SyncIndex::none) {
             const SyncFact& next = ledger.syncs[index.behind[i]];

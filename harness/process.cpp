@@ -14,7 +14,8 @@ Process::Process(ProcessWorld& world, const Scenario& scenario, Shared& shared, 
                  std::uint32_t number)
     : world_(world), scenario_(scenario), shared_(shared), ledger_(shared.ledger), counters_(shared.counters),
       node_(node), number_(number), plan_(scenario.peers[node - 1]),
-      draw_(mix(scenario.seed, mix(500, mix(node, number)))) {}
+      draw_(mix(scenario.seed, mix(500, mix(node, number)))),
+      strategies_(mix(scenario.seed, mix(800, mix(node, number)))) {}
 
 void Process::start() {
     make_state();
@@ -118,7 +119,8 @@ Task<bool> Process::connect() {
     begun.node = node_;
     ledger_.lives.push_back(begun);
     ledger_.votes.push_back(VoteFact{CallKind::connect, number_, life, now(), open_end, {}});
-    epoch_seen_ = 0;
+    epoch_seen_ = epoch_updated_ = epoch_synced_ = 0;
+    sync_failed_ = false;
     const Completion c = co_await call(CallKind::connect, CommandConnect{});
     ledger_.votes[fact].end = now();
     ledger_.votes[fact].completion = c;
@@ -145,7 +147,10 @@ Task<Completion> Process::vote(CallKind kind) {
     ledger_.votes[fact].completion = c;
     if (c.result == Result::success) {
         ledger_.lives[life_].member_until = ledger_.votes[fact].begin;
-        if (kind == CallKind::update_topology) ++counters_.updates;
+        if (kind == CallKind::update_topology) {
+            ++counters_.updates;
+            epoch_updated_ = c.epoch;
+        }
         if (kind == CallKind::optimize) ++counters_.optimized;
     }
     co_return c;
@@ -353,7 +358,8 @@ void Process::make_state() {
         entry.type = static_cast<DataType>(shapes.below(data_type_count));
         entry.count = shapes.chance(150'000)
                           ? 0
-                          : static_cast<std::uint64_t>(shapes.log_uniform(1, scenario_.workload.state_elements_max));
+                          : static_cast<std::uint64_t>(shapes.log_uniform(scenario_.workload.state_elements_min,
+                                                                          scenario_.workload.state_elements_max));
         entry.buffer = world_.add_buffer(node_, entry.count * element_bytes(entry.type));
         entry.allow_content_inequality = shapes.chance(scenario_.workload.own_entries_per_mille * 1000);
         // Some start from the same values, as programs with a fixed seed do.
@@ -390,6 +396,29 @@ std::vector<std::uint8_t> Process::state_bytes(bool may_differ) {
     return all;
 }
 
+// As asynchronous DiLoCo does: when the topology has changed, who was there sends and who is new receives.
+SyncStrategy Process::strategy() {
+    const Workload& w = scenario_.workload;
+    if (strategies_.chance(w.odd_strategy_per_mille * 1000) && now() < scenario_.chaos_end)
+        return static_cast<SyncStrategy>(strategies_.below(sync_strategy_count));
+    if (!w.async_sync || sync_failed_) return SyncStrategy::enforce_popular;
+    if (epoch_synced_ != 0)
+        return epoch_updated_ != epoch_synced_ ? SyncStrategy::send_only : SyncStrategy::enforce_popular;
+    return attributes_.group_world > 1 ? SyncStrategy::receive_only : SyncStrategy::enforce_popular;
+}
+
+// Where members only die, or the master does, and the others can connect, the state comes from one who lives.
+static bool holders_can_be_reached(const Scenario& scenario) {
+    const sim::NetworkParameters& n = scenario.world.network;
+    return scenario.world.wrong_chunks_per_million == 0 && n.tail_per_million == 0 && n.refuse_per_million == 0 &&
+           n.black_hole_per_million == 0 && n.accept_close_per_million == 0 &&
+           std::all_of(scenario.faults.begin(), scenario.faults.end(), [](const Fault& fault) {
+               return fault.kind == FaultKind::crash_peer || fault.kind == FaultKind::aimed_peer ||
+                      fault.kind == FaultKind::reset || fault.kind == FaultKind::end_early ||
+                      fault.kind == FaultKind::hang || concerns_the_journal(fault.kind);
+           });
+}
+
 Task<Completion> Process::sync() {
     const std::size_t index = ledger_.syncs.size();
     SyncFact fact;
@@ -398,11 +427,13 @@ Task<Completion> Process::sync() {
     fact.group = plan_.group;
     fact.begin = now();
     fact.revision = revision_;
+    fact.strategy = strategy();
     fact.before = state_bytes(false);
     fact.own_before = state_bytes(true);
     ledger_.syncs.push_back(std::move(fact));
     CommandSync command;
     command.revision = revision_;
+    command.strategy = ledger_.syncs[index].strategy;
     command.entries = entries_;
     if (odd_schema_ && !command.entries.empty()) command.entries.back().name += ".other";
     odd_schema_ = false;
@@ -410,6 +441,8 @@ Task<Completion> Process::sync() {
     SyncFact& done = ledger_.syncs[index];
     done.end = now();
     done.completion = c;
+    sync_failed_ = c.result != Result::success;
+    if (!sync_failed_) epoch_synced_ = c.epoch;
     done.after = state_bytes(false);
     done.own_after = state_bytes(true);
     if (c.result == Result::success) {
@@ -417,6 +450,8 @@ Task<Completion> Process::sync() {
         ledger_.lives[life_].member_until = done.begin;
     } else {
         ++counters_.syncs_failed;
+        if (holders_can_be_reached(scenario_) && c.message.find("could be reached") != std::string::npos)
+            world_.violate("progress", std::string(sim::Trace::name(node_)) + ": " + c.message);
         if (done.after != done.before || done.own_after != done.own_before)
             world_.violate("restore", "shared state of " + sim::Trace::name(node_) + " differs after a failed sync");
     }

@@ -147,6 +147,7 @@ private:
     Task<bool> leave_in_flight();
 
     bool raises_all_the_same();
+    core::SyncStrategy strategy();
     void make_state();
     void load_checkpoint();
     void save_checkpoint();
@@ -182,9 +183,13 @@ private:
     bool waited_ = false;   // the turn was spent waiting for others: it does not count
     Lie lie_ = Lie::none;
     Checkpoint* checkpoint_ = nullptr;
-    std::uint64_t epoch_seen_ = 0;  // of this membership
-    bool hasty_ = false;            // the revision was raised after a failure
-    bool odd_schema_ = false;       // the next sync has a key that the others do not know
+    std::uint64_t epoch_seen_ = 0;     // of this membership
+    std::uint64_t epoch_updated_ = 0;  // told by the last update of the topology
+    std::uint64_t epoch_synced_ = 0;   // told by the last synchronization of this membership; 0: none yet
+    bool sync_failed_ = false;         // the last one: all enforce then
+    sim::Draw strategies_;
+    bool hasty_ = false;       // the revision was raised after a failure
+    bool odd_schema_ = false;  // the next sync has a key that the others do not know
     Task<void> main_;
 };
 

@@ -209,11 +209,7 @@ void make_some_last(Scenario& s, Draw& draw) {
         case FaultKind::pause:
         case FaultKind::clog: f.forever = !in_core(f.a % nodes); break;
         case FaultKind::one_way:
-        case FaultKind::cut_pair:
-            f.forever = !in_core(f.a % nodes) || !in_core(f.b % nodes);
-            // A member of the core that can never reach the only holder of the state fails each synchronization.
-            if (s.workload.sync && !s.core.empty() && (in_core(f.a % nodes) || in_core(f.b % nodes))) f.forever = false;
-            break;
+        case FaultKind::cut_pair: f.forever = !in_core(f.a % nodes) || !in_core(f.b % nodes); break;
         case FaultKind::partition: {
             bool whole = nodes < 31;
             for (std::uint32_t node = 1; node < nodes; ++node) {

@@ -107,12 +107,14 @@ struct Workload {
     std::uint32_t drift_per_mille = 0;            // per turn: the peer's state changes on its own
     std::uint32_t hasty_revision_per_mille = 0;   // the revision is raised although the sync failed
     std::uint32_t schema_per_mille = 0;           // per process: its first sync has another key
-    bool checkpoints = false;                     // a new process takes up the state that the node saved last
-    std::uint32_t state_elements_max = 300;       // of an entry
-    std::uint32_t cross_per_mille = 0;            // per turn: an update of the topology while the others go on
-    std::uint32_t many_window = 0;                // not 0: one call for all tags, with windows of up to this many
-    std::uint32_t quantized_per_mille = 0;        // per tag (in bytes by minimum and maximum if f32_sum)
-    std::uint32_t optimize_per_mille = 0;         // per membership epoch: optimize_topology in each turn
+    bool async_sync = false;  // newcomers receive only and veterans send only after a change of the topology
+    std::uint32_t odd_strategy_per_mille = 0;  // per sync: a strategy of one's own
+    bool checkpoints = false;                  // a new process takes up the state that the node saved last
+    std::uint32_t state_elements_min = 1, state_elements_max = 300;  // of an entry
+    std::uint32_t cross_per_mille = 0;      // per turn: an update of the topology while the others go on
+    std::uint32_t many_window = 0;          // not 0: one call for all tags, with windows of up to this many
+    std::uint32_t quantized_per_mille = 0;  // per tag (in bytes by minimum and maximum if f32_sum)
+    std::uint32_t optimize_per_mille = 0;   // per membership epoch: optimize_topology in each turn
 };
 
 struct Scenario {

@@ -91,6 +91,7 @@ const Setting settings[] = {
     PCCL_ONE("compute.max", duration, 0, hour, world.compute_max),
     PCCL_RANGE("disk", duration, 1, hour, world.disk_low, world.disk_high),
     PCCL_ONE("memory.fails_per_million", number, 0, million, world.allocation_fails_per_million),
+    PCCL_ONE("memory.wrong_chunks_per_million", number, 0, million, world.wrong_chunks_per_million),
     PCCL_ONE("memory.symbolic", flag, 0, 1, world.symbolic),
     PCCL_ONE("limits.slice_bytes", number, 8, 1 << 20, limits.slice_bytes),
     PCCL_ONE("limits.eager_bytes", number, 8, 1 << 24, limits.eager_bytes),
@@ -127,10 +128,13 @@ const Setting settings[] = {
     PCCL_ONE("workload.leave_in_flight_per_mille", number, 0, 1000, workload.leave_in_flight_per_mille),
     PCCL_ONE("workload.drift_per_mille", number, 0, 1000, workload.drift_per_mille),
     PCCL_ONE("workload.hasty_revision_per_mille", number, 0, 1000, workload.hasty_revision_per_mille),
+    PCCL_ONE("workload.async_sync", flag, 0, 1, workload.async_sync),
+    PCCL_ONE("workload.odd_strategy_per_mille", number, 0, 1000, workload.odd_strategy_per_mille),
     PCCL_ONE("workload.schema_per_mille", number, 0, 1000, workload.schema_per_mille),
     PCCL_ONE("workload.checkpoints", flag, 0, 1, workload.checkpoints),
     PCCL_ONE("workload.cross_per_mille", number, 0, 1000, workload.cross_per_mille),
     PCCL_ONE("workload.many_window", number, 0, 256, workload.many_window),
+    PCCL_ONE("workload.state_elements_min", number, 1, 1 << 20, workload.state_elements_min),
     PCCL_ONE("workload.state_elements_max", number, 1, 1 << 20, workload.state_elements_max),
     PCCL_ONE("workload.quantized_per_mille", number, 0, 1000, workload.quantized_per_mille),
     PCCL_ONE("workload.optimize_per_mille", number, 0, 1000, workload.optimize_per_mille),
@@ -458,6 +462,8 @@ const char* contradiction(const Scenario& s) {
     if (s.claim == Claim::core && (s.core.size() < 2 || s.workload.tags == 0))
         return "a core of at least two peers, and workload.tags above 0 for it";
     if (s.workload.elements_min > s.workload.elements_max) return "elements_min of at most elements_max";
+    if (s.workload.state_elements_min > s.workload.state_elements_max)
+        return "state_elements_min of at most state_elements_max";
     // Content of this size for every peer would not fit into memory.
     if (s.workload.elements_max > 1 << 20 && !s.world.symbolic)
         return "elements_max of at most 1048576 without memory.symbolic";

@@ -109,9 +109,9 @@ typedef enum pcclAttribute_t {
 
 typedef enum pcclSharedStateSyncStrategy_t {
     PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR =
-        0,                                            /* the most common content wins; all of the group must use it */
-    PCCL_SHARED_STATE_SYNC_STRATEGY_RECEIVE_ONLY = 1, /* not available in this version */
-    PCCL_SHARED_STATE_SYNC_STRATEGY_SEND_ONLY = 2     /* not available in this version */
+        0,                                            /* the most common content wins; if one member uses it, all must */
+    PCCL_SHARED_STATE_SYNC_STRATEGY_RECEIVE_ONLY = 1, /* our content does not count, we send nothing */
+    PCCL_SHARED_STATE_SYNC_STRATEGY_SEND_ONLY = 2     /* our content counts, our entries are never written */
 } pcclSharedStateSyncStrategy_t;
 
 typedef enum pcclDistributionHint_t {
@@ -354,6 +354,14 @@ PCCL_EXPORT pcclResult_t pcclAllReduceMultipleWithRetry(const pcclReduceOpDescri
  * members hold wins (on a tie that of the longest member); the others receive what differs. Entries are matched by name;
  * a minority with other names, types or counts is removed. A revision is expected to be one more than after the last
  * sync; less receives, more is removed. Alone it succeeds with 0 bytes.
+ *
+ * Strategies: where one member of the group uses ENFORCE_POPULAR, those that do not are removed. SEND_ONLY goes with
+ * RECEIVE_ONLY; of different contents among SEND_ONLY members the most common one wins (on a tie that of the longest
+ * member) and the others are removed, as is a SEND_ONLY member whose revision is behind. If all use RECEIVE_ONLY the call
+ * fails for all and nobody is removed. Nobody may write to the entries during the call, whatever the strategy.
+ *
+ * What is received lies beside the entries until all members have it: in memory up to PCCL_MAX_STAGING_BYTES, beyond that
+ * in a file without a name under TMPDIR (else /var/tmp).
  *
  * pcclInvalidUsage if not connected, or if the sync failed (the entries are then as before); pcclPendingAsyncOps while a
  * launched operation is not awaited; pcclInvalidArgument for values that cannot work, among them CUDA entries in a build

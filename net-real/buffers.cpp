@@ -3,7 +3,11 @@
 #include "core/base/assert.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <fcntl.h>
+#include <string>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace pccl::real {
 
@@ -12,6 +16,22 @@ namespace {
 constexpr core::Duration idle_time = 10 * core::second;
 constexpr std::size_t huge_page_bytes = 2u << 20;
 constexpr std::size_t small_page_bytes = 4096;
+
+// A file that has no name and goes with its last mapping; -1: none can be had.
+int open_nameless_file() {
+    const char* chosen = std::getenv("TMPDIR");
+    for (const std::string directory : {chosen == nullptr ? "" : chosen, "/var/tmp", "/tmp"}) {
+        if (directory.empty()) continue;
+        int file = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+        if (file >= 0) return file;
+        std::string path = directory + "/pccl-XXXXXX";  // a file system without O_TMPFILE
+        file = ::mkostemp(path.data(), O_CLOEXEC);
+        if (file < 0) continue;
+        ::unlink(path.c_str());
+        return file;
+    }
+    return -1;
+}
 
 }  // namespace
 
@@ -57,8 +77,34 @@ void BufferTable::unmap(const Block& block) {
     if (block.data != nullptr) ::munmap(block.data, block.bytes);
 }
 
-bool BufferTable::allocate(core::BufferId id, std::uint64_t bytes) {
+// The room is taken at once: a write into a mapping on a full disk would end the process.
+BufferTable::Block BufferTable::map_file(std::size_t bytes) {
+    const int file = open_nameless_file();
+    if (file < 0) return {};
+    void* raw = MAP_FAILED;
+    if (::posix_fallocate(file, 0, static_cast<off_t>(bytes)) == 0)
+        raw = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    ::close(file);
+    return raw == MAP_FAILED ? Block{} : Block{static_cast<std::uint8_t*>(raw), bytes};
+}
+
+bool BufferTable::allocate_staging(core::BufferId id, std::uint64_t bytes) {
+    using Kind = MachineBuffer::Kind;
+    if (staging_bytes_ + bytes <= staging_max_) {
+        if (const Block block = map(static_cast<std::size_t>(bytes)); block.data != nullptr) {
+            staging_bytes_ += bytes;
+            machine_.emplace(id, MachineBuffer{{block.data, bytes}, block, Kind::staging});
+            return true;
+        }
+    }
+    const Block block = map_file(static_cast<std::size_t>(bytes));
+    if (block.data != nullptr) machine_.emplace(id, MachineBuffer{{block.data, bytes}, block, Kind::file});
+    return block.data != nullptr;
+}
+
+bool BufferTable::allocate(core::BufferId id, std::uint64_t bytes, bool may_be_file) {
     ASSERT(id % 2 == 1 && machine_.find(id) == machine_.end());
+    if (may_be_file && bytes > 0) return allocate_staging(id, bytes);
     if (bytes == 0) {
         machine_.emplace(id, MachineBuffer{});
         return true;
@@ -83,14 +129,18 @@ bool BufferTable::allocate(core::BufferId id, std::uint64_t bytes) {
         }
         if (block.data == nullptr) return false;
     }
-    machine_.emplace(id, MachineBuffer{{block.data, bytes}, block});
+    machine_.emplace(id, MachineBuffer{{block.data, bytes}, block, MachineBuffer::Kind::pooled});
     return true;
 }
 
 void BufferTable::free(core::BufferId id, core::Instant now) {
     const auto found = machine_.find(id);
     if (found == machine_.end()) return;  // an allocation that failed
-    if (found->second.block.data != nullptr) idle_.push_back({found->second.block, now});
+    if (found->second.kind == MachineBuffer::Kind::staging) staging_bytes_ -= found->second.memory.bytes;
+    if (found->second.kind != MachineBuffer::Kind::pooled)
+        unmap(found->second.block);
+    else if (found->second.block.data != nullptr)
+        idle_.push_back({found->second.block, now});
     machine_.erase(found);
 }
 

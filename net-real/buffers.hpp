@@ -2,6 +2,7 @@
 //
 // Even ids are the application's memory, registered and released by any thread. Odd ids are the machine's (AllocateBuffer,
 // FreeBuffer): blocks from a pool that keeps freed ones for 10 s, so that a loop of operations faults its pages in once.
+// Blocks that may be large and are used once count against a limit; beyond it a file without a name backs them.
 // resolve() is for the I/O thread; the machine's ids are touched by that thread only.
 #pragma once
 
@@ -25,7 +26,9 @@ public:
     core::BufferId register_buffer(void* data, std::uint64_t bytes);  // any thread
     void release_buffer(core::BufferId id);                           // any thread
 
-    bool allocate(core::BufferId id, std::uint64_t bytes);  // false: no memory
+    // False: no memory, or no room for the file. `may_be_file`: counts against the limit of staging memory.
+    bool allocate(core::BufferId id, std::uint64_t bytes, bool may_be_file = false);
+    void limit_staging(std::uint64_t bytes) { staging_max_ = bytes; }  // before the first allocation
     void free(core::BufferId id, core::Instant now);
     // Memory of the range. Null with length 0 is legal; a range outside its buffer is a broken invariant.
     std::uint8_t* resolve(const core::BufferRef& range);
@@ -49,6 +52,8 @@ private:
         core::Instant since = 0;
     };
     static Block map(std::size_t bytes);
+    static Block map_file(std::size_t bytes);
+    bool allocate_staging(core::BufferId id, std::uint64_t bytes);
     static void unmap(const Block& block);
 
     std::mutex mutex_;  // guards application_ and next_id_
@@ -58,9 +63,12 @@ private:
     struct MachineBuffer {
         Memory memory;
         Block block;
+        enum class Kind : std::uint8_t { pooled, staging, file } kind = Kind::pooled;
     };
     std::unordered_map<core::BufferId, MachineBuffer> machine_;
     std::vector<IdleBlock> idle_;
+    std::uint64_t staging_max_ = ~std::uint64_t{0};
+    std::uint64_t staging_bytes_ = 0;
 };
 
 }  // namespace pccl::real

@@ -40,6 +40,7 @@ core::ComputeDone run_compute(const core::Compute& compute, std::uint8_t* target
 
 EventLoop::Impl::Impl(LoopSettings settings, LoopClient& client) : settings_(std::move(settings)), client_(client) {
     descriptors::install();
+    buffers.limit_staging(settings_.staging_bytes_max);
 }
 
 EventLoop::Impl::~Impl() {
@@ -274,69 +275,70 @@ Overload(Handlers...) -> Overload<Handlers...>;
 
 void EventLoop::Impl::carry_out(core::Effect& effect) {
     if (!halt_reason_.empty()) return;
-    std::visit(Overload{
-                   [&](const core::OpenLink& e) { open_link(e); },
-                   [&](const core::CloseLink& e) { close_link(e); },
-                   [&](const core::SendControl& e) {
-                       Connection* connection = find(e.link);
-                       if (connection == nullptr) return;
-                       connection->link.queue_control(e.body);
-                       mark_dirty(*connection);
-                   },
-                   [&](const core::SendFlow& e) {
-                       Connection* connection = find(e.link);
-                       if (connection == nullptr) return;
-                       connection->link.queue_flow(e.word);
-                       mark_dirty(*connection);
-                   },
-                   [&](const core::SendPayload& e) {
-                       Connection* connection = find(e.link);
-                       if (connection == nullptr) return;
-                       if (!connection->unsent_limited) {
-                           connection->unsent_limited = true;
-                           limit_unsent(connection->descriptor, stripe_unsent_bytes);
-                       }
-                       connection->link.send_payload(e, buffers.resolve(e.source));
-                       mark_dirty(*connection);
-                   },
-                   [&](const core::CancelSend& e) {
-                       Connection* connection = find(e.link);
-                       // The frame may have left already, its PayloadSent is then the next event.
-                       if (connection == nullptr || !connection->link.is_sending()) return;
-                       if (connection->link.cancel_send()) pending_.push_back(core::PayloadSent{e.link, 0, true});
-                   },
-                   [&](const core::ReceivePayload& e) {
-                       Connection* connection = find(e.link);
-                       if (connection == nullptr) return;
-                       connection->link.receive_payload(buffers.resolve(e.target), e.target.length);
-                   },
-                   [&](const core::DiscardPayload& e) {
-                       if (Connection* connection = find(e.link)) connection->link.discard_payload();
-                   },
-                   [&](const core::RedirectReceive& e) {
-                       if (Connection* connection = find(e.link)) connection->link.redirect_receive();
-                   },
-                   [&](const core::AllocateBuffer& e) {
-                       pending_.push_back(core::BufferAllocated{e.buffer, buffers.allocate(e.buffer, e.bytes)});
-                   },
-                   [&](const core::FreeBuffer& e) { buffers.free(e.buffer, now()); },
-                   [&](const core::Compute& e) { compute(e); },
-                   [&](core::Persist& e) {
-                       const std::uint64_t sequence = e.sequence;
-                       if (!client_.persist(e)) pending_.push_back(core::RecordPersisted{sequence});
-                   },
-                   [&](const core::Complete& e) { client_.complete(e); },
-                   [&](const core::SetAttributes& e) { client_.set_attributes(e.attributes); },
-                   [&](const core::Log& e) {
-                       if (e.for_caller) client_.notice(e.text);
-                       client_.log(severity_of(e.level), e.text);
-                   },
-                   [&](const core::Halt& e) {
-                       halt_reason_ = e.reason.empty() ? "halted" : e.reason;
-                       client_.log(Severity::fatal, halt_reason_);
-                   },
-               },
-               effect);
+    std::visit(
+        Overload{
+            [&](const core::OpenLink& e) { open_link(e); },
+            [&](const core::CloseLink& e) { close_link(e); },
+            [&](const core::SendControl& e) {
+                Connection* connection = find(e.link);
+                if (connection == nullptr) return;
+                connection->link.queue_control(e.body);
+                mark_dirty(*connection);
+            },
+            [&](const core::SendFlow& e) {
+                Connection* connection = find(e.link);
+                if (connection == nullptr) return;
+                connection->link.queue_flow(e.word);
+                mark_dirty(*connection);
+            },
+            [&](const core::SendPayload& e) {
+                Connection* connection = find(e.link);
+                if (connection == nullptr) return;
+                if (!connection->unsent_limited) {
+                    connection->unsent_limited = true;
+                    limit_unsent(connection->descriptor, stripe_unsent_bytes);
+                }
+                connection->link.send_payload(e, buffers.resolve(e.source));
+                mark_dirty(*connection);
+            },
+            [&](const core::CancelSend& e) {
+                Connection* connection = find(e.link);
+                // The frame may have left already, its PayloadSent is then the next event.
+                if (connection == nullptr || !connection->link.is_sending()) return;
+                if (connection->link.cancel_send()) pending_.push_back(core::PayloadSent{e.link, 0, true});
+            },
+            [&](const core::ReceivePayload& e) {
+                Connection* connection = find(e.link);
+                if (connection == nullptr) return;
+                connection->link.receive_payload(buffers.resolve(e.target), e.target.length);
+            },
+            [&](const core::DiscardPayload& e) {
+                if (Connection* connection = find(e.link)) connection->link.discard_payload();
+            },
+            [&](const core::RedirectReceive& e) {
+                if (Connection* connection = find(e.link)) connection->link.redirect_receive();
+            },
+            [&](const core::AllocateBuffer& e) {
+                pending_.push_back(core::BufferAllocated{e.buffer, buffers.allocate(e.buffer, e.bytes, e.may_be_file)});
+            },
+            [&](const core::FreeBuffer& e) { buffers.free(e.buffer, now()); },
+            [&](const core::Compute& e) { compute(e); },
+            [&](core::Persist& e) {
+                const std::uint64_t sequence = e.sequence;
+                if (!client_.persist(e)) pending_.push_back(core::RecordPersisted{sequence});
+            },
+            [&](const core::Complete& e) { client_.complete(e); },
+            [&](const core::SetAttributes& e) { client_.set_attributes(e.attributes); },
+            [&](const core::Log& e) {
+                if (e.for_caller) client_.notice(e.text);
+                client_.log(severity_of(e.level), e.text);
+            },
+            [&](const core::Halt& e) {
+                halt_reason_ = e.reason.empty() ? "halted" : e.reason;
+                client_.log(Severity::fatal, halt_reason_);
+            },
+        },
+        effect);
 }
 
 void EventLoop::Impl::compute(const core::Compute& effect) {

@@ -47,7 +47,8 @@ struct LoopSettings {
     core::Limits limits;
     SocketOptions socket_options;
     std::optional<core::Endpoint> dial_source;
-    std::size_t links_max = 8192;  // accepted connections beyond that are closed at once
+    std::uint64_t staging_bytes_max = std::uint64_t{4} << 30;  // see BufferTable::limit_staging
+    std::size_t links_max = 8192;                              // accepted connections beyond that are closed at once
 };
 
 class EventLoop {

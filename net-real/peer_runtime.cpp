@@ -73,6 +73,7 @@ PeerSettings peer_settings_from(const EnvironmentSettings& environment) {
     limits.scratch_bytes =
         std::max<std::uint64_t>(limits.scratch_bytes, std::uint64_t{2} * limits.min_slots * limits.slice_bytes);
     limits.operation_bytes_max = environment.scratch_bytes;
+    settings.staging_bytes_max = environment.staging_bytes;
     return settings;
 }
 
@@ -98,6 +99,7 @@ struct PeerRuntime::State final : LoopClient {
         loop_settings.limits = settings.limits;
         loop_settings.socket_options = {user_timeout(settings.timeouts), settings.congestion_control};
         loop_settings.dial_source = settings.bind_address;
+        loop_settings.staging_bytes_max = settings.staging_bytes_max;
         return std::make_unique<EventLoop>(loop_settings, *this);
     }
 

@@ -34,9 +34,10 @@ struct PeerSettings {
     std::uint16_t port_first = 48149;            // the listener takes the first free port of first..last;
     std::uint16_t port_last = 48404;             // both 0: any free port
     std::optional<core::Endpoint> advertised;    // told to others instead of the address that the master sees
-    std::string congestion_control;              // empty: the system's (loopback: cubic where there is one)
-    std::string name;                            // stands before the identity in log lines
-    LogSink log;                                 // empty: standard error
+    std::uint64_t staging_bytes_max = std::uint64_t{4} << 30;  // memory for incoming shared state; beyond it a file
+    std::string congestion_control;  // empty: the system's (loopback: cubic where there is one)
+    std::string name;                // stands before the identity in log lines
+    LogSink log;                     // empty: standard error
     // Told what callers should know while they wait (whom a vote waits for), or what ended their membership. From the
     // I/O thread: must not block.
     std::function<void(std::string_view)> notice;

@@ -51,6 +51,9 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
      "place needs as much as its buffer); what does not fit fails for the group; 0: no limit."},
     {"PCCL_TCP_CONGESTION", "the system's", "a name the kernel knows", "both",
      "TCP congestion control of data connections, cubic or bbr for example."},
+    {"PCCL_MAX_STAGING_BYTES", "4294967296", "0..281474976710656", "peers",
+     "Memory for shared state that is being received; what is beyond it lies in a nameless file under TMPDIR, else "
+     "/var/tmp."},
 }};
 
 const char* value_of(Setting setting) {
@@ -147,6 +150,7 @@ bool parse(Setting setting, std::string_view text, EnvironmentSettings& settings
         settings.scratch_bytes = bytes;
         return true;
     }
+    case Setting::staging_bytes: return parse_count(text, 0, std::uint64_t{1} << 48, settings.staging_bytes);
     case Setting::tcp_congestion:
         if (text.size() > 15) return false;  // TCP_CA_NAME_MAX
         settings.tcp_congestion = text;

@@ -29,6 +29,7 @@ enum class Setting : std::uint8_t {
     benchmark_connections,
     scratch_bytes,
     tcp_congestion,
+    staging_bytes,
     count
 };
 
@@ -53,15 +54,16 @@ struct EnvironmentSettings {
     std::optional<core::Endpoint> bind_address;         // PCCL_BIND_ADDRESS
     std::uint16_t port_first = 48149;                   // PCCL_PORT_RANGE
     std::uint16_t port_last = 48404;
-    std::uint32_t concurrent_ops = 16;             // PCCL_MAX_CONCURRENT_COLLECTIVE_OPS
-    std::string state_directory;                   // PCCL_STATE_DIR; empty: the master keeps nothing
-    std::optional<core::Endpoint> advertised;      // PCCL_ADVERTISE_ADDRESS; port 0: that of the listener
-    core::Duration vote_warn = 30 * core::second;  // PCCL_VOTE_WARN_S
-    core::Duration vote_timeout = 0;               // PCCL_VOTE_TIMEOUT_S; 0: none
-    std::uint32_t chunk_bytes = 256u << 10;        // PCCL_MULTIPLEX_CHUNK_SIZE
-    std::uint32_t benchmark_connections = 16;      // PCCL_NUM_BENCHMARK_CONNECTIONS
-    std::uint64_t scratch_bytes = 0;               // PCCL_MAX_SCRATCH_BYTES; 0: no limit
-    std::string tcp_congestion;                    // PCCL_TCP_CONGESTION; empty: the system's
+    std::uint32_t concurrent_ops = 16;                     // PCCL_MAX_CONCURRENT_COLLECTIVE_OPS
+    std::string state_directory;                           // PCCL_STATE_DIR; empty: the master keeps nothing
+    std::optional<core::Endpoint> advertised;              // PCCL_ADVERTISE_ADDRESS; port 0: that of the listener
+    core::Duration vote_warn = 30 * core::second;          // PCCL_VOTE_WARN_S
+    core::Duration vote_timeout = 0;                       // PCCL_VOTE_TIMEOUT_S; 0: none
+    std::uint32_t chunk_bytes = 256u << 10;                // PCCL_MULTIPLEX_CHUNK_SIZE
+    std::uint32_t benchmark_connections = 16;              // PCCL_NUM_BENCHMARK_CONNECTIONS
+    std::uint64_t scratch_bytes = 0;                       // PCCL_MAX_SCRATCH_BYTES; 0: no limit
+    std::uint64_t staging_bytes = std::uint64_t{4} << 30;  // PCCL_MAX_STAGING_BYTES
+    std::string tcp_congestion;                            // PCCL_TCP_CONGESTION; empty: the system's
 };
 
 EnvironmentSettings read_environment();

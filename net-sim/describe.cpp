@@ -40,7 +40,9 @@ std::uint64_t hash_command(const Command& command) {
                                                                             hash_quantization(c.shape.quantization)));
                           },
                           [](const CommandAwait& c) { return c.tag; },
-                          [](const CommandSync& c) { return mix(c.revision, c.entries.size()); },
+                          [](const CommandSync& c) {
+                              return mix(mix(c.revision, c.entries.size()), static_cast<std::uint64_t>(c.strategy));
+                          },
                           [](const CommandReduceMany& c) {
                               std::uint64_t hash = c.window;
                               for (const CommandLaunch& one : c.launches) hash = mix(hash, hash_command(one));
@@ -79,7 +81,8 @@ std::string to_text(const Command& command) {
                           },
                           [](const CommandAwait& c) -> std::string { return "await tag " + number(c.tag); },
                           [](const CommandSync& c) -> std::string {
-                              return "sync revision " + number(c.revision) + " entries " + number(c.entries.size());
+                              return "sync revision " + number(c.revision) + " entries " + number(c.entries.size()) +
+                                     " strategy " + number(static_cast<unsigned>(c.strategy));
                           },
                           [](const CommandLeave& c) -> std::string { return c.abort ? "abort" : "leave"; },
                           [](const CommandReduceMany& c) -> std::string {

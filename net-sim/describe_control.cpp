@@ -33,7 +33,8 @@ std::string vote_text(const proto::Vote& v) {
                " op " + number(v.op()) + serial;
     case proto::VOTE_END: return "vote end op " + op_name(v.id()) + ended + serial;
     case proto::VOTE_SYNC:
-        return "vote sync revision " + number(v.revision()) + " entries " + number(v.entries()) + serial;
+        return "vote sync revision " + number(v.revision()) + " entries " + number(v.entries()) + " strategy " +
+               number(v.strategy()) + serial;
     case proto::VOTE_SYNC_END: return "vote sync_end sync " + op_name(v.id()) + ended + serial;
     default: return "vote of unknown kind" + serial;
     }
@@ -69,6 +70,7 @@ std::string text_of(const proto::PeerMessage& m) {
     case proto::PeerMessage::kMeasured:
         return "measured test " + op_name(m.measured().test()) + ": " + number(m.measured().bytes()) + " bytes in " +
                number(m.measured().nanoseconds()) + " ns";
+    case proto::PeerMessage::kHoldersRequest: return "holders_request sync " + op_name(m.holders_request());
     default: return "unknown message";
     }
 }
@@ -99,7 +101,8 @@ std::string answer_text(const proto::Answer& a) {
     case proto::Answer::kSync: {
         const auto& s = a.sync();
         return head + "sync " + op_name(s.sync()) +
-               (s.final() ? " outcome " + result_text(s.result()) + quoted(s.reason()) : std::string(" plan")) +
+               (s.final() ? " outcome " + result_text(s.result()) + quoted(s.reason())
+                          : std::string(s.again() ? " again" : " plan")) +
                " revision " + number(s.revision()) + " fetch " + number(static_cast<std::uint64_t>(s.fetch_size()));
     }
     default: return head + "of unknown kind";
@@ -123,6 +126,11 @@ std::string text_of(const proto::MasterMessage& m) {
     case proto::MasterMessage::kHeartbeat: return "heartbeat";
     case proto::MasterMessage::kTest:
         return "test " + op_name(m.test().test()) + " to " + peer_name(m.test().target().peer());
+    case proto::MasterMessage::kSyncHolders: {
+        std::string text = "sync_holders sync " + op_name(m.sync_holders().sync());
+        for (const auto& holder : m.sync_holders().holders()) text += " " + peer_name(holder.peer());
+        return text;
+    }
     case proto::MasterMessage::kPageRequest: return "page_request serial " + number(m.page_request());
     default: return "unknown message";
     }

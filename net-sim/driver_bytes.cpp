@@ -66,8 +66,11 @@ std::size_t Driver::fill_bulk(Link& link, std::size_t room, std::vector<std::uin
                 out.insert(out.end(), part, 0);
             } else {
                 const std::uint8_t* from = buffers_.at(sending.what.source) + at;
-                sending.sum.update(from, part);
+                const std::size_t begin = out.size();
                 out.insert(out.end(), from, from + part);
+                const bool is_chunk = sending.what.header.phase == 2 && at == 0;
+                if (is_chunk && world_.lies_.chance(world_.parameters_.wrong_chunks_per_million)) out[begin] ^= 1;
+                sending.sum.update(out.data() + begin, part);
             }
             sending.position += part;
             room -= part;

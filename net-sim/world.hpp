@@ -28,7 +28,8 @@ struct WorldParameters {
     Duration compute_max = 0;     // 0: computes are answered at once
     Duration disk_low = 10 * core::microsecond, disk_high = core::millisecond;
     std::uint32_t allocation_fails_per_million = 0;
-    bool symbolic = false;  // payload has lengths and no content (net-sim/buffers.hpp)
+    std::uint32_t wrong_chunks_per_million = 0;  // of shared state: sent with a wrong bit and a checksum that fits it
+    bool symbolic = false;                       // payload has lengths and no content (net-sim/buffers.hpp)
 };
 
 struct Violation {
@@ -117,6 +118,7 @@ public:
     void stop_faults() {
         network_.stop_faults();
         parameters_.allocation_fails_per_million = 0;
+        parameters_.wrong_chunks_per_million = 0;
         parameters_.timer_late_max = 0;
         disk_extra_ = 0;
     }
@@ -196,7 +198,7 @@ private:
     std::uint64_t items_ = 0;
     std::uint64_t machine_bytes_most_ = 0;
     std::array<std::uint64_t, effect_kinds> effects_counted_{};
-    Draw clocks_, disks_, computes_, memory_, compactions_;
+    Draw clocks_, disks_, computes_, memory_, compactions_, lies_;
 };
 
 }  // namespace pccl::sim

@@ -353,7 +353,7 @@ void PeerCore::on_landed(const PayloadLanded& event) {
             free_cell(remote, receiving.cell);
         }
     } else if (receiving.phase == 2) {
-        if (!receiving.dropped) chunk_landed(receiving, landed);
+        if (!receiving.dropped) chunk_landed(event.link, receiving, landed);
     } else if (!receiving.dropped) {
         const auto found = ops_.find(receiving.op);
         if (found != ops_.end() && !found->second->decided) {

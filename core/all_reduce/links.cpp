@@ -9,8 +9,12 @@
 namespace pccl::core {
 
 namespace {
+
 constexpr std::uint32_t stripes_default = 4;
-}
+
+SyncChunk chunk_of(const proto::ChunkRequest& request) { return {request.sync(), request.entry(), request.chunk()}; }
+
+}  // namespace
 
 std::uint32_t PeerCore::stripe_count() const {
     const std::uint32_t asked = config_.stripes == 0 ? stripes_default : config_.stripes;
@@ -226,18 +230,13 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
             reserve->second.starved = message.heartbeat();
         }
         break;
-    case proto::LinkMessage::kHashRequest: on_hash_request(id, message.hash_request()); break;
+    case proto::LinkMessage::kHashRequest:
+        serve_hashes(id,
+                     {message.hash_request().sync(), message.hash_request().entry(), message.hash_request().first()});
+        break;
     case proto::LinkMessage::kHashes: on_hashes(id, message.hashes()); break;
-    case proto::LinkMessage::kChunkRequest:
-        on_chunk_request(id, Chunk{message.chunk_request().sync(), message.chunk_request().entry(),
-                                   message.chunk_request().chunk()});
-        break;
-    case proto::LinkMessage::kChunkDecline:
-        if (sync_ && sync_->stage == Sync::Stage::transfer && sync_->id == message.chunk_decline().sync() &&
-            sync_->holder < sync_->holders.size() && sync_->holders[sync_->holder].first == link.remote) {
-            next_holder("declined");
-        }
-        break;
+    case proto::LinkMessage::kChunkRequest: on_chunk_request(id, chunk_of(message.chunk_request())); break;
+    case proto::LinkMessage::kChunkDecline: on_chunk_decline(id, chunk_of(message.chunk_decline())); break;
     default:
         ++refused_frames_;
         drop_link(id, "sent a message that does not fit here");

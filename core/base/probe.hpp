@@ -182,6 +182,17 @@
     X(optimize_left_alone, "topology", "all others vanished during an optimize")                                       \
     X(ring_optimized, "topology", "better ring adopted")                                                               \
     X(ring_searched_in_pieces, "topology", "search for a ring took several events")                                    \
+    X(sync_all_receive, "state-sync", "all refused: every member receives only")                                       \
+    X(sync_nobody_sends, "state-sync", "all refused: nobody who may send holds the expected revision")                 \
+    X(sync_strategies_mixed, "state-sync", "member removed: it does not enforce where another does")                   \
+    X(sync_outdated_sender, "state-sync", "member removed: outdated, and it receives nothing")                         \
+    X(sync_senders_differ, "state-sync", "member removed: senders hold different contents")                            \
+    X(sync_repeated, "state-sync", "holders gone: the living elect again")                                             \
+    X(sync_votes_again, "state-sync", "plan withdrawn: the election is repeated")                                      \
+    X(sync_holders_asked, "state-sync", "no known holder can be reached, the master is asked")                         \
+    X(sync_holder_learned, "state-sync", "another holder learned from the master")                                     \
+    X(sync_served_by_receiver, "state-sync", "receiver sends on what it has received")                                 \
+    X(sync_chunk_wrong, "state-sync", "chunk refused: it does not match the winner's hash")                            \
     X(sync_ended_in_transfer, "state-sync", "synchronization ended in the middle of a transfer")                       \
     X(frame_in_pieces, "wire", "fixed part of a frame came in pieces")                                                 \
     X(body_in_pieces, "wire", "control body came in pieces")                                                           \

@@ -191,6 +191,9 @@ private:
     void decide_sync(const BallotKey& key, const std::vector<Uuid>& electors);
     void examine_sync_end(GroupId group);
     void finish_sync(GroupId group, bool commit, const std::string& reason);
+    void repeat_sync(GroupId group);
+    std::vector<RunningSync::Holder> living_holders(GroupId group);
+    void on_holders_request(const Uuid& uuid, OpId sync);
 
     MasterConfig config_;
     Random random_;

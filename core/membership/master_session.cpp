@@ -253,6 +253,9 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
     case proto::PeerMessage::kHeartbeat:
         if (member) state_.acknowledge(link.uuid, message.heartbeat());
         break;
+    case proto::PeerMessage::kHoldersRequest:
+        if (member) on_holders_request(link.uuid, message.holders_request());
+        break;
     case proto::PeerMessage::kLeave:
         if (member) {
             PROBE(member_left);

@@ -8,6 +8,10 @@
 
 namespace pccl::core {
 
+namespace {
+constexpr std::size_t holders_told_max = 64;
+}
+
 void MasterCore::on_page(const Uuid& uuid, const proto::SyncPage& page) {
     const BallotKey key{proto::VOTE_SYNC, state_.members.at(uuid).group, 0};
     const Ballot* ballot = ballots_.find(key);
@@ -84,6 +88,7 @@ void MasterCore::decide_sync(const BallotKey& key, const std::vector<Uuid>& elec
         candidate.seniority = member.seniority;
         candidate.synced = member.synced;
         candidate.revision = cast.vote.revision();
+        candidate.strategy = static_cast<SyncStrategy>(cast.vote.strategy());
         candidate.content = hash_of(cast.vote.content());
         const auto details = details_.find(uuid);
         if (details != details_.end() && details->second.serial == cast.serial)
@@ -105,6 +110,7 @@ void MasterCore::decide_sync(const BallotKey& key, const std::vector<Uuid>& elec
         auto* seat = sync->add_seats();
         seat->set_uuid(to_bytes(verdict.uuid));
         seat->set_serial(ballot.votes().at(verdict.uuid).serial);
+        seat->set_strategy(ballot.votes().at(verdict.uuid).vote.strategy());
         seat->set_result(static_cast<std::uint32_t>(verdict.result));
         seat->set_reason(verdict.reason);
         for (const Verdict::Fetch& lacking : verdict.fetch) {
@@ -118,10 +124,6 @@ void MasterCore::decide_sync(const BallotKey& key, const std::vector<Uuid>& elec
     }
     sync->set_final(!transfer);
     sync->set_expected(election.failed ? expected : election.revision + 1);
-    bool any_content = false;
-    for (const Verdict& verdict : election.verdicts) {
-        for (const Verdict::Fetch& lacking : verdict.fetch) any_content = any_content || lacking.any_content;
-    }
     if (transfer) {
         sync->set_sync((static_cast<std::uint64_t>(state_.incarnation) << 32) | ++op_counter_);
         // A newcomer that happens to hold the compared content has nothing to give of the rest: veterans first.
@@ -129,10 +131,10 @@ void MasterCore::decide_sync(const BallotKey& key, const std::vector<Uuid>& elec
         std::stable_partition(holders.begin(), holders.end(),
                               [&](const Uuid& uuid) { return state_.members.at(uuid).synced; });
         for (const Uuid& uuid : holders) {
-            if (any_content && !state_.members.at(uuid).synced) continue;
             auto* holder = sync->add_holders();
             holder->set_peer(to_bytes(uuid));
             write(state_.members.at(uuid).endpoint, *holder->mutable_address());
+            holder->set_whole(state_.members.at(uuid).synced);
         }
     }
     *sync->mutable_sizes() = state_.sizes();
@@ -143,17 +145,106 @@ void MasterCore::decide_sync(const BallotKey& key, const std::vector<Uuid>& elec
 void MasterCore::examine_sync_end(GroupId id) {
     const auto group = state_.groups.find(id);
     if (group == state_.groups.end() || !group->second.sync) return;
-    const BallotKey key{proto::VOTE_SYNC_END, id, group->second.sync->id};
+    const RunningSync& running = *group->second.sync;
+    const BallotKey key{proto::VOTE_SYNC_END, id, running.id};
+    const std::vector<Uuid> electors = electors_of(key);
     const Ballot* ballot = ballots_.find(key);
-    if (ballot == nullptr) return;
-    for (const auto& [uuid, cast] : ballot->votes()) {
-        if (!cast.vote.ok()) {
-            PROBE(sync_aborted);
-            finish_sync(id, false, "peer " + short_name(uuid) + " could not receive the state: " + cast.vote.reason());
+    if (ballot != nullptr) {
+        for (const auto& [uuid, cast] : ballot->votes()) {
+            if (!cast.vote.ok()) {
+                PROBE(sync_aborted);
+                finish_sync(id, false,
+                            "peer " + short_name(uuid) + " could not receive the state: " + cast.vote.reason());
+                return;
+            }
+        }
+        if (ballot->complete(electors)) {
+            finish_sync(id, true, "");
             return;
         }
     }
-    if (ballot->complete(electors_of(key))) finish_sync(id, true, "");
+    const std::vector<RunningSync::Holder> holders = living_holders(id);
+    const bool whole = std::any_of(holders.begin(), holders.end(), [](const auto& holder) { return holder.whole; });
+    for (const Uuid& uuid : electors) {
+        if (ballot != nullptr && ballot->has(uuid)) continue;
+        if (!holders.empty() && (whole || !running.lack_whole.contains(uuid))) continue;
+        repeat_sync(id);
+        return;
+    }
+}
+
+// Those who held the content when it was elected, and those who have received and verified all of it since.
+std::vector<RunningSync::Holder> MasterCore::living_holders(GroupId id) {
+    const RunningSync& running = *state_.groups.at(id).sync;
+    const Ballot* ballot = ballots_.find(BallotKey{proto::VOTE_SYNC_END, id, running.id});
+    const auto has_all = [&](const Uuid& uuid) {
+        return ballot != nullptr && ballot->has(uuid) && ballot->votes().at(uuid).vote.ok();
+    };
+    std::vector<RunningSync::Holder> living;
+    for (const RunningSync::Holder& holder : running.holders) {
+        if (state_.members.contains(holder.uuid)) living.push_back({holder.uuid, holder.whole || has_all(holder.uuid)});
+    }
+    for (const SeatState& seat : running.members) {
+        const bool listed = std::any_of(running.holders.begin(), running.holders.end(),
+                                        [&](const auto& holder) { return holder.uuid == seat.uuid; });
+        if (!listed && state_.members.contains(seat.uuid) && has_all(seat.uuid) &&
+            !running.receive_only.contains(seat.uuid))
+            living.push_back({seat.uuid, true});
+    }
+    return living;
+}
+
+void MasterCore::on_holders_request(const Uuid& uuid, OpId sync) {
+    const GroupId id = state_.members.at(uuid).group;
+    const auto group = state_.groups.find(id);
+    if (group == state_.groups.end() || !group->second.sync || group->second.sync->id != sync) return;
+    std::vector<RunningSync::Holder> holders = living_holders(id);
+    std::erase_if(holders, [&](const auto& holder) { return holder.uuid == uuid; });
+    proto::MasterMessage message;
+    auto* told = message.mutable_sync_holders();
+    told->set_sync(sync);
+    // Of many, others each time it asks.
+    const std::size_t first = holders.size() > holders_told_max ? random_.below(holders.size()) : 0;
+    for (std::size_t i = 0; i < std::min(holders.size(), holders_told_max); ++i) {
+        const RunningSync::Holder& holder = holders[(first + i) % holders.size()];
+        auto* entry = told->add_holders();
+        entry->set_peer(to_bytes(holder.uuid));
+        write(state_.members.at(holder.uuid).endpoint, *entry->mutable_address());
+        entry->set_whole(holder.whole);
+    }
+    say(sessions_.at(uuid).link, message);
+}
+
+// The living hold no full copy of what was elected: they vote once more, and the election is among them.
+void MasterCore::repeat_sync(GroupId id) {
+    PROBE(sync_repeated);
+    const GroupState& group = state_.groups.at(id);
+    const RunningSync& running = *group.sync;
+    log(LogLevel::warn, "the members of group " + std::to_string(id) +
+                            " that held the elected shared state are gone; those that live elect again");
+    proto::Decision decision;
+    auto* sync = decision.mutable_sync();
+    sync->set_sync(running.id);
+    sync->set_group(id);
+    sync->set_again(true);
+    sync->set_revision(running.revision);
+    sync->set_expected(group.expected);
+    for (const SeatState& member : running.members) {
+        auto* seat = sync->add_seats();
+        seat->set_uuid(to_bytes(member.uuid));
+        seat->set_serial(member.serial);
+    }
+    if (const BallotKey key{proto::VOTE_SYNC_END, id, running.id}; ballots_.find(key) != nullptr) {
+        const Ballot ballot = ballots_.take(key);
+        for (const auto& [uuid, cast] : ballot.votes()) {
+            auto* vote = sync->add_votes();
+            vote->set_uuid(to_bytes(uuid));
+            vote->set_serial(cast.serial);
+        }
+    }
+    *sync->mutable_sizes() = state_.sizes();
+    append(decision);
+    examine_all_ = true;
 }
 
 void MasterCore::finish_sync(GroupId id, bool commit, const std::string& reason) {

@@ -86,6 +86,10 @@ void MasterCore::on_vote(const Uuid& uuid, const proto::Vote& vote) {
             remove(uuid, "shared state has more entries than the limit");
             return;
         }
+        if (vote.strategy() >= sync_strategy_count) {
+            remove(uuid, "voted for a synchronization of unknown strategy");
+            return;
+        }
         if (vote.revision() > config_.limits.revision_max) {
             remove(uuid, "submitted an impossible shared-state revision");
             return;

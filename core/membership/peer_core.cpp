@@ -30,7 +30,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         PROBE(peer_slept);
         for (auto& [id, link] : links_) link.last_received = link.opened = link.last_progress = now;
         if (master_lost_since_ != never) master_lost_since_ = now;
-        if (sync_) sync_->holder_since = now;
+        sync_slept();
         for (auto& [id, op] : ops_) op->started = now;
         log(LogLevel::warn, "this peer did not run for " + std::to_string((now - last_event_) / millisecond) +
                                 " ms; silence clocks start anew");
@@ -138,22 +138,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
             free_cell(remote, Operation::none);
             break;
         }
-        if (sync_) {
-            for (Fetch& fetch : sync_->fetches) {
-                if (fetch.scratch != e->buffer) continue;
-                --sync_->computes;
-                if (e->ok)
-                    fetch.allocated = true;
-                else
-                    fetch.scratch = 0;
-            }
-            if (!e->ok) {
-                PROBE(sync_not_allocated);
-                sync_check_end();
-            }
-            pump_fetch();
-            sync_finish_if_idle();
-        }
+        sync_allocated(e->buffer, e->ok);
     } else if (const auto* e = std::get_if<Command>(&event)) {
         on_command(*e);
     } else if (!std::holds_alternative<Timer>(event)) {
@@ -377,11 +362,11 @@ ComputeId PeerCore::new_compute(const ComputeOwner& owner) {
     return id;
 }
 
-BufferId PeerCore::new_buffer(std::uint64_t bytes) {
+BufferId PeerCore::new_buffer(std::uint64_t bytes, bool may_be_file) {
     const BufferId id = next_buffer_;
     next_buffer_ += 2;
     allocating_[id] = 0;
-    out_->push_back(AllocateBuffer{id, bytes});
+    out_->push_back(AllocateBuffer{id, bytes, may_be_file});
     return id;
 }
 

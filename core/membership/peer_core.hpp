@@ -2,8 +2,8 @@
 //
 // Files: peer_core.cpp (events, clocks, loss of the run), peer_session.cpp (master link, votes, answers), peer_calls.cpp
 // (commands and tickets), core/all_reduce/links.cpp (stripes to and from neighbours), core/all_reduce/exchange.cpp
-// (slices), core/all_reduce/batch.cpp (many tags in one call), core/state_sync/transfer.cpp (shared state),
-// core/topology/bandwidth_test.cpp (bandwidth tests).
+// (slices), core/all_reduce/batch.cpp (many tags in one call), core/state_sync/{submit,fetch,serve,outcome}.cpp (shared
+// state), core/topology/bandwidth_test.cpp (bandwidth tests).
 // Invariants: an answer is processed once (by decision index); a vote is open until its answer came; every ticket is
 // completed exactly once; nothing of an operation is outstanding when its outcome is told.
 #pragma once
@@ -12,7 +12,7 @@
 #include "core/base/random.hpp"
 #include "core/events.hpp"
 #include "core/peer_machine.hpp"
-#include "core/state_sync/election.hpp"
+#include "core/state_sync/session.hpp"
 #include "core/topology/bandwidth.hpp"
 #include "core/wire/control.pb.h"
 
@@ -49,12 +49,6 @@ private:
         std::uint32_t cell = Operation::none;  // landing in the reserve for early slices
         bool dropped = false;                  // cancelled (send) or going nowhere (receive)
     };
-    struct Chunk {
-        OpId sync = 0;
-        std::uint32_t entry = 0;
-        std::uint32_t chunk = 0;
-        friend auto operator<=>(const Chunk&, const Chunk&) = default;
-    };
     struct Link {
         Purpose purpose = Purpose::incoming;
         Stage stage = Stage::greeting;
@@ -66,7 +60,7 @@ private:
         Instant last_progress = 0;
         Transfer sending;
         Transfer receiving;
-        std::deque<Chunk> serve;  // chunks the other end asked for
+        std::deque<SyncChunk> serve;  // chunks the other end asked for
         struct {
             std::uint64_t id = 0;
             std::uint32_t frame = 0;  // bytes of the next one
@@ -155,45 +149,8 @@ private:
         Uuid remote;  // whose reserve the cell is in
         std::uint32_t entry = 0;
     };
-    struct Fetch {
-        std::uint32_t entry = 0;
-        Hash128 expected;
-        bool any_content = false;  // not compared: whole from one holder, anew from another one
-        BufferId scratch = 0;
-        bool allocated = false;
-        std::vector<Hash128> hashes;  // of the winner's chunks
-        std::uint32_t next_request = 0;
-        std::uint32_t done = 0;
-        enum class Step : std::uint8_t { todo, requested, landing, checking, done };
-        std::vector<Step> steps;    // per chunk
-        std::vector<LinkId> asked;  // per chunk: the link that was asked
-        bool hash_requested = false;
-        std::uint64_t copied = 0;
-    };
-    struct Sync {
-        enum class Stage : std::uint8_t { hashing, voting, transfer, applying, draining } stage = Stage::hashing;
-        Ticket ticket = 0;
-        Serial serial = 0;
-        Serial end_serial = 0;
-        OpId id = 0;
-        std::uint64_t revision = 0;
-        std::vector<StateEntry> entries;  // canonical order
-        std::vector<EntryInfo> infos;
-        std::vector<std::vector<Hash128>> chunk_hashes;
-        std::uint32_t hash_entry = 0;
-        std::uint32_t hash_chunk = 0;
-        std::uint32_t computes = 0;
-        std::vector<Fetch> fetches;
-        std::vector<std::pair<Uuid, Endpoint>> holders;
-        std::size_t holder = 0;
-        Instant holder_since = 0;
-        std::uint32_t requested = 0;
-        bool voted_end = false;
-        std::uint64_t sent_bytes = 0;
-        std::uint64_t received_bytes = 0;
-        std::optional<Completion> outcome;
-        std::vector<std::pair<LinkId, Chunk>> early_requests;  // asked before our plan came
-    };
+    using Fetch = SyncFetch;
+    using Sync = SyncSession;
     struct SendingTest {
         std::uint64_t id = 0;
         Uuid target;
@@ -227,7 +184,7 @@ private:
     void on_compute(const ComputeDone& event);
     ComputeId new_compute(const ComputeOwner& owner);
     LinkId new_link(Purpose purpose, const Uuid& remote, std::uint32_t stripe, const Endpoint& target);
-    BufferId new_buffer(std::uint64_t bytes);
+    BufferId new_buffer(std::uint64_t bytes, bool may_be_file = false);
     void send_control(LinkId id, const google::protobuf::MessageLite& message);
 
     // master session (peer_session.cpp)
@@ -322,34 +279,61 @@ private:
     void decline(LinkId link, const wire::BulkHeader& header);
     std::uint32_t cells() const { return config_.limits.eager_bytes / config_.limits.slice_bytes; }
 
-    // shared state (core/state_sync/transfer.cpp)
+    // shared state: hash and vote (core/state_sync/submit.cpp)
     void on_sync(const CommandSync& command);
     void pump_hashes();
     void vote_sync();
     void send_pages(Serial serial);
-    void answer_sync(const proto::SyncAnswer& answer);
+    std::uint64_t entry_bytes(std::uint32_t entry) const;
+    std::uint32_t chunk_count(std::uint32_t entry) const;
+    std::uint32_t chunk_length(std::uint32_t entry, std::uint32_t chunk) const;
+
+    // shared state: receive (core/state_sync/fetch.cpp)
+    Fetch* fetch_of(std::uint32_t entry);
+    bool fetching() const;
     void begin_transfer(const proto::SyncAnswer& answer);
+    void sync_allocated(BufferId buffer, bool ok);
+    void add_sources(const google::protobuf::RepeatedPtrField<proto::SyncHolder>& holders);
+    void on_sync_holders(const proto::SyncHolders& message);
+    void activate_sources();
+    SyncSource* source_of(const Uuid& peer);
+    void give_up_source(const Uuid& peer, const std::string& why, bool refuted);
+    void ask_again(std::uint32_t entry, std::uint32_t chunk);
+    void forget_hashes(Fetch& fetch);
+    void begin_anew();
+    std::vector<LinkId> open_links_to(const Uuid& target) const;
     void pump_fetch();
-    void next_holder(const std::string& why);
-    void on_hash_request(LinkId id, const proto::HashRequest& request);
     void on_hashes(LinkId id, const proto::ChunkHashes& message);
-    void on_chunk_request(LinkId id, const Chunk& chunk);
-    void serve_hashes(LinkId id, const Chunk& request);
-    bool serve_chunk(LinkId id, Link& link);
+    void on_chunk_decline(LinkId id, const SyncChunk& what);
+    void source_moved(const Uuid& peer);
+    SyncRequest* request_of(std::uint64_t entry, std::uint32_t chunk, LinkId link, SyncRequest::Step step);
+    BufferRef staged_chunk(const Fetch& fetch, std::uint32_t chunk) const;
     void on_bulk_chunk(LinkId id, Link& link, const wire::BulkHeader& header);
-    void chunk_landed(const Transfer& transfer, bool ok);
+    void chunk_landed(LinkId id, const Transfer& transfer, bool ok);
     void chunk_link_lost(LinkId id);
-    void sync_compute_done(const ComputeOwner& owner, const Hash128& hash);
+    void chunk_checked(const ComputeOwner& owner, const Hash128& hash);
     void sync_check_end();
+    void vote_sync_end(bool ok, const std::string& reason);
+    void release_links_from_sources();
+    void sync_slept();
+    void sync_tick();
+
+    // shared state: send (core/state_sync/serve.cpp)
+    bool keep_early(LinkId id, const SyncChunk& what, bool for_hashes);
+    bool can_serve(const SyncChunk& what) const;
+    bool is_fetched(std::uint32_t entry) const;
+    void serve_hashes(LinkId id, const SyncChunk& request);
+    void on_chunk_request(LinkId id, const SyncChunk& chunk);
+    bool serve_chunk(LinkId id, Link& link);
+
+    // shared state: answers of the master (core/state_sync/outcome.cpp)
+    void answer_sync(const proto::SyncAnswer& answer);
+    void withdraw_plan();
+    void stop_transfer();
+    void sync_compute_done(const ComputeOwner& owner, const Hash128& hash);
     void sync_decided(Completion outcome, bool apply);
     void copy_state();
     void sync_finish_if_idle();
-    std::uint32_t chunk_count(std::uint32_t entry) const;
-    std::uint32_t chunk_length(std::uint32_t entry, std::uint32_t chunk) const;
-    std::uint64_t entry_bytes(std::uint32_t entry) const;
-    void sync_tick();
-    Fetch* fetch_of(std::uint32_t entry);
-    std::vector<LinkId> open_links_to(const Uuid& target) const;
 
     // bandwidth tests (core/topology/bandwidth_test.cpp)
     void on_test_order(const proto::TestOrder& order);
@@ -393,7 +377,7 @@ private:
     LinkId master_link_ = 0;
     std::size_t master_address_ = 0;  // 0: config_.master, then config_.other_masters
     std::string master_tried_;        // the addresses that did not answer this connect, and why
-    bool welcomed_ = false;  // by this run, since connect
+    bool welcomed_ = false;           // by this run, since connect
     Instant master_lost_since_ = never;
     Instant next_master_dial_ = never;
     Duration master_backoff_ = 0;

@@ -109,6 +109,7 @@ void PeerCore::on_master_message(const ControlArrived& event) {
     case proto::MasterMessage::kPageRequest: send_pages(message.page_request()); break;
     case proto::MasterMessage::kTest: on_test_order(message.test()); break;
     case proto::MasterMessage::kHeartbeat: break;
+    case proto::MasterMessage::kSyncHolders: on_sync_holders(message.sync_holders()); break;
     default: drop_link(event.link, "the master sent an unknown message"); break;
     }
 }

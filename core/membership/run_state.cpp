@@ -11,11 +11,26 @@ namespace pccl::core {
 namespace {
 
 constexpr std::size_t removed_max = 4096;
+constexpr int holders_told_max = 16;
 
 std::vector<Uuid> order_of(const proto::RingRecord& ring) {
     std::vector<Uuid> order;
     for (const auto& bytes : ring.order()) order.push_back(uuid_of(bytes));
     return order;
+}
+
+// The longest accepted, for what comes whole from one member, and some others: each receiver begins at another place.
+void add_holders(const proto::SyncDecision& sync, std::ptrdiff_t receiver,
+                 google::protobuf::RepeatedPtrField<proto::SyncHolder>& to) {
+    const int count = sync.holders_size();
+    const int told = std::min(count, holders_told_max);
+    for (int i = 0; i < told; ++i) {
+        const auto others = static_cast<std::ptrdiff_t>(count - 1);
+        const int index = count <= holders_told_max || i == 0
+                              ? i
+                              : static_cast<int>(1 + (receiver * (holders_told_max - 1) + i - 1) % others);
+        *to.Add() = sync.holders(index);
+    }
 }
 
 }  // namespace
@@ -103,11 +118,23 @@ void RunState::apply_sync(const proto::SyncDecision& sync) {
         }
         return;
     }
+    if (sync.again()) {
+        group->second.sync.reset();
+        return;
+    }
     RunningSync running;
     running.id = sync.sync();
     running.revision = sync.revision();
-    for (const auto& seat : sync.seats()) running.members.push_back({uuid_of(seat.uuid()), seat.serial(), 0});
-    for (const auto& holder : sync.holders()) running.holders.insert(uuid_of(holder.peer()));
+    for (const auto& seat : sync.seats()) {
+        const Uuid uuid = uuid_of(seat.uuid());
+        running.members.push_back({uuid, seat.serial(), 0});
+        if (seat.strategy() == static_cast<std::uint32_t>(SyncStrategy::receive_only))
+            running.receive_only.insert(uuid);
+        for (const auto& fetch : seat.fetch()) {
+            if (fetch.any_content()) running.lack_whole.insert(uuid);
+        }
+    }
+    for (const auto& holder : sync.holders()) running.holders.push_back({uuid_of(holder.peer()), holder.whole()});
     group->second.sync = std::move(running);
 }
 
@@ -335,11 +362,12 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
             to->set_serial(seat.serial());
             to->set_sync(sync.sync());
             to->set_final(sync.final() || seat.result() != 0);
+            to->set_again(sync.again());
             to->set_result(seat.result());
             to->set_reason(seat.reason());
             to->set_revision(sync.revision());
             *to->mutable_fetch() = seat.fetch();
-            if (seat.fetch_size() > 0) *to->mutable_holders() = sync.holders();
+            if (seat.fetch_size() > 0) add_holders(sync, &seat - &*sync.seats().begin(), *to->mutable_holders());
             *to->mutable_sizes() = sync.sizes();
             return answer;
         }

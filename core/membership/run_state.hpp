@@ -45,10 +45,17 @@ struct RunningOp {
 };
 
 struct RunningSync {
+    struct Holder {
+        Uuid uuid;
+        bool whole = false;  // has the entries that may differ too
+        friend bool operator==(const Holder&, const Holder&) = default;
+    };
     OpId id = 0;
     std::uint64_t revision = 0;
     std::vector<SeatState> members;
-    std::set<Uuid> holders;
+    std::vector<Holder> holders;  // of the content that was elected; the longest accepted first
+    std::set<Uuid> receive_only;  // never send
+    std::set<Uuid> lack_whole;    // receive an entry that may differ
     friend bool operator==(const RunningSync&, const RunningSync&) = default;
 };
 

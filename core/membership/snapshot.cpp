@@ -61,7 +61,13 @@ void write_group(GroupId id, const GroupState& group, proto::GroupSnapshot& to) 
     sync.set_id(group.sync->id);
     sync.set_revision(group.sync->revision);
     write_seats(group.sync->members, *sync.mutable_members());
-    for (const Uuid& holder : group.sync->holders) sync.add_holders(to_bytes(holder));
+    for (const RunningSync::Holder& holder : group.sync->holders) {
+        auto* to_holder = sync.add_holders();
+        to_holder->set_peer(to_bytes(holder.uuid));
+        to_holder->set_whole(holder.whole);
+    }
+    for (const Uuid& uuid : group.sync->receive_only) sync.add_receive_only(to_bytes(uuid));
+    for (const Uuid& uuid : group.sync->lack_whole) sync.add_lack_whole(to_bytes(uuid));
 }
 
 GroupState read_group(const proto::GroupSnapshot& from) {
@@ -74,7 +80,9 @@ GroupState read_group(const proto::GroupSnapshot& from) {
     sync.id = from.sync().id();
     sync.revision = from.sync().revision();
     sync.members = read_seats(from.sync().members());
-    for (const auto& holder : from.sync().holders()) sync.holders.insert(uuid_of(holder));
+    for (const auto& holder : from.sync().holders()) sync.holders.push_back({uuid_of(holder.peer()), holder.whole()});
+    for (const auto& uuid : from.sync().receive_only()) sync.receive_only.insert(uuid_of(uuid));
+    for (const auto& uuid : from.sync().lack_whole()) sync.lack_whole.insert(uuid_of(uuid));
     group.sync = std::move(sync);
     return group;
 }

@@ -69,6 +69,174 @@ std::string first_difference(const std::vector<EntryInfo>& mine, const std::vect
     return i < mine.size() ? "key '" + mine[i].name + "' is unknown to the others" : "keys differ";
 }
 
+std::string increment_rule(const Candidate& candidate, std::uint64_t revision) {
+    return "shared-state revision " + std::to_string(candidate.revision) + " submitted where " +
+           std::to_string(revision) + " is expected: increment it by one after each synchronization";
+}
+
+// The course of one election. Who is removed has a reason; the others are `staying`.
+class Count {
+public:
+    Count(std::vector<Candidate> sorted, std::uint64_t expected) : sorted_(std::move(sorted)), revision_(expected) {
+        if (expected == 0) {
+            for (const Candidate& candidate : sorted_) revision_ = std::max(revision_, candidate.revision);
+            if (revision_ != 0) PROBE(sync_starts_above_zero);
+        }
+        for (const Candidate& candidate : sorted_) staying_.push_back(&candidate);
+        all_equal_ = std::all_of(sorted_.begin(), sorted_.end(),
+                                 [&](const Candidate& c) { return c.content == sorted_.front().content; });
+        for (const Candidate& candidate : sorted_) {
+            ASSERT(all_equal_ || candidate.entries != nullptr);
+            schema_[candidate.uuid] = all_equal_ ? Hash128{} : schema_digest(*candidate.entries);
+            content_[candidate.uuid] = candidate.content;
+        }
+    }
+
+    Election run() {
+        if (std::all_of(sorted_.begin(), sorted_.end(), [](const Candidate& c) { return receives_only(c); })) {
+            PROBE(sync_all_receive);
+            return refuse(
+                "every member of the group uses RECEIVE_ONLY, so nobody offers a content; let one of them use "
+                "SEND_ONLY, or all ENFORCE_POPULAR");
+        }
+        const std::string no_match = "no member submitted the expected shared-state revision " +
+                                     std::to_string(revision_) + ": increment it by one after each synchronization";
+        if (!remove([&](const Candidate& c) { return c.revision > revision_; },
+                    [&](const Candidate& c) {
+                        PROBE(sync_revision_ahead);
+                        return increment_rule(c, revision_);
+                    }))
+            return refuse(no_match);
+        const bool enforced =
+            std::any_of(staying_.begin(), staying_.end(), [](const Candidate* c) { return enforces(*c); });
+        if (enforced && !remove([](const Candidate& c) { return !enforces(c); },
+                                [](const Candidate& c) {
+                                    PROBE(sync_strategies_mixed);
+                                    return std::string("it synchronized with ") +
+                                           (receives_only(c) ? "RECEIVE_ONLY" : "SEND_ONLY") +
+                                           " where another member of the group uses ENFORCE_POPULAR, which all have to "
+                                           "use then";
+                                }))
+            return refuse(
+                "members use ENFORCE_POPULAR together with other strategies, and none of those that enforce holds "
+                "the expected revision " +
+                std::to_string(revision_));
+        remove([&](const Candidate& c) { return sends_only(c) && c.revision < revision_; },
+               [&](const Candidate& c) {
+                   PROBE(sync_outdated_sender);
+                   return increment_rule(c, revision_) + "; a member that is behind cannot use SEND_ONLY";
+               });
+        std::vector<const Candidate*> offering;
+        for (const Candidate* candidate : staying_) {
+            if (!receives_only(*candidate) && candidate->revision == revision_) offering.push_back(candidate);
+        }
+        if (offering.empty()) {
+            PROBE(sync_nobody_sends);
+            return refuse("no member that sends holds the expected shared-state revision " + std::to_string(revision_));
+        }
+        const Hash128 schema = popular(offering, schema_);
+        std::erase_if(offering, [&](const Candidate* c) { return schema_.at(c->uuid) != schema; });
+        const Hash128 content = popular(offering, content_);
+        const Candidate& winner =
+            **std::find_if(offering.begin(), offering.end(), [&](const Candidate* c) { return c->content == content; });
+        remove([&](const Candidate& c) { return schema_.at(c.uuid) != schema; },
+               [&](const Candidate& c) {
+                   PROBE(sync_schema_differs);
+                   return "shared state differs from that of the others: " +
+                          first_difference(*c.entries, *winner.entries);
+               });
+        remove([&](const Candidate& c) { return sends_only(c) && c.content != content; },
+               [&](const Candidate&) {
+                   PROBE(sync_senders_differ);
+                   return std::string("its content differs from that of other SEND_ONLY members, which are more or "
+                                      "longer in the run; members that send only have to hold the same");
+               });
+        return deal_out(winner);
+    }
+
+private:
+    static bool receives_only(const Candidate& c) { return c.strategy == SyncStrategy::receive_only; }
+    static bool sends_only(const Candidate& c) { return c.strategy == SyncStrategy::send_only; }
+    static bool enforces(const Candidate& c) { return c.strategy == SyncStrategy::enforce_popular; }
+
+    // False, and nobody is removed, if no member would be left that holds the expected revision.
+    template <class Who, class Why>
+    bool remove(const Who& who, const Why& why) {
+        const bool some_left = std::any_of(staying_.begin(), staying_.end(),
+                                           [&](const Candidate* c) { return c->revision == revision_ && !who(*c); });
+        if (!some_left) return false;
+        std::erase_if(staying_, [&](const Candidate* c) {
+            if (!who(*c)) return false;
+            reasons_[c->uuid] = why(*c);
+            return true;
+        });
+        return true;
+    }
+
+    Verdict verdict_of(const Candidate& candidate) const {
+        Verdict verdict;
+        verdict.uuid = candidate.uuid;
+        const auto reason = reasons_.find(candidate.uuid);
+        if (reason == reasons_.end()) return verdict;
+        verdict.removed = true;
+        verdict.result = Result::invalid_usage;
+        verdict.reason = reason->second;
+        return verdict;
+    }
+
+    Election refuse(const std::string& why) const {
+        PROBE(sync_refused_all);
+        Election election;
+        election.revision = revision_;
+        election.failed = true;
+        for (const Candidate& candidate : sorted_) {
+            Verdict verdict = verdict_of(candidate);
+            if (!verdict.removed) {
+                verdict.result = Result::invalid_usage;
+                verdict.reason = why + " (this one submitted " + std::to_string(candidate.revision) + ")";
+            }
+            election.verdicts.push_back(std::move(verdict));
+        }
+        return election;
+    }
+
+    Election deal_out(const Candidate& winner) const {
+        Election election;
+        election.revision = revision_;
+        for (const Candidate& candidate : sorted_) {
+            Verdict verdict = verdict_of(candidate);
+            if (!verdict.removed) {
+                const bool holds = candidate.content == winner.content;
+                if (holds && !receives_only(candidate)) election.holders.push_back(candidate.uuid);
+                if (candidate.revision < revision_) PROBE(sync_outdated_member);
+                if (!sends_only(candidate)) list_missing(candidate, winner, holds, verdict);
+            }
+            election.verdicts.push_back(std::move(verdict));
+        }
+        return election;
+    }
+
+    static void list_missing(const Candidate& candidate, const Candidate& winner, bool holds, Verdict& verdict) {
+        if (winner.entries == nullptr || candidate.entries == nullptr) return;
+        // Entries that may differ are received once, by members that never completed a sync from ones that did.
+        const bool newcomer = winner.synced && !candidate.synced;
+        for (std::size_t i = 0; i < winner.entries->size(); ++i) {
+            const EntryInfo& theirs = (*winner.entries)[i];
+            const bool any_content = theirs.allow_content_inequality;
+            if (any_content ? !newcomer : (holds || (*candidate.entries)[i].hash == theirs.hash)) continue;
+            if (any_content) PROBE(sync_any_content);
+            verdict.fetch.push_back({static_cast<std::uint32_t>(i), theirs.hash, any_content});
+        }
+    }
+
+    std::vector<Candidate> sorted_;  // longest accepted first
+    std::uint64_t revision_;
+    std::vector<const Candidate*> staying_;
+    std::map<Uuid, std::string> reasons_;
+    bool all_equal_ = false;
+    std::map<Uuid, Hash128> schema_, content_;
+};
+
 }  // namespace
 
 Hash128 schema_digest(const std::vector<EntryInfo>& entries) { return digest(entries, false); }
@@ -76,92 +244,9 @@ Hash128 content_digest(const std::vector<EntryInfo>& entries) { return digest(en
 
 Election elect(const std::vector<Candidate>& candidates, std::uint64_t expected) {
     ASSERT(!candidates.empty());
-    Election election;
     std::vector<Candidate> sorted = candidates;
     std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.seniority < b.seniority; });
-
-    std::uint64_t revision = expected;
-    if (expected == 0) {
-        for (const Candidate& candidate : sorted) revision = std::max(revision, candidate.revision);
-    }
-    if (expected == 0 && revision != 0) PROBE(sync_starts_above_zero);
-    election.revision = revision;
-
-    std::vector<const Candidate*> matching;
-    for (const Candidate& candidate : sorted) {
-        if (candidate.revision == revision) matching.push_back(&candidate);
-    }
-    if (matching.empty()) {
-        PROBE(sync_refused_all);
-        election.failed = true;
-        for (const Candidate& candidate : sorted) {
-            Verdict verdict;
-            verdict.uuid = candidate.uuid;
-            verdict.result = Result::invalid_usage;
-            verdict.reason = "no member submitted the expected shared-state revision " + std::to_string(revision) +
-                             " (this one submitted " + std::to_string(candidate.revision) +
-                             "): increment it by one after each synchronization";
-            election.verdicts.push_back(std::move(verdict));
-        }
-        return election;
-    }
-
-    const bool all_equal = std::all_of(sorted.begin(), sorted.end(),
-                                       [&](const Candidate& c) { return c.content == sorted.front().content; });
-    std::map<Uuid, Hash128> schema, content;
-    for (const Candidate& candidate : sorted) {
-        ASSERT(all_equal || candidate.entries != nullptr);
-        schema[candidate.uuid] = all_equal ? Hash128{} : schema_digest(*candidate.entries);
-        content[candidate.uuid] = candidate.content;
-    }
-    const Hash128 winning_schema = popular(matching, schema);
-    std::vector<const Candidate*> fitting;
-    for (const Candidate* candidate : matching) {
-        if (schema[candidate->uuid] == winning_schema) fitting.push_back(candidate);
-    }
-    const Hash128 winning_content = popular(fitting, content);
-    const Candidate* winner = nullptr;
-    for (const Candidate* candidate : fitting) {
-        if (candidate->content == winning_content) {
-            winner = candidate;
-            break;
-        }
-    }
-    ASSERT(winner != nullptr);
-
-    for (const Candidate& candidate : sorted) {
-        Verdict verdict;
-        verdict.uuid = candidate.uuid;
-        if (candidate.revision > revision) {
-            PROBE(sync_revision_ahead);
-            verdict.removed = true;
-            verdict.result = Result::invalid_usage;
-            verdict.reason = "shared-state revision " + std::to_string(candidate.revision) + " submitted where " +
-                             std::to_string(revision) + " is expected: increment it by one after each synchronization";
-        } else if (schema[candidate.uuid] != winning_schema) {
-            PROBE(sync_schema_differs);
-            verdict.removed = true;
-            verdict.result = Result::invalid_usage;
-            verdict.reason = "shared state differs from that of the others: " +
-                             first_difference(*candidate.entries, *winner->entries);
-        } else {
-            const bool holds = candidate.content == winning_content;
-            if (holds) election.holders.push_back(candidate.uuid);
-            if (candidate.revision < revision) PROBE(sync_outdated_member);
-            // Entries that may differ are received once, by members that never completed a sync from ones that did.
-            const bool newcomer = winner->synced && !candidate.synced;
-            for (std::size_t i = 0;
-                 winner->entries != nullptr && candidate.entries != nullptr && i < winner->entries->size(); ++i) {
-                const EntryInfo& theirs = (*winner->entries)[i];
-                const bool any_content = theirs.allow_content_inequality;
-                if (any_content ? !newcomer : (holds || (*candidate.entries)[i].hash == theirs.hash)) continue;
-                if (any_content) PROBE(sync_any_content);
-                verdict.fetch.push_back({static_cast<std::uint32_t>(i), theirs.hash, any_content});
-            }
-        }
-        election.verdicts.push_back(std::move(verdict));
-    }
-    return election;
+    return Count(std::move(sorted), expected).run();
 }
 
 }  // namespace pccl::core

@@ -148,6 +148,7 @@ void code_sync_begin(Code& code, F& fact) {
     code(fact.group);
     code(fact.begin);
     code(fact.revision);
+    code(fact.strategy);
     code(fact.before);
     code(fact.own_before);
 }

@@ -219,12 +219,13 @@ Outcome Communicator::reduce_many(const pcclReduceOpDescriptor_t* descriptors, s
 
 // ---- shared state ------------------------------------------------------------------------------------------------
 
-Outcome Communicator::synchronize(pcclSharedState_t& state, pcclSharedStateSyncInfo_t* info) {
+Outcome Communicator::synchronize(pcclSharedState_t& state, std::uint32_t strategy, pcclSharedStateSyncInfo_t* info) {
     real::PeerRuntime* started = runtime();
     if (started == nullptr) return not_connected();
     Buffers buffers(*started);
     core::CommandSync command;
     command.revision = state.revision;
+    command.strategy = static_cast<core::SyncStrategy>(strategy);
     command.entries.reserve(state.count);
     for (std::size_t i = 0; i < state.count; ++i) {
         const pcclTensorInfo_t& tensor = state.infos[i];

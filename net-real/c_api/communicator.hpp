@@ -36,7 +36,7 @@ public:
     // The descriptors and their buffers have been validated.
     Outcome reduce_many(const pcclReduceOpDescriptor_t* descriptors, std::size_t count, std::uint32_t window,
                         pcclReduceInfo_t* info);
-    Outcome synchronize(pcclSharedState_t& state, pcclSharedStateSyncInfo_t* info);
+    Outcome synchronize(pcclSharedState_t& state, std::uint32_t strategy, pcclSharedStateSyncInfo_t* info);
 
     Outcome abort();
     std::string statistics() const;  // JSON

@@ -160,7 +160,7 @@ PCCL_EXPORT pcclResult_t pcclSynchronizeSharedState(const pcclComm_t* comm, pccl
             if (state == nullptr) return invalid_argument("state is null");
             return check_shared_state(*state, number);
         },
-        [&](Communicator& live) { return live.synchronize(*state, info_out); });
+        [&](Communicator& live) { return live.synchronize(*state, number, info_out); });
 }
 
 }  // extern "C"

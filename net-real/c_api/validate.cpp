@@ -121,7 +121,8 @@ Outcome check_reduce(const void* send, const void* receive, const pcclReduceDesc
         return invalid_argument("unknown quantization algorithm " + std::to_string(algorithm));
     }
     const std::uint32_t quantized = raw_value(descriptor.quantization_options.quantized_datatype);
-    if (quantized >= core::code_type_count) return invalid_argument("unknown quantized datatype " + std::to_string(quantized));
+    if (quantized >= core::code_type_count)
+        return invalid_argument("unknown quantized datatype " + std::to_string(quantized));
     if (const char* why =
             core::numeric::why_not_quantizable(quantization_of(descriptor), static_cast<core::DataType>(type))) {
         return invalid_argument(why);
@@ -140,11 +141,8 @@ Outcome check_reduce(const void* send, const void* receive, const pcclReduceDesc
 
 Outcome check_shared_state(const pcclSharedState_t& state, std::uint32_t strategy) {
     if (strategy > PCCL_SHARED_STATE_SYNC_STRATEGY_SEND_ONLY) {
-        return invalid_argument("unknown sync strategy " + std::to_string(strategy));
-    }
-    if (strategy != PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR) {
-        return invalid_argument(
-            "this sync strategy is not available in this version; use PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR");
+        return invalid_argument("unknown sync strategy " + std::to_string(strategy) +
+                                "; use a pcclSharedStateSyncStrategy_t");
     }
     if (state.infos == nullptr && state.count != 0) return invalid_argument("infos is null while count is not 0");
     const std::size_t entries_max = core::Limits{}.entries_max;

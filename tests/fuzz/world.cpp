@@ -447,6 +447,7 @@ void World::call(int node) {
         core::CommandSync sync;
         sync.ticket = ticket;
         sync.revision = input_.below(3);
+        sync.strategy = static_cast<core::SyncStrategy>(input_.byte() % core::sync_strategy_count);
         for (std::size_t i = input_.below(4); i > 0; --i) {
             sync.entries.push_back({std::string(1, static_cast<char>('a' + i)), buffer(), input_.below(app_bytes),
                                     core::DataType::u8, input_.byte() % 4 == 0});

@@ -9,7 +9,7 @@
  *   reduce TYPE OP COUNT TAG in|out|odd SEED SEEDS       reduce RESULT WORLD TX RX MATCHES INPUT_INTACT HASH
  *   launch (same)                                        launch RESULT
  *   await TAG                                            await (as reduce)
- *   sync REVISION NAME:TYPE:COUNT:SEED[:u] ...           sync RESULT REVISION TX RX HASH
+ *   sync REVISION [receive|send] NAME:TYPE:COUNT:SEED[:u] ...   sync RESULT REVISION TX RX HASH
  *   hash NAME:TYPE:COUNT:SEED ...                        hash 0 HASH
  *   fork                                                 fork 0 RESULTS-IN-THE-CHILD
  *   quantized ...                                        see quantized_command.h
@@ -167,16 +167,28 @@ static uint64_t hash_and_free(pcclTensorInfo_t* infos, size_t count) {
     return hash;
 }
 
+/* "sync REVISION [receive|send] entries": the strategy, where it is not ENFORCE_POPULAR. */
+static pcclSharedStateSyncStrategy_t take_strategy(char** rest) {
+    static const char* const names[] = {" receive ", " send "};
+    for (int i = 0; i < 2; ++i) {
+        const size_t length = strlen(names[i]);
+        if (strncmp(*rest, names[i], length) != 0) continue;
+        *rest += length;
+        return i == 0 ? PCCL_SHARED_STATE_SYNC_STRATEGY_RECEIVE_ONLY : PCCL_SHARED_STATE_SYNC_STRATEGY_SEND_ONLY;
+    }
+    return PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR;
+}
+
 static void do_sync(char* arguments) {
     pcclTensorInfo_t infos[entries_max];
     pcclSharedStateSyncInfo_t info = {0};
     pcclSharedState_t state = {0};
     char* rest = NULL;
     state.revision = strtoull(arguments, &rest, 10);
+    const pcclSharedStateSyncStrategy_t strategy = take_strategy(&rest);
     state.infos = infos;
     state.count = make_entries(rest, infos);
-    const pcclResult_t result =
-        pcclSynchronizeSharedState(comm, &state, PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR, &info);
+    const pcclResult_t result = pcclSynchronizeSharedState(comm, &state, strategy, &info);
     const uint64_t hash = hash_and_free(infos, state.count);
     printf("sync %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %016" PRIx64 "\n", (int)result, state.revision, info.tx_bytes,
            info.rx_bytes, hash);

@@ -26,6 +26,10 @@ public:
         candidates_.push_back(candidate);
         return *this;
     }
+    Voters& as(SyncStrategy strategy) {
+        candidates_.back().strategy = strategy;
+        return *this;
+    }
     Election elect(std::uint64_t expected) const { return pccl::core::elect(candidates_, expected); }
 
 private:
@@ -105,4 +109,51 @@ TEST_CASE("entries that may differ go to newcomers alone") {
     REQUIRE(election.verdicts[2].fetch.size() == 1);
     CHECK(election.verdicts[2].fetch[0].any_content);
     CHECK(election.verdicts[2].fetch[0].entry == 1);
+}
+
+TEST_CASE("strategies: one that enforces sends the others away, unless nobody would be left") {
+    const auto send = SyncStrategy::send_only, receive = SyncStrategy::receive_only;
+    const Election mixed = Voters().add(3, 8).as(send).add(3, 7).add(3, 8).as(receive).elect(3);
+    CHECK(removed(mixed) == std::vector<int>{1, 3});
+    CHECK_FALSE(mixed.failed);
+    const Election outdated = Voters().add(3, 8).as(send).add(2, 7).elect(3);
+    CHECK(outdated.failed);
+    CHECK(removed(outdated).empty());
+    // One that jumped ahead enforces nothing: it goes first.
+    const Election jumped = Voters().add(3, 8).as(send).add(5, 7).elect(3);
+    CHECK(removed(jumped) == std::vector<int>{2});
+    CHECK_FALSE(jumped.failed);
+}
+
+TEST_CASE("strategies: receivers are no candidates and no holders, whatever their number") {
+    const auto send = SyncStrategy::send_only, receive = SyncStrategy::receive_only;
+    const Election election = Voters().add(4, 8).as(receive).add(4, 8).as(receive).add(4, 7).as(send).elect(4);
+    CHECK(removed(election).empty());
+    CHECK(receiving(election) == std::vector<int>{1, 2});
+    CHECK(election.holders.size() == 1);
+    const Election nobody = Voters().add(4, 8).as(receive).add(9, 8).as(receive).elect(4);
+    CHECK(nobody.failed);
+    CHECK(removed(nobody).empty());
+    CHECK(Voters().add(4, 7).as(send).add(4, 7).as(receive).elect(4).holders.size() == 1);
+}
+
+TEST_CASE("strategies: senders that differ or are behind go") {
+    const auto send = SyncStrategy::send_only, receive = SyncStrategy::receive_only;
+    CHECK(removed(Voters().add(1, 7).as(send).add(1, 8).as(send).elect(1)) == std::vector<int>{2});
+    CHECK(removed(Voters().add(1, 7).as(send).add(1, 8).as(send).add(1, 8).as(send).elect(1)) == std::vector<int>{1});
+    CHECK(removed(Voters().add(1, 7).as(send).add(0, 7).as(send).elect(1)) == std::vector<int>{2});
+    // The one that is behind goes although the rest can only be refused: it is not the last that is not outdated.
+    const Election rest = Voters().add(1, 7).as(receive).add(0, 8).as(send).elect(1);
+    CHECK(rest.failed);
+    CHECK(removed(rest) == std::vector<int>{2});
+    CHECK(rest.verdicts[0].result == Result::invalid_usage);
+}
+
+TEST_CASE("strategies: a newcomer that only sends receives nothing, not even what may differ") {
+    const Election election = Voters().add(5, 7, true).add(5, 7, false).as(SyncStrategy::send_only).elect(5);
+    CHECK(removed(election) == std::vector<int>{2});  // the veteran enforces
+    const Election both =
+        Voters().add(5, 7, true).as(SyncStrategy::send_only).add(5, 7, false).as(SyncStrategy::send_only).elect(5);
+    CHECK(removed(both).empty());
+    CHECK(both.verdicts[1].fetch.empty());
 }

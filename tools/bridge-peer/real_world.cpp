@@ -199,8 +199,8 @@ Completion RealWorld::operator()(const CommandSync& command) {
     }
     pcclSharedState_t state{command.revision, tensors.size(), tensors.data()};
     pcclSharedStateSyncInfo_t info{};
-    Completion completion = answer(
-        pcclSynchronizeSharedState(communicator_, &state, PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR, &info));
+    Completion completion = answer(pcclSynchronizeSharedState(
+        communicator_, &state, static_cast<pcclSharedStateSyncStrategy_t>(command.strategy), &info));
     completion.revision = state.revision;
     completion.sent_bytes = info.tx_bytes;
     completion.received_bytes = info.rx_bytes;

@@ -1,0 +1,534 @@
+// The receiver's part: everything that differs is fetched, in chunks, from all members that hold the elected state.
+//
+// What comes lands in a staging buffer beside the application's memory. Each chunk is checked against the winner's chunk
+// hashes; one that does not match names its sender. A source that is wrong, dies, stalls or declines rests for a while and
+// its chunks are asked for elsewhere; when no known source can be reached, the master is asked for others:
+// by then other receivers may hold all of it.
+#include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
+#include "core/membership/peer_core.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+namespace {
+
+constexpr std::uint32_t sources_active_max = 4;
+constexpr std::size_t sources_max = 256;
+constexpr std::uint32_t hash_lists_in_flight = 8;
+constexpr std::uint64_t staging_alignment = 64;
+constexpr std::uint32_t not_fetched = ~0u;
+constexpr std::uint32_t wrongs_max =
+    3;  // a bit may flip; who sends what is wrong again and again is not asked any more
+
+}  // namespace
+
+PeerCore::Fetch* PeerCore::fetch_of(std::uint32_t entry) {
+    if (entry >= sync_->fetch_index.size() || sync_->fetch_index[entry] == not_fetched) return nullptr;
+    return &sync_->fetches[sync_->fetch_index[entry]];
+}
+
+bool PeerCore::fetching() const {
+    return sync_ && sync_->stage == Sync::Stage::transfer && !sync_->voted_end && !sync_->fetches.empty();
+}
+
+void PeerCore::begin_transfer(const proto::SyncAnswer& answer) {
+    Sync& sync = *sync_;
+    sync.stage = Sync::Stage::transfer;
+    sync.id = answer.sync();
+    sync.fetch_index.assign(sync.entries.size(), not_fetched);
+    std::uint64_t bytes = 0;
+    for (const auto& entry : answer.fetch()) {
+        if (entry.entry() >= sync.entries.size() || fetch_of(entry.entry()) != nullptr) continue;
+        Fetch fetch;
+        fetch.entry = entry.entry();
+        fetch.expected = hash_of(entry.hash());
+        fetch.any_content = entry.any_content();
+        fetch.asked.assign(chunk_count(fetch.entry), false);
+        fetch.offset = bytes;
+        bytes += (entry_bytes(fetch.entry) + staging_alignment - 1) / staging_alignment * staging_alignment;
+        sync.fetch_index[fetch.entry] = static_cast<std::uint32_t>(sync.fetches.size());
+        sync.fetches.push_back(std::move(fetch));
+    }
+    if (bytes > 0) {
+        sync.staging = new_buffer(bytes, true);
+        ++sync.computes;
+    }
+    sync.progress = now_;
+    sync.next_ask = now_ + config_.timeouts.peer / 4;
+    add_sources(answer.holders());
+    const auto early = std::move(sync.early_requests);
+    sync.early_requests.clear();
+    for (const EarlyRequest& request : early) {
+        if (request.what.sync != sync.id || !links_.contains(request.link)) continue;
+        if (request.for_hashes)
+            serve_hashes(request.link, request.what);
+        else
+            on_chunk_request(request.link, request.what);
+    }
+    if (fetching()) activate_sources();
+    sync_check_end();
+}
+
+void PeerCore::sync_allocated(BufferId buffer, bool ok) {
+    if (!sync_ || sync_->staging != buffer) return;
+    --sync_->computes;
+    if (ok) {
+        sync_->staged = true;
+        pump_fetch();
+    } else {
+        PROBE(sync_not_allocated);
+        sync_->staging = 0;
+        if (fetching()) vote_sync_end(false, "not enough memory or disk space for the incoming state");
+    }
+    sync_finish_if_idle();
+}
+
+// ---- sources -------------------------------------------------------------------------------------------------------
+
+void PeerCore::add_sources(const google::protobuf::RepeatedPtrField<proto::SyncHolder>& holders) {
+    for (const auto& holder : holders) {
+        SyncSource source;
+        if (!read(holder.peer(), source.peer) || !read(holder.address(), source.endpoint) || source.peer == uuid_)
+            continue;
+        const auto known = std::find_if(sync_->sources.begin(), sync_->sources.end(),
+                                        [&](const SyncSource& other) { return other.peer == source.peer; });
+        if (known != sync_->sources.end()) {
+            known->whole = known->whole || holder.whole();
+            known->endpoint = source.endpoint;
+            continue;
+        }
+        if (sync_->sources.size() >= sources_max) return;
+        source.whole = holder.whole();
+        sync_->sources.push_back(source);
+    }
+}
+
+void PeerCore::on_sync_holders(const proto::SyncHolders& message) {
+    if (!fetching() || sync_->id != message.sync()) return;
+    const std::size_t before = sync_->sources.size();
+    add_sources(message.holders());
+    if (sync_->sources.size() > before) PROBE(sync_holder_learned);
+    activate_sources();
+}
+
+// Connects to as many sources as are used at a time.
+void PeerCore::activate_sources() {
+    Sync& sync = *sync_;
+    auto active = static_cast<std::uint32_t>(
+        std::count_if(sync.sources.begin(), sync.sources.end(), [](const SyncSource& s) { return s.active; }));
+    const auto together = static_cast<std::uint32_t>(std::min<std::size_t>(sync.sources.size(), sources_active_max));
+    for (SyncSource& source : sync.sources) {
+        if (active >= sources_active_max) break;
+        if (source.active || source.wrongs >= wrongs_max || source.rests_until > now_) continue;
+        source.active = true;
+        source.since = now_;
+        ++active;
+        Edge& edge = edges_[source.peer];
+        edge.wanted_by_sync = true;
+        edge.target = source.endpoint;
+        if (edge.stripes.empty()) edge.stripes.resize(std::max(1u, stripe_count() / together));
+    }
+    maintain_edges();
+    pump_fetch();
+}
+
+SyncSource* PeerCore::source_of(const Uuid& peer) {
+    for (SyncSource& source : sync_->sources) {
+        if (source.peer == peer) return &source;
+    }
+    return nullptr;
+}
+
+// What it was asked for goes to others. `refuted`: it sent what is not the elected state.
+void PeerCore::give_up_source(const Uuid& peer, const std::string& why, bool refuted) {
+    Sync& sync = *sync_;
+    SyncSource* source = source_of(peer);
+    if (source == nullptr || !source->active) return;
+    PROBE(sync_holder_given_up);
+    log(LogLevel::warn, "peer " + short_name(peer) + " is given up as a source of shared state: " + why);
+    source->active = false;
+    if (refuted) ++source->wrongs;
+    source->rests_until = now_ + config_.timeouts.peer / 2;
+    if (const auto edge = edges_.find(peer); edge != edges_.end()) edge->second.wanted_by_sync = false;
+    for (auto& [id, link] : links_) {
+        if (link.remote == peer && link.receiving.op == sync.id && link.receiving.phase == 2 &&
+            !link.receiving.dropped) {
+            link.receiving.dropped = true;
+            out_->push_back(RedirectReceive{id});
+        }
+    }
+    std::erase_if(sync.requests, [&](const SyncRequest& request) {
+        // What is being checked may still be right.
+        if (request.source != peer || request.step == SyncRequest::Step::checking) return false;
+        PROBE(sync_fetched_from_another);
+        ask_again(request.entry, request.chunk);
+        return true;
+    });
+    for (Fetch& fetch : sync.fetches) {
+        const auto link = links_.find(fetch.hash_link);
+        if (fetch.hash_link != 0 && (link == links_.end() || link->second.remote == peer)) forget_hashes(fetch);
+    }
+    if (sync.whole_holder == peer) begin_anew();
+    activate_sources();
+}
+
+void PeerCore::ask_again(std::uint32_t entry, std::uint32_t chunk) {
+    Fetch& fetch = *fetch_of(entry);
+    fetch.asked[chunk] = false;
+    fetch.next_request = std::min(fetch.next_request, chunk);
+    sync_->first_open = std::min<std::size_t>(sync_->first_open, sync_->fetch_index[entry]);
+}
+
+void PeerCore::forget_hashes(Fetch& fetch) {
+    fetch.hash_link = 0;
+    if (!fetch.hashes_known()) fetch.hashes.clear();
+}
+
+// The entries that may differ, at another holder: what comes from two of them fits no state that anybody had.
+void PeerCore::begin_anew() {
+    Sync& sync = *sync_;
+    const auto whole = [](const Fetch& fetch) { return !fetch.any_content || fetch.done == fetch.asked.size(); };
+    if (std::all_of(sync.fetches.begin(), sync.fetches.end(), whole)) return;
+    sync.whole_holder = Uuid{};
+    for (std::size_t i = 0; i < sync.fetches.size(); ++i) {
+        Fetch& fetch = sync.fetches[i];
+        if (!fetch.any_content) continue;
+        if (fetch.done != 0) PROBE(sync_any_content_anew);
+        std::erase_if(sync.requests, [&](const SyncRequest& request) { return request.entry == fetch.entry; });
+        ++fetch.generation;
+        fetch.hash_link = 0;
+        fetch.hashes.clear();
+        fetch.asked.assign(fetch.asked.size(), false);
+        fetch.done = fetch.next_request = 0;
+        sync.first_open = std::min(sync.first_open, i);
+    }
+}
+
+std::vector<LinkId> PeerCore::open_links_to(const Uuid& target) const {
+    std::vector<LinkId> open;
+    const auto edge = edges_.find(target);
+    if (edge == edges_.end()) return open;
+    for (const Stripe& stripe : edge->second.stripes) {
+        const auto link = links_.find(stripe.link);
+        if (link != links_.end() && link->second.stage == Stage::open) open.push_back(stripe.link);
+    }
+    return open;
+}
+
+// ---- requests ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct Usable {
+    const SyncSource* source;
+    std::vector<LinkId> links;
+    std::uint32_t requested;
+};
+
+}  // namespace
+
+// Each source has the same number of chunks in flight, so it sends as much of the whole as it is fast.
+void PeerCore::pump_fetch() {
+    if (!fetching() || !sync_->staged) return;
+    Sync& sync = *sync_;
+    std::vector<Usable> usable;
+    for (const SyncSource& source : sync.sources) {
+        if (!source.active) continue;
+        std::vector<LinkId> links = open_links_to(source.peer);
+        if (links.empty()) continue;
+        const auto requested = static_cast<std::uint32_t>(
+            std::count_if(sync.requests.begin(), sync.requests.end(),
+                          [&](const SyncRequest& request) { return request.source == source.peer; }));
+        usable.push_back({&source, std::move(links), requested});
+    }
+    if (usable.empty()) return;
+    // Entries that come whole from one member come from the longest accepted, which is the first, unless it was given up.
+    const auto eldest = std::find_if(sync.sources.begin(), sync.sources.end(),
+                                     [](const SyncSource& source) { return source.active && source.whole; });
+    const auto choose = [&](const Fetch& fetch) -> Usable* {
+        Usable* best = nullptr;
+        for (Usable& candidate : usable) {
+            if (fetch.any_content) {
+                const bool right = sync.whole_holder.is_nil()
+                                       ? eldest != sync.sources.end() && candidate.source->peer == eldest->peer
+                                       : candidate.source->peer == sync.whole_holder;
+                if (!right) continue;
+            }
+            if (best == nullptr || candidate.requested < best->requested) best = &candidate;
+        }
+        return best;
+    };
+    std::uint32_t lists = 0;
+    for (std::size_t i = sync.first_open; i < sync.fetches.size(); ++i) {
+        Fetch& fetch = sync.fetches[i];
+        if (fetch.next_request >= fetch.asked.size()) {
+            if (i == sync.first_open) ++sync.first_open;
+            continue;
+        }
+        if (sync.requests.size() >= config_.limits.chunks_in_flight || lists >= hash_lists_in_flight) return;
+        if (fetch.hash_link != 0) {
+            ++lists;
+            continue;
+        }
+        if (fetch.any_content && fetch.hashes.empty() && fetch.checking != 0) continue;  // checks of the old beginning
+        if (!fetch.hashes_known()) {
+            Usable* from = choose(fetch);
+            if (from == nullptr) continue;
+            if (fetch.any_content) sync.whole_holder = from->source->peer;
+            fetch.hash_link = from->links.front();
+            ++lists;
+            proto::LinkMessage message;
+            message.mutable_hash_request()->set_sync(sync.id);
+            message.mutable_hash_request()->set_entry(fetch.entry);
+            message.mutable_hash_request()->set_first(static_cast<std::uint32_t>(fetch.hashes.size()));
+            send_control(fetch.hash_link, message);
+            continue;
+        }
+        for (; fetch.next_request < fetch.asked.size(); ++fetch.next_request) {
+            if (fetch.asked[fetch.next_request]) continue;
+            if (sync.requests.size() >= config_.limits.chunks_in_flight) return;
+            Usable* from = choose(fetch);
+            if (from == nullptr) break;
+            const LinkId link = from->links[fetch.next_request % from->links.size()];
+            ++from->requested;
+            fetch.asked[fetch.next_request] = true;
+            sync.requests.push_back(
+                {SyncRequest::Step::asked, fetch.entry, fetch.next_request, link, from->source->peer});
+            proto::LinkMessage message;
+            message.mutable_chunk_request()->set_sync(sync.id);
+            message.mutable_chunk_request()->set_entry(fetch.entry);
+            message.mutable_chunk_request()->set_chunk(fetch.next_request);
+            send_control(link, message);
+        }
+    }
+}
+
+void PeerCore::on_hashes(LinkId id, const proto::ChunkHashes& message) {
+    if (!fetching() || sync_->id != message.sync()) return;
+    Fetch* fetch = fetch_of(message.entry());
+    if (fetch == nullptr || fetch->hash_link != id) return;
+    const Uuid remote = links_.at(id).remote;
+    const auto words = static_cast<std::size_t>(message.words_size());
+    if (message.first() != fetch->hashes.size() || words == 0 || words % 2 != 0 ||
+        fetch->hashes.size() + words / 2 > fetch->asked.size()) {
+        give_up_source(remote, "it sent a list of hashes that does not fit", true);
+        return;
+    }
+    for (std::size_t i = 0; i < words; i += 2) {
+        fetch->hashes.push_back(Hash128{message.words(static_cast<int>(i)), message.words(static_cast<int>(i) + 1)});
+    }
+    fetch->hash_link = 0;
+    source_moved(remote);
+    if (fetch->hashes.size() == fetch->asked.size() && !fetch->any_content &&
+        hash_of_hashes(fetch->hashes) != fetch->expected) {
+        fetch->hashes.clear();
+        give_up_source(remote, "it sent hashes that are not those of the elected state", true);
+        return;
+    }
+    pump_fetch();
+}
+
+// Asked too early or too much, or of one that does not hold it (any more).
+void PeerCore::on_chunk_decline(LinkId id, const SyncChunk& what) {
+    if (!fetching() || sync_->id != what.sync) return;
+    give_up_source(links_.at(id).remote, "it declined", false);
+}
+
+void PeerCore::source_moved(const Uuid& peer) {
+    if (!fetching()) return;
+    if (SyncSource* source = source_of(peer); source != nullptr && source->active) {
+        source->since = now_;
+        sync_->progress = now_;
+    }
+}
+
+// ---- landing and checking ------------------------------------------------------------------------------------------
+
+SyncRequest* PeerCore::request_of(std::uint64_t entry, std::uint32_t chunk, LinkId link, SyncRequest::Step step) {
+    for (SyncRequest& request : sync_->requests) {
+        if (request.entry == entry && request.chunk == chunk && request.link == link && request.step == step)
+            return &request;
+    }
+    return nullptr;
+}
+
+BufferRef PeerCore::staged_chunk(const Fetch& fetch, std::uint32_t chunk) const {
+    return BufferRef{sync_->staging, fetch.offset + static_cast<std::uint64_t>(chunk) * config_.limits.chunk_bytes,
+                     chunk_length(fetch.entry, chunk)};
+}
+
+void PeerCore::on_bulk_chunk(LinkId id, Link& link, const wire::BulkHeader& header) {
+    SyncRequest* request = fetching() && sync_->id == header.op
+                               ? request_of(header.entry, header.slice, id, SyncRequest::Step::asked)
+                               : nullptr;
+    if (request == nullptr || header.length != chunk_length(request->entry, header.slice)) {
+        PROBE(sync_chunk_late);
+        ++dead_frames_;
+        discard(id, link, header);
+        return;
+    }
+    request->step = SyncRequest::Step::landing;
+    link.receiving = Transfer{header.op, 2, header.slice, header.entry, Operation::none, false};
+    out_->push_back(ReceivePayload{id, staged_chunk(*fetch_of(request->entry), header.slice)});
+}
+
+void PeerCore::chunk_landed(LinkId id, const Transfer& transfer, bool ok) {
+    if (!fetching() || sync_->id != transfer.op) return;
+    SyncRequest* request = request_of(transfer.entry, transfer.slice, id, SyncRequest::Step::landing);
+    ASSERT(request != nullptr);
+    if (!ok) {
+        PROBE(sync_chunk_not_landed);
+        ask_again(request->entry, request->chunk);
+        sync_->requests.erase(sync_->requests.begin() + (request - sync_->requests.data()));
+        pump_fetch();
+        return;
+    }
+    request->step = SyncRequest::Step::checking;
+    source_moved(request->source);
+    Fetch& fetch = *fetch_of(request->entry);
+    ++fetch.checking;
+    Compute compute;
+    ComputeOwner owner;
+    owner.what = ComputeOwner::What::chunk_check;
+    owner.entry = fetch.entry;
+    owner.slice = transfer.slice;
+    owner.cell = fetch.generation;
+    compute.id = new_compute(owner);
+    compute.kind = Compute::Kind::hash;
+    compute.a = staged_chunk(fetch, transfer.slice);
+    sync_->received_bytes += compute.a.length;
+    ++sync_->computes;
+    out_->push_back(compute);
+}
+
+void PeerCore::chunk_link_lost(LinkId id) {
+    if (!sync_) return;
+    std::erase_if(sync_->early_requests, [&](const EarlyRequest& request) { return request.link == id; });
+    if (!fetching()) return;
+    std::erase_if(sync_->requests, [&](const SyncRequest& request) {
+        if (request.link != id || request.step != SyncRequest::Step::asked) return false;
+        PROBE(sync_chunk_asked_again);
+        ask_again(request.entry, request.chunk);
+        return true;
+    });
+    for (Fetch& fetch : sync_->fetches) {
+        if (fetch.hash_link == id) forget_hashes(fetch);
+    }
+    pump_fetch();
+}
+
+void PeerCore::chunk_checked(const ComputeOwner& owner, const Hash128& hash) {
+    Fetch& fetch = *fetch_of(owner.entry);
+    --fetch.checking;
+    if (fetch.generation != owner.cell || !fetching()) return pump_fetch();
+    const auto request = std::find_if(sync_->requests.begin(), sync_->requests.end(), [&](const SyncRequest& r) {
+        return r.entry == owner.entry && r.chunk == owner.slice && r.step == SyncRequest::Step::checking;
+    });
+    ASSERT(request != sync_->requests.end());
+    const Uuid source = request->source;
+    sync_->requests.erase(request);
+    const bool right =
+        fetch.hashes.empty() ? hash_of_hashes({hash}) == fetch.expected : fetch.hashes[owner.slice] == hash;
+    if (!right) {
+        PROBE(sync_chunk_wrong);
+        ask_again(owner.entry, owner.slice);
+        give_up_source(source, "a chunk that it sent does not match the hash of the elected state", true);
+        pump_fetch();
+        return;
+    }
+    if (fetch.hashes.empty()) fetch.hashes.push_back(hash);
+    ++fetch.done;
+    pump_fetch();
+    sync_check_end();
+}
+
+// ---- clocks and the end vote ---------------------------------------------------------------------------------------
+
+void PeerCore::sync_check_end() {
+    Sync& sync = *sync_;
+    if (sync.stage != Sync::Stage::transfer || sync.voted_end) return;
+    if (!std::all_of(sync.fetches.begin(), sync.fetches.end(),
+                     [](const Fetch& fetch) { return fetch.done == fetch.asked.size(); }))
+        return;
+    vote_sync_end(true, "");
+}
+
+void PeerCore::vote_sync_end(bool ok, const std::string& reason) {
+    Sync& sync = *sync_;
+    proto::Vote vote;
+    vote.set_kind(proto::VOTE_SYNC_END);
+    vote.set_id(sync.id);
+    vote.set_ok(ok);
+    vote.set_reason(reason);
+    sync.voted_end = true;
+    sync.holds_all = ok;
+    sync.end_serial = cast(vote);
+    // Others may fetch from here now; nothing more is fetched.
+    release_links_from_sources();
+}
+
+void PeerCore::release_links_from_sources() {
+    for (auto& [id, link] : links_) {
+        if (link.purpose == Purpose::outgoing && link.receiving.phase == 2 && link.receiving.op != 0 &&
+            !link.receiving.dropped) {
+            link.receiving.dropped = true;
+            out_->push_back(RedirectReceive{id});
+        }
+    }
+    sync_->requests.clear();
+    for (auto& [target, edge] : edges_) edge.wanted_by_sync = false;
+    maintain_edges();
+}
+
+void PeerCore::sync_slept() {
+    if (!sync_) return;
+    sync_->progress = now_;
+    for (SyncSource& source : sync_->sources) source.since = now_;
+}
+
+void PeerCore::sync_tick() {
+    if (!fetching() || !sync_->staged) return;
+    Sync& sync = *sync_;
+    if (now_ - sync.progress > 8 * config_.timeouts.peer) {
+        PROBE(sync_no_holder);
+        vote_sync_end(false, "no living member that holds the state could be reached");
+        return;
+    }
+    bool reachable = false;
+    std::vector<std::pair<Uuid, const char*>> stuck;
+    for (SyncSource& source : sync.sources) {
+        if (!source.active) continue;
+        const std::vector<LinkId> links = open_links_to(source.peer);
+        const bool busy = std::any_of(sync.requests.begin(), sync.requests.end(),
+                                      [&](const SyncRequest& request) { return request.source == source.peer; }) ||
+                          std::any_of(links.begin(), links.end(), [&](LinkId id) {
+                              return std::any_of(sync.fetches.begin(), sync.fetches.end(),
+                                                 [&](const Fetch& fetch) { return fetch.hash_link == id; });
+                          });
+        reachable = reachable || !links.empty();
+        if (!links.empty() && !busy) source.since = now_;
+        if (links.empty() && now_ - source.since > config_.timeouts.peer)
+            stuck.emplace_back(source.peer, "it cannot be reached");
+        else if (now_ - source.since > 3 * config_.timeouts.peer)
+            stuck.emplace_back(source.peer, "nothing came from it for too long");
+    }
+    for (const auto& [peer, why] : stuck) give_up_source(peer, why, false);
+    if (stuck.empty()) activate_sources();  // some may have rested long enough
+    if (std::all_of(sync.sources.begin(), sync.sources.end(),
+                    [](const SyncSource& source) { return source.wrongs >= wrongs_max; })) {
+        vote_sync_end(false, "every member that holds the state sends content that does not match it");
+        return;
+    }
+    if (!reachable && (now_ < sync.next_ask || !master_open())) return;
+    sync.next_ask = now_ + config_.timeouts.peer / 4;
+    if (reachable) return;
+    PROBE(sync_holders_asked);
+    proto::PeerMessage message;
+    message.set_holders_request(sync.id);
+    send_control(master_link_, message);
+}
+
+}  // namespace pccl::core

@@ -1,0 +1,107 @@
+// The sender's part: a member that holds an entry of the elected state answers requests for its hashes and chunks. That is
+// each member from the plan on for what it need not fetch itself, and a receiver for all of it once it has verified all.
+// A member that said RECEIVE_ONLY sends nothing.
+#include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
+#include "core/membership/peer_core.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+namespace {
+
+constexpr std::size_t hashes_per_page = 4096;
+constexpr std::size_t early_requests_max = 1024;
+constexpr std::size_t serve_max = 256;
+
+proto::LinkMessage decline_message(const SyncChunk& what) {
+    proto::LinkMessage message;
+    message.mutable_chunk_decline()->set_sync(what.sync);
+    message.mutable_chunk_decline()->set_entry(what.entry);
+    message.mutable_chunk_decline()->set_chunk(what.chunk);
+    return message;
+}
+
+}  // namespace
+
+bool PeerCore::keep_early(LinkId id, const SyncChunk& what, bool for_hashes) {
+    if (!sync_ || sync_->stage > Sync::Stage::voting || sync_->early_requests.size() >= early_requests_max)
+        return false;
+    PROBE(sync_request_early);
+    sync_->early_requests.push_back({id, what, for_hashes});
+    return true;
+}
+
+bool PeerCore::can_serve(const SyncChunk& what) const {
+    if (!sync_ || sync_->stage != Sync::Stage::transfer || sync_->id != what.sync ||
+        sync_->strategy == SyncStrategy::receive_only || what.entry >= sync_->entries.size() ||
+        what.chunk >= chunk_count(what.entry))
+        return false;
+    return sync_->holds_all || !is_fetched(what.entry);
+}
+
+bool PeerCore::is_fetched(std::uint32_t entry) const {
+    return entry < sync_->fetch_index.size() && sync_->fetch_index[entry] < sync_->fetches.size();
+}
+
+void PeerCore::serve_hashes(LinkId id, const SyncChunk& request) {
+    if (keep_early(id, request, true)) return;
+    if (!can_serve(request)) {
+        PROBE(sync_request_declined);
+        send_control(id, decline_message(request));
+        return;
+    }
+    proto::LinkMessage message;
+    auto* hashes = message.mutable_hashes();
+    hashes->set_sync(request.sync);
+    hashes->set_entry(request.entry);
+    hashes->set_first(request.chunk);
+    const auto& all = is_fetched(request.entry) ? fetch_of(request.entry)->hashes : sync_->chunk_hashes[request.entry];
+    for (std::size_t i = request.chunk; i < all.size() && i < request.chunk + hashes_per_page; ++i) {
+        hashes->add_words(all[i].low);
+        hashes->add_words(all[i].high);
+    }
+    send_control(id, message);
+}
+
+void PeerCore::on_chunk_request(LinkId id, const SyncChunk& chunk) {
+    if (keep_early(id, chunk, false)) return;
+    Link& link = links_.at(id);
+    if (!can_serve(chunk) || link.serve.size() >= serve_max) {
+        PROBE(sync_request_declined);
+        send_control(id, decline_message(chunk));
+        return;
+    }
+    link.serve.push_back(chunk);
+    if (link.sending.op == 0) serve_chunk(id, link);
+}
+
+bool PeerCore::serve_chunk(LinkId id, Link& link) {
+    if (link.serve.empty()) return false;
+    ASSERT(sync_ && sync_->stage == Sync::Stage::transfer);
+    const SyncChunk chunk = link.serve.front();
+    link.serve.pop_front();
+    SendPayload send;
+    send.link = id;
+    send.header.op = chunk.sync;
+    send.header.phase = 2;
+    send.header.slice = chunk.chunk;
+    send.header.entry = chunk.entry;
+    send.header.length = chunk_length(chunk.entry, chunk.chunk);
+    if (is_fetched(chunk.entry)) {
+        PROBE(sync_served_by_receiver);
+        send.source = staged_chunk(*fetch_of(chunk.entry), chunk.chunk);
+    } else {
+        send.source =
+            BufferRef{sync_->entries[chunk.entry].buffer,
+                      static_cast<std::uint64_t>(chunk.chunk) * config_.limits.chunk_bytes, send.header.length};
+    }
+    link.sending = Transfer{chunk.sync, 2, chunk.chunk, chunk.entry, Operation::none, false};
+    link.last_sent = now_;
+    out_->push_back(send);
+    return true;
+}
+
+}  // namespace pccl::core

@@ -1,0 +1,102 @@
+// What a peer knows of its running shared-state synchronization.
+#pragma once
+
+#include "core/events.hpp"
+#include "core/state_sync/election.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pccl::core {
+
+struct SyncChunk {
+    OpId sync = 0;
+    std::uint32_t entry = 0;
+    std::uint32_t chunk = 0;
+};
+
+// A request for a chunk, or for a list of chunk hashes, that came before the plan it belongs to.
+struct EarlyRequest {
+    LinkId link = 0;
+    SyncChunk what;
+    bool for_hashes = false;
+};
+
+// A member that holds the elected state, as seen by one that lacks a part of it.
+struct SyncSource {
+    Uuid peer;
+    Endpoint endpoint;
+    bool whole = false;        // has the entries that may differ too
+    bool active = false;       // connected for this synchronization, or being dialled
+    std::uint32_t wrongs = 0;  // how often it sent what is not the elected state
+    Instant since = 0;         // when it last had nothing to do, or its payload moved
+    Instant rests_until = 0;   // given up; not tried again before
+};
+
+// A chunk that was asked for and is not verified.
+struct SyncRequest {
+    enum class Step : std::uint8_t { asked, landing, checking } step = Step::asked;
+    std::uint32_t entry = 0;
+    std::uint32_t chunk = 0;
+    LinkId link = 0;
+    Uuid source;
+};
+
+struct SyncFetch {
+    std::uint32_t entry = 0;
+    Hash128 expected;
+    bool any_content = false;  // not compared: all such entries whole from one holder, anew from another one
+    std::uint64_t offset = 0;  // in the staging buffer
+    std::vector<Hash128>
+        hashes;            // of the winner's chunks; a single chunk needs no list, its hash gives that of the entry
+    LinkId hash_link = 0;  // was asked for the (rest of the) list
+    std::uint32_t generation = 0;  // any_content: grows with each new beginning
+    std::uint32_t checking = 0;
+    std::uint32_t next_request = 0;
+    std::uint32_t done = 0;
+    std::vector<bool> asked;  // per chunk: asked for, or verified
+    std::uint64_t copied = 0;
+    bool hashes_known() const { return hashes.size() >= asked.size() || (asked.size() == 1 && !any_content); }
+};
+
+struct SyncSession {
+    // again: the plan was withdrawn, the next vote waits for computes of the old one.
+    enum class Stage : std::uint8_t { hashing, again, voting, transfer, applying, draining } stage = Stage::hashing;
+    Ticket ticket = 0;
+    Serial serial = 0;
+    Serial end_serial = 0;
+    OpId id = 0;
+    std::uint64_t revision = 0;
+    SyncStrategy strategy = SyncStrategy::enforce_popular;
+    std::vector<StateEntry> entries;  // canonical order
+    std::vector<EntryInfo> infos;
+    std::vector<std::vector<Hash128>> chunk_hashes;
+    std::uint32_t hash_entry = 0;
+    std::uint32_t hash_chunk = 0;
+    std::uint32_t computes = 0;  // and allocations
+
+    std::vector<SyncFetch> fetches;
+    std::vector<std::uint32_t> fetch_index;  // per entry
+    std::size_t first_open = 0;              // every fetch before it is asked for to the last chunk
+    BufferId staging = 0;                    // where everything that is fetched lands
+    bool staged = false;
+    std::vector<SyncSource> sources;  // in the order in which they are tried
+    Uuid whole_holder;                // of the entries that may differ; nil: none yet
+    std::vector<SyncRequest> requests;
+    Instant progress = 0;      // when something of use last came
+    Instant next_ask = 0;      // for further sources
+    std::size_t apply_at = 0;  // the fetch that is being copied into place
+
+    bool voted_end = false;
+    bool holds_all = false;  // the vote was ok: what was fetched can be served
+    std::uint64_t sent_bytes = 0;
+    std::uint64_t received_bytes = 0;
+    std::optional<Completion> outcome;
+    std::vector<EarlyRequest> early_requests;
+};
+
+Hash128 hash_of_hashes(const std::vector<Hash128>& hashes);
+
+}  // namespace pccl::core

@@ -1,0 +1,54 @@
+// Shared state in sizes and shapes that seeds do not draw.
+#include "harness/run.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+
+using namespace pccl;
+using namespace pccl::core;
+using namespace pccl::harness;
+
+namespace {
+
+// A veteran with a large state, and one who comes late. Payload is symbolic: lengths without content, so what travels are
+// entries that may differ.
+Scenario large(std::uint64_t seed) {
+    Scenario s;
+    s.seed = seed;
+    s.world.symbolic = true;
+    s.world.network.latency_low = s.world.network.latency_high = 100 * microsecond;
+    s.world.network.rate_low = s.world.network.rate_high = 10'000'000'000;
+    s.world.network.window_low = s.world.network.window_high = 64 << 20;
+    for (std::uint32_t i = 0; i < 2; ++i) {
+        PeerPlan plan;
+        plan.start = i * 60 * second;
+        plan.turns = 400;
+        plan.rejoins = false;
+        s.peers.push_back(plan);
+    }
+    s.peers[1].turns = 2;
+    s.workload.tags = 0;
+    s.workload.entries = 2;
+    s.workload.own_entries_per_mille = 1000;
+    s.workload.state_elements_min = (1u << 30) + 1;
+    s.workload.state_elements_max = 5u << 28;
+    s.workload.compute_max = 300 * millisecond;
+    s.chaos_end = second;
+    s.stop_after = 1000 * second;
+    s.patience = 600 * second;
+    return s;
+}
+
+}  // namespace
+
+TEST_CASE("entries of more than 4 GiB reach a newcomer whole") {
+    std::uint64_t most = 0;
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+        const Verdict verdict = run(large(seed));
+        INFO("seed " << seed << ": " << verdict.violation.oracle << " " << verdict.violation.reason);
+        REQUIRE(verdict.held());
+        most = std::max(most, verdict.machine_bytes_most);
+    }
+    CHECK(most > std::uint64_t{4} << 30);
+}
