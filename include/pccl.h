@@ -109,7 +109,7 @@ typedef enum pcclAttribute_t {
 
 typedef enum pcclSharedStateSyncStrategy_t {
     PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR =
-        0,                                            /* the most common content wins; if one member uses it, all must */
+        0, /* the most common content wins; if one member uses it, all must */
     PCCL_SHARED_STATE_SYNC_STRATEGY_RECEIVE_ONLY = 1, /* our content does not count, we send nothing */
     PCCL_SHARED_STATE_SYNC_STRATEGY_SEND_ONLY = 2     /* our content counts, our entries are never written */
 } pcclSharedStateSyncStrategy_t;
