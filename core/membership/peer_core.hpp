@@ -316,7 +316,7 @@ private:
     LinkId master_link_ = 0;
     std::size_t master_address_ = 0;  // 0: config_.master, then config_.other_masters
     std::string master_tried_;        // the addresses that did not answer this connect, and why
-    bool welcomed_ = false;  // by this run, since connect
+    bool welcomed_ = false;           // by this run, since connect
     Instant master_lost_since_ = never;
     Instant next_master_dial_ = never;
     Duration master_backoff_ = 0;
