@@ -86,6 +86,7 @@
     X(start_alone, "voting", "start refused: all others are gone")                                                     \
     X(start_mismatch, "voting", "start refused: shapes differ")                                                        \
     X(aborted_by_vote, "voting", "operation aborted by a member's vote")                                               \
+    X(aborted_in_grace, "voting", "operation aborted by a vote while a restarted master waits for members")            \
     X(aborted_by_removal, "voting", "operation aborted: a member is gone")                                             \
     X(committed_without_removed, "voting", "operation committed though a member of it is gone")                        \
     X(pending_told, "voting", "peers are pending")                                                                     \

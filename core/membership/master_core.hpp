@@ -141,6 +141,7 @@ private:
     // ballots
     void on_vote(const Uuid& uuid, const proto::Vote& vote);
     void settle();
+    void abort_refused();
     void examine(const BallotKey& key);
     void examine_everything();
     std::vector<Uuid> electors_of(const BallotKey& key) const;

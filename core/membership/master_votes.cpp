@@ -141,8 +141,29 @@ std::vector<Uuid> MasterCore::electors_of(const BallotKey& key) const {
     }
 }
 
+// What no vote of an absent member can change is decided in a grace too: a vote against an operation is never taken back, so
+// nobody was told a commit, and those who are here need not wait for those who may never come.
+void MasterCore::abort_refused() {
+    std::vector<BallotKey> dirty = std::move(dirty_);
+    dirty_.clear();
+    for (const BallotKey& key : dirty) {
+        const Ballot* ballot = key.kind == proto::VOTE_END ? ballots_.find(key) : nullptr;
+        const bool refused =
+            ballot != nullptr && std::any_of(ballot->votes().begin(), ballot->votes().end(),
+                                             [](const auto& entry) { return !entry.second.vote.ok(); });
+        if (refused) {
+            PROBE(aborted_in_grace);
+            examine_op(key.id);
+        }
+    }
+}
+
 void MasterCore::settle() {
-    if (in_grace() || stopped_) return;
+    if (stopped_) return;
+    if (in_grace()) {
+        abort_refused();
+        return;
+    }
     // Each round decides a ballot, changes the membership or a ring, or is the last one. What a bounded number of rounds
     // leaves over is done at the next event or tick.
     for (int round = 0; round < 10'000; ++round) {

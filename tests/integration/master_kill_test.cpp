@@ -92,6 +92,7 @@ void play(std::uint64_t seed, std::size_t kills, Total& total) {
         std::this_thread::sleep_for(pause);  // the random moment itself
         master->signal(SIGKILL);
         master->wait();
+        CHECK(master->log_text().find("removed") == std::string::npos);
         master = std::make_unique<MasterProcess>(directory.environment(), port);
         for (std::size_t i = 0; i < peers; ++i) collect(*programs[i], seen[i]);
     }
