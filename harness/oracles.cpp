@@ -33,9 +33,10 @@ std::string when(Instant begin, Instant end) {
 std::string text(const Ledger& ledger, const LaunchFact& f) {
     return ledger.name(f.life) + " tag " + std::to_string(f.tag) + " type " +
            std::to_string(static_cast<unsigned>(f.shape.type)) + " op " +
-           std::to_string(static_cast<unsigned>(f.shape.op)) + sim::to_text(f.shape.quantization) + " count " + std::to_string(f.shape.count) + " " +
-           when(f.begin, f.end) + " " + (f.end == open_end ? "unanswered" : sim::to_text(f.completion.result)) +
-           " world " + std::to_string(f.completion.world);
+           std::to_string(static_cast<unsigned>(f.shape.op)) + sim::to_text(f.shape.quantization) + " count " +
+           std::to_string(f.shape.count) + " " + when(f.begin, f.end) + " " +
+           (f.end == open_end ? "unanswered" : sim::to_text(f.completion.result)) + " world " +
+           std::to_string(f.completion.world);
 }
 
 // Looks for the set of launches that one success speaks of.

@@ -285,7 +285,7 @@ void Driver::finish_compute(std::uint64_t id) {
     if (!buffers_.contains(what.a)) return broken("freed memory under a compute");
     if (!buffers_.symbolic()) {
         core::carry_out(what, writes_target(what.kind) ? buffers_.at(what.target) : nullptr, buffers_.at(what.a),
-                  reads_b(what.kind) ? buffers_.at(what.b) : nullptr);
+                        reads_b(what.kind) ? buffers_.at(what.b) : nullptr);
     }
     if (what.kind == Compute::Kind::hash) done.hash = buffers_.hash(what.a);
     if (what.want_checksum) done.checksum = buffers_.checksum(what.kind == Compute::Kind::hash ? what.a : what.target);

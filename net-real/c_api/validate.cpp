@@ -110,7 +110,8 @@ Outcome check_reduce(const void* send, const void* receive, const pcclReduceDesc
         return invalid_argument("unknown quantization algorithm " + std::to_string(algorithm));
     }
     const std::uint32_t quantized = raw_value(descriptor.quantization_options.quantized_datatype);
-    if (quantized >= core::code_type_count) return invalid_argument("unknown quantized datatype " + std::to_string(quantized));
+    if (quantized >= core::code_type_count)
+        return invalid_argument("unknown quantized datatype " + std::to_string(quantized));
     if (const char* why =
             core::numeric::why_not_quantizable(quantization_of(descriptor), static_cast<core::DataType>(type))) {
         return invalid_argument(why);

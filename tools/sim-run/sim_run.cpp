@@ -411,8 +411,9 @@ int main(int argc, char** argv) {
     app.add_option("--report", choice.report.html, "write a page that shows the run to FILE")->excludes(seeds);
     app.add_flag("--print-scenario", choice.print_scenario, "only print the scenario of the seed")->excludes(seeds);
     std::string measured;
-    app.add_option("--bench", measured,
-                   "measure: paper (published tables, reference and prediction), speed, scale (1,000 peers), quantized or all")
+    app.add_option(
+           "--bench", measured,
+           "measure: paper (published tables, reference and prediction), speed, scale (1,000 peers), quantized or all")
         ->expected(0, 1)
         ->default_str("all")
         ->check(CLI::IsMember({"paper", "speed", "scale", "quantized", "all"}));
