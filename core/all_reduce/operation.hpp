@@ -154,7 +154,7 @@ private:
     void drop_answered(int phase);  // a resend that waits in the queue while the first copy is acknowledged
 
     std::uint32_t slice_elements_ = 1;
-    std::uint32_t slice_wire_ = 0;  // bytes on the wire of a slice that is full
+    std::uint32_t slice_wire_ = 0;           // bytes on the wire of a slice that is full
     std::vector<std::uint32_t> part_first_;  // first slice of each part, world + 1 entries
     std::vector<std::uint64_t> part_wire_;   // where each part begins on the wire, likewise
     std::vector<Half> halves_[2];

@@ -124,8 +124,8 @@ std::vector<Bar> operations(const Subject& subject) {
         bar.label = "all-reduce tag " + number(fact.tag);
         bar.detail = "count " + number(fact.shape.count) + " type " + number(static_cast<unsigned>(fact.shape.type)) +
                      " op " + number(static_cast<unsigned>(fact.shape.op)) + sim::to_text(fact.shape.quantization) +
-                     (fact.in_place ? " in place" : "") +
-                     " group " + number(fact.group) + ", " + ledger.name(fact.life) + ": ";
+                     (fact.in_place ? " in place" : "") + " group " + number(fact.group) + ", " +
+                     ledger.name(fact.life) + ": ";
         bar.concerned = concerned(subject, fact);
         if (fact.end == open_end) {
             bar.outcome = Outcome::unanswered;

@@ -432,7 +432,8 @@ void World::call(int node) {
         core::CommandLaunch launch;
         launch.ticket = ticket;
         launch.tag = input_.below(3);
-        launch.shape = {input_.below(app_bytes / 8 + 1), static_cast<core::DataType>(input_.below(12)),
+        launch.shape = {input_.below(app_bytes / 8 + 1),
+                        static_cast<core::DataType>(input_.below(12)),
                         static_cast<core::ReduceOp>(input_.below(5)),
                         {static_cast<core::QuantizationAlgorithm>(input_.byte() % core::quantization_algorithm_count),
                          static_cast<core::CodeType>(input_.below(core::code_type_count)),

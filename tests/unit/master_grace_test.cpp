@@ -137,7 +137,7 @@ private:
 
 struct Pair {
     World world;
-    Member a{name(1)}, b{name(2)};
+    Member a{name(1), 0, {}, {}}, b{name(2), 0, {}, {}};
     std::uint64_t op = 0;
 
     // Two members, and an operation that has started.
