@@ -3,6 +3,8 @@
  *
  *     pccl-master &  basic_loop 127.0.0.1:48148 &  basic_loop 127.0.0.1:48148
  *
+ * A second argument is the number of steps.
+ *
  * Each turn admits newcomers, makes the weights equal, averages a gradient and applies it. Peers may be started, killed
  * and started again at any time; the others go on.
  */
@@ -14,7 +16,6 @@
 #include <time.h>
 
 #define WEIGHTS 1024
-#define STEPS 100
 
 static void sleep_milliseconds(long milliseconds) {
     const struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
@@ -43,9 +44,11 @@ int main(int argc, char** argv) {
     pcclCommCreateParams_t params = {{{inetIPv4, {{127, 0, 0, 1}}, {{0}}}, 48148}, 0, 0};
     const char* address = argc > 1 ? argv[1] : getenv("PCCL_MASTER");
     if (address != NULL && !parse_address(address, &params.master_address)) {
-        fprintf(stderr, "usage: %s [IPV4:PORT of the master]\n", argv[0]);
+        fprintf(stderr, "usage: %s [IPV4:PORT of the master [STEPS]]\n", argv[0]);
         return 2;
     }
+    const uint64_t steps = argc > 2 ? strtoull(argv[2], NULL, 10) : 100;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a line appears when it is written, also in a pipe */
 
     pcclComm_t* comm = NULL;
     if (pcclInit() != pcclSuccess || pcclCreateCommunicator(&params, &comm) != pcclSuccess) return 1;
@@ -60,7 +63,7 @@ int main(int argc, char** argv) {
     const pcclReduceDescriptor_t average = {
         WEIGHTS, pcclAvg, 0, {pcclFloat, pcclDistributionNone}, {pcclFloat, pcclQuantNone}};
     int result = 0;
-    for (int turn = 0; state.revision < STEPS; ++turn) {
+    for (int turn = 0; state.revision < steps; ++turn) {
         /* Who returns from pcclConnect stands where the others stand after this call: not in the first turn. */
         if (turn > 0 && pcclUpdateTopology(comm) != pcclSuccess) {
             result = 1;

@@ -70,8 +70,10 @@ void Cluster::vote_in(const std::vector<ScriptPeer*>& members) {
     }
 }
 
-ScriptPeer& Cluster::admit(unsigned group) {
-    auto newcomer = std::make_unique<ScriptPeer>(master_->port(), group, environment_);
+ScriptPeer& Cluster::admit(unsigned group, const Environment& variables) {
+    Environment environment = variables;
+    environment.insert(environment_.begin(), environment_.end());
+    auto newcomer = std::make_unique<ScriptPeer>(master_->port(), group, environment);
     std::vector<ScriptPeer*> members;
     for (const PeerPtr& peer : peers_) members.push_back(peer.get());
     newcomer->send("connect");

@@ -68,7 +68,8 @@ public:
     }
 
     // A connected newcomer; its connect runs while all present members look for pending peers and then update.
-    ScriptPeer& admit(unsigned group = 0);
+    // `variables` are its own, on top of the cluster's.
+    ScriptPeer& admit(unsigned group = 0, const Environment& variables = {});
     // The same for a peer that exists: `index` connects, the peers in `members` vote.
     void admit_again(std::size_t index, const std::vector<std::size_t>& members);
     // Sends `command` to the peers in `members` (all of them if empty), then reads their answers.

@@ -137,7 +137,7 @@ private:
 
 struct Pair {
     World world;
-    Member a{name(1), 0, {}, {}}, b{name(2), 0, {}, {}};
+    Member a{name(1), 0, {}, 0, 0, 0, {}, false}, b{name(2), 0, {}, 0, 0, 0, {}, false};
     std::uint64_t op = 0;
 
     // Two members, and an operation that has started.

@@ -1,0 +1,349 @@
+// Communicators and masters inside one process over their whole life: destroyed in every state, made ten thousand times,
+// used by other threads than the one that connected, several runs side by side, and a fork in the middle.
+#include "local_run.hpp"
+#include "process.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include <malloc.h>
+#include <sys/wait.h>
+
+using namespace integration;
+
+namespace {
+
+const int ports_are_free = setenv("PCCL_PORT_RANGE", "0", 1);
+constexpr auto popular = PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR;
+
+pcclComm_t* make(std::uint16_t port, std::uint32_t group = 0) {
+    pcclInit();
+    pcclComm_t* comm = nullptr;
+    const pcclCommCreateParams_t params = params_for(port, group);
+    REQUIRE(pcclCreateCommunicator(&params, &comm) == pcclSuccess);
+    return comm;
+}
+
+// Runs one function per communicator, each on a thread of its own, and counts what failed.
+int on_threads(const std::vector<std::function<bool()>>& functions) {
+    std::atomic<int> failures{0};
+    std::vector<std::thread> threads;
+    for (const auto& function : functions) {
+        threads.emplace_back([&failures, &function] {
+            if (!function()) ++failures;
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return failures;
+}
+
+void join_pair(pcclComm_t* first, pcclComm_t* second, bool first_is_in = false) {
+    if (!first_is_in) REQUIRE(pcclConnect(first) == pcclSuccess);
+    REQUIRE(on_threads({[&] { return pcclConnect(second) == pcclSuccess; },
+                        [&] {
+                            for (bool pending = false; !pending;)
+                                if (pcclArePeersPending(first, &pending) != pcclSuccess) return false;
+                            return pcclUpdateTopology(first) == pcclSuccess;
+                        }}) == 0);
+}
+
+pcclResult_t synchronize(pcclComm_t* comm, std::uint64_t revision, float& content) {
+    pcclTensorInfo_t info{};
+    info.name = "w";
+    info.data = &content;
+    info.count = 1;
+    info.datatype = pcclFloat;
+    pcclSharedState_t state{};
+    state.revision = revision;
+    state.count = 1;
+    state.infos = &info;
+    return pcclSynchronizeSharedState(comm, &state, popular, nullptr);
+}
+
+std::size_t entries_of(const char* directory) {
+    std::size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+        (void)entry;
+        ++count;
+    }
+    return count;
+}
+
+std::size_t open_sockets() {
+    std::size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        std::error_code gone;
+        if (std::filesystem::read_symlink(entry.path(), gone).string().rfind("socket:", 0) == 0) ++count;
+    }
+    return count;
+}
+
+// What this process holds; equal before and after means that nothing was left behind.
+struct Holdings {
+    std::size_t descriptors = entries_of("/proc/self/fd");
+    std::size_t threads = entries_of("/proc/self/task");
+    friend bool operator==(const Holdings&, const Holdings&) = default;
+};
+
+// In every arena. The sanitizers' allocators do not show here; they look for leaks themselves.
+std::size_t bytes_in_use() { return mallinfo2().uordblks; }
+
+// Gone for good and void: a second destroy is an error, not a crash.
+void expect_destroyed(pcclComm_t* comm) {
+    CHECK(pcclDestroyCommunicator(comm) == pcclSuccess);
+    CapturedLog silent;
+    CHECK(pcclDestroyCommunicator(comm) == pcclInvalidArgument);
+}
+
+}  // namespace
+
+TEST_CASE("a communicator may be destroyed in every state and leaves no thread and no descriptor") {
+    setenv("PCCL_MASTER_TIMEOUT_MS", "300", 1);
+    CapturedLog silent;
+    expect_destroyed(make(1));  // what the first one sets up for good is there now
+    const Holdings before;
+    {
+        pcclComm_t* nobody_there = make(1);
+        CHECK(pcclConnect(nobody_there) == pcclMasterConnectionFailed);
+        expect_destroyed(nobody_there);
+    }
+    {
+        LocalMaster master;
+        pcclComm_t* alone = make(master.port());
+        REQUIRE(pcclConnect(alone) == pcclSuccess);
+        expect_destroyed(alone);
+
+        float content = 1;
+        pcclComm_t* stays = make(master.port());
+        pcclComm_t* removed = make(master.port());
+        join_pair(stays, removed);
+        for (const std::uint64_t jump : {0, 6}) {
+            float other = 1;
+            const pcclResult_t expected = jump == 0 ? pcclSuccess : pcclInvalidUsage;
+            CHECK(on_threads({[&] { return synchronize(stays, jump == 0 ? 0 : 1, content) == pcclSuccess; },
+                              [&] { return synchronize(removed, jump == 0 ? 0 : 1 + jump, other) == expected; }}) == 0);
+        }
+        join_pair(stays, removed, true);  // lost, and in again
+        expect_destroyed(removed);
+        CHECK(pcclUpdateTopology(stays) == pcclSuccess);
+        expect_destroyed(stays);
+    }
+    {
+        auto master = std::make_unique<LocalMaster>();
+        pcclComm_t* orphan = make(master->port());
+        REQUIRE(pcclConnect(orphan) == pcclSuccess);
+        master.reset();
+        CHECK(pcclUpdateTopology(orphan) == pcclUpdateTopologyFailed);
+        expect_destroyed(orphan);
+    }
+    unsetenv("PCCL_MASTER_TIMEOUT_MS");
+    CHECK(Holdings() == before);
+}
+
+TEST_CASE("ten thousand communicators and masters made and destroyed leave no thread, no descriptor and no byte") {
+    const auto turns = [](int count) {
+        for (int turn = 0; turn < count; ++turn) {
+            pcclMasterInstance_t* master = nullptr;
+            pcclComm_t* comm = make(1, static_cast<std::uint32_t>(turn));
+            REQUIRE(pcclCreateMaster(loopback(0), &master) == pcclSuccess);
+            REQUIRE(pcclDestroyCommunicator(comm) == pcclSuccess);
+            REQUIRE(pcclDestroyMaster(master) == pcclSuccess);
+        }
+    };
+    turns(1000);
+    const Holdings before;
+    const std::size_t bytes = bytes_in_use();
+    turns(10'000);
+    CHECK(Holdings() == before);
+    CHECK(bytes_in_use() < bytes + 10'000);  // less than one byte each
+}
+
+TEST_CASE("hundreds of communicators connected and destroyed leave no thread, no descriptor and no byte") {
+    const MasterProcess master;  // a process of its own: it remembers, within limits, who has left
+    const auto turns = [&](int count) {
+        for (int turn = 0; turn < count; ++turn) {
+            pcclComm_t* comm = make(master.port());
+            REQUIRE(pcclConnect(comm) == pcclSuccess);
+            REQUIRE(pcclDestroyCommunicator(comm) == pcclSuccess);
+        }
+    };
+    turns(100);
+    const Holdings before;
+    const std::size_t bytes = bytes_in_use();
+    turns(300);
+    CHECK(Holdings() == before);
+    CHECK(bytes_in_use() < bytes + 3'000);  // less than ten bytes each
+}
+
+TEST_CASE("one thread launches, another one awaits in another order, a third one pumps votes") {
+    LocalMaster master;
+    pcclComm_t* const first = make(master.port());
+    pcclComm_t* const second = make(master.port());
+    join_pair(first, second);
+    constexpr std::size_t tags = 48;  // more than run at a time
+    std::array<std::vector<std::vector<float>>, 2> data;
+    std::array<std::vector<pcclAsyncReduceOp_t>, 2> handles;
+    std::array<std::array<std::atomic<bool>, tags>, 2> launched{};
+    std::vector<std::function<bool()>> functions;
+    for (std::size_t side = 0; side < 2; ++side) {
+        pcclComm_t* const comm = side == 0 ? first : second;
+        handles[side].resize(tags);
+        for (std::size_t tag = 0; tag < tags; ++tag)
+            data[side].emplace_back(1000 + 700 * tag, static_cast<float>(tag + side));
+        functions.push_back([&, side, comm] {
+            for (std::size_t i = 0; i < tags; ++i) {
+                const std::size_t tag = side == 0 ? i : tags - 1 - i;
+                std::vector<float>& buffer = data[side][tag];
+                const pcclReduceDescriptor_t descriptor = describe(buffer.size(), tag);
+                if (pcclAllReduceAsync(buffer.data(), buffer.data(), &descriptor, comm, &handles[side][tag]) !=
+                    pcclSuccess)
+                    return false;
+                launched[side][tag] = true;
+            }
+            return true;
+        });
+        functions.push_back([&, side] {
+            for (std::size_t i = 0; i < tags; ++i) {
+                const std::size_t tag = (i * 29 + 7 * side) % tags;  // neither order of launching
+                while (!launched[side][tag]) std::this_thread::yield();
+                if (pcclAwaitAsyncReduce(&handles[side][tag], nullptr) != pcclSuccess) return false;
+            }
+            return true;
+        });
+        functions.push_back([comm] {
+            for (int turn = 0; turn < 20; ++turn) {
+                bool pending = true;
+                if (pcclArePeersPending(comm, &pending) != pcclSuccess || pending) return false;
+            }
+            return true;
+        });
+    }
+    CHECK(on_threads(functions) == 0);
+    CHECK(data[0] == data[1]);
+    for (std::size_t tag = 0; tag < tags; ++tag)
+        CHECK(data[0][tag] == std::vector<float>(1000 + 700 * tag, static_cast<float>(2 * tag + 1)));
+    CHECK(pcclDestroyCommunicator(first) == pcclSuccess);
+    CHECK(pcclDestroyCommunicator(second) == pcclSuccess);
+}
+
+TEST_CASE("each call on another thread than the one before, all of which have ended") {
+    LocalMaster master;
+    std::array<pcclComm_t*, 2> comm{};
+    std::thread([&] { comm = {make(master.port()), make(master.port())}; }).join();
+    std::thread([&] { join_pair(comm[0], comm[1]); }).join();
+    std::array<float, 2> content{3, 4};
+    for (std::uint64_t revision = 0; revision < 3; ++revision) {
+        CHECK(on_threads({[&] { return synchronize(comm[0], revision, content[0]) == pcclSuccess; },
+                          [&] { return synchronize(comm[1], revision, content[1]) == pcclSuccess; }}) == 0);
+        CHECK(content == std::array<float, 2>{3, 3});
+        CHECK(on_threads({[&] { return pcclUpdateTopology(comm[0]) == pcclSuccess; },
+                          [&] { return pcclUpdateTopology(comm[1]) == pcclSuccess; }}) == 0);
+    }
+    CHECK(on_threads({[&] { return pcclDestroyCommunicator(comm[0]) == pcclSuccess; },
+                      [&] { return pcclDestroyCommunicator(comm[1]) == pcclSuccess; }}) == 0);
+}
+
+TEST_CASE("several runs in one process do not see each other") {
+    std::array<LocalMaster, 3> masters;
+    std::vector<std::array<pcclComm_t*, 2>> runs;
+    for (const LocalMaster& master : masters) {
+        runs.push_back({make(master.port()), make(master.port())});
+        join_pair(runs.back()[0], runs.back()[1]);
+    }
+    std::vector<std::function<bool()>> functions;
+    for (std::size_t run = 0; run < runs.size(); ++run) {
+        for (pcclComm_t* comm : runs[run]) {
+            functions.push_back([comm, run] {
+                for (int turn = 0; turn < 20; ++turn) {
+                    int world = 0;
+                    std::vector<float> data(10'000, static_cast<float>(run + 1));
+                    const pcclReduceDescriptor_t descriptor = describe(data.size(), 5);
+                    if (pcclAllReduce(data.data(), data.data(), &descriptor, comm, nullptr) != pcclSuccess ||
+                        data != std::vector<float>(10'000, 2.0f * static_cast<float>(run + 1)) ||
+                        pcclGetAttribute(comm, PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE, &world) != pcclSuccess || world != 2)
+                        return false;
+                }
+                return true;
+            });
+        }
+    }
+    CHECK(on_threads(functions) == 0);
+    for (const auto& run : runs)
+        for (pcclComm_t* comm : run) CHECK(pcclDestroyCommunicator(comm) == pcclSuccess);
+}
+
+namespace {
+
+// In the child: what is wrong first, 0 for nothing.
+int use_what_the_parent_made(pcclComm_t* comm, pcclMasterInstance_t* master) {
+    int value = 0;
+    bool pending = false;
+    float content = 0;
+    std::uint16_t port = 0;
+    pcclAsyncReduceOp_t handle{comm, 1};
+    const pcclReduceDescriptor_t descriptor = describe(1, 2);
+    const std::array results{
+        pcclConnect(comm),
+        pcclGetAttribute(comm, PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE, &value),
+        pcclUpdateTopology(comm),
+        pcclArePeersPending(comm, &pending),
+        pcclAllReduce(&content, &content, &descriptor, comm, nullptr),
+        pcclAllReduceAsync(&content, &content, &descriptor, comm, &handle),
+        pcclAwaitAsyncReduce(&handle, nullptr),
+        synchronize(comm, 0, content),
+        pcclRunMaster(master),
+        pcclInterruptMaster(master),
+        pcclMasterAwaitTermination(master),
+        pcclGetMasterPort(master, &port),
+    };
+    for (std::size_t i = 0; i < results.size(); ++i)
+        if (results[i] != pcclInvalidUsage) return static_cast<int>(i) + 1;
+    if (pcclDestroyCommunicator(comm) != pcclSuccess) return 51;
+    if (pcclDestroyMaster(master) != pcclSuccess) return 52;
+    if (open_sockets() != 0) return 53;  // a socket held here would hide the parent's death from its peers
+    if (entries_of("/proc/self/task") != 1) return 54;
+#ifndef __SANITIZE_THREAD__  // ThreadSanitizer ends a forked child that starts a thread
+    LocalMaster own_master;
+    const pcclCommCreateParams_t params = params_for(own_master.port());
+    pcclComm_t* own = nullptr;
+    if (!own_master.runs() || pcclCreateCommunicator(&params, &own) != pcclSuccess) return 55;
+    if (pcclConnect(own) != pcclSuccess || pcclDestroyCommunicator(own) != pcclSuccess) return 56;
+#endif
+    return 0;
+}
+
+}  // namespace
+
+TEST_CASE("after a fork the child may do nothing with what its parent made, and anything with what it makes itself") {
+    CapturedLog silent;
+    LocalMaster master;
+    pcclComm_t* const first = make(master.port());
+    pcclComm_t* const second = make(master.port());
+    join_pair(first, second);
+    std::array<float, 2> data{1, 2};
+    const pcclReduceDescriptor_t descriptor = describe(1, 1);
+    pcclAsyncReduceOp_t running{};
+    REQUIRE(pcclAllReduceAsync(&data[0], &data[0], &descriptor, first, &running) == pcclSuccess);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (pcclDestroyCommunicator(second) != pcclSuccess) _exit(60);
+        _exit(use_what_the_parent_made(first, master.handle()));
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+    // The parent's operation has not noticed.
+    CHECK(pcclAllReduce(&data[1], &data[1], &descriptor, second, nullptr) == pcclSuccess);
+    CHECK(pcclAwaitAsyncReduce(&running, nullptr) == pcclSuccess);
+    CHECK(data == std::array<float, 2>{3, 3});
+    CHECK(pcclDestroyCommunicator(first) == pcclSuccess);
+    CHECK(pcclDestroyCommunicator(second) == pcclSuccess);
+}
