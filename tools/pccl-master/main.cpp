@@ -202,6 +202,9 @@ int main(int argc, char** argv) {
     }
     if (options.ready_descriptor != no_descriptor && ::fcntl(options.ready_descriptor, F_GETFD) < 0)
         return wrong_usage("--ready-fd " + std::to_string(options.ready_descriptor) + ": no such descriptor is open");
+    // ::1:80 is an address without a port, and hardly ever meant as one.
+    if (std::count(options.listen.begin(), options.listen.end(), ':') > 1 && options.listen.front() != '[')
+        return wrong_usage("--listen " + options.listen + ": write [V6]:PORT");
     std::vector<Endpoint> endpoints;
     std::string error;
     if (!pccl::real::resolve(options.listen, CCOIP_PROTOCOL_PORT_MASTER, endpoints, error))
