@@ -218,7 +218,7 @@ bool survey(const char* name, const PathNetwork& network, const std::vector<std:
 bool bench_topology() {
     constexpr std::int64_t megabit = 1'000'000 / 8;
     bool good = true;
-    std::printf("8 peers, 20 ms round trip, windows of 256 KiB; target: 10 s, 10 %%\n");
+    std::printf("8 peers, 20 ms round trip, windows of 160 KiB; target: 10 s, 10 %%\n");
     for (const std::int64_t rate : {100, 300, 1000}) {
         PathNetwork network;
         network.host_rate = rate * megabit;
