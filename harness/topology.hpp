@@ -19,7 +19,7 @@ struct PathNetwork {
     std::vector<std::int64_t>
         paths;  // from peer to peer, row by row; 0: as wide as the hosts' links; empty: all of them
     Duration latency = 10 * core::millisecond;  // one way
-    std::int64_t window = 256 << 10;            // bytes in flight per stream
+    std::int64_t window = 160 << 10;            // bytes in flight per stream
     std::uint32_t elements = 1'000'000;         // of the collective that follows
 };
 

@@ -41,8 +41,8 @@ struct NetworkParameters {
     // row, the diagonal is the latency within a region).
     std::vector<std::uint32_t> regions;
     std::vector<Duration> region_latency;
-    std::vector<std::int64_t>
-        region_rate;  // likewise: bytes per second from node to node, for all streams; empty or 0: no limit
+    // Likewise bytes per second from node to node, for all streams between them; empty or 0: no limit.
+    std::vector<std::int64_t> region_rate;
     std::uint32_t split_per_million = 0;      // chance that a write is cut into several segments
     std::uint32_t tiny_read_per_million = 0;  // chance that a read is handed over byte by byte (or in small pieces)
     std::uint32_t refuse_per_million = 0;     // of dials, while chaos lasts; so are the next two
