@@ -108,7 +108,9 @@ private:
         const auto [at, is_new] = contents_.try_emplace({peer.shard, std::stoull(list[1])}, content);
         INFO(example_.program << ": " << line);
         if (at->second != content) CHECK(at->second == content);
-        return std::stoul(list[2]);
+        const std::size_t world = std::stoul(list[2]);
+        if (world % static_cast<std::size_t>(example_.shards) != 0) FAIL_CHECK("a step in a grid that is not full");
+        return world;
     }
 
     const Example example_;
