@@ -21,6 +21,19 @@ void draw_patience(Scenario& s, Draw& draw, std::uint32_t on) {
     }
 }
 
+// Peers so far apart that connecting takes longer than the grace of a ring that has changed, but not the peer time-out.
+void draw_far_peers(Scenario& s) {
+    Draw draw(sim::mix(s.seed, 112));
+    if (!draw.chance(30'000)) return;
+    sim::NetworkParameters& n = s.world.network;
+    const Duration grace = std::min(2 * second, s.timeouts.peer / 4);
+    n.latency_low = n.latency_high = draw.between(grace / 4, grace / 2);
+    n.jitter_per_mille = 0;
+    n.tail_per_million = 0;
+    // Programs that last long enough for some changes of the ring.
+    for (PeerPlan& plan : s.peers) plan.turns = std::max(plan.turns, 4u);
+}
+
 // A large state on a slow network: syncs take long, so that holders and receivers vanish in the middle of them.
 void draw_large_state(Scenario& s, Draw& draw, std::uint32_t on) {
     if (!s.workload.sync || !draw.chance(120'000)) return;
@@ -107,6 +120,7 @@ void draw_strategies(Scenario& s, std::uint32_t on) {
 }  // namespace
 
 void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peers_max) {
+    draw_far_peers(s);
     draw_patience(s, draw, on);
     s.timeouts.vote_warn = draw.log_uniform(100 * millisecond, 30 * second);
     Workload& w = s.workload;

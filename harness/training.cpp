@@ -156,7 +156,7 @@ Task<bool> Process::optimize() {
     }
     const Completion c = co_await vote(CallKind::optimize);
     if (c.result == Result::success) co_return true;
-    if (c.result != Result::topology_optimization_failed)
+    if (c.result != Result::topology_optimization_failed && !given_up(c))
         world_.violate("contract", std::string("an optimize gave ") + sim::to_text(c.result) + ": " + c.message);
     co_return co_await still_member(c);
 }

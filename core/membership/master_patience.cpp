@@ -17,8 +17,8 @@ constexpr std::size_t named_max = 8;  // members that one line names
 bool is_call(proto::VoteKind kind) { return kind != proto::VOTE_END && kind != proto::VOTE_SYNC_END; }
 
 bool can_be_given_up(proto::VoteKind kind) {
-    return kind == proto::VOTE_UPDATE_TOPOLOGY || kind == proto::VOTE_PEERS_PENDING || kind == proto::VOTE_START ||
-           kind == proto::VOTE_SYNC;
+    return kind == proto::VOTE_UPDATE_TOPOLOGY || kind == proto::VOTE_PEERS_PENDING ||
+           kind == proto::VOTE_OPTIMIZE_TOPOLOGY || kind == proto::VOTE_START || kind == proto::VOTE_SYNC;
 }
 
 std::string seconds(Duration duration) { return std::to_string(duration / second) + " s"; }
@@ -147,6 +147,12 @@ void MasterCore::give_up(const BallotKey& key, const std::string& reason) {
         pending->set_result(result);
         pending->set_reason(reason);
         *pending->mutable_sizes() = state_.sizes();
+    } else if (key.kind == proto::VOTE_OPTIMIZE_TOPOLOGY) {
+        auto* optimize = decision.mutable_optimize();
+        add(*optimize->mutable_voters());
+        optimize->set_result(result);
+        optimize->set_reason(reason);
+        *optimize->mutable_sizes() = state_.sizes();
     } else {
         auto* sync = decision.mutable_sync();
         sync->set_group(key.group);

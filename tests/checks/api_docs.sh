@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # api_docs.sh <source folder> [--write]
-# docs/api.md is made from include/pccl.h: the comment above each function, under the header's own headings. Fails when
+# docs/api.md is made from include/pccl.h and include/pccl/ext.h: the comment above each function, under the header's own headings. Fails when
 # it is not up to date, and when a function has no comment.
 set -euo pipefail
 export LC_ALL=C
@@ -8,8 +8,9 @@ root=$1
 made=$(awk '
     BEGIN {
         print "# The functions\n"
-        print "Made from [`include/pccl.h`](../include/pccl.h) by `bash tests/checks/api_docs.sh . --write`; types and values are there."
-        print "All return `pcclResult_t`; [errors.md](errors.md) says what each code asks for."
+        print "Made from [`pccl.h`](../include/pccl.h) and [`pccl/ext.h`](../include/pccl/ext.h), which hold types and values, by"
+        print "`bash tests/checks/api_docs.sh . --write`."
+        print "Unless said otherwise they return `pcclResult_t`; [errors.md](errors.md) says what each code asks for."
     }
     /^\/\* ---- / {
         heading = $0
@@ -47,7 +48,7 @@ made=$(awk '
     }
     { comment = "" }
     END { exit bad }
-' "$root"/include/pccl.h)
+' "$root"/include/pccl.h "$root"/include/pccl/ext.h)
 if [ "${2:-}" = --write ]; then
     printf '%s\n' "$made" >"$root/docs/api.md"
     exit 0
