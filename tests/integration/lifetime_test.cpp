@@ -289,7 +289,15 @@ int use_what_the_parent_made(pcclComm_t* comm, pcclMasterInstance_t* master) {
     std::uint16_t port = 0;
     pcclAsyncReduceOp_t handle{comm, 1};
     const pcclReduceDescriptor_t descriptor = describe(1, 2);
+    std::array<char, 64> text{};
+    pcclReduceOpDescriptor_t operation{};
+    operation.sendbuf = operation.recvbuf = &content;
+    operation.descriptor = descriptor;
     const std::array results{
+        pcclOptimizeTopology(comm),
+        pcclAllReduceMultipleWithRetry(&operation, 1, comm, nullptr, 1),
+        pcclAbort(comm),
+        pcclGetStats(comm, text.data(), text.size(), nullptr),
         pcclConnect(comm),
         pcclGetAttribute(comm, PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE, &value),
         pcclUpdateTopology(comm),

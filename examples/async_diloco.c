@@ -1,0 +1,115 @@
+/*
+ * async_diloco: like diloco, but one step behind. While the pseudo-gradients of a step are averaged, every peer trains the
+ * next inner steps; the average is applied when it is there.
+ *
+ *     pccl-master &  async_diloco 127.0.0.1:48148 100 &  async_diloco 127.0.0.1:48148 100
+ *
+ * A newcomer did not take part in the average that is in flight, and the members do not want to wait for it to be applied
+ * before they let it in. So there are two synchronisations when somebody comes: the first one makes the state equal as it is
+ * before the average is applied; then the members apply it and send the result once more (SEND_ONLY: their state can not be
+ * overwritten), which the newcomers receive (RECEIVE_ONLY: theirs does not count). Each one is a revision.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "setup.h"
+
+#include <unistd.h>
+
+#define PARAMETERS 10000
+#define INNER_STEPS 20
+
+static float outer[PARAMETERS], momentum[PARAMETERS];
+static float local[PARAMETERS], pseudo_gradient[PARAMETERS];
+static float average[PARAMETERS]; /* belongs to the operation in flight */
+static pcclAsyncReduceOp_t operation;
+static bool in_flight;
+
+static void train(float own) {
+    memcpy(local, outer, sizeof local);
+    for (int inner = 0; inner < INNER_STEPS; ++inner) {
+        for (int i = 0; i < PARAMETERS; ++i) local[i] -= 0.01f * (local[i] - own - (float)(i % 7));
+    }
+    for (int i = 0; i < PARAMETERS; ++i) pseudo_gradient[i] = outer[i] - local[i];
+}
+
+static void apply_average(void) {
+    for (int i = 0; i < PARAMETERS; ++i) {
+        momentum[i] = 0.9f * momentum[i] + average[i];
+        outer[i] -= 0.7f * (average[i] + 0.9f * momentum[i]);
+    }
+}
+
+static bool launch(const pcclComm_t* comm) {
+    const pcclReduceDescriptor_t descriptor = average_of(PARAMETERS, 0);
+    return pcclAllReduceAsync(average, average, &descriptor, comm, &operation) == pcclSuccess;
+}
+
+/* True if the average of the last step is there; false if there is none, or everybody else was lost. */
+static bool await_average(const pcclComm_t* comm) {
+    while (in_flight) {
+        const pcclResult_t result = pcclAwaitAsyncReduce(&operation, NULL);
+        if (result == pcclSuccess) {
+            in_flight = false;
+            return true;
+        }
+        in_flight = result == pcclRankConnectionLost && group_world(comm) > 1 && launch(comm);
+    }
+    return false;
+}
+
+static pcclResult_t synchronize(const pcclComm_t* comm, uint64_t* revision, pcclSharedStateSyncStrategy_t strategy) {
+    pcclTensorInfo_t tensors[] = {{"outer", outer, PARAMETERS, pcclFloat, pcclDeviceCpu, false},
+                                  {"momentum", momentum, PARAMETERS, pcclFloat, pcclDeviceCpu, false}};
+    pcclSharedState_t state = {*revision, 2, tensors};
+    const pcclResult_t result = pcclSynchronizeSharedState(comm, &state, strategy, NULL);
+    if (result == pcclSuccess) *revision = state.revision + 1;
+    return result;
+}
+
+int main(int argc, char** argv) {
+    if (argc != 3) {
+        fprintf(stderr, "usage: %s IPV4:PORT STEPS\n", argv[0]);
+        return 2;
+    }
+    const uint64_t steps = strtoull(argv[2], NULL, 10);
+    pcclComm_t* comm = join_run(argv[1], 0);
+    const float own = (float)(getpid() % 100);
+    uint64_t revision = 0;
+    pcclResult_t problem = pcclSuccess;
+
+    for (int turn = 0; revision < steps; ++turn) {
+        const bool newcomer = turn == 0;
+        bool joined = newcomer, averaged = false;
+        if (!newcomer) {
+            problem = pcclArePeersPending(comm, &joined); /* legal with an operation in flight */
+            if (problem != pcclSuccess) break;
+            train(own); /* while the average of the step before is on its way */
+            averaged = await_average(comm);
+            if (joined) problem = pcclUpdateTopology(comm);
+            if (problem != pcclSuccess) break;
+        }
+        if (group_world(comm) < 2) {
+            if (averaged) apply_average();
+            sleep_milliseconds(20);
+            continue;
+        }
+        problem = synchronize(comm, &revision, PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR);
+        if (problem != pcclSuccess) break;
+        if (averaged) apply_average();
+        if (joined) {
+            /* Fails, for all, only if nobody sends: then all are new, and the first synchronisation made them equal. */
+            problem = synchronize(comm, &revision,
+                                  newcomer ? PCCL_SHARED_STATE_SYNC_STRATEGY_RECEIVE_ONLY
+                                           : PCCL_SHARED_STATE_SYNC_STRATEGY_SEND_ONLY);
+            if (problem != pcclSuccess && (!newcomer || group_world(comm) < 2)) break;
+            problem = pcclSuccess;
+        }
+        if (newcomer) train(own);
+        memcpy(average, pseudo_gradient, sizeof average);
+        in_flight = launch(comm);
+        printf("revision %llu, %d peers, outer %016llx momentum %016llx\n", (unsigned long long)revision,
+               group_world(comm), content_hash(outer, PARAMETERS), content_hash(momentum, PARAMETERS));
+    }
+    await_average(comm);
+    pcclDestroyCommunicator(comm);
+    return problem == pcclSuccess ? 0 : 1;
+}
