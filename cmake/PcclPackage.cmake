@@ -24,7 +24,7 @@ set(CPACK_DEBIAN_DEV_PACKAGE_NAME libpccl-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
-    "libpccl${PROJECT_VERSION_MAJOR} (= ${PROJECT_VERSION}), libprotobuf-dev, libsqlite3-dev")
+    "libpccl${PROJECT_VERSION_MAJOR} (= ${PROJECT_VERSION}), libprotobuf-dev, libsqlite3-dev, libstdc++-12-dev | libstdc++-dev")
 set(CPACK_DEBIAN_DEV_DESCRIPTION "collective communication for peers that come and go (headers)
  Headers, the static library, and files for CMake and pkg-config.")
 

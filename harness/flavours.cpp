@@ -21,17 +21,31 @@ void draw_patience(Scenario& s, Draw& draw, std::uint32_t on) {
     }
 }
 
-// Peers so far apart that connecting takes longer than the grace of a ring that has changed, but not the peer time-out.
-void draw_far_peers(Scenario& s) {
+// Peers so far apart that connecting takes longer than the grace of a ring that has changed, but not the peer time-out; and
+// a long ring that loses some of them.
+void draw_far_peers(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
     Draw draw(sim::mix(s.seed, 112));
-    if (!draw.chance(30'000)) return;
+    if (!(on & class_crash) || !draw.chance(40'000)) return;
     sim::NetworkParameters& n = s.world.network;
     const Duration grace = std::min(2 * second, s.timeouts.peer / 4);
     n.latency_low = n.latency_high = draw.between(grace / 4, grace / 2);
     n.jitter_per_mille = 0;
     n.tail_per_million = 0;
-    // Programs that last long enough for some changes of the ring.
-    for (PeerPlan& plan : s.peers) plan.turns = std::max(plan.turns, 4u);
+    for (std::uint32_t i = draw.number(2, 8); i-- != 0 && s.peers.size() < peers_max;)
+        s.peers.push_back(s.peers.back());
+    for (PeerPlan& plan : s.peers) {
+        plan.group = 0;
+        plan.turns = draw.number(4, 8);
+    }
+    for (std::uint32_t i = draw.number(1, 2); i-- != 0;) {
+        Fault f;
+        f.kind = FaultKind::crash_peer;
+        f.a = draw.number(1, static_cast<std::uint32_t>(s.peers.size()));
+        f.value = draw.bits() | 2;  // started again
+        f.duration = draw.log_uniform(millisecond, second);
+        f.at = draw.between(0, 40 * n.latency_high);
+        s.faults.push_back(f);
+    }
 }
 
 // A large state on a slow network: syncs take long, so that holders and receivers vanish in the middle of them.
@@ -120,7 +134,7 @@ void draw_strategies(Scenario& s, std::uint32_t on) {
 }  // namespace
 
 void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peers_max) {
-    draw_far_peers(s);
+    draw_far_peers(s, on, peers_max);
     draw_patience(s, draw, on);
     s.timeouts.vote_warn = draw.log_uniform(100 * millisecond, 30 * second);
     Workload& w = s.workload;
