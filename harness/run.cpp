@@ -264,7 +264,8 @@ private:
             n.accept_close_per_million != 0)
             return;
         if (slow > scenario_.timeouts.peer / 4 || n.rate_low < 1'000'000) return;
-        if (scenario_.timeouts.master < second) return;  // then any cut of a control link is final
+        // Then any cut of a control link is final: it is dialled again after a pause, and a greeting takes some round trips.
+        if (scenario_.timeouts.master < second + 6 * slow) return;
         for (std::uint32_t life = 0; life < shared_.ledger.lives.size(); ++life) {
             const Life& l = shared_.ledger.lives[life];
             const bool slept = scenario_.timeouts.vote != 0 && l.reason.find("for its vote") != std::string::npos;
