@@ -83,7 +83,7 @@ private:
 
     // An optimisation that everybody has voted for, until it is decided.
     struct Survey {
-        Survey() {}  // clang 14 cannot make one before the class is whole otherwise
+        Survey() {}                                // clang 14 cannot make one before the class is whole otherwise
         using Seat = std::pair<const Uuid, bool>;  // whether the member is in no test
         struct Edge {
             Seat* from = nullptr;
