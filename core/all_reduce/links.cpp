@@ -91,14 +91,19 @@ void PeerCore::close_edge(const Uuid& target) {
     }
 }
 
+proto::LinkHello PeerCore::link_hello(const Link& link) const {
+    proto::LinkHello hello;
+    hello.set_protocol_version(wire::protocol_version);
+    hello.set_run_id(to_bytes(run_id_));
+    hello.set_from(to_bytes(uuid_));
+    hello.set_to(to_bytes(link.remote));
+    hello.set_stripe(link.stripe);
+    return hello;
+}
+
 void PeerCore::on_data_link_opened(LinkId id, Link& link) {
     proto::LinkMessage message;
-    auto* hello = message.mutable_hello();
-    hello->set_protocol_version(wire::protocol_version);
-    hello->set_run_id(to_bytes(run_id_));
-    hello->set_from(to_bytes(uuid_));
-    hello->set_to(to_bytes(link.remote));
-    hello->set_stripe(link.stripe);
+    *message.mutable_hello() = link_hello(link);
     send_control(id, message);
 }
 

@@ -234,6 +234,7 @@ private:
     void stripe_lost(LinkId id, const Link& link, const std::string& reason);
     void report_edge(const Uuid& target, Edge& edge, Edge::Report report, const std::string& reason);
     void report_incoming(const Uuid& remote, bool up);
+    proto::LinkHello link_hello(const Link& link) const;  // what every link to another peer begins with
     void on_data_link_opened(LinkId id, Link& link);
     void on_link_message(LinkId id, const ControlArrived& event);
     void on_link_hello(LinkId id, const proto::LinkHello& hello);

@@ -68,11 +68,7 @@ void PeerCore::report_test(std::uint64_t bytes, std::uint64_t nanoseconds) {
 void PeerCore::test_link_opened(LinkId id, Link& link) {
     proto::LinkMessage message;
     auto* hello = message.mutable_hello();
-    hello->set_protocol_version(wire::protocol_version);
-    hello->set_run_id(to_bytes(run_id_));
-    hello->set_from(to_bytes(uuid_));
-    hello->set_to(to_bytes(link.remote));
-    hello->set_stripe(link.stripe);
+    *hello = link_hello(link);
     hello->set_test(link.test.id);
     hello->set_test_bytes(config_.limits.test_bytes);
     hello->set_round_trip_ns(static_cast<std::uint64_t>(now_ - link.test.dialled));
