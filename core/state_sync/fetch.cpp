@@ -497,7 +497,8 @@ void PeerCore::sync_tick() {
         vote_sync_end(false, "no living member that holds the state could be reached");
         return;
     }
-    bool reachable = false;
+    bool reaches_one = false;
+    bool reaches_whole = false;
     std::vector<std::pair<Uuid, const char*>> stuck;
     for (SyncSource& source : sync.sources) {
         if (!source.active) continue;
@@ -508,7 +509,8 @@ void PeerCore::sync_tick() {
                               return std::any_of(sync.fetches.begin(), sync.fetches.end(),
                                                  [&](const Fetch& fetch) { return fetch.hash_link == id; });
                           });
-        reachable = reachable || !links.empty();
+        reaches_one = reaches_one || !links.empty();
+        reaches_whole = reaches_whole || (!links.empty() && source.whole);
         if (!links.empty() && !busy) source.since = now_;
         if (links.empty() && now_ - source.since > config_.timeouts.peer)
             stuck.emplace_back(source.peer, "it cannot be reached");
@@ -522,9 +524,13 @@ void PeerCore::sync_tick() {
         vote_sync_end(false, "every member that holds the state sends content that does not match it");
         return;
     }
-    if (!reachable && (now_ < sync.next_ask || !master_open())) return;
+    // Not every holder has the entries that may differ: one that is no help with what is still open does not count.
+    const bool served = std::all_of(sync.fetches.begin(), sync.fetches.end(), [&](const Fetch& fetch) {
+        return fetch.done == fetch.asked.size() || (fetch.any_content ? reaches_whole : reaches_one);
+    });
+    if (!served && (now_ < sync.next_ask || !master_open())) return;
     sync.next_ask = now_ + config_.timeouts.peer / 4;
-    if (reachable) return;
+    if (served) return;
     PROBE(sync_holders_asked);
     proto::PeerMessage message;
     message.set_holders_request(sync.id);
