@@ -97,10 +97,13 @@ Task<bool> Process::membership(bool first_turn) {
                 if (c.result == Result::invalid_usage && ++refusals_ > 1) revision_ = 0;
                 co_return false;
             }
-            // All were started again and none holds the state that the group expects: the run begins anew.
+            // All were started again and none holds the state that the group expects: the run begins anew, when the last
+            // of them has left. Who came back at once would be admitted by those that are about to leave.
             if (c.result == Result::invalid_usage && ++refusals_ > 3) {
                 refusals_ = 0;
-                co_return co_await leave_in_flight();
+                (void)co_await leave_in_flight();
+                co_await sleep(draw_.log_uniform(second, 30 * second));
+                co_return false;
             }
             // A loop that counts its own turns goes on counting.
             if (hasty_) {

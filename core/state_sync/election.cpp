@@ -100,7 +100,9 @@ public:
                 "SEND_ONLY, or all ENFORCE_POPULAR");
         }
         const std::string no_match = "no member submitted the expected shared-state revision " +
-                                     std::to_string(revision_) + ": increment it by one after each synchronization";
+                                     std::to_string(revision_) +
+                                     ": increment it by one after each synchronization; where those that held it are "
+                                     "gone, submit it to go on with what you have, or leave, all of you, to begin anew";
         if (!remove([&](const Candidate& c) { return c.revision > revision_; },
                     [&](const Candidate& c) {
                         PROBE(sync_revision_ahead);
