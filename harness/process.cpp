@@ -332,6 +332,9 @@ void Process::returned(std::size_t index, const Completion& c) {
         ledger_.lives[life_].member_until = std::max(ledger_.lives[life_].member_until, fact.begin);
     } else {
         ++counters_.aborted;
+        // Told that it can never be done: nothing is left to wait for.
+        if (c.result == Result::invalid_usage && scenario_.limits.operation_bytes_max != 0)
+            shared_.goals[node_] = false;
         // Nobody is stuck in this world: whoever lives sends, or the protocol has forgotten something.
         if (blame_is_a_mistake(scenario_) && c.message.find("lives and sends nothing") != std::string::npos) {
             world_.violate("progress", std::string(sim::Trace::name(node_)) + ": " + c.message);

@@ -5,6 +5,7 @@
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace pccl::core {
 
@@ -39,12 +40,24 @@ void PeerCore::begin_operation(const proto::StartAnswer& answer, Launch& launch,
             config_.limits.scratch_bytes > in_use ? (config_.limits.scratch_bytes - in_use) / 2 : 0;
         const auto affordable = static_cast<std::uint32_t>(std::min<std::uint64_t>(left / op.slot_bytes, slots_max));
         const std::uint32_t least = std::max(config_.limits.min_slots, cells() + 2);
-        op.make_slots(std::min(partials, std::max(affordable, least)));
+        const std::uint64_t room = memory_left(op);
+        const std::uint64_t rest = op.memory_bytes();
+        const std::uint64_t allowed = room > rest ? (room - rest) / op.slot_bytes : 0;
+        op.make_slots(std::min(
+            partials, std::max(static_cast<std::uint32_t>(std::min<std::uint64_t>(affordable, allowed)), least)));
     }
-    if (!scratch_fits(op)) {
-        PROBE(scratch_limit_reached);
+    if (op.memory_bytes() > memory_left(op)) {
         op.result = op.has_scratch() ? 0 : op.receive;
-        vote_end(op, false, "its scratch memory and that of the running ones exceed PCCL_MAX_SCRATCH_BYTES");
+        if (op.memory_bytes() <= config_.limits.operation_bytes_max) {
+            PROBE(scratch_limit_reached);
+            vote_end(op, false, "its scratch memory and that of the running ones exceed PCCL_MAX_SCRATCH_BYTES");
+            return;
+        }
+        PROBE(scratch_limit_too_small);
+        vote_end(op, false, "",
+                 "it needs " + std::to_string(op.memory_bytes()) +
+                     " bytes beside its buffers, more than the limit of " +
+                     std::to_string(config_.limits.operation_bytes_max) + " (PCCL_MAX_SCRATCH_BYTES)");
         return;
     }
     if (partials > 0) {
@@ -80,14 +93,15 @@ void PeerCore::begin_operation(const proto::StartAnswer& answer, Launch& launch,
     if (op.buffers_pending == 0) operation_prepared(op);
 }
 
-bool PeerCore::scratch_fits(const Operation& op) const {
-    if (config_.limits.operation_bytes_max == 0) return true;
-    std::uint64_t bytes = 0;
+// What the limit leaves to one operation beside the others.
+std::uint64_t PeerCore::memory_left(const Operation& op) const {
+    std::uint64_t left = config_.limits.operation_bytes_max;
+    if (left == 0) return std::numeric_limits<std::uint64_t>::max();
     for (const auto& [id, other] : ops_) {
-        if (other.get() != &op && !other->prepared && other->buffers_pending == 0) continue;  // had no place itself
-        bytes += other->memory_bytes();
+        if (other.get() == &op || (!other->prepared && other->buffers_pending == 0)) continue;  // had no place itself
+        left -= std::min(left, other->memory_bytes());
     }
-    return bytes <= config_.limits.operation_bytes_max;
+    return left;
 }
 
 void PeerCore::operation_prepared(Operation& op) {
@@ -195,7 +209,7 @@ void PeerCore::vote_end_if_complete(Operation& op) {
     if (op.finals == op.slices() && op.end_serial == 0) vote_end(op, true, "");
 }
 
-void PeerCore::vote_end(Operation& op, bool ok, const std::string& reason) {
+void PeerCore::vote_end(Operation& op, bool ok, const std::string& reason, const std::string& never) {
     if (op.end_serial != 0 || op.decided) return;
     proto::Vote vote;
     vote.set_kind(proto::VOTE_END);
@@ -203,6 +217,7 @@ void PeerCore::vote_end(Operation& op, bool ok, const std::string& reason) {
     vote.set_ok(ok);
     vote.set_digest(op.digest);
     vote.set_reason(reason);
+    vote.set_refused(never);
     op.end_serial = cast(vote);
 }
 

@@ -148,6 +148,7 @@
     X(reduced_after_decision, "all-reduce", "reduction ended after the outcome")                                       \
     X(slots_not_allocated, "all-reduce", "allocation of an operation's scratch failed")                                \
     X(scratch_limit_reached, "all-reduce", "operation given up: running ones take all scratch memory")                 \
+    X(scratch_limit_too_small, "all-reduce", "operation refused for good: alone it needs too much scratch memory")     \
     X(reserve_not_allocated, "all-reduce", "allocation of a reserve for early slices failed")                          \
     X(reserve_freed, "all-reduce", "reserve of a lost neighbour freed")                                                \
     X(sync_pages_sent, "state-sync", "key list sent: contents differ")                                                 \

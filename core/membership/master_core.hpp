@@ -152,7 +152,8 @@ private:
     void start_waiting(GroupId group);
     void refuse_start(const BallotKey& key, Result result, const std::string& reason);
     void examine_op(OpId id);
-    void decide_op(OpId id, bool commit, const std::string& reason);
+    // success, rank_connection_lost, or invalid_usage when a member can never do it.
+    void decide_op(OpId id, Result result, const std::string& reason);
     bool window_full(const GroupState& group, const Ballot& ballot) const;
 
     // patience with votes (master_patience.cpp)

@@ -90,7 +90,8 @@ void MasterCore::maintain_ring(GroupId id) {
             }
         }
         if (!over.empty()) PROBE(aborted_over_edge);
-        for (const OpId op_id : over) decide_op(op_id, false, "two neighbours of the ring lost their connection");
+        for (const OpId op_id : over)
+            decide_op(op_id, Result::rank_connection_lost, "two neighbours of the ring lost their connection");
         topology_dirty_ = examine_all_ = true;
         return;
     }

@@ -277,15 +277,6 @@ void MasterCore::start_waiting(GroupId id) {
             refuse_start(key, Result::invalid_argument, mismatch);
             continue;
         }
-        const auto refusal = std::find_if(ballot->votes().begin(), ballot->votes().end(),
-                                          [](const auto& entry) { return !entry.second.vote.refused().empty(); });
-        if (refusal != ballot->votes().end()) {
-            const std::string reason =
-                "peer " + short_name(refusal->first) + " cannot take part: " + refusal->second.vote.refused();
-            waiting.erase(first);
-            refuse_start(key, Result::invalid_usage, reason);
-            continue;
-        }
         std::uint32_t running_max = ~0u;
         for (const Uuid& uuid : ring) running_max = std::min(running_max, state_.members.at(uuid).concurrent_ops);
         if (group->second.running_ops >= running_max)
@@ -349,7 +340,12 @@ void MasterCore::examine_op(OpId id) {
         for (const auto& [uuid, cast] : ballot->votes()) {
             if (!cast.vote.ok()) {
                 PROBE(aborted_by_vote);
-                decide_op(id, false, "peer " + short_name(uuid) + " could not finish: " + cast.vote.reason());
+                // What a peer can never do is not worth another try: the answer must not read as a lost connection.
+                const bool for_good = !cast.vote.refused().empty();
+                decide_op(id, for_good ? Result::invalid_usage : Result::rank_connection_lost,
+                          "peer " + short_name(uuid) +
+                              (for_good ? " cannot take part: " + cast.vote.refused()
+                                        : " could not finish: " + cast.vote.reason()));
                 return;
             }
         }
@@ -358,7 +354,8 @@ void MasterCore::examine_op(OpId id) {
             const bool equal = std::all_of(ballot->votes().begin(), ballot->votes().end(),
                                            [&](const auto& entry) { return entry.second.vote.digest() == digest; });
             if (equal && electors.size() < op->second.members.size()) PROBE(committed_without_removed);
-            decide_op(id, equal, equal ? "" : "the members' results differ; nothing of it was kept");
+            decide_op(id, equal ? Result::success : Result::rank_connection_lost,
+                      equal ? "" : "the members' results differ; nothing of it was kept");
             return;
         }
     }
@@ -366,20 +363,21 @@ void MasterCore::examine_op(OpId id) {
         if (state_.members.contains(seat.uuid)) continue;
         PROBE(aborted_by_removal);
         const auto reason = state_.removed.find(seat.uuid);
-        decide_op(id, false,
+        decide_op(id, Result::rank_connection_lost,
                   "peer " + short_name(seat.uuid) +
                       " is gone: " + (reason == state_.removed.end() ? "unknown" : reason->second));
         return;
     }
 }
 
-void MasterCore::decide_op(OpId id, bool commit, const std::string& reason) {
+void MasterCore::decide_op(OpId id, Result result, const std::string& reason) {
     const RunningOp& op = state_.ops.at(id);
     const BallotKey key{proto::VOTE_END, op.group, id};
     proto::Decision decision;
     auto* outcome = decision.mutable_outcome();
     outcome->set_op(id);
-    outcome->set_commit(commit);
+    outcome->set_commit(result == Result::success);
+    if (result == Result::invalid_usage) outcome->set_result(static_cast<std::uint32_t>(result));
     outcome->set_reason(reason);
     for (const SeatState& seat : op.members) {
         auto* to = outcome->add_members();

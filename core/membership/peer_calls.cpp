@@ -224,14 +224,6 @@ void PeerCore::cast_start(Tag tag, Launch& launch) {
         vote.set_batch(launch.batch);
         vote.set_window(batches_.at(launch.batch).window);
     }
-    const bool plain = launch.shape.quantization.algorithm == QuantizationAlgorithm::none;
-    const std::uint64_t bytes =
-        plain && launch.send == launch.receive ? launch.shape.count * element_bytes(launch.shape.type) : 0;
-    const std::uint64_t least = bytes + std::uint64_t{config_.limits.min_slots} * config_.limits.slice_bytes;
-    if (config_.limits.operation_bytes_max != 0 && least > config_.limits.operation_bytes_max) {
-        vote.set_refused("it needs " + std::to_string(least) + " bytes beside its buffers, more than the limit of " +
-                         std::to_string(config_.limits.operation_bytes_max) + " (PCCL_MAX_SCRATCH_BYTES)");
-    }
     launch.op = 0;
     launch.serial = cast(vote);
     launch_by_serial_[launch.serial] = tag;

@@ -248,7 +248,7 @@ private:
 
     // slices (core/all_reduce/exchange.cpp, life.cpp)
     void begin_operation(const proto::StartAnswer& answer, Launch& launch, Tag tag);
-    bool scratch_fits(const Operation& op) const;
+    std::uint64_t memory_left(const Operation& op) const;
     void operation_prepared(Operation& op);
     void tell_ready(const Operation& op);
     void pump_edge(const Uuid& target);
@@ -270,7 +270,8 @@ private:
     void forget_dead_early();
     void free_cell(const Uuid& remote, std::uint32_t cell);
     void vote_end_if_complete(Operation& op);
-    void vote_end(Operation& op, bool ok, const std::string& reason);
+    // `never`: why this peer can never do it; then it is not worth another try.
+    void vote_end(Operation& op, bool ok, const std::string& reason, const std::string& never = {});
     void decide(Operation& op, bool commit, Completion outcome);
     void copy_next(Operation& op);
     void finish_if_idle(Operation& op);

@@ -349,7 +349,8 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
         to->set_op(outcome.op());
         to->set_serial(*serial);
         to->set_commit(outcome.commit());
-        to->set_result(static_cast<std::uint32_t>(outcome.commit() ? Result::success : Result::rank_connection_lost));
+        const auto usual = outcome.commit() ? Result::success : Result::rank_connection_lost;
+        to->set_result(outcome.result() != 0 ? outcome.result() : static_cast<std::uint32_t>(usual));
         to->set_reason(outcome.reason());
         *to->mutable_sizes() = outcome.sizes();
         return answer;
