@@ -2,6 +2,9 @@
 #include "harness/process.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
 
 namespace pccl::harness {
 
@@ -54,6 +57,14 @@ bool Process::raises_all_the_same() {
     return sim::Draw(sim::mix(scenario_.seed, sim::mix(700 + plan_.group, revision_))).chance(per_million);
 }
 
+// What a person reads in the message of a refused sync.
+static std::optional<std::uint64_t> expected_revision(const std::string& message) {
+    static constexpr std::string_view before = "the expected shared-state revision ";
+    const std::size_t at = message.find(before);
+    if (at == std::string::npos) return std::nullopt;
+    return std::strtoull(message.c_str() + at + before.size(), nullptr, 10);
+}
+
 // One turn of the loop. False: not a member any more.
 Task<bool> Process::membership(bool first_turn) {
     waited_ = false;
@@ -97,10 +108,16 @@ Task<bool> Process::membership(bool first_turn) {
                 if (c.result == Result::invalid_usage && ++refusals_ > 1) revision_ = 0;
                 co_return false;
             }
-            // All were started again and none holds the state that the group expects: the run begins anew, when the last
-            // of them has left. Who came back at once would be admitted by those that are about to leave.
+            // All were started again and none holds the state that the group expects. Some do as the message says; with the
+            // others the run begins anew, when the last of them has left: who came back at once would be admitted by
+            // those that are about to leave.
             if (c.result == Result::invalid_usage && ++refusals_ > 3) {
                 refusals_ = 0;
+                if (const auto expected = expected_revision(c.message); expected && draw_.chance(500'000)) {
+                    revision_ = *expected;
+                    hasty_ = false;
+                    co_return true;
+                }
                 (void)co_await leave_in_flight();
                 co_await sleep(draw_.log_uniform(second, 30 * second));
                 co_return false;
