@@ -44,14 +44,21 @@ int on_threads(const std::vector<std::function<bool()>>& functions) {
     return failures;
 }
 
+void join(const std::vector<pcclComm_t*>& members, pcclComm_t* newcomer) {
+    std::vector<std::function<bool()>> functions{[&] { return pcclConnect(newcomer) == pcclSuccess; }};
+    for (pcclComm_t* member : members) {
+        functions.push_back([member] {
+            for (bool pending = false; !pending;)
+                if (pcclArePeersPending(member, &pending) != pcclSuccess) return false;
+            return pcclUpdateTopology(member) == pcclSuccess;
+        });
+    }
+    REQUIRE(on_threads(functions) == 0);
+}
+
 void join_pair(pcclComm_t* first, pcclComm_t* second, bool first_is_in = false) {
     if (!first_is_in) REQUIRE(pcclConnect(first) == pcclSuccess);
-    REQUIRE(on_threads({[&] { return pcclConnect(second) == pcclSuccess; },
-                        [&] {
-                            for (bool pending = false; !pending;)
-                                if (pcclArePeersPending(first, &pending) != pcclSuccess) return false;
-                            return pcclUpdateTopology(first) == pcclSuccess;
-                        }}) == 0);
+    join({first}, second);
 }
 
 pcclResult_t synchronize(pcclComm_t* comm, std::uint64_t revision, float& content) {
@@ -253,22 +260,32 @@ TEST_CASE("each call on another thread than the one before, all of which have en
 
 TEST_CASE("several runs in one process do not see each other") {
     std::array<LocalMaster, 3> masters;
-    std::vector<std::array<pcclComm_t*, 2>> runs;
+    std::vector<std::vector<pcclComm_t*>> runs;
     for (const LocalMaster& master : masters) {
-        runs.push_back({make(master.port()), make(master.port())});
-        join_pair(runs.back()[0], runs.back()[1]);
+        // Worlds of 2, 3 and 4: a number that belongs to another run shows.
+        std::vector<pcclComm_t*> members{make(master.port())};
+        REQUIRE(pcclConnect(members.front()) == pcclSuccess);
+        while (members.size() < runs.size() + 2) {
+            pcclComm_t* const newcomer = make(master.port());
+            join(members, newcomer);
+            members.push_back(newcomer);
+        }
+        runs.push_back(members);
     }
     std::vector<std::function<bool()>> functions;
     for (std::size_t run = 0; run < runs.size(); ++run) {
         for (pcclComm_t* comm : runs[run]) {
-            functions.push_back([comm, run] {
+            const int members = static_cast<int>(runs[run].size());
+            functions.push_back([comm, run, members] {
                 for (int turn = 0; turn < 20; ++turn) {
                     int world = 0;
                     std::vector<float> data(10'000, static_cast<float>(run + 1));
                     const pcclReduceDescriptor_t descriptor = describe(data.size(), 5);
+                    const auto sum = static_cast<float>(members) * static_cast<float>(run + 1);
                     if (pcclAllReduce(data.data(), data.data(), &descriptor, comm, nullptr) != pcclSuccess ||
-                        data != std::vector<float>(10'000, 2.0f * static_cast<float>(run + 1)) ||
-                        pcclGetAttribute(comm, PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE, &world) != pcclSuccess || world != 2)
+                        data != std::vector<float>(10'000, sum) ||
+                        pcclGetAttribute(comm, PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE, &world) != pcclSuccess ||
+                        world != members)
                         return false;
                 }
                 return true;

@@ -26,10 +26,12 @@ private:
 
 class LocalRun {
 public:
-    explicit LocalRun(std::size_t count, const pcclCommConfig_t* config = nullptr) {
+    // At the master of this process, or at another one that listens at `port`.
+    explicit LocalRun(std::size_t count, const pcclCommConfig_t* config = nullptr, std::uint16_t port = 0) {
         setenv("PCCL_PORT_RANGE", "0", 1);
         pcclInit();
         if (!master_.runs()) throw std::runtime_error("no master");
+        port_ = port == 0 ? master_.port() : port;
         for (std::size_t i = 0; i < count; ++i) admit(config);
     }
     ~LocalRun() {
@@ -39,7 +41,7 @@ public:
     LocalRun& operator=(const LocalRun&) = delete;
 
     pcclComm_t* operator[](std::size_t index) const { return members_.at(index); }
-    std::uint16_t port() const { return master_.port(); }
+    std::uint16_t port() const { return port_; }
     LocalMaster& master() { return master_; }
 
     // The member leaves its place in this list, not the run.
@@ -76,6 +78,7 @@ public:
 
 private:
     LocalMaster master_;
+    std::uint16_t port_ = 0;
     std::vector<pcclComm_t*> members_;
 };
 

@@ -1,11 +1,13 @@
 // pcclAllReduceMultipleWithRetry: whatever the order, the windows and the losses, either every buffer is reduced or the
 // result says that not.
 #include "local_members.hpp"
+#include "process.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <string>
 
 using namespace integration;
@@ -134,6 +136,35 @@ TEST_CASE("a member that goes in the middle is made up for, and the last one is 
     waiting.join();
     CHECK(left.result == pcclTooFewPeers);
     CHECK(alone.output == alone.input);
+}
+
+TEST_CASE("the master dies under the call: no buffer is said to be reduced that is not") {
+    const Variable short_wait("PCCL_MASTER_TIMEOUT_MS", "500");
+    MasterProcess master;
+    LocalRun run(2, nullptr, master.port());
+    Tensors a(1), b(2);
+    Answer answer;
+    std::thread waiting = reduce(answer, run[0], a.descriptors(0, false), 3);
+    // Half of the tags get done; the other half waits for a member that never launches it.
+    std::vector<pcclReduceOpDescriptor_t> part = b.descriptors(0, false);
+    part.resize(count_of_tags / 2);
+    for (const pcclReduceOpDescriptor_t& one : part)
+        CHECK(pcclAllReduce(one.sendbuf, one.recvbuf, &one.descriptor, run[1], nullptr) == pcclSuccess);
+    master.signal(SIGKILL);
+    waiting.join();
+    CHECK(answer.result == pcclTooFewPeers);
+    const auto both = [](std::size_t t) {
+        std::vector<float> sums(t * 700);
+        for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = 3 + 2 * static_cast<float>(t + i % 7);
+        return sums;
+    };
+    for (std::size_t t = 0; t < count_of_tags; ++t) {
+        if (t < part.size()) CHECK((a.output[t] == both(t) || a.output[t] == a.input[t]));
+        if (t >= part.size()) CHECK(a.output[t] == a.input[t]);
+    }
+    Answer later;
+    reduce(later, run[0], a.descriptors(0, false), 3).join();
+    CHECK(later.result == pcclTooFewPeers);
 }
 
 TEST_CASE("shapes that differ end the call on all members") {

@@ -113,6 +113,17 @@ TEST_CASE("every type is content, also the 16-bit ones; entries without elements
     CHECK(held(answers[1]) == content_hash(cluster[0], first));
 }
 
+TEST_CASE("a newcomer gets an entry that may differ whole, also one without elements") {
+    Cluster cluster(1);
+    REQUIRE(sync(cluster, {"0 empty:10:0:1:u own:10:300:1:u w:10:500:1"})[0].result == success);
+    cluster.admit();
+    const auto answers =
+        sync(cluster, {"1 empty:10:0:1:u own:10:300:1:u w:10:500:1", "0 empty:10:0:2:u own:10:300:2:u w:10:500:2"});
+    for (const Answer& answer : answers) REQUIRE(answer.result == success);
+    CHECK(received(answers[1]) == 3200);
+    CHECK(held(answers[1]) == held(answers[0]));
+}
+
 TEST_CASE("senders and receivers: who sends is never written, who receives never sends") {
     Cluster cluster(3);
     const auto answers = sync(cluster, {"0 receive w:10:1000:1", "0 send w:10:1000:2", "0 receive w:10:1000:3"});
