@@ -41,7 +41,7 @@ public:
           peers_(nodes()), paused_(nodes(), 0), touched_(nodes(), false) {}
 
     BridgeVerdict run() {
-        if (prepare() && start_master()) {
+        if (prepare() && start_master(0) && hear_master()) {
             begin_script();
             loop();
         }
@@ -50,7 +50,17 @@ public:
     }
 
 private:
-    enum class Step : std::uint8_t { start_peer, begin_fault, end_fault, silence, speak, faults_end, stop, deadline };
+    enum class Step : std::uint8_t {
+        start_peer,
+        restart_master,
+        begin_fault,
+        end_fault,
+        silence,
+        speak,
+        faults_end,
+        stop,
+        deadline
+    };
     struct Item {
         Step step = Step::start_peer;
         std::uint64_t value = 0;  // node or fault
@@ -109,11 +119,19 @@ private:
         return list;
     }
 
-    bool start_master() {
+    // Where the scenario kills it, it keeps a journal, and comes back at the port that it had.
+    bool start_master(std::uint16_t port) {
+        std::vector<std::string> arguments = {options_.programs + "pccl-master", "--listen",
+                                              process_address(0) + ":" + std::to_string(port)};
+        const bool dies = std::any_of(scenario_.faults.begin(), scenario_.faults.end(),
+                                      [](const Fault& fault) { return fault.kind == FaultKind::crash_master; });
+        if (dies) arguments.insert(arguments.end(), {"--state-dir", path("state")});
         std::string error;
-        if (!Child::start(master_, {options_.programs + "pccl-master", "--listen", process_address(0) + ":0"},
-                          environment(), path("master.log"), true, error))
-            return machine_error("cannot start pccl-master: " + error);
+        return Child::start(master_, arguments, environment(), path("master.log"), true, error) ||
+               machine_error("cannot start pccl-master: " + error);
+    }
+
+    bool hear_master() {
         std::string line;
         const Instant give_up = monotonic() + machine_patience;
         while (line.find('\n') == std::string::npos) {
@@ -131,8 +149,17 @@ private:
             std::vector<pollfd> set = {{master_.output(), POLLIN, 0}};
             signals_.wait(set, 100 * millisecond);
         }
-        proxy_.set_master_port(static_cast<std::uint16_t>(std::atoi(line.c_str() + line.rfind(':') + 1)));
+        master_port_ = static_cast<std::uint16_t>(std::atoi(line.c_str() + line.rfind(':') + 1));
+        proxy_.set_master_port(master_port_);
         return true;
+    }
+
+    // Who dials before it listens is refused and tries again; a master that cannot begin ends, which reap() sees.
+    void restart_master() {
+        if (master_.running() && !master_.reap()) return schedule(now() + millisecond, Step::restart_master);
+        proxy_.node_starts(0);
+        start_master(master_port_);
+        master_killed_ = false;
     }
 
     void begin_script() {
@@ -187,6 +214,7 @@ private:
         const auto node = static_cast<std::uint32_t>(item.value);
         switch (item.step) {
         case Step::start_peer: return start_peer(node);
+        case Step::restart_master: return restart_master();
         case Step::begin_fault: return begin_fault(item.value);
         case Step::end_fault: return end_fault(item.value);
         case Step::silence:
@@ -253,7 +281,7 @@ private:
                 violate("process",
                         "the process of node " + std::to_string(node) + " ended with " + peer.child.how_it_ended());
         }
-        if (master_.running() && master_.reap()) {
+        if (master_.running() && master_.reap() && !master_killed_) {
             violate("process", "the master ended with " + master_.how_it_ended());
             over_ = true;
         }
@@ -318,10 +346,14 @@ private:
             if (!peers_[peer].child.running()) return;
             crash(peer, fault);
             break;
+        case FaultKind::crash_master:
+            if (!master_.running() || master_killed_) return;
+            crash_master(fault);
+            break;
         case FaultKind::pause: {
             const std::uint32_t node = fault.a % nodes();
             const Child& child = node == 0 ? master_ : peers_[node].child;
-            if (!child.running()) return;
+            if (!child.running() || (node == 0 && master_killed_)) return;
             touch(node);
             ++paused_[node];
             child.signal(SIGSTOP);
@@ -399,6 +431,23 @@ private:
         schedule(within_chaos(fault.duration), Step::start_peer, node);
     }
 
+    // It comes back with all it promised: everybody waits for it and resumes, unless that takes too long altogether, or data
+    // links broke as well: who lost both kinds may be taken for dead.
+    void crash_master(const Fault& fault) {
+        const Instant back = within_chaos(fault.duration);
+        master_away_ += back - now() + 5 * second + scenario_.timeouts.handshake;
+        const bool others_cut = std::any_of(scenario_.faults.begin(), scenario_.faults.end(), [](const Fault& other) {
+            return other.kind != FaultKind::crash_master && other.kind != FaultKind::crash_peer &&
+                   other.kind != FaultKind::hang;
+        });
+        if (others_cut || master_away_ >= scenario_.timeouts.master) touch(0);
+        master_killed_ = true;
+        master_.signal(SIGKILL);
+        paused_[0] = 0;
+        proxy_.node_dies(0, (fault.value & 1) != 0);
+        schedule(back, Step::restart_master);
+    }
+
     void end_fault(std::uint64_t index) {
         const Fault& fault = scenario_.faults[index];
         each_pair(fault, [&](std::uint32_t from, std::uint32_t to) { proxy_.unblock(from, to); });
@@ -437,7 +486,7 @@ private:
     }
 
     void stop_master() {
-        if (!master_.running()) return;
+        if (!master_.running() || master_killed_) return;
         master_.signal(SIGCONT);
         master_.signal(SIGTERM);
         const Instant give_up = monotonic() + machine_patience;
@@ -509,7 +558,10 @@ private:
     Instant origin_ = monotonic();
     Instant reported_ = 0;
     std::uint64_t injected_ = 0;
+    Duration master_away_ = 0;  // of all its deaths, with the time to resume after each
     std::uint32_t starts_ = 0;
+    std::uint16_t master_port_ = 0;
+    bool master_killed_ = false;  // and not started again yet
     bool chaos_ = true;
     bool stopping_ = false;
     bool late_ = false;

@@ -53,7 +53,6 @@ const Unplayable settings[] = {
 
 // Null: it can be played.
 const char* why_not(const Fault& fault) {
-    if (concerns_the_journal(fault.kind)) return "the bridge does not start a dead master again";
     switch (fault.kind) {
     case FaultKind::partition:
     case FaultKind::one_way:
@@ -63,13 +62,20 @@ const char* why_not(const Fault& fault) {
     case FaultKind::end_early:
     case FaultKind::half_open:
     case FaultKind::crash_peer:
+    case FaultKind::crash_master:
     case FaultKind::pause:
     case FaultKind::stall:
     case FaultKind::corrupt:
     case FaultKind::hang:
     case FaultKind::swizzle: break;
     case FaultKind::aimed_peer: return "a real process cannot be stopped between two effects";
-    case FaultKind::slow_disk: return "the master of the bridge keeps no journal";
+    case FaultKind::aimed_master: return "a real process cannot be stopped between two effects";
+    case FaultKind::torn_write:
+    case FaultKind::older_journal:
+    case FaultKind::empty_journal:
+    case FaultKind::two_masters: return "nobody changes the journal of a real master";
+    case FaultKind::full_disk:
+    case FaultKind::slow_disk: return "the master's disk is that of this machine";
     case FaultKind::slow_compute: return "reductions take what they take";
     case FaultKind::roam: return "a process keeps its loopback address";
     case FaultKind::hostile:
