@@ -60,6 +60,9 @@ void every_type_and_operation(std::size_t members) {
 
 TEST_CASE("two peers: all types and operations equal the naive reference") { every_type_and_operation(2); }
 
+// Averages of three have to be rounded.
+TEST_CASE("three peers: all types and operations equal the naive reference") { every_type_and_operation(3); }
+
 TEST_CASE("four peers: all types and operations equal the naive reference") { every_type_and_operation(4); }
 
 TEST_CASE("three peers: sizes around every border, in and out of place, misaligned") {

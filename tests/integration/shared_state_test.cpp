@@ -239,6 +239,56 @@ TEST_CASE("a distributor dies in the middle: the other holder takes over") {
     });
 }
 
+namespace {
+
+constexpr std::uint64_t surely_over =
+    300'000;  // microseconds; where it is not, the moment is another one and all holds too
+
+// It votes, and stops before the others do: it is in the plan, is asked for chunks and sends none.
+void vote_and_stop(ScriptPeer& peer, const std::string& command) {
+    peer.send(command);
+    let_pass(surely_over);
+    peer.signal(SIGSTOP);
+}
+
+}  // namespace
+
+TEST_CASE("a distributor dies with requests unanswered: the other holder takes over") {
+    // One of the two is the newcomer's neighbour, to which it has connections already.
+    for (const std::size_t victim : {std::size_t{0}, std::size_t{1}}) {
+        Cluster cluster(2);
+        for (const Answer& answer : sync(cluster, {"0 w:10:6000000:1", "0 w:10:6000000:1"}))
+            REQUIRE(answer.result == success);
+        cluster.admit();
+        vote_and_stop(cluster[victim], "sync 1 w:10:6000000:1");
+        cluster[1 - victim].send("sync 1 w:10:6000000:1");
+        cluster[2].send("sync 0 w:10:6000000:2");
+        let_pass(surely_over);
+        cluster[victim].signal(SIGKILL);
+        const Answer holder = cluster[1 - victim].answer("sync");
+        const Answer newcomer = cluster[2].answer("sync");
+        REQUIRE(holder.result == success);
+        REQUIRE(newcomer.result == success);
+        CHECK(revision(newcomer) == 1);
+        CHECK(held(newcomer) == held(holder));
+    }
+}
+
+TEST_CASE("the only holder dies before it sends anything: the living elect among themselves") {
+    Cluster cluster(3);
+    const std::string of_second = content_hash(cluster[1], "w:10:6000000:2");
+    vote_and_stop(cluster[0], "sync 0 w:10:6000000:1");
+    cluster[1].send("sync 0 w:10:6000000:2");
+    cluster[2].send("sync 0 w:10:6000000:3");
+    let_pass(surely_over);
+    cluster[0].signal(SIGKILL);
+    for (const std::size_t living : {std::size_t{1}, std::size_t{2}}) {
+        const Answer answer = cluster[living].answer("sync");
+        REQUIRE(answer.result == success);
+        CHECK(held(answer) == of_second);
+    }
+}
+
 TEST_CASE("the only holder dies in the middle: the living have its content, or elect among themselves") {
     at_random_moments([](std::uint64_t delay) {
         Cluster cluster(3);
