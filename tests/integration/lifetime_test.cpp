@@ -241,6 +241,61 @@ TEST_CASE("one thread launches, another one awaits in another order, a third one
     CHECK(pcclDestroyCommunicator(second) == pcclSuccess);
 }
 
+TEST_CASE("one thread launches while another one waits for what the other member launches only after that") {
+    LocalMaster master;
+    pcclComm_t* const first = make(master.port());
+    pcclComm_t* const second = make(master.port());
+    join_pair(first, second);
+    constexpr std::uint64_t turns = 50;
+    std::atomic<std::uint64_t> waiting{0}, launched{0};
+    const auto wait_for = [](const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+        while (counter < value) std::this_thread::yield();
+    };
+    std::vector<float> early(turns, 1), late(turns, 1);
+    const auto launch = [&](float& value, std::uint64_t tag) {
+        const pcclReduceDescriptor_t descriptor = describe(1, tag);
+        pcclAsyncReduceOp_t handle{};
+        return pcclAllReduceAsync(&value, &value, &descriptor, first, &handle) == pcclSuccess;
+    };
+    const auto await = [&](std::uint64_t tag) {
+        const pcclAsyncReduceOp_t handle{first, tag};
+        return pcclAwaitAsyncReduce(&handle, nullptr) == pcclSuccess;
+    };
+    CHECK(on_threads({[&] {
+                          for (std::uint64_t turn = 0; turn < turns; ++turn) {
+                              if (!launch(early[turn], 2 * turn)) return false;
+                              launched = 2 * turn + 1;
+                              wait_for(waiting, turn + 1);
+                              if (!launch(late[turn], 2 * turn + 1)) return false;
+                              launched = 2 * turn + 2;
+                          }
+                          return true;
+                      },
+                      [&] {
+                          for (std::uint64_t turn = 0; turn < turns; ++turn) {
+                              wait_for(launched, 2 * turn + 1);
+                              waiting = turn + 1;
+                              if (!await(2 * turn) || !await(2 * turn + 1)) return false;
+                          }
+                          return true;
+                      },
+                      [&] {
+                          for (std::uint64_t tag = 0; tag < 2 * turns; ++tag) {
+                              wait_for(launched, tag / 2 * 2 + 2);
+                              float value = 2;
+                              const pcclReduceDescriptor_t descriptor = describe(1, tag);
+                              if (pcclAllReduce(&value, &value, &descriptor, second, nullptr) != pcclSuccess ||
+                                  value != 3)
+                                  return false;
+                          }
+                          return true;
+                      }}) == 0);
+    CHECK(early == std::vector<float>(turns, 3));
+    CHECK(late == std::vector<float>(turns, 3));
+    CHECK(pcclDestroyCommunicator(first) == pcclSuccess);
+    CHECK(pcclDestroyCommunicator(second) == pcclSuccess);
+}
+
 TEST_CASE("each call on another thread than the one before, all of which have ended") {
     LocalMaster master;
     std::array<pcclComm_t*, 2> comm{};
