@@ -14,6 +14,7 @@ Status MasterMachine::handle(Instant now, const Event& event, Effects& out) { re
 Instant MasterMachine::next_deadline() const { return core_->next_deadline(); }
 std::uint64_t MasterMachine::state_hash() const { return core_->state_hash(); }
 std::string MasterMachine::promised() const { return core_->promised(); }
+MasterStatus MasterMachine::status() const { return core_->status(); }
 std::string MasterMachine::explain() const { return core_->explain(); }
 void MasterMachine::shut_down(Instant now, Effects& out) { core_->shut_down(now, out); }
 

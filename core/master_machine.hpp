@@ -7,6 +7,7 @@
 #include "core/base/ids.hpp"
 #include "core/base/limits.hpp"
 #include "core/events.hpp"
+#include "core/master_status.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -40,6 +41,8 @@ public:
     // What the journal has to give again: the same text from the machine that wrote it and from one that has read it.
     std::string promised() const;
     std::string explain() const;
+    // For spectators: as of the last event. Not small for a large run, and not for every event.
+    MasterStatus status() const;
     // Tells every peer that the master stops for good (clean stop); close the driver when the links are flushed.
     void shut_down(Instant now, Effects& out);
 

@@ -31,6 +31,7 @@ public:
             world_.attach(&observation_->recorder);
             injector_.watch(&observation_->faults);
         }
+        world_.watch(options.status);
         shared_.goals.assign(nodes(), false);
         if (scenario.claim == Claim::core) {
             for (const std::uint32_t node : scenario.core) shared_.goals[node] = true;

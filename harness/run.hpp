@@ -24,6 +24,7 @@ struct RunOptions {
     bool keep_hashes = false;    // one hash per event, and the state of the machine in each
     std::uint64_t items_max = 3'000'000;
     Observation* observation = nullptr;  // filled for a report
+    sim::StatusWatch* status = nullptr;  // holds what the master tells spectators against what it promised
     Instant explain_at = -1;             // says then what everybody waits for; core::never: at the end
     Lie lie = Lie::none;                 // of the application, to see that an oracle is alive
 };

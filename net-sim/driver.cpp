@@ -71,6 +71,7 @@ void Driver::give(const Event& event) {
     if (world_.recorder_ != nullptr)
         world_.recorder_->step(world_.now_, node_, said, world_.recorder_->keeps() ? machine_->explain() : "");
     world_.handled(node_, event);
+    world_.look_at_status(node_);
     inside_ = false;
     if (status != Status::ok) broken("handle() refused " + to_text(event));
     carry_out(effects_);

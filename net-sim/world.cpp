@@ -305,6 +305,12 @@ void World::handled(std::uint32_t index, const Event& event) {
     trace_.event(mix(mix(index, static_cast<std::uint64_t>(now_)), mix(fingerprint(event), state)));
 }
 
+void World::look_at_status(std::uint32_t index) {
+    if (status_watch_ == nullptr || index != master_ || master_machine_ == nullptr) return;
+    const std::string wrong = status_watch_->look(*master_machine_);
+    if (!wrong.empty()) violate("status", "what the master tells spectators: " + wrong);
+}
+
 bool World::count_effect(std::uint32_t index, std::size_t kind) {
     ++effects_counted_[kind];
     for (Trigger& trigger : triggers_) {

@@ -11,6 +11,7 @@
 #include "net-sim/event_queue.hpp"
 #include "net-sim/network.hpp"
 #include "net-sim/recorder.hpp"
+#include "net-sim/status_watch.hpp"
 #include "net-sim/trace.hpp"
 
 #include <array>
@@ -115,6 +116,7 @@ public:
     Network& network() { return network_; }
     Trace& trace() { return trace_; }
     void attach(Recorder* recorder) { recorder_ = recorder; }  // before the first process starts
+    void watch(StatusWatch* status) { status_watch_ = status; }
     void stop_faults() {
         network_.stop_faults();
         parameters_.allocation_fails_per_million = 0;
@@ -167,6 +169,7 @@ private:
     Instant global_time(const Node& node, Instant local) const;
     void push(const Item& item) { queue_.push(item); }
     void handled(std::uint32_t node, const core::Event& event);
+    void look_at_status(std::uint32_t node);
     bool count_effect(std::uint32_t node, std::size_t kind);
     void persist(std::uint32_t node, core::Persist record);
     void make_durable(Node& node);  // the first record that waits
@@ -186,6 +189,7 @@ private:
     Zeros zeros_;  // of symbolic payload, before the nodes that use it
     Trace trace_;
     Recorder* recorder_ = nullptr;
+    StatusWatch* status_watch_ = nullptr;
     std::deque<Node> nodes_;
     std::vector<Trigger> triggers_;
     std::vector<std::string> journal_;  // durable

@@ -26,7 +26,7 @@ MasterCore::MasterCore(const MasterConfig& config) : config_(config), random_(co
 
 bool MasterCore::start(Instant now, std::span<const std::string> journal, Effects& out) {
     out_ = &out;
-    now_ = last_event_ = now;
+    now_ = last_event_ = tallies_.began = now;
     proto::Record record;
     JournalReader reader(journal);
     for (auto step = reader.next(record); step != JournalReader::Step::end; step = reader.next(record)) {
@@ -55,7 +55,7 @@ bool MasterCore::start(Instant now, std::span<const std::string> journal, Effect
         PROBE(master_restarted);
         if (!state_.ops.empty()) PROBE(master_restarted_with_operation);
         if (!state_.kept().empty()) PROBE(master_restarted_with_untold);
-        for (const auto& [uuid, member] : state_.members) sessions_[uuid].absent_since = now;
+        for (const auto& [uuid, member] : state_.members) sessions_[uuid].absent_since = sessions_[uuid].since = now;
         for (const auto& [id, group] : state_.groups) {
             if (group.sync) PROBE(master_restarted_with_sync);
         }
@@ -340,6 +340,7 @@ void MasterCore::close_link(LinkId id, const std::string& why) {
 }
 
 void MasterCore::persist(const proto::Record& record) {
+    tally(record);
     const bool ours = state_.apply(record);
     ASSERT(ours);
     std::string bytes = seal_record(record);

@@ -3,7 +3,7 @@
 //
 // Files: master_core.cpp (events, sending, journal), master_session.cpp (hello, resume, removal), master_votes.cpp
 // (ballots become decisions), master_patience.cpp (votes that wait long), master_topology.cpp (rings, joiners, dial plans),
-// master_optimize.cpp (bandwidths, better rings), master_sync.cpp (shared state).
+// master_optimize.cpp (bandwidths, better rings), master_sync.cpp (shared state), master_status.cpp (for spectators).
 // Invariants: one current link per member; a decision is appended exactly when its ballot is taken out of the box; no
 // ballot is decided while journalled members may still resume after a restart.
 #pragma once
@@ -11,6 +11,7 @@
 #include "core/base/random.hpp"
 #include "core/events.hpp"
 #include "core/master_machine.hpp"
+#include "core/master_status.hpp"
 #include "core/membership/run_state.hpp"
 #include "core/state_sync/election.hpp"
 #include "core/topology/bandwidth.hpp"
@@ -36,6 +37,7 @@ public:
     std::uint64_t state_hash() const;
     std::string promised() const { return state_.promised(); }
     std::string explain() const;
+    MasterStatus status() const;
     void shut_down(Instant now, Effects& out);
 
 private:
@@ -56,7 +58,8 @@ private:
         bool resumed = false;      // everything unanswered was declared on the current link
         bool closed_seen = false;  // its control link closed in this incarnation
         Instant absent_since = 0;
-        std::string plan;  // encoded dial plan that was sent last on this link
+        std::string plan;   // encoded dial plan that was sent last on this link
+        Instant since = 0;  // accepted, or taken up from the journal; for spectators
     };
     struct Joiner {
         LinkId link = 0;
@@ -68,6 +71,7 @@ private:
         std::uint32_t concurrent_ops = 1;
         std::string plan;
         bool told_unreachable = false;
+        Instant since = 0;  // registered; for spectators
     };
     struct Held {
         std::uint64_t sequence = 0;
@@ -105,6 +109,19 @@ private:
     struct RingSearch {
         std::vector<Uuid> nodes;
         TourSearch tour;
+    };
+    // Counted for spectators since this process began.
+    struct Tallies {
+        struct Begun {
+            Instant at = 0;
+            std::uint64_t bytes = 0;
+        };
+        Instant began = 0;
+        std::uint64_t admitted = 0;
+        std::uint64_t removed = 0;
+        std::map<GroupId, MasterStatus::Tally> groups;
+        std::map<OpId, Begun> operations;  // that run
+        std::deque<MasterStatus::Removal> removals;
     };
 
     // events
@@ -198,6 +215,15 @@ private:
     std::vector<RunningSync::Holder> living_holders(GroupId group);
     void on_holders_request(const Uuid& uuid, OpId sync);
 
+    // for spectators (master_status.cpp)
+    void tally(const proto::Record& record);
+    void tally_start(OpId id, const Ballot& ballot);
+    std::map<Uuid, MasterStatus::Call> calls() const;
+    std::optional<Tag> tag_of(const BallotKey& key) const;
+    void add_peers(MasterStatus& status) const;
+    void add_votes(MasterStatus& status) const;
+    MasterStatus::Group status_of(GroupId id, const GroupState& group) const;
+
     MasterConfig config_;
     Random random_;
     RunState state_;
@@ -232,6 +258,7 @@ private:
     std::vector<BallotKey> dirty_;
     bool stopped_ = false;
     std::uint64_t refused_frames_ = 0;
+    Tallies tallies_;
     Effects* out_ = nullptr;
 };
 

@@ -137,6 +137,7 @@ void MasterCore::register_joiner(LinkId id, const proto::Hello& hello, const Uui
     joiner.link = id;
     joiner.generation = hello.generation();
     joiner.order = ++registration_order_;
+    joiner.since = now_;
     joiner.group = hello.group();
     joiner.endpoint = endpoint_from(hello, link.remote);
     joiner.token = hello.token();

@@ -245,6 +245,7 @@ void MasterCore::add_admissions(proto::TopologyDecision& topology, bool all) {
             session.generation = joiner.generation;
             session.resumed = true;
             session.plan = joiner.plan;
+            session.since = now_;
             links_.at(joiner.link).stage = Link::Stage::member;
             joiners_.erase(uuid);
             log(LogLevel::info, "peer " + short_name(uuid) + " admitted to group " + std::to_string(id));

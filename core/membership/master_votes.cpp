@@ -303,6 +303,7 @@ void MasterCore::start_waiting(GroupId id) {
         }
         *start->mutable_sizes() = state_.sizes();
         append(decision);
+        tally_start(start->op(), decided);
     }
     waiting_starts_.erase(id);
 }

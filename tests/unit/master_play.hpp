@@ -1,0 +1,141 @@
+// A MasterMachine whose members are played by a test, message by message.
+#pragma once
+
+#include "core/master_machine.hpp"
+#include "core/wire/convert.hpp"
+#include "core/wire/frame.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace pccl::core::play {
+
+inline Uuid name(std::uint8_t number) {
+    Uuid uuid;
+    uuid.bytes.fill(number);
+    return uuid;
+}
+
+// One member as the test plays it: what the master told it last.
+struct Member {
+    Uuid uuid;
+    LinkId link = 0;
+    proto::Welcome welcome;
+    std::uint64_t seen = 0;
+    std::uint64_t generation = 0;
+    Serial serial = 0;
+    std::vector<proto::Answer> answers;
+    bool refused = false;
+};
+
+// A master whose disk is fast: each record is durable before anything else happens.
+class World {
+public:
+    World() { start(); }
+
+    // As a process that was killed and is started on its journal.
+    void restart() {
+        for (auto& [link, member] : by_link_) member->link = 0;
+        by_link_.clear();
+        start();
+    }
+    void advance(Duration time) {
+        now_ += time;
+        handle(Timer{});
+    }
+    void say_hello(Member& member) {
+        member.link = next_link_ += 2;
+        by_link_[member.link] = &member;
+        Endpoint remote;
+        remote.address[0] = 10;
+        remote.port = 1;
+        handle(LinkAccepted{member.link, remote});
+        proto::PeerMessage message;
+        auto& hello = *message.mutable_hello();
+        hello.set_protocol_version(wire::protocol_version);
+        hello.set_uuid(to_bytes(member.uuid));
+        hello.set_token(member.welcome.token() != 0 ? member.welcome.token() : 77);
+        if (member.seen > 0) hello.set_run_id(member.welcome.run_id());
+        hello.set_generation(++member.generation);
+        hello.mutable_advertised()->set_port(2);
+        hello.set_concurrent_ops(4);
+        hello.set_seen(member.seen);
+        tell(member, message);
+    }
+    void tell(Member& member, const proto::PeerMessage& message) {
+        const std::string body = encode(message);
+        handle(ControlArrived{member.link, {reinterpret_cast<const std::uint8_t*>(body.data()), body.size()}});
+    }
+    void vote(Member& member, proto::Vote vote) {
+        vote.set_serial(++member.serial);
+        vote.set_seen(member.seen);
+        proto::PeerMessage message;
+        *message.mutable_vote() = vote;
+        tell(member, message);
+    }
+    void report_edges(Member& member, const Member& other) {
+        for (const bool outgoing : {false, true}) {
+            proto::PeerMessage message;
+            message.mutable_edge()->set_peer(to_bytes(other.uuid));
+            message.mutable_edge()->set_outgoing(outgoing);
+            message.mutable_edge()->set_up(true);
+            tell(member, message);
+        }
+    }
+    MasterStatus status() const { return machine_->status(); }
+    Instant now() const { return now_; }
+    void resumed(Member& member) {
+        proto::PeerMessage message;
+        message.set_resumed(true);
+        tell(member, message);
+    }
+
+private:
+    void start() {
+        MasterConfig config;
+        config.seed = ++seed_;
+        machine_ = std::make_unique<MasterMachine>(config);
+        Effects effects;
+        REQUIRE(machine_->start(now_, journal_, effects));
+        carry_out(effects);
+    }
+    void handle(const Event& event) {
+        Effects effects;
+        REQUIRE(machine_->handle(now_, event, effects) == Status::ok);
+        carry_out(effects);
+    }
+    void carry_out(Effects& effects) {
+        std::uint64_t durable = 0;
+        for (Effect& effect : effects) {
+            if (auto* record = std::get_if<Persist>(&effect)) {
+                journal_.push_back(record->record);
+                durable = record->sequence;
+            } else if (const auto* send = std::get_if<SendControl>(&effect)) {
+                receive(*by_link_.at(send->link), send->body);
+            }
+        }
+        if (durable != 0) handle(RecordPersisted{durable});
+    }
+    static void receive(Member& member, const std::string& body) {
+        proto::MasterMessage message;
+        REQUIRE(message.ParseFromString(body));
+        if (message.has_welcome()) member.welcome = message.welcome();
+        if (message.has_refusal()) member.refused = true;
+        if (!message.has_answer()) return;
+        member.seen = message.answer().index();
+        member.answers.push_back(message.answer());
+    }
+
+    std::unique_ptr<MasterMachine> machine_;
+    std::vector<std::string> journal_;
+    std::map<LinkId, Member*> by_link_;
+    Instant now_ = second;
+    LinkId next_link_ = 0;
+    std::uint64_t seed_ = 0;
+};
+
+}  // namespace pccl::core::play
