@@ -251,7 +251,8 @@ private:
         });
         for (std::uint32_t life = 0; life < shared_.ledger.lives.size() && !copied; ++life) {
             const Life& l = shared_.ledger.lives[life];
-            for (const char* never : {"another process resumed", "the master lost its journal"}) {
+            for (const char* never :
+                 {"another process resumed", "the master lost its journal", "this peer belongs to another run"}) {
                 if (l.lost && l.reason.find(never) != std::string::npos) {
                     return world_.violate("membership", shared_.ledger.name(life) + " on " + sim::Trace::name(l.node) +
                                                             " was refused: " + l.reason);
