@@ -127,11 +127,27 @@ void Injector::network_split(const Fault& fault, std::uint64_t index) {
     schedule_end(fault, index);
 }
 
-bool Injector::connection_fault(const Fault& fault, std::uint64_t index) {
+// The connections that the fault chooses from. `there`: the node at which its trigger happened, plus one.
+std::vector<std::uint32_t> Injector::aimed_at(const Fault& fault, std::uint32_t there) {
     sim::Network& network = world_.network();
+    const auto aimed = [&](std::vector<std::uint32_t> open) {
+        std::erase_if(open, [&](std::uint32_t connection) {
+            const std::uint32_t dialler = network.peer_of(connection, 0), acceptor = network.peer_of(connection, 1);
+            const auto is_master = [this](std::uint32_t node) { return node == 0 || node == nodes(); };
+            return ((fault.b & aim_control) != 0 && !is_master(dialler) && !is_master(acceptor)) ||
+                   ((fault.b & aim_there) != 0 && dialler + 1 != there && acceptor + 1 != there) ||
+                   ((fault.b & aim_accepted) != 0 && acceptor + 1 != there);
+        });
+        return open;
+    };
     // Rather one with bytes on their way, where there is one.
-    std::vector<std::uint32_t> open = ((fault.value >> 40) & 3) != 0 ? network.busy() : network.established();
-    if (open.empty()) open = network.established();
+    std::vector<std::uint32_t> open = aimed(((fault.value >> 40) & 3) != 0 ? network.busy() : network.established());
+    return open.empty() ? aimed(network.established()) : open;
+}
+
+bool Injector::connection_fault(const Fault& fault, std::uint64_t index, std::uint32_t there) {
+    sim::Network& network = world_.network();
+    const std::vector<std::uint32_t> open = aimed_at(fault, there);
     if (open.empty()) return false;
     const std::uint32_t connection = open[fault.value % open.size()];
     const std::uint32_t side = (fault.value >> 32) & 1;
@@ -228,8 +244,10 @@ void Injector::stranger_speaks(const Fault& fault, std::uint64_t index) {
     world_.schedule_script(world_.now() + wait, fault_goes_on, index);
 }
 
-void Injector::begin(std::uint64_t index) {
+void Injector::begin(std::uint64_t index_and_node) {
     if (!chaos_) return;
+    const std::uint64_t index = index_and_node & 0xffffffffu;
+    const auto there = static_cast<std::uint32_t>(index_and_node >> 32);
     const Fault& fault = scenario_.faults[index];
     if (fault.kind != FaultKind::aimed_master && fault.kind != FaultKind::aimed_peer) {
         world_.trace().line(world_.now(), sim::no_node,
@@ -247,7 +265,7 @@ void Injector::begin(std::uint64_t index) {
     case FaultKind::half_open:
     case FaultKind::corrupt:
     case FaultKind::stall:
-        if (!connection_fault(fault, index)) return;
+        if (!connection_fault(fault, index, there)) return;
         break;
     case FaultKind::crash_peer: {
         const std::uint32_t node = peer_of(fault);

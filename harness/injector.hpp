@@ -53,7 +53,8 @@ public:
     void watch(std::vector<FaultSpan>* spans) { spans_ = spans; }
 
     void schedule();
-    void begin(std::uint64_t index);
+    // The upper half: the node at which the fault's trigger happened, plus one.
+    void begin(std::uint64_t index_and_node);
     void end(std::uint64_t index);
     void go_on(std::uint64_t index_and_step);
     void aimed_crash(std::uint32_t node, std::uint64_t index);
@@ -82,7 +83,8 @@ private:
     template <class Change>
     void each_from(std::uint32_t node, Change change);
     void network_split(const Fault& fault, std::uint64_t index);
-    bool connection_fault(const Fault& fault, std::uint64_t index);
+    std::vector<std::uint32_t> aimed_at(const Fault& fault, std::uint32_t there);
+    bool connection_fault(const Fault& fault, std::uint64_t index, std::uint32_t there);
     bool master_crash(const Fault& fault);
     bool two_masters(const Fault& fault);
     void stranger_speaks(const Fault& fault, std::uint64_t index);

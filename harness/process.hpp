@@ -145,6 +145,7 @@ private:
     Task<bool> reduce_many();
     bool given_up(const core::Completion& completion) const;
     Task<bool> leave_in_flight();
+    Task<bool> leave();
 
     bool raises_all_the_same();
     core::SyncStrategy strategy();

@@ -149,6 +149,13 @@ Fault timed(FaultKind kind, const Scenario& s, Draw& draw) {
     return f;
 }
 
+// Mostly at the node where something has just happened.
+std::uint32_t connection_aim(Draw& draw) {
+    static constexpr std::uint32_t aims[] = {aim_control, aim_there, aim_there | aim_control, aim_there | aim_control,
+                                             aim_there | aim_accepted};
+    return aims[draw.below(5)];
+}
+
 // The ways a journal can disappoint its master. Those that lose what was promised end the run for all, so they are rare.
 void draw_journal_faults(Scenario& s, Draw& draw) {
     static constexpr FaultKind kinds[] = {FaultKind::torn_write,  FaultKind::torn_write,    FaultKind::two_masters,
@@ -223,8 +230,33 @@ void make_some_last(Scenario& s, Draw& draw) {
     }
 }
 
+// Members come and go at once, and who has just closed a connection for it loses its link to the master before the ring is
+// whole again. It resumes: a control link alone is no reason to lose anybody, however many of them break.
+void draw_ring_changes(Scenario& s, Draw& draw) {
+    s.workload.visit_per_mille = draw.number(100, 700);
+    for (PeerPlan& plan : s.peers) {
+        plan.group = 0;
+        plan.rejoins = true;
+    }
+    sim::NetworkParameters& n = s.world.network;
+    n.rate_low = std::max<std::int64_t>(n.rate_low, 1'000'000);
+    n.rate_high = std::max(n.rate_high, n.rate_low);
+    s.faults.clear();
+    for (auto i = draw.log_uniform(1, 10); i-- != 0;) {
+        Fault f;
+        f.kind = FaultKind::reset;
+        f.b = aim_control | aim_there;
+        f.value = draw.bits();
+        f.trigger = trigger_of<CloseLink>();
+        f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, 60));
+        f.at = draw.between(0, 4 * n.latency_high);
+        s.faults.push_back(f);
+    }
+}
+
 void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     const auto nodes = static_cast<std::uint32_t>(s.peers.size() + 1);
+    Draw aims(mix(s.seed, 113));
     if (on & class_partition) {
         for (std::uint32_t i = draw.number(1, 4); i-- != 0;) {
             static constexpr FaultKind kinds[] = {FaultKind::partition, FaultKind::one_way, FaultKind::cut_pair,
@@ -248,6 +280,7 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
             // Long enough that others send again what is stuck, short enough that nobody is removed for it.
             if (f.kind == FaultKind::stall && draw.chance(600'000))
                 f.duration = draw.between(s.timeouts.peer / 5, s.timeouts.peer);
+            if (f.trigger != 0 && aims.chance(300'000)) f.b = connection_aim(aims);
             s.faults.push_back(f);
         }
     }
@@ -312,6 +345,7 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
         f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, 20));
         f.at = draw.log_uniform(10 * microsecond, 2 * n.latency_high + 20 * microsecond);
         s.faults.push_back(f);
+        if (aims.chance(700'000)) draw_ring_changes(s, aims);
         s.workload.leave_in_flight_per_mille = std::max(s.workload.leave_in_flight_per_mille, 100u);
     }
     if (draw.chance(600'000)) draw_core(s, draw);

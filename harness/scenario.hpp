@@ -68,6 +68,14 @@ enum class Claim : std::uint8_t {
     core,     // and the peers of Scenario::core, which no lasting fault touches, get a collective done together
 };
 
+// Which connections a fault of one connection chooses from (bits of Fault::b; none: any). What breaks where something has
+// just happened finds states that a connection drawn from all of them seldom does.
+enum ConnectionAim : std::uint32_t {
+    aim_control = 1,   // those with the master
+    aim_there = 2,     // those of the node at which the trigger happened
+    aim_accepted = 4,  // those that others dialled to that node
+};
+
 struct Fault {
     FaultKind kind = FaultKind::partition;
     Instant at = 0;
@@ -104,6 +112,7 @@ struct Workload {
     std::uint32_t mismatch_per_mille = 0;         // a launch with another count
     std::uint32_t twice_per_mille = 0;            // a tag launched twice
     std::uint32_t leave_in_flight_per_mille = 0;  // per turn
+    std::uint32_t visit_per_mille = 0;            // per connect: leaves again at once
     std::uint32_t drift_per_mille = 0;            // per turn: the peer's state changes on its own
     std::uint32_t hasty_revision_per_mille = 0;   // the revision is raised although the sync failed
     std::uint32_t schema_per_mille = 0;           // per process: its first sync has another key

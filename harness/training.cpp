@@ -71,6 +71,9 @@ Task<bool> Process::membership(bool first_turn) {
     renewed_ = first_turn;
     if (!first_turn && !co_await renew()) co_return false;
     if (stopping()) co_return true;
+    if (first_turn && scenario_.workload.visit_per_mille != 0 && now() < scenario_.chaos_end &&
+        draw_.chance(scenario_.workload.visit_per_mille * 1000))
+        co_return co_await leave();
     // A program that has lost its place: only a limit on votes can help.
     if (scenario_.workload.cross_per_mille != 0 && scenario_.timeouts.vote != 0 && now() < scenario_.chaos_end &&
         draw_.chance(scenario_.workload.cross_per_mille * 1000)) {
@@ -310,6 +313,10 @@ Task<bool> Process::leave_in_flight() {
         refill(tensors_[i]);
         (void)co_await launch(i, false);
     }
+    co_return co_await leave();
+}
+
+Task<bool> Process::leave() {
     const Completion c = co_await call(CallKind::leave, CommandLeave{});
     if (c.result != Result::success) world_.violate("progress", "leave failed");
     life_ended();

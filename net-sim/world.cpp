@@ -315,7 +315,7 @@ bool World::count_effect(std::uint32_t index, std::size_t kind) {
     ++effects_counted_[kind];
     for (Trigger& trigger : triggers_) {
         if (trigger.effect == kind && trigger.countdown != 0 && --trigger.countdown == 0)
-            schedule_script(now_ + trigger.delay, trigger.a, trigger.b);
+            schedule_script(now_ + trigger.delay, trigger.a, trigger.b | std::uint64_t{index + 1} << 32);
     }
     bool fires = false;
     for (AimedCrash& crash : nodes_[index].aimed) {

@@ -46,7 +46,8 @@ struct AimedCrash {
     std::uint64_t token = 0;  // handed back to the director
 };
 
-// A script item that is scheduled when the k-th effect of a kind happens anywhere.
+// A script item that is scheduled when the k-th effect of a kind happens anywhere. The node where it did, plus one, is put
+// into the upper half of `b`.
 struct Trigger {
     std::size_t effect = 0;
     std::uint64_t countdown = 0;

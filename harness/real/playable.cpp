@@ -82,6 +82,10 @@ const char* why_not(const Fault& fault) {
     case FaultKind::replayed_hello: return "nobody plays the stranger";
     default: return "the bridge has no such fault";
     }
+    const bool of_a_connection = fault.kind == FaultKind::reset || fault.kind == FaultKind::end_early ||
+                                 fault.kind == FaultKind::half_open || fault.kind == FaultKind::stall ||
+                                 fault.kind == FaultKind::corrupt;
+    if (of_a_connection && fault.b != 0) return "the proxy chooses from all connections";
     if (fault.forever) return "every fault of a real run heals when the faults end";
     if (fault.trigger == 0) return nullptr;
     const std::size_t effect = fault.trigger - 1;
