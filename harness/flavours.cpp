@@ -88,6 +88,52 @@ void draw_large_state(Scenario& s, Draw& draw, std::uint32_t on) {
     }
 }
 
+// Transfers of shared state through narrow windows, so that much of what was asked of a sender still waits there, and
+// somebody who drops out of them: the synchronization ends for those who live while they serve each other.
+void draw_interrupted_sync(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
+    Draw draw(sim::mix(s.seed, 115));
+    if (!s.workload.sync || !draw.chance(70'000)) return;
+    Workload& w = s.workload;
+    for (std::uint32_t i = draw.number(1, 3); i-- != 0 && s.peers.size() < std::min(peers_max, 5u);)
+        s.peers.push_back(s.peers.back());
+    for (PeerPlan& plan : s.peers) {
+        plan.group = 0;
+        plan.stripes = draw.chance(500'000) ? 1 : plan.stripes;
+        plan.turns = draw.number(3, 6);
+        plan.rejoins = true;
+    }
+    w.tags = std::min(w.tags, 1u);
+    w.entries = draw.number(1, 4);
+    w.state_elements_min = 100;
+    w.state_elements_max = draw.number(300, 1'500);
+    w.drift_per_mille = std::max(w.drift_per_mille, draw.number(100, 600));
+    s.limits.chunk_bytes = draw.number(8, 64) * 8;
+    s.limits.chunks_in_flight = draw.number(4, 16);
+    sim::NetworkParameters& n = s.world.network;
+    n.window_low = draw.log_uniform(100, 2'000);
+    n.window_high = 2 * n.window_low;
+    n.rate_low = draw.log_uniform(50'000, 1'000'000);
+    n.rate_high = 2 * n.rate_low;
+    if (n.latency_high < 50 * millisecond && n.tail_per_million == 0)
+        s.timeouts.peer = draw.log_uniform(second, 2 * second);
+    if ((on & class_limits) && draw.chance(600'000))
+        s.world.allocation_fails_per_million = static_cast<std::uint32_t>(draw.log_uniform(20'000, 300'000));
+    if (!(on & class_connection)) return;
+    for (std::uint32_t i = draw.number(1, 4); i-- != 0;) {
+        // Of one who receives: its link to the master and one that a neighbour dialled. Those to its senders live on.
+        Fault f;
+        f.kind = FaultKind::reset;
+        f.trigger = static_cast<std::uint32_t>(sim::effect_index<ReceivePayload>() + 1);
+        f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, 300));
+        for (const std::uint32_t aim : {aim_control, aim_accepted}) {
+            f.b = aim_there | aim;
+            f.value = draw.bits();
+            f.at = draw.log_uniform(microsecond, millisecond);
+            s.faults.push_back(f);
+        }
+    }
+}
+
 // Programs that optimize now and then: short tests, so that many fit into a run, some cut off by the time for all of them.
 void draw_optimize(Scenario& s, std::uint32_t peers_max) {
     Draw draw(sim::mix(s.seed, 140));
@@ -163,6 +209,7 @@ void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peer
     }
     draw_optimize(s, peers_max);
     draw_strategies(s, on);
+    draw_interrupted_sync(s, on, peers_max);
 }
 
 }  // namespace pccl::harness
