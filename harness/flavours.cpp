@@ -134,6 +134,47 @@ void draw_interrupted_sync(Scenario& s, std::uint32_t on, std::uint32_t peers_ma
     }
 }
 
+// Reductions so slow, and losses so sudden, that an operation is given up while some members still compute with its slices
+// and others do not; calls for many tags in which one fails for good beside one that is tried again.
+void draw_given_up_midway(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
+    Draw draw(sim::mix(s.seed, 116));
+    if (!(on & class_crash) || !draw.chance(150'000)) return;
+    Workload& w = s.workload;
+    for (std::uint32_t i = draw.number(1, 3); i-- != 0 && s.peers.size() < std::min(peers_max, 5u);)
+        s.peers.push_back(s.peers.back());
+    for (PeerPlan& plan : s.peers) {
+        plan.group = 0;
+        plan.rejoins = true;
+    }
+    s.world.compute_max = draw.log_uniform(5 * millisecond, 50 * millisecond);
+    w.compute_max = draw.log_uniform(10 * microsecond, 10 * millisecond);
+    if (draw.chance(600'000)) w.sync = false;
+    s.chaos_end = std::max(s.chaos_end, draw.between(2 * second, 8 * second));
+    w.tags = draw.number(3, 8);
+    w.elements_max = std::clamp(w.elements_max, 20u, 400u);
+    if (draw.chance(800'000)) w.many_window = draw.number(1, 2);
+    if ((on & class_application) || draw.chance(300'000)) w.mismatch_per_mille = draw.number(20, 80);
+    for (std::uint32_t i = draw.number(1, 2); i-- != 0;) {
+        Fault f;
+        f.kind = FaultKind::slow_compute;
+        f.a = draw.number(1, static_cast<std::uint32_t>(s.peers.size()));
+        f.value = static_cast<std::uint64_t>(draw.log_uniform(5, 100)) - 1;
+        f.duration = 20 * second;
+        s.faults.push_back(f);
+    }
+    for (std::uint32_t i = draw.number(2, 6); i-- != 0;) {
+        Fault f;
+        f.kind = FaultKind::crash_peer;
+        f.a = draw.number(1, static_cast<std::uint32_t>(s.peers.size()));
+        f.value = draw.bits() | 3;  // its links are reset, so it is missed at once; started again
+        f.duration = draw.log_uniform(millisecond, second);
+        f.trigger = static_cast<std::uint32_t>(sim::effect_index<ReceivePayload>() + 1);
+        f.trigger_count = draw.number(1, 120);
+        f.at = draw.log_uniform(microsecond, millisecond);
+        s.faults.push_back(f);
+    }
+}
+
 // Programs that optimize now and then: short tests, so that many fit into a run, some cut off by the time for all of them.
 void draw_optimize(Scenario& s, std::uint32_t peers_max) {
     Draw draw(sim::mix(s.seed, 140));
@@ -210,6 +251,7 @@ void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peer
     draw_optimize(s, peers_max);
     draw_strategies(s, on);
     draw_interrupted_sync(s, on, peers_max);
+    draw_given_up_midway(s, on, peers_max);
 }
 
 }  // namespace pccl::harness
