@@ -183,6 +183,7 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
     session.generation = hello.generation();
     session.resumed = false;
     session.plan.clear();
+    edges_.told_again(uuid, now_);
     details_.erase(uuid);  // asked for again where still needed
     Link& link = links_.at(id);
     link.stage = Link::Stage::member;

@@ -4,6 +4,10 @@
 
 namespace pccl::core {
 
+namespace {
+constexpr std::uint32_t restarts_max = 3;
+}
+
 const EdgeTable::Edge* EdgeTable::find(const Uuid& from, const Uuid& to) const {
     const auto it = edges_.find({from, to});
     return it == edges_.end() ? nullptr : &it->second;
@@ -31,6 +35,7 @@ void EdgeTable::report_up(const Uuid& from, const Uuid& to, std::uint64_t connec
     edge.down_since = never;
     edge.quarantined_until = 0;
     edge.reported_down = false;
+    edge.restarts = 0;
     edge.connection = connection;
 }
 
@@ -79,6 +84,14 @@ void EdgeTable::forget(const Uuid& peer) {
     }
 }
 
+void EdgeTable::told_again(const Uuid& from, Instant now) {
+    for (auto& [ends, edge] : edges_) {
+        if (ends.first != from || edge.down_since == never || edge.restarts >= restarts_max) continue;
+        edge.down_since = now;
+        ++edge.restarts;
+    }
+}
+
 void EdgeTable::restart_clocks(Instant now) {
     for (auto& [ends, edge] : edges_) {
         if (edge.down_since != never) edge.down_since = now;
@@ -92,6 +105,7 @@ void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted) {
         edge.up = false;
         edge.down_since = never;
         edge.reported_down = false;
+        edge.restarts = 0;
         edge.connection = edge.closed_at_target = 0;
     }
 }

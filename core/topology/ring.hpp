@@ -21,6 +21,7 @@ public:
         bool up = false;
         Instant down_since = never;  // since when it is wanted or known to be down; never: not wanted yet
         std::uint32_t failures = 0;
+        std::uint32_t restarts = 0;  // of its clock, since it is wanted or was up
         Instant quarantined_until = 0;
         bool reported_down = false;          // the source says that its links closed or were refused
         std::uint64_t connection = 0;        // the one that the source reported up last
@@ -43,6 +44,9 @@ public:
     bool neighbour_lost(const Uuid& peer) const;
     std::uint32_t distinct_marks(const Uuid& peer, Instant now) const;
     void forget(const Uuid& peer);
+    // The source lost its link to the master and is told only now whom to dial: the time before does not count. A few
+    // times, or a link that breaks for ever would keep the ring from being led around it.
+    void told_again(const Uuid& from, Instant now);
     // After a restart or a sleep of the master: nobody is blamed for the time before.
     void restart_clocks(Instant now);
     // Edges that nobody is asked to dial are not up, have no clock and no complaints: wanted again, they are reported again
