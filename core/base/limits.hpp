@@ -3,6 +3,7 @@
 
 #include "core/base/ids.hpp"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace pccl::core {
@@ -52,6 +53,10 @@ struct Timeouts {
     Duration test = 1 * second;         // bandwidth test of one edge, from its first byte
     Duration survey = 20 * second;      // all tests of one vote; what is not measured by then waits for the next
     Duration edge_age = 3600 * second;  // a bandwidth that was measured longer ago is measured again
+
+    // How long a master that was started again waits for the members of its journal to come back: longer than any
+    // reconnect back-off of a healthy one. Nothing is decided meanwhile.
+    Duration grace() const { return std::max(peer, 3 * redial_max) + handshake; }
 };
 
 }  // namespace pccl::core

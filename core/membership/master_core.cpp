@@ -59,9 +59,7 @@ bool MasterCore::start(Instant now, std::span<const std::string> journal, Effect
         for (const auto& [id, group] : state_.groups) {
             if (group.sync) PROBE(master_restarted_with_sync);
         }
-        // Longer than any reconnect back-off of a healthy peer.
-        grace_until_ =
-            now + std::max(config_.timeouts.peer, 3 * config_.timeouts.redial_max) + config_.timeouts.handshake;
+        grace_until_ = now + config_.timeouts.grace();
         log(LogLevel::info, "took up the run with " + std::to_string(state_.members.size()) + " members");
     }
     next_tick_ = now + tick_of(config_.timeouts);

@@ -492,7 +492,8 @@ void PeerCore::sync_slept() {
 void PeerCore::sync_tick() {
     if (!fetching() || !sync_->staged) return;
     Sync& sync = *sync_;
-    if (now_ - sync.progress > 8 * config_.timeouts.peer) {
+    // A master that was started again says nothing of a dead holder until its grace is over.
+    if (now_ - sync.progress > 8 * config_.timeouts.peer + config_.timeouts.grace()) {
         PROBE(sync_no_holder);
         vote_sync_end(false, "no living member that holds the state could be reached");
         return;
