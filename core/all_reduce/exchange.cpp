@@ -195,7 +195,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
     }
     link.last_progress = now_;
     if (word.kind == wire::FlowKind::ack) {
-        half.out = OutState::acknowledged;
+        op.acknowledged(word.phase, word.slice);
         if (edge.stalls > 0) --edge.stalls;
         if (word.phase == 0 && !op.starts(word.slice)) {
             op.give_slot(word.slice);
@@ -207,7 +207,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
             --edge.eager_used;
         }
         PROBE(decline_read);
-        op.enqueue(word.phase, word.slice);
+        op.declined(word.phase, word.slice);
     }
     pump_edge(link.remote);
 }

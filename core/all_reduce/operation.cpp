@@ -85,7 +85,7 @@ void Operation::enqueue(int phase, std::uint32_t slice) {
     entry.out = OutState::queued;
     entry.out_link = 0;
     entry.next = none;
-    Queue& queue = queues_[phase];
+    Queue& queue = queue_of(phase, slice);
     if (entry.counted) {
         // A resend has its credit already: behind a slice that waits for credit it would wait for itself.
         if (queue.head != none) PROBE(resend_goes_first);
@@ -101,8 +101,28 @@ void Operation::enqueue(int phase, std::uint32_t slice) {
     queue.tail = slice;
 }
 
-void Operation::drop_answered(int phase) {
-    Queue& queue = queues_[phase];
+void Operation::declined(int phase, std::uint32_t slice) {
+    Half& entry = half(phase, slice);
+    if (entry.counted) {
+        entry.counted = false;
+        --used;
+    }
+    enqueue(phase, slice);
+}
+
+void Operation::acknowledged(int phase, std::uint32_t slice) {
+    Half& entry = half(phase, slice);
+    entry.out = OutState::acknowledged;
+    if (phase != 0 || entry.counted) return;
+    entry.counted = true;  // of two copies one was declined, the other has a slot
+    ++used;
+}
+
+Operation::Queue& Operation::queue_of(int phase, std::uint32_t slice) {
+    return phase == 0 && !half(0, slice).counted && starts(slice) ? declined_ : queues_[phase];
+}
+
+void Operation::drop_answered(int phase, Queue& queue) {
     while (queue.head != none && half(phase, queue.head).out == OutState::acknowledged) {
         PROBE(resend_answered_in_queue);
         queue.head = half(phase, queue.head).next;
@@ -113,9 +133,10 @@ void Operation::drop_answered(int phase) {
 Operation::Next Operation::peek(std::uint32_t eager_left) {
     Next next;
     if (decided) return next;
-    drop_answered(0);
-    drop_answered(1);
-    const std::uint32_t free = credit - used;
+    drop_answered(0, queues_[0]);
+    drop_answered(1, queues_[1]);
+    drop_answered(0, declined_);
+    const std::uint32_t free = free_credit();
     if (neighbour_ready) {
         const std::uint32_t first = queues_[0].head;
         if (first != none && (half(0, first).counted || free > 0)) {
@@ -128,10 +149,11 @@ Operation::Next Operation::peek(std::uint32_t eager_left) {
             next.slice = queues_[1].head;
             return next;
         }
-        if (may_inject()) {
-            const std::uint32_t keep = ends_at_successor(inject_next_) ? 0 : neighbour_slots / 2;
+        const std::uint32_t input = declined_.head != none ? declined_.head : may_inject() ? inject_next_ : none;
+        if (input != none) {
+            const std::uint32_t keep = ends_at_successor(input) ? 0 : neighbour_slots / 2;
             if (free > keep)
-                next.slice = inject_next_;
+                next.slice = input;
             else
                 PROBE(input_held_back);
         }
@@ -144,8 +166,8 @@ Operation::Next Operation::peek(std::uint32_t eager_left) {
 
 void Operation::pop(const Next& next) {
     Half& entry = half(next.phase, next.slice);
-    Queue& queue = queues_[next.phase];
     if (entry.out == OutState::queued) {
+        Queue& queue = queue_of(next.phase, next.slice);
         ASSERT(queue.head == next.slice);
         queue.head = entry.next;
         if (queue.head == none) queue.tail = none;

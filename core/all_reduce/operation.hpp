@@ -16,6 +16,8 @@
 //
 // Slots: a partial sum needs a slot at its receiver, granted by a cumulative credit. Own input enters the ring only while
 // half of the successor's slots are free, partial sums that go on may use all of them: the ring of slots can never fill up.
+// What leaves before the successor is ready is counted as well. A slice that is declined has no slot there: it gives its
+// credit back and is own input again, or it would take, of all members' slices, those that have to go on their way.
 #pragma once
 
 #include "core/base/limits.hpp"
@@ -86,6 +88,8 @@ public:
 
     // ---- what may leave next
     void enqueue(int phase, std::uint32_t slice);
+    void declined(int phase, std::uint32_t slice);
+    void acknowledged(int phase, std::uint32_t slice);
     struct Next {
         int phase = 0;
         std::uint32_t slice = none;
@@ -94,6 +98,8 @@ public:
     // The next slice to send, or slice == none. `eager_left`: slices that may leave before the neighbour is ready.
     Next peek(std::uint32_t eager_left);
     void pop(const Next& next);
+    // The neighbour's slots may be fewer than what left before it was ready.
+    std::uint32_t free_credit() const { return credit > used ? credit - used : 0; }
 
     // ---- slots
     std::uint32_t take_slot(std::uint32_t slice);  // none: no slot free
@@ -151,7 +157,9 @@ private:
     std::uint32_t own_part() const { return (id.position + id.world - 1) % id.world; }
     std::uint32_t wire_of(std::uint64_t elements) const;
     bool may_inject() const;
-    void drop_answered(int phase);  // a resend that waits in the queue while the first copy is acknowledged
+    Queue& queue_of(int phase, std::uint32_t slice);
+    // A resend that waits in the queue while the first copy is acknowledged.
+    void drop_answered(int phase, Queue& queue);
 
     std::uint32_t slice_elements_ = 1;
     std::uint32_t slice_wire_ = 0;           // bytes on the wire of a slice that is full
@@ -161,6 +169,7 @@ private:
     std::vector<std::uint32_t> slot_of_;
     std::vector<std::uint32_t> free_slots_;
     Queue queues_[2];
+    Queue declined_;  // own input that has left before and has no credit now
     std::uint32_t inject_next_ = 0;
     std::uint32_t inject_end_ = 0;
     std::uint32_t quantize_next_ = 0;

@@ -480,7 +480,7 @@ std::string PeerCore::explain() const {
     }
     for (const auto& [id, op] : ops_) {
         text += ", op " + std::to_string(id & 0xFFFFFFFF) + " finals " + std::to_string(op->finals) + "/" +
-                std::to_string(op->slices()) + " credit " + std::to_string(op->credit - op->used) +
+                std::to_string(op->slices()) + " credit " + std::to_string(op->free_credit()) +
                 (op->neighbour_ready ? "" : " neighbour not ready") + (op->prepared ? "" : " not prepared") +
                 (op->decided ? " decided" : "") + " computes " + std::to_string(op->computes);
     }
