@@ -411,6 +411,14 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     const std::int64_t narrowest = turn_bytes * (round_trip / microsecond) / (15 * second / microsecond);
     s.world.network.window_low = std::max(s.world.network.window_low, narrowest);
     s.world.network.window_high = std::max(s.world.network.window_high, s.world.network.window_low);
+    if (s.workload.sync) {
+        // Nor does a state of which few chunks are asked for at a time, over a long way.
+        const std::int64_t round_trips = std::max<std::int64_t>(30 * second / std::max<Duration>(round_trip, 1), 1);
+        const std::int64_t state_bytes = 8ll * s.workload.entries * s.workload.state_elements_max;
+        const auto chunk =
+            static_cast<std::uint32_t>(state_bytes / (round_trips * s.limits.chunks_in_flight) / 8 * 8 + 8);
+        s.limits.chunk_bytes = std::max(s.limits.chunk_bytes, std::min(chunk, s.limits.payload_bytes_max));
+    }
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     draw_faults(s, faults, on);
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
