@@ -5,9 +5,10 @@
 
 namespace pccl::real {
 
-Calls::CallRef Calls::open(core::Command& command, std::optional<core::Command> second) {
+Calls::CallRef Calls::open(core::Command& command, std::optional<core::Command> second, Then then) {
     auto call = std::make_shared<Call>();
     call->second = std::move(second);
+    call->then = std::move(then);
     const std::lock_guard lock(mutex_);
     if (failure_) return nullptr;
     const core::Ticket ticket = next_ticket_++;
@@ -47,6 +48,7 @@ void Calls::finish(Call& call, core::Completion completion) {
         call.done = true;
     }
     call.done_wakeup.notify_all();
+    if (call.then) call.then(call.completion);
 }
 
 void Calls::fail_all(const core::Completion& completion) {

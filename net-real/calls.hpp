@@ -4,6 +4,7 @@
 #include "core/events.hpp"
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,6 +15,7 @@ namespace pccl::real {
 
 class Calls {
 public:
+    using Then = std::function<void(const core::Completion&)>;
     struct Call {
         std::mutex mutex;
         std::condition_variable done_wakeup;
@@ -21,11 +23,13 @@ public:
         bool first_failed = false;
         std::optional<core::Command> second;  // given to the machine when the first has succeeded
         core::Completion completion;
+        // Instead of a sleeper: called once, without a lock, by the thread that completes it.
+        Then then;
     };
     using CallRef = std::shared_ptr<Call>;
 
     // A fresh ticket in `command`; null after fail_all().
-    CallRef open(core::Command& command, std::optional<core::Command> second);
+    CallRef open(core::Command& command, std::optional<core::Command> second, Then then = {});
     // Wakes the call of the ticket; or, when it has a second command, gives that back with a fresh ticket.
     std::optional<core::Command> complete(core::Ticket ticket, core::Completion completion);
     // Every call that waits and every later one fails with this.

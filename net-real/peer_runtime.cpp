@@ -5,6 +5,7 @@
 #include "net-real/descriptors.hpp"
 #include "net-real/event_loop.hpp"
 #include "net-real/settings.hpp"
+#include "net-real/wait_check.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -144,18 +145,45 @@ struct PeerRuntime::State final : LoopClient {
     core::Completion run(core::Command command, std::optional<core::Command> second, bool* first_failed,
                          std::optional<core::Duration> limit) {
         if (first_failed != nullptr) *first_failed = true;
+        if (auto refused = refusal()) return std::move(*refused);
+        const auto call = calls.open(command, std::move(second));
+        if (call == nullptr) return calls.failure();
+        // When the loop ends before it takes the task, fail_all() wakes the call.
+        loop->post([this, command = std::move(command)]() mutable { loop->deliver(std::move(command)); });
+        if (limit) {
+            if (!Calls::wait(*call, limit)) return failed(core::Result::internal_error, "no answer in time");
+        } else {
+            wait_for_outcome(*call);
+        }
+        if (first_failed != nullptr) *first_failed = call->first_failed;
+        return std::move(call->completion);
+    }
+
+    std::optional<core::Completion> refusal() const {
         if (generation != descriptors::fork_generation()) {
             return failed(core::Result::invalid_usage,
                           "this process was forked after the communicator was made; create a new one here");
         }
         if (!started) return failed(core::Result::internal_error, "the communicator was not started");
-        const auto call = calls.open(command, std::move(second));
-        if (call == nullptr) return calls.failure();
-        // When the loop ends before it takes the task, fail_all() wakes the call.
-        loop->post([this, command = std::move(command)]() mutable { loop->deliver(std::move(command)); });
-        if (!Calls::wait(*call, limit)) return failed(core::Result::internal_error, "no answer in time");
-        if (first_failed != nullptr) *first_failed = call->first_failed;
-        return std::move(call->completion);
+        return std::nullopt;
+    }
+
+    // Without a limit, since memory of the caller may be in use: a caller who gives up leaves the run first.
+    void wait_for_outcome(Calls::Call& call) {
+        if (has_wait_check()) {
+            while (!Calls::wait(call, wait_check_interval)) {
+                if (!wait_is_unwanted()) continue;
+                leave_at_once();
+                break;
+            }
+        }
+        Calls::wait(call, std::nullopt);
+    }
+
+    core::Completion leave_at_once() {
+        core::CommandLeave command;
+        command.abort = true;
+        return run(command, std::nullopt, nullptr, leave_time);
     }
 };
 
@@ -227,11 +255,15 @@ std::uint16_t PeerRuntime::listen_port() const { return state_->loop->port(); }
 
 std::string PeerRuntime::name() const { return in_forked_child() ? "pccl" : state_->name(); }
 
-core::Completion PeerRuntime::abort() {
-    core::CommandLeave command;
-    command.abort = true;
-    return state_->run(command, std::nullopt, nullptr, leave_time);
+void PeerRuntime::call_then(core::Command command, std::function<void(const core::Completion&)> then) {
+    State& state = *state_;
+    if (const auto refused = state.refusal()) return then(*refused);
+    const auto call = state.calls.open(command, std::nullopt, then);
+    if (call == nullptr) return then(state.calls.failure());
+    state.loop->post([&state, command = std::move(command)]() mutable { state.loop->deliver(std::move(command)); });
 }
+
+core::Completion PeerRuntime::abort() { return state_->leave_at_once(); }
 
 Statistics PeerRuntime::statistics() const {
     State& state = *state_;

@@ -73,6 +73,8 @@ public:
     // `second` is given to the machine in the same turn when `first` completed with success (launch, then await: one
     // sleep instead of two); answers the completion of the last command given. `first_failed` tells which one it was.
     core::Completion call(core::Command first, core::Command second, bool* first_failed = nullptr);
+    // Returns at once; `then` is called once, by the I/O thread (it must not block), or by this one if there is none.
+    void call_then(core::Command command, std::function<void(const core::Completion&)> then);
 
     // What the attributes read now. Never blocks.
     core::Attributes attributes() const;

@@ -109,6 +109,32 @@ PCCL_EXPORT pcclResult_t pcclCreateCommunicatorWithConfig(const pcclCommCreatePa
 PCCL_EXPORT pcclResult_t pcclAbort(pcclComm_t* comm);
 
 /*
+ * Asked about every 50 ms while a call of this thread on a communicator waits; true: the call is to end. Then the
+ * communicator leaves the run as with pcclAbort, and the call returns what it returns on a lost communicator. The check may
+ * call any function of this library that does not wait, and must return normally.
+ */
+typedef bool (*pcclWaitCheck_t)(void* user);
+
+/*
+ * Sets the check of the calling thread, or takes it away (null). For hosts whose own signal handlers run only when their
+ * interpreter gets a turn. It does not concern pcclMasterAwaitTermination and the destroy functions. Needs no pcclInit.
+ */
+PCCL_EXPORT pcclResult_t pcclSetWaitCheck(pcclWaitCheck_t PCCL_NULLABLE check, void* PCCL_NULLABLE user);
+
+/* `result` and `info` as from pcclAwaitAsyncReduce; `message` is the cause of a failure ("" on success), valid during the
+ * call. */
+typedef void (*pcclReduceCallback_t)(pcclResult_t result, const pcclReduceInfo_t* info, const char* message, void* user);
+
+/*
+ * pcclAwaitAsyncReduce that does not wait: returns at once, and `callback` is called exactly once when the outcome is there,
+ * at the latest when the communicator is destroyed. It comes from the thread that moves the data, or from this one before
+ * the function returns: it must be short, must not wait, and must not call functions that do. If the function fails, for
+ * the reasons of pcclAwaitAsyncReduce that are known at once, the callback is not called.
+ */
+PCCL_EXPORT pcclResult_t pcclAwaitAsyncReduceThen(const pcclAsyncReduceOp_t* reduce_handle,
+                                                  pcclReduceCallback_t callback, void* PCCL_NULLABLE user);
+
+/*
  * Counters of a communicator as one JSON object, terminated by a 0 byte. *needed_out (nullable) gets its size with that
  * byte. If `size` is smaller, nothing is written and the result is pcclInvalidArgument; a null buffer of size 0 asks for the
  * size only. Counters grow while the communicator exists and count all of its memberships. Legal in every state. The fields

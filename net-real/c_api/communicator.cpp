@@ -170,21 +170,38 @@ Outcome Communicator::launch(const void* send, void* receive, const pcclReduceDe
 
 Outcome Communicator::await(std::uint64_t tag, pcclReduceInfo_t* info) {
     Buffers buffers;
-    {
-        const std::lock_guard lock(launched_mutex_);
-        const auto at = launched_.find(tag);
-        if (at == launched_.end()) {
-            return failure(pcclRankConnectionLost, "tag " + std::to_string(tag) +
-                                                       " is not launched or awaited already; await each launch once");
-        }
-        buffers = std::move(at->second);
-        launched_.erase(at);
-    }
+    if (Outcome taken = take_launched(tag, buffers); taken.result != pcclSuccess) return taken;
     core::CommandAwait command;
     command.tag = tag;
     const core::Completion completion = runtime()->call(command);
     if (completion.result == core::Result::success) fill(info, completion);
     return from(completion);
+}
+
+Outcome Communicator::take_launched(std::uint64_t tag, Buffers& buffers) {
+    const std::lock_guard lock(launched_mutex_);
+    const auto at = launched_.find(tag);
+    if (at == launched_.end()) {
+        return failure(pcclRankConnectionLost, "tag " + std::to_string(tag) +
+                                                   " is not launched or awaited already; await each launch once");
+    }
+    buffers = std::move(at->second);
+    launched_.erase(at);
+    return success();
+}
+
+Outcome Communicator::await_then(std::uint64_t tag, Then then) {
+    auto buffers = std::make_shared<Buffers>();
+    if (Outcome taken = take_launched(tag, *buffers); taken.result != pcclSuccess) return taken;
+    core::CommandAwait command;
+    command.tag = tag;
+    runtime()->call_then(command, [this, buffers, then = std::move(then)](const core::Completion& completion) {
+        *buffers = {};  // the caller has its memory back before it hears of it
+        pcclReduceInfo_t info{};
+        if (completion.result == core::Result::success) fill(&info, completion);
+        then(from(completion), info);
+    });
+    return success();
 }
 
 Outcome Communicator::launch_and_await(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor,

@@ -11,6 +11,7 @@
 #include "net-real/peer_runtime.hpp"
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,6 +32,9 @@ public:
     // `descriptor` and the buffers have been validated.
     Outcome launch(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor);
     Outcome await(std::uint64_t tag, pcclReduceInfo_t* info);
+    // Returns at once; `then` gets the outcome, once, from a thread that must not be kept.
+    using Then = std::function<void(const Outcome&, const pcclReduceInfo_t&)>;
+    Outcome await_then(std::uint64_t tag, Then then);
     Outcome launch_and_await(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor,
                              pcclReduceInfo_t* info);
     // The descriptors and their buffers have been validated.
@@ -70,6 +74,7 @@ private:
     Outcome start_runtime();
     Outcome not_connected() const;
     Outcome from(const core::Completion& completion) const;
+    Outcome take_launched(std::uint64_t tag, Buffers& buffers);
     core::CommandLaunch describe(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor,
                                  Buffers& buffers) const;
 

@@ -2,6 +2,7 @@
 #include "net-real/c_api/door.hpp"
 #include "net-real/log_callback.hpp"
 #include "net-real/settings.hpp"
+#include "net-real/wait_check.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -137,6 +138,32 @@ PCCL_EXPORT pcclResult_t pcclCreateCommunicatorWithConfig(const pcclCommCreatePa
 
 PCCL_EXPORT pcclResult_t pcclAbort(pcclComm_t* comm) {
     return on_communicator("pcclAbort", comm, success, [](Communicator& live) { return live.abort(); });
+}
+
+PCCL_EXPORT pcclResult_t pcclSetWaitCheck(pcclWaitCheck_t check, void* user) {
+    real::set_wait_check(check, user);
+    return pcclSuccess;
+}
+
+PCCL_EXPORT pcclResult_t pcclAwaitAsyncReduceThen(const pcclAsyncReduceOp_t* reduce_handle,
+                                                  pcclReduceCallback_t callback, void* user) {
+    constexpr const char* function = "pcclAwaitAsyncReduceThen";
+    return on_communicator(
+        function, reduce_handle == nullptr ? nullptr : reduce_handle->comm,
+        [&] {
+            return callback == nullptr ? invalid_argument("the callback is null; without one use pcclAwaitAsyncReduce")
+                                       : success();
+        },
+        [&](Communicator& live) {
+            return live.await_then(
+                reduce_handle->tag, [&live, callback, user](const Outcome& outcome, const pcclReduceInfo_t& info) {
+                    if (outcome.result != pcclSuccess) {
+                        live.remember(std::string("pcclAwaitAsyncReduce: ") + outcome.message);
+                        report("pcclAwaitAsyncReduce", outcome.result, outcome.who.c_str(), outcome.message.c_str());
+                    }
+                    callback(outcome.result, &info, outcome.message.c_str(), user);
+                });
+        });
 }
 
 }  // extern "C"

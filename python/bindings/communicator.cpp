@@ -1,0 +1,218 @@
+#include "bindings/communicator.hpp"
+
+#include "bindings/address.hpp"
+#include "bindings/operation.hpp"
+#include "bindings/waiting.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
+
+namespace nb = nanobind;
+
+namespace pccl_python {
+
+namespace {
+
+using Info = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>;
+// count, op, tag, element type, hint, quantized type, algorithm
+using Reduction = std::tuple<std::size_t, int, std::uint64_t, int, int, int, int>;
+using BufferReduction = std::tuple<std::uintptr_t, std::uintptr_t, Reduction>;
+// name, pointer, count, element type, device, allow_content_inequality
+using Entry = std::tuple<std::string, std::uintptr_t, std::size_t, int, int, bool>;
+
+void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
+
+pcclReduceDescriptor_t descriptor_of(const Reduction& reduction) {
+    const auto [count, op, tag, type, hint, quantized, algorithm] = reduction;
+    return {count, static_cast<pcclRedOp_t>(op), tag,
+            {static_cast<pcclDataType_t>(type), static_cast<pcclDistributionHint_t>(hint)},
+            {static_cast<pcclDataType_t>(quantized), static_cast<pcclQuantizationAlgorithm_t>(algorithm)}};
+}
+
+Info to_tuple(const pcclReduceInfo_t& info) { return {info.local_world_size, info.tx_bytes, info.rx_bytes}; }
+
+// Text and numbers of pcclCommConfig_t by the names of its fields; what is None is not given.
+class Config {
+public:
+    explicit Config(const nb::dict& given) {
+        const std::pair<const char*, const char**> texts[] = {{"name", &config_.name},
+                                                              {"bind_address", &config_.bind_address},
+                                                              {"advertise_address", &config_.advertise_address},
+                                                              {"port_range", &config_.port_range},
+                                                              {"tcp_congestion", &config_.tcp_congestion}};
+        kept_.reserve(std::size(texts));
+        for (const auto& [key, field] : texts) {
+            if (!given.contains(key) || given[key].is_none()) continue;
+            kept_.push_back(nb::cast<std::string>(given[key]));
+            *field = kept_.back().c_str();
+        }
+        number(given, "peer_timeout_ms", config_.peer_timeout_ms);
+        number(given, "master_timeout_ms", config_.master_timeout_ms);
+        number(given, "max_scratch_bytes", config_.max_scratch_bytes);
+        number(given, "max_concurrent_collective_ops", config_.max_concurrent_collective_ops);
+        number(given, "multiplex_chunk_size", config_.multiplex_chunk_size);
+        number(given, "num_benchmark_connections", config_.num_benchmark_connections);
+    }
+    const pcclCommConfig_t& get() const { return config_; }
+
+private:
+    template <class Number>
+    static void number(const nb::dict& given, const char* key, Number& field) {
+        if (given.contains(key) && !given[key].is_none()) field = nb::cast<Number>(given[key]);
+    }
+    pcclCommConfig_t config_ = PCCL_COMM_CONFIG_INIT;
+    std::vector<std::string> kept_;
+};
+
+class Comm {
+public:
+    Comm(const nb::bytes& address, std::uint16_t port, std::uint32_t group, std::uint32_t pool, const nb::dict& config) {
+        pcclCommCreateParams_t params{};
+        params.master_address = socket_address(address, port);
+        params.peer_group = group;
+        params.p2p_connection_pool_size = pool;
+        const Config settings(config);
+        // A name in advertise_address is looked up.
+        wait_for("pcclCreateCommunicator",
+                 [&] { return pcclCreateCommunicatorWithConfig(&params, &settings.get(), &comm_); });
+    }
+    Comm(const Comm&) = delete;
+    Comm& operator=(const Comm&) = delete;
+    ~Comm() { close(); }
+
+    void connect() {
+        wait_for("pcclConnect", [&] { return pcclConnect(comm_); });
+    }
+    void update_topology() {
+        wait_for("pcclUpdateTopology", [&] { return pcclUpdateTopology(comm_); });
+    }
+    bool are_peers_pending() {
+        bool pending = false;
+        wait_for("pcclArePeersPending", [&] { return pcclArePeersPending(comm_, &pending); });
+        return pending;
+    }
+    void optimize_topology() {
+        wait_for("pcclOptimizeTopology", [&] { return pcclOptimizeTopology(comm_); });
+    }
+    int attribute(int which) const {
+        int value = 0;
+        require(pcclGetAttribute(comm_, static_cast<pcclAttribute_t>(which), &value), "pcclGetAttribute");
+        return value;
+    }
+
+    Info all_reduce(std::uintptr_t send, std::uintptr_t receive, const Reduction& reduction) {
+        const pcclReduceDescriptor_t descriptor = descriptor_of(reduction);
+        pcclReduceInfo_t info{};
+        wait_for("pcclAllReduce",
+                 [&] { return pcclAllReduce(pointer(send), pointer(receive), &descriptor, comm_, &info); });
+        return to_tuple(info);
+    }
+    Operation all_reduce_async(std::uintptr_t send, std::uintptr_t receive, const Reduction& reduction) {
+        const pcclReduceDescriptor_t descriptor = descriptor_of(reduction);
+        pcclAsyncReduceOp_t handle{};
+        wait_for("pcclAllReduceAsync",
+                 [&] { return pcclAllReduceAsync(pointer(send), pointer(receive), &descriptor, comm_, &handle); });
+        return Operation(handle);
+    }
+    Info all_reduce_multiple_with_retry(const std::vector<BufferReduction>& reductions, int max_in_flight) {
+        std::vector<pcclReduceOpDescriptor_t> descriptors;
+        descriptors.reserve(reductions.size());
+        for (const auto& [send, receive, reduction] : reductions)
+            descriptors.push_back({pointer(send), pointer(receive), descriptor_of(reduction)});
+        pcclReduceInfo_t info{};
+        wait_for("pcclAllReduceMultipleWithRetry", [&] {
+            return pcclAllReduceMultipleWithRetry(descriptors.data(), descriptors.size(), comm_, &info, max_in_flight);
+        });
+        return to_tuple(info);
+    }
+
+    // The agreed revision, bytes sent and received.
+    std::tuple<std::uint64_t, std::uint64_t, std::uint64_t> synchronize(std::uint64_t revision,
+                                                                        const std::vector<Entry>& entries, int strategy) {
+        std::vector<pcclTensorInfo_t> infos;
+        infos.reserve(entries.size());
+        for (const auto& [name, data, count, type, device, unequal] : entries) {
+            infos.push_back({name.c_str(), pointer(data), count, static_cast<pcclDataType_t>(type),
+                             static_cast<pcclDeviceType_t>(device), unequal});
+        }
+        pcclSharedState_t state{revision, infos.size(), infos.data()};
+        pcclSharedStateSyncInfo_t info{};
+        wait_for("pcclSynchronizeSharedState", [&] {
+            return pcclSynchronizeSharedState(comm_, &state, static_cast<pcclSharedStateSyncStrategy_t>(strategy), &info);
+        });
+        return {state.revision, info.tx_bytes, info.rx_bytes};
+    }
+
+    void abort() {
+        pcclResult_t result;
+        {
+            const nb::gil_scoped_release release;
+            result = pcclAbort(comm_);
+        }
+        require(result, "pcclAbort");
+    }
+    void close() {
+        if (comm_ == nullptr || closed_) return;
+        closed_ = true;
+        const nb::gil_scoped_release release;
+        // The handle stays, as a stale one: calls on it say that the communicator is gone.
+        pcclDestroyCommunicator(comm_);
+    }
+    std::string statistics() const {
+        std::size_t needed = 0;
+        pcclGetStats(comm_, nullptr, 0, &needed);
+        std::string text;
+        pcclResult_t result = pcclInvalidArgument;
+        {
+            const nb::gil_scoped_release release;
+            // Numbers may have grown by a digit in between.
+            for (int attempt = 0; attempt < 4 && result != pcclSuccess; ++attempt) {
+                text.resize(needed + 64);
+                result = pcclGetStats(comm_, text.data(), text.size(), &needed);
+            }
+        }
+        require(result, "pcclGetStats");
+        text.resize(needed - 1);
+        return text;
+    }
+    std::string last_message() const { return pcclGetLastErrorMessage(comm_); }
+
+private:
+    pcclComm_t* comm_ = nullptr;
+    bool closed_ = false;  // with the GIL
+};
+
+}  // namespace
+
+void bind_communicator(nb::module_& module) {
+    using namespace nb::literals;
+    nb::class_<Operation>(module, "Operation")
+        .def("start", &Operation::start)
+        .def("done", &Operation::done)
+        .def("wait", &Operation::wait, "timeout"_a.none())
+        .def("outcome", &Operation::outcome)
+        .def("notify", &Operation::notify, "token"_a);
+    nb::class_<Comm>(module, "Comm")
+        .def(nb::init<const nb::bytes&, std::uint16_t, std::uint32_t, std::uint32_t, const nb::dict&>(), "address"_a,
+             "port"_a, "group"_a, "pool"_a, "config"_a)
+        .def("connect", &Comm::connect)
+        .def("update_topology", &Comm::update_topology)
+        .def("are_peers_pending", &Comm::are_peers_pending)
+        .def("optimize_topology", &Comm::optimize_topology)
+        .def("attribute", &Comm::attribute, "which"_a)
+        .def("all_reduce", &Comm::all_reduce, "send"_a, "receive"_a, "reduction"_a)
+        .def("all_reduce_async", &Comm::all_reduce_async, "send"_a, "receive"_a, "reduction"_a)
+        .def("all_reduce_multiple_with_retry", &Comm::all_reduce_multiple_with_retry, "reductions"_a, "max_in_flight"_a)
+        .def("synchronize", &Comm::synchronize, "revision"_a, "entries"_a, "strategy"_a)
+        .def("abort", &Comm::abort)
+        .def("close", &Comm::close)
+        .def("statistics", &Comm::statistics)
+        .def("last_message", &Comm::last_message);
+}
+
+}  // namespace pccl_python

@@ -1,0 +1,10 @@
+// Log lines of the library for a Python function.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace pccl_python {
+
+void bind_log(nanobind::module_& module);
+
+}  // namespace pccl_python

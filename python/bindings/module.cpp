@@ -1,0 +1,37 @@
+// pccl._native: the C interface for the package's Python files.
+#include "bindings/communicator.hpp"
+#include "bindings/log.hpp"
+#include "bindings/master.hpp"
+#include "bindings/operation.hpp"
+#include "bindings/waiting.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+namespace nb = nanobind;
+using namespace pccl_python;
+
+NB_MODULE(_native, module) {
+    using namespace nb::literals;
+    pcclInit();
+    bind_communicator(module);
+    bind_master(module);
+    bind_log(module);
+    module.def("set_main_thread", &set_main_thread, "ident"_a);
+    module.def("next_completed", &next_completed);
+    module.def("stop_completions", &stop_completions);
+    module.def("reset_completions", &reset_completions);
+    module.def("version", [] {
+        int major = 0, minor = 0, patch = 0;
+        pcclGetVersion(&major, &minor, &patch);
+        return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
+    });
+    module.def("has_cuda_support", [] {
+        pcclBuildInfo_t info{};
+        pcclGetBuildInfo(&info);
+        return info.has_cuda_support;
+    });
+    module.def("describe_result", [](int result) {
+        return std::string(pcclGetErrorString(static_cast<pcclResult_t>(result)));
+    }, "result"_a);
+}

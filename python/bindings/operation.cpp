@@ -1,0 +1,139 @@
+#include "bindings/operation.hpp"
+
+#include "bindings/waiting.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+
+namespace nb = nanobind;
+
+namespace pccl_python {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto slice = std::chrono::milliseconds(50);
+
+struct Completions {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::uint64_t> tokens;
+    bool stopping = false;
+};
+
+// Never destroyed: the library's threads may still complete something while the process ends.
+Completions& completions() {
+    static Completions* const the_one = new Completions;
+    return *the_one;
+}
+
+void completed(std::uint64_t token) {
+    Completions& all = completions();
+    const std::lock_guard lock(all.mutex);
+    all.tokens.push_back(token);
+    all.changed.notify_one();
+}
+
+}  // namespace
+
+void Operation::State::finish(pcclResult_t outcome, const pcclReduceInfo_t& reduced, const char* cause) {
+    std::optional<std::uint64_t> told;
+    {
+        const std::lock_guard lock(mutex);
+        done = true;
+        result = outcome;
+        if (outcome == pcclSuccess) info = reduced;
+        message = cause;
+        told = token;
+    }
+    changed.notify_all();
+    if (told) completed(*told);
+}
+
+void Operation::start() {
+    if (started_) return;
+    started_ = true;
+    auto* kept = new std::shared_ptr<State>(state_);  // the callback's own share
+    const pcclResult_t result = pcclAwaitAsyncReduceThen(
+        &handle_,
+        [](pcclResult_t outcome, const pcclReduceInfo_t* info, const char* message, void* user) {
+            const std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(user));
+            (*state)->finish(outcome, *info, message);
+        },
+        kept);
+    if (result == pcclSuccess) return;
+    delete kept;
+    state_->finish(result, {}, pcclGetLastErrorMessage(nullptr));
+}
+
+bool Operation::done() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->done;
+}
+
+bool Operation::wait(std::optional<double> timeout) {
+    start();
+    const bool signals = on_main_thread();
+    // A week is for ever, and does not overflow a clock.
+    const double seconds = std::clamp(timeout.value_or(604800.0), 0.0, 604800.0);
+    const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    State& state = *state_;
+    Interruption interruption;
+    bool done = false;
+    {
+        const nb::gil_scoped_release release;
+        std::unique_lock lock(state.mutex);
+        for (;;) {
+            const auto now = Clock::now();
+            const auto until = !timeout ? now + slice : signals ? std::min(deadline, now + slice) : deadline;
+            done = state.changed.wait_until(lock, until, [&] { return state.done; });
+            if (done || (timeout && Clock::now() >= deadline)) break;
+            if (!signals) continue;
+            lock.unlock();
+            if (interruption.check()) break;
+            lock.lock();
+        }
+    }
+    interruption.raise();
+    return done;
+}
+
+std::tuple<int, std::uint32_t, std::uint64_t, std::uint64_t, std::string> Operation::outcome() const {
+    const std::lock_guard lock(state_->mutex);
+    return {static_cast<int>(state_->result), state_->info.local_world_size, state_->info.tx_bytes,
+            state_->info.rx_bytes, state_->message};
+}
+
+void Operation::notify(std::uint64_t token) {
+    start();
+    bool done = false;
+    {
+        const std::lock_guard lock(state_->mutex);
+        done = state_->done;
+        state_->token = token;
+    }
+    if (done) completed(token);
+}
+
+std::optional<std::uint64_t> next_completed() {
+    const nb::gil_scoped_release release;
+    Completions& all = completions();
+    std::unique_lock lock(all.mutex);
+    all.changed.wait(lock, [&] { return all.stopping || !all.tokens.empty(); });
+    if (all.tokens.empty()) return std::nullopt;
+    const std::uint64_t token = all.tokens.front();
+    all.tokens.pop_front();
+    return token;
+}
+
+void stop_completions() {
+    Completions& all = completions();
+    const std::lock_guard lock(all.mutex);
+    all.stopping = true;
+    all.changed.notify_all();
+}
+
+void reset_completions() { new (&completions()) Completions; }
+
+}  // namespace pccl_python

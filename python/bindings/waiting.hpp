@@ -1,0 +1,51 @@
+// How the extension waits: without the GIL, and so that a signal handler of Python that raises ends the wait.
+//
+// Handlers run on Python's main thread alone, so only that one asks for them; other threads wait until their call returns
+// (which it does when the main thread's exception makes the communicator leave the run, or closes it).
+#pragma once
+
+#include "bindings/failure.hpp"
+
+#include <nanobind/nanobind.h>
+
+#include <utility>
+
+namespace pccl_python {
+
+// Whose signal handlers run between its steps; told at import and after fork.
+void set_main_thread(unsigned long ident);
+bool on_main_thread();
+
+// What a signal handler raised while a call waited.
+class Interruption {
+public:
+    // Takes the GIL and runs the handlers that are due. True: one raised, and this object holds the exception.
+    bool check() noexcept;
+    // With the GIL: raises what was held.
+    void raise();
+
+private:
+    nanobind::object type_, value_, traceback_;
+    bool raised_ = false;
+};
+
+// Runs `call` (a function of pccl.h) without the GIL. A failure becomes an exception.
+template <class Call>
+void wait_for(const char* function, Call&& call) {
+    Interruption interruption;
+    pcclResult_t result;
+    {
+        const nanobind::gil_scoped_release release;
+        if (on_main_thread()) {
+            pcclSetWaitCheck([](void* user) { return static_cast<Interruption*>(user)->check(); }, &interruption);
+            result = std::forward<Call>(call)();
+            pcclSetWaitCheck(nullptr, nullptr);
+        } else {
+            result = std::forward<Call>(call)();
+        }
+    }
+    interruption.raise();
+    require(result, function);
+}
+
+}  // namespace pccl_python

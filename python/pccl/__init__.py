@@ -1,0 +1,24 @@
+"""Collective communication between peers that come and go.
+
+A run is one master and any number of peers::
+
+    communicator = pccl.Communicator("127.0.0.1:48148")
+    communicator.connect()                               # waits until the peers of the run admit us
+    state = pccl.SharedState([pccl.TensorInfo.from_torch(weights, "weights")])
+    while training:
+        if turn > 0:
+            communicator.update_topology()               # lets newcomers in; all peers call it together
+        communicator.sync_shared_state(state)
+        ...
+        communicator.all_reduce(gradient, gradient, op=pccl.ReduceOp.AVG)
+        state.push_revision()
+
+Calls that fail raise a :class:`PCCLError` whose text names cause and remedy.
+"""
+
+from pccl import _native, cuda
+from pccl._pccl import *
+from pccl._pccl import __all__ as _names
+
+__version__ = _native.version()
+__all__ = [*_names, "__version__", "cuda"]

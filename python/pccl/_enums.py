@@ -1,0 +1,157 @@
+"""Enumerations of the interface. Values are those of ``pccl.h``."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy
+    import torch
+
+
+class Result(IntEnum):
+    """What a call of the library came to."""
+
+    SUCCESS = 0
+    NOT_INITIALIZED = 1
+    INTERNAL_ERROR = 2
+    INVALID_ARGUMENT = 3
+    INVALID_USAGE = 4
+    TOO_FEW_PEERS = 5
+    MASTER_CONNECTION_FAILED = 6
+    RANK_CONNECTION_FAILED = 7
+    RANK_CONNECTION_LOST = 8
+    NO_SHARED_STATE_AVAILABLE = 9
+    PENDING_ASYNC_OPS = 10
+    UPDATE_TOPOLOGY_FAILED = 11
+    TOPOLOGY_OPTIMIZATION_FAILED = 12
+
+
+class ReduceOp(IntEnum):
+    SUM = 0
+    AVG = 1
+    PROD = 2
+    MAX = 3
+    MIN = 4
+
+
+class Attribute(IntEnum):
+    """World sizes count accepted members, never peers that wait to be admitted."""
+
+    GLOBAL_WORLD_SIZE = 1
+    LOCAL_WORLD_SIZE = 2
+    PEER_GROUP_WORLD_SIZE = 2
+    NUM_DISTINCT_PEER_GROUPS = 3
+    LARGEST_PEER_GROUP_WORLD_SIZE = 4
+
+
+class SharedStateSyncStrategy(IntEnum):
+    ENFORCE_POPULAR = 0
+    RECEIVE_ONLY = 1
+    SEND_ONLY = 2
+
+
+class DistributionHint(IntEnum):
+    NONE = 0
+    NORMAL = 1
+    UNIFORM = 2
+
+
+class QuantizationAlgorithm(IntEnum):
+    NONE = 0
+    MIN_MAX = 1
+    ZERO_POINT_SCALE = 2
+
+
+class DeviceType(IntEnum):
+    CPU = 0
+    CUDA = 1
+
+    @staticmethod
+    def from_torch_device_type(device_type: str) -> DeviceType:
+        """The device of ``tensor.device.type``."""
+        found = {"cpu": DeviceType.CPU, "cuda": DeviceType.CUDA}.get(device_type)
+        if found is None:
+            raise ValueError(f"Unsupported device type: {device_type}; use 'cpu' or 'cuda'")
+        return found
+
+
+class DataType(IntEnum):
+    UINT8 = 0
+    INT8 = 1
+    INT16 = 2
+    UINT16 = 3
+    UINT32 = 4
+    INT32 = 5
+    UINT64 = 6
+    INT64 = 7
+    FLOAT16 = 8
+    BFLOAT16 = 9
+    FLOAT = 10
+    DOUBLE = 11
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return _ITEM_SIZES[self]
+
+    def to_torch_dtype(self) -> torch.dtype:
+        import torch
+
+        dtype: torch.dtype = getattr(torch, _NAMES[self])
+        return dtype
+
+    @staticmethod
+    def from_torch_dtype(dtype: torch.dtype) -> DataType:
+        found = _BY_NAME.get(str(dtype).removeprefix("torch."))
+        if found is None or not str(dtype).startswith("torch."):
+            raise ValueError(f"Unsupported torch dtype: {dtype}; {_SUPPORTED}")
+        return found
+
+    def to_numpy_dtype(self) -> numpy.dtype:
+        import numpy
+
+        if self is DataType.BFLOAT16:
+            # numpy has no bfloat16 of its own; ml_dtypes adds it.
+            try:
+                import ml_dtypes
+            except ImportError:
+                raise ValueError(
+                    "numpy has no bfloat16: install ml_dtypes, or use torch tensors"
+                ) from None
+            return numpy.dtype(ml_dtypes.bfloat16)
+        return numpy.dtype(_NAMES[self])
+
+    @staticmethod
+    def from_numpy_dtype(dtype: numpy.dtype | type) -> DataType:
+        import numpy
+
+        dtype = numpy.dtype(dtype)
+        found = _BY_NAME.get(dtype.name)
+        if found is None or not dtype.isnative:
+            order = "" if dtype.isnative else " of foreign byte order"
+            raise ValueError(f"Unsupported numpy dtype: {dtype.name}{order}; {_SUPPORTED}")
+        return found
+
+
+_NAMES = {
+    DataType.UINT8: "uint8",
+    DataType.INT8: "int8",
+    DataType.INT16: "int16",
+    DataType.UINT16: "uint16",
+    DataType.UINT32: "uint32",
+    DataType.INT32: "int32",
+    DataType.UINT64: "uint64",
+    DataType.INT64: "int64",
+    DataType.FLOAT16: "float16",
+    DataType.BFLOAT16: "bfloat16",
+    DataType.FLOAT: "float32",
+    DataType.DOUBLE: "float64",
+}
+_BY_NAME = {name: member for member, name in _NAMES.items()}
+_ITEM_SIZES = {
+    member: 8 if name.endswith("64") else 4 if name.endswith("32") else 2 if name.endswith("16") else 1
+    for member, name in _NAMES.items()
+}
+_SUPPORTED = "convert to one of " + ", ".join(_BY_NAME)

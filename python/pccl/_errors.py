@@ -1,0 +1,87 @@
+"""Exceptions. All are :class:`PCCLError`; ``.result`` is the code of the library, the text names cause and remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pccl._enums import Result
+
+
+class PCCLError(Exception):
+    """A call of the library failed."""
+
+    result: Result
+    func_name: str
+    cause: str
+
+    def __init__(self, result: Result | int, func_name: str, cause: str = "") -> None:
+        self.result = Result(result)
+        self.func_name = func_name
+        self.cause = cause
+        text = f"{func_name} failed with error: {self.result.name}: {self.result.name}"
+        super().__init__(f"{text}: {cause}" if cause else text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.result, self.func_name, self.cause)
+
+    @staticmethod
+    def check(code: Result | int, name: str) -> None:
+        """Raises the exception of ``code`` unless it is success."""
+        if code != Result.SUCCESS:
+            raise error_for(code, name)
+
+
+class PCCLArgumentError(PCCLError, ValueError, AssertionError):
+    """Arguments that can never work; nothing was done."""
+
+
+class PCCLUsageError(PCCLError, RuntimeError):
+    """Not possible in the present state of the object; also a synchronization that failed."""
+
+
+class PCCLTooFewPeersError(PCCLError):
+    """Alone in the group: admit somebody with update_topology() first, or go on alone."""
+
+
+class PCCLMasterConnectionError(PCCLError):
+    """The master could not be reached, or refused this peer."""
+
+
+class PCCLConnectionLostError(PCCLError):
+    """Another peer was lost and the operation failed for the whole group; inputs are intact, retry."""
+
+
+class PCCLPendingAsyncOpsError(PCCLUsageError):
+    """Launched operations have not been awaited; wait for their handles first."""
+
+
+class PCCLTopologyError(PCCLError):
+    """This peer was removed from the run, or the master is gone: connect() joins again."""
+
+
+class PCCLInternalError(PCCLError):
+    """Out of memory, descriptors or threads, or a defect of the library."""
+
+
+_KINDS: dict[Result, type[PCCLError]] = {
+    Result.NOT_INITIALIZED: PCCLUsageError,
+    Result.INTERNAL_ERROR: PCCLInternalError,
+    Result.INVALID_ARGUMENT: PCCLArgumentError,
+    Result.INVALID_USAGE: PCCLUsageError,
+    Result.TOO_FEW_PEERS: PCCLTooFewPeersError,
+    Result.MASTER_CONNECTION_FAILED: PCCLMasterConnectionError,
+    Result.RANK_CONNECTION_FAILED: PCCLConnectionLostError,
+    Result.RANK_CONNECTION_LOST: PCCLConnectionLostError,
+    Result.PENDING_ASYNC_OPS: PCCLPendingAsyncOpsError,
+    Result.UPDATE_TOPOLOGY_FAILED: PCCLTopologyError,
+    Result.TOPOLOGY_OPTIMIZATION_FAILED: PCCLTopologyError,
+}
+
+
+def error_for(code: Result | int, func_name: str, cause: str = "") -> PCCLError:
+    result = Result(code)
+    return _KINDS.get(result, PCCLError)(result, func_name, cause)
+
+
+def argument_error(func_name: str, cause: str) -> PCCLArgumentError:
+    return PCCLArgumentError(Result.INVALID_ARGUMENT, func_name, cause)

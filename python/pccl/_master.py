@@ -1,0 +1,82 @@
+"""The master of a run, in this process."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+from pccl import _lifetime, _native
+from pccl._address import parse
+
+
+class MasterNode:
+    """A master at ``listen_address``; port 0 asks for a free one. run() returns at once. A program that ends while its
+    master runs goes on serving until interrupt(), SIGINT or SIGTERM."""
+
+    def __init__(self, listen_address: str) -> None:
+        address = parse(listen_address, "MasterNode")
+        endpoint = address.resolve()[0] if address.endpoint is None else address.endpoint
+        _lifetime.begin()
+        self._address = address
+        self._stopped = threading.Event()
+        self._master = _native.Master(endpoint.packed, endpoint.port)
+
+    def run(self) -> None:
+        """Binds the address and serves in a thread of its own."""
+        self._master.run()
+        _lifetime.running_masters.add(self)
+
+    def interrupt(self) -> None:
+        """Stops it and waits until it has stopped. May be called again."""
+        self._master.interrupt()
+        _lifetime.running_masters.discard(self)
+        self._stopped.set()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, once it runs."""
+        return self._master.port()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleeps until it is interrupted; False: it still runs after ``timeout`` seconds."""
+        return self._stopped.wait(timeout)
+
+    def close(self) -> None:
+        """Stops it if it runs and frees it. May be called again."""
+        _lifetime.running_masters.discard(self)
+        self._master.close()
+        self._stopped.set()
+
+    def __enter__(self) -> MasterNode:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<pccl.MasterNode at {self._address.text}>"
+
+
+def serve_until_interrupted(masters: list[MasterNode]) -> None:
+    """Until all are interrupted, or SIGINT or SIGTERM comes; then they are stopped. On the main thread."""
+    ask_to_stop = threading.Event()
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        ask_to_stop.set()
+
+    former: dict[int, Any] = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        former[number] = signal.signal(number, stop)
+    try:
+        # Waits are cut into slices: a handler runs only between two of them.
+        while not ask_to_stop.is_set() and not all(master._stopped.is_set() for master in masters):
+            ask_to_stop.wait(0.1)
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+    for master in masters:
+        master.close()

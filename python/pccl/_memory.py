@@ -1,0 +1,112 @@
+"""What the library needs to know of an array: where it is, how long, of which type. Never a copy: an array that cannot be
+used as it lies is an error that names the way out. Neither torch nor numpy is imported here, only recognized."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+from pccl._enums import DataType, DeviceType
+from pccl._errors import PCCLArgumentError, argument_error
+
+
+class Memory(NamedTuple):
+    pointer: int
+    count: int
+    data_type: DataType
+    device_type: DeviceType
+    kind: str
+    # What must live as long as the library uses the memory: the array, and for torch its storage, which may be taken away
+    # from a tensor.
+    owners: tuple[Any, ...]
+
+
+def memory_of(array: Any, what: str, function: str, *, written: bool) -> Memory:
+    """``what`` names the argument in errors; ``written``: the library may write to it."""
+    kind = kind_of(array)
+    if kind == "torch":
+        return _torch_memory(array, what, function, written)
+    if kind == "numpy":
+        return _numpy_memory(array, what, function, written)
+    raise argument_error(
+        function,
+        f"{what} is a {type(array).__module__}.{type(array).__qualname__}; use a torch tensor or a numpy array "
+        "(numpy.asarray() and torch.from_dlpack() make one of most others without a copy)",
+    )
+
+
+def kind_of(array: Any) -> str:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return "torch"
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(array, numpy.ndarray):
+        return "numpy"
+    return ""
+
+
+def _torch_memory(tensor: Any, what: str, function: str, written: bool) -> Memory:
+    def bad(cause: str) -> PCCLArgumentError:
+        return argument_error(function, f"{what}: {cause}")
+
+    if hasattr(tensor, "placements") and hasattr(tensor, "to_local"):
+        raise bad("is a DTensor, of which this process holds a part; use tensor.to_local() (and a peer group per shard)")
+    device = tensor.device.type
+    if device != "cpu":
+        raise bad(
+            f"is on device '{tensor.device}'; this build works on CPU memory: "
+            + ("materialize it first" if device == "meta" else "use tensor.cpu(), and copy the result back")
+        )
+    import torch
+
+    if tensor.layout is not torch.strided:
+        raise bad(f"has layout {tensor.layout}; use tensor.to_dense()")
+    try:
+        data_type = DataType.from_torch_dtype(tensor.dtype)
+    except ValueError as error:
+        raise bad(str(error)) from None
+    if not tensor.is_contiguous():
+        raise bad("is not contiguous; use tensor.contiguous(), and read the result from that copy")
+    if tensor.is_neg():
+        raise bad("is a lazily negated view; use tensor.resolve_neg()")
+    count = tensor.numel()
+    storage = tensor.untyped_storage()
+    end = (tensor.storage_offset() + count) * data_type.itemsize
+    if count and end > storage.nbytes():
+        raise bad("has lost its memory (storage resized or freed); use it while it is materialized")
+    if written and tensor.requires_grad:
+        raise bad("requires grad, and autograd would not see it change; pass tensor.data or tensor.grad instead")
+    return Memory(tensor.data_ptr(), count, data_type, DeviceType.CPU, "torch", (tensor, storage))
+
+
+def _numpy_memory(array: Any, what: str, function: str, written: bool) -> Memory:
+    def bad(cause: str) -> PCCLArgumentError:
+        return argument_error(function, f"{what}: {cause}")
+
+    try:
+        data_type = DataType.from_numpy_dtype(array.dtype)
+    except ValueError as error:
+        raise bad(str(error)) from None
+    flags = array.flags
+    if not flags.c_contiguous:
+        raise bad("is not contiguous; use numpy.ascontiguousarray(array), and read the result from that copy")
+    if written and not flags.writeable:
+        raise bad("is read-only; use a writable array, for example array.copy()")
+    return Memory(array.ctypes.data, array.size, data_type, DeviceType.CPU, "numpy", (array,))
+
+
+def same_kind(send: Memory, recv: Memory, function: str) -> None:
+    """Both buffers of a reduction must be alike."""
+    if send.kind != recv.kind:
+        raise argument_error(
+            function, f"send is a {send.kind} array and recv a {recv.kind} array; use two of one kind"
+        )
+    if send.data_type is not recv.data_type:
+        raise argument_error(
+            function,
+            f"send has type {send.data_type.name} and recv {recv.data_type.name}; convert one of them",
+        )
+    if send.count != recv.count:
+        raise argument_error(
+            function, f"send has {send.count} elements and recv {recv.count}; use arrays of one size"
+        )

@@ -1,0 +1,139 @@
+"""Handles of launched reductions."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+from pccl import _native
+from pccl._enums import Result
+from pccl._errors import PCCLError, error_for
+from pccl._values import ReduceInfo
+
+_InFlight = dict[int, tuple[_native.Operation, tuple[Any, ...]]]
+
+
+class AsyncReduceHandle:
+    """A reduction that runs. Asking for its outcome, in whatever way, is what the library calls awaiting it; a handle that
+    is dropped lets the reduction go on to its end."""
+
+    def __init__(self, operation: _native.Operation, in_flight: _InFlight) -> None:
+        self._operation = operation
+        self._in_flight = in_flight
+        self._outcome: tuple[int, ReduceInfo, str] | None = None
+
+    def wait(self, timeout: float | None = None) -> tuple[bool, int, ReduceInfo]:
+        """(is_success, status, info); status is a Result's number, info zeros after a failure. Never raises for a failure
+        of the reduction; TimeoutError when it is not done after ``timeout`` seconds. May be called again."""
+        status, info, _ = self._wait(timeout)
+        return status == Result.SUCCESS, status, info
+
+    def done(self) -> bool:
+        """Whether wait() would return at once."""
+        if self._outcome is None:
+            self._operation.start()
+            return self._operation.done()
+        return True
+
+    def result(self, timeout: float | None = None) -> ReduceInfo:
+        """The info; raises the failure of the reduction, and TimeoutError as wait() does."""
+        status, info, cause = self._wait(timeout)
+        if status != Result.SUCCESS:
+            raise error_for(status, "pcclAwaitAsyncReduce", cause)
+        return info
+
+    def exception(self, timeout: float | None = None) -> PCCLError | None:
+        """The failure of the reduction, or None."""
+        status, _, cause = self._wait(timeout)
+        return None if status == Result.SUCCESS else error_for(status, "pcclAwaitAsyncReduce", cause)
+
+    def add_done_callback(self, callback: Callable[[AsyncReduceHandle], object]) -> None:
+        """Calls ``callback(handle)`` when it is done, from a thread of this package."""
+        _notifier.add(self, callback)
+
+    def __await__(self) -> Generator[Any, None, ReduceInfo]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def finish() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        def wake(_: AsyncReduceHandle) -> None:
+            try:
+                loop.call_soon_threadsafe(finish)
+            except RuntimeError:
+                pass  # the loop was closed; nobody waits any more
+
+        self.add_done_callback(wake)
+        yield from future
+        return self.result()
+
+    def _wait(self, timeout: float | None) -> tuple[int, ReduceInfo, str]:
+        if self._outcome is None:
+            if not self._operation.wait(timeout):
+                raise TimeoutError(f"the reduction is not done after {timeout} s")
+            status, world, tx_bytes, rx_bytes, cause = self._operation.outcome()
+            self._outcome = status, ReduceInfo(world, tx_bytes, rx_bytes), cause
+            self._in_flight.pop(id(self._operation), None)
+        return self._outcome
+
+    def __del__(self) -> None:
+        operation = getattr(self, "_operation", None)
+        if operation is not None:
+            operation.start()
+
+
+class _Notifier:
+    """Runs callbacks, in a thread that is there from the first one on."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tokens = itertools.count()
+        self._waiting: dict[int, tuple[AsyncReduceHandle, list[Callable[[AsyncReduceHandle], object]]]] = {}
+        self._token_of: dict[int, int] = {}
+        self._thread: threading.Thread | None = None
+
+    def add(self, handle: AsyncReduceHandle, callback: Callable[[AsyncReduceHandle], object]) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="pccl-callbacks", daemon=True)
+                self._thread.start()
+            token = self._token_of.get(id(handle))
+            if token is not None:
+                self._waiting[token][1].append(callback)
+                return
+            token = next(self._tokens)
+            self._waiting[token] = (handle, [callback])
+            self._token_of[id(handle)] = token
+        handle._operation.notify(token)
+
+    def stop(self) -> None:
+        thread = self._thread
+        if thread is not None:
+            _native.stop_completions()
+            thread.join(5)
+
+    def forget(self) -> None:
+        """In a child of fork(): the thread is not here."""
+        _native.reset_completions()
+        self.__init__()  # type: ignore[misc]
+
+    def _run(self) -> None:
+        while (token := _native.next_completed()) is not None:
+            with self._lock:
+                handle, callbacks = self._waiting.pop(token)
+                del self._token_of[id(handle)]
+            for callback in callbacks:
+                try:
+                    callback(handle)
+                except Exception:
+                    logging.getLogger("pccl").exception("a callback of a reduction failed")
+            del handle, callbacks
+
+
+_notifier = _Notifier()

@@ -1,0 +1,218 @@
+"""Descriptions that calls take and give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pccl._enums import DataType, DeviceType, DistributionHint, QuantizationAlgorithm, ReduceOp
+from pccl._errors import argument_error
+from pccl._memory import Memory, memory_of, same_kind
+
+if TYPE_CHECKING:
+    import numpy
+    import torch
+
+
+@dataclass
+class ReduceOperandDescriptor:
+    datatype: DataType
+    distribution_hint: DistributionHint = DistributionHint.NONE
+
+
+@dataclass
+class QuantizationOptions:
+    """How elements travel. No options at all mean as they are; these defaults mean a quarter of the bytes of float32."""
+
+    quantized_datatype: DataType = DataType.UINT8
+    algorithm: QuantizationAlgorithm = QuantizationAlgorithm.MIN_MAX
+
+
+@dataclass
+class ReduceDescriptor:
+    count: int
+    op: ReduceOp
+    tag: int
+    operand_descriptor: ReduceOperandDescriptor
+    quantization_options: QuantizationOptions | None = None
+
+
+@dataclass
+class ReduceOpDescriptor:
+    """One reduction of Communicator.all_reduce_multiple_with_retry. Made from tensors or arrays it keeps them alive; made
+    from pointers, their owner must."""
+
+    sendbuf_ptr: int
+    recvbuf_ptr: int
+    reduce_descriptor: ReduceDescriptor
+    _owners: tuple[Any, ...] = field(default=(), repr=False, compare=False, kw_only=True)
+
+    @classmethod
+    def from_torch(
+        cls, send: torch.Tensor, recv: torch.Tensor, reduce_descriptor: ReduceDescriptor
+    ) -> ReduceOpDescriptor:
+        """Contiguous CPU tensors of one type and size, that of the descriptor."""
+        return cls._from_arrays(send, recv, reduce_descriptor, "torch")
+
+    @classmethod
+    def from_numpy(
+        cls, send: numpy.ndarray, recv: numpy.ndarray, reduce_descriptor: ReduceDescriptor
+    ) -> ReduceOpDescriptor:
+        """Contiguous arrays of one type and size, that of the descriptor."""
+        return cls._from_arrays(send, recv, reduce_descriptor, "numpy")
+
+    @classmethod
+    def _from_arrays(cls, send: Any, recv: Any, descriptor: ReduceDescriptor, kind: str) -> ReduceOpDescriptor:
+        function = f"ReduceOpDescriptor.from_{kind}"
+        source, target = reduce_memory(send, recv, function)
+        if source.kind != kind:
+            raise argument_error(function, f"send is a {source.kind} array; use from_{source.kind}")
+        if descriptor.count != source.count:
+            raise argument_error(
+                function, f"the descriptor counts {descriptor.count} elements and the arrays have {source.count}"
+            )
+        check_operand(descriptor.operand_descriptor, source, function)
+        return cls(source.pointer, target.pointer, descriptor, _owners=source.owners + target.owners)
+
+
+@dataclass
+class TensorInfo:
+    """One array of a shared state. Made from a tensor or an array it keeps it alive; made from a pointer, its owner must."""
+
+    name: str
+    data_ptr: int
+    numel: int = field(kw_only=True)
+    dtype: DataType = field(kw_only=True)
+    device_type: DeviceType = field(kw_only=True)
+    allow_content_inequality: bool = field(kw_only=True)
+    _array: Any = field(default=None, repr=False, compare=False, kw_only=True)
+    _owners: tuple[Any, ...] = field(default=(), repr=False, compare=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.data_ptr == 0 and not (self._owners and self.numel == 0):
+            raise argument_error("TensorInfo", f"data_ptr of '{self.name}' must not be zero")
+
+    @classmethod
+    def from_torch(
+        cls, tensor: torch.Tensor, name: str, *, allow_content_inequality: bool = False
+    ) -> TensorInfo:
+        """A contiguous CPU tensor, a parameter too."""
+        return cls._from_array(tensor, name, allow_content_inequality, "torch")
+
+    @classmethod
+    def from_numpy(
+        cls, tensor: numpy.ndarray, name: str, *, allow_content_inequality: bool = False
+    ) -> TensorInfo:
+        """A contiguous writable array."""
+        return cls._from_array(tensor, name, allow_content_inequality, "numpy")
+
+    @classmethod
+    def _from_array(cls, array: Any, name: str, allow_content_inequality: bool, kind: str) -> TensorInfo:
+        function = f"TensorInfo.from_{kind}"
+        memory = state_memory(array, name, function)
+        if memory.kind != kind:
+            raise argument_error(function, f"'{name}' is a {memory.kind} array; use from_{memory.kind}")
+        return cls(
+            name,
+            memory.pointer,
+            numel=memory.count,
+            dtype=memory.data_type,
+            device_type=memory.device_type,
+            allow_content_inequality=allow_content_inequality,
+            _array=array,
+            _owners=memory.owners,
+        )
+
+    def _check_unmoved(self, function: str) -> None:
+        """A tensor can be given other memory (``tensor.data = ...``), of which the library would know nothing."""
+        if self._array is None:
+            return
+        now = state_memory(self._array, self.name, function)
+        if (now.pointer, now.count, now.data_type) != (self.data_ptr, self.numel, self.dtype):
+            raise argument_error(
+                function,
+                f"'{self.name}' has other memory than when its TensorInfo was made; make the SharedState again after "
+                "replacing tensors, or copy into them in place",
+            )
+
+
+@dataclass
+class SharedStateSyncInfo:
+    """Bytes of content that one synchronization sent and received."""
+
+    tx_bytes: int
+    rx_bytes: int
+
+
+@dataclass
+class ReduceInfo:
+    """Divide the result of a reduction by this ``local_world_size``, not by an attribute read later."""
+
+    local_world_size: int
+    tx_bytes: int
+    rx_bytes: int
+
+
+class SharedState:
+    """What all peers of a group keep equal: a revision and named arrays."""
+
+    revision: int
+
+    def __init__(self, tensor_infos: list[TensorInfo]) -> None:
+        if not tensor_infos:
+            raise argument_error("SharedState", "tensor_infos must not be empty")
+        self.tensor_infos = list(tensor_infos)
+        self.revision = 0
+
+    def push_revision(self) -> None:
+        """Call it once after each step, before the next synchronization."""
+        self.revision += 1
+
+    def __repr__(self) -> str:
+        return f"SharedState(revision={self.revision}, {len(self.tensor_infos)} tensors)"
+
+
+def state_memory(array: Any, name: str, function: str) -> Memory:
+    # A parameter requires grad and belongs into a shared state.
+    requires_grad = bool(getattr(array, "requires_grad", False))
+    return memory_of(array, f"'{name}'", function, written=not requires_grad)
+
+
+def reduce_memory(send: Any, recv: Any, function: str) -> tuple[Memory, Memory]:
+    target = memory_of(recv, "recv", function, written=True)
+    if send is recv:
+        return target, target
+    source = memory_of(send, "send", function, written=False)
+    same_kind(source, target, function)
+    return source, target
+
+
+def check_operand(operand: ReduceOperandDescriptor, memory: Memory, function: str) -> None:
+    if operand.datatype != memory.data_type:
+        raise argument_error(
+            function,
+            f"operand_descriptor says {DataType(operand.datatype).name} and the arrays are {memory.data_type.name}; "
+            "leave it out, or convert the arrays",
+        )
+
+
+Reduction = tuple[int, int, int, int, int, int, int]
+
+
+def reduction_of(descriptor: ReduceDescriptor) -> Reduction:
+    """The numbers of pcclReduceDescriptor_t."""
+    operand = descriptor.operand_descriptor
+    quantization = descriptor.quantization_options
+    if quantization is None:
+        quantized, algorithm = operand.datatype, QuantizationAlgorithm.NONE
+    else:
+        quantized, algorithm = quantization.quantized_datatype, quantization.algorithm
+    return (
+        descriptor.count,
+        descriptor.op,
+        descriptor.tag,
+        operand.datatype,
+        operand.distribution_hint,
+        quantized,
+        algorithm,
+    )
