@@ -29,7 +29,9 @@ void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address);
 
 pcclReduceDescriptor_t descriptor_of(const Reduction& reduction) {
     const auto [count, op, tag, type, hint, quantized, algorithm] = reduction;
-    return {count, static_cast<pcclRedOp_t>(op), tag,
+    return {count,
+            static_cast<pcclRedOp_t>(op),
+            tag,
             {static_cast<pcclDataType_t>(type), static_cast<pcclDistributionHint_t>(hint)},
             {static_cast<pcclDataType_t>(quantized), static_cast<pcclQuantizationAlgorithm_t>(algorithm)}};
 }
@@ -71,7 +73,8 @@ private:
 
 class Comm {
 public:
-    Comm(const nb::bytes& address, std::uint16_t port, std::uint32_t group, std::uint32_t pool, const nb::dict& config) {
+    Comm(const nb::bytes& address, std::uint16_t port, std::uint32_t group, std::uint32_t pool,
+         const nb::dict& config) {
         pcclCommCreateParams_t params{};
         params.master_address = socket_address(address, port);
         params.peer_group = group;
@@ -132,8 +135,8 @@ public:
     }
 
     // The agreed revision, bytes sent and received.
-    std::tuple<std::uint64_t, std::uint64_t, std::uint64_t> synchronize(std::uint64_t revision,
-                                                                        const std::vector<Entry>& entries, int strategy) {
+    std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>
+    synchronize(std::uint64_t revision, const std::vector<Entry>& entries, int strategy) {
         std::vector<pcclTensorInfo_t> infos;
         infos.reserve(entries.size());
         for (const auto& [name, data, count, type, device, unequal] : entries) {
@@ -143,7 +146,8 @@ public:
         pcclSharedState_t state{revision, infos.size(), infos.data()};
         pcclSharedStateSyncInfo_t info{};
         wait_for("pcclSynchronizeSharedState", [&] {
-            return pcclSynchronizeSharedState(comm_, &state, static_cast<pcclSharedStateSyncStrategy_t>(strategy), &info);
+            return pcclSynchronizeSharedState(comm_, &state, static_cast<pcclSharedStateSyncStrategy_t>(strategy),
+                                              &info);
         });
         return {state.revision, info.tx_bytes, info.rx_bytes};
     }

@@ -1,6 +1,7 @@
 #include "bindings/failure.hpp"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 
 namespace nb = nanobind;
 

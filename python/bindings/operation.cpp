@@ -77,7 +77,8 @@ bool Operation::wait(std::optional<double> timeout) {
     const bool signals = on_main_thread();
     // A week is for ever, and does not overflow a clock.
     const double seconds = std::clamp(timeout.value_or(604800.0), 0.0, 604800.0);
-    const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    const auto deadline =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
     State& state = *state_;
     Interruption interruption;
     bool done = false;

@@ -1,0 +1,141 @@
+"""Runs on this machine: masters in this process, peers as threads of it or as processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ["PCCL_PORT_RANGE"] = "0"
+
+import pccl
+
+PATIENCE_S = 120.0  # what hangs fails; nothing here takes a tenth of it
+
+
+@pytest.fixture
+def master() -> Iterator[str]:
+    """The address of a master."""
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        yield f"127.0.0.1:{node.port}"
+
+
+def admit(communicator: pccl.Communicator, world: int, attribute: pccl.Attribute = pccl.Attribute.GLOBAL_WORLD_SIZE) -> None:
+    """Until so many are members. All members call it with the same number."""
+    while communicator.get_attribute(attribute) < world:
+        if communicator.are_peers_pending():
+            communicator.update_topology()
+        else:
+            time.sleep(0.002)  # only spares the processor
+
+
+def run_threads(count: int, body: Callable[[int], Any]) -> list[Any]:
+    """body(0..count-1), each in a thread; what they return. Raises the first failure."""
+    results: list[Any] = [None] * count
+    failures: list[BaseException] = []
+
+    def run(index: int) -> None:
+        try:
+            results[index] = body(index)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + PATIENCE_S
+    while any(thread.is_alive() for thread in threads):
+        for thread in threads:
+            thread.join(0.02)
+        # A failed peer may be what the others wait for.
+        if failures or time.monotonic() > deadline:
+            break
+    if failures:
+        raise failures[0]
+    assert not any(thread.is_alive() for thread in threads), "peers hang"
+    return results
+
+
+@pytest.fixture
+def run_peers(master: str) -> Iterator[Callable[..., list[Any]]]:
+    """run_peers(n, body): n members of one run, each a thread that calls body(communicator, index)."""
+    made: list[pccl.Communicator] = []
+
+    def run(count: int, body: Callable[[pccl.Communicator, int], Any], **settings: Any) -> list[Any]:
+        def member(index: int) -> Any:
+            communicator = pccl.Communicator(master, **settings)
+            made.append(communicator)
+            communicator.connect()
+            admit(communicator, count)
+            return body(communicator, index)
+
+        results = run_threads(count, member)
+        return results
+
+    yield run
+    for communicator in made:
+        communicator.close()
+
+
+class Script:
+    """A Python program of its own. Lines of its standard output are read one by one."""
+
+    def __init__(self, source: str, *arguments: str, options: tuple[str, ...] = (), **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, *options, "-c", source, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+        )
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        text = self.process.stdout.readline().rstrip("\n")
+        if not text:
+            _, errors = self.process.communicate(timeout=PATIENCE_S)
+            raise AssertionError(f"the script ended:\n{errors}")
+        return text
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def end(self, timeout: float = PATIENCE_S) -> tuple[int, str, str]:
+        """Exit status, and what it wrote since."""
+        output, errors = self.process.communicate(timeout=timeout)
+        return self.process.returncode, output, errors
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def script() -> Iterator[Callable[..., Script]]:
+    made: list[Script] = []
+
+    def start(*arguments: str, **keywords: Any) -> Script:
+        made.append(Script(*arguments, **keywords))
+        return made[-1]
+
+    yield start
+    for one in made:
+        if one.process.poll() is None:
+            one.kill()
+        for pipe in (one.process.stdout, one.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+@pytest.fixture
+def tree() -> Path:
+    return Path(__file__).resolve().parents[2]
