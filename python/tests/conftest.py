@@ -66,11 +66,12 @@ def run_threads(count: int, body: Callable[[int], Any]) -> list[Any]:
 
 
 @pytest.fixture
-def run_peers(master: str) -> Iterator[Callable[..., list[Any]]]:
+def run_peers(master: str) -> Callable[..., list[Any]]:
     """run_peers(n, body): n members of one run, each a thread that calls body(communicator, index)."""
-    made: list[pccl.Communicator] = []
 
     def run(count: int, body: Callable[[pccl.Communicator, int], Any], **settings: Any) -> list[Any]:
+        made: list[pccl.Communicator] = []
+
         def member(index: int) -> Any:
             communicator = pccl.Communicator(master, **settings)
             made.append(communicator)
@@ -78,12 +79,13 @@ def run_peers(master: str) -> Iterator[Callable[..., list[Any]]]:
             admit(communicator, count)
             return body(communicator, index)
 
-        results = run_threads(count, member)
-        return results
+        try:
+            return run_threads(count, member)
+        finally:
+            for communicator in made:
+                communicator.close()
 
-    yield run
-    for communicator in made:
-        communicator.close()
+    return run
 
 
 class Script:

@@ -1,0 +1,235 @@
+"""Handles: waiting in every way, and what keeps arrays alive."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pccl
+import pytest
+from conftest import admit, run_threads
+from pccl import ReduceOp
+
+RunPeers = Callable[..., list[Any]]
+
+
+class Pair:
+    """Two members in this thread: what one launches waits for the other."""
+
+    def __init__(self, master: str) -> None:
+        self.first, self.second = pccl.Communicator(master), pccl.Communicator(master)
+        self.first.connect()
+        thread = threading.Thread(target=self.second.connect, daemon=True)
+        thread.start()
+        admit(self.first, 2)
+        thread.join(60)
+
+    def close(self) -> None:
+        self.first.close()
+        self.second.close()
+
+
+@pytest.fixture
+def pair(master: str) -> Any:
+    made = Pair(master)
+    yield made
+    made.close()
+
+
+def launch(communicator: pccl.Communicator, value: float, tag: int = 0) -> tuple[numpy.ndarray, pccl.AsyncReduceHandle]:
+    array = numpy.full(1000, value, numpy.float32)
+    return array, communicator.all_reduce_async(array, array, op=ReduceOp.SUM, tag=tag)
+
+
+def test_wait_is_cached(pair: Pair) -> None:
+    array, handle = launch(pair.first, 1)
+    other, answer = launch(pair.second, 2)
+    ok, status, info = handle.wait()
+    assert (ok, status, info.local_world_size) == (True, 0, 2)
+    assert handle.wait() == (ok, status, info)
+    assert handle.done() and handle.result() == info and handle.exception() is None
+    assert answer.wait()[0]
+    assert (array == 3).all() and (other == 3).all()
+
+
+def test_time_out(pair: Pair) -> None:
+    array, handle = launch(pair.first, 1)
+    assert not handle.done()
+    with pytest.raises(TimeoutError, match="not done after 0.01 s"):
+        handle.wait(0.01)
+    with pytest.raises(TimeoutError):
+        handle.result(timeout=0)
+    _, answer = launch(pair.second, 2)
+    assert handle.result(60).local_world_size == 2
+    assert answer.wait(60)[0]
+    assert (array == 3).all()
+
+
+def test_failure_is_a_status_and_not_an_exception(pair: Pair) -> None:
+    array, handle = launch(pair.first, 1)
+    pair.second.close()
+    ok, status, info = handle.wait()
+    assert (ok, status) == (False, pccl.Result.RANK_CONNECTION_LOST)
+    assert info == pccl.ReduceInfo(0, 0, 0)
+    assert handle.wait() == (ok, status, info)
+    with pytest.raises(pccl.PCCLConnectionLostError):
+        handle.result()
+    assert isinstance(handle.exception(), pccl.PCCLConnectionLostError)
+    assert (array == 1).all()
+
+
+def test_launched_operations_are_pending(pair: Pair) -> None:
+    _, handle = launch(pair.first, 1)
+    with pytest.raises(pccl.PCCLPendingAsyncOpsError, match="await"):
+        pair.first.update_topology()
+    with pytest.raises(pccl.PCCLArgumentError, match="tag 0"):
+        launch(pair.first, 1)
+    _, answer = launch(pair.second, 1)
+    assert handle.wait()[0] and answer.wait()[0]
+
+
+def test_waiting_in_another_order(pair: Pair) -> None:
+    first = [launch(pair.first, 1, tag) for tag in range(20)]
+    second = [launch(pair.second, 2, tag) for tag in reversed(range(20))]
+    for array, handle in reversed(first):
+        assert handle.wait()[0] and (array == 3).all()
+    for array, handle in second:
+        assert handle.wait()[0] and (array == 3).all()
+
+
+def test_callbacks(pair: Pair) -> None:
+    called: list[tuple[str, pccl.AsyncReduceHandle]] = []
+    all_called = threading.Event()
+    _, handle = launch(pair.first, 1)
+    handle.add_done_callback(lambda given: called.append(("early", given)))
+    handle.add_done_callback(lambda given: 1 // 0)  # is logged, and the others are called
+    _, answer = launch(pair.second, 2)
+    assert handle.wait()[0] and answer.wait()[0]
+
+    def late(given: pccl.AsyncReduceHandle) -> None:
+        called.append(("late", given))
+        all_called.set()
+
+    handle.add_done_callback(late)
+    assert all_called.wait(60)
+    assert called == [("early", handle), ("late", handle)]
+
+
+def test_asyncio(run_peers: RunPeers) -> None:
+    def body(communicator: pccl.Communicator, index: int) -> None:
+        async def reduce() -> int:
+            arrays = [numpy.full(5000, index + 1, numpy.float32) for _ in range(8)]
+            handles = [
+                communicator.all_reduce_async(array, array, op=ReduceOp.SUM, tag=tag) for tag, array in enumerate(arrays)
+            ]
+
+            async def outcome(handle: pccl.AsyncReduceHandle) -> pccl.ReduceInfo:
+                return await handle
+
+            infos = await asyncio.gather(*(outcome(handle) for handle in handles))
+            assert all((array == 6).all() for array in arrays)
+            assert await handles[0] == infos[0]
+            return sum(info.local_world_size for info in infos)
+
+        assert asyncio.run(reduce()) == 24
+
+    run_peers(3, body)
+
+
+def test_awaiting_a_failure_raises(pair: Pair) -> None:
+    async def reduce() -> None:
+        _, handle = launch(pair.first, 1)
+        pair.second.close()
+        with pytest.raises(pccl.PCCLConnectionLostError):
+            await handle
+
+    asyncio.run(reduce())
+
+
+def test_an_await_can_be_cancelled(pair: Pair) -> None:
+    async def reduce() -> None:
+        array, handle = launch(pair.first, 1)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await handle
+        _, answer = launch(pair.second, 2)
+        assert (await handle).local_world_size == 2
+        assert (await answer).local_world_size == 2
+        assert (array == 3).all()
+
+    asyncio.run(reduce())
+
+
+def test_arrays_live_as_long_as_the_reduction(pair: Pair) -> None:
+    array, handle = launch(pair.first, 1)
+    seen = weakref.ref(array)
+    del array, handle
+    gc.collect()
+    assert seen() is not None, "the reduction writes there"
+    other, answer = launch(pair.second, 2)
+    assert answer.wait()[0] and (other == 3).all()
+    # The next launch finds the first one done, and lets go of what it kept.
+    deadline = 1000
+    while seen() is not None and deadline:
+        again, handle = launch(pair.first, 1, tag=1)
+        answer = launch(pair.second, 1, tag=1)[1]
+        assert handle.wait()[0] and answer.wait()[0]
+        deadline -= 1
+    assert seen() is None
+
+
+def test_waited_arrays_are_let_go_at_once(pair: Pair) -> None:
+    array, handle = launch(pair.first, 1)
+    seen = weakref.ref(array)
+    assert launch(pair.second, 2)[1].wait()[0]
+    assert handle.wait()[0]
+    del array
+    gc.collect()
+    assert seen() is None
+
+
+def test_torch_storage_lives_too(pair: Pair) -> None:
+    torch = pytest.importorskip("torch")
+    tensor, other = torch.full((1000,), 1.0), torch.full((1000,), 2.0)
+    storage = tensor.data
+    handle = pair.first.all_reduce_async(tensor, tensor, op=ReduceOp.SUM)
+    tensor.data = torch.zeros(1)  # takes the storage away from the tensor, not from the reduction
+    assert pair.second.all_reduce_async(other, other, op=ReduceOp.SUM).wait()[0]
+    assert handle.wait()[0]
+    assert storage.eq(3).all()
+
+
+def test_closing_completes_what_runs(pair: Pair) -> None:
+    array, handle = launch(pair.first, 1)
+    told = threading.Event()
+    handle.add_done_callback(lambda _: told.set())
+    pair.first.close()
+    assert told.wait(60)
+    ok, status, _ = handle.wait()
+    assert not ok and status != pccl.Result.SUCCESS
+    assert (array == 1).all()
+
+
+def test_launched_here_awaited_there(master: str) -> None:
+    def peer(index: int) -> None:
+        with pccl.Communicator(master) as communicator:
+            communicator.connect()
+            admit(communicator, 2)
+            handles = [launch(communicator, index, tag) for tag in range(30)]
+            order = handles if index else handles[::-1]
+
+            def wait() -> None:
+                for array, handle in order:
+                    assert handle.wait()[0] and (array == 1).all()
+
+            waiter = threading.Thread(target=wait)
+            waiter.start()
+            waiter.join()
+            communicator.update_topology()
+
+    run_threads(2, peer)

@@ -1,0 +1,224 @@
+"""Life of a communicator and its membership."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pccl
+import pytest
+from conftest import admit, run_threads
+from pccl import Attribute, ReduceOp
+
+
+def test_first_peer_is_alone(master: str) -> None:
+    with pccl.Communicator(master) as communicator:
+        communicator.connect()
+        assert [communicator.get_attribute(attribute) for attribute in Attribute] == [1, 1, 1, 1]
+        assert communicator.are_peers_pending() is False
+        communicator.update_topology()
+        assert communicator.stats()["membership"]
+        with pytest.raises(pccl.PCCLUsageError, match="connected"):
+            communicator.connect()
+
+
+def test_not_connected() -> None:
+    with pccl.Communicator("127.0.0.1:1") as communicator:
+        for call in (communicator.update_topology, communicator.are_peers_pending, communicator.optimize_topology):
+            with pytest.raises(pccl.PCCLUsageError, match="connect"):
+                call()
+        with pytest.raises(pccl.PCCLUsageError, match="connect"):
+            communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE)
+        with pytest.raises(pccl.PCCLError) as raised:
+            communicator.all_reduce(numpy.ones(1), numpy.ones(1), op=ReduceOp.SUM)
+        assert raised.value.result is pccl.Result.INVALID_USAGE
+
+
+def test_no_master() -> None:
+    with socket.socket() as unused:  # bound and not listening: nobody answers here
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        with pccl.Communicator(address) as communicator:
+            with pytest.raises(pccl.PCCLError, match="Failed to connect to the master node") as raised:
+                communicator.connect(n_attempts=2)
+            assert raised.value.result is pccl.Result.MASTER_CONNECTION_FAILED
+            assert address in str(raised.value) and "2 attempts" in str(raised.value)
+
+
+def test_a_master_that_is_not_ours() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def answer() -> None:
+            other, _ = server.accept()
+            with other:
+                other.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 100)
+                while other.recv(4096):
+                    pass
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        with pccl.Communicator(f"127.0.0.1:{server.getsockname()[1]}") as communicator:
+            with pytest.raises(pccl.PCCLMasterConnectionError, match="Failed to connect to the master node"):
+                communicator.connect(n_attempts=1)
+        thread.join(10)
+
+
+def test_connect_waits_for_a_master_that_comes_later() -> None:
+    with socket.socket() as reserved:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    with pccl.Communicator(f"127.0.0.1:{port}") as communicator, pccl.MasterNode(f"127.0.0.1:{port}") as node:
+        begun = threading.Event()
+
+        def connect() -> None:
+            begun.set()
+            communicator.connect(n_attempts=60)
+
+        thread = threading.Thread(target=connect, daemon=True)
+        thread.start()
+        begun.wait(10)
+        node.run()
+        thread.join(90)
+        assert communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE) == 1
+
+
+def test_names_and_other_forms_of_addresses(master: str) -> None:
+    port = master.split(":")[1]
+    with pccl.Communicator(f"localhost:{port}") as communicator:
+        communicator.connect()
+        assert communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE) == 1
+    with pccl.Communicator("no-such-host.invalid:48148") as communicator:
+        with pytest.raises(pccl.PCCLMasterConnectionError, match="no-such-host.invalid.*looked up"):
+            communicator.connect(n_attempts=1)
+        with pytest.raises(pccl.PCCLUsageError, match="never connected"):
+            communicator.update_topology()
+
+
+def test_version_six() -> None:
+    try:
+        with pccl.MasterNode("[::1]:0") as node:
+            node.run()
+            with pccl.Communicator(f"[::1]:{node.port}") as communicator:
+                communicator.connect()
+                assert communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE) == 1
+    except pccl.PCCLUsageError:
+        pytest.skip("this machine has no IPv6")
+
+
+def test_closed(master: str) -> None:
+    communicator = pccl.Communicator(master)
+    communicator.connect()
+    communicator.close()
+    communicator.close()
+    with pytest.raises(pccl.PCCLUsageError, match="closed; make another one"):
+        communicator.update_topology()
+    assert "closed" in repr(communicator)
+
+
+def test_closing_ends_a_call_of_another_thread(master: str) -> None:
+    first = pccl.Communicator(master)
+    first.connect()
+    second = pccl.Communicator(master)
+    failures: list[BaseException] = []
+
+    def join() -> None:
+        try:
+            second.connect(n_attempts=1)  # waits: the first one does not admit it
+        except pccl.PCCLError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=join, daemon=True)
+    thread.start()
+    while not first.are_peers_pending():
+        pass
+    second.close()
+    thread.join(60)
+    assert isinstance(failures[0], pccl.PCCLMasterConnectionError)
+    first.close()
+
+
+def test_abort_and_join_again(master: str) -> None:
+    with pccl.Communicator(master) as communicator:
+        communicator.connect()
+        communicator.abort()
+        assert communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE) == 1
+        with pytest.raises(pccl.PCCLTopologyError, match="abort"):
+            communicator.update_topology()
+        communicator.connect()
+        communicator.update_topology()
+
+
+def test_dropped_communicators_leave(master: str) -> None:
+    threads = len(os.listdir("/proc/self/task"))
+    communicator = pccl.Communicator(master)
+    communicator.connect()
+    seen = weakref.ref(communicator)
+    del communicator
+    gc.collect()
+    assert seen() is None
+    assert len(os.listdir("/proc/self/task")) == threads
+
+
+def test_from_env(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PCCL_MASTER_ADDRESS", raising=False)
+    with pytest.raises(pccl.PCCLArgumentError, match="set it to the master's host:port"):
+        pccl.Communicator.from_env()
+    monkeypatch.setenv("PCCL_MASTER_ADDRESS", master)
+    monkeypatch.setenv("PCCL_PEER_GROUP", "many")
+    with pytest.raises(pccl.PCCLArgumentError, match="PCCL_PEER_GROUP is 'many'"):
+        pccl.Communicator.from_env()
+    monkeypatch.setenv("PCCL_PEER_GROUP", "3")
+    with pccl.Communicator.from_env(name="from-env") as communicator:
+        communicator.connect()
+        assert "group 3" in repr(communicator)
+
+
+def test_attributes_while_another_thread_waits(master: str) -> None:
+    with pccl.Communicator(master) as first, pccl.Communicator(master) as second:
+        first.connect()
+        thread = threading.Thread(target=second.connect, daemon=True)
+        thread.start()
+        admit(first, 2)
+        thread.join(60)
+        reduction = threading.Thread(
+            target=lambda: first.all_reduce(numpy.ones(4), numpy.ones(4), op=ReduceOp.SUM), daemon=True
+        )
+        reduction.start()
+        # The other member has not called: the reduction waits, and this thread does not.
+        assert first.get_attribute(Attribute.GLOBAL_WORLD_SIZE) == 2
+        second.all_reduce(numpy.ones(4), numpy.ones(4), op=ReduceOp.SUM)
+        reduction.join(60)
+        assert not reduction.is_alive()
+
+
+def test_optimize_topology(master: str) -> None:
+    def peer(index: int) -> None:
+        with pccl.Communicator(master, num_benchmark_connections=1) as communicator:
+            communicator.connect()
+            admit(communicator, 3)
+            communicator.optimize_topology()
+            array = numpy.array([1.0])
+            communicator.all_reduce(array, array, op=ReduceOp.SUM)
+            assert array[0] == 3
+            communicator.update_topology()
+
+    run_threads(3, peer)
+
+
+def test_a_removed_peer_is_told_why(run_peers: Callable[..., list[Any]]) -> None:
+    def body(communicator: pccl.Communicator, index: int) -> str:
+        state = pccl.SharedState([pccl.TensorInfo.from_numpy(numpy.zeros(4), "odd" if index == 2 else "common")])
+        if index < 2:
+            communicator.sync_shared_state(state)
+            return ""
+        with pytest.raises(pccl.PCCLUsageError) as raised:
+            communicator.sync_shared_state(state)
+        return str(raised.value)
+
+    assert "key 'common' is missing" in run_peers(3, body)[2]
