@@ -94,6 +94,7 @@ class Script:
     def __init__(self, source: str, *arguments: str, options: tuple[str, ...] = (), **environment: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, *options, "-c", source, *arguments],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -116,6 +117,16 @@ class Script:
         output, errors = self.process.communicate(timeout=timeout)
         return self.process.returncode, output, errors
 
+    def wait_until_handled(self, number: signal.Signals) -> None:
+        """Until the script has a handler for the signal."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+                if line.startswith("SigCgt:") and int(line.split()[1], 16) >> (number - 1) & 1:
+                    return
+            time.sleep(0.002)  # only spares the processor
+        raise AssertionError(f"the script has no handler for {number.name}")
+
     def kill(self) -> None:
         self.process.kill()
         self.process.communicate()
@@ -133,7 +144,7 @@ def script() -> Iterator[Callable[..., Script]]:
     for one in made:
         if one.process.poll() is None:
             one.kill()
-        for pipe in (one.process.stdout, one.process.stderr):
+        for pipe in (one.process.stdin, one.process.stdout, one.process.stderr):
             assert pipe is not None
             pipe.close()
 

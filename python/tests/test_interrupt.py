@@ -1,0 +1,188 @@
+"""Ctrl-C ends every call that waits, and a program that dies of it ends."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pccl
+import pytest
+from conftest import Script, admit
+
+MakeScript = Callable[..., Script]
+
+# A member whose other member does nothing, so that each call waits for ever.
+MEMBER = """
+import os, signal, sys, threading
+import numpy
+import pccl
+from pccl import ReduceOp
+
+def interrupt_soon():
+    # From another thread, so that this one is in the call by then; before it would do as well.
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+communicator = pccl.Communicator(sys.argv[1])
+communicator.connect()
+while communicator.get_attribute(pccl.Attribute.GLOBAL_WORLD_SIZE) < 2:
+    if communicator.are_peers_pending():
+        communicator.update_topology()
+array = numpy.ones(100, numpy.float32)
+state = pccl.SharedState([pccl.TensorInfo.from_numpy(array, "array")])
+descriptor = pccl.ReduceOpDescriptor.from_numpy(
+    array, array, pccl.ReduceDescriptor(100, ReduceOp.SUM, 0, pccl.ReduceOperandDescriptor(pccl.DataType.FLOAT))
+)
+"""
+
+CALLS = {
+    "update_topology": "communicator.update_topology()",
+    "are_peers_pending": "communicator.are_peers_pending()",
+    "optimize_topology": "communicator.optimize_topology()",
+    "sync_shared_state": "communicator.sync_shared_state(state)",
+    "all_reduce": "communicator.all_reduce(array, array, op=ReduceOp.SUM)",
+    "all_reduce_multiple_with_retry": "communicator.all_reduce_multiple_with_retry([descriptor])",
+    "handle.wait": "communicator.all_reduce_async(array, array, op=ReduceOp.SUM).wait()",
+    "handle.wait(timeout)": "communicator.all_reduce_async(array, array, op=ReduceOp.SUM).wait(3600)",
+}
+
+INTERRUPTED = """
+try:
+    interrupt_soon()
+    {call}
+except KeyboardInterrupt:
+    assert (array == 1).all()
+    print("interrupted")
+communicator.close()
+print("closed")
+"""
+
+
+@pytest.fixture
+def idle_member(master: str) -> Iterator[tuple[str, Callable[[], None]]]:
+    """The master's address, and what lets one other peer in."""
+    with pccl.Communicator(master) as communicator:
+        communicator.connect()
+        yield master, lambda: admit(communicator, 2)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_each_call(call: str, idle_member: tuple[str, Callable[[], None]], script: MakeScript) -> None:
+    address, let_in = idle_member
+    program = script(MEMBER + INTERRUPTED.format(call=CALLS[call]), address)
+    let_in()
+    assert program.line() == "interrupted"
+    assert program.line() == "closed"
+    assert program.end()[0] == 0
+
+
+def test_connect(idle_member: tuple[str, Callable[[], None]], script: MakeScript) -> None:
+    address, _ = idle_member
+    program = script(
+        """
+import os, signal, sys, threading
+import pccl
+communicator = pccl.Communicator(sys.argv[1])
+try:
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    communicator.connect()
+except KeyboardInterrupt:
+    print("interrupted")
+""",
+        address,
+    )
+    assert program.line() == "interrupted"
+    assert program.end()[0] == 0
+
+
+def test_a_handler_that_returns_lets_the_call_go_on(
+    idle_member: tuple[str, Callable[[], None]], script: MakeScript
+) -> None:
+    address, let_in = idle_member
+    program = script(
+        MEMBER
+        + """
+import signal, threading
+main = threading.main_thread()
+def handler(*_):
+    assert threading.current_thread() is main
+    print("handled")
+signal.signal(signal.SIGUSR1, handler)
+class Stop(Exception): pass
+def stop(*_): raise Stop
+signal.signal(signal.SIGUSR2, stop)
+print("waiting")
+try:
+    communicator.update_topology()
+except Stop:
+    print("stopped")
+""",
+        address,
+    )
+    let_in()
+    assert program.line() == "waiting"
+    program.process.send_signal(signal.SIGUSR1)
+    assert program.line() == "handled"
+    program.process.send_signal(signal.SIGUSR2)
+    assert program.line() == "stopped"
+    assert program.end()[0] == 0
+
+
+def test_a_program_with_threads_ends(idle_member: tuple[str, Callable[[], None]], script: MakeScript) -> None:
+    address, let_in = idle_member
+    program = script(
+        MEMBER
+        + """
+import threading
+def reduce():
+    print("waiting")
+    try:
+        communicator.all_reduce(array, array, op=ReduceOp.SUM)
+    except pccl.PCCLError as error:
+        print(type(error).__name__)
+thread = threading.Thread(target=reduce)
+thread.start()
+thread.join()
+""",
+        address,
+    )
+    let_in()
+    assert program.line() == "waiting"
+    program.interrupt()
+    status, output, errors = program.end()
+    assert status != 0 and "KeyboardInterrupt" in errors
+    assert "Error" in output  # the reduction failed: nobody is left waiting
+
+
+def test_an_interrupted_peer_has_left(idle_member: tuple[str, Callable[[], None]], script: MakeScript) -> None:
+    address, let_in = idle_member
+    program = script(
+        MEMBER
+        + """
+try:
+    interrupt_soon()
+    communicator.update_topology()
+except KeyboardInterrupt:
+    print(communicator.get_attribute(pccl.Attribute.GLOBAL_WORLD_SIZE))
+sys.stdin.read()
+""",
+        address,
+    )
+    let_in()
+    assert program.line() == "1"
+
+
+def test_the_python_thread_of_another_call_keeps_running(master: str) -> None:
+    """A waiting call holds no lock of the interpreter."""
+    with pccl.Communicator(master) as first, pccl.Communicator(master) as second:
+        first.connect()
+        thread = threading.Thread(target=second.connect, daemon=True)
+        thread.start()
+        # This thread's votes go on while that one waits.
+        while not first.are_peers_pending():
+            pass
+        assert sum(range(1000)) == 499500
+        first.update_topology()
+        thread.join(60)
+        assert not thread.is_alive()

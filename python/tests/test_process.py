@@ -1,0 +1,171 @@
+"""Log lines, forks and the end of the interpreter."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+
+import pccl
+import pytest
+from conftest import Script
+
+MakeScript = Callable[..., Script]
+
+FAILS = """
+import sys
+import pccl
+communicator = pccl.Communicator("127.0.0.1:1")
+try:
+    communicator.update_topology()
+except pccl.PCCLUsageError:
+    pass
+communicator.close()
+"""
+
+
+def test_lines_go_to_logging(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, "pccl"):
+        with pccl.Communicator("127.0.0.1:1") as communicator, pytest.raises(pccl.PCCLUsageError):
+            communicator.update_topology()
+        pccl._logging.end()  # waits until all lines are delivered
+        pccl._logging.begin()
+    records = [record for record in caplog.records if record.name == "pccl"]
+    assert [record.levelno for record in records] == [logging.ERROR]
+    assert records[0].getMessage().startswith("pccl pcclUpdateTopology: pcclInvalidUsage: ")
+
+
+def test_lines_go_to_standard_error_where_logging_is_not_configured(script: MakeScript) -> None:
+    status, _, errors = script(FAILS).end()
+    assert status == 0
+    assert errors.count("\n") == 1 and " ERR pccl pcclUpdateTopology: " in errors
+
+
+def test_the_level_of_the_environment_counts(script: MakeScript) -> None:
+    status, _, errors = script(FAILS, PCCL_LOG_LEVEL="NONE").end()
+    assert (status, errors) == (0, "")
+
+
+def test_a_configured_program_formats_lines_itself(script: MakeScript) -> None:
+    configured = "import logging\nlogging.basicConfig(format='%(name)s|%(levelname)s|%(message)s')\n" + FAILS
+    _, _, errors = script(configured).end()
+    assert errors.startswith("pccl|ERROR|pccl pcclUpdateTopology: ")
+
+
+def test_a_slow_or_failing_handler_harms_nobody(script: MakeScript) -> None:
+    program = """
+import logging, sys
+class Handler(logging.Handler):
+    def emit(self, record):
+        raise RuntimeError("handler")
+logging.getLogger("pccl").addHandler(Handler())
+logging.raiseExceptions = True
+""" + FAILS
+    status, _, errors = script(program).end()
+    assert status == 0 and "RuntimeError: handler" in errors
+
+
+@pytest.mark.parametrize("kind", ["left alone", "in a thread", "pending handle", "callback waits"])
+def test_the_interpreter_ends(script: MakeScript, kind: str) -> None:
+    program = """
+import sys, threading
+import numpy
+import pccl
+from pccl import ReduceOp
+kind = sys.argv[1]
+master = pccl.MasterNode("127.0.0.1:0")
+master.run()
+address = f"127.0.0.1:{master.port}"
+first, second = pccl.Communicator(address), pccl.Communicator(address)
+first.connect()
+joining = threading.Thread(target=second.connect, daemon=True)
+joining.start()
+if kind in ("pending handle", "callback waits"):
+    while first.get_attribute(pccl.Attribute.GLOBAL_WORLD_SIZE) < 2:
+        first.update_topology()
+    joining.join()
+    array = numpy.ones(1000)
+    handle = first.all_reduce_async(array, array, op=ReduceOp.SUM)
+    if kind == "callback waits":
+        handle.add_done_callback(lambda _: None)
+if kind == "in a thread":
+    threading.Thread(target=first.update_topology, daemon=True).start()
+print("end")
+master.interrupt()
+"""
+    one = script(program, kind)
+    assert one.line() == "end"
+    status, _, errors = one.end()
+    assert status == 0, errors
+
+
+def test_a_fork_has_nothing_of_its_parent(script: MakeScript) -> None:
+    program = """
+import os, sys, warnings
+import numpy
+import pccl
+warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads, which is what is tested
+master = pccl.MasterNode("127.0.0.1:0")
+master.run()
+address = f"127.0.0.1:{master.port}"
+communicator = pccl.Communicator(address)
+communicator.connect()
+child = os.fork()
+if child == 0:
+    try:
+        communicator.update_topology()
+    except pccl.PCCLUsageError as error:
+        assert "fork" in str(error), error
+    else:
+        raise SystemExit("the call worked")
+    with pccl.Communicator(address, 1) as own:  # waits for nobody: the parent lets it in
+        own.connect()
+        assert own.get_attribute(pccl.Attribute.GLOBAL_WORLD_SIZE) == 2
+    sys.exit(0)
+while communicator.get_attribute(pccl.Attribute.GLOBAL_WORLD_SIZE) < 2:
+    communicator.update_topology()
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+communicator.update_topology()
+communicator.close()
+master.close()
+sys.exit(status)
+"""
+    status, _, errors = script(program, PCCL_LOG_LEVEL="FATAL").end()
+    assert status == 0, errors
+
+
+def test_data_loader_workers(script: MakeScript) -> None:
+    pytest.importorskip("torch")
+    program = """
+import torch, warnings
+import pccl
+from torch.utils.data import DataLoader, TensorDataset
+warnings.simplefilter("ignore", DeprecationWarning)
+with pccl.MasterNode("127.0.0.1:0") as master:
+    master.run()
+    with pccl.Communicator(f"127.0.0.1:{master.port}") as communicator:
+        communicator.connect()
+        loader = DataLoader(TensorDataset(torch.arange(64.0)), batch_size=8, num_workers=2)
+        for _ in range(2):
+            assert sum(batch[0].sum().item() for batch in loader) == 2016
+            communicator.update_topology()
+"""
+    status, _, errors = script(program).end()
+    assert status == 0, errors
+
+
+def test_descriptors_and_threads_are_given_back() -> None:
+    def count() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+    def once() -> None:
+        with pccl.MasterNode("127.0.0.1:0") as node:
+            node.run()
+            with pccl.Communicator(f"127.0.0.1:{node.port}") as communicator:
+                communicator.connect()
+
+    once()
+    before = count()
+    for _ in range(5):
+        once()
+    assert count() == before
