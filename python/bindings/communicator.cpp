@@ -203,7 +203,9 @@ void bind_communicator(nb::module_& module) {
         .def("notify", &Operation::notify, "token"_a);
     nb::class_<Comm>(module, "Comm")
         .def(nb::init<const nb::bytes&, std::uint16_t, std::uint32_t, std::uint32_t, const nb::dict&>(), "address"_a,
-             "port"_a, "group"_a, "pool"_a, "config"_a)
+             "port"_a, "group"_a, "pool"_a, "config"_a,
+             nb::sig("def __init__(self, address: bytes, port: int, group: int, pool: int, config: dict[str, object]) "
+                     "-> None"))
         .def("connect", &Comm::connect)
         .def("update_topology", &Comm::update_topology)
         .def("are_peers_pending", &Comm::are_peers_pending)

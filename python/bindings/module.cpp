@@ -31,7 +31,4 @@ NB_MODULE(_native, module) {
         pcclGetBuildInfo(&info);
         return info.has_cuda_support;
     });
-    module.def(
-        "describe_result",
-        [](int result) { return std::string(pcclGetErrorString(static_cast<pcclResult_t>(result))); }, "result"_a);
 }

@@ -285,9 +285,9 @@ def _reduction(
     if not 0 <= tag < 1 << 64:
         raise argument_error(function, f"tag is {tag}; use a number from 0 to 2**64 - 1")
     if quantization is None:
-        return memory.count, op, tag, memory.data_type, hint, memory.data_type, QuantizationAlgorithm.NONE
+        return memory.elements, op, tag, memory.data_type, hint, memory.data_type, QuantizationAlgorithm.NONE
     return (
-        memory.count,
+        memory.elements,
         op,
         tag,
         memory.data_type,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy
@@ -109,7 +109,7 @@ class DataType(IntEnum):
             raise ValueError(f"Unsupported torch dtype: {dtype}; {_SUPPORTED}")
         return found
 
-    def to_numpy_dtype(self) -> numpy.dtype:
+    def to_numpy_dtype(self) -> numpy.dtype[Any]:
         import numpy
 
         if self is DataType.BFLOAT16:
@@ -120,11 +120,12 @@ class DataType(IntEnum):
                 raise ValueError(
                     "numpy has no bfloat16: install ml_dtypes, or use torch tensors"
                 ) from None
-            return numpy.dtype(ml_dtypes.bfloat16)
+            bfloat16: numpy.dtype[Any] = numpy.dtype(ml_dtypes.bfloat16)
+            return bfloat16
         return numpy.dtype(_NAMES[self])
 
     @staticmethod
-    def from_numpy_dtype(dtype: numpy.dtype | type) -> DataType:
+    def from_numpy_dtype(dtype: numpy.dtype[Any] | type) -> DataType:
         import numpy
 
         dtype = numpy.dtype(dtype)

@@ -68,7 +68,7 @@ def serve_until_interrupted(masters: list[MasterNode]) -> None:
     def stop(_signal: int, _frame: FrameType | None) -> None:
         ask_to_stop.set()
 
-    former: dict[int, Any] = {}
+    former: dict[signal.Signals, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM):
         former[number] = signal.signal(number, stop)
     try:

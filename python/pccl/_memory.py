@@ -12,7 +12,7 @@ from pccl._errors import PCCLArgumentError, argument_error
 
 class Memory(NamedTuple):
     pointer: int
-    count: int
+    elements: int
     data_type: DataType
     device_type: DeviceType
     kind: str
@@ -106,7 +106,7 @@ def same_kind(send: Memory, recv: Memory, function: str) -> None:
             function,
             f"send has type {send.data_type.name} and recv {recv.data_type.name}; convert one of them",
         )
-    if send.count != recv.count:
+    if send.elements != recv.elements:
         raise argument_error(
-            function, f"send has {send.count} elements and recv {recv.count}; use arrays of one size"
+            function, f"send has {send.elements} elements and recv {recv.elements}; use arrays of one size"
         )

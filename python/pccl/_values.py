@@ -10,8 +10,8 @@ from pccl._errors import argument_error
 from pccl._memory import Memory, memory_of, same_kind
 
 if TYPE_CHECKING:
-    import numpy
     import torch
+    from numpy.typing import NDArray
 
 
 @dataclass
@@ -56,7 +56,7 @@ class ReduceOpDescriptor:
 
     @classmethod
     def from_numpy(
-        cls, send: numpy.ndarray, recv: numpy.ndarray, reduce_descriptor: ReduceDescriptor
+        cls, send: NDArray[Any], recv: NDArray[Any], reduce_descriptor: ReduceDescriptor
     ) -> ReduceOpDescriptor:
         """Contiguous arrays of one type and size, that of the descriptor."""
         return cls._from_arrays(send, recv, reduce_descriptor, "numpy")
@@ -67,9 +67,9 @@ class ReduceOpDescriptor:
         source, target = reduce_memory(send, recv, function)
         if source.kind != kind:
             raise argument_error(function, f"send is a {source.kind} array; use from_{source.kind}")
-        if descriptor.count != source.count:
+        if descriptor.count != source.elements:
             raise argument_error(
-                function, f"the descriptor counts {descriptor.count} elements and the arrays have {source.count}"
+                function, f"the descriptor counts {descriptor.count} elements and the arrays have {source.elements}"
             )
         check_operand(descriptor.operand_descriptor, source, function)
         return cls(source.pointer, target.pointer, descriptor, _owners=source.owners + target.owners)
@@ -101,7 +101,7 @@ class TensorInfo:
 
     @classmethod
     def from_numpy(
-        cls, tensor: numpy.ndarray, name: str, *, allow_content_inequality: bool = False
+        cls, tensor: NDArray[Any], name: str, *, allow_content_inequality: bool = False
     ) -> TensorInfo:
         """A contiguous writable array."""
         return cls._from_array(tensor, name, allow_content_inequality, "numpy")
@@ -115,7 +115,7 @@ class TensorInfo:
         return cls(
             name,
             memory.pointer,
-            numel=memory.count,
+            numel=memory.elements,
             dtype=memory.data_type,
             device_type=memory.device_type,
             allow_content_inequality=allow_content_inequality,
@@ -128,7 +128,7 @@ class TensorInfo:
         if self._array is None:
             return
         now = state_memory(self._array, self.name, function)
-        if (now.pointer, now.count, now.data_type) != (self.data_ptr, self.numel, self.dtype):
+        if (now.pointer, now.elements, now.data_type) != (self.data_ptr, self.numel, self.dtype):
             raise argument_error(
                 function,
                 f"'{self.name}' has other memory than when its TensorInfo was made; make the SharedState again after "

@@ -1,0 +1,73 @@
+"""Types: the package, its stub and a program that uses it hold under mypy --strict."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mypy")
+
+PROGRAM = """
+import numpy
+import pccl
+
+async def train(communicator: pccl.Communicator) -> int:
+    array = numpy.ones(3)
+    handle = communicator.all_reduce_async(array, array, op=pccl.ReduceOp.SUM)
+    ok, status, info = handle.wait(timeout=1.0)
+    reveal_type(ok)
+    reveal_type(handle.result())
+    reveal_type(await handle)
+    state = pccl.SharedState([pccl.TensorInfo.from_numpy(array, "array")])
+    reveal_type(communicator.sync_shared_state(state).rx_bytes)
+    return info.local_world_size + status
+
+with pccl.MasterNode("127.0.0.1:0") as node:
+    reveal_type(node.port)
+"""
+
+REVEALED = ["bool", "ReduceInfo", "ReduceInfo", "int", "int"]
+
+
+def mypy(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=tree,
+        env={**os.environ, "MYPYPATH": str(tree / "python")},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def test_package(tree: Path) -> None:
+    done = mypy(tree, "mypy")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_stub_is_what_the_extension_has(tree: Path, tmp_path: Path) -> None:
+    pytest.importorskip("nanobind")
+    done = mypy(
+        tree, "mypy.stubtest", "pccl", "--mypy-config-file", "pyproject.toml",
+        "--allowlist", "python/stubtest.allow", "--ignore-unused-allowlist",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = tmp_path / "_native.pyi"
+    command = ["nanobind.stubgen", "-q", "-m", "pccl._native", "-o"]
+    assert mypy(tree, *command, str(made)).returncode == 0
+    assert made.read_text() == (tree / "python/pccl/_native.pyi").read_text(), (
+        f"run PYTHONPATH=python python -m {' '.join(command)} python/pccl/_native.pyi"
+    )
+
+
+def test_a_program(tree: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = mypy(tree, "mypy", "--strict", "--config-file=", "--cache-dir", str(tree / "build/mypy"), str(program))
+    assert done.returncode == 0, done.stdout + done.stderr
+    notes = [line.split('"')[1].split(".")[-1] for line in done.stdout.splitlines() if "Revealed type" in line]
+    assert notes == REVEALED
