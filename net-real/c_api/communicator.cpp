@@ -182,8 +182,8 @@ Outcome Communicator::take_launched(std::uint64_t tag, Buffers& buffers) {
     const std::lock_guard lock(launched_mutex_);
     const auto at = launched_.find(tag);
     if (at == launched_.end()) {
-        return failure(pcclRankConnectionLost, "tag " + std::to_string(tag) +
-                                                   " is not launched or awaited already; await each launch once");
+        return failure(pcclRankConnectionLost,
+                       "tag " + std::to_string(tag) + " is not launched or awaited already; await each launch once");
     }
     buffers = std::move(at->second);
     launched_.erase(at);

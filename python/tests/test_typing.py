@@ -67,7 +67,7 @@ def test_stub_is_what_the_extension_has(tree: Path, tmp_path: Path) -> None:
 def test_a_program(tree: Path, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    done = mypy(tree, "mypy", "--strict", "--config-file=", "--cache-dir", str(tree / "build/mypy"), str(program))
+    done = mypy(tree, "mypy", "--config-file", "pyproject.toml", str(program))
     assert done.returncode == 0, done.stdout + done.stderr
     notes = [line.split('"')[1].split(".")[-1] for line in done.stdout.splitlines() if "Revealed type" in line]
     assert notes == REVEALED

@@ -24,6 +24,7 @@ layer core 'core/'
 layer net-sim 'core/|net-sim/'
 layer harness 'core/|net-sim/|harness/'
 layer net-real 'core/|net-real/|pccl|ccoip|include/'
+layer python 'bindings/|include/'
 
 # Standard headers of the core: none that reads a clock, a file, a thread or chance.
 allowed=$(grep -vE '^(#|$)' tests/checks/core_includes.allow | paste -sd '|')
