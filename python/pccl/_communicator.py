@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from types import TracebackType
@@ -248,6 +247,8 @@ class Communicator:
 
     def stats(self) -> dict[str, Any]:
         """Counters of all memberships of this communicator (docs/settings.md)."""
+        import json
+
         counters: dict[str, Any] = json.loads(self._live().statistics())
         return counters
 

@@ -104,9 +104,12 @@ class DataType(IntEnum):
 
     @staticmethod
     def from_torch_dtype(dtype: torch.dtype) -> DataType:
-        found = _BY_NAME.get(str(dtype).removeprefix("torch."))
-        if found is None or not str(dtype).startswith("torch."):
-            raise ValueError(f"Unsupported torch dtype: {dtype}; {_SUPPORTED}")
+        found = _KNOWN_TORCH.get(dtype)
+        if found is None:
+            found = _BY_NAME.get(str(dtype).removeprefix("torch."))
+            if found is None or not str(dtype).startswith("torch."):
+                raise ValueError(f"Unsupported torch dtype: {dtype}; {_SUPPORTED}")
+            _KNOWN_TORCH[dtype] = found
         return found
 
     def to_numpy_dtype(self) -> numpy.dtype[Any]:
@@ -126,6 +129,9 @@ class DataType(IntEnum):
 
     @staticmethod
     def from_numpy_dtype(dtype: numpy.dtype[Any] | type) -> DataType:
+        found = _KNOWN_NUMPY.get(dtype)
+        if found is not None:
+            return found
         import numpy
 
         dtype = numpy.dtype(dtype)
@@ -133,6 +139,7 @@ class DataType(IntEnum):
         if found is None or not dtype.isnative:
             order = "" if dtype.isnative else " of foreign byte order"
             raise ValueError(f"Unsupported numpy dtype: {dtype.name}{order}; {_SUPPORTED}")
+        _KNOWN_NUMPY[dtype] = found
         return found
 
 
@@ -150,6 +157,9 @@ _NAMES = {
     DataType.FLOAT: "float32",
     DataType.DOUBLE: "float64",
 }
+# Types of numpy and torch that were looked up: every reduction asks.
+_KNOWN_TORCH: dict[Any, DataType] = {}
+_KNOWN_NUMPY: dict[Any, DataType] = {}
 _BY_NAME = {name: member for member, name in _NAMES.items()}
 _ITEM_SIZES = {
     member: 8 if name.endswith("64") else 4 if name.endswith("32") else 2 if name.endswith("16") else 1

@@ -92,7 +92,8 @@ def _numpy_memory(array: Any, what: str, function: str, written: bool) -> Memory
         raise bad("is not contiguous; use numpy.ascontiguousarray(array), and read the result from that copy")
     if written and not flags.writeable:
         raise bad("is read-only; use a writable array, for example array.copy()")
-    return Memory(array.ctypes.data, array.size, data_type, DeviceType.CPU, "numpy", (array,))
+    pointer: int = array.__array_interface__["data"][0]
+    return Memory(pointer, array.size, data_type, DeviceType.CPU, "numpy", (array,))
 
 
 def same_kind(send: Memory, recv: Memory, function: str) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 import threading
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pccl import _native
 from pccl._enums import Result
 from pccl._errors import PCCLError, error_for
 from pccl._values import ReduceInfo
+
+if TYPE_CHECKING:
+    import asyncio
 
 _InFlight = dict[int, tuple[_native.Operation, tuple[Any, ...]]]
 
@@ -56,6 +58,8 @@ class AsyncReduceHandle:
         _notifier.add(self, callback)
 
     def __await__(self) -> Generator[Any, None, ReduceInfo]:
+        import asyncio  # costs more than the rest of this package
+
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 
