@@ -155,7 +155,7 @@ public:
     void abort() {
         pcclResult_t result;
         {
-            const nb::gil_scoped_release release;
+            const WithoutGil released;
             result = pcclAbort(comm_);
         }
         require(result, "pcclAbort");
@@ -163,7 +163,7 @@ public:
     void close() {
         if (comm_ == nullptr || closed_) return;
         closed_ = true;
-        const nb::gil_scoped_release release;
+        const WithoutGil released;
         // The handle stays, as a stale one: calls on it say that the communicator is gone.
         pcclDestroyCommunicator(comm_);
     }
@@ -173,7 +173,7 @@ public:
         std::string text;
         pcclResult_t result = pcclInvalidArgument;
         {
-            const nb::gil_scoped_release release;
+            const WithoutGil released;
             // Numbers may have grown by a digit in between.
             for (int attempt = 0; attempt < 4 && result != pcclSuccess; ++attempt) {
                 text.resize(needed + 64);

@@ -1,6 +1,7 @@
 #include "bindings/log.hpp"
 
 #include "bindings/failure.hpp"
+#include "bindings/gil.hpp"
 
 namespace nb = nanobind;
 
@@ -30,7 +31,7 @@ void set_log_receiver(const nb::object& function) {
     if (!function.is_none()) receiver = nb::object(function).release().ptr();
     {
         // Waits for the receiver to return, which needs the GIL.
-        const nb::gil_scoped_release release;
+        const WithoutGil released;
         result = pcclSetLogCallback(function.is_none() ? nullptr : &deliver, nullptr);
     }
     require(result, "pcclSetLogCallback");

@@ -2,6 +2,7 @@
 
 #include "bindings/address.hpp"
 #include "bindings/failure.hpp"
+#include "bindings/gil.hpp"
 
 namespace nb = nanobind;
 
@@ -21,7 +22,7 @@ public:
     void run() {
         pcclResult_t result;
         {
-            const nb::gil_scoped_release release;
+            const WithoutGil released;
             result = pcclRunMaster(master_);
         }
         require(result, "pcclRunMaster");
@@ -35,7 +36,7 @@ public:
     void interrupt() {
         pcclResult_t result;
         {
-            const nb::gil_scoped_release release;
+            const WithoutGil released;
             result = pcclInterruptMaster(master_);
             if (result == pcclSuccess) result = pcclMasterAwaitTermination(master_);
         }
@@ -43,7 +44,7 @@ public:
     }
     void close() {
         if (master_ == nullptr) return;
-        const nb::gil_scoped_release release;
+        const WithoutGil released;
         pcclDestroyMaster(master_);
         master_ = nullptr;
     }

@@ -1,5 +1,6 @@
 // pccl._native: the C interface for the package's Python files.
 #include "bindings/communicator.hpp"
+#include "bindings/gil.hpp"
 #include "bindings/log.hpp"
 #include "bindings/master.hpp"
 #include "bindings/operation.hpp"
@@ -18,9 +19,13 @@ NB_MODULE(_native, module) {
     bind_master(module);
     bind_log(module);
     module.def("set_main_thread", &set_main_thread, "ident"_a);
+    module.def("end_of_interpreter", &end_of_interpreter);
     module.def("next_completed", &next_completed);
     module.def("stop_completions", &stop_completions);
-    module.def("reset_completions", &reset_completions);
+    module.def("after_fork", [] {
+        nobody_is_inside();
+        reset_completions();
+    });
     module.def("version", [] {
         int major = 0, minor = 0, patch = 0;
         pcclGetVersion(&major, &minor, &patch);

@@ -83,7 +83,7 @@ bool Operation::wait(std::optional<double> timeout) {
     Interruption interruption;
     bool done = false;
     {
-        const nb::gil_scoped_release release;
+        const WithoutGil released;
         std::unique_lock lock(state.mutex);
         for (;;) {
             const auto now = Clock::now();
@@ -118,7 +118,7 @@ void Operation::notify(std::uint64_t token) {
 }
 
 std::optional<std::uint64_t> next_completed() {
-    const nb::gil_scoped_release release;
+    const WithoutGil released;
     Completions& all = completions();
     std::unique_lock lock(all.mutex);
     all.changed.wait(lock, [&] { return all.stopping || !all.tokens.empty(); });

@@ -1,18 +1,8 @@
 #include "bindings/waiting.hpp"
 
-#include <atomic>
-
 namespace nb = nanobind;
 
 namespace pccl_python {
-
-namespace {
-std::atomic<unsigned long> main_thread{0};
-}  // namespace
-
-void set_main_thread(unsigned long ident) { main_thread.store(ident, std::memory_order_relaxed); }
-
-bool on_main_thread() { return PyThread_get_thread_ident() == main_thread.load(std::memory_order_relaxed); }
 
 bool Interruption::check() noexcept {
     const nb::gil_scoped_acquire acquire;

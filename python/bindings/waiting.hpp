@@ -5,16 +5,13 @@
 #pragma once
 
 #include "bindings/failure.hpp"
+#include "bindings/gil.hpp"
 
 #include <nanobind/nanobind.h>
 
 #include <utility>
 
 namespace pccl_python {
-
-// Whose signal handlers run between its steps; told at import and after fork.
-void set_main_thread(unsigned long ident);
-bool on_main_thread();
 
 // What a signal handler raised while a call waited.
 class Interruption {
@@ -35,7 +32,7 @@ void wait_for(const char* function, Call&& call) {
     Interruption interruption;
     pcclResult_t result;
     {
-        const nanobind::gil_scoped_release release;
+        const WithoutGil released;
         if (on_main_thread()) {
             pcclSetWaitCheck([](void* user) { return static_cast<Interruption*>(user)->check(); }, &interruption);
             result = std::forward<Call>(call)();

@@ -29,6 +29,7 @@ def _tell_main_thread() -> None:
 
 
 def _after_fork() -> None:
+    _native.after_fork()
     _tell_main_thread()
     running_masters.clear()
     _logging.forget()
@@ -52,6 +53,7 @@ def _at_exit() -> None:
         serve_until_interrupted(list(running_masters))
     _operation._notifier.stop()
     _logging.end()
+    _native.end_of_interpreter()
 
 
 _tell_main_thread()

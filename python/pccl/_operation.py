@@ -124,7 +124,6 @@ class _Notifier:
 
     def forget(self) -> None:
         """In a child of fork(): the thread is not here."""
-        _native.reset_completions()
         self.__init__()  # type: ignore[misc]
 
     def _run(self) -> None:
