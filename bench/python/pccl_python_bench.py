@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -148,6 +149,22 @@ def counter(seconds: float) -> float:
     return steps / seconds
 
 
+def interrupted(call: Callable[[], object]) -> float:
+    """Seconds from a SIGINT to the end of a call that waits."""
+    sent: list[float] = []
+
+    def interrupt() -> None:
+        sent.append(time.perf_counter())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Timer(0.2, interrupt).start()
+    try:
+        call()
+    except KeyboardInterrupt:
+        return time.perf_counter() - sent[0]
+    raise SystemExit("the call ended by itself")
+
+
 def waiting_thread() -> None:
     """The speed of a counter while another thread waits in connect(), and how soon an interrupted call ends."""
     with pccl.MasterNode("127.0.0.1:0") as master:
@@ -166,6 +183,8 @@ def waiting_thread() -> None:
                 first.update_topology()
                 thread.join()
                 second.abort()
+            times = [interrupted(second.connect) for _ in range(5)]
+            print(f"connect() interrupted by SIGINT ends after {1e3 * max(times):.0f} ms (longest of {len(times)})")
             share = statistics.median(beside) / statistics.median(alone)
             print(f"counter thread beside one that waits in connect(): {100 * share:.0f} % of its speed alone")
 

@@ -158,6 +158,10 @@ class Communicator:
     ) -> SharedStateSyncInfo:
         """Afterwards all members of the group hold the same content under the same revision."""
         comm = self._live()
+        if not isinstance(strategy, int):
+            raise argument_error(
+                "Communicator.sync_shared_state", f"strategy is {strategy!r}; use a pccl.SharedStateSyncStrategy"
+            )
         entries = []
         for info in shared_state.tensor_infos:
             info._check_unmoved("Communicator.sync_shared_state")
@@ -218,6 +222,11 @@ class Communicator:
     ) -> ReduceInfo:
         """Reduces many arrays, each with its own tag, at most ``max_in_flight`` at a time. What fails because a peer was
         lost is tried again by the call itself; it returns when all are reduced, or raises PCCLTooFewPeersError."""
+        function = "Communicator.all_reduce_multiple_with_retry"
+        if not descriptors:
+            raise argument_error(function, "descriptors is empty: there is nothing to reduce")
+        if not 1 <= max_in_flight < 1 << 31:
+            raise argument_error(function, f"max_in_flight is {max_in_flight}; use 1 or more, 8 for example")
         reductions = [
             (one.sendbuf_ptr, one.recvbuf_ptr, reduction_of(one.reduce_descriptor)) for one in descriptors
         ]
@@ -279,6 +288,8 @@ def _reduction(
     quantization: QuantizationOptions | None,
     function: str,
 ) -> Reduction:
+    if not isinstance(op, int):
+        raise argument_error(function, f"op is {op!r}; use a pccl.ReduceOp")
     hint = DistributionHint.NONE
     if operand is not None:
         check_operand(operand, memory, function)

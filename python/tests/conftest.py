@@ -18,7 +18,7 @@ os.environ["PCCL_PORT_RANGE"] = "0"
 
 import pccl
 
-PATIENCE_S = 120.0  # what hangs fails; nothing here takes a tenth of it
+PATIENCE_S = 200.0  # what hangs fails; nothing here takes a tenth of it
 
 
 @pytest.fixture

@@ -46,6 +46,10 @@ def test_numpy_arrays_that_cannot_be_used(communicator: pccl.Communicator) -> No
     reduce(None, ones(), "NoneType")
     reduce(numpy.float32(1), ones(1), "numpy.float32; use")
     reduce(ones(), ones(), "tag is -1", tag=-1)
+    with rejected("op is 'sum'; use a pccl.ReduceOp"):
+        communicator.all_reduce(ones(), ones(), op="sum")  # type: ignore[arg-type]
+    with rejected("descriptors is empty"):
+        communicator.all_reduce_multiple_with_retry([])
     reduce(ones(), ones(), "tag is", tag=1 << 64)
     wrong = pccl.ReduceOperandDescriptor(DataType.DOUBLE)
     reduce(ones(), ones(), "says DOUBLE and the arrays are FLOAT", operand_descriptor=wrong)
