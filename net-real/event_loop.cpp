@@ -370,6 +370,7 @@ bool EventLoop::start(std::string& error) { return impl_->start(error); }
 bool EventLoop::post(std::function<void()> task) { return impl_->post(std::move(task)); }
 void EventLoop::request_stop() { impl_->request_stop(); }
 void EventLoop::join() { impl_->join(); }
+boost::asio::io_context& EventLoop::context() { return impl_->context(); }
 BufferTable& EventLoop::buffers() { return impl_->buffers; }
 void EventLoop::deliver(core::Event event) { impl_->deliver(std::move(event)); }
 

@@ -21,6 +21,10 @@
 #include <string>
 #include <string_view>
 
+namespace boost::asio {
+class io_context;
+}
+
 namespace pccl::real {
 
 class LoopClient {
@@ -68,6 +72,9 @@ public:
     void request_stop();
     void join();
     BufferTable& buffers();
+
+    // For other servers on this loop's thread (status/status_server.hpp). Their handlers must not throw, nor block.
+    boost::asio::io_context& context();
 
     // Loop's thread, from posted tasks and from LoopClient::complete: queues an event behind the running one.
     void deliver(core::Event event);

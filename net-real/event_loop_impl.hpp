@@ -34,6 +34,7 @@ public:
     void join();
     void deliver(core::Event event) { pending_.push_back(std::move(event)); }
     void on_event(const core::Event& event) override;
+    boost::asio::io_context& context() { return context_; }
 
     BufferTable buffers;
     std::uint16_t port = 0;

@@ -156,6 +156,10 @@ void MasterRuntime::await_termination() {
     // Several may wait; the thread is joined by the destructor.
 }
 
+boost::asio::io_context& MasterRuntime::context() { return state_->loop->context(); }
+
+core::MasterStatus MasterRuntime::status() const { return state_->machine.status(); }
+
 bool MasterRuntime::in_forked_child() const { return state_->generation != descriptors::fork_generation(); }
 
 }  // namespace pccl::real

@@ -7,11 +7,16 @@
 
 #include "core/base/ids.hpp"
 #include "core/base/limits.hpp"
+#include "core/master_status.hpp"
 #include "net-real/log.hpp"
 
 #include <cstdint>
 #include <memory>
 #include <string>
+
+namespace boost::asio {
+class io_context;
+}
 
 namespace pccl::real {
 
@@ -43,6 +48,9 @@ public:
     void await_termination();
     bool failed() const;  // it has ended by itself: the log says why
     bool in_forked_child() const;
+    // For a status server on the loop of this master: its handlers alone may call status().
+    boost::asio::io_context& context();
+    core::MasterStatus status() const;
 
 private:
     struct State;

@@ -1,17 +1,20 @@
 // pccl-master: serves one run until it is told to stop. Also installed as ccoip_master.
 //
 // Standard output carries one line, `listening on HOST:PORT` (with the real port when 0 was asked for), so that scripts can
-// wait for it; everything else is on standard error. The first SIGTERM or SIGINT tells the peers and stops, a second one
+// wait for it, and with --status a second one, `status on HOST:PORT`; everything else is on standard error. The first SIGTERM or SIGINT tells the peers and stops, a second one
 // ends the program at once. Exit codes: 0 after a signal, 1 if it cannot serve, 2 on wrong usage.
 #include "notify.hpp"
 
 #include "core/base/ids.hpp"
 #include "include/ccoip.h"
 #include "include/pccl.h"
+#include "net-real/event_loop.hpp"
 #include "net-real/log.hpp"
 #include "net-real/master_runtime.hpp"
 #include "net-real/resolve.hpp"
 #include "net-real/settings.hpp"
+#include "net-real/status/status_document.hpp"
+#include "net-real/status/status_server.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -34,6 +37,7 @@
 using pccl::core::Endpoint;
 using pccl::real::MasterRuntime;
 using pccl::real::Severity;
+using pccl::real::StatusServer;
 
 namespace {
 
@@ -41,9 +45,11 @@ constexpr int exit_stopped = 0;
 constexpr int exit_cannot_serve = 1;
 constexpr int exit_usage = 2;
 constexpr int no_descriptor = -1;
+constexpr std::uint16_t status_port = CCOIP_PROTOCOL_PORT_MASTER - 1;
 
 struct Options {
     std::string listen = "0.0.0.0:" + std::to_string(CCOIP_PROTOCOL_PORT_MASTER);
+    std::string status;  // empty: none is served
     std::string state_directory;
     std::string log_level;
     std::string log_format = "text";
@@ -72,10 +78,27 @@ int stop_signals() {
 }
 
 // The addresses of a name, IPv4 first: the first that can be bound is taken.
-bool bind(MasterRuntime& master, std::vector<Endpoint> endpoints, std::string& error) {
+template <class Bind>
+bool bind_one_of(std::vector<Endpoint> endpoints, const Bind& bind) {
     std::stable_partition(endpoints.begin(), endpoints.end(), [](const Endpoint& endpoint) { return !endpoint.is_v6; });
-    return std::any_of(endpoints.begin(), endpoints.end(),
-                       [&](const Endpoint& endpoint) { return master.bind(endpoint, error); });
+    return std::any_of(endpoints.begin(), endpoints.end(), bind);
+}
+
+StatusServer::Pages pages_of(const MasterRuntime& master) {
+    return {[&master] { return pccl::real::status_json(master.status(), pccl::real::EventLoop::now()); },
+            [&master] { return pccl::real::status_text(master.status(), pccl::real::EventLoop::now()); }};
+}
+
+bool read_address(const char* option, const std::string& text, std::uint16_t default_port,
+                  std::vector<Endpoint>& endpoints, std::string& error) {
+    // ::1:80 is an address without a port, and hardly ever meant as one.
+    if (std::count(text.begin(), text.end(), ':') > 1 && text.front() != '[') {
+        error = std::string(option) + " " + text + ": write [V6]:PORT";
+        return false;
+    }
+    if (pccl::real::resolve(text, default_port, endpoints, error)) return true;
+    error = std::string(option) + ": " + error;
+    return false;
 }
 
 // As it was written, with the port that was found.
@@ -88,9 +111,11 @@ std::string name_of(const std::string& listen, std::uint16_t port) {
     return host + ":" + std::to_string(port);
 }
 
-void announce(const std::string& name, int ready_descriptor) {
+// `status`: where it is served; empty where it is not.
+void announce(const std::string& name, const std::string& status, int ready_descriptor) {
     const std::string line = "listening on " + name + "\n";
     std::fputs(line.c_str(), stdout);
+    if (!status.empty()) std::fputs(("status on " + status + "\n").c_str(), stdout);
     std::fflush(stdout);
     if (ready_descriptor != no_descriptor) {
         for (std::size_t done = 0; done < line.size();) {
@@ -130,7 +155,8 @@ int serve_until_stopped(MasterRuntime& master, int signals) {
     return number != 0 && !master.failed() ? exit_stopped : exit_cannot_serve;
 }
 
-int serve(const Options& options, const std::vector<Endpoint>& endpoints) {
+int serve(const Options& options, const std::vector<Endpoint>& endpoints,
+          const std::vector<Endpoint>& status_endpoints) {
     const int signals = stop_signals();
     if (signals < 0) return cannot_serve(std::string("signalfd: ") + std::strerror(errno));
     // Who reads our output may go; that is no reason to end the run.
@@ -139,8 +165,16 @@ int serve(const Options& options, const std::vector<Endpoint>& endpoints) {
     if (!options.state_directory.empty()) settings.state_directory = options.state_directory;
     MasterRuntime master(std::move(settings));
     std::string error;
-    if (!bind(master, endpoints, error) || !master.run(error)) return cannot_serve(error);
-    announce(name_of(options.listen, master.port()), options.ready_descriptor);
+    if (!bind_one_of(endpoints, [&](const Endpoint& endpoint) { return master.bind(endpoint, error); }))
+        return cannot_serve(error);
+    StatusServer status(master.context(), pages_of(master));
+    const bool has_status = !status_endpoints.empty();
+    if (has_status &&
+        !bind_one_of(status_endpoints, [&](const Endpoint& endpoint) { return status.listen(endpoint, error); }))
+        return cannot_serve("--status: " + error);
+    if (!master.run(error)) return cannot_serve(error);
+    announce(name_of(options.listen, master.port()), has_status ? name_of(options.status, status.port()) : "",
+             options.ready_descriptor);
     return serve_until_stopped(master, signals);
 }
 
@@ -149,6 +183,12 @@ void describe(CLI::App& app, Options& options) {
                    "where to listen: an address or a name, [V6]:PORT for IPv6, [::]:PORT for both families;\n"
                    "port 0 takes a free one")
         ->capture_default_str()
+        ->type_name("HOST:PORT");
+    app.add_option(
+           "--status", options.status,
+           "serve a read-only status there: GET /status as JSON, GET / as text; off unless it is given.\n"
+           "It has no authentication: 127.0.0.1 keeps it on this host. Port 0 takes a free one, the default is " +
+               std::to_string(status_port))
         ->type_name("HOST:PORT");
     app.add_option(
            "--state-dir", options.state_directory,
@@ -167,7 +207,8 @@ void describe(CLI::App& app, Options& options) {
         ->type_name("N");
     app.add_flag("--version", options.version, "Print the version and exit");
     app.footer(
-        "Prints `listening on HOST:PORT` on standard output when it serves; tells a service manager (NOTIFY_SOCKET).\n"
+        "Prints `listening on HOST:PORT` on standard output when it serves, with --status also `status on HOST:PORT`;\n"
+        "tells a service manager (NOTIFY_SOCKET).\n"
         "SIGTERM and SIGINT stop it: the peers are told, the run has ended; a second one ends it at once.\n"
         "Exit codes: 0 stopped by a signal, 1 cannot serve, 2 wrong usage.\n\n"
         "Environment of peers and master (the master's PCCL_PEER_TIMEOUT_MS rules):\n" +
@@ -202,12 +243,11 @@ int main(int argc, char** argv) {
     }
     if (options.ready_descriptor != no_descriptor && ::fcntl(options.ready_descriptor, F_GETFD) < 0)
         return wrong_usage("--ready-fd " + std::to_string(options.ready_descriptor) + ": no such descriptor is open");
-    // ::1:80 is an address without a port, and hardly ever meant as one.
-    if (std::count(options.listen.begin(), options.listen.end(), ':') > 1 && options.listen.front() != '[')
-        return wrong_usage("--listen " + options.listen + ": write [V6]:PORT");
     std::vector<Endpoint> endpoints;
+    std::vector<Endpoint> status_endpoints;
     std::string error;
-    if (!pccl::real::resolve(options.listen, CCOIP_PROTOCOL_PORT_MASTER, endpoints, error))
-        return wrong_usage("--listen: " + error);
-    return serve(options, endpoints);
+    if (!read_address("--listen", options.listen, CCOIP_PROTOCOL_PORT_MASTER, endpoints, error) ||
+        (!options.status.empty() && !read_address("--status", options.status, status_port, status_endpoints, error)))
+        return wrong_usage(error);
+    return serve(options, endpoints, status_endpoints);
 }

@@ -1,0 +1,199 @@
+#include "net-real/status/status_document.hpp"
+
+#include "core/wire/frame.hpp"
+#include "include/pccl.h"
+
+#include <boost/json/src.hpp>  // the library's bodies: it is used here alone
+
+#include <algorithm>
+#include <string_view>
+
+namespace pccl::real {
+
+namespace json = boost::json;
+using core::Duration;
+using core::Instant;
+using core::MasterStatus;
+
+namespace {
+
+std::string version() {
+    return std::to_string(PCCL_VERSION_MAJOR) + "." + std::to_string(PCCL_VERSION_MINOR) + "." +
+           std::to_string(PCCL_VERSION_PATCH);
+}
+
+std::int64_t ms_since(Instant then, Instant now) { return std::max<Duration>(now - then, 0) / core::millisecond; }
+
+const char* to_text(MasterStatus::PeerState state) {
+    switch (state) {
+    case MasterStatus::PeerState::joining: return "joining";
+    case MasterStatus::PeerState::unreachable: return "unreachable";
+    case MasterStatus::PeerState::member: return "member";
+    case MasterStatus::PeerState::resuming: return "resuming";
+    case MasterStatus::PeerState::absent: return "absent";
+    }
+    return "unknown";
+}
+
+template <class T>
+json::value or_null(const std::optional<T>& value) {
+    return value ? json::value(*value) : json::value(nullptr);
+}
+
+json::value to_json(const MasterStatus::Peer& peer, Instant now) {
+    json::value waits = nullptr;
+    if (peer.call) {
+        waits = {{"vote", peer.call->kind},
+                 {"tag", or_null(peer.call->tag)},
+                 {"for_ms", ms_since(peer.call->since, now)},
+                 {"others", peer.call->others}};
+    }
+    return {{"peer", core::short_name(peer.uuid)},
+            {"address", core::to_text(peer.endpoint)},
+            {"group", peer.group},
+            {"state", to_text(peer.state)},
+            {"since_ms", ms_since(peer.since, now)},
+            {"heard_ms", ms_since(peer.heard, now)},
+            {"synced", peer.synced},
+            {"waits", std::move(waits)}};
+}
+
+json::value to_json(const MasterStatus::Group& group, Instant now) {
+    json::array ring, edges, operations;
+    for (std::size_t i = 0; i < group.ring.size(); ++i) {
+        ring.emplace_back(core::short_name(group.ring[i]));
+        if (i >= group.edges.size()) continue;
+        const MasterStatus::Edge& edge = group.edges[i];
+        const bool measured = edge.bytes_per_second != 0;
+        edges.push_back({{"from", core::short_name(group.ring[i])},
+                         {"to", core::short_name(group.ring[(i + 1) % group.ring.size()])},
+                         {"up", edge.up},
+                         {"bytes_per_second", measured ? json::value(edge.bytes_per_second) : json::value(nullptr)},
+                         {"measured_ms", measured ? json::value(ms_since(edge.measured, now)) : json::value(nullptr)}});
+    }
+    for (const MasterStatus::Operation& op : group.operations) {
+        operations.push_back(
+            {{"id", op.id},
+             {"tag", op.tag},
+             {"world", op.world},
+             {"running_ms", op.started ? json::value(ms_since(*op.started, now)) : json::value(nullptr)},
+             {"bytes", op.bytes != 0 ? json::value(op.bytes) : json::value(nullptr)}});
+    }
+    json::value sync = nullptr;
+    if (group.sync) {
+        sync = {{"revision", group.sync->revision}, {"members", group.sync->members}, {"holders", group.sync->holders}};
+    }
+    const MasterStatus::Tally& tally = group.tally;
+    return {{"id", group.id},
+            {"ring", std::move(ring)},
+            {"edges", std::move(edges)},
+            {"expected_revision", group.expected_revision},
+            {"running", group.running},
+            {"operations", std::move(operations)},
+            {"sync", std::move(sync)},
+            {"tally",
+             {{"started", tally.started},
+              {"committed", tally.committed},
+              {"aborted", tally.aborted},
+              {"refused", tally.refused},
+              {"committed_bytes", tally.committed_bytes},
+              {"syncs", tally.syncs}}}};
+}
+
+json::value to_json(const MasterStatus::Vote& vote, Instant now) {
+    json::array waits_for;
+    for (const core::Uuid& uuid : vote.waits_for) waits_for.emplace_back(core::short_name(uuid));
+    return {{"vote", vote.kind},
+            {"group", or_null(vote.group)},
+            {"tag", or_null(vote.tag)},
+            {"open_ms", ms_since(vote.opened, now)},
+            {"changed_ms", ms_since(vote.changed, now)},
+            {"voted", vote.voted},
+            {"missing", vote.missing},
+            {"waits_for", std::move(waits_for)}};
+}
+
+const char* state_of(const MasterStatus& status) {
+    return status.stopped ? "stopped" : status.grace_until ? "resuming" : "serving";
+}
+
+std::size_t members_of(const MasterStatus& status) {
+    std::size_t members = 0;
+    for (const MasterStatus::Group& group : status.groups) members += group.ring.size();
+    return members;
+}
+
+std::string rate_text(std::uint64_t bytes_per_second) {
+    return bytes_per_second == 0 ? "" : " (" + std::to_string(bytes_per_second / 1'000'000) + " MB/s)";
+}
+
+}  // namespace
+
+std::string status_json(const MasterStatus& status, Instant now) {
+    json::array groups, peers, votes, removals;
+    for (const auto& group : status.groups) groups.push_back(to_json(group, now));
+    for (const auto& peer : status.peers) peers.push_back(to_json(peer, now));
+    for (const auto& vote : status.votes) votes.push_back(to_json(vote, now));
+    for (const auto& removal : status.removals) {
+        removals.push_back({{"peer", core::short_name(removal.uuid)},
+                            {"reason", removal.reason},
+                            {"ago_ms", ms_since(removal.at, now)}});
+    }
+    const json::value document = {
+        {"version", version()},
+        {"protocol_version", core::wire::protocol_version},
+        {"run", core::short_name(status.run)},
+        {"incarnation", status.incarnation},
+        {"state", state_of(status)},
+        {"uptime_ms", ms_since(status.started, now)},
+        {"epoch", status.epoch},
+        {"decisions", status.decisions},
+        {"members", members_of(status)},
+        {"admitted", status.admitted},
+        {"removed", status.removed},
+        {"strangers", status.strangers},
+        {"frames_refused", status.frames_refused},
+        {"optimizing", status.optimizes},
+        {"tests_running", status.tests_running},
+        {"groups", std::move(groups)},
+        {"peers", std::move(peers)},
+        {"votes_open", status.votes_open},
+        {"votes", std::move(votes)},
+        {"removals", std::move(removals)},
+    };
+    return json::serialize(document) + "\n";
+}
+
+std::string status_text(const MasterStatus& status, Instant now) {
+    const auto seconds = [&](Instant then) { return std::to_string(ms_since(then, now) / 1000) + " s"; };
+    const std::size_t members = members_of(status);
+    std::string text = "pccl-master " + version() + ", run " + core::short_name(status.run) + ", incarnation " +
+                       std::to_string(status.incarnation) + ", " + state_of(status) + " for " +
+                       seconds(status.started) + "\n" + std::to_string(members) + " members, " +
+                       std::to_string(status.peers.size() - std::min(members, status.peers.size())) +
+                       " wait to be admitted, epoch " + std::to_string(status.epoch) + "\n";
+    for (const MasterStatus::Group& group : status.groups) {
+        text += "group " + std::to_string(group.id) + ": revision " + std::to_string(group.expected_revision) + ", " +
+                std::to_string(group.running) + " running, " + std::to_string(group.tally.committed) + " committed, " +
+                std::to_string(group.tally.aborted) + " aborted\n  ring";
+        for (std::size_t i = 0; i < group.ring.size(); ++i) {
+            text += " " + core::short_name(group.ring[i]) +
+                    (group.edges[i].up ? " >" + rate_text(group.edges[i].bytes_per_second) : " x");
+        }
+        text += "\n";
+    }
+    for (const MasterStatus::Vote& vote : status.votes) {
+        text += "vote '" + std::string(vote.kind) + "', open for " + seconds(vote.opened) + ", waits for";
+        for (const core::Uuid& uuid : vote.waits_for) text += " " + core::short_name(uuid);
+        if (vote.missing > vote.waits_for.size())
+            text += " and " + std::to_string(vote.missing - vote.waits_for.size()) + " more";
+        text += vote.missing == 0 ? " a place\n" : "\n";
+    }
+    for (const MasterStatus::Removal& removal : status.removals) {
+        text += "peer " + core::short_name(removal.uuid) + " went " + seconds(removal.at) + " ago: " + removal.reason +
+                "\n";
+    }
+    return text + "all of it, as JSON: /status\n";
+}
+
+}  // namespace pccl::real

@@ -1,0 +1,16 @@
+// A master's status as it is served: as JSON for programs, as a few lines for people.
+//
+// Times are milliseconds before the moment of the document. Peers are named by their first 8 hex digits. No text that a
+// peer has sent is in it.
+#pragma once
+
+#include "core/master_status.hpp"
+
+#include <string>
+
+namespace pccl::real {
+
+std::string status_json(const core::MasterStatus& status, core::Instant now);
+std::string status_text(const core::MasterStatus& status, core::Instant now);
+
+}  // namespace pccl::real

@@ -1,0 +1,45 @@
+// A read-only HTTP/1.1 server on a loop that does other work: GET /status (JSON) and GET / (text). No path changes anything.
+//
+// Bounded: so many connections (a further one ends the oldest), 8 KiB of request, seconds for each step, one request a
+// connection; pages are made at most four times a second, however many ask. Nothing that a client does reaches the loop's
+// other work: no exception leaves the server, nobody waits for a reader.
+#pragma once
+
+#include "core/base/ids.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace pccl::real {
+
+class StatusServer {
+public:
+    // Both are called on the loop's thread.
+    struct Pages {
+        std::function<std::string()> json;
+        std::function<std::string()> text;
+    };
+    // `context` outlives the server's handlers: they end with it, not with this object.
+    StatusServer(boost::asio::io_context& context, Pages pages);
+    ~StatusServer();
+    StatusServer(const StatusServer&) = delete;
+    StatusServer& operator=(const StatusServer&) = delete;
+
+    // Before the loop runs. Port 0: any free one. False: `error` says why.
+    bool listen(const core::Endpoint& address, std::string& error);
+    std::uint16_t port() const;
+
+    static constexpr std::size_t connections_max = 16;
+
+private:
+    class Door;
+    std::shared_ptr<Door> door_;
+};
+
+}  // namespace pccl::real
