@@ -46,8 +46,9 @@ std::uint32_t ScriptPeer::attribute(int which) {
     return static_cast<std::uint32_t>(answer.number(0));
 }
 
-Cluster::Cluster(std::size_t count, const Environment& environment)
-    : environment_(environment), master_(std::make_unique<MasterProcess>(environment)) {
+Cluster::Cluster(std::size_t count, const Environment& environment, const std::vector<std::string>& master_options)
+    : environment_(environment), master_options_(master_options),
+      master_(std::make_unique<MasterProcess>(environment, std::uint16_t{0}, master_options)) {
     for (std::size_t i = 0; i < count; ++i) admit();
 }
 

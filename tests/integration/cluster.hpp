@@ -54,8 +54,9 @@ using PeerPtr = std::unique_ptr<ScriptPeer>;
 
 class Cluster {
 public:
-    // Starts a master and `count` peers of group 0, all admitted.
-    explicit Cluster(std::size_t count, const Environment& environment = {});
+    // Starts a master, with further options of its own, and `count` peers of group 0, all admitted.
+    explicit Cluster(std::size_t count, const Environment& environment = {},
+                     const std::vector<std::string>& master_options = {});
     ScriptPeer& operator[](std::size_t index) { return *peers_.at(index); }
     std::size_t size() const { return peers_.size(); }
     MasterProcess& master() { return *master_; }
@@ -64,7 +65,7 @@ public:
     void kill_and_restart_master() {
         const std::uint16_t port = master_->port();
         master_.reset();
-        master_ = std::make_unique<MasterProcess>(environment_, port);
+        master_ = std::make_unique<MasterProcess>(environment_, port, master_options_);
     }
 
     // A connected newcomer; its connect runs while all present members look for pending peers and then update.
@@ -80,6 +81,7 @@ private:
     void vote_in(const std::vector<ScriptPeer*>& members);
 
     Environment environment_;
+    std::vector<std::string> master_options_;
     std::unique_ptr<MasterProcess> master_;
     std::vector<PeerPtr> peers_;
 };

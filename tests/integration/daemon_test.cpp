@@ -107,6 +107,8 @@ TEST_CASE("wrong usage ends with 2 and names what is wrong") {
     says({"--listen", "127.0.0.1:99999"}, "port below 65536");
     says({"--listen", "no-such-host.invalid:1"}, "no-such-host.invalid");
     says({"--log-level", "LOUD"}, "TRACE, DEBUG");
+    says({"--status", "::1:80"}, "[V6]:PORT");
+    says({"--status", "no-such-host.invalid"}, "--status: ");
     says({"--log-format", "xml"}, "xml");
     says({"--ready-fd", "987"}, "no such descriptor");
     says({"--nonsense"}, "--nonsense");
@@ -115,7 +117,7 @@ TEST_CASE("wrong usage ends with 2 and names what is wrong") {
 TEST_CASE("help lists every setting, version is one line; both end with 0") {
     const Run help = run({"--help"});
     CHECK(help.code == 0);
-    for (const char* word : {"--listen", "--state-dir", "--ready-fd", "--log-format", "PCCL_PEER_TIMEOUT_MS",
+    for (const char* word : {"--listen", "--status", "--state-dir", "--ready-fd", "--log-format", "PCCL_PEER_TIMEOUT_MS",
                              "PCCL_MASTER_TIMEOUT_MS", "PCCL_ADVERTISE_ADDRESS", "PCCL_STATE_DIR"}) {
         INFO(word);
         CHECK(help.output.find(word) != std::string::npos);

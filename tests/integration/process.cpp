@@ -205,8 +205,17 @@ int Process::open_descriptors() const {
     return count;
 }
 
-MasterProcess::MasterProcess(const Environment& environment, std::uint16_t port)
-    : Process({PCCL_TEST_MASTER, "--listen", "127.0.0.1:" + std::to_string(port)}, environment) {
+namespace {
+std::vector<std::string> master_command(std::uint16_t port, const std::vector<std::string>& options) {
+    std::vector<std::string> command = {PCCL_TEST_MASTER, "--listen", "127.0.0.1:" + std::to_string(port)};
+    command.insert(command.end(), options.begin(), options.end());
+    return command;
+}
+}  // namespace
+
+MasterProcess::MasterProcess(const Environment& environment, std::uint16_t port,
+                             const std::vector<std::string>& options)
+    : Process(master_command(port, options), environment) {
     const std::string line = expect_line();
     const auto colon = line.rfind(':');
     if (line.rfind("listening on ", 0) != 0 || colon == std::string::npos)

@@ -62,7 +62,8 @@ private:
 // build/bin/pccl-master on 127.0.0.1, on a free port unless one is given (that of a master that was killed).
 class MasterProcess : public Process {
 public:
-    explicit MasterProcess(const Environment& environment = {}, std::uint16_t port = 0);
+    explicit MasterProcess(const Environment& environment = {}, std::uint16_t port = 0,
+                           const std::vector<std::string>& options = {});
     std::uint16_t port() const { return port_; }
 
 private:
