@@ -1,0 +1,1 @@
+"""Programs for people: ``python -m pccl top`` and ``python -m pccl demo``."""

@@ -1,0 +1,174 @@
+"""A worker of ``python -m pccl demo``: trains a small network with the others, and tells its parent what it sees, one JSON
+object a line. It ends when its parent does."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy
+from numpy.typing import NDArray
+
+import pccl
+from pccl import Attribute, ReduceOp
+
+Array = NDArray[numpy.float32]
+_T = TypeVar("_T")
+_HIDDEN = 32
+_CLASSES = 3
+_BATCH = 96
+_RATE = 0.5
+_PAUSE_S = 0.02
+
+
+class Network:
+    """Two layers, in one array: what all workers keep equal, and what is reduced."""
+
+    def __init__(self) -> None:
+        shapes = [(2, _HIDDEN), (_HIDDEN,), (_HIDDEN, _CLASSES), (_CLASSES,)]
+        sizes = [int(numpy.prod(shape)) for shape in shapes]
+        ends = [int(end) for end in numpy.cumsum(sizes)[:-1]]
+        self.weights: Array = numpy.zeros(sum(sizes), numpy.float32)
+        self.gradient: Array = numpy.zeros_like(self.weights)
+        self._w1, self._b1, self._w2, self._b2 = self._views(self.weights, ends, shapes)
+        self._g = self._views(self.gradient, ends, shapes)
+        start = numpy.random.default_rng(1)
+        self._w1[:] = start.normal(0, 1, self._w1.shape)
+        self._w2[:] = start.normal(0, 0.1, self._w2.shape)
+
+    @staticmethod
+    def _views(array: Array, ends: list[int], shapes: list[Any]) -> list[Array]:
+        return [part.reshape(shape) for part, shape in zip(numpy.split(array, ends), shapes, strict=True)]
+
+    def learn(self, points: Array, classes: NDArray[numpy.int64]) -> float:
+        """Leaves the gradient of this batch; returns its loss."""
+        hidden = numpy.maximum(points @ self._w1 + self._b1, 0)
+        scores = hidden @ self._w2 + self._b2
+        scores -= scores.max(axis=1, keepdims=True)
+        chances = numpy.exp(scores)
+        chances /= chances.sum(axis=1, keepdims=True)
+        rows = numpy.arange(len(classes))
+        loss = float(-numpy.log(chances[rows, classes] + 1e-9).mean())
+        error = chances
+        error[rows, classes] -= 1
+        error /= len(classes)
+        back = (error @ self._w2.T) * (hidden > 0)
+        for target, value in zip(
+            self._g, (points.T @ back, back.sum(axis=0), hidden.T @ error, error.sum(axis=0)), strict=True
+        ):
+            target[:] = value
+        return loss
+
+
+def batch(random: numpy.random.Generator) -> tuple[Array, NDArray[numpy.int64]]:
+    """Points of three arms of a spiral, and which arm each is of."""
+    classes = random.integers(0, _CLASSES, _BATCH)
+    radius = random.uniform(0.05, 1, _BATCH)
+    angle = 3 * radius + classes * 2 * numpy.pi / _CLASSES + random.normal(0, 0.12, _BATCH)
+    points = numpy.stack([radius * numpy.cos(angle), radius * numpy.sin(angle)], axis=1)
+    return (2 * points).astype(numpy.float32), classes
+
+
+def tell(event: str, **fields: Any) -> None:
+    # Whole lines, whatever threads write.
+    os.write(1, (json.dumps({"event": event, **fields}) + "\n").encode())
+
+
+class _Teller(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        tell("log", text=record.getMessage())
+
+
+def end_with_parent() -> None:
+    """The parent holds the other end of standard input and never writes."""
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os._exit(0)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+def again(call: Callable[[], _T], what: str) -> _T:
+    """Until it works; a peer that is lost meanwhile is no reason to end."""
+    while True:
+        try:
+            return call()
+        except pccl.PCCLConnectionLostError as error:
+            tell("retry", what=what, text=error.cause)
+
+
+def train(communicator: pccl.Communicator, index: int, steps: int, workers: int, pace: float) -> Network:
+    network = Network()
+    state = pccl.SharedState([pccl.TensorInfo.from_numpy(network.weights, "weights")])
+    random = numpy.random.default_rng([index, os.getpid()])
+    first = True
+    while True:
+        if not first:
+            again(communicator.update_topology, "update_topology")
+        first = False
+        # The last third is for all: who was lost has time to come back.
+        needed = 2 if state.revision < steps * 2 // 3 else workers
+        world = communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE)
+        if world < needed:
+            tell("wait", world=world, needed=needed)
+            time.sleep(_PAUSE_S)
+            continue
+        communicator.sync_shared_state(state)
+        if state.revision >= steps:
+            return network
+        began = time.monotonic()
+        loss = network.learn(*batch(random))
+        reduced = numpy.empty_like(network.gradient)
+        try:
+            asked = time.monotonic()
+            info = again(
+                lambda: communicator.all_reduce(network.gradient, reduced, op=ReduceOp.AVG), "all_reduce"
+            )
+            reduce_s = time.monotonic() - asked
+        except pccl.PCCLTooFewPeersError:
+            continue
+        network.weights -= numpy.float32(_RATE) * reduced
+        state.push_revision()
+        tell(
+            "step", step=state.revision, loss=loss, reduce_ms=reduce_s * 1000, world=info.local_world_size,
+            sent=info.tx_bytes,
+        )  # fmt: skip
+        time.sleep(max(0.0, pace - (time.monotonic() - began)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="pccl.tools.demo_worker")
+    parser.add_argument("--master", required=True)
+    parser.add_argument("--index", type=int, required=True)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--workers", type=int, required=True)
+    parser.add_argument("--pace", type=float, required=True)
+    options = parser.parse_args()
+    end_with_parent()
+    logger = logging.getLogger("pccl")
+    logger.addHandler(_Teller())
+    logger.propagate = False
+    try:
+        with pccl.Communicator(options.master) as communicator:
+            communicator.connect()
+            tell("connected", world=communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE))
+            network = train(communicator, options.index, options.steps, options.workers, options.pace)
+            tell("end", digest=hashlib.sha256(network.weights.tobytes()).hexdigest())
+    except pccl.PCCLError as error:
+        tell("failed", text=str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
