@@ -26,7 +26,7 @@ def _command(name: str) -> Callable[[Sequence[str]], int] | None:
 
         return demo.main
     if name == "master":
-        from pccl import master
+        import pccl.master as master
 
         return master.main
     return None

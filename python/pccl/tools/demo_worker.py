@@ -109,23 +109,30 @@ def again(call: Callable[[], _T], what: str) -> _T:
 
 def train(communicator: pccl.Communicator, index: int, steps: int, workers: int, pace: float) -> Network:
     network = Network()
-    state = pccl.SharedState([pccl.TensorInfo.from_numpy(network.weights, "weights")])
+    step = numpy.zeros(1, numpy.int64)  # the revision also counts the turns in which they only wait
+    state = pccl.SharedState(
+        [pccl.TensorInfo.from_numpy(network.weights, "weights"), pccl.TensorInfo.from_numpy(step, "step")]
+    )
     random = numpy.random.default_rng([index, os.getpid()])
     first = True
     while True:
         if not first:
             again(communicator.update_topology, "update_topology")
         first = False
-        # The last third is for all: who was lost has time to come back.
-        needed = 2 if state.revision < steps * 2 // 3 else workers
-        world = communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE)
-        if world < needed:
-            tell("wait", world=world, needed=needed)
+        # Read behind a call that all make, the sizes are the same for all: they decide alike.
+        if communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE) < 2:
+            tell("wait", needed=2)
             time.sleep(_PAUSE_S)
             continue
-        communicator.sync_shared_state(state)
-        if state.revision >= steps:
+        again(lambda: communicator.sync_shared_state(state), "sync_shared_state")
+        if step[0] >= steps:
             return network
+        # The last third is for all: who was lost has time to come back.
+        if step[0] >= steps * 2 // 3 and communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE) < workers:
+            tell("wait", needed=workers)
+            time.sleep(_PAUSE_S)
+            state.push_revision()
+            continue
         began = time.monotonic()
         loss = network.learn(*batch(random))
         reduced = numpy.empty_like(network.gradient)
@@ -136,11 +143,13 @@ def train(communicator: pccl.Communicator, index: int, steps: int, workers: int,
             )
             reduce_s = time.monotonic() - asked
         except pccl.PCCLTooFewPeersError:
+            state.push_revision()
             continue
         network.weights -= numpy.float32(_RATE) * reduced
+        step += 1
         state.push_revision()
         tell(
-            "step", step=state.revision, loss=loss, reduce_ms=reduce_s * 1000, world=info.local_world_size,
+            "step", step=int(step[0]), loss=loss, reduce_ms=reduce_s * 1000, world=info.local_world_size,
             sent=info.tx_bytes,
         )  # fmt: skip
         time.sleep(max(0.0, pace - (time.monotonic() - began)))

@@ -1,0 +1,259 @@
+"""The run behind ``python -m pccl demo``: a master in this process, workers as processes, and what they tell."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import pccl
+from pccl.tools.screen import printable
+
+_PATIENCE_S = 60.0  # without a step of anybody
+_END_S = 10.0
+
+
+class DemoError(Exception):
+    """It did not go as it should; the text says what happened."""
+
+
+@dataclass(frozen=True)
+class Step:
+    step: int
+    at: float  # seconds since the beginning
+    loss: float
+    reduce_ms: float
+    world: int
+    sent: int
+
+
+@dataclass
+class Worker:
+    index: int
+    process: subprocess.Popen[bytes]
+    errors: IO[bytes]
+    state: str = "starting"
+    life: int = 0
+    digest: str = ""
+    steps: list[Step] = field(default_factory=list)  # of all lives
+
+
+@dataclass
+class Outage:
+    worker: int
+    killed_at: float
+    killed_step: int
+    back_at: float | None = None
+    back_step: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    workers: int
+    steps: int
+    kill: bool
+    pace: float
+
+    @property
+    def kill_step(self) -> int:
+        return self.steps // 4
+
+    @property
+    def return_step(self) -> int:
+        return self.kill_step + max(2, self.steps // 10)
+
+
+class _LogLines(logging.Handler):
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self._run = run
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._run.queue.put((-1, 0, {"event": "log", "text": record.getMessage()}))
+
+
+class Run:
+    """Use it as a context: in the end no process is left."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.workers: list[Worker] = []
+        self.happened: list[tuple[float, str]] = []
+        self.outage: Outage | None = None
+        self.queue: queue.Queue[tuple[int, int, dict[str, Any] | None]] = queue.Queue()
+        self._began = time.monotonic()
+        self._progress = self._began
+        self._log = _LogLines(self)
+        self._master = pccl.MasterNode("127.0.0.1:0")
+
+    def __enter__(self) -> Run:
+        logger = logging.getLogger("pccl")
+        logger.addHandler(self._log)
+        logger.propagate = False
+        try:
+            self._master.run()
+            self._note(f"the master listens on 127.0.0.1:{self._master.port}")
+            for index in range(self.plan.workers):
+                self._start(index)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.workers:
+            worker.process.kill()
+            worker.process.wait()
+            worker.errors.close()
+        self._master.close()
+        logger = logging.getLogger("pccl")
+        logger.removeHandler(self._log)
+        logger.propagate = True
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._master.port}"
+
+    def now(self) -> float:
+        return time.monotonic() - self._began
+
+    def step(self) -> int:
+        return max((worker.steps[-1].step for worker in self.workers if worker.steps), default=0)
+
+    def turns(self, interval: float) -> Iterator[None]:
+        """Hands over after each ``interval``, until all workers have come to the end. Raises DemoError."""
+        shown = time.monotonic()
+        while any(worker.state != "done" for worker in self.workers):
+            try:
+                index, life, event = self.queue.get(timeout=max(0.0, shown + interval - time.monotonic()))
+                self._take(index, life, event)
+            except queue.Empty:
+                pass
+            if time.monotonic() >= shown + interval:
+                shown = time.monotonic()
+                yield
+            self._follow_plan()
+            if time.monotonic() - self._progress > _PATIENCE_S:
+                raise DemoError(f"nobody has made a step for {_PATIENCE_S:.0f} s; workers: {self._states()}")
+        for worker in self.workers:
+            worker.process.wait(_END_S)
+        if len({worker.digest for worker in self.workers}) != 1:
+            raise DemoError("the workers hold different weights: " + self._states())
+
+    def _start(self, index: int) -> None:
+        options = {
+            "master": self.address,
+            "index": index,
+            "steps": self.plan.steps,
+            "workers": self.plan.workers,
+            "pace": self.plan.pace,
+        }
+        command = [sys.executable, "-m", "pccl.tools.demo_worker"]
+        for name, value in options.items():
+            command += [f"--{name}", str(value)]
+        folder = str(Path(pccl.__file__).resolve().parents[1])
+        path = os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)
+        errors = tempfile.TemporaryFile()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,  # it ends when this one does, and the worker with it
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,  # Ctrl-C is for the parent, which ends the others
+            env={"PCCL_PORT_RANGE": "0", **os.environ, "PYTHONPATH": path},
+        )
+        if index < len(self.workers):
+            worker = self.workers[index]
+            worker.errors.close()
+            worker.process, worker.errors, worker.state = process, errors, "starting"
+            worker.life += 1
+        else:
+            worker = Worker(index, process, errors)
+            self.workers.append(worker)
+        threading.Thread(target=self._read, args=(index, worker.life, process), daemon=True).start()
+
+    def _read(self, index: int, life: int, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None and process.stdin is not None
+        for text in process.stdout:
+            try:
+                self.queue.put((index, life, json.loads(text)))
+            except ValueError:
+                self.queue.put((index, life, {"event": "log", "text": text.decode(errors="replace").strip()}))
+        process.stdout.close()
+        process.stdin.close()
+        self.queue.put((index, life, None))
+
+    def _take(self, index: int, life: int, event: dict[str, Any] | None) -> None:
+        if index < 0:
+            assert event is not None
+            self._note(event["text"])  # begins with "master"
+            return
+        worker = self.workers[index]
+        if life != worker.life or worker.state == "killed":
+            return  # the last words of a life that is over
+        if event is None:
+            if worker.state != "done":
+                raise DemoError(f"worker {index} ended ({worker.process.wait()}):\n{self._errors(worker)}")
+            return
+        kind = event["event"]
+        if kind == "step":
+            self._take_step(worker, event)
+        elif kind == "connected":
+            worker.state = "joined"
+            self._note(f"worker {index} is in, with {event['world'] - 1} others")
+        elif kind == "wait":
+            worker.state = f"waits for {event['needed']}"
+        elif kind == "retry":
+            self._note(f"worker {index}: {event['what']} again, because {event['text']}")
+        elif kind == "log":
+            self._note(f"worker {index}: {event['text']}")
+        elif kind == "end":
+            worker.state, worker.digest = "done", event["digest"]
+        elif kind == "failed":
+            raise DemoError(f"worker {index}: {event['text']}")
+
+    def _take_step(self, worker: Worker, event: dict[str, Any]) -> None:
+        step = Step(event["step"], self.now(), event["loss"], event["reduce_ms"], event["world"], event["sent"])
+        worker.state = "trains"
+        worker.steps.append(step)
+        self._progress = time.monotonic()
+        outage = self.outage
+        if outage is not None and outage.worker == worker.index and outage.back_step is None:
+            outage.back_at, outage.back_step = step.at, step.step
+            self._note(f"worker {worker.index} is back, at step {step.step} with the state of the others")
+
+    def _follow_plan(self) -> None:
+        if not self.plan.kill:
+            return
+        if self.outage is None:
+            victim = self.workers[-1]
+            # Not before it took part.
+            if self.step() >= self.plan.kill_step and victim.state == "trains":
+                victim.process.kill()
+                victim.process.wait()
+                victim.state = "killed"
+                self.outage = Outage(victim.index, self.now(), self.step())
+                self._note(f"worker {victim.index} is killed at step {self.step()}")
+        elif self.workers[self.outage.worker].state == "killed" and self.step() >= self.plan.return_step:
+            self._note(f"worker {self.outage.worker} is started again, at step {self.step()} of the others")
+            self._start(self.outage.worker)
+
+    def _note(self, text: str) -> None:
+        self.happened.append((self.now(), printable(text)))
+
+    def _states(self) -> str:
+        return ", ".join(f"{worker.index} {worker.state} {worker.digest[:8]}".strip() for worker in self.workers)
+
+    def _errors(self, worker: Worker) -> str:
+        worker.errors.seek(0)
+        return worker.errors.read()[-4000:].decode(errors="replace")

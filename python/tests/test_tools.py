@@ -1,0 +1,356 @@
+"""``python -m pccl top`` and ``python -m pccl demo``, as people run them."""
+
+from __future__ import annotations
+
+import http.server
+import importlib.util
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pccl
+import pytest
+from conftest import PATIENCE_S, admit, run_threads
+from pccl.tools.screen import age, plain_text, rate
+from pccl.tools.status import StatusError, fetch, url_of
+from pccl.tools.top import Look, picture
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "pccl", *arguments]
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, **environment}
+    )
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    made: list[subprocess.Popen[str]] = []
+
+    def begin(*arguments: str, **keywords: Any) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            list(arguments), text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **keywords},
+        )  # fmt: skip
+        made.append(process)
+        return process
+
+    yield begin
+    for process in made:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """What a master with two members says, one of which waits."""
+    peers = [
+        {"peer": name, "address": "10.0.0.1:48149", "group": 0, "state": "member", "since_ms": 61_000,
+         "heard_ms": 400, "synced": True, "waits": None}
+        for name in ("aaaaaaaa", "bbbbbbbb")
+    ]  # fmt: skip
+    peers[0]["waits"] = {"vote": "update topology", "tag": None, "for_ms": 31_000, "others": 0}
+    return {
+        "version": "1.1.0", "run": "cccccccc", "incarnation": 1, "state": "serving", "uptime_ms": 70_000, "epoch": 2,
+        "decisions": 12, "members": 2, "removed": 1, "optimizing": False, "votes_open": 1, "peers": peers,
+        "groups": [{
+            "id": 0, "ring": ["aaaaaaaa", "bbbbbbbb"], "expected_revision": 7, "running": 0, "sync": None,
+            "edges": [
+                {"from": "aaaaaaaa", "to": "bbbbbbbb", "up": True, "bytes_per_second": 93_000_000},
+                {"from": "bbbbbbbb", "to": "aaaaaaaa", "up": False, "bytes_per_second": None},
+            ],
+            "tally": {"committed": 100, "aborted": 3, "refused": 0, "committed_bytes": 4_000_000, "syncs": 7},
+        }],
+        "votes": [{"vote": "update topology", "group": None, "tag": None, "open_ms": 31_000, "voted": 1,
+                   "missing": 1, "waits_for": ["bbbbbbbb"]}],
+        "removals": [{"peer": "dddddddd", "reason": "silent for 10000 ms", "ago_ms": 5000}],
+        **changes,
+    }  # fmt: skip
+
+
+class Page:
+    """Serves one body on a port of its own."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        page = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(page.body)))
+                self.end_headers()
+                self.wfile.write(page.body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[bytes], Page]]:
+    made: list[Page] = []
+
+    def begin(body: bytes) -> Page:
+        made.append(Page(body))
+        return made[-1]
+
+    yield begin
+    for page in made:
+        page.close()
+
+
+def look(page: Page, **changes: Any) -> Look:
+    page.body = json.dumps(document(**changes)).encode()
+    return Look(fetch(url_of(page.address)))
+
+
+# ---- python -m pccl
+
+
+def test_commands() -> None:
+    assert run().returncode == 2
+    helped = run("--help")
+    assert helped.returncode == 0 and "top" in helped.stdout and "demo" in helped.stdout
+    unknown = run("nothing")
+    assert unknown.returncode == 2 and "no command 'nothing'" in unknown.stderr
+    for name in ("top", "demo", "master"):
+        assert run(name, "--help").returncode == 0
+
+
+# ---- top
+
+
+def test_top_of_a_master(start: Start, tree: Path) -> None:
+    program = Path(os.environ.get("PCCL_BUILD_DIR", tree / "build")) / "bin" / "pccl-master"
+    if not program.exists():
+        pytest.skip(f"{program} is not built")
+    master = start(str(program), "--listen", "127.0.0.1:0", "--status", "127.0.0.1:0")
+    assert master.stdout is not None
+    listening, status = (master.stdout.readline().split()[-1] for _ in range(2))
+    empty = run("top", "--master", status, "--once", "--plain", "--interval", "0")
+    assert empty.returncode == 0 and "nobody is here yet" in empty.stdout
+
+    shown: list[subprocess.CompletedProcess[str]] = []
+    seen = threading.Event()
+
+    def member(index: int) -> None:
+        with pccl.Communicator(listening) as communicator:
+            communicator.connect()
+            admit(communicator, 2)
+            if index == 1:
+                while "1 voted" not in (view := run("top", "--master", status, "--once", "--interval", "0")).stdout:
+                    assert view.returncode == 0
+                shown.append(view)
+                seen.set()
+            communicator.update_topology()
+
+    run_threads(2, member)
+    text = shown[0].stdout
+    assert "2 members, 0 to be admitted" in text
+    assert text.count("127.0.0.1:") >= 3 and "\x1b" not in text
+    assert "update topology for" in text and "waits for" in text
+    other = run("top", "--master", listening, "--once")
+    assert other.returncode == 1 and "not the one where peers connect" in other.stderr
+
+
+def test_top_of_what_is_not_there() -> None:
+    done = run("top", "--master", "127.0.0.1:1", "--once")
+    assert done.returncode == 1 and "pccl-master --status" in done.stderr and "Traceback" not in done.stderr
+    for wrong in ("::::", "127.0.0.1:99999", "ftp://host", "http://", "host:0"):
+        done = run("top", "--master", wrong, "--once")
+        assert done.returncode == 2 and "write HOST:PORT" in done.stderr
+    assert run("top", "--interval", "-1").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"hello", b"[]", b"{}", b"\xff\xfe", b"[" * 100_000,
+        json.dumps(document(peers=[1])).encode(), json.dumps(document(epoch="2")).encode(),
+        json.dumps(document(members=True)).encode(), json.dumps(document(groups=None)).encode(),
+        json.dumps({**document(), "votes": [{"vote": "x"}]}).encode(),
+    ],
+    ids=range(11),
+)  # fmt: skip
+def test_top_of_what_is_no_status(serve: Callable[[bytes], Page], body: bytes) -> None:
+    with pytest.raises(StatusError, match="not the status of a master"):
+        fetch(url_of(serve(body).address))
+
+
+def test_top_tells_who_waits_and_how_fast_it_goes(serve: Callable[[bytes], Page]) -> None:
+    page = serve(b"")
+    before = look(page)
+    later = document()["groups"]
+    later[0]["tally"].update(committed=110, committed_bytes=24_000_000)
+    now = look(page, uptime_ms=72_000, groups=later)
+    text = "\n".join(plain_text(content) for content in picture(now, before, "url"))
+    assert "110 reductions (5.0/s, 10 MB/s)" in text
+    assert "aaaaaaaa -93 MB/s-> bbbbbbbb -x-> aaaaaaaa" in text
+    assert "update topology for 31 s" in text
+    assert "update topology: 1 voted, open for 31 s; waits for bbbbbbbb" in text
+    assert "dddddddd  5.0 s ago: silent for 10000 ms" in text
+    # A master that was started anew has counted nothing before.
+    again = "\n".join(plain_text(content) for content in picture(look(page, uptime_ms=1000), now, "url"))
+    assert "/s," not in again
+
+
+def test_top_writes_nothing_that_a_terminal_obeys(serve: Callable[[bytes], Page]) -> None:
+    page = serve(json.dumps(document(run="\x1b[31mred\x07")).encode())
+    done = run("top", "--master", page.address, "--once", "--interval", "0")
+    assert done.returncode == 0 and "?[31mred?" in done.stdout and "\x1b" not in done.stdout
+
+
+def test_top_in_a_terminal(serve: Callable[[bytes], Page], start: Start) -> None:
+    """Draws in place, tells when the master is silent, and gives the screen back at Ctrl-C."""
+    page = serve(json.dumps(document()).encode())
+    ours, theirs = pty.openpty()
+    process = start(*command("top", "--master", page.address, "--interval", "0.1"), stdout=theirs, stdin=theirs)
+    os.close(theirs)
+    try:
+        shown = ""
+
+        def until(text: str) -> None:
+            nonlocal shown
+            deadline = time.monotonic() + PATIENCE_S
+            while text not in shown:
+                assert select.select([ours], [], [], deadline - time.monotonic())[0], f"no {text!r} in {shown!r}"
+                shown += os.read(ours, 65536).decode()
+
+        until("aaaaaaaa")
+        assert shown.startswith("\x1b[?1049h\x1b[?25l")
+        page.body = b"nothing"
+        until("as of ")
+        page.body = json.dumps(document(run="eeeeeeee")).encode()
+        until("eeeeeeee")
+        process.send_signal(signal.SIGINT)
+        until("\x1b[?25h\x1b[?1049l")
+        assert process.wait(PATIENCE_S) == 0
+        assert process.stderr is not None and process.stderr.read() == ""
+    finally:
+        os.close(ours)
+
+
+def test_top_into_a_pipe_that_closes(serve: Callable[[bytes], Page], start: Start) -> None:
+    page = serve(json.dumps(document()).encode())
+    process = start(*command("top", "--master", page.address, "--plain", "--interval", "0.1"))
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.readline().startswith("pccl-master 1.1.0")
+    process.stdout.close()
+    process.stdout = None
+    assert process.wait(PATIENCE_S) == 0
+    assert process.stderr.read() == ""
+
+
+def test_units() -> None:
+    assert [age(ms) for ms in (0, 9_999, 61_000, 7_800_000, 100_000_000)] == [
+        "0.0 s", "10.0 s", "1 min 1 s", "2 h 10 min", "1 d 3 h"
+    ]  # fmt: skip
+    assert [rate(value) for value in (12, 1500, 93_000_000, 2.5e9)] == ["12 B/s", "1.5 kB/s", "93 MB/s", "2.5 GB/s"]
+    assert url_of("host") == "http://host:48147/status"
+    assert url_of("[::1]:80") == "http://[::1]:80/status"
+    assert url_of("http://host:1/other") == "http://host:1/other"
+
+
+# ---- demo
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    tasks = Path(f"/proc/{process.pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_demo_goes_on_without_the_one_that_is_killed(tmp_path: Path) -> None:
+    drawing = importlib.util.find_spec("matplotlib") is not None
+    target = tmp_path / "curves.png"
+    options = ["--picture", str(target)] if drawing else []
+    done = run("demo", "--kill", "--plain", "--steps", "40", "--pace", "0", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "40 steps in" in done.stdout
+    assert "worker 2 was killed at step" in done.stdout
+    assert "worker 2 is back, at step" in done.stdout
+    assert "all 3 workers hold the same weights" in done.stdout
+    assert done.stderr == ""
+    if drawing:
+        assert target.read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_learns() -> None:
+    done = run("demo", "--plain", "--workers", "2", "--steps", "60", "--pace", "0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    words = next(text for text in done.stdout.splitlines() if " steps in " in text).split()
+    begin, end = (float(words[words.index(key) - 3]) for key in ("begin,", "end"))
+    assert end < begin
+
+
+def test_demo_says_what_it_cannot_do(tmp_path: Path) -> None:
+    def says(text: str, *arguments: str, **environment: str) -> None:
+        done = run("demo", *arguments, **environment)
+        assert done.returncode == 2 and text in done.stderr
+
+    says("--workers 3 or more", "--workers", "2", "--kill")
+    says("use 2 to 64", "--workers", "1")
+    says("use 12 to", "--steps", "1")
+    says("has to end with .png", "--picture", str(tmp_path / "curves.txt"))
+    says("there is no directory", "--picture", str(tmp_path / "no" / "curves.png"))
+    (tmp_path / "matplotlib.py").write_text("raise ImportError\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    says("pip install matplotlib", "--picture", str(tmp_path / "curves.png"), PYTHONPATH=path)
+
+
+def test_demo_with_workers_that_cannot_start(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise ImportError('this one is broken')\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = run("demo", "--plain", PYTHONPATH=path)
+    assert done.returncode == 1
+    assert "this one is broken" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_demo_leaves_nobody_behind(start: Start, number: signal.Signals) -> None:
+    process = start(*command("demo", "--plain", "--steps", "100000"))
+    assert process.stdout is not None and process.stderr is not None
+    while "worker" not in process.stdout.readline():
+        pass
+    workers = workers_of(process)
+    assert len(workers) == 3
+    process.send_signal(number)
+    assert process.wait(PATIENCE_S) == (130 if number == signal.SIGINT else -number)
+    deadline = time.monotonic() + PATIENCE_S
+    while not all(gone(pid) for pid in workers):
+        assert time.monotonic() < deadline, "workers outlive their parent"
+        time.sleep(0.01)  # only spares the processor
+    if number == signal.SIGINT:
+        assert process.stderr.read() == "interrupted; the workers are stopped\n"
