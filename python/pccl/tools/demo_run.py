@@ -68,9 +68,9 @@ class Plan:
     def kill_step(self) -> int:
         return self.steps // 4
 
-    @property
-    def return_step(self) -> int:
-        return self.kill_step + max(2, self.steps // 10)
+    def return_step(self, killed_step: int) -> int:
+        # The others stop at two thirds until all are there.
+        return min(killed_step + max(2, self.steps // 10), self.steps * 2 // 3)
 
 
 class _LogLines(logging.Handler):
@@ -142,7 +142,7 @@ class Run:
             if time.monotonic() >= shown + interval:
                 shown = time.monotonic()
                 yield
-            self._follow_plan()
+            self._bring_back()
             if time.monotonic() - self._progress > _PATIENCE_S:
                 raise DemoError(f"nobody has made a step for {_PATIENCE_S:.0f} s; workers: {self._states()}")
         for worker in self.workers:
@@ -158,6 +158,8 @@ class Run:
             "workers": self.plan.workers,
             "pace": self.plan.pace,
         }
+        if self.plan.kill and index == self.plan.workers - 1 and self.outage is None:
+            options["hold-at"] = self.plan.kill_step
         command = [sys.executable, "-m", "pccl.tools.demo_worker"]
         for name, value in options.items():
             command += [f"--{name}", str(value)]
@@ -213,6 +215,8 @@ class Run:
             self._note(f"worker {index} is in, with {event['world'] - 1} others")
         elif kind == "wait":
             worker.state = f"waits for {event['needed']}"
+        elif kind == "held":
+            self._kill(worker)
         elif kind == "retry":
             self._note(f"worker {index}: {event['what']} again, because {event['text']}")
         elif kind == "log":
@@ -232,21 +236,20 @@ class Run:
             outage.back_at, outage.back_step = step.at, step.step
             self._note(f"worker {worker.index} is back, at step {step.step} with the state of the others")
 
-    def _follow_plan(self) -> None:
-        if not self.plan.kill:
+    def _kill(self, worker: Worker) -> None:
+        worker.process.kill()
+        worker.process.wait()
+        worker.state = "killed"
+        self.outage = Outage(worker.index, self.now(), self.step())
+        self._note(f"worker {worker.index} is killed in the step behind {self.step()}")
+
+    def _bring_back(self) -> None:
+        outage = self.outage
+        if outage is None or self.workers[outage.worker].state != "killed":
             return
-        if self.outage is None:
-            victim = self.workers[-1]
-            # Not before it took part.
-            if self.step() >= self.plan.kill_step and victim.state == "trains":
-                victim.process.kill()
-                victim.process.wait()
-                victim.state = "killed"
-                self.outage = Outage(victim.index, self.now(), self.step())
-                self._note(f"worker {victim.index} is killed at step {self.step()}")
-        elif self.workers[self.outage.worker].state == "killed" and self.step() >= self.plan.return_step:
-            self._note(f"worker {self.outage.worker} is started again, at step {self.step()} of the others")
-            self._start(self.outage.worker)
+        if self.step() >= self.plan.return_step(outage.killed_step):
+            self._note(f"worker {outage.worker} is started again, at step {self.step()} of the others")
+            self._start(outage.worker)
 
     def _note(self, text: str) -> None:
         self.happened.append((self.now(), printable(text)))

@@ -27,6 +27,7 @@ _CLASSES = 3
 _BATCH = 96
 _RATE = 0.5
 _PAUSE_S = 0.02
+_HELD_S = 3600.0
 
 
 class Network:
@@ -107,7 +108,9 @@ def again(call: Callable[[], _T], what: str) -> _T:
             tell("retry", what=what, text=error.cause)
 
 
-def train(communicator: pccl.Communicator, index: int, steps: int, workers: int, pace: float) -> Network:
+def train(
+    communicator: pccl.Communicator, index: int, steps: int, workers: int, pace: float, hold_at: int
+) -> Network:
     network = Network()
     step = numpy.zeros(1, numpy.int64)  # the revision also counts the turns in which they only wait
     state = pccl.SharedState(
@@ -135,6 +138,10 @@ def train(communicator: pccl.Communicator, index: int, steps: int, workers: int,
             continue
         began = time.monotonic()
         loss = network.learn(*batch(random))
+        if hold_at and step[0] >= hold_at:
+            # In the midst of a step, while the others wait for this one: the parent kills it now.
+            tell("held")
+            time.sleep(_HELD_S)
         reduced = numpy.empty_like(network.gradient)
         try:
             asked = time.monotonic()
@@ -162,6 +169,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--pace", type=float, required=True)
+    parser.add_argument("--hold-at", type=int, default=0)
     options = parser.parse_args()
     end_with_parent()
     logger = logging.getLogger("pccl")
@@ -171,7 +179,9 @@ def main() -> int:
         with pccl.Communicator(options.master) as communicator:
             communicator.connect()
             tell("connected", world=communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE))
-            network = train(communicator, options.index, options.steps, options.workers, options.pace)
+            network = train(
+                communicator, options.index, options.steps, options.workers, options.pace, options.hold_at
+            )
             tell("end", digest=hashlib.sha256(network.weights.tobytes()).hexdigest())
     except pccl.PCCLError as error:
         tell("failed", text=str(error))
