@@ -1,0 +1,36 @@
+"""Registers the backend: from then on ``init_process_group("pccl")`` works."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+
+from pccl.torch import _rendezvous
+from pccl.torch._process_group import ProcessGroupPCCL
+from pccl.torch._run import Run
+
+# That of the default group; groups of all ranks share it.
+_run: Run | None = None
+
+
+def _create(options: Any, _: Any) -> ProcessGroupPCCL:
+    global _run
+    rank, size, timeout = options.group_rank, options.group_size, options.timeout
+    if not options.global_ranks_in_group:
+        _run = _rendezvous.run_of(options.store, rank, size, timeout)
+        return ProcessGroupPCCL(_run if size > 1 else None, rank, size, timeout, owns_run=True)
+    if size == 1:
+        return ProcessGroupPCCL(None, rank, size, timeout, owns_run=False)
+    if _run is None or size != _run.size:
+        raise NotImplementedError(
+            f"pccl: a group of {size} of the ranks: this backend reduces over all ranks of the job; make the group with another "
+            "one, torch.distributed.new_group(ranks, backend='gloo')"
+        )
+    return ProcessGroupPCCL(_run, rank, size, timeout, owns_run=False)
+
+
+def register() -> None:
+    if "pccl" not in dist.Backend.backend_list:
+        dist.Backend.register_backend("pccl", _create, extended_api=True, devices=["cpu"])
+        _rendezvous.register()

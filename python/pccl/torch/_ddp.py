@@ -1,0 +1,223 @@
+"""A communication hook for DistributedDataParallel: gradients are averaged over the peers of a run, who come and go."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pccl._communicator import Communicator
+from pccl._enums import Attribute, DataType, QuantizationAlgorithm, ReduceOp
+from pccl._errors import PCCLConnectionLostError, PCCLTooFewPeersError, argument_error
+from pccl._operation import AsyncReduceHandle
+from pccl._values import QuantizationOptions
+from pccl.torch._c10d import GradBucket
+
+# No `from __future__ import annotations` here: DDP looks at the annotations of a hook, and wants types.
+Hook = Callable[[Any, GradBucket], torch.futures.Future[torch.Tensor]]
+
+# One per gradient, from here; below are those of the program.
+_FIRST_TAG = 1 << 62
+
+
+def ddp_hook(
+    communicator: Communicator | None, quantize: str | None = None, process_group: dist.ProcessGroup | None = None
+) -> Hook:
+    """For ``model.register_comm_hook(model, ddp_hook(communicator))``: gradients become the average over all peers.
+
+    DDP itself spans the processes of one node (or just this one: gloo, world size 1); the nodes are the peers of a run. In
+    a node of several processes rank 0 of ``process_group`` (default: the default group) passes the communicator and the
+    others None: gradients are averaged in the node first, and what rank 0 gets from the run is handed to the others.
+
+    A peer that dies costs a repetition: those that remain average what they have, all get the same bytes. A peer that is
+    alone, also because it was removed from the run, keeps its own gradients; its next ``update_topology()`` tells. So the
+    loop around it is that of any peer: update_topology (not in the first turn), sync_shared_state, forward, backward,
+    step, push_revision.
+
+    ``quantize="int8"``: a quarter of the bytes, for float32 and float64 gradients. Register it with the model as state, or
+    before the first backward pass.
+
+    Each gradient is a reduction of its own, since DDP sorts its buckets anew after the first step: those of a newcomer
+    would not be those of the others. They run while the backward pass goes on.
+    """
+    if quantize not in (None, "int8"):
+        raise argument_error("ddp_hook", f"quantize is {quantize!r}; use None or 'int8'")
+    reducer = _Reducer(communicator, quantize == "int8", process_group)
+
+    def pccl_hook(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        return reducer.reduce(state, bucket)
+
+    return pccl_hook
+
+
+class _Gradient:
+    def __init__(self, tag: int, target: torch.Tensor) -> None:
+        self.tag = tag
+        self.target = target
+        # The library works on memory of the host; from a device a copy travels, and comes back.
+        self.buffer = target if target.device.type == "cpu" else torch.empty_like(target, device="cpu", pin_memory=True)
+        self.handle: AsyncReduceHandle | None = None
+
+
+class _Bucket:
+    def __init__(self, buffer: torch.Tensor) -> None:
+        self.buffer = buffer
+        self.gradients: list[_Gradient] = []
+        self.local: Any = None  # averaging in the node
+        self.copied: Any = None
+        self.launched = False
+        on_device = buffer.device.type != "cpu"
+        self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device] if on_device else None)
+
+
+class _Reducer:
+    def __init__(
+        self, communicator: Communicator | None, quantize: bool, process_group: dist.ProcessGroup | None
+    ) -> None:
+        self._communicator = communicator
+        self._quantization = QuantizationOptions(DataType.UINT8, QuantizationAlgorithm.MIN_MAX) if quantize else None
+        self._group = process_group
+        self._node_size = dist.get_world_size(process_group) if dist.is_initialized() else 1
+        self._leads = self._node_size == 1 or dist.get_rank(process_group) == 0
+        if self._leads != (communicator is not None):
+            raise argument_error(
+                "ddp_hook",
+                "rank 0 of the node takes part in the run for all its processes; pass the communicator there"
+                if self._leads
+                else "only rank 0 of the node takes part in the run; pass None instead of the communicator on other ranks",
+            )
+        self._indices: dict[int, int] = {}
+        self._buckets: list[_Bucket] = []
+
+    def reduce(self, state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        try:
+            return self._reduce(state, bucket)
+        except BaseException:
+            # What runs is not awaited; the next step begins anew, if there is one.
+            self._buckets.clear()
+            raise
+
+    def _reduce(self, state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        if bucket.index() == 0:
+            self._buckets.clear()
+        self._launch_waiting()
+        current = _Bucket(bucket.buffer())
+        if self._node_size > 1:
+            current.buffer.div_(self._node_size)
+            current.local = dist.all_reduce(current.buffer, group=self._group, async_op=True)
+        if self._leads:
+            for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+                current.gradients.append(_Gradient(self._tag(state, parameter), gradient))
+        self._buckets.append(current)
+        if current.local is None and current.buffer.device.type == "cpu":
+            self._launch(current)
+        elif current.local is None:
+            self._copy_to_host(current)
+        if bucket.is_last():
+            self._finish()
+        return current.future
+
+    def _tag(self, state: Any, parameter: torch.Tensor) -> int:
+        if not self._indices and isinstance(state, torch.nn.Module):
+            module = state.module if isinstance(state, torch.nn.parallel.DistributedDataParallel) else state
+            for one in module.parameters():
+                self._indices[id(one)] = len(self._indices)
+        # The first step meets the gradients in the same order on every peer.
+        return _FIRST_TAG + self._indices.setdefault(id(parameter), len(self._indices))
+
+    # ---- one bucket after the other
+
+    def _launch_waiting(self) -> None:
+        """Earlier buckets that waited for the node or for a copy from the device."""
+        for bucket in self._buckets:
+            if bucket.local is not None:
+                bucket.local.wait()
+                bucket.local = None
+                if not self._leads:
+                    continue
+                if bucket.buffer.device.type != "cpu":
+                    self._copy_to_host(bucket)
+            if bucket.copied is not None:
+                bucket.copied.synchronize()
+                bucket.copied = None
+            self._launch(bucket)
+
+    def _copy_to_host(self, bucket: _Bucket) -> None:
+        for gradient in bucket.gradients:
+            gradient.buffer.copy_(gradient.target, non_blocking=True)
+        bucket.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        bucket.copied.record(torch.cuda.current_stream(bucket.buffer.device))
+
+    def _launch(self, bucket: _Bucket) -> None:
+        if bucket.launched:
+            return
+        bucket.launched = True
+        for gradient in bucket.gradients:
+            if self._quantization is not None and gradient.buffer.dtype not in (torch.float32, torch.float64):
+                raise argument_error(
+                    "ddp_hook",
+                    f"quantize='int8' works on float32 and float64 gradients, and one is {gradient.buffer.dtype}; leave "
+                    "quantize out, or keep the parameters in float32 (torch.autocast does)",
+                )
+            self._start(gradient)
+
+    def _start(self, gradient: _Gradient) -> None:
+        communicator = self._communicator
+        assert communicator is not None
+        gradient.handle = None
+        if communicator.get_attribute(Attribute.LOCAL_WORLD_SIZE) < 2:
+            return
+        with contextlib.suppress(PCCLTooFewPeersError):
+            gradient.handle = communicator.all_reduce_async(
+                gradient.buffer,
+                gradient.buffer,
+                op=ReduceOp.AVG,
+                tag=gradient.tag,
+                quantization_options=self._quantization,
+            )
+
+    # ---- all of them
+
+    def _finish(self) -> None:
+        failure: BaseException | None = None
+        try:
+            self._launch_waiting()
+            for bucket in self._buckets:
+                for gradient in bucket.gradients:
+                    self._await(gradient)
+                    if gradient.buffer is not gradient.target:
+                        gradient.target.copy_(gradient.buffer, non_blocking=True)
+        except BaseException as error:
+            failure = error
+        if self._node_size > 1:
+            self._share(failure)
+        if failure is not None:
+            raise failure
+        for bucket in self._buckets:
+            bucket.future.set_result(bucket.buffer)
+        self._buckets.clear()
+
+    def _await(self, gradient: _Gradient) -> None:
+        # After a loss the input is there again, and the others launch it again, too.
+        while gradient.handle is not None:
+            try:
+                gradient.handle.result()
+                return
+            except PCCLConnectionLostError:
+                self._start(gradient)
+            except PCCLTooFewPeersError:
+                return
+
+    def _share(self, failure: BaseException | None) -> None:
+        """Rank 0 tells its node what came of it."""
+        device = self._buckets[0].buffer.device
+        failed = torch.tensor([failure is not None], dtype=torch.uint8, device=device)
+        root = 0 if self._group is None else dist.get_global_rank(self._group, 0)
+        dist.broadcast(failed, root, group=self._group)
+        if failed.item():
+            if failure is None:
+                raise RuntimeError("pccl: rank 0 of this node could not average the gradients; see its error")
+            return
+        for bucket in self._buckets:
+            dist.broadcast(bucket.buffer, root, group=self._group)

@@ -1,0 +1,160 @@
+"""What of a model and its optimizer lies in this process, as the library takes it: plain tensors, without a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from pccl._errors import argument_error
+from pccl._values import SharedState, TensorInfo
+
+# Those whose state begins with zeros. Others begin with numbers that only they know.
+_BEGIN_WITH_ZEROS = (
+    torch.optim.SGD,
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.RMSprop,
+    torch.optim.Adadelta,
+    torch.optim.Adamax,
+    torch.optim.RAdam,
+)
+
+
+def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory of a tensor, a parameter or the part of a DTensor that this process holds: same memory, no gradient."""
+    if hasattr(tensor, "placements") and hasattr(tensor, "to_local"):
+        if any(placement.is_partial() for placement in tensor.placements):
+            raise argument_error(
+                "local_tensor", "the DTensor is partial, its value a sum that nobody has made; use tensor.redistribute()"
+            )
+        with torch.no_grad():
+            tensor = tensor.to_local()
+        if hasattr(tensor, "elem") and hasattr(tensor, "wait"):
+            tensor = tensor.wait()  # a functional collective may still be filling it
+    local = tensor.detach()
+    if not local.is_contiguous():
+        raise argument_error(
+            "local_tensor",
+            "the part of this process is not contiguous, so that it cannot be reduced where it lies; shard along the first "
+            "dimension, or copy: tensor.to_local().contiguous(), and back",
+        )
+    return local
+
+
+def local_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers of a module by name, of sharded ones the part of this process. Writing to them changes the
+    module."""
+    return {name: local_tensor(tensor) for name, tensor in _named_tensors(module)}
+
+
+def shared_state(
+    module: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    more: Mapping[str, torch.Tensor] | None = None,
+) -> SharedState:
+    """A shared state of all parameters and buffers, the optimizer's tensors and ``more``, where they lie; all on the CPU.
+
+    An optimizer that has made no step yet has no state; it gets that of zeros with which it would begin, so that newcomers
+    have something to receive into. What is given other memory later (``model.to()``, ``optimizer.load_state_dict()``) needs
+    a new shared state; synchronizing the old one is an error that says so.
+    """
+    infos = [_LocalTensorInfo.of(tensor, "model." + name) for name, tensor in _named_tensors(module)]
+    if optimizer is not None:
+        infos += [_LocalTensorInfo.of(t, "optimizer." + name) for name, t in _optimizer_tensors(module, optimizer)]
+    infos += [_LocalTensorInfo.of(tensor, "more." + name) for name, tensor in (more or {}).items()]
+    return SharedState(infos)
+
+
+class _LocalTensorInfo(TensorInfo):
+    """Of the tensor that the program holds, which may be given other memory than that of its local part."""
+
+    _source: torch.Tensor
+
+    @classmethod
+    def of(cls, source: torch.Tensor, name: str) -> TensorInfo:
+        info = cls.from_torch(_as_supported(source), name)
+        assert isinstance(info, cls)
+        info._source = source
+        return info
+
+    def _check_unmoved(self, function: str) -> None:
+        self._array = _as_supported(self._source)
+        super()._check_unmoved(function)
+
+
+def _as_supported(tensor: torch.Tensor) -> torch.Tensor:
+    """Types that the library does not know, as others of the same bytes."""
+    local = local_tensor(tensor)
+    if local.is_complex():
+        return torch.view_as_real(local)
+    if local.dtype is torch.bool or (local.is_floating_point() and local.element_size() == 1):
+        return local.view(torch.uint8)
+    return local
+
+
+def _unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+    """Without DDP and torch.compile around it, so that names are the same with and without."""
+    while True:
+        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+            module = module.module
+        elif isinstance(inner := getattr(module, "_orig_mod", None), torch.nn.Module):
+            module = inner
+        else:
+            return module
+
+
+def _named_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    module = _unwrapped(module)
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+
+
+def _optimizer_tensors(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[tuple[str, torch.Tensor]]:
+    names = {parameter: name for name, parameter in _unwrapped(module).named_parameters()}
+    trained = [one for group in optimizer.param_groups for one in group["params"] if one.requires_grad]
+    if any(parameter not in names for parameter in trained):
+        raise argument_error(
+            "shared_state", "the optimizer holds a parameter that the module does not have; pass the module it was made for"
+        )
+    without = [parameter for parameter in trained if parameter not in optimizer.state]
+    if without:
+        _begin(optimizer, without)
+    found = []
+    for parameter in trained:
+        state: dict[str, Any] = optimizer.state.get(parameter, {})
+        for key, value in sorted(state.items()):
+            if isinstance(value, torch.Tensor):
+                found.append((f"{names[parameter]}.{key}", value))
+    return found
+
+
+def _begin(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]) -> None:
+    """A step of length zero for these parameters, and then all that it counted and collected is set back."""
+    if not isinstance(optimizer, _BEGIN_WITH_ZEROS):
+        raise argument_error(
+            "shared_state",
+            f"a {type(optimizer).__name__} that has made no step yet does not tell its state; let every peer make a first step "
+            "before, or list its tensors yourself: SharedState([TensorInfo.from_torch(...), ...])",
+        )
+    gradients = [(one, one.grad) for group in optimizer.param_groups for one in group["params"]]
+    rates = [(group, group["lr"]) for group in optimizer.param_groups]
+    try:
+        for one, _ in gradients:
+            one.grad = None
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        for group, rate in rates:
+            group["lr"] = torch.zeros_like(rate) if isinstance(rate, torch.Tensor) else 0.0
+        optimizer.step()
+    finally:
+        for one, gradient in gradients:
+            one.grad = gradient
+        for group, rate in rates:
+            group["lr"] = rate
+    with torch.no_grad():
+        for parameter in parameters:
+            for value in optimizer.state.get(parameter, {}).values():
+                if isinstance(value, torch.Tensor):
+                    value.zero_()

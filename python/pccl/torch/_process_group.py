@@ -1,0 +1,311 @@
+"""The process group: every collective as one or more all-reduces.
+
+An all-reduce is what the library has, and it is made to go over slow and failing links; so a broadcast is a sum to which
+all but one contribute zeros, and a gathering one in which each contributes its part. That costs more bytes than it had to
+(all_gather and reduce_scatter among w ranks about twice w times a rank's part, per rank), and gives the right ones: such
+sums are made over bytes, never over numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+
+from pccl._enums import ReduceOp
+from pccl._errors import PCCLError, argument_error
+from pccl._memory import memory_of
+from pccl.torch import _failure
+from pccl.torch._run import Run
+from pccl.torch._work import Work
+
+Tensor = torch.Tensor
+# What one reduction takes: where from, where to (may be the same), and how.
+Reduction = tuple[Tensor, Tensor, ReduceOp]
+
+_OPS = {
+    dist.ReduceOp.SUM: ReduceOp.SUM,
+    dist.ReduceOp.AVG: ReduceOp.AVG,
+    dist.ReduceOp.PRODUCT: ReduceOp.PROD,
+    dist.ReduceOp.MAX: ReduceOp.MAX,
+    dist.ReduceOp.MIN: ReduceOp.MIN,
+}
+
+
+class ProcessGroupPCCL(dist.ProcessGroup):
+    """``torch.distributed.init_process_group("pccl")``; see the package for what it is and is not."""
+
+    def __init__(self, run: Run | None, rank: int, size: int, timeout: timedelta, *, owns_run: bool) -> None:
+        super().__init__(rank, size)  # type: ignore[call-arg]
+        self._run = run
+        self._rank = rank
+        self._size = size
+        self._timeout = timeout
+        self._owns_run = owns_run
+        self._tags = run.tags() if run is not None else iter(())
+
+    def getBackendName(self) -> str:  # noqa: N802 (torch's name)
+        return "pccl"
+
+    def name(self) -> str:
+        return "pccl"
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._timeout = timeout
+
+    def abort(self) -> None:
+        if self._run is not None:
+            self._run.close()
+
+    def shutdown(self) -> None:
+        """Leaves the run. The other members get an error from what they still want of this one."""
+        if self._run is not None and self._owns_run:
+            self._run.close()
+
+    # ---- reductions
+
+    def allreduce(self, tensors: list[Tensor], opts: Any = None, timeout: timedelta | None = None) -> Work:  # type: ignore[override]
+        op = _operation(opts, "all_reduce")
+        return self._launch("all_reduce", [(t, t, op) for t in _plain(tensors)], tensors, opts, timeout)
+
+    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Work:
+        return self.allreduce(tensors, opts)
+
+    def reduce(self, tensors: list[Tensor], opts: Any = None, timeout: timedelta | None = None) -> Work:  # type: ignore[override]
+        op = _operation(opts, "reduce")
+        root = _root(opts) == self._rank
+        reductions = [(t, t if root else torch.empty_like(t), op) for t in _plain(tensors)]
+        return self._launch("reduce", reductions, tensors, opts, timeout)
+
+    def reduce_scatter(  # type: ignore[override]
+        self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None, timeout: timedelta | None = None
+    ) -> Work:
+        op = _operation(opts, "reduce_scatter")
+        own = [parts[self._rank] for parts in inputs]
+        sums = []
+        for output, part, parts in zip(outputs, own, inputs, strict=True):
+            _same_size("reduce_scatter", output, part.numel())
+            sums.append(torch.cat([_flat(one, "reduce_scatter") for one in parts]))
+        begins = [sum(part.numel() for part in parts[: self._rank]) for parts in inputs]
+
+        def finish() -> None:
+            for output, total, begin in zip(outputs, sums, begins, strict=True):
+                output.detach().copy_(total[begin : begin + output.numel()].view(output.shape))
+
+        return self._launch("reduce_scatter", [(t, t, op) for t in sums], outputs, opts, timeout, finish)
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:  # noqa: A002
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
+
+    _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
+    ) -> Work:
+        parts = []
+        for output, source in zip(outputs, inputs, strict=True):
+            _same_size("reduce_scatter_tensor", source, output.numel() * self._size)
+            parts.append(list(_flat(source, "reduce_scatter_tensor").view(self._size, output.numel()).unbind()))
+        return self.reduce_scatter(outputs, parts, opts)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
+
+    # ---- distributing bytes
+
+    def broadcast(self, tensors: list[Tensor], opts: Any = None, timeout: timedelta | None = None) -> Work:  # type: ignore[override]
+        flats = [_bytes(tensor, "broadcast") for tensor in tensors]
+        if _root(opts) != self._rank:
+            for flat in flats:
+                flat.zero_()
+        return self._launch("broadcast", _sums(flats), tensors, opts, timeout)
+
+    def allgather(  # type: ignore[override]
+        self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None, timeout: timedelta | None = None
+    ) -> Work:
+        gathered = [self._own_part(source, parts) for source, parts in zip(inputs, outputs, strict=True)]
+
+        def finish() -> None:
+            for flat, parts in zip(gathered, outputs, strict=True):
+                _distribute(flat, parts)
+
+        flattened = [tensor for parts in outputs for tensor in parts]
+        return self._launch("all_gather", _sums(gathered), flattened, opts, timeout, finish)
+
+    def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Work:
+        # outputs[rank][tensor] of that interface against outputs[tensor][rank] of the other.
+        return self.allgather([list(parts) for parts in zip(*outputs, strict=True)], inputs, opts)
+
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:  # noqa: A002
+        return self.all_gather_single_coalesced([output], [input], opts)
+
+    _allgather_base = all_gather_single  # type: ignore[assignment]
+
+    def all_gather_single_coalesced(
+        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
+    ) -> Work:
+        flats = []
+        for output, source in zip(outputs, inputs, strict=True):
+            _same_size("all_gather_into_tensor", output, source.numel() * self._size)
+            flat, own = _bytes(output, "all_gather_into_tensor"), _bytes(source, "all_gather_into_tensor")
+            begin, end = self._rank * own.numel(), (self._rank + 1) * own.numel()
+            # The input may be its own place in the output (FSDP), or another place there.
+            if flat.data_ptr() + begin != own.data_ptr():
+                flat[begin:end] = own.clone()
+            flat[:begin].zero_()
+            flat[end:].zero_()
+            flats.append(flat)
+        return self._launch("all_gather_into_tensor", _sums(flats), outputs, opts, None)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced  # type: ignore[assignment]
+
+    def gather(  # type: ignore[override]
+        self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None, timeout: timedelta | None = None
+    ) -> Work:
+        root = _root(opts) == self._rank
+        gathered = [self._own_part(source, [source] * self._size) for source in inputs]
+
+        def finish() -> None:
+            for flat, parts in zip(gathered, outputs, strict=False):
+                _distribute(flat, parts)
+
+        return self._launch("gather", _sums(gathered), inputs, opts, timeout, finish if root else None)
+
+    def scatter(  # type: ignore[override]
+        self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None, timeout: timedelta | None = None
+    ) -> Work:
+        if _root(opts) == self._rank:
+            flats = [torch.cat([_bytes(part, "scatter") for part in parts]) for parts in inputs]
+            for flat, output in zip(flats, outputs, strict=True):
+                _same_size("scatter", output, flat.numel() // output.element_size() // self._size)
+        else:
+            flats = [_bytes(output, "scatter").new_zeros(output.nbytes * self._size) for output in outputs]
+
+        def finish() -> None:
+            for output, flat in zip(outputs, flats, strict=True):
+                size = output.nbytes
+                _bytes(output, "scatter").copy_(flat[self._rank * size : (self._rank + 1) * size])
+
+        return self._launch("scatter", _sums(flats), outputs, opts, timeout, finish)
+
+    def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Work:  # type: ignore[override]
+        return self._launch("barrier", _sums([torch.zeros(1, dtype=torch.uint8)]), [], opts, timeout)
+
+    # ---- what an all-reduce cannot do
+
+    def alltoall(self, *_: Any, **__: Any) -> NoReturn:
+        raise _failure.unsupported("all_to_all")
+
+    def alltoall_base(self, *_: Any, **__: Any) -> NoReturn:
+        raise _failure.unsupported("all_to_all_single")
+
+    all_to_all_single = alltoall_base
+
+    def send(self, *_: Any, **__: Any) -> NoReturn:
+        raise _failure.unsupported("send")
+
+    def recv(self, *_: Any, **__: Any) -> NoReturn:
+        raise _failure.unsupported("recv")
+
+    def recv_anysource(self, *_: Any, **__: Any) -> NoReturn:
+        raise _failure.unsupported("recv")
+
+    # ---- one way for all
+
+    def _launch(
+        self,
+        operation: str,
+        reductions: list[Reduction],
+        result: Sequence[Tensor],
+        opts: Any,
+        timeout: timedelta | None,
+        finish: Callable[[], None] | None = None,
+    ) -> Work:
+        run = self._run
+        given = timeout if timeout is not None else getattr(opts, "timeout", None)
+        # Negative: none was given.
+        limit = given if given is not None and given > timedelta(0) else self._timeout
+        handles = []
+        if run is None:
+            for send, recv, _ in reductions:
+                if recv is not send:
+                    recv.copy_(send)
+        else:
+            run.check()
+            # All or none: a rank that launched some of them would leave the others waiting.
+            for send, recv, _ in reductions:
+                memory_of(send, "the tensor", operation, written=False)
+            for send, recv, op in reductions:
+                try:
+                    handles.append(run.communicator.all_reduce_async(send, recv, op=op, tag=next(self._tags)))
+                except PCCLError as error:
+                    raise run.fail(_failure.of(error, operation)) from error
+        return Work(run, operation, handles, list(result), finish, limit.total_seconds())
+
+    def _own_part(self, source: Tensor, parts: list[Tensor]) -> Tensor:
+        """The bytes of all parts one after the other, zeros but for our own."""
+        sizes = [part.nbytes for part in parts]
+        if len(parts) != self._size or sizes[self._rank] != source.nbytes:
+            raise argument_error(
+                "all_gather",
+                f"{len(parts)} output tensors, of {sizes[self._rank] if len(parts) > self._rank else 0} bytes for this "
+                f"rank's {source.nbytes}; give one per rank ({self._size}), each as large as the input of its rank",
+            )
+        own = _bytes(source, "all_gather")
+        flat = own.new_zeros(sum(sizes))
+        begin = sum(sizes[: self._rank])
+        flat[begin : begin + own.numel()] = own
+        return flat
+
+
+def _operation(opts: Any, function: str) -> ReduceOp:
+    # A plain operation of older callers, or options that hold one; none at all: a sum.
+    given = getattr(opts, "reduceOp", opts if opts is not None else dist.ReduceOp.SUM)
+    for theirs, ours in _OPS.items():
+        if given == theirs:
+            return ours
+    raise NotImplementedError(
+        f"pccl: {function} with {given}: use SUM, AVG, PRODUCT, MIN or MAX (bitwise ones on 0/1 values: MIN is 'and', MAX is "
+        "'or'), or a group of another backend: torch.distributed.new_group(backend='gloo')"
+    )
+
+
+def _root(opts: Any) -> int:
+    return int(getattr(opts, "rootRank", 0))
+
+
+def _plain(tensors: Sequence[Tensor]) -> list[Tensor]:
+    # torch.distributed changes parameters in place, too, behind the back of autograd.
+    return [tensor.detach() for tensor in tensors]
+
+
+def _flat(tensor: Tensor, function: str) -> Tensor:
+    memory_of(tensor, "the tensor", function, written=False)
+    return tensor.detach().view(-1)
+
+
+def _bytes(tensor: Tensor, function: str) -> Tensor:
+    """The memory of a tensor of any type."""
+    if hasattr(tensor, "placements") and hasattr(tensor, "to_local"):
+        raise argument_error(function, "the tensor is a DTensor; use tensor.to_local()")
+    if not tensor.is_contiguous() or tensor.layout is not torch.strided:
+        raise argument_error(function, "the tensor is not contiguous; use tensor.contiguous(), and copy the result back")
+    return tensor.detach().resolve_conj().resolve_neg().view(-1).view(torch.uint8)
+
+
+def _sums(flats: list[Tensor]) -> list[Reduction]:
+    return [(flat, flat, ReduceOp.SUM) for flat in flats]
+
+
+def _distribute(flat: Tensor, parts: Sequence[Tensor]) -> None:
+    begin = 0
+    for part in parts:
+        _bytes(part, "all_gather").copy_(flat[begin : begin + part.nbytes])
+        begin += part.nbytes
+
+
+def _same_size(function: str, tensor: Tensor, elements: int) -> None:
+    if tensor.numel() != elements:
+        raise argument_error(function, f"a tensor has {tensor.numel()} elements where {elements} are needed")

@@ -1,0 +1,212 @@
+"""The communicator under one or more process groups, and what they share: ranks, the first failure, time-outs."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+from pccl._communicator import Communicator
+from pccl._enums import Attribute, ReduceOp
+from pccl._errors import PCCLError, argument_error
+from pccl.torch import _failure
+
+if TYPE_CHECKING:
+    from pccl.torch._work import Work
+
+_CONNECT_ATTEMPTS = 30  # a second apart: ranks may start before their master
+_POLL_S = 0.02
+# Groups number their operations from here, so that the tags of a program that uses the communicator, too, are free.
+_FIRST_TAG = 1 << 63
+_TAGS_PER_GROUP = 1 << 40
+
+
+class Run:
+    """One rank among ``size`` members of a master's run."""
+
+    def __init__(self, communicator: Communicator, rank: int, size: int) -> None:
+        self.communicator = communicator
+        self.rank = rank
+        self.size = size
+        self._groups = itertools.count()
+        self._lock = threading.Lock()
+        self._failure: Exception | None = None
+        self._watchdog: _Watchdog | None = None
+
+    @classmethod
+    def gather(cls, communicator: Communicator, rank: int, size: int, timeout: timedelta) -> Run:
+        """Waits until ``size`` peers are there. ``rank`` -1: one that nobody asked for."""
+        what = "init_process_group"
+        if size < 1:
+            raise argument_error(what, f"world_size is {size}; give the number of processes (or set WORLD_SIZE)")
+        if not -1 <= rank < size:
+            raise argument_error(what, f"rank is {rank} and world_size {size}; use a rank from 0 to {size - 1}")
+        try:
+            with _abort_after(communicator, timeout, what):
+                communicator.connect(_CONNECT_ATTEMPTS)
+                while (present := communicator.get_attribute(Attribute.LOCAL_WORLD_SIZE)) < size:
+                    time.sleep(_POLL_S)
+                    communicator.update_topology()
+                if present > size:
+                    raise argument_error(
+                        what,
+                        f"{present} peers joined this run and world_size is {size}; each job needs a master of its own",
+                    )
+                run = cls(communicator, _agree_on_rank(communicator, rank, size), size)
+        except PCCLError as error:
+            communicator.close()
+            raise _failure.of(error, what) from error
+        except BaseException:
+            communicator.close()
+            raise
+        return run
+
+    def tags(self) -> Iterator[int]:
+        """For one group. Every rank makes its groups in the same order, and so gets the same tags."""
+        return itertools.count(_FIRST_TAG + next(self._groups) * _TAGS_PER_GROUP)
+
+    def fail(self, error: Exception) -> Exception:
+        """Keeps the first failure, which is the cause of those that follow."""
+        with self._lock:
+            if self._failure is None:
+                self._failure = error
+            return self._failure
+
+    def check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def watch(self, work: Work, deadline: float) -> None:
+        with self._lock:
+            if self._watchdog is None:
+                self._watchdog = _Watchdog(self)
+            watchdog = self._watchdog
+        watchdog.add(work, deadline)
+
+    def unwatch(self, work: Work) -> None:
+        if self._watchdog is not None:
+            self._watchdog.remove(work)
+
+    def expire(self, operation: str, seconds: float) -> None:
+        """Ends everything: after an operation that one rank gave up, no other can be trusted."""
+        self.fail(_failure.timed_out(operation, seconds, self.communicator.last_message()))
+        with contextlib.suppress(PCCLError):
+            self.communicator.abort()
+
+    def close(self) -> None:
+        self.fail(dist.DistBackendError("pccl: the process group was destroyed; call init_process_group() again"))
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        self.communicator.close()
+
+
+class _Watchdog:
+    """Ends operations that are over their time. A thread, because who waits may do so in C++ (as DDP does)."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = weakref.ref(run)
+        self._changed = threading.Condition()
+        self._deadlines: dict[Work, float] = {}
+        self._next = float("inf")
+        self._stopping = False
+        threading.Thread(target=self._watch, name="pccl-watchdog", daemon=True).start()
+
+    def add(self, work: Work, deadline: float) -> None:
+        with self._changed:
+            self._deadlines[work] = deadline
+            if deadline < self._next:
+                self._changed.notify()
+
+    def remove(self, work: Work) -> None:
+        with self._changed:
+            self._deadlines.pop(work, None)
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                if self._stopping:
+                    return
+                now = time.monotonic()
+                self._next = min(self._deadlines.values(), default=float("inf"))
+                if self._next > now:
+                    # Wakes when idle, too: a run that nobody holds any more needs no watching.
+                    self._changed.wait(min(self._next - now, 60.0))
+                    if self._run() is None:
+                        return
+                    continue
+                late = next(work for work, deadline in self._deadlines.items() if deadline <= now)
+                self._deadlines.clear()
+            run = self._run()
+            if run is not None:
+                run.expire(late.operation, late.seconds)
+
+
+@contextlib.contextmanager
+def _abort_after(communicator: Communicator, timeout: timedelta, what: str) -> Iterator[None]:
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        # A communicator that is still dialling has nothing to abort; closing ends that, too.
+        communicator.close()
+
+    timer = threading.Timer(timeout.total_seconds(), expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except PCCLError as error:
+        if expired.is_set():
+            raise dist.DistBackendError(
+                f"pccl: {what}: not all ranks joined the run within {timeout.total_seconds():g} s; check that as many "
+                "processes as world_size were started with the address of the same master, and that the master serves no "
+                "other job"
+            ) from error
+        raise
+    finally:
+        timer.cancel()
+
+
+def _agree_on_rank(communicator: Communicator, rank: int, size: int) -> int:
+    if size == 1:
+        return 0
+    taken = torch.zeros(size, dtype=torch.int32)
+    if rank >= 0:
+        taken[rank] = 1
+    tags = itertools.count(_FIRST_TAG - (1 << 20))
+    _reduce_all(communicator, taken, ReduceOp.SUM, next(tags), size)
+    twice = [index for index, count in enumerate(taken.tolist()) if count > 1]
+    if twice:
+        raise argument_error(
+            "init_process_group",
+            f"several processes have rank {', '.join(map(str, twice))}; give each its own (RANK), or none a rank at all",
+        )
+    free = [index for index, count in enumerate(taken.tolist()) if count == 0]
+    # Who has none draws a number; the largest gets the first free rank, and so on.
+    own = secrets.randbits(62) if rank < 0 else -1
+    for index in free:
+        highest = torch.tensor([own])
+        _reduce_all(communicator, highest, ReduceOp.MAX, next(tags), size)
+        if own >= 0 and own == int(highest.item()):
+            rank, own = index, -1
+    return rank
+
+
+def _reduce_all(communicator: Communicator, tensor: torch.Tensor, op: ReduceOp, tag: int, size: int) -> None:
+    info = communicator.all_reduce(tensor, tensor, op=op, tag=tag)
+    if info.local_world_size != size:
+        raise _failure.lost("init_process_group", info.local_world_size, size)

@@ -1,0 +1,137 @@
+"""What a collective of the process group returns: a handle of the reductions it consists of."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from pccl._errors import PCCLError
+from pccl._operation import AsyncReduceHandle
+from pccl.torch import _failure
+from pccl.torch._run import Run
+
+Tensors = Sequence[torch.Tensor]
+
+
+class Work(dist.Work):
+    """Done when all its reductions are, and ``finish`` has put the results where they belong."""
+
+    def __init__(
+        self,
+        run: Run | None,
+        operation: str,
+        handles: list[AsyncReduceHandle],
+        result: list[torch.Tensor],
+        finish: Callable[[], None] | None,
+        seconds: float,
+    ) -> None:
+        super().__init__()
+        self.operation = operation
+        self.seconds = seconds
+        self._run = run
+        self._handles = handles
+        self._result = result
+        self._finish = finish
+        self._lock = threading.Lock()
+        self._done = False
+        self._error: Exception | None = None
+        self._raw: torch.futures.Future[None] | None = None
+        self._future: torch.futures.Future[list[torch.Tensor]] | None = None
+        if run is None or not handles:
+            self._complete()
+        else:
+            run.watch(self, time.monotonic() + seconds)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Raises when the collective failed. A time-out (0: none) ends the whole group, as that of the group does."""
+        seconds = timeout.total_seconds() if timeout is not None else 0.0
+        deadline = time.monotonic() + seconds if seconds > 0 else None
+        try:
+            for handle in self._handles:
+                handle.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            assert self._run is not None
+            self._run.expire(self.operation, seconds)
+        self._complete()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def is_completed(self) -> bool:
+        if not self._done and all(handle.done() for handle in self._handles):
+            self._complete()
+        return self._done
+
+    def is_success(self) -> bool:
+        return self._done and self._error is None
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+    def result(self) -> list[torch.Tensor]:
+        return self._result
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        with self._lock:
+            if self._future is not None:
+                return self._future
+            self._raw = torch.futures.Future()
+            # Only by a callback that raises does a failure reach those who wait for the future in C++.
+            self._future = self._raw.then(self._outcome)
+            if self._done:
+                self._raw.set_result(None)
+                return self._future
+        self._left = len(self._handles)
+        for handle in self._handles:
+            handle.add_done_callback(self._one_done)
+        return self._future
+
+    def _outcome(self, _: object) -> list[torch.Tensor]:
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def _one_done(self, _: AsyncReduceHandle) -> None:
+        # All come from one thread.
+        self._left -= 1
+        if not self._left:
+            self._complete()
+
+    def _complete(self) -> None:
+        """By whoever comes first, a thread that waits or that of the callbacks; others wait for it."""
+        with self._lock:
+            if self._done:
+                return
+            run = self._run
+            try:
+                if run is not None:
+                    for handle in self._handles:
+                        self._check(handle, run)
+                if self._finish is not None:
+                    self._finish()
+            except Exception as error:
+                self._error = error if run is None else run.fail(error)
+            self._done = True
+            self._finish = None
+            raw = self._raw
+        if run is not None:
+            run.unwatch(self)
+        if raw is not None:
+            raw.set_result(None)
+
+    def _check(self, handle: AsyncReduceHandle, run: Run) -> None:
+        try:
+            info = handle.result()
+        except PCCLError as error:
+            raise _failure.of(error, self.operation) from error
+        # The rest goes on when a peer is lost before an operation began; that is not what this group was made for.
+        if info.local_world_size != run.size:
+            raise _failure.lost(self.operation, info.local_world_size, run.size)
