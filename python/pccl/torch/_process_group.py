@@ -45,6 +45,8 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         self._size = size
         self._timeout = timeout
         self._owns_run = owns_run
+        self._name = ""
+        self._description = ""
         self._tags = run.tags() if run is not None else iter(())
 
     def getBackendName(self) -> str:  # noqa: N802 (torch's name)
@@ -52,6 +54,24 @@ class ProcessGroupPCCL(dist.ProcessGroup):
 
     def name(self) -> str:
         return "pccl"
+
+    # Kept here, because torch keeps them in backends of C++, of which there are none.
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        self._description = description
+
+    group_name = property(getGroupName)  # type: ignore[assignment]
+    group_desc = property(getGroupDesc)
+    _set_group_name = setGroupName  # type: ignore[assignment]
+    _set_group_desc = setGroupDesc
 
     def set_timeout(self, timeout: timedelta) -> None:
         self._timeout = timeout

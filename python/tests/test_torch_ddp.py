@@ -1,0 +1,240 @@
+"""The communication hook of DistributedDataParallel, under churn."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import pccl
+import torch.distributed as dist
+from conftest import admit
+from torch.nn.parallel import DistributedDataParallel
+from torch_peers import Channel, Peer, start  # noqa: F401
+
+Start = Callable[..., Peer]
+
+
+def model() -> Any:
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(6, 32), torch.nn.Tanh(), torch.nn.Linear(32, 32), torch.nn.Linear(32, 3))
+
+
+def batch(index: int) -> Any:
+    return torch.randn(4, 6, generator=torch.Generator().manual_seed(index))
+
+
+def gradients(module: Any) -> list[Any]:
+    return [parameter.grad.numpy().copy() for parameter in module.parameters()]
+
+
+def own_gradients(index: int) -> list[Any]:
+    module = model()
+    module(batch(index)).square().sum().backward()
+    return gradients(module)
+
+
+def assert_averages(found: list[Any], indices: list[int], tolerance: float = 1e-5) -> None:
+    for gradient, *parts in zip(found, *map(own_gradients, indices), strict=True):
+        numpy.testing.assert_allclose(gradient, sum(parts) / len(parts), rtol=tolerance, atol=tolerance)
+
+
+class Trainer:
+    """A peer with DDP of world size 1, and several small buckets."""
+
+    def __init__(self, master: str, quantize: str | None = None, dtype: Any = torch.float32) -> None:
+        import pccl.torch
+
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        self.communicator = pccl.Communicator(master)
+        self.communicator.connect()
+        self.ddp = DistributedDataParallel(model().to(dtype), bucket_cap_mb=1e-3)
+        self.ddp.register_comm_hook(None, pccl.torch.ddp_hook(self.communicator, quantize))
+
+    def step(self, index: int) -> list[Any]:
+        self.ddp.zero_grad()
+        self.ddp(batch(index).to(next(self.ddp.parameters()).dtype)).square().sum().backward()
+        return gradients(self.ddp)
+
+    def end(self) -> None:
+        self.communicator.close()
+        dist.destroy_process_group()
+
+
+def train(channel: Channel, master: str, index: int, world: int, quantize: str | None) -> Any:
+    trainer = Trainer(master, quantize)
+    admit(trainer.communicator, world)
+    steps = [trainer.step(index) for _ in range(3)]
+    stats = trainer.communicator.stats()
+    trainer.end()
+    return steps, stats
+
+
+def test_gradients_are_the_average_and_equal_on_all(start: Start, master: str) -> None:
+    peers = [start(train, master, index, 3, None) for index in range(3)]
+    results = [peer.result()[0] for peer in peers]
+    for step in range(3):
+        assert_averages(results[0][step], [0, 1, 2])
+        for result in results[1:]:
+            for ours, theirs in zip(results[0][step], result[step], strict=True):
+                numpy.testing.assert_array_equal(ours, theirs)
+
+
+def test_quantized_gradients_are_near_the_average_and_equal_on_all(start: Start, master: str) -> None:
+    peers = [start(train, master, index, 2, "int8") for index in range(2)]
+    results = [peer.result()[0][0] for peer in peers]
+    largest = max(abs(gradient).max() for gradient in own_gradients(0) + own_gradients(1))
+    assert_averages(results[0], [0, 1], tolerance=2 * largest / 255)
+    assert any((a != b).any() for a, b in zip(results[0], own_gradients(0), strict=True))
+    for ours, theirs in zip(*results, strict=True):
+        numpy.testing.assert_array_equal(ours, theirs)
+
+
+def veteran(channel: Channel, master: str) -> list[Any]:
+    trainer = Trainer(master)
+    for _ in range(3):  # DDP sorts its buckets anew after the first
+        trainer.step(0)
+    channel.send("trained")
+    admit(trainer.communicator, 2)
+    found = trainer.step(0)
+    trainer.end()
+    return found
+
+
+def newcomer(channel: Channel, master: str) -> list[Any]:
+    trainer = Trainer(master)
+    found = trainer.step(1)
+    trainer.end()
+    return found
+
+
+def test_a_newcomer_meets_one_whose_buckets_are_sorted_otherwise(start: Start, master: str) -> None:
+    first = start(veteran, master)
+    assert first.hear() == "trained"
+    second = start(newcomer, master)
+    ours, theirs = first.result(), second.result()
+    assert_averages(ours, [0, 1])
+    for a, b in zip(ours, theirs, strict=True):
+        numpy.testing.assert_array_equal(a, b)
+
+
+def survive(channel: Channel, master: str, index: int, victim: int) -> list[Any]:
+    trainer = Trainer(master)
+    admit(trainer.communicator, 3)
+    trainer.step(index)
+    if index == victim:
+        # Dies in the middle of its backward pass: some of its gradients are on their way.
+        parameters = list(trainer.ddp.parameters())
+        parameters[2].register_hook(lambda _: os.kill(os.getpid(), signal.SIGKILL))
+    found = trainer.step(index)
+    after = trainer.step(index)
+    trainer.end()
+    return [found, after]
+
+
+def test_the_others_go_on_when_a_peer_dies_in_its_backward_pass(start: Start, master: str) -> None:
+    peers = [start(survive, master, index, 2) for index in range(3)]
+    (ours, ours_after), (theirs, theirs_after) = (peer.result() for peer in peers[:2])
+    for a, b in zip(ours + ours_after, theirs + theirs_after, strict=True):
+        numpy.testing.assert_array_equal(a, b)
+    assert_averages(ours_after, [0, 1])
+    # Each gradient is the average of all three, or of those that were left.
+    for gradient, *parts in zip(ours, *map(own_gradients, range(3)), strict=True):
+        candidates = [sum(parts) / 3, sum(parts[:2]) / 2]
+        assert any(numpy.allclose(gradient, candidate, rtol=1e-5, atol=1e-5) for candidate in candidates)
+
+
+def alone(channel: Channel, master: str) -> None:
+    trainer = Trainer(master)
+    assert_averages(trainer.step(0), [0])
+    trainer.communicator.abort()
+    assert_averages(trainer.step(0), [0])
+    with pytest.raises(pccl.PCCLTopologyError):
+        trainer.communicator.update_topology()
+    trainer.communicator.connect()
+    assert_averages(trainer.step(0), [0])
+    trainer.end()
+
+
+def test_alone_or_out_of_the_run_it_keeps_its_own_gradients(start: Start, master: str) -> None:
+    start(alone, master).result()
+
+
+def wrong_types(channel: Channel, master: str, index: int) -> str:
+    trainer = Trainer(master, "int8", torch.bfloat16)
+    admit(trainer.communicator, 2)
+    with pytest.raises((ValueError, RuntimeError)) as failure:
+        trainer.step(index)
+    trainer.end()
+    return str(failure.value)
+
+
+def test_what_cannot_be_quantized_says_so(start: Start, master: str) -> None:
+    peers = [start(wrong_types, master, index) for index in range(2)]
+    for peer in peers:
+        assert "works on float32 and float64 gradients, and one is torch.bfloat16" in peer.result()
+    import pccl.torch
+
+    with pytest.raises(ValueError, match="quantize is 'int4'; use None or 'int8'"):
+        pccl.torch.ddp_hook(pccl.Communicator(master), "int4")
+
+
+def in_node(channel: Channel, master: str, port: int, rank: int, index: int, fails: bool) -> Any:
+    import pccl.torch
+
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    communicator = None
+    with pytest.raises(ValueError, match="communicator"):
+        pccl.torch.ddp_hook(None if rank == 0 else pccl.Communicator(master))
+    if rank == 0:
+        communicator = pccl.Communicator(master)
+        communicator.connect()
+        admit(communicator, 2)
+    dist.barrier()
+    ddp = DistributedDataParallel(model(), bucket_cap_mb=1e-3)
+    ddp.register_comm_hook(ddp, pccl.torch.ddp_hook(communicator))
+    for _ in range(2):
+        ddp.zero_grad()
+        ddp(batch(index)).square().sum().backward()
+    found = gradients(ddp)
+    text = ""
+    if fails:
+        if communicator is not None:
+            communicator.close()
+        with pytest.raises((RuntimeError, ValueError)) as failure:
+            ddp(batch(index)).square().sum().backward()
+        text = str(failure.value)
+    dist.barrier()
+    dist.destroy_process_group()
+    return found, text
+
+
+def test_nodes_of_several_processes(start: Start, master: str) -> None:
+    stores = [dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for _ in range(2)]
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    try:
+        peers = [
+            start(in_node_with_store, master, stores[node].port, rank, 2 * node + rank, node == 1)
+            for node in range(2)
+            for rank in range(2)
+        ]
+        results = [peer.result() for peer in peers]
+    finally:
+        del os.environ["TORCHELASTIC_USE_AGENT_STORE"]
+    assert_averages(results[0][0], [0, 1, 2, 3])
+    for found, _ in results[1:]:
+        for a, b in zip(results[0][0], found, strict=True):
+            numpy.testing.assert_array_equal(a, b)
+    # The communicator of the second node was closed: both of its processes say so.
+    assert "closed" in results[2][1] and "rank 0 of this node could not average" in results[3][1]
+
+
+def in_node_with_store(channel: Channel, *arguments: Any) -> Any:
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    return in_node(channel, *arguments)

@@ -1,0 +1,117 @@
+"""Peers as processes. They are forks of a server that has imported torch, so that starting one takes no seconds."""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+from conftest import PATIENCE_S
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["torch", "torch.distributed", "torch.nn.parallel", "torch.distributed.fsdp"])
+
+Channel = Connection  # what a peer's function gets first: send() and recv() with the test
+
+
+class Peer:
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self._link, theirs = _context.Pipe()
+        self.process = _context.Process(target=_run, args=(theirs, function, arguments), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def hear(self) -> Any:
+        """The next thing that the peer sent. A failed peer fails the test."""
+        kind, value = self._next()
+        assert kind == "message", f"the peer ended with {value!r}"
+        return value
+
+    def tell(self, what: Any) -> None:
+        self._link.send(what)
+
+    def result(self) -> Any:
+        """What its function returned."""
+        while True:
+            kind, value = self._next()
+            if kind == "result":
+                self.process.join(PATIENCE_S)
+                return value
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+    def _next(self) -> tuple[str, Any]:
+        assert self._link.poll(PATIENCE_S), "the peer hangs"
+        try:
+            kind, value = self._link.recv()
+        except EOFError:
+            self.process.join(PATIENCE_S)
+            raise AssertionError(f"the peer ended with exit code {self.process.exitcode}") from None
+        if kind == "error":
+            raise AssertionError(f"the peer failed:\n{value}")
+        return kind, value
+
+
+class _Messages:
+    """send() of a peer's function, told apart from its result."""
+
+    def __init__(self, link: Connection) -> None:
+        self._link = link
+
+    def send(self, what: Any) -> None:
+        self._link.send(("message", what))
+
+    def recv(self) -> Any:
+        return self._link.recv()
+
+
+def _run(link: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    try:
+        link.send(("result", function(_Messages(link), *arguments)))
+    except BaseException:
+        link.send(("error", traceback.format_exc()))
+        raise
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Peer]]:
+    """start(function, ...): a peer that runs function(channel, ...)."""
+    made: list[Peer] = []
+
+    def start_peer(function: Callable[..., Any], *arguments: Any) -> Peer:
+        made.append(Peer(function, arguments))
+        return made[-1]
+
+    yield start_peer
+    for peer in made:
+        peer.kill()
+
+
+@pytest.fixture
+def run_ranks(start: Callable[..., Peer], master: str) -> Callable[..., list[Any]]:
+    """run_ranks(n, function, ...): function(rank, ...) on n ranks of a process group; what they return."""
+
+    def run(size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        peers = [start(in_group, master, rank, size, function, *arguments) for rank in range(size)]
+        return [peer.result() for peer in peers]
+
+    return run
+
+
+def in_group(channel: Channel, master: str, rank: int, size: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    import pccl.torch  # noqa: F401 (registers the backend)
+    import torch.distributed as dist
+
+    dist.init_process_group("pccl", init_method=f"pccl://{master}", rank=rank, world_size=size)
+    try:
+        return function(rank, *arguments)
+    finally:
+        dist.destroy_process_group()
