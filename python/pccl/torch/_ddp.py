@@ -66,7 +66,6 @@ class _Bucket:
         self.gradients: list[_Gradient] = []
         self.local: Any = None  # averaging in the node
         self.copied: Any = None
-        self.launched = False
         on_device = buffer.device.type != "cpu"
         self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device] if on_device else None)
 
@@ -89,33 +88,38 @@ class _Reducer:
             )
         self._indices: dict[int, int] = {}
         self._buckets: list[_Bucket] = []
+        self._failure: BaseException | None = None
 
     def reduce(self, state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        try:
-            return self._reduce(state, bucket)
-        except BaseException:
-            # What runs is not awaited; the next step begins anew, if there is one.
-            self._buckets.clear()
-            raise
-
-    def _reduce(self, state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
             self._buckets.clear()
-        self._launch_waiting()
+            self._failure = None
         current = _Bucket(bucket.buffer())
+        self._buckets.append(current)
         if self._node_size > 1:
             current.buffer.div_(self._node_size)
             current.local = dist.all_reduce(current.buffer, group=self._group, async_op=True)
-        if self._leads:
-            for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-                current.gradients.append(_Gradient(self._tag(state, parameter), gradient))
-        self._buckets.append(current)
-        if current.local is None and current.buffer.device.type == "cpu":
-            self._launch(current)
-        elif current.local is None:
-            self._copy_to_host(current)
+        try:
+            if self._leads:
+                for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+                    current.gradients.append(_Gradient(self._tag(state, parameter), gradient))
+            self._launch_waiting(self._buckets[:-1])
+            if current.local is None:
+                self._copy_or_launch(current)
+            if bucket.is_last():
+                self._launch_waiting(self._buckets)
+                self._await_all()
+        except BaseException as error:
+            if self._node_size == 1:
+                raise
+            # Told when the others of the node ask how it went, which is after the last bucket.
+            self._failure = self._failure or error
         if bucket.is_last():
-            self._finish()
+            if self._node_size > 1:
+                self._share()
+            for one in self._buckets:
+                one.future.set_result(one.buffer)
+            self._buckets.clear()
         return current.future
 
     def _tag(self, state: Any, parameter: torch.Tensor) -> int:
@@ -128,31 +132,30 @@ class _Reducer:
 
     # ---- one bucket after the other
 
-    def _launch_waiting(self) -> None:
-        """Earlier buckets that waited for the node or for a copy from the device."""
-        for bucket in self._buckets:
+    def _launch_waiting(self, buckets: list[_Bucket]) -> None:
+        """Those that waited for the node, or for a copy from the device."""
+        for bucket in buckets:
             if bucket.local is not None:
                 bucket.local.wait()
                 bucket.local = None
-                if not self._leads:
-                    continue
-                if bucket.buffer.device.type != "cpu":
-                    self._copy_to_host(bucket)
+                self._copy_or_launch(bucket)
             if bucket.copied is not None:
                 bucket.copied.synchronize()
                 bucket.copied = None
-            self._launch(bucket)
+                self._launch(bucket)
 
-    def _copy_to_host(self, bucket: _Bucket) -> None:
+    def _copy_or_launch(self, bucket: _Bucket) -> None:
+        if bucket.buffer.device.type == "cpu":
+            self._launch(bucket)
+            return
         for gradient in bucket.gradients:
             gradient.buffer.copy_(gradient.target, non_blocking=True)
         bucket.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         bucket.copied.record(torch.cuda.current_stream(bucket.buffer.device))
 
     def _launch(self, bucket: _Bucket) -> None:
-        if bucket.launched:
+        if self._failure is not None:
             return
-        bucket.launched = True
         for gradient in bucket.gradients:
             if self._quantization is not None and gradient.buffer.dtype not in (torch.float32, torch.float64):
                 raise argument_error(
@@ -179,24 +182,12 @@ class _Reducer:
 
     # ---- all of them
 
-    def _finish(self) -> None:
-        failure: BaseException | None = None
-        try:
-            self._launch_waiting()
-            for bucket in self._buckets:
-                for gradient in bucket.gradients:
-                    self._await(gradient)
-                    if gradient.buffer is not gradient.target:
-                        gradient.target.copy_(gradient.buffer, non_blocking=True)
-        except BaseException as error:
-            failure = error
-        if self._node_size > 1:
-            self._share(failure)
-        if failure is not None:
-            raise failure
+    def _await_all(self) -> None:
         for bucket in self._buckets:
-            bucket.future.set_result(bucket.buffer)
-        self._buckets.clear()
+            for gradient in bucket.gradients:
+                self._await(gradient)
+                if gradient.buffer is not gradient.target:
+                    gradient.target.copy_(gradient.buffer, non_blocking=True)
 
     def _await(self, gradient: _Gradient) -> None:
         # After a loss the input is there again, and the others launch it again, too.
@@ -209,15 +200,15 @@ class _Reducer:
             except PCCLTooFewPeersError:
                 return
 
-    def _share(self, failure: BaseException | None) -> None:
+    def _share(self) -> None:
         """Rank 0 tells its node what came of it."""
         device = self._buckets[0].buffer.device
-        failed = torch.tensor([failure is not None], dtype=torch.uint8, device=device)
+        failed = torch.tensor([self._failure is not None], dtype=torch.uint8, device=device)
         root = 0 if self._group is None else dist.get_global_rank(self._group, 0)
         dist.broadcast(failed, root, group=self._group)
+        if self._failure is not None:
+            raise self._failure
         if failed.item():
-            if failure is None:
-                raise RuntimeError("pccl: rank 0 of this node could not average the gradients; see its error")
-            return
+            raise RuntimeError("pccl: rank 0 of this node could not average the gradients; see its error")
         for bucket in self._buckets:
             dist.broadcast(bucket.buffer, root, group=self._group)
