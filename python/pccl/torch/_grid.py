@@ -219,6 +219,6 @@ def _descriptor(tensor: torch.Tensor, tag: int, quantize: str | None) -> ReduceO
             )
         options = QuantizationOptions(DataType.UINT8, QuantizationAlgorithm.MIN_MAX)
     descriptor = ReduceDescriptor(
-        memory.count, ReduceOp.AVG, _FIRST_TAG + tag, ReduceOperandDescriptor(memory.data_type), options
+        local.numel(), ReduceOp.AVG, _FIRST_TAG + tag, ReduceOperandDescriptor(memory.data_type), options
     )
     return ReduceOpDescriptor.from_torch(local, local, descriptor)

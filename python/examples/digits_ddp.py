@@ -1,0 +1,106 @@
+"""DistributedDataParallel over peers that come and go: handwritten digits (those of scikit-learn), any number of peers.
+
+    pccl-master &
+    python digits_ddp.py 127.0.0.1:48148 &      # start some, start more later, kill any of them
+    python digits_ddp.py 127.0.0.1:48148
+
+DDP itself spans this process alone; the hook averages its gradients over the peers of the run. All peers hold the same
+parameters after every step, and print the same digest at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+
+import pccl
+import pccl.torch
+import torch
+import torch.distributed as dist
+from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+from torch.nn.parallel import DistributedDataParallel
+
+BATCH = 32
+ATTEMPTS = 5
+
+
+def digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Training images and labels, and those to test with."""
+    images, labels = load_digits(return_X_y=True)
+    pixels = torch.tensor(images, dtype=torch.float32) / 16
+    classes = torch.tensor(labels)
+    return pixels[300:], classes[300:], pixels[:300], classes[:300]
+
+
+def meet(communicator: pccl.Communicator, state: pccl.SharedState, member: bool) -> None:
+    """Lets newcomers in and makes all peers equal; who was thrown out enters again, and receives what the others hold."""
+    for attempt in range(ATTEMPTS):
+        try:
+            if member:
+                communicator.update_topology()
+            else:  # who returns from here stands where the others stand after update_topology
+                communicator.connect()
+                member = True
+            communicator.sync_shared_state(state)
+            state.push_revision()
+            return
+        except (pccl.PCCLTopologyError, pccl.PCCLUsageError):
+            if attempt + 1 == ATTEMPTS:
+                raise
+            communicator.abort()
+            member = False
+
+
+def digest(model: torch.nn.Module) -> str:
+    content = hashlib.sha256()
+    for parameter in model.parameters():
+        content.update(parameter.detach().numpy().tobytes())
+    return content.hexdigest()[:16]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("master", metavar="HOST:PORT")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--quantize", choices=["int8"], help="send a quarter of the bytes")
+    parser.add_argument("--min-peers", type=int, default=1, help="wait for so many before the first step")
+    options = parser.parse_args()
+
+    images, labels, test_images, test_labels = digits()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+    model = DistributedDataParallel(network)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    step = torch.zeros((), dtype=torch.int64)
+
+    with pccl.Communicator(options.master) as communicator:
+        model.register_comm_hook(model, pccl.torch.ddp_hook(communicator, options.quantize))
+        # Everything that a newcomer has to know: parameters, momentum, and where we are.
+        state = pccl.torch.shared_state(model, optimizer, {"step": step})
+        random = torch.Generator()
+        random.seed()  # every peer sees other images
+        meet(communicator, state, member=False)
+        while step == 0 and communicator.get_attribute(pccl.Attribute.LOCAL_WORLD_SIZE) < options.min_peers:
+            meet(communicator, state, member=True)
+
+        while step < options.steps:
+            chosen = torch.randint(len(images), (BATCH,), generator=random)
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(images[chosen]), labels[chosen])
+            loss.backward()  # returns with the average of all peers, also when one of them is lost meanwhile
+            optimizer.step()
+            step += 1
+            if step % 10 == 0:
+                peers = communicator.get_attribute(pccl.Attribute.LOCAL_WORLD_SIZE)
+                print(f"step {int(step)}, {peers} peers, loss {loss.item():.3f}", flush=True)
+            meet(communicator, state, member=True)
+
+    with torch.no_grad():
+        right = (network(test_images).argmax(dim=1) == test_labels).float().mean().item()
+    print(f"accuracy {right:.3f}, parameters {digest(model)}", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""Replicas of sharded models, under churn. Replicas are pairs of processes with a gloo group of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import pccl
+import pccl.torch
+import torch.distributed as dist
+from torch_peers import Channel, Peer, start  # noqa: F401
+
+Start = Callable[..., Peer]
+Replica = list[Peer]
+SHARDS = 2
+
+
+@pytest.fixture
+def replica(start: Start, master: str) -> Iterator[Callable[..., Replica]]:  # noqa: F811
+    """replica(function, ...): two processes that call function(channel, grid, ...)."""
+    stores = []
+
+    def make(function: Callable[..., Any], *arguments: Any) -> Replica:
+        stores.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
+        return [
+            start(in_replica, master, stores[-1].port, shard, function, *arguments) for shard in range(SHARDS)
+        ]
+
+    yield make
+
+
+def in_replica(
+    channel: Channel, master: str, port: int, shard: int, function: Callable[..., Any], *arguments: Any
+) -> Any:
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # the store is served by the test
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=shard, world_size=SHARDS)
+    group = dist.distributed_c10d._get_default_group()
+    with pccl.torch.ReplicaGrid(master, group) as grid:
+        assert (grid.shard, grid.shards) == (shard, SHARDS)
+        result = function(channel, grid, *arguments)
+    dist.destroy_process_group()
+    return result
+
+
+class Counter:
+    """A model of which every step adds the average of what the replicas bring."""
+
+    def __init__(self) -> None:
+        self.content = torch.zeros(1000)
+        self.step = torch.zeros((), dtype=torch.int64)
+        self.state = pccl.SharedState(
+            [pccl.TensorInfo.from_torch(self.content, "content"), pccl.TensorInfo.from_torch(self.step, "step")]
+        )
+
+    def apply(self, update: Any) -> None:
+        self.content += update
+        self.step += 1
+
+
+def wait_for_two(channel: Channel, grid: Any, own: float) -> list[float]:
+    """Trains alone until a second replica is there, then three steps with it."""
+    counter, together = Counter(), 0
+    while together < 3:
+        grid.begin(counter.state)
+        together += grid.replicas == 2
+        update = torch.full((1000,), own * (grid.shard + 1))
+        assert grid.average_([update])
+        if together:
+            counter.apply(update)
+        if counter.step == 0 and together == 0:
+            channel.send("alone")
+    return [counter.content[0].item(), float(counter.step)]
+
+
+def test_a_replica_joins_one_that_trains(replica: Callable[..., Replica]) -> None:
+    first = replica(wait_for_two, 1.0)
+    for peer in first:
+        assert peer.hear() == "alone"
+    second = replica(wait_for_two, 3.0)
+    for shard in range(SHARDS):
+        for one in (first, second):
+            assert one[shard].result() == [3 * 2.0 * (shard + 1), 3.0]
+
+
+def begin_until_two(channel: Channel, grid: Any, held: bool) -> list[int]:
+    counter, seen = Counter(), []
+    channel.send("ready")
+    if held and grid.shard == 1:
+        channel.recv()
+    while 2 not in seen:
+        grid.begin(counter.state)
+        seen.append(int(grid.replicas))
+    return seen
+
+
+def test_nobody_computes_while_a_replica_is_half_there(replica: Callable[..., Replica]) -> None:
+    first = replica(begin_until_two, False)
+    second = replica(begin_until_two, True)
+    for peer in first + second:
+        assert peer.hear() == "ready"
+    second[1].tell("go")
+    seen = [peer.result() for peer in first]
+    # Otherwise the first shard would have met two replicas where the second met one.
+    assert seen[0] == seen[1] and seen[0][-1] == 2
+    assert [peer.result() for peer in second] == [[2], [2]]
+
+
+def train_until_told(channel: Channel, grid: Any, own: float) -> tuple[float, int]:
+    """Says when two replicas have trained together; after the message trains alone for three steps."""
+    counter, alone, together = Counter(), 0, 0
+    while alone < 3:
+        grid.begin(counter.state)
+        alone += grid.replicas == 1 and together >= 3
+        update = torch.full((1000,), own)
+        if grid.average_([update]):
+            counter.apply(update)
+        if grid.replicas == 2:
+            together += 1
+            if together == 3:
+                channel.send("together")
+    return counter.content[0].item(), int(counter.step)
+
+
+def test_the_other_replicas_go_on_when_one_dies(replica: Callable[..., Replica]) -> None:
+    stay, die = replica(train_until_told, 1.0), replica(train_until_told, 3.0)
+    for peer in stay + die:
+        assert peer.hear() == "together"
+    for peer in die:
+        peer.kill()
+    (content, steps), other = (peer.result() for peer in stay)
+    assert (content, steps) == other
+
+
+def lose_a_mate(channel: Channel, grid: Any) -> str:
+    counter = Counter()
+    with pytest.raises(dist.DistBackendError) as failure:
+        for turn in range(1_000_000):
+            grid.begin(counter.state)
+            grid.average_([torch.ones(1000)])
+            if turn == 2:
+                channel.send("trained")
+    with pytest.raises(pccl.PCCLUsageError):
+        grid.communicator.update_topology()  # it has left the run
+    return str(failure.value)
+
+
+def test_a_replica_that_lost_a_process_leaves(replica: Callable[..., Replica]) -> None:
+    stay, broken = replica(train_until_told, 1.0), replica(lose_a_mate)
+    for peer in broken:
+        assert peer.hear() == "trained"
+    broken[1].kill()
+    text = broken[0].result()
+    assert "another process of this replica is gone" in text and "start the replica again" in text
+    assert stay[0].result() == stay[1].result()
+
+
+def thrown_out_in_the_middle(channel: Channel, grid: Any, own: float, breaks: bool) -> list[Any]:
+    counter, taken = Counter(), []
+    for turn in range(40):
+        grid.begin(counter.state)
+        if counter.step >= 8:
+            break
+        update = torch.full((1000,), own * (grid.shard + 1))
+        if breaks and turn == 3 and grid.shard == 1:
+            grid.communicator.abort()
+        # Both processes of a replica say the same.
+        took = grid.average_([update])
+        taken.append(took)
+        if took:
+            counter.apply(update)
+    return [taken, counter.content[0].item(), int(counter.step)]
+
+
+def test_no_process_of_a_replica_steps_when_one_was_thrown_out(replica: Callable[..., Replica]) -> None:
+    stay, breaks = replica(thrown_out_in_the_middle, 1.0, False), replica(thrown_out_in_the_middle, 1.0, True)
+    kept, back = [peer.result() for peer in stay], [peer.result() for peer in breaks]
+    assert kept[0][0] == kept[1][0] and all(kept[0][0])
+    assert back[0][0] == back[1][0] and back[0][0].count(False) == 1
+    for shard in range(SHARDS):
+        # Its content was replaced by that of those who stayed: nobody is a step ahead with one shard.
+        assert back[shard][1:] == kept[shard][1:]
+        assert kept[shard][1] == kept[shard][2] * (shard + 1)
+
+
+def wrong_inputs(_: Channel, grid: Any) -> None:
+    with pytest.raises(ValueError, match=r"begin\(\) comes before"):
+        grid.average_([torch.ones(2)])
+    grid.begin(Counter().state)
+    assert grid.average_([])
+    with pytest.raises(ValueError, match="quantize is 'int4'"):
+        grid.average_([torch.ones(2)], quantize="int4")
+    with pytest.raises(ValueError, match="int8.*tensor 0 is torch.int32"):
+        grid.average_([torch.ones(2, dtype=torch.int32)], quantize="int8")
+    with pytest.raises(ValueError, match="not contiguous"):
+        grid.average_([torch.ones(2, 3).t()])
+    assert grid.average_([torch.ones(2)])
+
+
+def test_wrong_inputs_say_what_to_do(replica: Callable[..., Replica]) -> None:
+    for peer in replica(wrong_inputs):
+        peer.result()
+
+
+def differ(_: Channel, grid: Any, size: int) -> str:
+    with pytest.raises((pccl.PCCLError, RuntimeError)) as failure:
+        counter = Counter()
+        grid.begin(counter.state)
+        while grid.replicas < 2:
+            grid.begin(counter.state)
+        # Of one shard alone the two replicas have different sizes.
+        grid.average_([torch.ones(size if grid.shard == 0 else 3)])
+    return str(failure.value)
+
+
+def test_replicas_that_differ_fail_on_all_shards(replica: Callable[..., Replica]) -> None:
+    replicas = [replica(differ, 10), replica(differ, 11)]
+    for peers in replicas:
+        assert "INVALID_ARGUMENT" in peers[0].result()
+        assert "another process of this replica could not average" in peers[1].result()
