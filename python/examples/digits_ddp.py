@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import time
 
 import pccl
 import pccl.torch
@@ -63,7 +64,7 @@ def main() -> None:
     parser.add_argument("master", metavar="HOST:PORT")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--quantize", choices=["int8"], help="send a quarter of the bytes")
-    parser.add_argument("--min-peers", type=int, default=1, help="wait for so many before the first step")
+    parser.add_argument("--min-peers", type=int, default=1, help="wait while there are fewer")
     options = parser.parse_args()
 
     images, labels, test_images, test_labels = digits()
@@ -81,10 +82,12 @@ def main() -> None:
         random = torch.Generator()
         random.seed()  # every peer sees other images
         meet(communicator, state, member=False)
-        while step == 0 and communicator.get_attribute(pccl.Attribute.LOCAL_WORLD_SIZE) < options.min_peers:
-            meet(communicator, state, member=True)
-
         while step < options.steps:
+            peers = communicator.get_attribute(pccl.Attribute.LOCAL_WORLD_SIZE)
+            if peers < options.min_peers:
+                time.sleep(0.1)
+                meet(communicator, state, member=True)
+                continue
             chosen = torch.randint(len(images), (BATCH,), generator=random)
             optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(model(images[chosen]), labels[chosen])
@@ -92,7 +95,6 @@ def main() -> None:
             optimizer.step()
             step += 1
             if step % 10 == 0:
-                peers = communicator.get_attribute(pccl.Attribute.LOCAL_WORLD_SIZE)
                 print(f"step {int(step)}, {peers} peers, loss {loss.item():.3f}", flush=True)
             meet(communicator, state, member=True)
 

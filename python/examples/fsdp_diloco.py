@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import time
 
 import pccl.torch
 import torch
@@ -51,7 +52,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--H", type=int, default=20, help="inner steps of a round")
     parser.add_argument("--quantize", choices=["int8"], help="send a quarter of the bytes")
-    parser.add_argument("--min-replicas", type=int, default=1, help="wait for so many before the first round")
+    parser.add_argument("--min-replicas", type=int, default=1, help="wait while there are fewer")
     options = parser.parse_args()
 
     dist.init_process_group("gloo")
@@ -77,7 +78,8 @@ def main() -> None:
             grid.begin(state)
             if round_ >= options.rounds:
                 break
-            if round_ == 0 and grid.replicas < options.min_replicas:
+            if grid.replicas < options.min_replicas:
+                time.sleep(0.1)
                 continue
             for part, theirs in zip(shard, outer, strict=True):
                 part.copy_(theirs.detach())

@@ -12,7 +12,7 @@ import pytest
 from conftest import PATIENCE_S
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch._dynamo", "torch.nn.parallel", "torch.distributed.fsdp"])
+_context.set_forkserver_preload(["torch._dynamo", "torch.nn.parallel", "torch.distributed.fsdp", "sklearn.datasets"])
 
 Channel = Connection  # what a peer's function gets first: send() and recv() with the test
 
