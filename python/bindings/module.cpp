@@ -14,6 +14,8 @@ using namespace pccl_python;
 
 NB_MODULE(_native, module) {
     using namespace nb::literals;
+    // Programs may end with objects alive, for example in a process group of torch that nobody destroyed.
+    nb::set_leak_warnings(false);
     pcclInit();
     bind_communicator(module);
     bind_master(module);

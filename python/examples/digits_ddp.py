@@ -68,7 +68,7 @@ def main() -> None:
     options = parser.parse_args()
 
     images, labels, test_images, test_labels = digits()
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     torch.manual_seed(0)
     network = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
     model = DistributedDataParallel(network)
@@ -91,7 +91,8 @@ def main() -> None:
             chosen = torch.randint(len(images), (BATCH,), generator=random)
             optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(model(images[chosen]), labels[chosen])
-            loss.backward()  # returns with the average of all peers, also when one of them is lost meanwhile
+            # Returns with the average of all peers, also when one of them is lost meanwhile.
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             step += 1
             if step % 10 == 0:

@@ -87,7 +87,7 @@ def main() -> None:
                 chosen = torch.randint(300, len(images), (BATCH,), generator=random)
                 inner_optimizer.zero_grad()
                 loss = torch.nn.functional.cross_entropy(model(images[chosen]), labels[chosen])
-                (loss * scale).backward()
+                (loss * scale).backward()  # type: ignore[no-untyped-call]
                 inner_optimizer.step()
             for part, theirs, difference in zip(shard, outer, pseudo_gradient, strict=True):
                 torch.sub(theirs.detach(), part, out=difference)

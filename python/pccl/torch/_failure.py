@@ -21,7 +21,8 @@ def of(error: PCCLError, operation: str) -> Exception:
     """Wrong arguments stay what they are; for anything else the members no longer agree on what was done."""
     if isinstance(error, PCCLArgumentError):
         return error
-    return dist.DistBackendError(f"pccl: {operation}: {error}. {_REMEDY}")
+    failure: Exception = dist.DistBackendError(f"pccl: {operation}: {error}. {_REMEDY}")
+    return failure
 
 
 def timed_out(operation: str, seconds: float, message: str) -> dist.DistBackendError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -57,8 +57,8 @@ class ReplicaGrid:
             self._group = mesh.get_group()
         else:
             self._group = mesh
-        self.shards = dist.get_world_size(self._group)
-        self.shard = dist.get_rank(self._group)
+        self.shards: int = dist.get_world_size(self._group)
+        self.shard: int = dist.get_rank(self._group)
         self.communicator = Communicator(address, peer_group=self.shard, **settings)
         self._member = False
 
@@ -198,7 +198,7 @@ class ReplicaGrid:
         self._within_replica(lambda: dist.all_reduce(worst, op=dist.ReduceOp.MAX, group=self._group))
         return int(worst.item())
 
-    def _within_replica(self, message: Any) -> None:
+    def _within_replica(self, message: Callable[[], object]) -> None:
         try:
             message()
         except RuntimeError as error:

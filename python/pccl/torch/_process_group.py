@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from pccl._enums import ReduceOp
 from pccl._errors import PCCLError, argument_error
@@ -22,7 +23,6 @@ from pccl.torch import _failure
 from pccl.torch._run import Run
 from pccl.torch._work import Work
 
-Tensor = torch.Tensor
 # What one reduction takes: where from, where to (may be the same), and how.
 Reduction = tuple[Tensor, Tensor, ReduceOp]
 
@@ -65,12 +65,12 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def getGroupDesc(self) -> str:  # noqa: N802
         return self._description
 
-    def setGroupDesc(self, description: str) -> None:  # noqa: N802
-        self._description = description
+    def setGroupDesc(self, desc: str) -> None:  # noqa: N802
+        self._description = desc
 
-    group_name = property(getGroupName)  # type: ignore[assignment]
+    group_name = property(getGroupName)
     group_desc = property(getGroupDesc)
-    _set_group_name = setGroupName  # type: ignore[assignment]
+    _set_group_name = setGroupName
     _set_group_desc = setGroupDesc
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -161,7 +161,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:  # noqa: A002
         return self.all_gather_single_coalesced([output], [input], opts)
 
-    _allgather_base = all_gather_single  # type: ignore[assignment]
+    _allgather_base = all_gather_single
 
     def all_gather_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
