@@ -55,8 +55,6 @@ class _Gradient:
     def __init__(self, tag: int, target: torch.Tensor) -> None:
         self.tag = tag
         self.target = target
-        # The library works on memory of the host; from a device a copy travels, and comes back.
-        self.buffer = target if target.device.type == "cpu" else torch.empty_like(target, device="cpu", pin_memory=True)
         self.handle: AsyncReduceHandle | None = None
 
 
@@ -65,9 +63,7 @@ class _Bucket:
         self.buffer = buffer
         self.gradients: list[_Gradient] = []
         self.local: Any = None  # averaging in the node
-        self.copied: Any = None
-        on_device = buffer.device.type != "cpu"
-        self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device] if on_device else None)
+        self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 
 
 class _Reducer:
@@ -105,7 +101,7 @@ class _Reducer:
                     current.gradients.append(_Gradient(self._tag(state, parameter), gradient))
             self._launch_waiting(self._buckets[:-1])
             if current.local is None:
-                self._copy_or_launch(current)
+                self._launch(current)
             if bucket.is_last():
                 self._launch_waiting(self._buckets)
                 self._await_all()
@@ -133,34 +129,27 @@ class _Reducer:
     # ---- one bucket after the other
 
     def _launch_waiting(self, buckets: list[_Bucket]) -> None:
-        """Those that waited for the node, or for a copy from the device."""
+        """Those that waited for the node."""
         for bucket in buckets:
             if bucket.local is not None:
                 bucket.local.wait()
                 bucket.local = None
-                self._copy_or_launch(bucket)
-            if bucket.copied is not None:
-                bucket.copied.synchronize()
-                bucket.copied = None
                 self._launch(bucket)
-
-    def _copy_or_launch(self, bucket: _Bucket) -> None:
-        if bucket.buffer.device.type == "cpu":
-            self._launch(bucket)
-            return
-        for gradient in bucket.gradients:
-            gradient.buffer.copy_(gradient.target, non_blocking=True)
-        bucket.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        bucket.copied.record(torch.cuda.current_stream(bucket.buffer.device))
 
     def _launch(self, bucket: _Bucket) -> None:
         if self._failure is not None:
             return
+        if self._leads and bucket.buffer.device.type != "cpu":
+            raise argument_error(
+                "ddp_hook",
+                f"the gradients are on device '{bucket.buffer.device}', and this build works on CPU memory; use pccl.diloco, "
+                "which takes models on any device",
+            )
         for gradient in bucket.gradients:
-            if self._quantization is not None and gradient.buffer.dtype not in (torch.float32, torch.float64):
+            if self._quantization is not None and gradient.target.dtype not in (torch.float32, torch.float64):
                 raise argument_error(
                     "ddp_hook",
-                    f"quantize='int8' works on float32 and float64 gradients, and one is {gradient.buffer.dtype}; leave "
+                    f"quantize='int8' works on float32 and float64 gradients, and one is {gradient.target.dtype}; leave "
                     "quantize out, or keep the parameters in float32 (torch.autocast does)",
                 )
             self._start(gradient)
@@ -173,8 +162,8 @@ class _Reducer:
             return
         with contextlib.suppress(PCCLTooFewPeersError):
             gradient.handle = communicator.all_reduce_async(
-                gradient.buffer,
-                gradient.buffer,
+                gradient.target,
+                gradient.target,
                 op=ReduceOp.AVG,
                 tag=gradient.tag,
                 quantization_options=self._quantization,
@@ -186,8 +175,6 @@ class _Reducer:
         for bucket in self._buckets:
             for gradient in bucket.gradients:
                 self._await(gradient)
-                if gradient.buffer is not gradient.target:
-                    gradient.target.copy_(gradient.buffer, non_blocking=True)
 
     def _await(self, gradient: _Gradient) -> None:
         # After a loss the input is there again, and the others launch it again, too.
