@@ -1,0 +1,130 @@
+"""This peer's place in the run: joining, admitting others, keeping the shared state equal, and knowing when it is out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import pccl
+from pccl import Attribute, Communicator, PCCLError, Result
+
+# Synchronizations that fail, for all members alike, before that is an error: holders that die are replaced within one.
+SYNC_ATTEMPTS_MAX = 8
+# Removals in a row while entering before that is an error, as when a peer has another configuration than the others.
+ENTRY_ATTEMPTS_MAX = 3
+
+
+class Lost(Exception):
+    """The communicator was removed from the run, or the master is gone: only connect() helps."""
+
+
+class Membership:
+    """One communicator and its shared state. Every call may raise :class:`Lost`; not thread-safe.
+
+    All members make the same calls in the same order, since what they do next follows from answers that are the same
+    for all. That includes failures: an all-reduce or a synchronization fails for every member that lives.
+    """
+
+    def __init__(self, comm: Communicator, entries: Sequence[pccl.TensorInfo], rejoin_timeout_s: float) -> None:
+        self.comm = comm
+        self.revision = 0
+        self._state = pccl.SharedState(list(entries))
+        self._rejoin_timeout_s = rejoin_timeout_s
+
+    def world(self) -> int:
+        """Members of our group; 1 also if we are out. Returns at once."""
+        try:
+            return int(self.comm.get_attribute(Attribute.PEER_GROUP_WORLD_SIZE))
+        except PCCLError:
+            return 1
+
+    def is_lost(self) -> bool:
+        """Alone and out of the run look alike in every size; only the master can tell.
+
+        Asks it by a vote of which nobody but us is an elector; while the master restarts this waits for it.
+        """
+        try:
+            if self.comm.get_attribute(Attribute.GLOBAL_WORLD_SIZE) > 1:
+                return False
+            self.comm.are_peers_pending()
+        except PCCLError:
+            return True
+        return False
+
+    def raise_if_lost(self, cause: object) -> None:
+        if self.is_lost():
+            raise Lost(str(cause))
+
+    def connect(self) -> None:
+        """Joins the run unless we are in it; waits to be admitted. PCCLError if no master answers in rejoin_timeout_s."""
+        if not self.is_lost():
+            return
+        deadline = time.monotonic() + self._rejoin_timeout_s
+        while True:
+            try:
+                self.comm.connect(n_attempts=1)
+                return
+            except PCCLError as error:
+                if error.result != Result.MASTER_CONNECTION_FAILED or time.monotonic() >= deadline:
+                    raise
+                # How often a master is asked that does not listen (yet).
+                time.sleep(0.25)
+
+    def admit(self) -> bool:
+        """Votes whether somebody waits, and if so lets them in; True if a synchronization has to follow, on all members."""
+        try:
+            pending = self.comm.are_peers_pending()
+        except PCCLError as error:
+            self.raise_if_lost(error)
+            raise
+        if pending:
+            self.update_topology()
+        return bool(pending)
+
+    def update_topology(self) -> None:
+        try:
+            self.comm.update_topology()
+        except PCCLError as error:
+            if error.result != Result.UPDATE_TOPOLOGY_FAILED:
+                raise
+            raise Lost(str(error)) from error
+
+    def synchronize(self) -> bool:
+        """Makes the shared state equal on all members; True if ours was not what the group had and was overwritten.
+
+        Everybody uses ENFORCE_POPULAR: members that have synchronized in this run outrank newcomers, however many these
+        are.
+        """
+        for attempt in range(SYNC_ATTEMPTS_MAX):
+            self._state.revision = self.revision
+            try:
+                info = self.comm.sync_shared_state(self._state, pccl.SharedStateSyncStrategy.ENFORCE_POPULAR)
+            except PCCLError as error:
+                if error.result != Result.INVALID_USAGE:
+                    raise
+                self.raise_if_lost(error)
+                if attempt + 1 == SYNC_ATTEMPTS_MAX:
+                    raise
+                self.update_topology()
+            else:
+                self.revision = self._state.revision + 1
+                return info.rx_bytes > 0
+        raise AssertionError("unreachable")
+
+    def enter(self, position: Callable[[], None]) -> bool:
+        """Joins the run and takes part in the synchronization that follows an admission; the result is synchronize()'s.
+
+        ``position`` writes where we stand to the shared state before it is compared. A peer that is removed while it
+        enters tries again as one that knows nothing, since it may have been ahead of the run (a checkpoint of another).
+        """
+        attempt = 0
+        while True:
+            self.connect()
+            position()
+            try:
+                return self.synchronize()
+            except Lost as lost:
+                attempt += 1
+                if attempt >= ENTRY_ATTEMPTS_MAX:
+                    raise PCCLError(Result.INVALID_USAGE, "DiLoCo.join", str(lost)) from lost
+                self.revision = 0

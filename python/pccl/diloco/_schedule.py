@@ -1,0 +1,62 @@
+"""When each fragment is sent and when its average is applied: pure arithmetic on the count of inner steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The position in the schedule is the number of inner steps taken, nothing else: whoever knows it can join.
+
+    A round is ``period`` inner steps. Fragment ``p`` lands (its average is applied) at step ``(p + 1) * period //
+    fragments`` of each round and was launched ``delay`` steps earlier. Because ``delay`` is at most ``period //
+    fragments``, a fragment lands before or at the step at which the next one is launched, so at most one is in flight and
+    at the end of a round none is. That end is the moment at which newcomers can be admitted: nothing that they have
+    missed is still to be applied.
+
+    >>> schedule = Schedule(period=12, fragments=3, delay=2)
+    >>> [schedule.launching(step) for step in (2, 6, 10, 14)], [schedule.landing(step) for step in (4, 8, 12)]
+    ([0, 1, 2, 0], [0, 1, 2])
+    """
+
+    period: int
+    fragments: int
+    delay: int
+
+    def __post_init__(self) -> None:
+        if self.period < 1:
+            raise ValueError(f"H is {self.period}; a round has at least 1 inner step")
+        if not 1 <= self.fragments <= self.period:
+            raise ValueError(f"fragments is {self.fragments}; use 1 to H = {self.period}, one lands per inner step at most")
+        if not 0 <= self.delay <= self.period // self.fragments:
+            raise ValueError(
+                f"delay is {self.delay}; use 0 to H // fragments = {self.period // self.fragments}, so that a fragment "
+                "has landed before the next one is launched"
+            )
+
+    def bounds(self, fragment: int, elements: int) -> tuple[int, int]:
+        """Begin and end of the fragment in a vector of that many elements; sizes differ by 1 at most."""
+        return fragment * elements // self.fragments, (fragment + 1) * elements // self.fragments
+
+    def largest(self, elements: int) -> int:
+        """Elements of the largest fragment."""
+        return -(-elements // self.fragments)
+
+    def landing(self, step: int) -> int | None:
+        """The fragment that lands after inner step ``step`` (counted from 1), if any."""
+        offset = (step - 1) % self.period + 1
+        fragment = -(-offset * self.fragments // self.period) - 1
+        return fragment if step > 0 and (fragment + 1) * self.period // self.fragments == offset else None
+
+    def launching(self, step: int) -> int | None:
+        """The fragment that is launched after inner step ``step``; none before the first step, when nothing was learned."""
+        return self.landing(step + self.delay) if step > 0 else None
+
+    def ends_round(self, step: int) -> bool:
+        """Whether newcomers are admitted after inner step ``step``."""
+        return step % self.period == 0
+
+    def round_begin(self, step: int) -> int:
+        """The last end of a round at or before ``step``."""
+        return step - step % self.period
