@@ -324,15 +324,14 @@ class DiLoCo:
                 self._end_round()
             return
         weight: int | None = None
-        landed = landing is not None and self._transfer is not None
-        if landed:
+        if self._transfer is not None and landing is not None:
             weight = self._collect()
         elif self._transfer is not None:
             self._transfer.poll()
         # Before the average is applied: what was learned is relative to what we began the round with.
         if launching is not None:
             self._capture(launching)
-        if landed and landing is not None:
+        if landing is not None and weight is not None:
             self._apply(landing, weight)
         elif launching is not None and self._schedule.delay == self._schedule.period:
             # The first round of a run: nothing lands yet, but what was learned is on its way and must not count twice.

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 import pccl
@@ -22,6 +23,8 @@ from pccl.diloco._outer import CHUNK, Floats
 
 # Elements that the library quantizes with one pair of parameters, and that share a scale here.
 BLOCK = 512
+
+Codebook = NDArray[numpy.int8] | NDArray[numpy.int16]
 
 
 @dataclass(frozen=True)
@@ -159,9 +162,7 @@ class Codes:
         return self._codes[dtype][:, : elements + 1]
 
 
-def _encode(
-    meant: Floats, scale: Floats, levels: int, codes: numpy.ndarray, residual: Floats | None  # type: ignore[type-arg]
-) -> None:
+def _encode(meant: Floats, scale: Floats, levels: int, codes: Codebook, residual: Floats | None) -> None:
     """Codes of ``meant``; what they leave out goes to ``residual``, 0 where it is no number."""
     for begin in range(0, meant.size, CHUNK):
         part = slice(begin, min(begin + CHUNK, meant.size))
@@ -178,7 +179,7 @@ def _encode(
             residual[part][~numpy.isfinite(residual[part])] = 0
 
 
-def _decode(codes: numpy.ndarray, scale: Floats, weight: int, average: Floats) -> None:  # type: ignore[type-arg]
+def _decode(codes: Codebook, scale: Floats, weight: int, average: Floats) -> None:
     """``codes * scale / weight``, in this order: the bytes must be equal on all machines."""
     for begin in range(0, codes.size, CHUNK):
         part = slice(begin, min(begin + CHUNK, codes.size))

@@ -30,26 +30,35 @@ class Membership:
         self.revision = 0
         self._state = pccl.SharedState(list(entries))
         self._rejoin_timeout_s = rejoin_timeout_s
+        self._connected = False
 
     def world(self) -> int:
         """Members of our group; 1 also if we are out. Returns at once."""
-        try:
-            return int(self.comm.get_attribute(Attribute.PEER_GROUP_WORLD_SIZE))
-        except PCCLError:
-            return 1
+        return self.comm.get_attribute(Attribute.PEER_GROUP_WORLD_SIZE) if self._was_connected() else 1
 
     def is_lost(self) -> bool:
         """Alone and out of the run look alike in every size; only the master can tell.
 
         Asks it by a vote of which nobody but us is an elector; while the master restarts this waits for it.
         """
+        if not self._was_connected():
+            return True
+        if self.comm.get_attribute(Attribute.GLOBAL_WORLD_SIZE) > 1:
+            return False
         try:
-            if self.comm.get_attribute(Attribute.GLOBAL_WORLD_SIZE) > 1:
-                return False
             self.comm.are_peers_pending()
         except PCCLError:
             return True
         return False
+
+    def _was_connected(self) -> bool:
+        # The attributes of a communicator that never was are an error, which would be logged.
+        if not self._connected:
+            try:
+                self._connected = self.comm.stats()["membership"]["connects"] > 0
+            except PCCLError:
+                return False
+        return self._connected
 
     def raise_if_lost(self, cause: object) -> None:
         if self.is_lost():
