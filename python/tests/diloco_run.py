@@ -1,0 +1,235 @@
+"""A run of DiLoCo workers and a master as processes, and what a test does to them.
+
+Nothing here waits for time to pass: a step of the test waits until workers have said something, with a deadline after
+which it fails and shows what everybody said last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+HERE = Path(__file__).resolve().parent
+DEADLINE_S = 90.0
+
+
+class Peer:
+    def __init__(self, run: Run, seed: int, name: str) -> None:
+        self.name = name
+        self.seed = seed
+        self.round = 0
+        self.members = 0
+        self.ended: dict[str, Any] | None = None
+        self.said: list[dict[str, Any]] = []
+        argument = {
+            "address": run.address,
+            "seed": seed,
+            "rounds": run.rounds,
+            "options": run.options,
+            "timeout_ms": run.timeout_ms,
+        }
+        self.log = run.folder / f"{name}.log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(HERE / "diloco_worker.py"), json.dumps(argument)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=run.environment,
+            )
+        threading.Thread(target=self._listen, args=(run.heard, self.process.stdout), daemon=True).start()
+
+    def _listen(self, heard: queue.Queue[tuple[Peer, dict[str, Any] | None]], lines: IO[str]) -> None:
+        for line in lines:
+            heard.put((self, json.loads(line)))
+        heard.put((self, None))
+
+    def order(self, text: str) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(text + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+    def count(self, kind: str) -> int:
+        return sum(one["said"] == kind for one in self.said)
+
+
+class Run:
+    """Context manager; ends every process it started."""
+
+    def __init__(self, folder: Path, rounds: int, options: dict[str, Any], timeout_ms: int = 10_000) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.rounds = rounds
+        self.options = options
+        self.timeout_ms = timeout_ms
+        self.heard: queue.Queue[tuple[Peer, dict[str, Any] | None]] = queue.Queue()
+        self.peers: list[Peer] = []
+        self.alive: list[Peer] = []
+        self.hashes: dict[int, dict[str, list[str]]] = {}
+        self.allowed = 0
+        self.environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PCCL_PORT_RANGE": "0",
+            "PCCL_PEER_TIMEOUT_MS": str(timeout_ms),
+            "PCCL_STATE_DIR": str(folder / "master"),
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
+        self.address = "127.0.0.1:0"
+        self._start_master()
+
+    # ---- the master
+
+    def _start_master(self) -> None:
+        with (self.folder / "master.log").open("a") as log:
+            self.master = subprocess.Popen(
+                [sys.executable, "-m", "pccl.master", "--listen-address", self.address],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=self.environment,
+            )
+        assert self.master.stdout is not None
+        line = self.master.stdout.readline()
+        assert line.startswith("listening on "), f"the master said {line!r}"
+        self.address = line.split()[-1]
+
+    def restart_master(self) -> None:
+        self.master.kill()
+        self.master.wait(DEADLINE_S)
+        self._start_master()
+
+    # ---- peers
+
+    def start(self, seed: int) -> Peer:
+        peer = Peer(self, seed, f"peer{len(self.peers)}")
+        self.peers.append(peer)
+        self.alive.append(peer)
+        return peer
+
+    def start_first(self, count: int) -> None:
+        """The peers that the run begins with."""
+        self.options = {**self.options, "min_peers": count}
+        for seed in range(1, count + 1):
+            self.start(seed)
+        self.wait(lambda: all(peer.count("ready") for peer in self.alive), "all workers are ready")
+        for peer in self.alive:
+            peer.order("go")
+        self.wait(lambda: all(peer.count("joined") for peer in self.alive), "all have joined")
+        # Who comes later does not wait for so many.
+        self.options = {**self.options, "min_peers": 1}
+
+    def join(self, peer: Peer) -> None:
+        """Lets a worker join; the others train on, a round at a time, until it is in."""
+        self.wait(lambda: peer.count("ready") > 0, f"{peer.name} is ready")
+        peer.order("go")
+        self.train_until(lambda: peer.count("joined") > 0, f"{peer.name} has joined")
+
+    def train(self, last_round: int) -> None:
+        """All reach the end of that round."""
+        self.allowed = max(self.allowed, last_round)
+        self._tell()
+        self.wait(lambda: all(peer.round >= last_round for peer in self.alive), f"all have done round {last_round}")
+
+    def train_until(self, reached: Callable[[], bool], what: str) -> None:
+        while not reached():
+            before = self.allowed
+            self.allow_round()
+            self.wait(
+                lambda: reached() or all(peer.round > before for peer in self.alive if peer.count("joined")), what
+            )
+        self._tell()
+
+    def allow_round(self) -> None:
+        self.allowed += 1
+        assert self.allowed < self.rounds, "the rounds are used up"
+        self._tell()
+
+    def _tell(self) -> None:
+        for peer in self.alive:
+            peer.order(f"to {self.allowed}")
+
+    def gone(self, peer: Peer) -> None:
+        """Its process is ending: nobody waits for it any more."""
+        self.alive.remove(peer)
+        self.wait(lambda: peer.process.poll() is not None, f"{peer.name} has ended")
+
+    # ---- what they say
+
+    def wait(self, reached: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not reached():
+            try:
+                peer, said = self.heard.get(timeout=max(deadline - time.monotonic(), 0.001))
+            except queue.Empty:
+                raise AssertionError(f"not within {DEADLINE_S} s: {what}\n{self.story()}") from None
+            if said is not None:
+                self._take(peer, said)
+            elif peer in self.alive and peer.process.wait(10) != 0:
+                raise AssertionError(f"{peer.name} ended with {peer.process.returncode}; waited for: {what}\n{self.story()}")
+
+    def _take(self, peer: Peer, said: dict[str, Any]) -> None:
+        peer.said.append(said)
+        peer.members = said.get("world", peer.members)
+        if said["said"] == "round":
+            peer.round = said["round"]
+        elif said["said"] == "joined":
+            peer.round = said["step"] // self.options["H"]
+        elif said["said"] == "end":
+            peer.ended = said
+        elif said["said"] == "outer_step":
+            holders = self.hashes.setdefault(said["outer"], {})
+            holders.setdefault(said["hash"], []).append(peer.name)
+            assert len(holders) == 1, f"outer step {said['outer']} differs: {holders}\n{self.story()}"
+
+    def finish(self) -> float:
+        """All train to the end; the loss of the model they agree on."""
+        self.allowed = self.rounds
+        self._tell()
+        self.wait(lambda: all(peer.ended for peer in self.alive), "all have ended")
+        ends = [peer.ended for peer in self.alive if peer.ended]
+        assert len({end["hash"] for end in ends}) == 1, ends
+        return float(ends[0]["loss"])
+
+    def story(self) -> str:
+        lines = []
+        for peer in self.peers:
+            last = "; ".join(json.dumps(one) for one in peer.said[-6:])
+            lines.append(f"{peer.name} (returned {peer.process.poll()}, log ...{peer.log.read_text()[-800:]}): {last}")
+        lines.append("master: " + (self.folder / "master.log").read_text()[-800:])
+        return "\n".join(lines)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for peer in self.peers:
+            if peer.process.poll() is None:
+                peer.process.kill()
+            peer.process.wait(DEADLINE_S)
+            for pipe in (peer.process.stdin, peer.process.stdout):
+                if pipe is not None:
+                    try:
+                        pipe.close()
+                    except BrokenPipeError:
+                        pass
+        self.master.kill()
+        self.master.wait(DEADLINE_S)
+        if self.master.stdout is not None:
+            self.master.stdout.close()

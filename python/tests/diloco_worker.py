@@ -1,0 +1,148 @@
+"""One peer of a DiLoCo run, as a process that a test steers.
+
+Standard output: one JSON object per line (``said``). Standard input: ``go`` (join), ``to N`` (train up to the end of round N
+and wait there), ``die`` (kill yourself in the middle of the next reduction). The only argument is a JSON object: address,
+seed, rounds, options (of DiLoCo), timeout_ms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+import torch
+
+import pccl
+from pccl.diloco import DiLoCo, Event
+
+INPUTS, HIDDEN, CLASSES, BATCH = 32, 700, 8, 32
+
+
+class Leave(Exception):
+    """SIGTERM."""
+
+
+class Orders:
+    """What standard input allows so far."""
+
+    def __init__(self) -> None:
+        self.go = False
+        self.last_round = 0
+        self.die = False
+        self.leaving = False
+        self._reading = False
+        signal.signal(signal.SIGTERM, self._terminate)
+
+    def _terminate(self, *_: object) -> None:
+        self.leaving = True
+        if self._reading:
+            raise Leave
+
+    def read(self) -> None:
+        self._reading = True
+        if self.leaving:
+            raise Leave
+        line = sys.stdin.readline()
+        self._reading = False
+        if not line:
+            raise Leave
+        word, *rest = line.split()
+        if word == "go":
+            self.go = True
+        elif word == "to":
+            self.last_round = int(rest[0])
+        elif word == "die":
+            self.die = True
+
+
+def say(said: str, **more: Any) -> None:
+    print(json.dumps({"said": said, **more}), flush=True)
+
+
+def digest(*tensors: torch.Tensor | None) -> str:
+    """A short name of these bytes."""
+    state = hashlib.blake2b(digest_size=12)
+    for tensor in tensors:
+        if tensor is not None:
+            state.update(memoryview(tensor.numpy()).cast("B"))
+    return state.hexdigest()
+
+
+def make_model(seed: int) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        torch.nn.Linear(INPUTS, HIDDEN),
+        torch.nn.Tanh(),
+        torch.nn.Linear(HIDDEN, HIDDEN),
+        torch.nn.Tanh(),
+        torch.nn.Linear(HIDDEN, CLASSES),
+    )
+
+
+def make_batch(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Points whose class follows from a fixed map, with a fifth of the labels drawn at random: no loss goes to zero."""
+    draw = torch.Generator().manual_seed(seed)
+    plan = torch.randn(INPUTS, CLASSES, generator=torch.Generator().manual_seed(12345))
+    points = torch.randn(size, INPUTS, generator=draw)
+    labels = (points @ plan).argmax(1)
+    noise = torch.rand(size, generator=draw) < 0.2
+    return points, torch.where(noise, torch.randint(CLASSES, (size,), generator=draw), labels)
+
+
+def main() -> None:
+    given = json.loads(sys.argv[1])
+    torch.set_num_threads(1)
+    orders = Orders()
+    model = make_model(given["seed"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    comm = pccl.Communicator(given["address"], peer_timeout_ms=given["timeout_ms"])
+    diloco: DiLoCo
+
+    def kill_in_mid_reduce() -> None:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            if comm.stats()["all_reduce"]["running"]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def report(event: Event) -> None:
+        more: dict[str, Any] = {}
+        if event.kind == "outer_step":
+            more["hash"] = digest(diloco.outer, diloco.momentum, torch.tensor([diloco.batches]))
+        if event.kind == "launch" and orders.die:
+            threading.Thread(target=kill_in_mid_reduce, daemon=True).start()
+        say(event.kind, step=event.inner_step, outer=event.outer_step, world=event.world, **more)
+
+    diloco = DiLoCo(model, optimizer, comm, on_event=report, **given["options"])
+    period = given["options"]["H"]
+    loss_of = torch.nn.CrossEntropyLoss()
+    say("ready")
+    try:
+        while not orders.go:
+            orders.read()
+        diloco.join()
+        while diloco.inner_step < given["rounds"] * period:
+            while orders.last_round <= diloco.inner_step // period:
+                orders.read()
+            points, labels = make_batch(BATCH, given["seed"] * 1_000_003 + diloco.inner_step)
+            optimizer.zero_grad()
+            loss_of(model(points), labels).backward()
+            diloco.step()
+            if diloco.inner_step % period == 0:
+                say("round", round=diloco.inner_step // period, world=diloco.world)
+        diloco.finish()
+        with torch.no_grad():
+            points, labels = make_batch(2048, 7)
+            say("end", loss=loss_of(model(points), labels).item(), hash=digest(diloco.outer, diloco.momentum))
+    except Leave:
+        say("left")
+    comm.close()
+
+
+if __name__ == "__main__":
+    main()
