@@ -88,6 +88,8 @@ class Run:
             "OMP_NUM_THREADS": "1",
             "PCCL_PORT_RANGE": "0",
             "PCCL_PEER_TIMEOUT_MS": str(timeout_ms),
+            # Many small slices: a reduction takes a while, so that one can die in the middle of it.
+            "PCCL_MULTIPLEX_CHUNK_SIZE": "4096",
             "PCCL_STATE_DIR": str(folder / "master"),
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
@@ -181,7 +183,7 @@ class Run:
                 raise AssertionError(f"not within {DEADLINE_S} s: {what}\n{self.story()}") from None
             if said is not None:
                 self._take(peer, said)
-            elif peer in self.alive and peer.process.wait(10) != 0:
+            elif peer.process.wait(DEADLINE_S) != 0 and peer in self.alive:
                 raise AssertionError(f"{peer.name} ended with {peer.process.returncode}; waited for: {what}\n{self.story()}")
 
     def _take(self, peer: Peer, said: dict[str, Any]) -> None:

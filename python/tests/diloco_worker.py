@@ -12,8 +12,6 @@ import json
 import os
 import signal
 import sys
-import threading
-import time
 from typing import Any
 
 import torch
@@ -61,6 +59,21 @@ class Orders:
             self.die = True
 
 
+class Mortal(pccl.Communicator):
+    """Kills the process, when that was ordered, while a reduction runs."""
+
+    def __init__(self, orders: Orders, address: str, **settings: Any) -> None:
+        super().__init__(address, **settings)
+        self._orders = orders
+
+    def all_reduce_async(self, *arguments: Any, **more: Any) -> pccl.AsyncReduceHandle:
+        handle = super().all_reduce_async(*arguments, **more)
+        while self._orders.die and not handle.done():
+            if self.stats()["all_reduce"]["running"]:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return handle
+
+
 def say(said: str, **more: Any) -> None:
     print(json.dumps({"said": said, **more}), flush=True)
 
@@ -101,21 +114,13 @@ def main() -> None:
     orders = Orders()
     model = make_model(given["seed"])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    comm = pccl.Communicator(given["address"], peer_timeout_ms=given["timeout_ms"])
+    comm = Mortal(orders, given["address"], peer_timeout_ms=given["timeout_ms"])
     diloco: DiLoCo
-
-    def kill_in_mid_reduce() -> None:
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            if comm.stats()["all_reduce"]["running"]:
-                os.kill(os.getpid(), signal.SIGKILL)
 
     def report(event: Event) -> None:
         more: dict[str, Any] = {}
         if event.kind == "outer_step":
             more["hash"] = digest(diloco.outer, diloco.momentum, torch.tensor([diloco.batches]))
-        if event.kind == "launch" and orders.die:
-            threading.Thread(target=kill_in_mid_reduce, daemon=True).start()
         say(event.kind, step=event.inner_step, outer=event.outer_step, world=event.world, **more)
 
     diloco = DiLoCo(model, optimizer, comm, on_event=report, **given["options"])
