@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
 import pccl  # noqa: E402
-from pccl.diloco._encoding import BLOCK, Codes, Encoding, Plain  # noqa: E402
+from pccl.diloco._encoding import BLOCK, Codes, Encoding, Plain, Ring  # noqa: E402
 from pccl.diloco._outer import CHUNK, OuterSGD  # noqa: E402
 from pccl.diloco._parameters import Parameters  # noqa: E402
 from pccl.diloco._schedule import Schedule  # noqa: E402
@@ -159,7 +159,9 @@ def exchange_among(encodings: list[Encoding], begin: int, elements: int, weights
     return totals
 
 
-@pytest.mark.parametrize("make", [lambda n: Plain(n, None), lambda n: Codes(n, n)])
+@pytest.mark.parametrize(
+    "make", [Plain, lambda n: Ring(n, pccl.QuantizationOptions()), lambda n: Codes(n, n)], ids=["plain", "ring", "codes"]
+)
 @pytest.mark.parametrize("elements", [1, BLOCK - 1, BLOCK, 3 * BLOCK + 5])
 def test_averages_weigh_newcomers_with_nothing(make: Any, elements: int) -> None:
     encodings = [make(elements) for _ in range(3)]
@@ -171,8 +173,23 @@ def test_averages_weigh_newcomers_with_nothing(make: Any, elements: int) -> None
         assert torch.equal(one.average(elements), encodings[0].average(elements))
 
 
+def test_who_is_lost_between_weights_and_data_is_in_neither() -> None:
+    ring = Ring(4, pccl.QuantizationOptions())
+    ring.pseudo_gradient(4).fill_(1.0)
+    exchange = ring.exchange(0, 4, 1)
+    next(exchange).receive.fill_(3.0)
+    exchange.send(3)
+    weights = exchange.send(2)
+    assert weights.stage == 0
+    weights.receive.fill_(2.0)
+    exchange.send(2).receive.fill_(8.0)
+    with pytest.raises(StopIteration) as stop:
+        exchange.send(2)
+    assert stop.value.value == 2 and ring.average(4).tolist() == [4.0] * 4
+
+
 def test_nobody_has_anything() -> None:
-    for encodings in ([Plain(10, None), Plain(10, None)], [Codes(10, 10), Codes(10, 10)]):
+    for encodings in ([Plain(10), Plain(10)], [Codes(10, 10), Codes(10, 10)]):
         for one in encodings:
             one.pseudo_gradient(10).zero_()
         assert exchange_among(list(encodings), 0, 10, [0, 0]) == [0, 0]

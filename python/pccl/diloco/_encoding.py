@@ -3,8 +3,8 @@
 An encoding owns the buffers of one fragment (one is in flight at a time) and describes its exchange as a generator of
 reductions. It knows nothing of peers that are lost: whoever drives the generator repeats a reduction that failed.
 
-What travels ends with the sender's weight, so that the average and the number it was divided by come from the same
-reduction, whoever was lost on the way. A newcomer that has trained nothing yet sends zeros of weight 0.
+With what travels goes the sender's weight, so that the average is divided by the weights of exactly those who are in it,
+whoever was lost on the way. A newcomer that has trained nothing yet sends zeros of weight 0.
 """
 
 from __future__ import annotations
@@ -62,15 +62,12 @@ class Encoding(Protocol):
 
 
 class Plain:
-    """Sends float32, or lets the library quantize every hop (``options``). 8 bytes of memory per element of a fragment."""
+    """Sends float32. 8 bytes of memory per element of a fragment."""
 
-    def __init__(self, largest: int, options: pccl.QuantizationOptions | None) -> None:
-        # The ring quantizes blocks of equal values exactly; with a block's worth of them behind the data, the last
-        # element always is in such a block.
-        self._tail = 1 if options is None else BLOCK
-        self._options = options
-        self._send = torch.zeros(largest + self._tail)
-        self._receive = torch.zeros(largest + self._tail)
+    def __init__(self, largest: int) -> None:
+        # One more than the data: the weight.
+        self._send = torch.zeros(largest + 1)
+        self._receive = torch.zeros(largest + 1)
 
     def pseudo_gradient(self, elements: int) -> Tensor:
         return self._send[:elements]
@@ -79,13 +76,11 @@ class Plain:
         return self._receive[:elements]
 
     def exchange(self, begin: int, elements: int, weight: int) -> Exchange:
-        send, receive = self._send[: elements + self._tail], self._receive[: elements + self._tail]
-        send[elements:] = float(weight)
-        yield Reduction(0, send, receive, pccl.ReduceOp.SUM, self._options)
+        send, receive = self._send[: elements + 1], self._receive[: elements + 1]
+        send[-1] = weight
+        yield Reduction(0, send, receive, pccl.ReduceOp.SUM)
         total = int(receive[-1])
-        if total > 1:
-            average = receive.numpy()[:elements]
-            numpy.divide(average, numpy.float32(total), out=average)
+        self._divide(elements, total)
         return total
 
     def keep_own(self, begin: int, elements: int) -> None:
@@ -93,6 +88,36 @@ class Plain:
 
     def residual(self) -> Tensor | None:
         return None
+
+    def _divide(self, elements: int, total: int) -> None:
+        if total > 1:
+            average = self.average(elements).numpy()
+            numpy.divide(average, numpy.float32(total), out=average)
+
+
+class Ring(Plain):
+    """Lets the library quantize every hop.
+
+    A weight among the elements would widen the range of their block, so the weights are a reduction of their own. Who is
+    lost between the two would be in the one sum and not in the other: then both are done again.
+    """
+
+    def __init__(self, largest: int, options: pccl.QuantizationOptions) -> None:
+        super().__init__(largest)
+        self._options = options
+        self._weights = torch.zeros(2, 1)
+
+    def exchange(self, begin: int, elements: int, weight: int) -> Exchange:
+        own, total = self._weights
+        own.fill_(weight)
+        weighed, summed = 0, -1
+        while weighed != summed:
+            weighed = yield Reduction(0, own, total, pccl.ReduceOp.SUM)
+            summed = yield Reduction(
+                1, self._send[:elements], self._receive[:elements], pccl.ReduceOp.SUM, self._options
+            )
+        self._divide(elements, int(total))
+        return int(total)
 
 
 class Codes:
@@ -195,8 +220,10 @@ def make_encoding(
     quantize: str | pccl.QuantizationOptions | None, largest: int, parameters: int
 ) -> Encoding:
     """ValueError for a name that is not known."""
-    if quantize is None or isinstance(quantize, pccl.QuantizationOptions):
-        return Plain(largest, quantize)
+    if quantize is None:
+        return Plain(largest)
+    if isinstance(quantize, pccl.QuantizationOptions):
+        return Ring(largest, quantize)
     if quantize == "int8":
         return Codes(largest, parameters)
     raise ValueError(f"quantize is {quantize!r}; use None, 'int8', or a pccl.QuantizationOptions for the library's ring")

@@ -1,0 +1,437 @@
+"""DiLoCo with peers as threads of this process, beside what it must equal."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+numpy = pytest.importorskip("numpy")
+
+import pccl  # noqa: E402
+from conftest import PATIENCE_S, run_threads  # noqa: E402
+from pccl.diloco import DiLoCo, Event  # noqa: E402
+
+PLAIN_SGD = {"lr": 1.0, "momentum": 0.0, "nesterov": False}
+MODES: dict[str, dict[str, Any]] = {
+    "sync": {"H": 4},
+    "sync_fragments": {"H": 4, "fragments": 3},
+    "one_step_behind": {"H": 4, "overlap": True},
+    "streaming": {"H": 6, "fragments": 3, "overlap": True, "delay": 1},
+    "streaming_full": {"H": 6, "fragments": 3, "overlap": True},
+    "sync_int8": {"H": 4, "quantize": "int8"},
+    "one_step_behind_int8": {"H": 4, "overlap": True, "quantize": "int8"},
+    "streaming_int8": {"H": 6, "fragments": 3, "overlap": True, "quantize": "int8"},
+    "sync_ring": {"H": 4, "quantize": pccl.QuantizationOptions()},
+}
+each_mode = pytest.mark.parametrize("mode", MODES)
+
+
+class Trainee:
+    """A small model, its optimizer and data that depend on the peer and on the inner step alone."""
+
+    def __init__(self, index: int, model_seed: int = 0, lr: float = 0.05, momentum: float = 0.0) -> None:
+        self.index = index
+        draw = torch.Generator().manual_seed(model_seed)
+        self.model = torch.nn.Sequential(torch.nn.Linear(6, 40), torch.nn.Tanh(), torch.nn.Linear(40, 3))
+        with torch.no_grad():
+            for one in self.model.parameters():
+                one.copy_(torch.randn(one.shape, generator=draw) / 4)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=lr, momentum=momentum)
+
+    def loss(self, step: int, index: int | None = None) -> torch.Tensor:
+        draw = torch.Generator().manual_seed(1000 * (self.index if index is None else index) + step)
+        points = torch.randn(8, 6, generator=draw)
+        loss: torch.Tensor = ((self.model(points) - points[:, :3].sin()) ** 2).mean()
+        return loss
+
+    def train(self, diloco: DiLoCo, last_step: int) -> None:
+        while diloco.inner_step < last_step:
+            self.optimizer.zero_grad()
+            self.loss(diloco.inner_step).backward()
+            diloco.step()
+
+
+def joined(trainee: Trainee, address: str, **options: Any) -> DiLoCo:
+    diloco = DiLoCo(trainee.model, trainee.optimizer, pccl.Communicator(address), **options)
+    diloco.join()
+    return diloco
+
+
+def vector(model: Any) -> Any:
+    return torch.cat([one.detach().reshape(-1) for one in model.parameters()])
+
+
+def train_together(
+    address: str, count: int, last_step: int, **options: Any
+) -> list[tuple[Trainee, DiLoCo, list[Event]]]:
+    """Members 0..count-1 from the first step to the last; events hold copies of their tensors."""
+
+    def body(index: int) -> tuple[Trainee, DiLoCo, list[Event]]:
+        events: list[Event] = []
+        trainee = Trainee(index)
+        with pccl.Communicator(address) as comm:
+            diloco = DiLoCo(
+                trainee.model, trainee.optimizer, comm, min_peers=count, on_event=lambda e: events.append(kept(e)), **options
+            )
+            with diloco:
+                trainee.train(diloco, last_step)
+        return trainee, diloco, events
+
+    return run_threads(count, body)
+
+
+def kept(event: Event) -> Event:
+    tensor = None if event.tensor is None else event.tensor.clone()
+    return Event(
+        event.kind, event.inner_step, event.outer_step, event.world, event.fragment, tensor, event.detail
+    )
+
+
+def test_with_one_inner_step_and_plain_sgd_it_is_data_parallel_training(master: str) -> None:
+    alone = Trainee(0)
+    for step in range(25):
+        alone.optimizer.zero_grad()
+        ((alone.loss(step, 0) + alone.loss(step, 1)) / 2).backward()
+        alone.optimizer.step()
+    for trainee, _, _ in train_together(master, 2, 25, H=1, outer=PLAIN_SGD):
+        assert torch.allclose(vector(trainee.model), vector(alone.model), rtol=0, atol=1e-6)
+
+
+@each_mode
+def test_every_outer_step_follows_from_the_pseudo_gradients(master: str, mode: str) -> None:
+    """Recomputed from what both members launched, with other code; bit for bit unless the transfer quantizes."""
+    options = MODES[mode]
+    fragments = options.get("fragments", 1)
+    (_, one, events), (_, two, others) = train_together(master, 2, 5 * options["H"], **options)
+    assert torch.equal(one.outer, two.outer) and torch.equal(one.momentum, two.momentum)
+    outer, momentum = vector(Trainee(0).model).numpy(), numpy.zeros(one.outer.numel(), numpy.float32)
+    mu, lr = numpy.float32(0.9), numpy.float32(0.7)
+    launched = [e.tensor.numpy() for e in events if e.kind == "launch"]
+    launched_there = [e.tensor.numpy() for e in others if e.kind == "launch"]
+    steps = [e for e in events if e.kind == "outer_step"]
+    assert len(steps) == len(launched) >= 4 * fragments
+    exact, told = numpy.zeros_like(outer), numpy.zeros_like(outer)
+    for here, there, step in zip(launched, launched_there, steps, strict=True):
+        begin = step.fragment * outer.size // fragments
+        part = slice(begin, begin + here.size)
+        average = (here + there) / numpy.float32(2)
+        applied = step.tensor.numpy()
+        if "quantize" in options:
+            exact[part] += average
+            told[part] += applied
+        else:
+            assert (applied == average).all()
+        m = momentum[part] = momentum[part] * mu + applied
+        outer[part] -= (applied + m * mu) * lr
+    assert (outer == one.outer.numpy()).all() and (momentum == one.momentum.numpy()).all()
+    # With error feedback nothing adds up; in the ring the rounding of each round may, half a step per hop.
+    rounds = 1 if options.get("quantize") == "int8" else 5
+    assert numpy.abs(exact - told).max() <= rounds * 0.02 * max(numpy.abs(sent).max() for sent in launched)
+    assert one.batches == two.batches == 2 * 5 * options["H"]
+
+
+@each_mode
+def test_the_result_of_training_is_the_outer_parameters(master: str, mode: str) -> None:
+    results = train_together(master, 2, 10 * MODES[mode]["H"], **MODES[mode])
+    for trainee, diloco, _ in results:
+        assert torch.equal(vector(trainee.model), diloco.outer)
+    before = sum(Trainee(0).loss(step).item() for step in range(900, 910))
+    after = sum(results[0][0].loss(step).item() for step in range(900, 910))
+    assert after < before / 2
+
+
+@each_mode
+def test_a_newcomer_stands_where_the_others_stand(master: str, mode: str) -> None:
+    options = MODES[mode]
+    lock = threading.Lock()
+    states: dict[int, list[Any]] = {}
+    begun = threading.Event()
+    late_events: list[Event] = []
+
+    def note(diloco: DiLoCo, event: Event, index: int) -> None:
+        with lock:
+            if index == 2:
+                late_events.append(event)
+            if event.kind == "outer_step":
+                state = torch.cat([diloco.outer, diloco.momentum, torch.tensor([float(diloco.batches)])])
+                states.setdefault(event.outer_step, []).append((kept(event).tensor, state))
+
+    def body(index: int) -> int:
+        trainee = Trainee(index, model_seed=index)
+        with pccl.Communicator(master) as comm:
+            diloco: DiLoCo
+            diloco = DiLoCo(
+                trainee.model,
+                trainee.optimizer,
+                comm,
+                min_peers=2 if index < 2 else 1,
+                on_event=lambda event: note(diloco, event, index),
+                **options,
+            )
+            if index == 2:
+                # The run has begun when somebody has made an outer step.
+                begun.wait(PATIENCE_S)
+            diloco.join()
+            if index == 2:
+                assert diloco.inner_step % options["H"] == 0 and diloco.inner_step > 0 and diloco.outer_step > 0
+                assert torch.equal(vector(trainee.model), diloco.outer)
+            # All see the third at the end of the same round.
+            while diloco.world < 3:
+                trainee.train(diloco, diloco.inner_step + options["H"])
+                begun.set()
+            trainee.train(diloco, diloco.inner_step + 5 * options["H"])
+            diloco.finish()
+        return diloco.batches
+
+    batches = run_threads(3, body)
+    assert len(set(batches)) == 1
+    assert {len(seen) for seen in states.values()} == {2, 3}
+    for step, seen in states.items():
+        for average, state in seen:
+            assert torch.equal(average, seen[0][0]) and torch.equal(state, seen[0][1]), step
+    assert late_events[0].kind == "joined" and late_events[0].detail
+
+
+@pytest.mark.parametrize("quantize", [None, "int8"])
+def test_what_a_newcomer_has_not_learned_does_not_count(master: str, quantize: str | None) -> None:
+    """One step behind: what a member learned before the newcomer came is its own alone, also after that came."""
+    first_is_training, second_is_in = threading.Event(), threading.Event()
+    launched: dict[tuple[int, int], Any] = {}
+    applied: dict[int, Any] = {}
+
+    def body(index: int) -> int:
+        trainee = Trainee(index)
+
+        def note(event: Event) -> None:
+            if event.kind == "launch":
+                launched[index, event.inner_step] = kept(event).tensor
+            elif event.kind == "outer_step" and index == 1:
+                applied[event.inner_step] = kept(event).tensor
+
+        with pccl.Communicator(master) as comm:
+            diloco = DiLoCo(
+                trainee.model, trainee.optimizer, comm, H=3, overlap=True, quantize=quantize, on_event=note
+            )
+            if index == 1:
+                first_is_training.wait(PATIENCE_S)
+            diloco.join()
+            begin = diloco.inner_step
+            if index == 1:
+                second_is_in.set()
+                trainee.train(diloco, begin + 9)
+                diloco.finish()
+                return begin
+            while not second_is_in.is_set() or diloco.world == 1:
+                trainee.train(diloco, diloco.inner_step + 3)
+                first_is_training.set()
+            # Until the other one has ended and we are alone again.
+            while diloco.world > 1:
+                trainee.train(diloco, diloco.inner_step + 3)
+            return 0
+
+    begin = run_threads(2, body)[1]
+    assert not launched[1, begin].any() and launched[0, begin].any()
+    # Quantized, what is rounded away comes later.
+    code = 0.0 if quantize is None else float(launched[0, begin].abs().max()) / 63
+    assert torch.allclose(applied[begin + 3], launched[0, begin], rtol=0, atol=1.01 * code)
+    both = (launched[0, begin + 3] + launched[1, begin + 3]) / 2
+    assert torch.allclose(applied[begin + 6], both, rtol=0, atol=3 * code)
+
+
+@each_mode
+def test_a_run_that_resumes_from_its_checkpoints_goes_on_as_if_nothing_had_happened(mode: str) -> None:
+    options = MODES[mode]
+    middle, last = 5 * options["H"], 9 * options["H"]
+
+    def trained(address: str, index: int, last_step: int, saved: dict[str, Any] | None) -> dict[str, Any]:
+        trainee = Trainee(index, model_seed=index if saved else 0, momentum=0.5)
+        with pccl.Communicator(address) as comm:
+            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, min_peers=2, **options)
+            if saved is not None:
+                diloco.load_state_dict(saved["diloco"])
+                trainee.optimizer.load_state_dict(saved["optimizer"])
+            diloco.join()
+            if saved is not None:
+                assert diloco.inner_step == middle
+            trainee.train(diloco, last_step)
+            state = {"diloco": diloco.state_dict(), "optimizer": trainee.optimizer.state_dict()}
+            diloco.finish()
+        return {**state, "result": diloco.outer.clone()}
+
+    def run(last_step: int, saved: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+        with pccl.MasterNode("127.0.0.1:0") as node:
+            node.run()
+            address = f"127.0.0.1:{node.port}"
+            return run_threads(2, lambda index: trained(address, index, last_step, saved[index] if saved else None))
+
+    through = run(last)
+    resumed = run(last, run(middle))
+    for one, other in zip(through, resumed, strict=True):
+        assert torch.equal(one["result"], other["result"])
+        assert torch.equal(one["diloco"]["momentum"], other["diloco"]["momentum"])
+        assert one["diloco"]["batches"] == other["diloco"]["batches"]
+
+
+def test_a_checkpoint_from_within_a_round_begins_the_round_again(master: str) -> None:
+    trainee = Trainee(0)
+    with pccl.Communicator(master) as comm:
+        diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=6, fragments=3, overlap=True, delay=1)
+        diloco.join()
+        trainee.train(diloco, 10)
+        saved = diloco.state_dict()
+    assert saved["in_flight"] is None and saved["inner_step"] == 10
+    again = Trainee(0, model_seed=5)
+    with pccl.Communicator(master) as comm:
+        diloco = DiLoCo(again.model, again.optimizer, comm, H=6, fragments=3, overlap=True, delay=1)
+        diloco.load_state_dict(saved)
+        assert torch.equal(vector(again.model), vector(trainee.model))
+        diloco.join()
+        assert diloco.inner_step == 6 and torch.equal(diloco.outer, saved["outer"])
+        again.train(diloco, 12)
+        with pytest.raises(RuntimeError, match="before"):
+            diloco.load_state_dict(saved)
+
+
+def test_a_checkpoint_older_than_the_run_is_replaced_by_the_run(master: str) -> None:
+    ready, done = threading.Event(), threading.Event()
+    saved: dict[str, Any] = {}
+
+    def veteran() -> Any:
+        trainee = Trainee(0)
+        with pccl.Communicator(master) as comm:
+            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=2)
+            diloco.join()
+            trainee.train(diloco, 4)
+            saved.update(diloco.state_dict())
+            trainee.train(diloco, 10)
+            ready.set()
+            while not done.is_set():
+                trainee.train(diloco, diloco.inner_step + 2)
+        return None
+
+    def newcomer() -> None:
+        ready.wait(PATIENCE_S)
+        trainee = Trainee(1, model_seed=1)
+        with pccl.Communicator(master) as comm:
+            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=2)
+            diloco.load_state_dict(saved)
+            diloco.join()
+            done.set()
+            assert diloco.inner_step >= 10 and torch.equal(vector(trainee.model), diloco.outer)
+
+    run_threads(2, lambda index: (veteran, newcomer)[index]())
+
+
+def test_a_peer_of_another_configuration_is_told(master: str) -> None:
+    refused = threading.Event()
+
+    def body(index: int) -> str:
+        trainee = Trainee(index)
+        with pccl.Communicator(master) as comm:
+            if index == 0:
+                diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=2)
+                diloco.join()
+                started.set()
+                while not refused.is_set():
+                    trainee.train(diloco, diloco.inner_step + 2)
+                return ""
+            started.wait(PATIENCE_S)
+            other = DiLoCo(trainee.model, trainee.optimizer, comm, H=3)
+            try:
+                with pytest.raises(pccl.PCCLError) as failure:
+                    other.join()
+            finally:
+                refused.set()
+            return str(failure.value)
+
+    started = threading.Event()
+    message = run_threads(2, body)[1]
+    assert "diloco.counters(H=" in message, message
+
+
+def test_a_new_master_after_the_run_was_ended(master: str) -> None:
+    """What the master ended goes on at the next one on the same address, with what was learned."""
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        port = node.port
+        address = f"127.0.0.1:{port}"
+        half_way = threading.Barrier(3)
+
+        def body(index: int) -> list[str]:
+            if index == 2:
+                half_way.wait(PATIENCE_S)
+                node.close()
+                after.append(pccl.MasterNode(address))
+                after[0].run()
+                return []
+            kinds: list[str] = []
+            steps: list[int] = []
+            trainee = Trainee(index)
+            with pccl.Communicator(address) as comm:
+                diloco = DiLoCo(
+                    trainee.model,
+                    trainee.optimizer,
+                    comm,
+                    H=2,
+                    min_peers=2,
+                    on_event=lambda e: (kinds.append(e.kind), steps.append(e.outer_step))[0],
+                )
+                diloco.join()
+                trainee.train(diloco, 10)
+                half_way.wait(PATIENCE_S)
+                # Both are in the new run before both have ended.
+                while "lost" not in kinds or diloco.world < 2:
+                    trainee.train(diloco, diloco.inner_step + 1)
+                together.wait(PATIENCE_S)
+            assert min(steps[kinds.index("lost") :]) >= 5
+            return kinds
+
+        after: list[pccl.MasterNode] = []
+        together = threading.Barrier(2)
+        try:
+            for kinds in run_threads(3, body)[:2]:
+                assert kinds.count("joined") == 2 and kinds.count("lost") == 1
+        finally:
+            for one in after:
+                one.close()
+
+
+def test_a_master_that_does_not_answer() -> None:
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        address = f"127.0.0.1:{node.port}"
+    trainee = Trainee(0)
+    with pccl.Communicator(address) as comm:
+        diloco = DiLoCo(trainee.model, trainee.optimizer, comm, rejoin_timeout_s=0.1)
+        with pytest.raises(pccl.PCCLError, match="Failed to connect to the master node"):
+            diloco.join()
+        assert diloco.world == 1
+
+
+def test_calls_in_the_wrong_order_and_options_that_cannot_work(master: str) -> None:
+    trainee = Trainee(0)
+
+    def made(**options: Any) -> DiLoCo:
+        return DiLoCo(trainee.model, trainee.optimizer, comm, **options)
+
+    with pccl.Communicator(master) as comm:
+        with pytest.raises(RuntimeError, match="join"):
+            made().advance()
+        for options, word in (
+            ({"quantize": "int3"}, "quantize"),
+            ({"delay": 1}, "overlap"),
+            ({"H": 0}, "H is 0"),
+            ({"mix": 1.0}, "mix"),
+            ({"min_peers": 0}, "min_peers"),
+            ({"H": 10_000, "fragments": 5_000}, "fragments"),
+            ({"outer": {"rate": 1}}, "rate"),
+        ):
+            with pytest.raises(ValueError, match=word):
+                made(**options)
+        saved = made(H=4).state_dict()
+        with pytest.raises(ValueError, match="H=4"):
+            made(H=5).load_state_dict(saved)
