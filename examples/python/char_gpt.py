@@ -1,0 +1,140 @@
+"""A small GPT that learns to write licence texts, letter by letter, with as many peers as come.
+
+    pccl_master --listen-address 127.0.0.1:48148 &
+    python char_gpt.py 127.0.0.1:48148 --seed 1 &
+    python char_gpt.py 127.0.0.1:48148 --seed 2         # at any time; each may be killed and started again
+
+The lines that make a plain training loop a DiLoCo are marked. All peers of a run need the same --mode. Needs torch; the
+texts are those that Debian has under /usr/share/common-licenses, or give your own with --text.
+"""
+
+import argparse
+import hashlib
+import signal
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import pccl
+from pccl.diloco import DiLoCo, Event
+
+MODES = {
+    "sync": {},  # every round ends with an average that everybody waits for
+    "async": {"overlap": True},  # the average of a round arrives during the next one
+    "streaming": {"overlap": True, "fragments": 4},  # a quarter of the parameters at a time
+    "int8": {"quantize": "int8"},  # a quarter of the bytes
+    "streaming-int8": {"overlap": True, "fragments": 4, "quantize": "int8"},
+}
+ALPHABET = [chr(code) for code in range(32, 127)] + ["\n"]
+CONTEXT = 64
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.before_attention, self.before_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.queries_keys_values, self.attended = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        split = self.queries_keys_values(self.before_attention(x)).view(batch, length, 3, self.heads, -1)
+        queries, keys, values = split.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        x = x + self.attended(mixed.transpose(1, 2).reshape(batch, length, width))
+        return x + self.mlp(self.before_mlp(x))
+
+
+class CharGPT(nn.Module):
+    def __init__(self, width: int, layers: int, heads: int = 4) -> None:
+        super().__init__()
+        self.letters, self.places = nn.Embedding(len(ALPHABET), width), nn.Embedding(CONTEXT, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, len(ALPHABET)))
+
+    def forward(self, text: torch.Tensor) -> torch.Tensor:
+        x = self.letters(text) + self.places(torch.arange(text.shape[1]))
+        return self.head(self.blocks(x))
+
+    def loss(self, text: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(self(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
+
+    @torch.no_grad()
+    def write(self, begin: str, length: int) -> str:
+        text = torch.tensor([[ALPHABET.index(letter) for letter in begin]])
+        for _ in range(length):
+            chances = self(text[:, -CONTEXT:])[:, -1].softmax(1)
+            text = torch.cat([text, torch.multinomial(chances, 1)], 1)
+        return "".join(ALPHABET[letter] for letter in text[0])
+
+
+def read(folder: Path) -> torch.Tensor:
+    index = {letter: place for place, letter in enumerate(ALPHABET)}
+    files = [folder] if folder.is_file() else sorted(path for path in folder.iterdir() if path.is_file())
+    text = "".join(path.read_text(errors="ignore") for path in files)
+    return torch.tensor([index[letter] for letter in text if letter in index])
+
+
+def draw(text: torch.Tensor, size: int, generator: torch.Generator) -> torch.Tensor:
+    begins = torch.randint(len(text) - CONTEXT - 1, (size, 1), generator=generator)
+    return text[begins + torch.arange(CONTEXT + 1)]
+
+
+def report(event: Event) -> None:
+    if event.kind in ("joined", "members", "retry", "lost", "repaired"):
+        print(f"step {event.inner_step}: {event.kind}, {event.world} peers {event.detail}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("master", help="HOST:PORT")
+    parser.add_argument("--mode", choices=MODES, default="sync")
+    parser.add_argument("--steps", type=int, default=2000, help="inner steps of the run")
+    parser.add_argument("--period", type=int, default=20, help="inner steps of a round")
+    parser.add_argument("--peers", type=int, default=1, help="how many begin together")
+    parser.add_argument("--seed", type=int, default=0, help="each peer needs its own: it chooses the texts")
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--text", type=Path, default=Path("/usr/share/common-licenses"))
+    parser.add_argument("--checkpoint", type=Path, help="resumed from if it is there, written at the end of rounds")
+    options = parser.parse_args()
+
+    text = read(options.text)
+    generator = torch.Generator().manual_seed(options.seed)
+    model = CharGPT(options.width, options.layers)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+
+    comm = pccl.Communicator(options.master)  # <- DiLoCo
+    diloco = DiLoCo(  # <- DiLoCo
+        model, optimizer, comm, H=options.period, outer={"lr": 0.5, "momentum": 0.6}, min_peers=options.peers,
+        on_event=report, **MODES[options.mode],
+    )  # fmt: skip
+    if options.checkpoint and options.checkpoint.exists():
+        diloco.load_state_dict(torch.load(options.checkpoint))
+    stop = []
+    signal.signal(signal.SIGTERM, lambda *_: stop.append(True))  # leaves; the others train on
+
+    with comm, diloco:  # <- DiLoCo
+        while diloco.inner_step < options.steps and not stop:
+            loss = model.loss(draw(text, options.batch, generator))
+            optimizer.zero_grad()
+            loss.backward()
+            diloco.step()  # <- DiLoCo, instead of optimizer.step()
+            if diloco.inner_step % options.period == 0:
+                print(f"step {diloco.inner_step}: loss {loss.item():.3f}, {diloco.world} peers", flush=True)
+                if options.checkpoint:
+                    torch.save(diloco.state_dict(), options.checkpoint)
+
+    name = hashlib.sha256(diloco.outer.numpy().tobytes()).hexdigest()[:16]
+    with torch.no_grad():
+        held_out = draw(text, 256, torch.Generator().manual_seed(-1))
+        print(f"end: loss {model.loss(held_out).item():.3f}, model {name}, {diloco.batches} batches", flush=True)
+    print(model.write("This ", 200))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""The example that trains a GPT with DiLoCo, in each of its modes: two peers end with the same model, and it has learned."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from conftest import PATIENCE_S  # noqa: E402
+
+DAILY = ("async", "streaming-int8")
+MODES = ("sync", "async", "streaming", "int8", "streaming-int8")
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=[] if mode in DAILY else [pytest.mark.nightly]) for mode in MODES]
+)
+def test_char_gpt(master: str, tree: Path, tmp_path: Path, mode: str) -> None:
+    program = tree / "examples" / "python" / "char_gpt.py"
+    assert len(program.read_text().splitlines()) <= 150
+    size = ["--width", "16", "--layers", "1", "--batch", "4", "--steps", "80", "--period", "8", "--peers", "2"]
+    peers = []
+    for seed in ("1", "2"):
+        checkpoint = str(tmp_path / f"{seed}.pt")
+        peers.append(
+            subprocess.Popen(
+                [sys.executable, str(program), master, "--mode", mode, "--seed", seed, "--checkpoint", checkpoint, *size],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    outputs = [peer.communicate(timeout=PATIENCE_S)[0] for peer in peers]
+    assert [peer.returncode for peer in peers] == [0, 0], outputs
+    ends = [re.search(r"end: loss (\S+), model (\w+), (\d+) batches", output) for output in outputs]
+    assert ends[0] and ends[1], outputs
+    assert ends[0][2] == ends[1][2] and ends[0][3] == ends[1][3] == str(2 * 80)
+    # A guess among 96 letters has 4.6.
+    assert float(ends[0][1]) < 4.0, outputs[0]
