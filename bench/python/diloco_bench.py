@@ -1,0 +1,154 @@
+"""What the DiLoCo helper costs and what it hides: two peers, processes of this machine, 10 million parameters.
+
+    ./dev bench diloco
+
+overhead  what ``step()`` adds to an inner step on average over a round of 50, without transfers (alone in the run), as a part
+          of the inner step of a small transformer of that size, measured here. Bound: 2 %.
+hidden    the part of the transfer that a run one step behind does not wait for, while its inner steps sleep for several times
+          the transfer. Bound: 90 %.
+peak      the most bytes that end within one inner step, all parameters at once over four fragments. Bound: 0.8 x 4.
+
+Smallest of several times, since other programs only add to them. Exit status 1: a bound was missed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+os.environ.setdefault("PCCL_PORT_RANGE", "0")
+
+import torch
+
+import pccl
+from pccl.diloco import DiLoCo
+
+PARAMETERS = 10_000_000
+FRAGMENTS = 4
+# Of the stages with two peers; inner steps are sleeps, so that they leave the processors to the transfer.
+PERIOD, PAUSE_S, ROUNDS = 20, 0.02, 8
+STAGES: dict[str, dict[str, Any]] = {
+    "sync": {},
+    "behind": {"overlap": True},
+    "whole": {"overlap": True, "delay": 5},
+    "streaming": {"overlap": True, "delay": 5, "fragments": FRAGMENTS},
+}
+
+
+class Nothing(torch.optim.SGD):
+    """An inner optimizer that takes no time."""
+
+    def step(self, closure: Any = None) -> Any:
+        return None
+
+
+def rounds(diloco: DiLoCo, comm: pccl.Communicator, period: int, pause_s: float) -> tuple[float, int]:
+    """Seconds of the fastest round, and the most bytes that came to their end within an inner step."""
+    best, peak, sent = float("inf"), 0, 0
+    diloco.join()
+    for _ in range(ROUNDS):
+        begin = time.perf_counter()
+        for _ in range(period):
+            if pause_s:
+                time.sleep(pause_s)
+            diloco.step()
+            now = comm.stats()["all_reduce"]["sent_bytes"] if pause_s else 0
+            peak, sent = max(peak, now - sent), now
+        best = min(best, time.perf_counter() - begin)
+    diloco.finish()
+    return best, peak
+
+
+def measure(address: str, period: int, pause_s: float, **options: Any) -> tuple[float, int]:
+    model = torch.nn.Linear(PARAMETERS // 100, 100, bias=False)
+    with pccl.Communicator(address) as comm:
+        diloco = DiLoCo(model, Nothing(model.parameters()), comm, H=period, **options)
+        return rounds(diloco, comm, period, pause_s)
+
+
+def peer(addresses: list[str]) -> None:
+    """One of two: all stages, each in a run of its own."""
+    torch.set_num_threads(1)
+    results = {}
+    for address, (name, options) in zip(addresses, STAGES.items(), strict=True):
+        results[name] = measure(address, PERIOD, PAUSE_S, min_peers=2, **options)
+    print(json.dumps(results))
+
+
+def alone(period: int, pause_s: float, **options: Any) -> float:
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        return measure(f"127.0.0.1:{node.port}", period, pause_s, **options)[0]
+
+
+def inner_step_s() -> float:
+    """Forward, backward and AdamW of a transformer of 10.6 million parameters on 4 x 128 tokens."""
+    layer = torch.nn.TransformerEncoderLayer(384, 6, 1536, batch_first=True, dropout=0.0)
+    model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+    optimizer = torch.optim.AdamW(model.parameters())
+    best = float("inf")
+    for _ in range(4):
+        begin = time.perf_counter()
+        optimizer.zero_grad()
+        model(torch.randn(4, 128, 384)).square().mean().backward()
+        optimizer.step()
+        best = min(best, time.perf_counter() - begin)
+    return best
+
+
+def pair() -> list[dict[str, tuple[float, int]]]:
+    nodes = [pccl.MasterNode("127.0.0.1:0") for _ in STAGES]
+    for node in nodes:
+        node.run()
+    addresses = [f"127.0.0.1:{node.port}" for node in nodes]
+    peers = [
+        subprocess.Popen([sys.executable, __file__, "--peer", *addresses], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    outputs = [one.communicate(timeout=1200)[0] for one in peers]
+    for node in nodes:
+        node.close()
+    return [json.loads(output) for output in outputs]
+
+
+def main() -> int:
+    missed = []
+
+    def row(name: str, value: str, bound: str, held: bool) -> None:
+        print(f"{name:<44} {value:>24}   {bound}{'' if held else '   MISSED'}", flush=True)
+        if not held:
+            missed.append(name)
+
+    inner = inner_step_s()
+    print(f"inner step of a transformer: {inner * 1e3:.0f} ms")
+    forms: dict[str, dict[str, Any]] = {
+        "sync": {},
+        "one step behind": {"overlap": True},
+        "streaming": {"overlap": True, "delay": 5, "fragments": FRAGMENTS},
+    }
+    for name, options in forms.items():
+        part = alone(50, 0.0, **options) / 50
+        row(f"overhead, {name}", f"{part * 1e3:.2f} ms = {part / inner:.2%}", "at most 2 %", part <= 0.02 * inner)
+
+    mine_sync, mine_behind = alone(PERIOD, PAUSE_S), alone(PERIOD, PAUSE_S, overlap=True)
+    results = pair()
+    transfer = min(one["sync"][0] for one in results) - mine_sync
+    waited = max(min(one["behind"][0] for one in results) - mine_behind, 0.0)
+    inner_s = PERIOD * PAUSE_S
+    row("transfer, waited for one step behind", f"{transfer * 1e3:.0f} ms, {waited * 1e3:.1f} ms", "", True)
+    row("hidden", f"{1 - waited / transfer:.1%}", "at least 90 %", waited <= 0.1 * transfer and transfer < inner_s)
+    whole, parts = results[0]["whole"][1], results[0]["streaming"][1]
+    row("peak bytes per inner step, whole, streaming", f"{whole}, {parts}", "", True)
+    row("peak", f"{whole / parts:.2f} x lower", f"at least {0.8 * FRAGMENTS:.1f}", whole >= 0.8 * FRAGMENTS * parts)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--peer"]:
+        peer(sys.argv[2:])
+    else:
+        sys.exit(main())
