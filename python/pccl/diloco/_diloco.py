@@ -104,8 +104,8 @@ class DiLoCo:
             Default: 0.5 where it has trained on meanwhile for a part of a round (0 < delay < H), else 0.
         :param quantize: None (float32), ``"int8"`` (whole numbers on a common scale with error feedback, a quarter of the
             bytes), or options for the library's quantized ring (without error feedback).
-        :param min_peers: ``join()`` returns when the run has begun or that many are there. A run that has begun goes on
-            with fewer.
+        :param min_peers: ``join()`` returns when the run has begun or has that many members, in all groups; the number
+            of the first peer counts. A run that has begun goes on with fewer.
         :param check_every: at the end of every so many rounds all members compare their whole state and repair who
             differs; 0: only when somebody joins.
         :param tag: this and the next tag of the communicator belong to the helper.
@@ -135,7 +135,7 @@ class DiLoCo:
 
         # What a newcomer has to know besides: shared state, too, written and read around a synchronization.
         self._counters = torch.zeros(4, dtype=torch.int64)
-        self._lining_up = True
+        self._waiting_for = min_peers  # 0 once the run has begun
         self._inner_step = 0
         self._outer_step = 0
         self._batches = 0
@@ -149,7 +149,6 @@ class DiLoCo:
         if self._momentum is not None:
             entries.append(pccl.TensorInfo.from_torch(self._momentum, "diloco.momentum"))
         self._membership = Membership(comm, entries, rejoin_timeout_s)
-        self._min_peers = min_peers
         self._check_every = check_every
         self._tag = tag
         self._on_event = on_event
@@ -412,14 +411,14 @@ class DiLoCo:
             self._read_counters()
             if received:
                 self._forget_own()
-            if not self._lining_up or self._membership.world() >= self._min_peers:
+            if self._waiting_for <= self._membership.run_size():
                 break
-            # All who wait see the same number after the same synchronization, so they go on together.
+            # All who wait see the same two numbers after the same synchronization, so they go on together.
             time.sleep(LINE_UP_POLL_S)
             self._membership.update_topology()
             self._write_counters()
             received = self._membership.synchronize()
-        self._lining_up = False
+        self._waiting_for = 0
         self._joined = True
         self._emit("joined", detail="received the state of the run" if received else "")
         launching = self._schedule.launching(self._inner_step)
@@ -447,12 +446,11 @@ class DiLoCo:
             residual.zero_()
 
     def _write_counters(self) -> None:
-        counters = (int(self._lining_up), self._inner_step, self._outer_step, self._batches)
+        counters = (self._waiting_for, self._inner_step, self._outer_step, self._batches)
         self._counters.copy_(torch.tensor(counters, dtype=torch.int64))
 
     def _read_counters(self) -> None:
-        lining_up, self._inner_step, self._outer_step, self._batches = self._counters.tolist()
-        self._lining_up = bool(lining_up)
+        self._waiting_for, self._inner_step, self._outer_step, self._batches = self._counters.tolist()
 
     def _emit(self, kind: str, fragment: int | None = None, tensor: Tensor | None = None, detail: str = "") -> None:
         if self._on_event is not None:

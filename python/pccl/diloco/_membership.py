@@ -36,6 +36,10 @@ class Membership:
         """Members of our group; 1 also if we are out. Returns at once."""
         return self.comm.get_attribute(Attribute.PEER_GROUP_WORLD_SIZE) if self._was_connected() else 1
 
+    def run_size(self) -> int:
+        """Members of the run, all groups."""
+        return self.comm.get_attribute(Attribute.GLOBAL_WORLD_SIZE)
+
     def is_lost(self) -> bool:
         """Alone and out of the run look alike in every size; only the master can tell.
 
@@ -43,7 +47,7 @@ class Membership:
         """
         if not self._was_connected():
             return True
-        if self.comm.get_attribute(Attribute.GLOBAL_WORLD_SIZE) > 1:
+        if self.run_size() > 1:
             return False
         try:
             self.comm.are_peers_pending()
