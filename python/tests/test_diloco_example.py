@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -32,6 +33,8 @@ def test_char_gpt(master: str, tree: Path, tmp_path: Path, mode: str) -> None:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
+                # Two peers on a machine that may have two cores: threads that spin for each other take them all.
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
         )
     outputs = [peer.communicate(timeout=PATIENCE_S)[0] for peer in peers]
