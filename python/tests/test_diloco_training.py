@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
 from typing import Any
 
 import pytest
@@ -132,6 +132,62 @@ def test_every_outer_step_follows_from_the_pseudo_gradients(master: str, mode: s
     rounds = 1 if options.get("quantize") == "int8" else 5
     assert numpy.abs(exact - told).max() <= rounds * 0.02 * max(numpy.abs(sent).max() for sent in launched)
     assert one.batches == two.batches == 2 * 5 * options["H"]
+
+
+def reference(mode: str, last_step: int) -> Any:
+    """Outer parameters after two replicas trained as the papers say, in one process and in the order of the text."""
+    period, fragments = MODES[mode]["H"], MODES[mode].get("fragments", 1)
+    delay = MODES[mode].get("delay", period // fragments if MODES[mode].get("overlap") else 0)
+    mix = 0.5 if 0 < delay < period else 0.0
+    replicas = [Trainee(0), Trainee(1)]
+    outer = vector(replicas[0].model).clone()
+    momentum = torch.zeros_like(outer)
+    cuts = [fragment * outer.numel() // fragments for fragment in range(fragments + 1)]
+    averages: dict[int, Any] = {}
+
+    def land(part: int, keep: float) -> None:
+        inside = slice(cuts[part], cuts[part + 1])
+        average = averages.pop(part)
+        momentum[inside] = 0.9 * momentum[inside] + average
+        outer[inside] -= 0.7 * (average + 0.9 * momentum[inside])
+        give(inside, keep)
+
+    def give(inside: slice, keep: float) -> None:
+        for replica in replicas:
+            own = vector(replica.model)
+            own[inside] = keep * own[inside] + (1 - keep) * outer[inside]
+            torch.nn.utils.vector_to_parameters(own, replica.model.parameters())
+
+    for step in range(1, last_step + 1):
+        for replica in replicas:
+            replica.optimizer.zero_grad()
+            replica.loss(step - 1).backward()
+            replica.optimizer.step()
+        learned = outer - sum(vector(replica.model) for replica in replicas) / 2
+        for part in range(fragments):
+            inside = slice(cuts[part], cuts[part + 1])
+            offset = (part + 1) * period // fragments
+            if delay > 0 and step % period == offset % period and part in averages:
+                land(part, mix)
+            elif delay == period and step % period == 0:
+                give(inside, 0.0)
+            if step % period == (offset - delay) % period:
+                averages[part] = learned[inside].clone()
+                if delay == 0:
+                    land(part, 0.0)
+    for part in list(averages):
+        land(part, mix)
+    return outer
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if "quantize" not in MODES[mode]])
+def test_training_goes_as_in_the_papers(master: str, mode: str) -> None:
+    last_step = 7 * MODES[mode]["H"]
+    expected = reference(mode, last_step)
+    start = vector(Trainee(0).model)
+    for _, diloco, _ in train_together(master, 2, last_step, **MODES[mode]):
+        difference = float((diloco.outer - expected).abs().max())
+        assert difference <= 1e-5 * float((expected - start).abs().max()), difference
 
 
 @each_mode
@@ -435,3 +491,49 @@ def test_calls_in_the_wrong_order_and_options_that_cannot_work(master: str) -> N
         saved = made(H=4).state_dict()
         with pytest.raises(ValueError, match="H=4"):
             made(H=5).load_state_dict(saved)
+
+
+def test_a_member_that_differs_is_repaired(master: str) -> None:
+    def body(index: int) -> tuple[list[str], Any]:
+        kinds: list[str] = []
+        trainee = Trainee(index)
+        with pccl.Communicator(master) as comm:
+            diloco = DiLoCo(
+                trainee.model, trainee.optimizer, comm, H=2, min_peers=3, on_event=lambda event: kinds.append(event.kind)
+            )
+            diloco.join()
+            trainee.train(diloco, 3)
+            if index == 2:
+                diloco.outer[7] += 1.0
+            trainee.train(diloco, 6)
+            # Closing at once could leave the others alone in their last round.
+            end.wait(PATIENCE_S)
+            return kinds, diloco.outer.clone()
+
+    end = threading.Barrier(3)
+    results = run_threads(3, body)
+    assert [kinds.count("repaired") for kinds, _ in results] == [0, 0, 1]
+    assert torch.equal(results[0][1], results[1][1]) and torch.equal(results[0][1], results[2][1])
+
+
+def test_the_first_peer_says_how_many_begin_together(master: str) -> None:
+    first = pccl.Communicator(master)
+
+    def body(index: int) -> int:
+        trainee = Trainee(index)
+        if index == 0:
+            comm = first
+        else:
+            while not first.stats()["membership"]["connects"]:
+                time.sleep(0.002)  # only spares the processor
+            comm = pccl.Communicator(master)
+        with comm:
+            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=2, min_peers=(2, 1000)[index])
+            diloco.join()
+            assert diloco.inner_step == 0 and diloco.world == 2
+            trainee.train(diloco, 4)
+            end.wait(PATIENCE_S)
+        return diloco.batches
+
+    end = threading.Barrier(2)
+    assert run_threads(2, body) == [8, 8]
