@@ -113,9 +113,14 @@ class Run:
         self.address = line.split()[-1]
 
     def restart_master(self) -> None:
+        self._end_master()
+        self._start_master()
+
+    def _end_master(self) -> None:
         self.master.kill()
         self.master.wait(DEADLINE_S)
-        self._start_master()
+        if self.master.stdout is not None:
+            self.master.stdout.close()
 
     # ---- peers
 
@@ -231,7 +236,4 @@ class Run:
                         pipe.close()
                     except BrokenPipeError:
                         pass
-        self.master.kill()
-        self.master.wait(DEADLINE_S)
-        if self.master.stdout is not None:
-            self.master.stdout.close()
+        self._end_master()
