@@ -30,7 +30,7 @@ from pccl.diloco import DiLoCo
 PARAMETERS = 10_000_000
 FRAGMENTS = 4
 # Of the stages with two peers; inner steps are sleeps, so that they leave the processors to the transfer.
-PERIOD, PAUSE_S, ROUNDS = 20, 0.02, 8
+PERIOD, PAUSE_S, ROUNDS = 20, 0.05, 6
 STAGES: dict[str, dict[str, Any]] = {
     "sync": {},
     "behind": {"overlap": True},
