@@ -20,6 +20,7 @@ from typing import Any
 import pccl
 import pytest
 from conftest import PATIENCE_S, admit, run_threads
+from pccl.__main__ import main as program
 from pccl.tools.screen import age, plain_text, rate
 from pccl.tools.status import StatusError, fetch, url_of
 from pccl.tools.top import Look, picture
@@ -133,24 +134,34 @@ def look(page: Page, **changes: Any) -> Look:
 # ---- python -m pccl
 
 
-def test_commands() -> None:
-    assert run().returncode == 2
+def code(*arguments: str) -> int:
+    """Of a program that is run here: a process of its own takes long to begin on a busy machine."""
+    try:
+        return program(arguments)
+    except SystemExit as end:
+        assert isinstance(end.code, int)
+        return end.code
+
+
+def test_commands(capsys: pytest.CaptureFixture[str]) -> None:
     helped = run("--help")
     assert helped.returncode == 0 and "top" in helped.stdout and "demo" in helped.stdout
-    unknown = run("nothing")
-    assert unknown.returncode == 2 and "no command 'nothing'" in unknown.stderr
+    assert code() == 2
+    assert code("nothing") == 2
+    assert "no command 'nothing'" in capsys.readouterr().err
     for name in ("top", "demo", "master"):
-        assert run(name, "--help").returncode == 0
+        assert code(name, "--help") == 0
+        assert capsys.readouterr().out.startswith("usage: ")
 
 
 # ---- top
 
 
 def test_top_of_a_master(start: Start, tree: Path) -> None:
-    program = Path(os.environ.get("PCCL_BUILD_DIR", tree / "build")) / "bin" / "pccl-master"
-    if not program.exists():
-        pytest.skip(f"{program} is not built")
-    master = start(str(program), "--listen", "127.0.0.1:0", "--status", "127.0.0.1:0")
+    binary = Path(os.environ.get("PCCL_BUILD_DIR", tree / "build")) / "bin" / "pccl-master"
+    if not binary.exists():
+        pytest.skip(f"{binary} is not built")
+    master = start(str(binary), "--listen", "127.0.0.1:0", "--status", "127.0.0.1:0")
     assert master.stdout is not None
     listening, status = (master.stdout.readline().split()[-1] for _ in range(2))
     empty = run("top", "--master", status, "--once", "--plain", "--interval", "0")
@@ -179,13 +190,13 @@ def test_top_of_a_master(start: Start, tree: Path) -> None:
     assert other.returncode == 1 and "not the one where peers connect" in other.stderr
 
 
-def test_top_of_what_is_not_there() -> None:
-    done = run("top", "--master", "127.0.0.1:1", "--once")
-    assert done.returncode == 1 and "pccl-master --status" in done.stderr and "Traceback" not in done.stderr
+def test_top_of_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert code("top", "--master", "127.0.0.1:1", "--once") == 1
+    assert "pccl-master --status" in capsys.readouterr().err
     for wrong in ("::::", "127.0.0.1:99999", "ftp://host", "http://", "host:0"):
-        done = run("top", "--master", wrong, "--once")
-        assert done.returncode == 2 and "write HOST:PORT" in done.stderr
-    assert run("top", "--interval", "-1").returncode == 2
+        assert code("top", "--master", wrong, "--once") == 2
+        assert "write HOST:PORT" in capsys.readouterr().err
+    assert code("top", "--interval", "-1") == 2
 
 
 @pytest.mark.parametrize(
@@ -220,10 +231,13 @@ def test_top_tells_who_waits_and_how_fast_it_goes(serve: Callable[[bytes], Page]
     assert "/s," not in again
 
 
-def test_top_writes_nothing_that_a_terminal_obeys(serve: Callable[[bytes], Page]) -> None:
+def test_top_writes_nothing_that_a_terminal_obeys(
+    serve: Callable[[bytes], Page], capsys: pytest.CaptureFixture[str]
+) -> None:
     page = serve(json.dumps(document(run="\x1b[31mred\x07")).encode())
-    done = run("top", "--master", page.address, "--once", "--interval", "0")
-    assert done.returncode == 0 and "?[31mred?" in done.stdout and "\x1b" not in done.stdout
+    assert code("top", "--master", page.address, "--once", "--interval", "0") == 0
+    shown = capsys.readouterr().out
+    assert "?[31mred?" in shown and "\x1b" not in shown
 
 
 def test_top_in_a_terminal(serve: Callable[[bytes], Page], start: Start) -> None:
@@ -315,19 +329,20 @@ def test_demo_learns() -> None:
     assert end < begin
 
 
-def test_demo_says_what_it_cannot_do(tmp_path: Path) -> None:
-    def says(text: str, *arguments: str, **environment: str) -> None:
-        done = run("demo", *arguments, **environment)
-        assert done.returncode == 2 and text in done.stderr
+def test_demo_says_what_it_cannot_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def says(text: str, *arguments: str) -> None:
+        assert code("demo", *arguments) == 2
+        assert text in capsys.readouterr().err
 
     says("--workers 3 or more", "--workers", "2", "--kill")
     says("use 2 to 64", "--workers", "1")
     says("use 12 to", "--steps", "1")
     says("has to end with .png", "--picture", str(tmp_path / "curves.txt"))
     says("there is no directory", "--picture", str(tmp_path / "no" / "curves.png"))
-    (tmp_path / "matplotlib.py").write_text("raise ImportError\n")
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    says("pip install matplotlib", "--picture", str(tmp_path / "curves.png"), PYTHONPATH=path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # cannot be imported
+    says("pip install matplotlib", "--picture", str(tmp_path / "curves.png"))
 
 
 def test_demo_with_workers_that_cannot_start(tmp_path: Path) -> None:
