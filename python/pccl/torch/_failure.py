@@ -22,6 +22,7 @@ def of(error: PCCLError, operation: str) -> Exception:
     if isinstance(error, PCCLArgumentError):
         return error
     failure: Exception = dist.DistBackendError(f"pccl: {operation}: {error}. {_REMEDY}")
+    failure.__cause__ = error
     return failure
 
 

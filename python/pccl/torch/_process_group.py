@@ -261,7 +261,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
                 try:
                     handles.append(run.communicator.all_reduce_async(send, recv, op=op, tag=next(self._tags)))
                 except PCCLError as error:
-                    raise run.fail(_failure.of(error, operation)) from error
+                    raise run.fail(_failure.of(error, operation))
         return Work(run, operation, handles, list(result), finish, limit.total_seconds())
 
     def _own_part(self, source: Tensor, parts: list[Tensor]) -> Tensor:

@@ -64,7 +64,7 @@ class Run:
                 run = cls(communicator, _agree_on_rank(communicator, rank, size), size)
         except PCCLError as error:
             communicator.close()
-            raise _failure.of(error, what) from error
+            raise _failure.of(error, what)
         except BaseException:
             communicator.close()
             raise

@@ -131,7 +131,7 @@ class Work(dist.Work):
         try:
             info = handle.result()
         except PCCLError as error:
-            raise _failure.of(error, self.operation) from error
+            raise _failure.of(error, self.operation)
         # The rest goes on when a peer is lost before an operation began; that is not what this group was made for.
         if info.local_world_size != run.size:
             raise _failure.lost(self.operation, info.local_world_size, run.size)
