@@ -21,7 +21,7 @@ MODES = ("sync", "async", "streaming", "int8", "streaming-int8")
     "mode", [pytest.param(mode, marks=[] if mode in DAILY else [pytest.mark.nightly]) for mode in MODES]
 )
 def test_char_gpt(master: str, tree: Path, tmp_path: Path, mode: str) -> None:
-    program = tree / "examples" / "python" / "char_gpt.py"
+    program = tree / "python" / "examples" / "char_gpt.py"
     assert len(program.read_text().splitlines()) <= 150
     size = ["--width", "16", "--layers", "1", "--batch", "4", "--steps", "80", "--period", "8", "--peers", "2"]
     peers = []
