@@ -120,7 +120,7 @@ def test_sharded_replicas_that_come_and_go(start: Start, master: str) -> None:
 def test_examples_are_short_and_their_types_right(tree: Path, tmp_path: Path) -> None:
     """Together with pccl.torch, and with the types of torch, which the check of the whole package does without."""
     examples = sorted(EXAMPLES.glob("*.py"))
-    assert len(examples) == 2
+    assert len(examples) == 3
     assert all(len(example.read_text().splitlines()) <= 150 for example in examples)
     pytest.importorskip("mypy")
     pytest.importorskip("torch")
