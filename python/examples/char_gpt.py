@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import signal
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,7 +21,7 @@ from torch.nn import functional as F
 import pccl
 from pccl.diloco import DiLoCo, Event
 
-MODES = {
+MODES: dict[str, dict[str, Any]] = {
     "sync": {},  # every round ends with an average that everybody waits for
     "async": {"overlap": True},  # the average of a round arrives during the next one
     "streaming": {"overlap": True, "fragments": 4},  # a quarter of the parameters at a time
@@ -45,7 +46,8 @@ class Block(nn.Module):
         queries, keys, values = split.permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         x = x + self.attended(mixed.transpose(1, 2).reshape(batch, length, width))
-        return x + self.mlp(self.before_mlp(x))
+        wider: torch.Tensor = self.mlp(self.before_mlp(x))
+        return x + wider
 
 
 class CharGPT(nn.Module):
@@ -57,7 +59,8 @@ class CharGPT(nn.Module):
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
         x = self.letters(text) + self.places(torch.arange(text.shape[1]))
-        return self.head(self.blocks(x))
+        logits: torch.Tensor = self.head(self.blocks(x))
+        return logits
 
     def loss(self, text: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(self(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
@@ -122,7 +125,7 @@ def main() -> None:
         while diloco.inner_step < options.steps and not stop:
             loss = model.loss(draw(text, options.batch, generator))
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             diloco.step()  # <- DiLoCo, instead of optimizer.step()
             if diloco.inner_step % options.period == 0:
                 print(f"step {diloco.inner_step}: loss {loss.item():.3f}, {diloco.world} peers", flush=True)
