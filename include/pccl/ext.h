@@ -123,7 +123,8 @@ PCCL_EXPORT pcclResult_t pcclSetWaitCheck(pcclWaitCheck_t PCCL_NULLABLE check, v
 
 /* `result` and `info` as from pcclAwaitAsyncReduce; `message` is the cause of a failure ("" on success), valid during the
  * call. */
-typedef void (*pcclReduceCallback_t)(pcclResult_t result, const pcclReduceInfo_t* info, const char* message, void* user);
+typedef void (*pcclReduceCallback_t)(pcclResult_t result, const pcclReduceInfo_t* info, const char* message,
+                                     void* user);
 
 /*
  * pcclAwaitAsyncReduce that does not wait: returns at once, and `callback` is called exactly once when the outcome is there,

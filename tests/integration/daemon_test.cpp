@@ -117,8 +117,9 @@ TEST_CASE("wrong usage ends with 2 and names what is wrong") {
 TEST_CASE("help lists every setting, version is one line; both end with 0") {
     const Run help = run({"--help"});
     CHECK(help.code == 0);
-    for (const char* word : {"--listen", "--status", "--state-dir", "--ready-fd", "--log-format", "PCCL_PEER_TIMEOUT_MS",
-                             "PCCL_MASTER_TIMEOUT_MS", "PCCL_ADVERTISE_ADDRESS", "PCCL_STATE_DIR"}) {
+    for (const char* word :
+         {"--listen", "--status", "--state-dir", "--ready-fd", "--log-format", "PCCL_PEER_TIMEOUT_MS",
+          "PCCL_MASTER_TIMEOUT_MS", "PCCL_ADVERTISE_ADDRESS", "PCCL_STATE_DIR"}) {
         INFO(word);
         CHECK(help.output.find(word) != std::string::npos);
     }
