@@ -64,7 +64,7 @@ class Counter:
 
 def wait_for_two(channel: Channel, grid: Any, own: float) -> list[float]:
     """Trains alone until a second replica is there, then three steps with it."""
-    counter, together = Counter(), 0
+    counter, together, told = Counter(), 0, False
     while together < 3:
         grid.begin(counter.state)
         together += grid.replicas == 2
@@ -72,8 +72,9 @@ def wait_for_two(channel: Channel, grid: Any, own: float) -> list[float]:
         assert grid.average_([update])
         if together:
             counter.apply(update)
-        if counter.step == 0 and together == 0:
+        elif not told:
             channel.send("alone")
+            told = True
     return [counter.content[0].item(), float(counter.step)]
 
 
@@ -146,6 +147,7 @@ def lose_a_mate(channel: Channel, grid: Any) -> str:
             # One more than those who stay count: the last one may fail for them.
             if together == 4:
                 channel.send("trained")
+                together += 1
     with pytest.raises(pccl.PCCLUsageError):
         grid.communicator.update_topology()  # it has left the run
     return str(failure.value)
