@@ -112,8 +112,8 @@ signal.signal(signal.SIGUSR1, handler)
 class Stop(Exception): pass
 def stop(*_): raise Stop
 signal.signal(signal.SIGUSR2, stop)
-print("waiting")
 try:
+    print("waiting")
     communicator.update_topology()
 except Stop:
     print("stopped")
@@ -136,8 +136,8 @@ def test_a_program_with_threads_ends(idle_member: tuple[str, Callable[[], None]]
         + """
 import threading
 def reduce():
-    print("waiting")
     try:
+        print("waiting")
         communicator.all_reduce(array, array, op=ReduceOp.SUM)
     except pccl.PCCLError as error:
         print(type(error).__name__)
