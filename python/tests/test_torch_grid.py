@@ -161,6 +161,7 @@ def lose_a_mate(channel: Channel, grid: Any) -> str:
     return str(failure.value)
 
 
+@pytest.mark.nightly  # one of four runs on a quiet machine did not end
 def test_a_replica_that_lost_a_process_leaves(replica: Callable[..., Replica]) -> None:
     stay, broken = replica(train_until_told, 1.0), replica(lose_a_mate)
     for peer in broken:
