@@ -1,5 +1,6 @@
 #include "harness/scenario_text.hpp"
 
+#include "harness/scenario_reader.hpp"
 #include "net-sim/describe.hpp"
 
 #include <algorithm>
@@ -50,8 +51,6 @@ constexpr std::array<FaultName, fault_kinds> fault_names = {{
 
 constexpr std::array<const char*, 2> claim_names = {"all-end", "core"};
 
-enum class Unit : std::uint8_t { number, duration, flag };
-
 // One table for writing, reading and bounds. `second` is set for ranges (low and high).
 struct Setting {
     const char* name;
@@ -71,7 +70,6 @@ struct Setting {
 #define PCCL_RANGE(name, unit, least, most, low, high)                                                                 \
     Setting { name, Unit::unit, least, most, PCCL_GET(low), PCCL_SET(low), PCCL_GET(high), PCCL_SET(high) }
 
-constexpr std::int64_t hour = 3600 * second;
 constexpr std::int64_t million = 1'000'000;
 
 const Setting settings[] = {
@@ -159,181 +157,20 @@ const Setting settings[] = {
 
 constexpr std::size_t peers_max = 2000, faults_max = 10'000, regions_max = 200;
 
-// Exact: 1500000 is 1.5ms.
-std::string duration_text(Duration d) {
-    struct Scale {
-        Duration unit;
-        const char* name;
-    };
-    static constexpr Scale scales[] = {{second, "s"}, {millisecond, "ms"}, {microsecond, "us"}, {1, "ns"}};
-    for (const Scale& scale : scales) {
-        if (d < scale.unit && scale.unit != 1) continue;
-        std::string text = std::to_string(d / scale.unit);
-        if (Duration rest = d % scale.unit; rest != 0) {
-            std::string fraction = std::to_string(scale.unit + rest).substr(1);
-            fraction.erase(fraction.find_last_not_of('0') + 1);
-            text += "." + fraction;
-        }
-        return text + scale.name;
-    }
-    return "0ns";
-}
-
-std::string value_text(Unit unit, std::int64_t value) {
-    switch (unit) {
-    case Unit::duration: return duration_text(value);
-    case Unit::flag: return value != 0 ? "yes" : "no";
-    case Unit::number: return std::to_string(value);
-    }
-    return {};
-}
-
-// Cuts a line into words and keeps their columns; the first error wins.
-class Reader {
-public:
-    Reader(std::string_view text, ScenarioError& error) : rest_(text), error_(error) {}
-
-    bool next_line() {
-        if (failed_ || (rest_.empty() && line_ != 0)) return false;
-        ++line_;
-        const std::size_t end = rest_.find('\n');
-        current_ = rest_.substr(0, end);
-        rest_ = end == std::string_view::npos ? std::string_view{} : rest_.substr(end + 1);
-        if (!current_.empty() && current_.back() == '\r') current_.remove_suffix(1);
-        if (const std::size_t comment = current_.find('#'); comment != std::string_view::npos)
-            current_ = current_.substr(0, comment);
-        at_ = 0;
-        return true;
-    }
-    std::string_view word() {
-        while (at_ < current_.size() && (current_[at_] == ' ' || current_[at_] == '\t')) ++at_;
-        word_at_ = at_;
-        while (at_ < current_.size() && current_[at_] != ' ' && current_[at_] != '\t') ++at_;
-        return current_.substr(word_at_, at_ - word_at_);
-    }
-    // At the last word, `inside` characters into it.
-    void fail(std::string expected, std::string_view found, std::size_t inside = 0) {
-        if (failed_) return;
-        failed_ = true;
-        error_.line = line_;
-        error_.column = static_cast<std::uint32_t>(word_at_ + inside + 1);
-        std::string shown;
-        for (const char c : found.substr(0, 40)) shown += c >= ' ' && c <= '~' ? c : '?';
-        error_.expected = "expected " + std::move(expected) +
-                          (found.empty() ? ", found the end of the line" : ", found \"" + shown + "\"");
-    }
-    void fail_as_a_whole(const char* expected) {
-        failed_ = true;
-        error_ = {line_, 1, std::string("expected ") + expected + " in the scenario as a whole"};
-    }
-    bool failed() const { return failed_; }
-
-    std::optional<std::uint64_t> unsigned_number(std::string_view text, const char* what, std::size_t inside,
-                                                 std::uint64_t most = std::numeric_limits<std::uint64_t>::max()) {
-        std::uint64_t value = 0;
-        bool good = !text.empty() && text.size() <= 20;
-        for (const char c : text) {
-            if (c < '0' || c > '9' || !good) {
-                good = false;
-                break;
-            }
-            const auto digit = static_cast<std::uint64_t>(c - '0');
-            if (value > (std::numeric_limits<std::uint64_t>::max() - digit) / 10) good = false;
-            value = value * 10 + digit;
-        }
-        if (good && value <= most) return value;
-        fail(std::string(what) + (most == std::numeric_limits<std::uint64_t>::max()
-                                      ? std::string()
-                                      : " of at most " + std::to_string(most)),
-             text, inside);
-        return std::nullopt;
-    }
-
-    std::optional<std::int64_t> value(Unit unit, std::string_view text, std::int64_t least, std::int64_t most,
-                                      std::size_t inside) {
-        std::optional<std::int64_t> value;
-        if (unit == Unit::flag) {
-            if (text == "yes") return 1;
-            if (text == "no") return 0;
-            fail("yes or no", text, inside);
-            return std::nullopt;
-        }
-        if (unit == Unit::duration) {
-            value = duration(text);
-        } else if (!text.empty() && text.size() <= 18 &&
-                   std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; })) {
-            std::int64_t v = 0;
-            for (const char c : text) v = v * 10 + (c - '0');
-            value = v;
-        }
-        if (value && *value >= least && *value <= most) return value;
-        fail(std::string(unit == Unit::duration ? "a duration such as 1.5ms" : "a whole number") + " from " +
-                 value_text(unit, least) + " to " + value_text(unit, most),
-             text, inside);
-        return std::nullopt;
-    }
-
-private:
-    static std::optional<std::int64_t> duration(std::string_view text) {
-        std::size_t digits = 0;
-        while (digits < text.size() && ((text[digits] >= '0' && text[digits] <= '9') || text[digits] == '.')) ++digits;
-        const std::string_view unit = text.substr(digits), number = text.substr(0, digits);
-        Duration scale = 0;
-        if (unit == "s") scale = second;
-        if (unit == "ms") scale = millisecond;
-        if (unit == "us") scale = microsecond;
-        if (unit == "ns") scale = 1;
-        if (scale == 0 || number.empty() || number.size() > 20) return std::nullopt;
-        std::int64_t value = 0;
-        Duration fraction = 0;
-        for (const char c : number) {
-            if (c == '.') {
-                if (fraction != 0) return std::nullopt;
-                fraction = scale;
-            } else if (fraction == 0) {
-                value = value * 10 + (c - '0') * scale;
-                if (value > 100 * hour) return std::nullopt;
-            } else {
-                if (fraction % 10 != 0) return std::nullopt;  // finer than a nanosecond
-                fraction /= 10;
-                value += (c - '0') * fraction;
-            }
-        }
-        return value;
-    }
-
-    std::string_view rest_, current_;
-    ScenarioError& error_;
-    std::uint32_t line_ = 0;
-    std::size_t at_ = 0, word_at_ = 0;
-    bool failed_ = false;
-};
-
-// A `name=value` word; empty name when there is no `=`.
-struct Pair {
-    std::string_view name, value;
-    std::size_t value_at = 0;
-};
-Pair pair_of(std::string_view word) {
-    const std::size_t equals = word.find('=');
-    if (equals == std::string_view::npos) return {{}, word, 0};
-    return {word.substr(0, equals), word.substr(equals + 1), equals + 1};
-}
-
-std::uint32_t read_region(Reader& reader, const Pair& pair) {
+std::uint32_t read_region(ScenarioReader& reader, const NamedValue& pair) {
     return static_cast<std::uint32_t>(
         reader.value(Unit::number, pair.value, 0, regions_max - 1, pair.value_at).value_or(0));
 }
 
-void parse_master(Reader& reader, Scenario& s) {
+void parse_master(ScenarioReader& reader, Scenario& s) {
     const std::string_view word = reader.word();
-    const Pair pair = pair_of(word);
+    const NamedValue pair = named_value(word);
     if (pair.name != "region") return reader.fail("region=", word);
     s.world.network.regions[0] = read_region(reader, pair);
 }
 
 // One line per region: the latency from it to each region, and where it has one its rate: 12ms or 12ms@12500000.
-void parse_region(Reader& reader, Scenario& s) {
+void parse_region(ScenarioReader& reader, Scenario& s) {
     for (std::string_view word = reader.word(); !word.empty() && !reader.failed(); word = reader.word()) {
         if (s.world.network.region_latency.size() >= regions_max * regions_max)
             return reader.fail("at most " + std::to_string(regions_max) + " regions", word);
@@ -347,12 +184,12 @@ void parse_region(Reader& reader, Scenario& s) {
     }
 }
 
-void parse_peer(Reader& reader, Scenario& s) {
+void parse_peer(ScenarioReader& reader, Scenario& s) {
     PeerPlan plan;
     std::uint32_t region = 0;
     plan.rejoins = false;
     for (std::string_view word = reader.word(); !word.empty() && !reader.failed(); word = reader.word()) {
-        const Pair pair = pair_of(word);
+        const NamedValue pair = named_value(word);
         if (word == "rejoins") {
             plan.rejoins = true;
         } else if (pair.name == "start") {
@@ -377,7 +214,7 @@ void parse_peer(Reader& reader, Scenario& s) {
     s.peers.push_back(plan);
 }
 
-bool parse_trigger(Reader& reader, const Pair& pair, Fault& fault) {
+bool parse_trigger(ScenarioReader& reader, const NamedValue& pair, Fault& fault) {
     const std::size_t star = pair.value.find('*');
     if (star != std::string_view::npos) {
         for (std::size_t i = 0; i < sim::effect_kinds; ++i) {
@@ -397,7 +234,7 @@ bool parse_trigger(Reader& reader, const Pair& pair, Fault& fault) {
     return false;
 }
 
-void parse_fault(Reader& reader, Scenario& s) {
+void parse_fault(ScenarioReader& reader, Scenario& s) {
     Fault fault;
     const std::string_view kind = reader.word();
     std::size_t index = 0;
@@ -405,7 +242,7 @@ void parse_fault(Reader& reader, Scenario& s) {
     if (index == fault_kinds) return reader.fail("the name of a fault (sim-run --list-faults)", kind);
     fault.kind = static_cast<FaultKind>(index);
     for (std::string_view word = reader.word(); !word.empty() && !reader.failed(); word = reader.word()) {
-        const Pair pair = pair_of(word);
+        const NamedValue pair = named_value(word);
         if (word == "forever") {
             fault.forever = true;
         } else if (pair.name == "at") {
@@ -428,7 +265,7 @@ void parse_fault(Reader& reader, Scenario& s) {
     s.faults.push_back(fault);
 }
 
-void parse_setting(Reader& reader, std::string_view name, Scenario& s) {
+void parse_setting(ScenarioReader& reader, std::string_view name, Scenario& s) {
     const auto* setting =
         std::find_if(std::begin(settings), std::end(settings), [&](const Setting& x) { return name == x.name; });
     if (setting == std::end(settings)) return reader.fail("the name of a setting, peer, fault, core or claim", name);
@@ -554,7 +391,7 @@ std::string to_text(const Scenario& s) {
 }
 
 std::optional<Scenario> parse_scenario(std::string_view text, ScenarioError& error) {
-    Reader reader(text, error);
+    ScenarioReader reader(text, error);
     Scenario s;
     s.world.network.regions = {0};
     if (text.size() > scenario_bytes_max) {
