@@ -25,29 +25,44 @@ RateMeter::RateMeter(Duration round_trip, Duration time_max, std::uint64_t bytes
     : window_min_(std::clamp(round_trip, window_least, std::max(window_least, time_max / 4))), time_max_(time_max),
       bytes_max_(bytes_max) {}
 
-void RateMeter::landed(Instant now, std::uint64_t bytes) {
+void RateMeter::landed(Instant begun, Instant now, std::uint64_t bytes) {
     bytes_ += bytes;
     last_ = now;
     if (first_ == never) {
-        first_ = window_begin_ = now;
+        first_ = open_.begin = now;
         return;
     }
-    window_.bytes += bytes;
+    begun = std::min(begun, now);
+    const auto count = [&](Window& window) {
+        const Instant from = std::max(begun, window.begin), to = std::min(now, window.end);
+        if (from > to || (from == to && begun != now)) return;
+        window.bytes += begun == now ? bytes
+                                     : static_cast<std::uint64_t>(static_cast<unsigned __int128>(bytes) *
+                                                                  static_cast<std::uint64_t>(to - from) /
+                                                                  static_cast<std::uint64_t>(now - begun));
+    };
+    open_.end = now;
+    count(open_);
     if (windows_closed_ != 0) {
-        since_warm_.bytes += bytes;
-        since_warm_.duration += now - window_begin_ - window_.duration;
+        since_warm_.end = now;
+        count(since_warm_);
     }
-    window_.duration = now - window_begin_;
-    if (++window_frames_ < window_frames_least || window_.duration < window_min_) return;
-    windows_[windows_closed_++ % windows_.size()] = window_;
-    window_begin_ = now;
-    window_ = {};
-    window_frames_ = 0;
-    if (windows_closed_ < windows_.size()) return;
+    if (begun != now) std::for_each(closed_.begin(), closed_.end(), count);
+    if (++open_frames_ < window_frames_least || open_.end - open_.begin < window_min_) return;
+    std::shift_left(closed_.begin(), closed_.end(), 1);
+    closed_.back() = open_;
+    if (windows_closed_++ == 0) since_warm_.begin = now;
+    open_ = Window{now, now, 0};
+    open_frames_ = 0;
+    if (windows_closed_ >= closed_.size()) judge();
+}
+
+void RateMeter::judge() {
     std::uint64_t least = ~std::uint64_t{0}, most = 0;
-    for (const Rate& window : windows_) {
-        least = std::min(least, per_second(window.bytes, window.duration));
-        most = std::max(most, per_second(window.bytes, window.duration));
+    for (std::size_t i = 0; i < judged; ++i) {
+        const std::uint64_t rate = per_second(closed_[i].bytes, closed_[i].end - closed_[i].begin);
+        least = std::min(least, rate);
+        most = std::max(most, rate);
     }
     stable_ = most - least <= least / 100 * spread_per_cent_max;
 }
@@ -58,17 +73,14 @@ bool RateMeter::concluded(Instant now) const {
 
 RateMeter::Rate RateMeter::rate() const {
     if (stable_) {
-        Rate sum;
-        for (const Rate& window : windows_) {
-            sum.bytes += window.bytes;
-            sum.duration += window.duration;
-        }
+        Rate sum{0, closed_[judged - 1].end - closed_[0].begin};
+        for (std::size_t i = 0; i < judged; ++i) sum.bytes += closed_[i].bytes;
         return sum;
     }
-    const Rate whole = windows_closed_ != 0 && since_warm_.bytes != 0 ? since_warm_
-                       : windows_closed_ != 0                         ? windows_[0]
-                                                                      : window_;
-    return whole.bytes == 0 ? Rate{} : Rate{whole.bytes, std::max<Duration>(whole.duration, microsecond)};
+    const Window whole = windows_closed_ != 0 && since_warm_.bytes != 0 ? since_warm_
+                         : windows_closed_ != 0                         ? closed_.back()
+                                                                        : open_;
+    return whole.bytes == 0 ? Rate{} : Rate{whole.bytes, std::max<Duration>(whole.end - whole.begin, microsecond)};
 }
 
 void BandwidthTable::record(const Uuid& from, const Uuid& to, std::uint64_t bytes, Duration duration, Instant now) {

@@ -13,13 +13,16 @@
 
 namespace pccl::core {
 
-// The receiving end of a test. Frames of all its connections are counted over windows of the receiver's own time; when three
-// windows in a row agree, the rate is what came in them. What the first frame brought is not counted, as nobody knows when
-// it began. A window is at least a round trip long, so that a sender that still gathers speed is not taken for a stable one.
+// The receiving end of a test. What all its connections bring is counted over windows of the receiver's own time; when three
+// windows in a row agree, the rate is what came in them. A frame counts for the time in which it came, so windows are judged
+// when the one after them is over too: what then still comes began later. The first frame is not counted, as nobody knows
+// when it began. A window is at least a round trip long, so that a sender that still gathers speed is not taken for a stable
+// one.
 class RateMeter {
 public:
     RateMeter(Duration round_trip, Duration time_max, std::uint64_t bytes_max);
-    void landed(Instant now, std::uint64_t bytes);
+    // A frame is here in full; its first byte came at `begun`.
+    void landed(Instant begun, Instant now, std::uint64_t bytes);
     // Nothing better will be known: the rate is stable, everything has come, or the time is over.
     bool concluded(Instant now) const;
     struct Rate {
@@ -29,17 +32,24 @@ public:
     Rate rate() const;
 
 private:
+    struct Window {
+        Instant begin = 0, end = 0;
+        std::uint64_t bytes = 0;
+    };
+    static constexpr std::size_t judged = 3;
+    void judge();
+
     Duration window_min_;
     Duration time_max_;
     std::uint64_t bytes_max_;
     std::uint64_t bytes_ = 0;
     Instant first_ = never;
     Instant last_ = 0;
-    Rate window_, since_warm_;  // since_warm_: all but the first window, for a rate that never becomes stable
-    std::uint32_t window_frames_ = 0;
-    std::array<Rate, 3> windows_{};
+    Window open_;
+    Window since_warm_;  // from the end of the first window on, for a rate that never becomes stable
+    std::uint32_t open_frames_ = 0;
+    std::array<Window, judged + 1> closed_{};  // the last ones, oldest first
     std::uint32_t windows_closed_ = 0;
-    Instant window_begin_ = 0;
     bool stable_ = false;
 };
 

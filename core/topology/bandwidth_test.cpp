@@ -151,6 +151,7 @@ void PeerCore::accept_test(LinkId id, const Uuid& from, const proto::LinkHello& 
 
 void PeerCore::test_frame_arrives(LinkId id, Link& link, const wire::BulkHeader& header) {
     link.receiving = Transfer{link.test.id, 3, 0, header.length, Operation::none, true};
+    link.test.handed = now_;
     out_->push_back(DiscardPayload{id});
 }
 
@@ -160,7 +161,7 @@ void PeerCore::test_frame_landed(LinkId id, Link& link) {
     const auto test = receiving_tests_.find({link.remote, link.test.id});
     ASSERT(test != receiving_tests_.end());
     if (test->second.told) return;
-    test->second.meter.landed(now_, bytes);
+    test->second.meter.landed(link.test.handed, now_, bytes);
     test->second.last_link = id;
     conclude_test(test->second, link.test.id);
 }

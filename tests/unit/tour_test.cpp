@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -134,32 +135,68 @@ TEST_CASE("a meter tells the rate of a steady stream soon, and of one that grows
         const std::uint64_t frame = rate < 10'000'000 ? 4096 : 65'536;
         RateMeter meter(20 * millisecond, second, 1ull << 40);
         Instant now = 5;
-        const Instant begin = now;
+        Instant first = 0;
         double speed = static_cast<double>(rate) / 16;
         while (!meter.concluded(now)) {
             // Doubles each 20 ms until it has the rate.
-            meter.landed(now, frame);
+            const Instant begun = now;
             now += static_cast<Duration>(static_cast<double>(frame) * 1e9 / speed);
+            meter.landed(begun, now, frame);
+            if (first == 0) first = now;
             speed = std::min(static_cast<double>(rate),
                              static_cast<double>(rate) / 16 *
                                  static_cast<double>(1 << std::min<Instant>(10, now / (20 * millisecond))));
         }
         const RateMeter::Rate seen = meter.rate();
         const double measured = static_cast<double>(seen.bytes) * 1e9 / static_cast<double>(seen.duration);
-        INFO(rate << " bytes per second, measured " << measured << " in " << (now - begin) / millisecond << " ms");
+        INFO(rate << " bytes per second, measured " << measured << " in " << (now - first) / millisecond << " ms");
         CHECK(measured > 0.9 * static_cast<double>(rate));
         CHECK(measured < 1.1 * static_cast<double>(rate));
-        CHECK(now - begin <= second + 10 * millisecond);
+        CHECK(now - first <= second + 10 * millisecond);
+    }
+}
+
+TEST_CASE("frames that grow while they are counted do not change the rate") {
+    // Sixteen connections share the way. One after the other doubles its frames: more and more of what has come belongs to
+    // frames that are not over.
+    constexpr std::uint64_t rate = 125'000'000;
+    constexpr std::size_t connections = 16;
+    for (const std::uint64_t doubling : {4u, 8u, 16u, 64u}) {
+        RateMeter meter(20 * millisecond, second, 1ull << 40);
+        struct Connection {
+            std::uint64_t frame = 4'096;
+            std::uint64_t come = 0;
+            Instant begun = 0;
+        };
+        std::array<Connection, connections> all{};
+        std::uint64_t frames = 0;
+        Instant now = 0;
+        constexpr std::uint64_t packet = 1'024;
+        for (std::size_t next = 0; !meter.concluded(now); next = (next + 1) % connections) {
+            now += static_cast<Duration>(packet * static_cast<std::uint64_t>(second) / rate);
+            Connection& one = all[next];
+            if (one.come == 0) one.begun = now;
+            one.come += packet;
+            if (one.come < one.frame) continue;
+            meter.landed(one.begun, now, one.frame);
+            one.come = 0;
+            if (++frames % doubling == 0) one.frame = std::min<std::uint64_t>(2 * one.frame, 256 << 10);
+        }
+        const RateMeter::Rate seen = meter.rate();
+        const double measured = static_cast<double>(seen.bytes) * 1e9 / static_cast<double>(seen.duration);
+        INFO("one in " << doubling << ": " << measured);
+        CHECK(measured > 0.98 * rate);
+        CHECK(measured < 1.02 * rate);
     }
 }
 
 TEST_CASE("a meter knows nothing of one frame, and concludes when everything has come") {
     RateMeter meter(millisecond, second, 1000);
     CHECK_FALSE(meter.concluded(0));
-    meter.landed(10, 600);
+    meter.landed(0, 10, 600);
     CHECK(meter.rate().bytes == 0);
     CHECK_FALSE(meter.concluded(20));
-    meter.landed(10 + millisecond, 400);
+    meter.landed(10, 10 + millisecond, 400);
     CHECK(meter.concluded(10 + millisecond));
     CHECK(meter.rate().bytes == 400);
     CHECK(meter.rate().duration == millisecond);
