@@ -265,7 +265,7 @@ private:
         if (n.tail_per_million != 0 || n.refuse_per_million != 0 || n.black_hole_per_million != 0 ||
             n.accept_close_per_million != 0)
             return;
-        if (slow > scenario_.timeouts.peer / 4 || n.rate_low < 1'000'000) return;
+        if (slow > scenario_.timeouts.peer / 4 || n.rate_least() < 1'000'000) return;
         // Then any cut of a control link is final: it is dialled again after a pause, and a greeting takes some round trips.
         if (scenario_.timeouts.master < second + 6 * slow) return;
         for (std::uint32_t life = 0; life < shared_.ledger.lives.size(); ++life) {

@@ -239,8 +239,9 @@ void draw_ring_changes(Scenario& s, Draw& draw) {
         plan.rejoins = true;
     }
     sim::NetworkParameters& n = s.world.network;
-    n.rate_low = std::max<std::int64_t>(n.rate_low, 1'000'000);
-    n.rate_high = std::max(n.rate_high, n.rate_low);
+    for (std::int64_t* rate : {&n.rate_low, &n.rate_high, &n.down_low, &n.down_high, &n.flow_rate}) {
+        if (*rate != 0) *rate = std::max<std::int64_t>(*rate, 1'000'000);
+    }
     s.faults.clear();
     for (auto i = draw.log_uniform(1, 10); i-- != 0;) {
         Fault f;

@@ -33,6 +33,14 @@ std::uint32_t node_of(const Endpoint& endpoint) {
     return (static_cast<std::uint32_t>(endpoint.address[2]) << 8) | endpoint.address[3];
 }
 
+std::int64_t NetworkParameters::rate_least() const {
+    std::int64_t least = rate_low;
+    for (const std::int64_t rate : {down_low, flow_rate}) {
+        if (rate != 0) least = std::min(least, rate);
+    }
+    return least;
+}
+
 void Network::start(std::uint32_t nodes, const NetworkParameters& parameters, std::uint64_t seed) {
     parameters_ = parameters;
     nodes_ = nodes;

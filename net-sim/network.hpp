@@ -48,6 +48,8 @@ struct NetworkParameters {
     std::uint32_t refuse_per_million = 0;     // of dials, while chaos lasts; so are the next two
     std::uint32_t black_hole_per_million = 0;
     std::uint32_t accept_close_per_million = 0;
+
+    std::int64_t rate_least() const;  // of a node's sending, its receiving and one stream
 };
 
 enum class Reach : std::uint8_t { listening, refusing, silent };
