@@ -155,6 +155,7 @@ std::string text_of(const proto::LinkMessage& m) {
                number(m.hashes().first()) + ", " + number(static_cast<std::uint64_t>(m.hashes().words_size()) / 2);
     case proto::LinkMessage::kChunkRequest: return "chunk_request" + chunk(m.chunk_request());
     case proto::LinkMessage::kChunkDecline: return "chunk_decline" + chunk(m.chunk_decline());
+    case proto::LinkMessage::kGoodbye: return "goodbye";
     case proto::LinkMessage::kTestResult:
         return "test_result test " + op_name(m.test_result().test()) + ": " + number(m.test_result().bytes()) +
                " bytes in " + number(m.test_result().nanoseconds()) + " ns";

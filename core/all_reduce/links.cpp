@@ -69,8 +69,6 @@ void PeerCore::maintain_edges() {
 
 void PeerCore::dial_stripe(const Uuid& target, Edge& edge, std::size_t index) {
     edge.answered = false;
-    if (std::all_of(edge.stripes.begin(), edge.stripes.end(), [](const Stripe& stripe) { return stripe.link == 0; }))
-        edge.connection = ++connections_;
     edge.stripes[index].link = new_link(Purpose::outgoing, target, static_cast<std::uint32_t>(index), edge.target);
 }
 
@@ -87,9 +85,16 @@ void PeerCore::close_edge(const Uuid& target) {
         send_control(master_link_, message);
     }
     for (const Stripe& stripe : edge.stripes) {
-        if (stripe.link == 0) continue;
+        const auto link = links_.find(stripe.link);
+        if (link == links_.end()) continue;
+        if (link->second.stage != Stage::dialing) {
+            // The other end must not take it for a death.
+            proto::LinkMessage message;
+            message.set_goodbye(true);
+            send_control(stripe.link, message);
+        }
         out_->push_back(CloseLink{stripe.link, true});
-        links_.erase(stripe.link);
+        links_.erase(link);
     }
 }
 
@@ -106,7 +111,6 @@ proto::LinkHello PeerCore::link_hello(const Link& link) const {
 void PeerCore::on_data_link_opened(LinkId id, Link& link) {
     proto::LinkMessage message;
     *message.mutable_hello() = link_hello(link);
-    message.mutable_hello()->set_connection(edges_.at(link.remote).connection);
     send_control(id, message);
 }
 
@@ -121,17 +125,16 @@ void PeerCore::report_edge(const Uuid& target, Edge& edge, Edge::Report report, 
     message.mutable_edge()->set_up(report == Edge::Report::up);
     message.mutable_edge()->set_answered(report == Edge::Report::answered);
     message.mutable_edge()->set_reason(reason);
-    message.mutable_edge()->set_connection(edge.connection);
     send_control(master_link_, message);
 }
 
-void PeerCore::report_incoming(const Uuid& remote, std::uint64_t connection, bool up) {
+void PeerCore::report_incoming(const Uuid& remote, bool up, bool unwanted) {
     const auto master = links_.find(master_link_);
     if (master == links_.end() || master->second.stage != Stage::open) return;
     proto::PeerMessage message;
     message.mutable_edge()->set_peer(to_bytes(remote));
     message.mutable_edge()->set_up(up);
-    message.mutable_edge()->set_connection(connection);
+    message.mutable_edge()->set_unwanted(unwanted);
     send_control(master_link_, message);
 }
 
@@ -181,7 +184,7 @@ void PeerCore::incoming_lost(LinkId id, const Link& link) {
     it->second.links.erase(id);
     if (it->second.links.empty()) {
         PROBE(neighbour_vanished);
-        report_incoming(link.remote, it->second.connection, false);
+        report_incoming(link.remote, false, link.goodbye);
         free_cell(link.remote, Operation::none);
         return;
     }
@@ -247,6 +250,10 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
     case proto::LinkMessage::kHashes: on_hashes(id, message.hashes()); break;
     case proto::LinkMessage::kChunkRequest: on_chunk_request(id, chunk_of(message.chunk_request())); break;
     case proto::LinkMessage::kChunkDecline: on_chunk_decline(id, chunk_of(message.chunk_decline())); break;
+    case proto::LinkMessage::kGoodbye:
+        PROBE(neighbour_said_goodbye);
+        link.goodbye = true;
+        break;
     default:
         ++refused_frames_;
         drop_link(id, "sent a message that does not fit here");
@@ -289,10 +296,9 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     link.remote = from;
     link.stage = Stage::open;
     Reserve& reserve = reserves_[from];
-    reserve.connection = std::max(reserve.connection, hello.connection());
     if (reserve.links.empty()) {
         reserve.last_payload = now_;
-        report_incoming(from, reserve.connection, true);
+        report_incoming(from, true, false);
     }
     reserve.links.insert(id);
     if (reserve.buffer == 0 && cells() > 0 && reserve.free_cells.empty()) {

@@ -134,6 +134,7 @@
     X(stripe_lost_others_work, "all-reduce", "stripe lost while another works")                                        \
     X(last_stripe_lost, "all-reduce", "last stripe of an edge lost")                                                   \
     X(ready_told_again, "all-reduce", "ready told again: an incoming stripe was lost")                                 \
+    X(neighbour_said_goodbye, "all-reduce", "a neighbour closes its links on purpose")                                 \
     X(neighbour_vanished, "all-reduce", "all incoming stripes of a neighbour lost")                                    \
     X(stalled_slice_again, "all-reduce", "slice of a stalled stripe goes again")                                       \
     X(stalled_send_cancelled, "all-reduce", "send cancelled in mid-frame: its stripe stalls")                          \

@@ -295,9 +295,9 @@ void MasterCore::on_edge(const Uuid& from, const proto::EdgeReport& report) {
         return;
     }
     if (!report.outgoing()) {
-        edges_.report_incoming(other, from, report.up(), report.connection());
+        edges_.report_incoming(other, from, report.up());
     } else if (report.up()) {
-        edges_.report_up(from, other, report.connection());
+        edges_.report_up(from, other);
     } else {
         edges_.report_down(from, other, report.answered(), now_);
     }

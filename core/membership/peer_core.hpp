@@ -54,6 +54,7 @@ private:
         Stage stage = Stage::greeting;
         Uuid remote;
         std::uint32_t stripe = 0;
+        bool goodbye = false;  // the other end said that it closes it on purpose
         Instant opened = 0;
         Instant last_received = 0;
         Instant last_sent = 0;
@@ -66,7 +67,7 @@ private:
             std::uint32_t frame = 0;  // bytes of the next one
             std::uint64_t sent = 0;
             Instant dialled = 0;
-            Instant handed = 0;  // when the frame that is being sent was begun
+            Instant handed = 0;  // when the frame that is being sent, or comes, was begun
         } test;
     };
     struct Stripe {
@@ -82,7 +83,6 @@ private:
         bool wanted_by_sync = false;
         enum class Report : std::uint8_t { none, up, down, answered } report = Report::none;
         std::vector<Stripe> stripes;
-        std::uint64_t connection = 0;  // counted by this peer: anew when none of its links was left
         std::size_t next_stripe = 0;
         std::uint32_t eager_used = 0;
         std::uint32_t stalls = 0;                     // resends without an answer in between: each doubles the patience
@@ -103,10 +103,9 @@ private:
         bool usable = false;
         std::vector<std::uint32_t> free_cells;
         std::vector<Early> slices;
-        std::set<LinkId> links;        // incoming links of that neighbour
-        std::uint64_t connection = 0;  // the newest that they belong to, as the neighbour counts
-        Instant last_payload = 0;      // when payload of it last moved
-        bool starved = false;          // its own word: it waits for its upstream
+        std::set<LinkId> links;    // incoming links of that neighbour
+        Instant last_payload = 0;  // when payload of it last moved
+        bool starved = false;      // its own word: it waits for its upstream
     };
     struct Launch {
         Serial serial = 0;
@@ -235,7 +234,7 @@ private:
     void dial_stripe(const Uuid& target, Edge& edge, std::size_t index);
     void stripe_lost(LinkId id, const Link& link, const std::string& reason);
     void report_edge(const Uuid& target, Edge& edge, Edge::Report report, const std::string& reason);
-    void report_incoming(const Uuid& remote, std::uint64_t connection, bool up);
+    void report_incoming(const Uuid& remote, bool up, bool unwanted);
     proto::LinkHello link_hello(const Link& link) const;  // what every link to another peer begins with
     void on_data_link_opened(LinkId id, Link& link);
     void on_link_message(LinkId id, const ControlArrived& event);
@@ -405,7 +404,6 @@ private:
     Instant last_event_ = 0;
     Instant next_tick_ = never;
     Instant next_dial_ = never;
-    std::uint64_t connections_ = 0;  // counted over all edges
     PeerStatistics counted_;
     std::uint64_t refused_frames_ = 0;
     std::uint64_t dead_frames_ = 0;

@@ -29,14 +29,14 @@ EdgeTable::Edge& EdgeTable::want(const Uuid& from, const Uuid& to, Instant now) 
     return edge;
 }
 
-void EdgeTable::report_up(const Uuid& from, const Uuid& to, std::uint64_t connection) {
+void EdgeTable::report_up(const Uuid& from, const Uuid& to) {
     Edge& edge = edges_[{from, to}];
     edge.up = true;
     edge.down_since = never;
     edge.quarantined_until = 0;
     edge.reported_down = false;
+    edge.incoming_closed = false;
     edge.restarts = 0;
-    edge.connection = connection;
 }
 
 void EdgeTable::report_down(const Uuid& from, const Uuid& to, bool answered, Instant now) {
@@ -48,8 +48,9 @@ void EdgeTable::report_down(const Uuid& from, const Uuid& to, bool answered, Ins
 
 void EdgeTable::report_closed(const Uuid& from, const Uuid& to) { edges_[{from, to}].up = false; }
 
-void EdgeTable::report_incoming(const Uuid& from, const Uuid& to, bool up, std::uint64_t connection) {
-    edges_[{from, to}].closed_at_target = up ? 0 : connection;
+void EdgeTable::report_incoming(const Uuid& from, const Uuid& to, bool up) {
+    Edge& edge = edges_[{from, to}];
+    edge.incoming_closed = !up;
 }
 
 void EdgeTable::mark(const Uuid& from, const Uuid& to, Instant until) {
@@ -62,8 +63,7 @@ void EdgeTable::mark(const Uuid& from, const Uuid& to, Instant until) {
 bool EdgeTable::neighbour_lost(const Uuid& peer) const {
     for (const auto& [ends, edge] : edges_) {
         if (ends.second == peer && edge.reported_down) return true;
-        const bool closed = edge.up && edge.closed_at_target != 0 && edge.closed_at_target == edge.connection;
-        if (ends.first == peer && closed) return true;
+        if (ends.first == peer && edge.incoming_closed) return true;
     }
     return false;
 }
@@ -105,8 +105,8 @@ void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted) {
         edge.up = false;
         edge.down_since = never;
         edge.reported_down = false;
+        edge.incoming_closed = false;
         edge.restarts = 0;
-        edge.connection = edge.closed_at_target = 0;
     }
 }
 

@@ -23,22 +23,20 @@ public:
         std::uint32_t failures = 0;
         std::uint32_t restarts = 0;  // of its clock, since it is wanted or was up
         Instant quarantined_until = 0;
-        bool reported_down = false;          // the source says that its links closed or were refused
-        std::uint64_t connection = 0;        // the one that the source reported up last
-        std::uint64_t closed_at_target = 0;  // the one whose links all closed, says the target; 0: none, or up again
+        bool reported_down = false;    // the source says that its links closed or were refused
+        bool incoming_closed = false;  // the target says that all links from the source broke
     };
 
     bool up(const Uuid& from, const Uuid& to) const;
     bool marked(const Uuid& from, const Uuid& to, Instant now) const;
     // The edge is wanted from now on; starts its clock unless it is up.
     Edge& want(const Uuid& from, const Uuid& to, Instant now);
-    void report_up(const Uuid& from, const Uuid& to, std::uint64_t connection);
+    void report_up(const Uuid& from, const Uuid& to);
     // `answered`: the other end refused the connection itself, so the report is no word of its death.
     void report_down(const Uuid& from, const Uuid& to, bool answered, Instant now);
     void report_closed(const Uuid& from, const Uuid& to);  // on purpose
-    // Counts only of the connection that its source has reported up: the end of an earlier one, closed because nobody
-    // wanted it, may be told late, even after the source has told of the next.
-    void report_incoming(const Uuid& from, const Uuid& to, bool up, std::uint64_t connection);
+    // Links that their source closes on purpose are not reported so: it says goodbye on them.
+    void report_incoming(const Uuid& from, const Uuid& to, bool up);
     void mark(const Uuid& from, const Uuid& to, Instant until);
     // A neighbour says that its connections with `peer`, in one direction or the other, are closed.
     bool neighbour_lost(const Uuid& peer) const;
