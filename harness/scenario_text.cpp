@@ -315,10 +315,13 @@ const char* contradiction(const Scenario& s) {
 const char* to_text(FaultKind kind) { return fault_names[static_cast<std::size_t>(kind)].name; }
 
 std::string list_faults() {
+    std::size_t width = 0;
+    for (const FaultName& fault : fault_names) width = std::max(width, std::string_view(fault.name).size() + 2);
     std::string text;
     for (const FaultName& fault : fault_names) {
-        text +=
-            std::string(fault.name) + std::string(16 - std::string_view(fault.name).size(), ' ') + fault.meaning + "\n";
+        std::string name = fault.name;
+        name.resize(width, ' ');
+        text += name + fault.meaning + "\n";
     }
     text += "\nEach begins at=TIME, or TIME after the n-th effect of a kind (after=payload*17), and lasts for=TIME\n"
             "or forever. Node 0 is the master. Effects:";

@@ -20,7 +20,7 @@ Driver::Driver(World& world, std::uint32_t node, std::uint64_t incarnation, std:
     : world_(world), node_(node), incarnation_(incarnation), machine_(std::move(machine)), limits_(limits),
       buffers_(world.parameters_.symbolic ? &world.zeros_ : nullptr) {}
 
-void Driver::broken(const std::string& what) { world_.violate("contract", Trace::name(node_) + ": " + what); }
+void Driver::broken(const std::string& what) { world_.violate("contract", world_.trace_.name_of(node_) + ": " + what); }
 
 void Driver::schedule(Instant time, ItemKind kind, std::uint64_t a, std::uint64_t b) {
     Item item;

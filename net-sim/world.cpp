@@ -70,7 +70,7 @@ void World::dispatch_node(const Item& item) {
         node.idle_timers = node.last_timer == now_ ? node.idle_timers + 1 : 0;
         node.last_timer = now_;
         if (node.idle_timers > 1000) {
-            return violate("progress", Trace::name(item.node) + " asks for a timer in the past again and again: " +
+            return violate("progress", trace_.name_of(item.node) + " asks for a timer in the past again and again: " +
                                            node.driver->machine().explain());
         }
         node.driver->handle(item);
@@ -293,7 +293,7 @@ std::string World::explain() {
     std::string text;
     for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
         if (nodes_[i].driver != nullptr)
-            text += "  " + Trace::name(i) + ": " + nodes_[i].driver->machine().explain() + "\n";
+            text += "  " + trace_.name_of(i) + ": " + nodes_[i].driver->machine().explain() + "\n";
     }
     return text;
 }

@@ -18,6 +18,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -129,8 +130,13 @@ void print_failure(const Choice& choice, std::uint64_t seed, const Verdict& v) {
 
 void print_summary(const Sums& s, double wall);
 
-// A failing scenario as a file: it survives changes of the generator.
-void save_scenario(const std::string& name, const Scenario& scenario, const Verdict& v) {
+// A failing scenario as a file: it survives changes of the generator. `suffix`: for another one of the same run.
+void save_scenario(const Choice& choice, std::uint64_t seed, const char* suffix, const Scenario& scenario,
+                   const Verdict& v) {
+    // Not the name of the file that was read: it may lie in the same folder.
+    const std::string what = choice.file.empty() ? "seed-" + std::to_string(seed)
+                                                 : std::filesystem::path(choice.file).stem().string() + "-failed";
+    const std::string name = choice.save + "/" + what + suffix + ".scenario";
     std::FILE* out = std::fopen(name.c_str(), "w");
     if (out == nullptr) {
         std::fprintf(stderr, "sim-run: cannot write %s\n", name.c_str());
@@ -184,10 +190,10 @@ int run_one(const Choice& choice) {
     if (!v.explanation.empty()) std::printf("%s", v.explanation.c_str());
     if (v.held()) {
         std::printf("verdict held\n");
+        if (choice.shrink) std::printf("nothing to shrink: only a run that fails is taken apart\n");
     } else {
         print_failure(choice, choice.first, v);
-        if (!choice.save.empty())
-            save_scenario(choice.save + "/seed-" + std::to_string(choice.first) + ".scenario", scenario, v);
+        if (!choice.save.empty()) save_scenario(choice, choice.first, "", scenario, v);
         if (choice.shrink) {
             const auto begin = std::chrono::steady_clock::now();
             const Scenario small = shrink(scenario, v.violation, [&] {
@@ -200,8 +206,7 @@ int run_one(const Choice& choice) {
                                       : run(small);
             std::printf("shrunk to:\n%s  %s: %s\n", to_text(small).c_str(), again.violation.oracle.c_str(),
                         again.violation.reason.c_str());
-            if (!choice.save.empty())
-                save_scenario(choice.save + "/seed-" + std::to_string(choice.first) + "-shrunk.scenario", small, again);
+            if (!choice.save.empty()) save_scenario(choice, choice.first, "-shrunk", small, again);
             if (!choice.trace.empty() && choice.trace != "-") {
                 if (std::FILE* out = std::fopen((choice.trace + ".shrunk").c_str(), "w")) {
                     RunOptions traced;
@@ -260,8 +265,7 @@ Sums run_share(const Choice& choice, std::uint32_t job, bool progress) {
             if (v.violation.oracle == "determinism") ++sums.not_deterministic;
             if (seed < sums.first_failed) sums.first_failed = seed;
             print_failure(choice, seed, v);
-            if (!choice.save.empty())
-                save_scenario(choice.save + "/seed-" + std::to_string(seed) + ".scenario", scenario, v);
+            if (!choice.save.empty()) save_scenario(choice, seed, "", scenario, v);
             if (choice.stop_at_first) break;
         }
         const double now = seconds_since(start);
