@@ -173,18 +173,22 @@ def test_a_replica_that_lost_a_process_leaves(replica: Callable[..., Replica]) -
 
 
 def thrown_out_in_the_middle(channel: Channel, grid: Any, own: float, breaks: bool) -> list[Any]:
-    counter, taken = Counter(), []
-    for turn in range(40):
+    """Turns and steps count from when the replicas have met, and nobody ends before they have met again: whoever is thrown
+    out comes back to one that waits for it."""
+    counter, taken, turn = Counter(), [], 0
+    while True:
         grid.begin(counter.state)
-        if counter.step >= 8:
+        both = agreed(grid.replicas == 2)
+        if both and counter.step >= 8:
             break
+        turn += turn > 0 or both
         update = torch.full((1000,), own * (grid.shard + 1))
-        if breaks and turn == 3 and grid.shard == 1:
+        if breaks and turn == 4 and grid.shard == 1:
             grid.communicator.abort()
         # Both processes of a replica say the same.
         took = grid.average_([update])
         taken.append(took)
-        if took:
+        if took and turn > 0:
             counter.apply(update)
     return [taken, counter.content[0].item(), int(counter.step)]
 
