@@ -161,7 +161,6 @@ def lose_a_mate(channel: Channel, grid: Any) -> str:
     return str(failure.value)
 
 
-@pytest.mark.nightly  # one of four runs on a quiet machine did not end
 def test_a_replica_that_lost_a_process_leaves(replica: Callable[..., Replica]) -> None:
     stay, broken = replica(train_until_told, 1.0), replica(lose_a_mate)
     for peer in broken:
@@ -170,6 +169,49 @@ def test_a_replica_that_lost_a_process_leaves(replica: Callable[..., Replica]) -
     text = broken[0].result()
     assert "another process of this replica is gone" in text and "start the replica again" in text
     assert stay[0].result() == stay[1].result()
+
+
+def wait_for_a_word(channel: Channel, grid: Any) -> None:
+    """Trains until two replicas have met, waits, and trains on until it was alone."""
+    counter = Counter()
+    grid.begin(counter.state)
+    while not agreed(grid.replicas == 2):
+        grid.begin(counter.state)
+    channel.send("met")
+    channel.recv()
+    while not agreed(grid.replicas == 1):
+        grid.begin(counter.state)
+
+
+def vote(channel: Channel, grid: Any) -> str:
+    counter = Counter()
+    grid.begin(counter.state)
+    while not agreed(grid.replicas == 2):
+        grid.begin(counter.state)
+    update_topology = grid.communicator.update_topology
+
+    def tell_and_vote() -> None:
+        channel.send("votes")
+        update_topology()
+
+    grid.communicator.update_topology = tell_and_vote
+    with pytest.raises(dist.DistBackendError) as failure:
+        grid.begin(counter.state)
+    return str(failure.value)
+
+
+def test_a_replica_that_lost_a_process_in_a_vote_leaves(replica: Callable[..., Replica]) -> None:
+    stay, broken = replica(wait_for_a_word), replica(vote)
+    for peer in stay:
+        assert peer.hear() == "met"
+    for peer in broken:
+        assert peer.hear() == "votes"
+    broken[1].kill()
+    for peer in stay:
+        peer.tell("go")
+    assert "another process of this replica is gone" in broken[0].result()
+    for peer in stay:
+        peer.result()
 
 
 def thrown_out_in_the_middle(channel: Channel, grid: Any, own: float, breaks: bool) -> list[Any]:

@@ -61,6 +61,7 @@ class ReplicaGrid:
         self.shard: int = dist.get_rank(self._group)
         self.communicator = Communicator(address, peer_group=self.shard, **settings)
         self._member = False
+        self._sent: tuple[dist.Work, torch.Tensor] | None = None
 
     @property
     def replicas(self) -> int:
@@ -72,8 +73,9 @@ class ReplicaGrid:
         failures = 0
         while True:
             try:
-                self._wait_until_full()
-                cause, answer = self._synchronize(state)
+                cause, answer = self._wait_until_full()
+                if answer == _FINE:
+                    cause, answer = self._synchronize(state)
                 worst = self._agree(answer)
             except BaseException:
                 self.close()
@@ -127,15 +129,9 @@ class ReplicaGrid:
 
     # ---- between replicas
 
-    def _wait_until_full(self) -> None:
+    def _wait_until_full(self) -> tuple[PCCLError | None, int]:
         """Every member of every group sees the same numbers after the same vote, and so all go on after the same one."""
-        # Sent once and only looked at while we wait: who of our replica still joins cannot answer before that, and votes
-        # need us meanwhile. When one of them is dead, this fails.
-        present = dist.all_reduce(torch.zeros(1), group=self._group, async_op=True)
-        assert present is not None
         while True:
-            if present.is_completed():
-                self._within_replica(present.wait)
             # Who was just admitted stands where the others stand after their vote.
             if not self._member:
                 self.communicator.connect()
@@ -143,13 +139,13 @@ class ReplicaGrid:
             else:
                 try:
                     self.communicator.update_topology()
-                except PCCLTopologyError:
-                    self._member = False
-                    continue
+                except PCCLTopologyError as error:
+                    return error, _OUT
             if self._is_full():
-                break
+                return None, _FINE
+            if self._look_for_mates() != _FINE:
+                return None, _OUT
             time.sleep(_POLL_S)
-        self._within_replica(present.wait)
 
     def _is_full(self) -> bool:
         members = self.communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE)
@@ -193,10 +189,45 @@ class ReplicaGrid:
 
     # ---- within the replica
 
+    # Every message is an answer and whether its sender still waits for a full grid. Who waits sends one after the other, and
+    # only looks whether they have arrived: who still joins cannot answer before it is in, and votes need us meanwhile.
+
+    def _look_for_mates(self) -> int:
+        """Fails when another process of this replica is dead. The worst that one has answered which waits no more."""
+        worst = _FINE
+        if self._sent is not None and self._sent[0].is_completed():
+            worst = self._receive()[0]
+        if self._sent is None:
+            self._send(_FINE, waits=True)
+        return worst
+
     def _agree(self, answer: int) -> int:
-        worst = torch.tensor([answer], dtype=torch.int32)
-        self._within_replica(lambda: dist.all_reduce(worst, op=dist.ReduceOp.MAX, group=self._group))
-        return int(worst.item())
+        """The worst answer. Where it met a message of one that still waited, all give theirs again."""
+        if self._sent is not None:
+            self._receive()
+        while True:
+            self._send(answer, waits=False)
+            worst, waits = self._receive()
+            if not waits:
+                return worst
+
+    def _send(self, answer: int, waits: bool) -> None:
+        message = torch.tensor([answer, int(waits)], dtype=torch.int32)
+
+        def send() -> None:
+            work = dist.all_reduce(message, op=dist.ReduceOp.MAX, group=self._group, async_op=True)
+            assert work is not None
+            self._sent = work, message
+
+        self._within_replica(send)
+
+    def _receive(self) -> tuple[int, bool]:
+        assert self._sent is not None
+        work, message = self._sent
+        self._sent = None
+        self._within_replica(work.wait)
+        worst, waits = message.tolist()
+        return worst, bool(waits)
 
     def _within_replica(self, message: Callable[[], object]) -> None:
         try:
