@@ -16,9 +16,11 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-HERE = Path(__file__).resolve().parent
+import diloco_worker
+from torch_peers import context
+
 DEADLINE_S = 300.0  # what hangs fails; nothing here takes a tenth of it
 
 
@@ -30,7 +32,7 @@ class Peer:
         self.members = 0
         self.ended: dict[str, Any] | None = None
         self.said: list[dict[str, Any]] = []
-        argument = {
+        given = {
             "address": run.address,
             "seed": seed,
             "rounds": run.rounds,
@@ -38,31 +40,33 @@ class Peer:
             "timeout_ms": run.timeout_ms,
         }
         self.log = run.folder / f"{name}.log"
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, str(HERE / "diloco_worker.py"), json.dumps(argument)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=run.environment,
-            )
-        threading.Thread(target=self._listen, args=(run.heard, self.process.stdout), daemon=True).start()
+        self._link, theirs = context.Pipe()
+        self.process = context.Process(
+            target=diloco_worker.main, args=(theirs, given, run.environment, str(self.log)), daemon=True
+        )
+        self.process.start()
+        theirs.close()
+        threading.Thread(target=self._listen, args=(run.heard,), daemon=True).start()
 
-    def _listen(self, heard: queue.Queue[tuple[Peer, dict[str, Any] | None]], lines: IO[str]) -> None:
-        for line in lines:
-            heard.put((self, json.loads(line)))
-        heard.put((self, None))
+    def _listen(self, heard: queue.Queue[tuple[Peer, dict[str, Any] | None]]) -> None:
+        try:
+            while True:
+                heard.put((self, self._link.recv()))
+        except (EOFError, OSError):
+            heard.put((self, None))
 
     def order(self, text: str) -> None:
-        assert self.process.stdin is not None
         try:
-            self.process.stdin.write(text + "\n")
-            self.process.stdin.flush()
+            self._link.send(text)
         except BrokenPipeError:
             pass
 
+    def returned(self) -> int | None:
+        """What its process ended with."""
+        return self.process.exitcode
+
     def signal(self, number: signal.Signals) -> None:
+        assert self.process.pid is not None
         os.kill(self.process.pid, number)
 
     def count(self, kind: str) -> int:
@@ -84,14 +88,11 @@ class Run:
         self.hashes: dict[int, dict[str, list[str]]] = {}
         self.allowed = 0
         self.environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
             "PCCL_PORT_RANGE": "0",
             "PCCL_PEER_TIMEOUT_MS": str(timeout_ms),
             # Many small slices: a reduction takes a while, so that one can die in the middle of it.
             "PCCL_MULTIPLEX_CHUNK_SIZE": "4096",
             "PCCL_STATE_DIR": str(folder / "master"),
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
         self.address = "127.0.0.1:0"
         self._start_master()
@@ -105,7 +106,7 @@ class Run:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=self.environment,
+                env={**os.environ, **self.environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
         assert self.master.stdout is not None
         line = self.master.stdout.readline()
@@ -175,7 +176,7 @@ class Run:
     def gone(self, peer: Peer) -> None:
         """Its process is ending: nobody waits for it any more."""
         self.alive.remove(peer)
-        self.wait(lambda: peer.process.poll() is not None, f"{peer.name} has ended")
+        self.wait(lambda: peer.returned() is not None, f"{peer.name} has ended")
 
     # ---- what they say
 
@@ -188,8 +189,10 @@ class Run:
                 raise AssertionError(f"not within {DEADLINE_S} s: {what}\n{self.story()}") from None
             if said is not None:
                 self._take(peer, said)
-            elif peer.process.wait(DEADLINE_S) != 0 and peer in self.alive:
-                raise AssertionError(f"{peer.name} ended with {peer.process.returncode}; waited for: {what}\n{self.story()}")
+                continue
+            peer.process.join(DEADLINE_S)
+            if peer.returned() != 0 and peer in self.alive:
+                raise AssertionError(f"{peer.name} ended with {peer.returned()}; waited for: {what}\n{self.story()}")
 
     def _take(self, peer: Peer, said: dict[str, Any]) -> None:
         peer.said.append(said)
@@ -218,7 +221,7 @@ class Run:
         lines = []
         for peer in self.peers:
             last = "; ".join(json.dumps(one) for one in peer.said[-6:])
-            lines.append(f"{peer.name} (returned {peer.process.poll()}, log ...{peer.log.read_text()[-800:]}): {last}")
+            lines.append(f"{peer.name} (returned {peer.returned()}, log ...{peer.log.read_text()[-800:]}): {last}")
         lines.append("master: " + (self.folder / "master.log").read_text()[-800:])
         return "\n".join(lines)
 
@@ -227,13 +230,6 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         for peer in self.peers:
-            if peer.process.poll() is None:
-                peer.process.kill()
-            peer.process.wait(DEADLINE_S)
-            for pipe in (peer.process.stdin, peer.process.stdout):
-                if pipe is not None:
-                    try:
-                        pipe.close()
-                    except BrokenPipeError:
-                        pass
+            peer.process.kill()
+            peer.process.join(DEADLINE_S)
         self._end_master()

@@ -1,19 +1,18 @@
 """One peer of a DiLoCo run, as a process that a test steers.
 
-Standard output: one JSON object per line (``said``). Standard input: ``go`` (join), ``to N`` (train up to the end of round N
-and wait there), ``die`` (kill yourself in the middle of the next reduction). The only argument is a JSON object: address,
-seed, rounds, options (of DiLoCo), timeout_ms.
+It sends what happens to it, one dictionary for each event (``said``), and receives orders: ``go`` (join), ``to N`` (train up
+to the end of round N and wait there), ``die`` (kill yourself in the middle of the next reduction). ``given``: address, seed,
+rounds, options (of DiLoCo), timeout_ms.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import signal
 import socket
 import struct
-import sys
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -30,9 +29,10 @@ class Leave(Exception):
 
 
 class Orders:
-    """What standard input allows so far."""
+    """What was allowed so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, link: Connection) -> None:
+        self._link = link
         self.go = False
         self.last_round = 0
         self.die = False
@@ -49,11 +49,12 @@ class Orders:
         self._reading = True
         if self.leaving:
             raise Leave
-        line = sys.stdin.readline()
+        try:
+            order = self._link.recv()
+        except EOFError:
+            raise Leave from None
         self._reading = False
-        if not line:
-            raise Leave
-        word, *rest = line.split()
+        word, *rest = order.split()
         if word == "go":
             self.go = True
         elif word == "to":
@@ -97,10 +98,6 @@ class Mortal(pccl.Communicator):
         return handle
 
 
-def say(said: str, **more: Any) -> None:
-    print(json.dumps({"said": said, **more}), flush=True)
-
-
 def digest(*tensors: torch.Tensor | None) -> str:
     """A short name of these bytes."""
     state = hashlib.blake2b(digest_size=12)
@@ -131,10 +128,15 @@ def make_batch(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return points, torch.where(noise, torch.randint(CLASSES, (size,), generator=draw), labels)
 
 
-def main() -> None:
-    given = json.loads(sys.argv[1])
+def main(link: Connection, given: dict[str, Any], environment: dict[str, str], log: str) -> None:
+    os.environ |= environment
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     torch.set_num_threads(1)
-    orders = Orders()
+    orders = Orders(link)
+
+    def say(said: str, **more: Any) -> None:
+        link.send({"said": said, **more})
+
     model = make_model(given["seed"])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5)
     comm = Mortal(orders, given["address"], peer_timeout_ms=given["timeout_ms"])
@@ -170,7 +172,3 @@ def main() -> None:
     except Leave:
         say("left")
     comm.close()
-
-
-if __name__ == "__main__":
-    main()

@@ -54,8 +54,8 @@ def test_churn(tmp_path: Path, mode: str) -> None:
         second.order(f"to {run.allowed + 1}")
         run.alive.remove(second)
         run.train(run.allowed + 1)
-        run.wait(lambda: second.process.poll() is not None, "the second has died")
-        assert second.process.returncode == -signal.SIGKILL
+        run.wait(lambda: second.returned() is not None, "the second has died")
+        assert second.returned() == -signal.SIGKILL
 
         run.train(run.allowed + 1)
         # One step behind, the others look for the outcome in the next round only.
@@ -84,7 +84,7 @@ def test_churn(tmp_path: Path, mode: str) -> None:
         run.train(max(18, run.allowed))
         fourth.signal(signal.SIGTERM)
         run.gone(fourth)
-        assert fourth.process.returncode == 0
+        assert fourth.returned() == 0
         loss = run.finish()
         assert again.members == 2, run.story()
     calm = calm_loss(tmp_path / "calm", mode)

@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 from conftest import PATIENCE_S
-from torch_peers import Channel, Peer, start  # noqa: F401
+from torch_peers import PRELOAD, Channel, Peer, context, start  # noqa: F401
+
+context.set_forkserver_preload([*PRELOAD, "sklearn.datasets"])
 
 Start = Callable[..., Peer]
 

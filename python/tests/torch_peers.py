@@ -1,4 +1,4 @@
-"""Peers as processes. They are forks of a server that has imported torch, so that starting one takes no seconds."""
+"""Peers as processes: forks of a server that has imported torch, so that starting one takes no seconds."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 from conftest import PATIENCE_S
 
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch._dynamo", "torch.nn.parallel", "torch.distributed.fsdp", "sklearn.datasets"])
+context = multiprocessing.get_context("forkserver")
+PRELOAD = ["torch._dynamo", "torch.nn.parallel", "torch.distributed.fsdp"]
+context.set_forkserver_preload(PRELOAD)
 
 Channel = Connection  # what a peer's function gets first: send() and recv() with the test
 
 
 class Peer:
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self._link, theirs = _context.Pipe()
-        self.process = _context.Process(target=_run, args=(theirs, function, arguments), daemon=True)
+        self._link, theirs = context.Pipe()
+        self.process = context.Process(target=_run, args=(theirs, function, arguments), daemon=True)
         self.process.start()
         theirs.close()
 
