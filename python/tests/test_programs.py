@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy
@@ -191,16 +190,6 @@ def test_all_parameters_quantized_and_adam_moments(master: str) -> None:
 
     first, second = run_threads(2, peer)
     assert first == second
-
-
-def test_the_program_of_the_manual(master: str, script: MakeScript, tree: Path) -> None:
-    pytest.importorskip("torch")
-    manual = (tree / "docs/python.md").read_text()
-    program = manual.split("```python\n")[1].split("```")[0].replace("127.0.0.1:48148", master)
-    peers = [script(program) for _ in range(2)]
-    for peer in peers:
-        status, _, errors = peer.end()
-        assert status == 0, errors
 
 
 VICTIM = """

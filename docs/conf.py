@@ -1,0 +1,48 @@
+"""The site of these pages: `./dev docs` makes it with Sphinx. Nothing here and in what it makes needs a network."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+project = "PCCL"
+author = "the PCCL authors"
+version = release = (Path(__file__).resolve().parents[1] / "VERSION").read_text().strip()
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+templates_path: list[str] = []
+exclude_patterns = ["requirements.txt"]
+root_doc = "index"
+
+# Markdown. Headings can be linked to as in any other viewer of these files.
+myst_heading_anchors = 4
+myst_links_external_new_tab = False
+
+# The reference from docstrings. Without torch its pages show names alone.
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_class_signature = "mixed"
+autodoc_mock_imports = [] if importlib.util.find_spec("torch") else ["torch"]
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100
+add_module_names = False
+
+html_theme = "furo"
+html_title = f"PCCL {release}"
+html_copy_source = False
+html_show_copyright = False
+html_show_sphinx = False
+pygments_style = "friendly"
+pygments_dark_style = "native"
+
+
+def _files_beside_the_pages(app: Any, page: str, source: list[str]) -> None:
+    """Links to files of the tree outside of this folder: the site brings a copy of them."""
+    source[0] = re.sub(r"\]\((\.\./[^)#]+\.md)\)", r"](path:\1)", source[0])
+
+
+def setup(app: Any) -> dict[str, Any]:
+    app.connect("source-read", _files_beside_the_pages)
+    return {"parallel_read_safe": True}
