@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import traceback
 from collections.abc import Callable, Iterator
@@ -72,9 +73,10 @@ class _Messages:
 
 
 def _run(link: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    import torch
+    with contextlib.suppress(ImportError):
+        import torch
 
-    torch.set_num_threads(1)
+        torch.set_num_threads(1)
     try:
         link.send(("result", function(_Messages(link), *arguments)))
     except BaseException:

@@ -1,0 +1,74 @@
+"""The pages of the documentation, taken apart: blocks of code, links, headings, tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+TREE = Path(__file__).resolve().parents[2]
+PAGES = [*sorted((TREE / "docs").glob("*.md")), *(TREE / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))]
+
+_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r'<!-- test: (.*) -->\n\Z')
+_WORD = re.compile(r'(\w+)(?:=(?:"([^"]*)"|(\S+)))?')
+
+
+@dataclass(frozen=True)
+class Block:
+    """What stands in a fence. ``mark``: the words of ``<!-- test: ... -->`` on the line before it, None without."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    mark: dict[str, str] | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.page.relative_to(TREE)}:{self.line}"
+
+
+def blocks(*languages: str) -> Iterator[Block]:
+    for page in PAGES:
+        text = page.read_text()
+        for fence in _FENCE.finditer(text):
+            if fence[1] in languages:
+                before = text[: fence.start()]
+                mark = _MARK.search(before)
+                words = None
+                if mark:
+                    words = {one[1]: one[2] or one[3] or "" for one in _WORD.finditer(mark[1])}
+                yield Block(page, before.count("\n") + 2, fence[1], fence[2], words)
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"`[^`\n]*`", "", _FENCE.sub("", text))
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings, as hosting sites and the site of ours make them."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.*)$", _FENCE.sub("", page.read_text()), re.MULTILINE):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        number = 0
+        while (name := f"{slug}-{number}" if number else slug) in found:
+            number += 1
+        found.add(name)
+    return found
+
+
+def links(page: Path) -> Iterator[tuple[str, str]]:
+    """(file, anchor) of each link within the tree."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text())):
+        if not re.match(r"[a-z]+:", target):
+            file, _, anchor = target.partition("#")
+            yield file, anchor
+
+
+def first_cells(page: Path) -> Iterator[str]:
+    """Of every row of every table."""
+    for row in re.findall(r"^\| (.*?) \|", page.read_text(), re.MULTILINE):
+        yield row

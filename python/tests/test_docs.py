@@ -1,0 +1,261 @@
+"""What the documentation says is so: its programs run, its commands exist, its links lead somewhere, its messages are ours.
+
+A Python block has a line ``<!-- test: ... -->`` before it:
+
+``member``            a fragment, run by two members of a run (``communicator``, ``weights``, ``gradient``, ...)
+``peers=N``           run by N processes at a time; without it by one
+``replicas=R shards=S``  run by R times S processes, as torchrun starts them
+``preamble=NAME``     what it stands on, of doc_preambles.py
+``equal=NAME``        a name that holds the same bytes at the end in all of them (``NAME()`` if it can be called)
+``prints="TEXT"``     something that one of them prints
+
+The master's address in it becomes that of a master of the test, and sleeps become short.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doc_pages import PAGES, TREE, Block, anchors, blocks, first_cells, links
+from doc_preambles import PREAMBLES
+from torch_peers import Channel, Peer, start  # noqa: F401
+
+Start = Callable[..., Peer]
+
+BUILD = Path(os.environ.get("PCCL_BUILD_DIR", TREE / "build"))
+ADDRESS = "127.0.0.1:48148"
+
+
+def named(found: Iterator[Block]) -> list[Any]:
+    return [pytest.param(block, id=block.name) for block in found]
+
+
+# ---- programs --------------------------------------------------------------------------------------------------------
+def run_block(_: Channel, name: str, source: str, equal: str, environment: dict[str, str], folder: str) -> tuple[str, str]:
+    """What it printed, and a digest of what has to be equal."""
+    os.environ |= environment
+    os.chdir(folder)
+    nap = time.sleep
+    time.sleep = lambda seconds: nap(min(seconds, 0.002))
+    names: dict[str, Any] = {"__name__": "__main__"}
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(source, name, "exec"), names)
+    if not equal:
+        return output.getvalue(), ""
+    value = names[equal]() if callable(names[equal]) else names[equal]
+    content = hashlib.sha256()
+    for array in value if isinstance(value, list) else [value]:
+        content.update((array.numpy() if hasattr(array, "numpy") else array).tobytes())
+    return output.getvalue(), content.hexdigest()
+
+
+@pytest.mark.parametrize("block", named(blocks("python")))
+def test_python(block: Block, start: Start, master: str, tmp_path: Path) -> None:  # noqa: F811
+    mark = block.mark
+    assert mark is not None, f"{block.name}: say in a line before it how it is run: <!-- test: ... -->"
+    preamble = PREAMBLES["member" if "member" in mark else mark["preamble"]] if {"member", "preamble"} & mark.keys() else ""
+    source = "\n" * (block.line - 1) + block.text
+    if re.search(r"\btorch\b|pccl\.diloco", preamble + source):
+        pytest.importorskip("torch")
+    # Lines of the block keep their numbers: what it stands on is one line before it.
+    source = f"exec({preamble.replace(ADDRESS, master)!r})" + source.replace(ADDRESS, master)
+
+    peers, digests = [], 1
+    if "shards" in mark:
+        import torch.distributed as dist
+
+        digests = int(mark["shards"])
+        stores = []
+        for _ in range(int(mark["replicas"])):
+            stores.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
+            common = {"WORLD_SIZE": mark["shards"], "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(stores[-1].port)}
+            common["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+            environments = [{**common, "RANK": str(rank)} for rank in range(digests)]
+            peers += [start(run_block, block.name, source, mark["equal"], one, str(tmp_path)) for one in environments]
+    else:
+        count = 2 if "member" in mark else int(mark.get("peers", "1"))
+        peers = [start(run_block, block.name, source, mark.get("equal", ""), {}, str(tmp_path)) for _ in range(count)]
+    results = [peer.result() for peer in peers]
+    for shard in range(digests):
+        assert len({digest for _, digest in results[shard::digests]}) == 1
+    assert any(mark.get("prints", "") in output for output, _ in results), results
+
+
+@pytest.mark.parametrize("block", named(block for block in blocks("c") if block.page.name != "api.md"))
+def test_c(block: Block, master: str, tmp_path: Path) -> None:
+    assert block.mark == {"program": ""}, f"{block.name}: <!-- test: program --> before it"
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+    source = tmp_path / "program.c"
+    source.write_text(block.text.replace("48148", master.rsplit(":", 1)[1]))
+    command = [compiler, "-std=c99", "-Wall", "-Wextra", "-Werror", f"-I{TREE / 'include'}", str(source)]
+    if not (BUILD / "lib/libpccl.so").exists():
+        subprocess.run([*command, "-fsyntax-only"], check=True, timeout=120)
+        pytest.skip("it compiles; libpccl.so is not built, so it was not run")
+    program = str(tmp_path / "program")
+    subprocess.run([*command, "-o", program, f"-L{BUILD / 'lib'}", "-lpccl"], check=True, timeout=120)
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(BUILD / "lib")}
+    peers = [subprocess.Popen([program], env=environment) for _ in range(2)]
+    try:
+        assert [peer.wait(120) for peer in peers] == [0, 0]
+    finally:
+        for peer in peers:
+            peer.kill()
+            peer.wait()
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
+OF_THE_SYSTEM = {".", "cd", "cc", "cmake", "curl", "git", "journalctl", "nc", "ninja", "pip", "python3", "systemctl", "torchrun"}
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    for line in text.splitlines():
+        words = shlex.split(line, comments=True)
+        current: list[str] = []
+        for word in [*words, "|"]:
+            if word in ("|", "&", "&&", ";"):
+                if current:
+                    yield current
+                current = []
+            elif current or not re.fullmatch(r"\w+=.*", word):
+                current.append(word)
+
+
+def help_of(*command: str) -> str:
+    done = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=120, cwd=TREE)
+    assert done.returncode == 0, f"{shlex.join(command)} --help: {done.stderr}"
+    return done.stdout
+
+
+def options(words: list[str]) -> set[str]:
+    return {word.split("=")[0] for word in words if word.startswith("--")}
+
+
+@pytest.mark.parametrize("block", named(blocks("sh", "bash", "console")))
+def test_commands(block: Block) -> None:
+    saved_by_reader = set(re.findall(r"Save this as `([^`]+)`", block.page.read_text()))
+    for program, *words in commands(block.text):
+        if program == "./dev":
+            known = re.findall(r"^  (\w+) ", help_of("./dev"), re.MULTILINE)
+            assert words[0] in [*known, "--help"], f"./dev {words[0]}"
+            if words[0] == "nightly":
+                assert set(words[1:]) <= set(re.findall(r"^  (\w+) ", help_of("./dev", "nightly"), re.MULTILINE)), words
+        elif program == "python" and words[0] == "-m":
+            tool = [sys.executable, "-B", "-m", words[1], *(one for one in words[2:3] if not one.startswith("-"))]
+            known_options = help_of(*tool)
+            assert all(option in known_options for option in options(words)), words
+        elif program == "python":
+            assert words[0] in saved_by_reader or (TREE / words[0]).is_file(), words[0]
+        elif program == "pccl_master":
+            assert all(option in help_of(sys.executable, "-B", "-m", "pccl.master") for option in options(words)), words
+        elif program.startswith("build/bin/") or program in ("pccl-master", "ccoip_master"):
+            binary = BUILD / "bin" / Path(program).name
+            if not binary.exists():
+                pytest.skip(f"{binary.name} is not built")
+            known_options = help_of(str(binary))
+            assert all(option in known_options for option in options(words)), words
+        else:
+            assert program in OF_THE_SYSTEM or program.startswith("./"), program
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])
+def test_links(page: Path) -> None:
+    for file, anchor in links(page):
+        target = (page.parent / file).resolve() if file else page
+        assert target.exists(), f"{page.name}: {file} is not there"
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), f"{page.name}: {target.name} has no heading for #{anchor}"
+
+
+def program_text(*, tests: bool) -> str:
+    """Of the tree, with string literals of several lines put together."""
+    text = [(TREE / "dev").read_text()]
+    for folder in ("bench", "cmake", "core", "examples", "harness", "include", "net-real", "packaging", "python", "tests"):
+        for path in (TREE / folder).rglob("*"):
+            kind = path.suffix in (".c", ".cmake", ".cpp", ".h", ".hpp", ".in", ".py", ".service", ".sh", ".txt")
+            if kind and (tests or "tests" not in path.parts) and path != Path(__file__):
+                text.append(path.read_text())
+    return re.sub(r'"\s*f?"', "", "\n".join(text)).replace('\\"', '"')
+
+
+def test_variables_exist() -> None:
+    text = program_text(tests=True)
+    for page in PAGES:
+        for name in set(re.findall(r"\bPCCL_[A-Z_]*[A-Z]\b", page.read_text())):
+            if name not in text:
+                pytest.fail(f"{page.name}: {name} is in no program")
+
+
+# Said by Python.
+OF_OTHERS = ("cannot import name '_native' from partially initialized module 'pccl'", "No module named 'pccl'")
+# What is another text each time, in the program or in what the system adds.
+CHANGES = r"'?\.\.\.'?|\b\d+ s\b|: Connection refused|: Address already in use"
+
+
+def test_messages_exist() -> None:
+    """Quoted in the first column of the tables of symptoms."""
+    text = program_text(tests=False)
+    seen = 0
+    for cell in first_cells(TREE / "docs/troubleshooting.md"):
+        for message in re.findall(r"`([^`]+)`", cell):
+            if len(message.split()) < 3 or message in OF_OTHERS or message.startswith("./dev"):
+                continue
+            for part in re.split(CHANGES, message):
+                part = part.strip(" ()':")
+                seen += 1
+                if part not in text:
+                    pytest.fail(f"no program says {part!r} (of {message!r})")
+    assert seen > 50
+
+
+# ---- the site --------------------------------------------------------------------------------------------------------
+def test_every_page_is_in_the_contents() -> None:
+    contents = (TREE / "docs/index.md").read_text()
+    listed = set(re.findall(r"^[\w-]+$", contents, re.MULTILINE))
+    assert listed == {page.stem for page in (TREE / "docs").glob("*.md")} - {"index"}
+
+
+def test_pictures_are_those_of_their_program(tmp_path: Path) -> None:
+    specification = importlib.util.spec_from_file_location("draw", TREE / "docs/pictures/draw.py")
+    assert specification is not None and specification.loader is not None
+    draw = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(draw)
+    pictures = {path.stem: path.read_text() for path in (TREE / "docs/pictures").glob("*.svg")}
+    assert pictures == {name: function() for name, function in draw.PICTURES.items()}, "run docs/pictures/draw.py"
+
+
+def test_site(tmp_path: Path) -> None:
+    """It is made without a warning, and needs no network to be read."""
+    for tool in ("sphinx", "myst_parser", "furo"):
+        if importlib.util.find_spec(tool) is None:
+            pytest.skip(f"{tool} is not installed (./dev docs installs it)")
+    command = [sys.executable, "-B", "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", str(tmp_path / "site")]
+    made = subprocess.run(
+        [*command, "-d", str(tmp_path / "doctrees")], cwd=TREE, capture_output=True, text=True, timeout=500
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert {page.name for page in pages} >= {f"{page.stem}.html" for page in (TREE / "docs").glob("*.md")}
+    outside = r"(?:https?:)?//"
+    for page in pages:
+        text = page.read_text()
+        loaded = re.findall(r"<(?:script|img|link|iframe|source|object|embed)\b[^>]*>", text)
+        assert not [tag for tag in loaded if re.search(rf"""(?:src|href|data)\s*=\s*["']?{outside}""", tag)], page.name
+        assert not re.search(rf"url\(\s*[\"']?{outside}|@import", text), page.name
+    for style in (tmp_path / "site").rglob("*.css"):
+        assert not re.search(rf"url\(\s*[\"']?{outside}|@import\s+[\"']{outside}", style.read_text()), style.name
