@@ -48,10 +48,20 @@ Array = Any  # torch.Tensor or numpy.ndarray, neither of which is imported here
 class Communicator:
     """One peer of a run.
 
-    ``address`` is the master's: ``"ip:port"``, ``"host:port"`` or ``"[ipv6]:port"``. Collectives run among the peers of one
-    ``peer_group``. Further keywords are the settings of ``pcclCommConfig_t`` (docs/settings.md); what is not given is taken
-    from the environment. Any thread may call any method; calls that wait release the GIL. A signal handler that raises
-    (Ctrl-C) ends a call that waits on the main thread: this peer has then left the run, and connect() joins again.
+    Any thread may call any method; calls that wait release the GIL. A signal handler that raises (Ctrl-C) ends a call
+    that waits on the main thread: this peer has then left the run, and connect() joins again. A context manager:
+    close() at the end. Making one touches no network.
+
+    :param address: the master's: ``"ip:port"``, ``"host:port"`` or ``"[ipv6]:port"``.
+    :param peer_group: tensors and shared state stay among the peers of one group.
+    :param p2p_connection_pool_size: TCP connections to the next peer of the ring, up to 64; 0: 4. More of them fill long
+        links better.
+    :param settings: fields of ``pcclCommConfig_t``: ``name``, ``bind_address``, ``advertise_address``, ``port_range``,
+        ``tcp_congestion``, ``peer_timeout_ms``, ``master_timeout_ms``, ``max_scratch_bytes``,
+        ``max_concurrent_collective_ops``, ``multiplex_chunk_size``, ``num_benchmark_connections`` (docs/settings.md);
+        what is not given is taken from the environment.
+    :raises PCCLArgumentError: an address or a setting that cannot be used.
+    :raises TypeError: a keyword that is no setting.
     """
 
     def __init__(
@@ -80,7 +90,11 @@ class Communicator:
 
     @classmethod
     def from_env(cls, **settings: Any) -> Communicator:
-        """From PCCL_MASTER_ADDRESS, PCCL_PEER_GROUP (0) and PCCL_P2P_CONNECTION_POOL_SIZE (0). Not connected yet."""
+        """From PCCL_MASTER_ADDRESS, PCCL_PEER_GROUP (0) and PCCL_P2P_CONNECTION_POOL_SIZE (0). Not connected yet.
+
+        :param settings: as of the class.
+        :raises PCCLArgumentError: PCCL_MASTER_ADDRESS is not set, or one of the others is no number.
+        """
         function = "Communicator.from_env"
         address = os.environ.get("PCCL_MASTER_ADDRESS")
         if not address:
@@ -96,7 +110,14 @@ class Communicator:
     # ---- membership
 
     def connect(self, n_attempts: int = 5) -> None:
-        """Joins the run; waits until the present peers admit us. Attempts are 1 s apart."""
+        """Joins the run. Blocks until the members admit us with their next update_topology(); the first peer of a run
+        enters at once. Whoever returns from it stands where the members stand after update_topology(), and does not
+        call that in its first turn. Legal again after the run was lost.
+
+        :param n_attempts: how often a master that does not answer or refuses us is tried, 1 s apart.
+        :raises PCCLMasterConnectionError: no attempt succeeded; the text has the last cause.
+        :raises PCCLUsageError: it is connected already, or closed.
+        """
         if n_attempts < 1:
             raise argument_error("Communicator.connect", f"n_attempts is {n_attempts}; use 1 or more")
         for attempt in range(n_attempts):
@@ -133,20 +154,38 @@ class Communicator:
         raise failure
 
     def get_attribute(self, attribute: Attribute) -> int:
-        """A world size of the last epoch that a call returned with. Never blocks; all are 1 when we are out of the run."""
+        """A world size, as of the call that returned last. Never blocks; all are 1 when we are out of the run.
+
+        :param attribute: which one. What a reduction is to be divided by is in its own info, not here.
+        """
         return self._live().attribute(attribute)
 
     def update_topology(self) -> None:
-        """Admits the peers that wait. All members call it together; a newcomer not in its first turn."""
+        """Admits the peers that wait and builds the rings. Blocks until all members of all groups have called it; a
+        newcomer does not in its first turn. Alone it returns at once.
+
+        :raises PCCLTopologyError: this peer was removed, or the master is gone: connect() again.
+        :raises PCCLPendingAsyncOpsError: a launched reduction was not asked for its outcome.
+        """
         self._live().update_topology()
 
     def are_peers_pending(self) -> bool:
-        """Would update_topology() admit somebody? All members call it together and get one answer; legal while
-        reductions run."""
+        """Would update_topology() admit somebody? Blocks until all members of all groups have called it, who get one
+        answer; nothing changes. Legal while reductions run.
+
+        :raises PCCLUsageError: not connected, or lost.
+        """
         return self._live().are_peers_pending()
 
     def optimize_topology(self) -> None:
-        """Measures the connections and takes the fastest ring. All members call it together."""
+        """Measures the bandwidths that are not known yet and takes the fastest ring of each group, never one that is
+        worse than the present one. Blocks until all members of all groups have called it, and 20 s at most for the
+        measurement (the method is that of arXiv 2505.14065: a travelling salesman's tour over measured bandwidths).
+
+        :raises PCCLTopologyError: this peer was removed, or the master is gone.
+        :raises PCCLUsageError: not connected, or alone in the run.
+        :raises PCCLPendingAsyncOpsError: a launched reduction was not asked for its outcome.
+        """
         self._live().optimize_topology()
 
     # ---- shared state
@@ -156,7 +195,24 @@ class Communicator:
         shared_state: SharedState,
         strategy: SharedStateSyncStrategy = SharedStateSyncStrategy.ENFORCE_POPULAR,
     ) -> SharedStateSyncInfo:
-        """Afterwards all members of the group hold the same content under the same revision."""
+        """Afterwards all members of the group hold the same bytes under the same revision. Blocks until all members of
+        the group have called it and have what they lacked; alone it returns at once. Nobody may write to the arrays
+        meanwhile.
+
+        What most members hold wins, where two contents are held equally often that of the longest member; entries are
+        matched by name, and only those that differ travel. After a failure arrays and revision are as before.
+
+        :param shared_state: its arrays are read and, where ours differ, written where they lie; its ``revision``
+            becomes that of the group.
+        :param strategy: ENFORCE_POPULAR on all members, or SEND_ONLY on those that have the content and RECEIVE_ONLY on
+            the others.
+        :returns: bytes of content that this call sent and received.
+        :raises PCCLUsageError: it failed for the group, or this peer was removed: a revision ahead by more than one,
+            names or types that others do not have. The text says which.
+        :raises PCCLArgumentError: an array was given other memory since the state was made, or a value that cannot
+            work.
+        :raises PCCLPendingAsyncOpsError: a launched reduction was not asked for its outcome.
+        """
         comm = self._live()
         if not isinstance(strategy, int):
             raise argument_error(
@@ -186,8 +242,26 @@ class Communicator:
         operand_descriptor: ReduceOperandDescriptor | None = None,
         quantization_options: QuantizationOptions | None = None,
     ) -> ReduceInfo:
-        """Reduces over the group; all members get the same bytes in ``recv``, which may be ``send``. After a failure an
-        array that was both holds its input again."""
+        """Reduces over the group. Blocks until the outcome is known, which is the same for all members that are left;
+        they all get the same bytes (a ring all-reduce as in arXiv 2505.14065). All members of the group pass the same
+        count, type, ``op``, ``tag`` and quantization.
+
+        :param send: a contiguous torch tensor or numpy array on the CPU, of any shape and of a type of
+            :class:`DataType`. Not copied, not changed unless it is ``recv``, too.
+        :param recv: the result: ``send`` itself, or an array of its kind, type and number of elements that does not
+            overlap it. After a failure it holds its input again if it is ``send``, and is undefined otherwise.
+        :param op: what is done; AVG divides by the members that took part. Integers wrap around and their AVG
+            truncates; float16 and bfloat16 are added up in float32.
+        :param tag: which reduction this is, 0 to 2**64 - 1: several may run at a time under tags of their own.
+        :param operand_descriptor: only checked against the arrays, and a hint for quantization; may be left out.
+        :param quantization_options: float32 and float64 travel as small integers, with an error of at most half a step
+            of their block at each hop; None: as they are.
+        :returns: members that took part, bytes sent and received.
+        :raises PCCLConnectionLostError: a member was lost, it failed for all; call again, or skip it, on all members
+            alike.
+        :raises PCCLTooFewPeersError: alone in the group, or out of the run.
+        :raises PCCLArgumentError: an array that cannot be used as it lies, or members that disagree.
+        """
         source, target = reduce_memory(send, recv, "Communicator.all_reduce")
         reduction = _reduction(
             source, op, tag, operand_descriptor, quantization_options, "Communicator.all_reduce"
@@ -204,7 +278,19 @@ class Communicator:
         operand_descriptor: ReduceOperandDescriptor | None = None,
         quantization_options: QuantizationOptions | None = None,
     ) -> AsyncReduceHandle:
-        """Launches a reduction. Both arrays belong to it until its handle says that it is done; they are kept alive."""
+        """Launches a reduction and returns at once. Both arrays belong to it until its handle says that it is done:
+        neither read nor write them meanwhile. They are kept alive.
+
+        :param send: as of :meth:`all_reduce`.
+        :param recv: as of :meth:`all_reduce`.
+        :param op: as of :meth:`all_reduce`.
+        :param tag: no other launched reduction of this communicator may have it; it is free again when its handle was
+            asked for the outcome.
+        :param operand_descriptor: as of :meth:`all_reduce`.
+        :param quantization_options: as of :meth:`all_reduce`.
+        :raises PCCLTooFewPeersError: alone in the group, or out of the run.
+        :raises PCCLArgumentError: an array that cannot be used as it lies, or the tag is launched already.
+        """
         source, target = reduce_memory(send, recv, "Communicator.all_reduce_async")
         reduction = _reduction(
             source, op, tag, operand_descriptor, quantization_options, "Communicator.all_reduce_async"
@@ -220,8 +306,17 @@ class Communicator:
     def all_reduce_multiple_with_retry(
         self, descriptors: list[ReduceOpDescriptor], *, max_in_flight: int = 4
     ) -> ReduceInfo:
-        """Reduces many arrays, each with its own tag, at most ``max_in_flight`` at a time. What fails because a peer was
-        lost is tried again by the call itself; it returns when all are reduced, or raises PCCLTooFewPeersError."""
+        """Reduces many arrays, each with its own tag. Blocks until all are reduced; what fails because a peer was lost
+        is tried again by the call itself, with those that are left. All members of the group pass the same tags, in any
+        order.
+
+        :param descriptors: one for each array, with tags that differ. Its pointers are used until the call returns.
+        :param max_in_flight: how many run at a time, 1 or more; members may differ.
+        :returns: members that took part in the reduction decided last, bytes of all attempts.
+        :raises PCCLTooFewPeersError: the others are gone. Each array is reduced or holds its input, and it is not known
+            which: keep a copy of inputs that have to be used again.
+        :raises PCCLArgumentError: nothing to reduce, a tag twice, or members that disagree.
+        """
         function = "Communicator.all_reduce_multiple_with_retry"
         if not descriptors:
             raise argument_error(function, "descriptors is empty: there is nothing to reduce")
@@ -235,11 +330,13 @@ class Communicator:
     # ---- end
 
     def abort(self) -> None:
-        """Makes every call that waits return, in any thread. This peer has then left the run; connect() joins again."""
+        """Makes every call that waits return, in any thread, with its error. This peer has then left the run; arrays of
+        what came to no outcome hold their inputs, and connect() joins again. Takes some seconds at most."""
         self._live().abort()
 
     def close(self) -> None:
-        """Leaves the run and frees everything. Calls that other threads have waiting fail. May be called again."""
+        """Leaves the run and frees everything. Calls that other threads have waiting fail. May be called again; every
+        other method then raises PCCLUsageError."""
         self._closed = True
         comm = self._comm
         if comm is not None:
@@ -255,14 +352,15 @@ class Communicator:
         self.close()
 
     def stats(self) -> dict[str, Any]:
-        """Counters of all memberships of this communicator (docs/settings.md)."""
+        """Counters of all memberships of this communicator: numbers in dictionaries, sizes in bytes (docs/settings.md
+        has the fields). Never blocks."""
         import json
 
         counters: dict[str, Any] = json.loads(self._live().statistics())
         return counters
 
     def last_message(self) -> str:
-        """Cause of the last failure, or for whom a vote waits at the moment."""
+        """Cause and remedy of the last failure, or for whom a vote waits at the moment; "" if there was none."""
         return self._live().last_message()
 
     def __repr__(self) -> str:

@@ -29,6 +29,8 @@ class Result(IntEnum):
 
 
 class ReduceOp(IntEnum):
+    """What is done element by element. MAX and MIN pass NaN on."""
+
     SUM = 0
     AVG = 1
     PROD = 2
@@ -37,7 +39,8 @@ class ReduceOp(IntEnum):
 
 
 class Attribute(IntEnum):
-    """World sizes count accepted members, never peers that wait to be admitted."""
+    """World sizes, for :meth:`Communicator.get_attribute`. They count members, never peers that wait to be admitted.
+    LOCAL_WORLD_SIZE is another name of PEER_GROUP_WORLD_SIZE: members of our own group."""
 
     GLOBAL_WORLD_SIZE = 1
     LOCAL_WORLD_SIZE = 2
@@ -47,30 +50,44 @@ class Attribute(IntEnum):
 
 
 class SharedStateSyncStrategy(IntEnum):
+    """Who gives and who takes in a synchronization. ENFORCE_POPULAR: what most members hold, and then all members use
+    it. SEND_ONLY members hold one content and receive nothing; RECEIVE_ONLY members take it."""
+
     ENFORCE_POPULAR = 0
     RECEIVE_ONLY = 1
     SEND_ONLY = 2
 
 
 class DistributionHint(IntEnum):
+    """How the elements of a quantized reduction are distributed."""
+
     NONE = 0
     NORMAL = 1
     UNIFORM = 2
 
 
 class QuantizationAlgorithm(IntEnum):
+    """MIN_MAX spreads the codes evenly from the least to the greatest element of a block; ZERO_POINT_SCALE chooses
+    scale and zero point from their mean and deviation, so that rare outliers are cut off (codes of up to 32 bits)."""
+
     NONE = 0
     MIN_MAX = 1
     ZERO_POINT_SCALE = 2
 
 
 class DeviceType(IntEnum):
+    """Where memory is."""
+
     CPU = 0
     CUDA = 1
 
     @staticmethod
     def from_torch_device_type(device_type: str) -> DeviceType:
-        """The device of ``tensor.device.type``."""
+        """The one of that name.
+
+        :param device_type: ``tensor.device.type``.
+        :raises ValueError: it is neither ``"cpu"`` nor ``"cuda"``.
+        """
         found = {"cpu": DeviceType.CPU, "cuda": DeviceType.CUDA}.get(device_type)
         if found is None:
             raise ValueError(f"Unsupported device type: {device_type}; use 'cpu' or 'cuda'")
@@ -78,6 +95,8 @@ class DeviceType(IntEnum):
 
 
 class DataType(IntEnum):
+    """Types of elements. FLOAT is float32 and DOUBLE float64."""
+
     UINT8 = 0
     INT8 = 1
     INT16 = 2
@@ -97,6 +116,7 @@ class DataType(IntEnum):
         return _ITEM_SIZES[self]
 
     def to_torch_dtype(self) -> torch.dtype:
+        """The type of torch."""
         import torch
 
         dtype: torch.dtype = getattr(torch, _NAMES[self])
@@ -104,6 +124,11 @@ class DataType(IntEnum):
 
     @staticmethod
     def from_torch_dtype(dtype: torch.dtype) -> DataType:
+        """The one of a type of torch.
+
+        :param dtype: ``tensor.dtype``.
+        :raises ValueError: the library has no such type; the text lists those it has.
+        """
         found = _KNOWN_TORCH.get(dtype)
         if found is None:
             found = _BY_NAME.get(str(dtype).removeprefix("torch."))
@@ -113,6 +138,10 @@ class DataType(IntEnum):
         return found
 
     def to_numpy_dtype(self) -> numpy.dtype[Any]:
+        """The type of numpy.
+
+        :raises ValueError: for BFLOAT16 without the package ml_dtypes.
+        """
         import numpy
 
         if self is DataType.BFLOAT16:
@@ -129,6 +158,11 @@ class DataType(IntEnum):
 
     @staticmethod
     def from_numpy_dtype(dtype: numpy.dtype[Any] | type) -> DataType:
+        """The one of a type of numpy.
+
+        :param dtype: ``array.dtype``, or a type such as ``numpy.float32``.
+        :raises ValueError: the library has no such type, or it is of foreign byte order.
+        """
         found = _KNOWN_NUMPY.get(dtype)
         if found is not None:
             return found

@@ -8,11 +8,19 @@ from pccl._enums import Result
 
 
 class PCCLError(Exception):
-    """A call of the library failed."""
+    """A call of the library failed. The text names cause and remedy.
+
+    :param result: the code of the library.
+    :param func_name: the function of the C interface, or of this package, that failed.
+    :param cause: cause and remedy.
+    """
 
     result: Result
+    """The code of the library."""
     func_name: str
+    """The function of the C interface, or of this package, that failed."""
     cause: str
+    """Cause and remedy, without the names before it."""
 
     def __init__(self, result: Result | int, func_name: str, cause: str = "") -> None:
         self.result = Result(result)
@@ -26,7 +34,11 @@ class PCCLError(Exception):
 
     @staticmethod
     def check(code: Result | int, name: str) -> None:
-        """Raises the exception of ``code`` unless it is success."""
+        """Raises the exception of a code unless it is success.
+
+        :param code: a result of the library.
+        :param name: the function that gave it.
+        """
         if code != Result.SUCCESS:
             raise error_for(code, name)
 

@@ -12,8 +12,14 @@ from pccl._address import parse
 
 
 class MasterNode:
-    """A master at ``listen_address``; port 0 asks for a free one. run() returns at once. A program that ends while its
-    master runs goes on serving until interrupt(), SIGINT or SIGTERM."""
+    """A master in this process, without a journal: its run ends with it. A program that ends while its master runs goes
+    on serving until interrupt(), SIGINT or SIGTERM. A context manager: close() at the end. Any thread may call any
+    method.
+
+    :param listen_address: ``"ip:port"``, ``"host:port"`` or ``"[ipv6]:port"``; port 0 asks for a free one. Nothing is
+        bound yet.
+    :raises PCCLArgumentError: it is no address.
+    """
 
     def __init__(self, listen_address: str) -> None:
         address = parse(listen_address, "MasterNode")
@@ -24,7 +30,10 @@ class MasterNode:
         self._master = _native.Master(endpoint.packed, endpoint.port)
 
     def run(self) -> None:
-        """Binds the address and serves in a thread of its own."""
+        """Binds the address and serves in a thread of its own; returns at once.
+
+        :raises PCCLUsageError: the address cannot be bound, or it was run before.
+        """
         self._master.run()
         _lifetime.running_masters.add(self)
 
@@ -36,11 +45,15 @@ class MasterNode:
 
     @property
     def port(self) -> int:
-        """The port it listens on, once it runs."""
+        """The port it listens on, once it runs (PCCLUsageError before)."""
         return self._master.port()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleeps until it is interrupted; False: it still runs after ``timeout`` seconds."""
+        """Sleeps until it is interrupted or closed.
+
+        :param timeout: seconds; None: as long as it takes.
+        :returns: False: it still runs after that time.
+        """
         return self._stopped.wait(timeout)
 
     def close(self) -> None:

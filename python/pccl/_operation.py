@@ -20,8 +20,10 @@ _InFlight = dict[int, tuple[_native.Operation, tuple[Any, ...]]]
 
 
 class AsyncReduceHandle:
-    """A reduction that runs. Asking for its outcome, in whatever way, is what the library calls awaiting it; a handle that
-    is dropped lets the reduction go on to its end."""
+    """A reduction that runs, made by :meth:`Communicator.all_reduce_async`. Asking for its outcome, in whatever way
+    (also ``await handle`` in asyncio, which gives what result() gives), is what the library calls awaiting it, and is
+    needed once before update_topology(); a handle that is dropped lets the reduction go on to its end. Any thread may
+    ask."""
 
     def __init__(self, operation: _native.Operation, in_flight: _InFlight) -> None:
         self._operation = operation
@@ -29,32 +31,50 @@ class AsyncReduceHandle:
         self._outcome: tuple[int, ReduceInfo, str] | None = None
 
     def wait(self, timeout: float | None = None) -> tuple[bool, int, ReduceInfo]:
-        """(is_success, status, info); status is a Result's number, info zeros after a failure. Never raises for a failure
-        of the reduction; TimeoutError when it is not done after ``timeout`` seconds. May be called again."""
+        """Blocks until it is done. Never raises for a failure of the reduction. May be called again.
+
+        :param timeout: seconds; None: as long as it takes.
+        :returns: (is_success, status, info); status is a :class:`Result`'s number, info has zeros after a failure.
+        :raises TimeoutError: not done in time. It goes on, and may be asked again.
+        """
         status, info, _ = self._wait(timeout)
         return status == Result.SUCCESS, status, info
 
     def done(self) -> bool:
-        """Whether wait() would return at once."""
+        """Whether wait() would return at once. Never blocks."""
         if self._outcome is None:
             self._operation.start()
             return self._operation.done()
         return True
 
     def result(self, timeout: float | None = None) -> ReduceInfo:
-        """The info; raises the failure of the reduction, and TimeoutError as wait() does."""
+        """Blocks until it is done.
+
+        :param timeout: seconds; None: as long as it takes.
+        :raises PCCLError: the failure of the reduction, of the kinds of :meth:`Communicator.all_reduce`.
+        :raises TimeoutError: not done in time.
+        """
         status, info, cause = self._wait(timeout)
         if status != Result.SUCCESS:
             raise error_for(status, "pcclAwaitAsyncReduce", cause)
         return info
 
     def exception(self, timeout: float | None = None) -> PCCLError | None:
-        """The failure of the reduction, or None."""
+        """Blocks until it is done.
+
+        :param timeout: seconds; None: as long as it takes.
+        :returns: the failure of the reduction, or None.
+        :raises TimeoutError: not done in time.
+        """
         status, _, cause = self._wait(timeout)
         return None if status == Result.SUCCESS else error_for(status, "pcclAwaitAsyncReduce", cause)
 
     def add_done_callback(self, callback: Callable[[AsyncReduceHandle], object]) -> None:
-        """Calls ``callback(handle)`` when it is done, from a thread of this package."""
+        """Returns at once.
+
+        :param callback: called with the handle when it is done, from a thread of this package, one after the other: it
+            should be short. What it raises is logged.
+        """
         _notifier.add(self, callback)
 
     def __await__(self) -> Generator[Any, None, ReduceInfo]:

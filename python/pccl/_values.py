@@ -16,13 +16,25 @@ if TYPE_CHECKING:
 
 @dataclass
 class ReduceOperandDescriptor:
+    """What the elements of a reduction are.
+
+    :param datatype: their type, that of the arrays.
+    :param distribution_hint: how they are distributed, where one knows; quantization may use it.
+    """
+
     datatype: DataType
     distribution_hint: DistributionHint = DistributionHint.NONE
 
 
 @dataclass
 class QuantizationOptions:
-    """How elements travel. No options at all mean as they are; these defaults mean a quarter of the bytes of float32."""
+    """How elements of float32 and float64 travel. No options at all mean as they are; these defaults mean a quarter of
+    the bytes of float32. Blocks of 512 elements have two parameters each; every hop rounds to nearest, with an error of
+    at most half a step. Every member gets the same bytes.
+
+    :param quantized_datatype: an integer type of 8 to 32 bits, or UINT64 with MIN_MAX.
+    :param algorithm: how a block's range is chosen.
+    """
 
     quantized_datatype: DataType = DataType.UINT8
     algorithm: QuantizationAlgorithm = QuantizationAlgorithm.MIN_MAX
@@ -30,6 +42,15 @@ class QuantizationOptions:
 
 @dataclass
 class ReduceDescriptor:
+    """One reduction without its arrays, as pcclReduceOpDescriptor_t has it.
+
+    :param count: elements, not bytes.
+    :param op: what is done.
+    :param tag: 0 to 2**64 - 1, another one for each reduction at a time.
+    :param operand_descriptor: the type of the elements.
+    :param quantization_options: None: they travel as they are.
+    """
+
     count: int
     op: ReduceOp
     tag: int
@@ -39,8 +60,13 @@ class ReduceDescriptor:
 
 @dataclass
 class ReduceOpDescriptor:
-    """One reduction of Communicator.all_reduce_multiple_with_retry. Made from tensors or arrays it keeps them alive; made
-    from pointers, their owner must."""
+    """One reduction of :meth:`Communicator.all_reduce_multiple_with_retry`. Made from tensors or arrays it keeps them
+    alive; made from pointers, their owner must.
+
+    :param sendbuf_ptr: address of the input.
+    :param recvbuf_ptr: address of the result; may be the same.
+    :param reduce_descriptor: what is done with them.
+    """
 
     sendbuf_ptr: int
     recvbuf_ptr: int
@@ -51,14 +77,26 @@ class ReduceOpDescriptor:
     def from_torch(
         cls, send: torch.Tensor, recv: torch.Tensor, reduce_descriptor: ReduceDescriptor
     ) -> ReduceOpDescriptor:
-        """Contiguous CPU tensors of one type and size, that of the descriptor."""
+        """Of tensors, which are used where they lie.
+
+        :param send: a contiguous CPU tensor, of the type and with as many elements as the descriptor says.
+        :param recv: the same tensor, or another one like it that does not require grad.
+        :param reduce_descriptor: what is done with them.
+        :raises PCCLArgumentError: they cannot be used as they lie, or are not what the descriptor says.
+        """
         return cls._from_arrays(send, recv, reduce_descriptor, "torch")
 
     @classmethod
     def from_numpy(
         cls, send: NDArray[Any], recv: NDArray[Any], reduce_descriptor: ReduceDescriptor
     ) -> ReduceOpDescriptor:
-        """Contiguous arrays of one type and size, that of the descriptor."""
+        """Of arrays, which are used where they lie.
+
+        :param send: a contiguous array, of the type and with as many elements as the descriptor says.
+        :param recv: the same array, or another one like it that is writable.
+        :param reduce_descriptor: what is done with them.
+        :raises PCCLArgumentError: they cannot be used as they lie, or are not what the descriptor says.
+        """
         return cls._from_arrays(send, recv, reduce_descriptor, "numpy")
 
     @classmethod
@@ -77,7 +115,16 @@ class ReduceOpDescriptor:
 
 @dataclass
 class TensorInfo:
-    """One array of a shared state. Made from a tensor or an array it keeps it alive; made from a pointer, its owner must."""
+    """One array of a shared state. Made from a tensor or an array it keeps it alive; made from a pointer, its owner
+    must.
+
+    :param name: what it is matched by between members; unique, 1 to 1024 bytes.
+    :param data_ptr: address of the memory.
+    :param numel: elements, not bytes; 0 is allowed.
+    :param dtype: type of the elements; the same on all members, like numel.
+    :param device_type: CPU in this build.
+    :param allow_content_inequality: members may hold different bytes; a newcomer receives them once.
+    """
 
     name: str
     data_ptr: int
@@ -96,14 +143,26 @@ class TensorInfo:
     def from_torch(
         cls, tensor: torch.Tensor, name: str, *, allow_content_inequality: bool = False
     ) -> TensorInfo:
-        """A contiguous CPU tensor, a parameter too."""
+        """Of a tensor, which is used where it lies.
+
+        :param tensor: contiguous, on the CPU; a parameter, too.
+        :param name: as of the class.
+        :param allow_content_inequality: as of the class.
+        :raises PCCLArgumentError: it cannot be used as it lies; the text names the way out.
+        """
         return cls._from_array(tensor, name, allow_content_inequality, "torch")
 
     @classmethod
     def from_numpy(
         cls, tensor: NDArray[Any], name: str, *, allow_content_inequality: bool = False
     ) -> TensorInfo:
-        """A contiguous writable array."""
+        """Of an array, which is used where it lies.
+
+        :param tensor: contiguous and writable.
+        :param name: as of the class.
+        :param allow_content_inequality: as of the class.
+        :raises PCCLArgumentError: it cannot be used as it lies; the text names the way out.
+        """
         return cls._from_array(tensor, name, allow_content_inequality, "numpy")
 
     @classmethod
@@ -138,7 +197,11 @@ class TensorInfo:
 
 @dataclass
 class SharedStateSyncInfo:
-    """Bytes of content that one synchronization sent and received."""
+    """Of one synchronization.
+
+    :param tx_bytes: bytes of content that this peer sent.
+    :param rx_bytes: bytes of content that it received; 0 if it held what the others hold.
+    """
 
     tx_bytes: int
     rx_bytes: int
@@ -146,7 +209,12 @@ class SharedStateSyncInfo:
 
 @dataclass
 class ReduceInfo:
-    """Divide the result of a reduction by this ``local_world_size``, not by an attribute read later."""
+    """Of one reduction.
+
+    :param local_world_size: members of the group that took part. Divide a sum by this, not by an attribute read later.
+    :param tx_bytes: bytes of payload that this peer sent, about ``2 (w - 1) / w`` times the array's.
+    :param rx_bytes: bytes of payload that it received.
+    """
 
     local_world_size: int
     tx_bytes: int
@@ -154,9 +222,16 @@ class ReduceInfo:
 
 
 class SharedState:
-    """What all peers of a group keep equal: a revision and named arrays."""
+    """What all peers of a group keep equal: a revision and named arrays, which stay yours and are used where they lie.
+
+    :param tensor_infos: the arrays; names, types and sizes are the same on all members.
+    :raises PCCLArgumentError: there is none.
+    """
 
     revision: int
+    """Steps so far: 0 at first, or that of a checkpoint; set by a synchronization, counted up by push_revision()."""
+    tensor_infos: list[TensorInfo]
+    """The arrays."""
 
     def __init__(self, tensor_infos: list[TensorInfo]) -> None:
         if not tensor_infos:
@@ -165,7 +240,7 @@ class SharedState:
         self.revision = 0
 
     def push_revision(self) -> None:
-        """Call it once after each step, before the next synchronization."""
+        """Counts the revision up. Once after each synchronization, whether the step was taken or skipped."""
         self.revision += 1
 
     def __repr__(self) -> str:

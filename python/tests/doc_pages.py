@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TREE = Path(__file__).resolve().parents[2]
-PAGES = [*sorted((TREE / "docs").glob("*.md")), *(TREE / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))]
+PAGES = [*sorted((TREE / "docs").glob("*.md")), TREE / "README.md", TREE / "CONTRIBUTING.md", TREE / "SECURITY.md"]
 
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r'<!-- test: (.*) -->\n\Z')

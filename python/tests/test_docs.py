@@ -1,4 +1,5 @@
-"""What the documentation says is so: its programs run, its commands exist, its links lead somewhere, its messages are ours.
+"""What the documentation says is so: its programs run, its commands exist, its links lead somewhere, its messages are
+ours.
 
 A Python block has a line ``<!-- test: ... -->`` before it:
 
@@ -15,8 +16,11 @@ The master's address in it becomes that of a master of the test, and sleeps beco
 from __future__ import annotations
 
 import contextlib
+import enum
 import hashlib
+import importlib
 import importlib.util
+import inspect
 import io
 import os
 import re
@@ -27,6 +31,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -45,7 +50,9 @@ def named(found: Iterator[Block]) -> list[Any]:
 
 
 # ---- programs --------------------------------------------------------------------------------------------------------
-def run_block(_: Channel, name: str, source: str, equal: str, environment: dict[str, str], folder: str) -> tuple[str, str]:
+def run_block(
+    _: Channel, name: str, source: str, equal: str, environment: dict[str, str], folder: str
+) -> tuple[str, str]:
     """What it printed, and a digest of what has to be equal."""
     os.environ |= environment
     os.chdir(folder)
@@ -68,7 +75,7 @@ def run_block(_: Channel, name: str, source: str, equal: str, environment: dict[
 def test_python(block: Block, start: Start, master: str, tmp_path: Path) -> None:  # noqa: F811
     mark = block.mark
     assert mark is not None, f"{block.name}: say in a line before it how it is run: <!-- test: ... -->"
-    preamble = PREAMBLES["member" if "member" in mark else mark["preamble"]] if {"member", "preamble"} & mark.keys() else ""
+    preamble = PREAMBLES.get("member" if "member" in mark else mark.get("preamble", ""), "")
     source = "\n" * (block.line - 1) + block.text
     if re.search(r"\btorch\b|pccl\.diloco", preamble + source):
         pytest.importorskip("torch")
@@ -119,7 +126,7 @@ def test_c(block: Block, master: str, tmp_path: Path) -> None:
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
-OF_THE_SYSTEM = {".", "cd", "cc", "cmake", "curl", "git", "journalctl", "nc", "ninja", "pip", "python3", "systemctl", "torchrun"}
+OF_THE_SYSTEM = (".", "cd", "cc", "cmake", "curl", "journalctl", "ninja", "pip", "python3", "systemctl", "torchrun")
 
 
 def commands(text: str) -> Iterator[list[str]]:
@@ -244,10 +251,9 @@ def test_site(tmp_path: Path) -> None:
     for tool in ("sphinx", "myst_parser", "furo"):
         if importlib.util.find_spec(tool) is None:
             pytest.skip(f"{tool} is not installed (./dev docs installs it)")
-    command = [sys.executable, "-B", "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", str(tmp_path / "site")]
-    made = subprocess.run(
-        [*command, "-d", str(tmp_path / "doctrees")], cwd=TREE, capture_output=True, text=True, timeout=500
-    )
+    command = [sys.executable, "-B", "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
+    command += ["-d", str(tmp_path / "doctrees"), "docs", str(tmp_path / "site")]
+    made = subprocess.run(command, cwd=TREE, capture_output=True, text=True, timeout=500)
     assert made.returncode == 0, made.stdout + made.stderr
     pages = list((tmp_path / "site").rglob("*.html"))
     assert {page.name for page in pages} >= {f"{page.stem}.html" for page in (TREE / "docs").glob("*.md")}
@@ -259,3 +265,40 @@ def test_site(tmp_path: Path) -> None:
         assert not re.search(rf"url\(\s*[\"']?{outside}|@import", text), page.name
     for style in (tmp_path / "site").rglob("*.css"):
         assert not re.search(rf"url\(\s*[\"']?{outside}|@import\s+[\"']{outside}", style.read_text()), style.name
+
+
+# ---- docstrings ------------------------------------------------------------------------------------------------------
+def public(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Names of a module, and of its classes; what is inherited is documented where it is from."""
+    for name in module.__all__:
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            yield f"{module.__name__}.{name}", value
+        # A backend of torch: its methods are torch's.
+        if inspect.isclass(value) and name != "ProcessGroupPCCL":
+            for inner, member in vars(value).items():
+                if not inner.startswith("_"):
+                    function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+                    if inspect.isfunction(function):
+                        yield f"{module.__name__}.{name}.{inner}", function
+
+
+@pytest.mark.parametrize("name", ["pccl", "pccl.torch", "pccl.diloco"])
+def test_every_public_name_and_argument_is_described(name: str) -> None:
+    if name != "pccl":
+        pytest.importorskip("torch")
+    module = importlib.import_module(name)
+    page = (TREE / "docs" / {"pccl": "python-api.md"}.get(name, f"{name[5:]}-api.md")).read_text()
+    for where, value in public(module):
+        text = inspect.getdoc(value) or ""
+        assert text, f"{where} has no docstring"
+        if inspect.isclass(value):
+            listed = rf"^\.\. auto\w+:: {value.__name__}$"
+            assert re.search(listed, page, re.MULTILINE), f"{where} is not in the reference"
+            not_made_by_users = ("AsyncReduceHandle", "ProcessGroupPCCL")
+            if issubclass(value, (enum.Enum, BaseException)) or value.__name__ in not_made_by_users:
+                continue
+            text += inspect.getdoc(value.__init__) or ""
+        for parameter in inspect.signature(value).parameters:
+            if parameter not in ("self", "cls") and not parameter.startswith("_"):
+                assert f":param {parameter}:" in text, f"{where} does not say what {parameter} is"

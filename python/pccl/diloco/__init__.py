@@ -5,8 +5,8 @@ reports. Needs torch and numpy. Three forms of one mechanism, chosen by argument
 
 - ``H=100``: synchronous (DiLoCo, arXiv 2311.08105);
 - ``H=100, overlap=True``: one step behind, averages travel during the next round (PCCL, arXiv 2505.14065);
-- ``H=100, fragments=4, overlap=True, delay=5``: streaming, a quarter of the parameters every 25 inner steps, used 5 inner
-  steps later (Streaming DiLoCo, arXiv 2501.18512).
+- ``H=100, fragments=4, overlap=True, delay=5``: streaming, a quarter of the parameters every 25 inner steps, used 5
+  inner steps later (Streaming DiLoCo, arXiv 2501.18512).
 
 ``quantize="int8"`` goes with each of them.
 """

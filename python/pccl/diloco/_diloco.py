@@ -27,11 +27,17 @@ LINE_UP_POLL_S = 0.02
 class Event:
     """Something that happened to the outer optimization, for logs and tests.
 
-    ``kind``: ``"joined"`` (entered the run, also after ``"lost"``), ``"members"`` (newcomers were admitted), ``"launch"``
-    (``tensor``: the pseudo-gradient, valid during the callback), ``"retry"`` (a reduction failed and is repeated),
-    ``"outer_step"`` (``tensor``: the average that was applied, valid during the callback), ``"skipped"`` (no member had
-    anything to average), ``"repaired"`` (our state differed from the group's and was overwritten), ``"lost"`` (we were
-    removed or the master went; joining again follows). ``world``: members of the group at that time.
+    :param kind: ``"joined"`` (entered the run, also after ``"lost"``), ``"members"`` (newcomers were admitted),
+        ``"launch"`` (``tensor``: the pseudo-gradient), ``"retry"`` (a reduction failed and is repeated), ``"outer_step"``
+        (``tensor``: the average that was applied), ``"skipped"`` (no member had anything to average), ``"repaired"`` (our
+        state differed from the group's and was overwritten), ``"lost"`` (we were removed or the master went; joining
+        again follows).
+    :param inner_step: :attr:`DiLoCo.inner_step` at that time.
+    :param outer_step: :attr:`DiLoCo.outer_step` at that time.
+    :param world: members of the group at that time.
+    :param fragment: which part of the parameters, from 0; None where it is not about one.
+    :param tensor: float32, one vector; valid during the callback.
+    :param detail: a cause, in words.
     """
 
     kind: str
@@ -92,6 +98,8 @@ class DiLoCo:
         All peers of a group need the same ``H``, ``outer``, ``fragments``, ``delay``, ``mix`` and ``quantize``: one that
         differs is removed while it joins, with a message that shows both.
 
+        :param model: has its initial parameters; they are replaced by the run's when this peer joins one.
+        :param inner_optimizer: any of torch over parameters of ``model``; its state stays on this peer.
         :param comm: connected or not; the helper connects it where needed and never closes it. While the helper is in use,
             no other code votes on it (topology, shared state).
         :param H: inner steps of a round.
@@ -206,7 +214,11 @@ class DiLoCo:
                 self._emit("lost", detail=str(lost))
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """``inner_optimizer.step(closure)``, then :meth:`advance`; returns what the former returned."""
+        """``inner_optimizer.step(closure)``, then :meth:`advance`, which says when it blocks and what it raises.
+
+        :param closure: as of the optimizer.
+        :returns: what the optimizer returned.
+        """
         result = self._inner_optimizer.step(closure) if closure is not None else self._inner_optimizer.step()
         self.advance()
         return result
@@ -287,6 +299,8 @@ class DiLoCo:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Before ``join``; sets the model, too. If the run is ahead of this state, ``join`` replaces it by the run's.
+
+        :param state: what :meth:`state_dict` gave, on this or another peer.
 
         RuntimeError after ``join``; ValueError if the state is of another configuration or model.
         """

@@ -26,20 +26,25 @@ def ddp_hook(
 ) -> Hook:
     """For ``model.register_comm_hook(model, ddp_hook(communicator))``: gradients become the average over all peers.
 
-    DDP itself spans the processes of one node (or just this one: gloo, world size 1); the nodes are the peers of a run. In
-    a node of several processes rank 0 of ``process_group`` (default: the default group) passes the communicator and the
-    others None: gradients are averaged in the node first, and what rank 0 gets from the run is handed to the others.
+    DDP itself spans the processes of one node (or just this one: gloo, world size 1); the nodes are the peers of a run.
+    In a node of several processes rank 0 of ``process_group`` (default: the default group) passes the communicator and
+    the others None: gradients are averaged in the node first, and what rank 0 gets from the run is handed to the
+    others.
 
-    A peer that dies costs a repetition: those that remain average what they have, all get the same bytes. A peer that is
-    alone, also because it was removed from the run, keeps its own gradients; its next ``update_topology()`` tells. So the
-    loop around it is that of any peer: update_topology (not in the first turn), sync_shared_state, forward, backward,
-    step, push_revision.
-
-    ``quantize="int8"``: a quarter of the bytes, for float32 and float64 gradients. Register it with the model as state, or
-    before the first backward pass.
+    A peer that dies costs a repetition: those that remain average what they have, all get the same bytes. A peer that
+    is alone, also because it was removed from the run, keeps its own gradients; its next ``update_topology()`` tells.
+    So the loop around it is that of any peer: update_topology (not in the first turn), sync_shared_state, forward,
+    backward, step, push_revision.
 
     Each gradient is a reduction of its own, since DDP sorts its buckets anew after the first step: those of a newcomer
-    would not be those of the others. They run while the backward pass goes on.
+    would not be those of the others. They run while the backward pass goes on, which blocks at its end until all have
+    come to an outcome. Register the hook with the model as state, or before the first backward pass.
+
+    :param communicator: connected before the first backward pass; on rank 0 of a node alone, None on its other ranks.
+    :param quantize: ``"int8"``: a quarter of the bytes, for float32 and float64 gradients, with rounding at each hop.
+    :param process_group: the processes of this node; None: the default group.
+    :raises PCCLArgumentError: another ``quantize``, or a communicator where none belongs; later, from the backward
+        pass, a gradient that is not on the CPU or of a type that cannot be quantized.
     """
     if quantize not in (None, "int8"):
         raise argument_error("ddp_hook", f"quantize is {quantize!r}; use None or 'int8'")

@@ -38,15 +38,28 @@ class ReplicaGrid:
                 optimizer.step()
                 step += 1
 
-    Process k of each replica holds shard k and joins peer group k. A replica is whole or not there: nobody computes until
-    every shard has as many members, a step is taken by all processes of a replica or by none, and when one of them is
-    thrown out of the run, all of them leave and enter again together, as newcomers who receive what the others hold. When
-    one of them dies, the call of the others raises, after they left the run: end them, and start the replica anew.
+    Process k of each replica holds shard k and joins peer group k. A replica is whole or not there: nobody computes
+    until every shard has as many members, a step is taken by all processes of a replica or by none, and when one of
+    them is thrown out of the run, all of them leave and enter again together, as newcomers who receive what the others
+    hold. When one of them dies, the call of the others raises, after they left the run: end them, and start the replica
+    anew.
 
     ``begin`` and ``average_`` are collectives of the whole grid: all processes call them in the same order. Within the
-    replica, they use ``mesh`` (a DeviceMesh of one dimension, or a process group) for one small message each; its time-out
-    decides how long a process waits for one of its own replica that hangs.
+    replica, they use ``mesh`` for one small message each; its time-out decides how long a process waits for one of its
+    own replica that hangs. A context manager: close() at the end.
+
+    :param address: the master's, as of :class:`pccl.Communicator`. Nothing is connected before the first ``begin``.
+    :param mesh: the processes of this replica: a DeviceMesh of one dimension, or a process group.
+    :param settings: as of :class:`pccl.Communicator`, but for the peer group, which is the shard.
+    :raises PCCLArgumentError: a mesh of several dimensions, or an address or a setting that cannot be used.
     """
+
+    shards: int
+    """Processes of a replica."""
+    shard: int
+    """Which of them this is; its peer group."""
+    communicator: Communicator
+    """That of this process; its counters may be read, and nothing else be called on it."""
 
     def __init__(self, address: str, mesh: DeviceMesh | dist.ProcessGroup, **settings: Any) -> None:
         if isinstance(mesh, DeviceMesh):
@@ -57,19 +70,25 @@ class ReplicaGrid:
             self._group = mesh.get_group()
         else:
             self._group = mesh
-        self.shards: int = dist.get_world_size(self._group)
-        self.shard: int = dist.get_rank(self._group)
+        self.shards = dist.get_world_size(self._group)
+        self.shard = dist.get_rank(self._group)
         self.communicator = Communicator(address, peer_group=self.shard, **settings)
         self._member = False
         self._sent: tuple[dist.Work, torch.Tensor] | None = None
 
     @property
     def replicas(self) -> int:
-        """As many as hold this shard; 0 when we are not in the run."""
+        """As many as hold this shard; 0 when we are not in the run. Never blocks."""
         return self.communicator.get_attribute(Attribute.LOCAL_WORLD_SIZE) if self._member else 0
 
     def begin(self, state: SharedState) -> None:
-        """Waits for a full grid, and synchronizes the state within each shard's group. The grid counts its revisions."""
+        """Blocks until the grid is full, which lets newcomers in, and synchronizes the state within each shard's group.
+
+        :param state: of this process: its shards, as :func:`shared_state` has them. The grid counts its revisions.
+        :raises PCCLError: the state cannot be synchronized, in several attempts or for a reason that does not go away;
+            this process has left the run.
+        :raises torch.distributed.DistBackendError: another process of this replica is gone; this one has left the run.
+        """
         failures = 0
         while True:
             try:
@@ -91,8 +110,17 @@ class ReplicaGrid:
             self._leave()
 
     def average_(self, tensors: Sequence[torch.Tensor], quantize: str | None = None) -> bool:
-        """Averages the tensors in place over the replicas. False: this replica takes no step, and what is in the tensors
-        is of no use; the next ``begin`` brings it level with the others."""
+        """Averages tensors in place over the replicas, each within its shard's group. Blocks until all replicas have
+        called it, and all processes of this one know how it went.
+
+        :param tensors: contiguous, on the CPU, as many and as large on the same shard of every replica;
+            :func:`local_tensor` makes them of gradients.
+        :param quantize: ``"int8"``: a quarter of the bytes, for float32 and float64.
+        :returns: False: this replica takes no step, and what is in the tensors is of no use; the next ``begin`` brings
+            it level with the others.
+        :raises PCCLArgumentError: tensors that cannot be averaged, or no ``begin`` before.
+        :raises torch.distributed.DistBackendError: another process of this replica is gone; this one has left the run.
+        """
         if quantize not in (None, "int8"):
             raise argument_error("ReplicaGrid.average_", f"quantize is {quantize!r}; use None or 'int8'")
         if not self._member:
@@ -115,7 +143,7 @@ class ReplicaGrid:
         return False
 
     def close(self) -> None:
-        """Leaves the run."""
+        """Leaves the run. May be called again."""
         self._member = False
         self.communicator.close()
 
@@ -130,7 +158,8 @@ class ReplicaGrid:
     # ---- between replicas
 
     def _wait_until_full(self) -> tuple[PCCLError | None, int]:
-        """Every member of every group sees the same numbers after the same vote, and so all go on after the same one."""
+        """Every member of every group sees the same numbers after the same vote, and so all go on after the same
+        one."""
         while True:
             # Who was just admitted stands where the others stand after their vote.
             if not self._member:
@@ -178,8 +207,8 @@ class ReplicaGrid:
         return None, _OUT if self._is_out() else _FINE
 
     def _is_out(self) -> bool:
-        """A lost communicator sees one member, itself; of a replica of several processes a member sees more. Where there is
-        one process only, the next vote tells."""
+        """A lost communicator sees one member, itself; of a replica of several processes a member sees more. Where
+        there is one process only, the next vote tells."""
         return self.shards > 1 and self.communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE) == 1
 
     def _leave(self) -> None:

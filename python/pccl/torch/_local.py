@@ -23,7 +23,11 @@ _BEGIN_WITH_ZEROS = (
 
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """The memory of a tensor, a parameter or the part of a DTensor that this process holds: same memory, no gradient."""
+    """The memory of a tensor, a parameter or the part of a DTensor that this process holds: same memory, no gradient.
+
+    :param tensor: on any device; of a DTensor the part of this process.
+    :raises PCCLArgumentError: a DTensor that is a sum nobody has made yet, or a part that is not contiguous.
+    """
     if hasattr(tensor, "placements") and hasattr(tensor, "to_local"):
         if any(placement.is_partial() for placement in tensor.placements):
             raise argument_error(
@@ -45,7 +49,11 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 def local_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers of a module by name, of sharded ones the part of this process. Writing to them changes the
-    module."""
+    module.
+
+    :param module: plain, or in DDP, FSDP2 or torch.compile; names are those without it.
+    :raises PCCLArgumentError: as of :func:`local_tensor`.
+    """
     return {name: local_tensor(tensor) for name, tensor in _named_tensors(module)}
 
 
@@ -59,6 +67,11 @@ def shared_state(
     An optimizer that has made no step yet has no state; it gets that of zeros with which it would begin, so that newcomers
     have something to receive into. What is given other memory later (``model.to()``, ``optimizer.load_state_dict()``) needs
     a new shared state; synchronizing the old one is an error that says so.
+
+    :param module: as of :func:`local_tensors`. Its tensors stay its own.
+    :param optimizer: SGD, Adam, AdamW, RMSprop, Adadelta, Adamax, RAdam; others after their first step.
+    :param more: further tensors by name, the step for example: ``torch.zeros((), dtype=torch.int64)``, changed in place.
+    :raises PCCLArgumentError: a tensor that cannot be used as it lies, or an optimizer that has no state yet.
     """
     infos = [_LocalTensorInfo.of(tensor, "model." + name) for name, tensor in _named_tensors(module)]
     if optimizer is not None:
