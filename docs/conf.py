@@ -31,6 +31,8 @@ add_module_names = False
 
 html_theme = "furo"
 html_title = f"PCCL {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
 html_show_sphinx = False
