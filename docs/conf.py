@@ -23,7 +23,7 @@ myst_links_external_new_tab = False
 # The reference from docstrings. Without torch its pages show names alone.
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_class_signature = "mixed"
+autoclass_content = "both"
 autodoc_mock_imports = [] if importlib.util.find_spec("torch") else ["torch"]
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100

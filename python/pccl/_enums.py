@@ -39,8 +39,9 @@ class ReduceOp(IntEnum):
 
 
 class Attribute(IntEnum):
-    """World sizes, for :meth:`Communicator.get_attribute`. They count members, never peers that wait to be admitted.
-    LOCAL_WORLD_SIZE is another name of PEER_GROUP_WORLD_SIZE: members of our own group."""
+    """World sizes, for :meth:`Communicator.get_attribute`. They count members, never peers that wait to be admitted:
+    GLOBAL_WORLD_SIZE all, LOCAL_WORLD_SIZE (another name of PEER_GROUP_WORLD_SIZE) those of our own group,
+    NUM_DISTINCT_PEER_GROUPS groups that have members, LARGEST_PEER_GROUP_WORLD_SIZE the members of the largest one."""
 
     GLOBAL_WORLD_SIZE = 1
     LOCAL_WORLD_SIZE = 2

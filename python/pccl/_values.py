@@ -42,7 +42,7 @@ class QuantizationOptions:
 
 @dataclass
 class ReduceDescriptor:
-    """One reduction without its arrays, as pcclReduceOpDescriptor_t has it.
+    """One reduction without its arrays, as pcclReduceDescriptor_t has it.
 
     :param count: elements, not bytes.
     :param op: what is done.

@@ -28,6 +28,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -293,7 +294,7 @@ def test_every_public_name_and_argument_is_described(name: str) -> None:
         text = inspect.getdoc(value) or ""
         assert text, f"{where} has no docstring"
         if inspect.isclass(value):
-            listed = rf"^\.\. auto\w+:: {value.__name__}$"
+            listed = rf"^\.\. auto\w+:: {value.__name__}(\(.*\))?$"
             assert re.search(listed, page, re.MULTILINE), f"{where} is not in the reference"
             not_made_by_users = ("AsyncReduceHandle", "ProcessGroupPCCL")
             if issubclass(value, (enum.Enum, BaseException)) or value.__name__ in not_made_by_users:
@@ -302,3 +303,14 @@ def test_every_public_name_and_argument_is_described(name: str) -> None:
         for parameter in inspect.signature(value).parameters:
             if parameter not in ("self", "cls") and not parameter.startswith("_"):
                 assert f":param {parameter}:" in text, f"{where} does not say what {parameter} is"
+
+
+@pytest.mark.parametrize("name", ["pccl", "pccl.torch", "pccl.diloco"])
+def test_examples_in_docstrings_are_python(name: str) -> None:
+    """They are fragments of the programs that the pages have."""
+    if name != "pccl":
+        pytest.importorskip("torch")
+    module = importlib.import_module(name)
+    for where, value in [(name, module), *public(module)]:
+        for example in re.findall(r"::\n\n((?:    .*\n|\n)+)", (inspect.getdoc(value) or "") + "\n"):
+            compile(textwrap.dedent(example), where, "exec")
