@@ -36,6 +36,7 @@ html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
 html_show_sphinx = False
+highlight_language = "text"
 pygments_style = "friendly"
 pygments_dark_style = "native"
 

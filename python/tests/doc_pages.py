@@ -10,7 +10,7 @@ from pathlib import Path
 TREE = Path(__file__).resolve().parents[2]
 PAGES = [*sorted((TREE / "docs").glob("*.md")), TREE / "README.md", TREE / "CONTRIBUTING.md", TREE / "SECURITY.md"]
 
-_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r'<!-- test: (.*) -->\n\Z')
 _WORD = re.compile(r'(\w+)(?:=(?:"([^"]*)"|(\S+)))?')
 
@@ -30,11 +30,17 @@ class Block:
         return f"{self.page.relative_to(TREE)}:{self.line}"
 
 
-def blocks(*languages: str) -> Iterator[Block]:
+def languages(page: Path) -> Iterator[str]:
+    """Of every fence."""
+    for fence in _FENCE.finditer(page.read_text()):
+        yield fence[1]
+
+
+def blocks(language: str) -> Iterator[Block]:
     for page in PAGES:
         text = page.read_text()
         for fence in _FENCE.finditer(text):
-            if fence[1] in languages:
+            if fence[1] == language:
                 before = text[: fence.start()]
                 mark = _MARK.search(before)
                 words = None

@@ -36,7 +36,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from doc_pages import PAGES, TREE, Block, anchors, blocks, first_cells, links
+from doc_pages import PAGES, TREE, Block, anchors, blocks, first_cells, languages, links
 from doc_preambles import PREAMBLES
 from torch_peers import Channel, Peer, start  # noqa: F401
 
@@ -126,8 +126,15 @@ def test_c(block: Block, master: str, tmp_path: Path) -> None:
             peer.wait()
 
 
+def test_every_fence_names_its_language() -> None:
+    """What has none would be tested by nobody. In braces: directives of the site."""
+    for page in PAGES:
+        for language in languages(page):
+            assert language in ("c", "python", "sh", "text", "{toctree}", "{eval-rst}"), f"{page.name}: ```{language}"
+
+
 # ---- commands --------------------------------------------------------------------------------------------------------
-OF_THE_SYSTEM = (".", "cd", "cc", "cmake", "curl", "journalctl", "ninja", "pip", "python3", "systemctl", "torchrun")
+OF_THE_SYSTEM = set(". cd cc chromium cmake curl git journalctl ninja pip python3 systemctl torchrun".split())
 
 
 def commands(text: str) -> Iterator[list[str]]:
@@ -153,7 +160,7 @@ def options(words: list[str]) -> set[str]:
     return {word.split("=")[0] for word in words if word.startswith("--")}
 
 
-@pytest.mark.parametrize("block", named(blocks("sh", "bash", "console")))
+@pytest.mark.parametrize("block", named(blocks("sh")))
 def test_commands(block: Block) -> None:
     saved_by_reader = set(re.findall(r"Save this as `([^`]+)`", block.page.read_text()))
     for program, *words in commands(block.text):
@@ -234,7 +241,8 @@ def test_messages_exist() -> None:
 # ---- the site --------------------------------------------------------------------------------------------------------
 def test_every_page_is_in_the_contents() -> None:
     contents = (TREE / "docs/index.md").read_text()
-    listed = {name or titled for name, titled in re.findall(r"^([\w-]+)$|^\w[^<>\n]*<([\w-]+)>$", contents, re.MULTILINE)}
+    entries = re.findall(r"^([\w-]+)$|^\w[^<>\n]*<([\w-]+)>$", contents, re.MULTILINE)
+    listed = {name or titled for name, titled in entries}
     assert listed == {page.stem for page in (TREE / "docs").glob("*.md")} - {"index"}
 
 
