@@ -134,7 +134,7 @@ def test_every_fence_names_its_language() -> None:
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
-OF_THE_SYSTEM = set(". cd cc chromium cmake curl git journalctl ninja pip python3 systemctl torchrun".split())
+OF_THE_SYSTEM = set(". cd cc chromium cmake curl git journalctl ninja pip pngquant python3 systemctl torchrun".split())
 
 
 def commands(text: str) -> Iterator[list[str]]:
