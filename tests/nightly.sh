@@ -1,0 +1,142 @@
+# The slow checks, for ./dev nightly: sourced by it, and of no use alone. Says and does things with what ./dev defines.
+
+nightly_parts=(golden asan tsan integration20 kill500 masterkill500 mutants hazards seeds probes pages packages python docs fuzz)
+
+nightly_usage() {
+    cat <<'TEXT'
+usage: ./dev nightly [--again] [part...]
+
+  golden          trace hashes of seeds 1..100: gcc and clang, debug and release, and with sanitizers
+  asan            every test under AddressSanitizer and UndefinedBehaviorSanitizer
+  tsan            every test under ThreadSanitizer
+  integration20   the integration tests 20 times
+  kill500         the kill test 500 rounds
+  masterkill500   the master killed 500 times under load, and started again on its state directory
+  mutants         ./dev mutants
+  hazards         ./dev hazards
+  seeds           sim-run --seeds 1..200000 (PCCL_NIGHTLY_SEEDS changes the last one)
+  probes          sim-run --seeds 1..200000: every marked state of the protocol is reached (table: build/nightly/probes.txt)
+  pages           pages of simulated runs in a browser (installs chromium)
+  packages        the Debian packages in an empty Debian root: installed, a program built and run, removed
+  python          tests of the Python package that are marked nightly: DiLoCo under churn in all its modes
+  docs            the site of the documentation, without a warning, and its checks
+  fuzz            ./dev fuzz --minutes 20
+
+Without a part: all of them, in this order. What has held for the present state of the tree is not run again
+(--again does); the long ones go on where they were stopped. State: build/nightly.
+TEXT
+}
+
+tree_state() { { git rev-parse HEAD 2>/dev/null; git diff HEAD 2>/dev/null; git ls-files -o --exclude-standard | xargs -r sha1sum; } | sha1sum | cut -c 1-16; }
+
+# counted <part> <total> <chunk> <command...>: runs the command total/chunk times, keeping count across interruptions.
+counted() {
+    local part=$1 total=$2 chunk=$3 done_so_far
+    shift 3
+    local file="$build/nightly/$part.$state.count"
+    done_so_far=$(cat "$file" 2>/dev/null || echo 0)
+    while [ "$done_so_far" -lt "$total" ]; do
+        # The kill test draws its rounds from this; each chunk gets its own.
+        PCCL_KILL_SEED=$((done_so_far + 1)) "$@" >"$logs/nightly-$part.log" 2>&1 || { tail -n 60 "$logs/nightly-$part.log" >&2; return 1; }
+        grep -q 'No tests were found' "$logs/nightly-$part.log" && misuse "no test for $part"
+        done_so_far=$((done_so_far + chunk))
+        echo "$done_so_far" >"$file"
+        say "$part: $done_so_far of $total"
+    done
+}
+
+run_ctest() { local folder=$1; shift; "${cmake_program%cmake}ctest" --test-dir "$folder" --output-on-failure "$@"; }
+
+sanitized() {
+    local preset=$1 runner=()
+    build_preset "$preset" "$build/$preset"
+    # ThreadSanitizer cannot place its shadow memory under some kernels' address randomisation.
+    [ "$preset" = tsan ] && runner=(setarch "$(uname -m)" -R)
+    export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
+    "${runner[@]}" "${cmake_program%cmake}ctest" --test-dir "$build/$preset" --output-on-failure -j "$jobs"
+}
+
+nightly_part() {
+    case $1 in
+        golden)
+            local dirs=("$build")
+            for preset in gcc-debug clang-release clang-debug asan; do
+                build_preset "$preset" "$build/$preset" sim-run
+                dirs+=("$build/$preset")
+            done
+            PCCL_GOLDEN_SEEDS="$(seq -s ' ' 1 100)" bash tests/checks/golden_hashes.sh "${dirs[@]/%//bin/sim-run}" ;;
+        asan | tsan) sanitized "$1" ;;
+        integration20) counted integration20 20 1 run_ctest "$build" -L integration ;;
+        kill500) PCCL_KILL_ROUNDS=25 counted kill500 500 25 run_ctest "$build" -L '^kill$' ;;
+        masterkill500) PCCL_MASTER_KILLS=50 counted masterkill500 500 50 run_ctest "$build" -L master_kill ;;
+        mutants) command_mutants --shrink ;;
+        hazards) command_hazards ;;
+        seeds)
+            local last=${PCCL_NIGHTLY_SEEDS:-200000} file="$build/nightly/seeds.$state.count" from
+            from=$(cat "$file" 2>/dev/null || echo 0)
+            while [ "$from" -lt "$last" ]; do
+                local to=$((from + 10000 < last ? from + 10000 : last))
+                "$build/bin/sim-run" --seeds "$((from + 1))..$to" --jobs "$jobs" || return 1
+                from=$to
+                echo "$from" >"$file"
+                say "seeds: $from of $last"
+            done ;;
+        pages)
+            ensure_packages chromium
+            PCCL_PAGE_SEEDS="2 4 7 20 53 54" bash tests/checks/report_page.sh "$build/bin/sim-run" "$build/pages" ;;
+        probes)
+            local table="$build/nightly/probes.txt" status=0
+            "$build/bin/sim-run" --seeds 1..200000 --jobs "$jobs" --probes --probes-min 1 >"$table" || status=$?
+            [ "$status" = 0 ] || grep -E 'FAILED|^probe ' "$table" >&2 || tail -n 20 "$table" >&2
+            return "$status" ;;
+        packages)
+            ensure_packages debootstrap
+            command_package
+            bash tests/checks/packages.sh "$build/packages" tests/consumers/program.c "$build/nightly/packages" ;;
+        python)
+            command_python
+            PYTHONPATH="$root/python" "$venv/bin/python" -B -m pytest -q -m nightly python/tests ;;
+        docs)
+            command_docs
+            PCCL_BUILD_DIR="$build" PYTHONPATH="$root/python" "$venv/bin/python" -B -m pytest -q python/tests/test_docs.py ;;
+        fuzz) command_fuzz --minutes 20 ;;
+        *) nightly_usage >&2; exit 2 ;;
+    esac
+}
+
+command_nightly() {
+    local again=0 parts=() part failed=()
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --help) nightly_usage; exit 0 ;;
+            --again) again=1 ;;
+            *) [[ " ${nightly_parts[*]} " == *" $1 "* ]] || { nightly_usage >&2; exit 2; }
+               parts+=("$1") ;;
+        esac
+        shift
+    done
+    [ ${#parts[@]} -gt 0 ] || parts=("${nightly_parts[@]}")
+    setup_clang
+    build_preset release "$build"
+    mkdir -p "$build/nightly"
+    state=$(tree_state)
+    for part in "${parts[@]}"; do
+        local stamp="$build/nightly/$part.$state.held"
+        [ "$again" = 1 ] && rm -f "$build/nightly/$part.$state".*
+        if [ -f "$stamp" ]; then
+            say "$part: held already for this state of the tree"
+            continue
+        fi
+        local status=0
+        PCCL_NIGHTLY_STATE=$state bash "$root/dev" nightly-part "$part" || status=$?
+        if [ "$status" = 0 ]; then
+            touch "$stamp"
+            say "$part: held"
+        else
+            failed+=("$part")
+            say "$part: FAILED"
+        fi
+    done
+    [ ${#failed[@]} -eq 0 ] || { say "nightly: FAILED: ${failed[*]}"; return 1; }
+    say "nightly: all held"
+}
