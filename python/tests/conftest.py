@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,7 +20,7 @@ os.environ["PCCL_PORT_RANGE"] = "0"
 
 import pccl
 
-PATIENCE_S = 200.0  # what hangs fails; nothing here takes a tenth of it
+PATIENCE_S = 500.0  # what hangs fails; nothing here takes a tenth of it, but on a machine that has much else to do
 
 
 @pytest.fixture
@@ -29,7 +31,31 @@ def master() -> Iterator[str]:
         yield f"127.0.0.1:{node.port}"
 
 
-def admit(communicator: pccl.Communicator, world: int, attribute: pccl.Attribute = pccl.Attribute.GLOBAL_WORLD_SIZE) -> None:
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port for masters that come later or again. It is bound all the time, so that nobody else gets it meanwhile."""
+    with reserved_port() as number:
+        yield number
+
+
+@contextlib.contextmanager
+def reserved_port() -> Iterator[int]:
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+def wait_until(reached: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not reached():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S} s: {what}"
+        time.sleep(0.002)  # only spares the processor
+
+
+def admit(
+    communicator: pccl.Communicator, world: int, attribute: pccl.Attribute = pccl.Attribute.GLOBAL_WORLD_SIZE
+) -> None:
     """Until so many are members. All members call it with the same number."""
     while communicator.get_attribute(attribute) < world:
         if communicator.are_peers_pending():
@@ -119,13 +145,13 @@ class Script:
 
     def wait_until_handled(self, number: signal.Signals) -> None:
         """Until the script has a handler for the signal."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-                if line.startswith("SigCgt:") and int(line.split()[1], 16) >> (number - 1) & 1:
-                    return
-            time.sleep(0.002)  # only spares the processor
-        raise AssertionError(f"the script has no handler for {number.name}")
+
+        def handled() -> bool:
+            lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+            caught = next(line.split()[1] for line in lines if line.startswith("SigCgt:"))
+            return bool(int(caught, 16) >> (number - 1) & 1)
+
+        wait_until(handled, f"the script has a handler for {number.name}")
 
     def kill(self) -> None:
         self.process.kill()

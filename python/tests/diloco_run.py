@@ -6,6 +6,7 @@ which it fails and shows what everybody said last.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -19,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import diloco_worker
+from conftest import PATIENCE_S, reserved_port
 from torch_peers import context
 
-DEADLINE_S = 300.0  # what hangs fails; nothing here takes a tenth of it
+DEADLINE_S = PATIENCE_S  # what hangs fails; nothing here takes a tenth of it
 
 
 class Peer:
@@ -76,7 +78,7 @@ class Peer:
 class Run:
     """Context manager; ends every process it started."""
 
-    def __init__(self, folder: Path, rounds: int, options: dict[str, Any], timeout_ms: int = 10_000) -> None:
+    def __init__(self, folder: Path, rounds: int, options: dict[str, Any], timeout_ms: int = 60_000) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.rounds = rounds
@@ -90,11 +92,13 @@ class Run:
         self.environment = {
             "PCCL_PORT_RANGE": "0",
             "PCCL_PEER_TIMEOUT_MS": str(timeout_ms),
+            "PCCL_MASTER_TIMEOUT_MS": str(int(1000 * DEADLINE_S)),
             # Many small slices: a reduction takes a while, so that one can die in the middle of it.
             "PCCL_MULTIPLEX_CHUNK_SIZE": "4096",
             "PCCL_STATE_DIR": str(folder / "master"),
         }
-        self.address = "127.0.0.1:0"
+        self._held = contextlib.ExitStack()
+        self.address = f"127.0.0.1:{self._held.enter_context(reserved_port())}"
         self._start_master()
 
     # ---- the master
@@ -106,12 +110,15 @@ class Run:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, **self.environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                env={
+                    **os.environ,
+                    **self.environment,
+                    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                },
             )
         assert self.master.stdout is not None
         line = self.master.stdout.readline()
-        assert line.startswith("listening on "), f"the master said {line!r}"
-        self.address = line.split()[-1]
+        assert line == f"listening on {self.address}\n", f"the master said {line!r}"
 
     def restart_master(self) -> None:
         self._end_master()
@@ -233,3 +240,4 @@ class Run:
             peer.process.kill()
             peer.process.join(DEADLINE_S)
         self._end_master()
+        self._held.close()

@@ -74,6 +74,8 @@ def test_torch_tensors_that_cannot_be_used(communicator: pccl.Communicator) -> N
     freed = torch.ones(3)
     freed.untyped_storage().resize_(0)
     reduce(freed, freed, "lost its memory")
+    negated = torch._neg_view(torch.ones(3))
+    reduce(negated, torch.ones(3), "lazily negated")
     reduce(ones(3), torch.ones(3), "send is a numpy array and recv a torch array")
     reduce(torch.ones(3), ones(3), "send is a torch array and recv a numpy array")
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 import pccl
 import pytest
-from conftest import admit, run_threads
+from conftest import PATIENCE_S, admit, run_threads
 from pccl import ReduceOp
 
 RunPeers = Callable[..., list[Any]]
@@ -27,7 +27,7 @@ class Pair:
         thread = threading.Thread(target=self.second.connect, daemon=True)
         thread.start()
         admit(self.first, 2)
-        thread.join(60)
+        thread.join(PATIENCE_S)
 
     def close(self) -> None:
         self.first.close()
@@ -65,8 +65,8 @@ def test_time_out(pair: Pair) -> None:
     with pytest.raises(TimeoutError):
         handle.result(timeout=0)
     _, answer = launch(pair.second, 2)
-    assert handle.result(60).local_world_size == 2
-    assert answer.wait(60)[0]
+    assert handle.result(PATIENCE_S).local_world_size == 2
+    assert answer.wait(PATIENCE_S)[0]
     assert (array == 3).all()
 
 
@@ -116,7 +116,7 @@ def test_callbacks(pair: Pair) -> None:
         all_called.set()
 
     handle.add_done_callback(late)
-    assert all_called.wait(60)
+    assert all_called.wait(PATIENCE_S)
     assert called == [("early", handle), ("late", handle)]
 
 
@@ -209,7 +209,7 @@ def test_closing_completes_what_runs(pair: Pair) -> None:
     told = threading.Event()
     handle.add_done_callback(lambda _: told.set())
     pair.first.close()
-    assert told.wait(60)
+    assert told.wait(PATIENCE_S)
     ok, status, _ = handle.wait()
     assert not ok and status != pccl.Result.SUCCESS
     assert (array == 1).all()

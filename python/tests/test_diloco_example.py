@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import PATIENCE_S
 
 pytest.importorskip("torch")
 
-PATIENCE_S = 600.0  # what hangs fails; nothing here takes a tenth of it
 DAILY = ("async", "streaming-int8")
 MODES = ("sync", "async", "streaming", "int8", "streaming-int8")
 

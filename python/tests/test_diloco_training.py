@@ -414,12 +414,11 @@ def test_a_peer_of_another_configuration_is_told(master: str) -> None:
     assert "diloco.counters(H=" in message, message
 
 
-def test_a_new_master_after_the_run_was_ended(master: str) -> None:
+def test_a_new_master_after_the_run_was_ended(port: int) -> None:
     """What the master ended goes on at the next one on the same address, with what was learned."""
-    with pccl.MasterNode("127.0.0.1:0") as node:
+    address = f"127.0.0.1:{port}"
+    with pccl.MasterNode(address) as node:
         node.run()
-        port = node.port
-        address = f"127.0.0.1:{port}"
         half_way = threading.Barrier(3)
 
         def body(index: int) -> list[str]:
@@ -461,12 +460,9 @@ def test_a_new_master_after_the_run_was_ended(master: str) -> None:
                 one.close()
 
 
-def test_a_master_that_does_not_answer() -> None:
-    with pccl.MasterNode("127.0.0.1:0") as node:
-        node.run()
-        address = f"127.0.0.1:{node.port}"
+def test_a_master_that_does_not_answer(port: int) -> None:
     trainee = Trainee(0)
-    with pccl.Communicator(address) as comm:
+    with pccl.Communicator(f"127.0.0.1:{port}") as comm:
         diloco = DiLoCo(trainee.model, trainee.optimizer, comm, rejoin_timeout_s=0.1)
         with pytest.raises(pccl.PCCLError, match="Failed to connect to the master node"):
             diloco.join()

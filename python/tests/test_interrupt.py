@@ -9,7 +9,7 @@ from typing import Any
 
 import pccl
 import pytest
-from conftest import Script, admit
+from conftest import PATIENCE_S, Script, admit
 
 MakeScript = Callable[..., Script]
 
@@ -184,5 +184,5 @@ def test_the_python_thread_of_another_call_keeps_running(master: str) -> None:
             pass
         assert sum(range(1000)) == 499500
         first.update_topology()
-        thread.join(60)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()

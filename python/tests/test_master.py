@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pccl
 import pccl.master
 import pytest
-from conftest import Script
+from conftest import PATIENCE_S, Script
 
 MakeScript = Callable[..., Script]
 
@@ -83,7 +83,7 @@ def test_states() -> None:
         assert node.wait(0) is False
         node.interrupt()
         node.interrupt()
-        assert node.wait(60) is True
+        assert node.wait(PATIENCE_S) is True
     node.close()
     pccl.MasterNode("127.0.0.1:0").close()
 
@@ -104,7 +104,7 @@ def test_program(script: MakeScript, number: signal.Signals) -> None:
 def test_program_as_module_and_its_exit_codes(master: str) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "pccl.master", *arguments], capture_output=True, text=True, timeout=60
+            [sys.executable, "-m", "pccl.master", *arguments], capture_output=True, text=True, timeout=PATIENCE_S
         )
 
     assert run("--help").returncode == 0

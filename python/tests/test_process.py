@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pccl
 import pytest
-from conftest import Script
+from conftest import Script, wait_until
 
 MakeScript = Callable[..., Script]
 
@@ -165,7 +165,8 @@ def test_descriptors_and_threads_are_given_back() -> None:
                 communicator.connect()
 
     once()
-    before = count()
+    descriptors, threads = count()
     for _ in range(5):
         once()
-    assert count() == before
+    # Who has joined a thread may be faster than the system, which still lists it.
+    wait_until(lambda: count()[0] <= descriptors and count()[1] <= threads, "all is given back")

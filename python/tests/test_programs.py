@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 import pccl
 import pytest
-from conftest import Script, admit, run_threads
+from conftest import PATIENCE_S, Script, admit, run_threads
 from pccl import Attribute, ReduceOp
 
 MakeScript = Callable[..., Script]
@@ -35,7 +35,7 @@ def test_basic_loop_with_a_peer_that_comes_late(master: str) -> None:
 
     def peer(index: int) -> bytes:
         if index == 2:
-            assert late_may_come.wait(60)
+            assert late_may_come.wait(PATIENCE_S)
         communicator = connect_with_retries(master)
         weights = numpy.zeros(1000, numpy.float32)
         gradient = numpy.empty_like(weights)
@@ -211,7 +211,7 @@ def test_a_killed_peer_costs_one_retry(master: str, script: MakeScript) -> None:
         thread = threading.Thread(target=second.connect, daemon=True)
         thread.start()
         admit(first, 2)
-        thread.join(60)
+        thread.join(PATIENCE_S)
         victim = script(VICTIM, master, PCCL_LOG_LEVEL="NONE")
 
         def let_in(index: int) -> None:

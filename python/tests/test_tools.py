@@ -357,8 +357,10 @@ def test_demo_with_workers_that_cannot_start(tmp_path: Path) -> None:
 def test_demo_leaves_nobody_behind(start: Start, number: signal.Signals) -> None:
     process = start(*command("demo", "--plain", "--steps", "100000"))
     assert process.stdout is not None and process.stderr is not None
-    while "worker" not in process.stdout.readline():
-        pass
+    line = ""
+    while "worker" not in line:
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
     workers = workers_of(process)
     assert len(workers) == 3
     process.send_signal(number)

@@ -27,24 +27,29 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
 class _Lines(io.TextIOBase):
-    """Standard output of an example, line by line to the test."""
+    """Standard output of an example, line by line to the test. Behind the line ``last`` the example stops, for good."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, last: str | None) -> None:
         self._channel = channel
+        self._last = last
         self._rest = ""
 
     def write(self, text: str) -> int:
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             self._channel.send(line)
+            if self._last is not None and self._last in line:
+                self._channel.recv()
         return len(text)
 
 
-def run_example(channel: Channel, name: str, arguments: list[str], environment: dict[str, str]) -> None:
+def run_example(
+    channel: Channel, name: str, arguments: list[str], environment: dict[str, str], last: str | None = None
+) -> None:
     """``python name arguments`` but for the seconds that importing torch takes."""
     os.environ |= environment
     sys.argv = [name, *arguments]
-    sys.stdout = _Lines(channel)  # type: ignore[assignment]
+    sys.stdout = _Lines(channel, last)  # type: ignore[assignment]
     warnings.simplefilter("ignore")
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
 
@@ -77,10 +82,11 @@ def test_digits_with_peers_that_come_and_go(start: Start, master: str) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")
 
-    def peer() -> Peer:
-        return start(run_example, "digits_ddp.py", [master, "--steps", "150", "--min-peers", "2"], {})
+    def peer(last: str | None = None) -> Peer:
+        return start(run_example, "digits_ddp.py", [master, "--steps", "150", "--min-peers", "2"], {}, last)
 
-    first, victim = peer(), peer()
+    # The other one cannot come to the end before the victim is dead.
+    first, victim = peer(), peer("step 20,")
     read_until(victim, r"step 20, 2 peers")
     victim.kill()
     newcomer = peer()
@@ -98,15 +104,17 @@ def test_sharded_replicas_that_come_and_go(start: Start, master: str) -> None:
 
     stores = []
 
-    def replica() -> list[Peer]:
+    def replica(last: str | None = None) -> list[Peer]:
         # As under torchrun, which serves the store of its processes.
         stores.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
         common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(stores[-1].port)}
         common["TORCHELASTIC_USE_AGENT_STORE"] = "True"
         arguments = [master, "--rounds", "8", "--min-replicas", "2"]
-        return [start(run_example, "fsdp_diloco.py", arguments, {**common, "RANK": str(rank)}) for rank in range(2)]
+        return [
+            start(run_example, "fsdp_diloco.py", arguments, {**common, "RANK": str(rank)}, last) for rank in range(2)
+        ]
 
-    first, victim = replica(), replica()
+    first, victim = replica(), replica("round 2,")
     read_until(victim[0], "round 2, 2 replicas")
     for process in victim:
         process.kill()

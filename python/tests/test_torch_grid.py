@@ -111,13 +111,6 @@ def test_nobody_computes_while_a_replica_is_half_there(replica: Callable[..., Re
     assert [peer.result() for peer in second] == [[2], [2]]
 
 
-def agreed(value: bool) -> bool:
-    """Around a death the groups of the shards have different sizes for a moment: both processes of a replica say so."""
-    said = torch.tensor([int(value)])
-    dist.all_reduce(said, op=dist.ReduceOp.MIN)
-    return bool(said.item())
-
-
 def train_until_told(channel: Channel, grid: Any, own: float) -> tuple[float, int]:
     """Says when two replicas have trained together; after that it trains until it was alone for three steps."""
     counter, alone, together = Counter(), 0, 0
@@ -127,8 +120,8 @@ def train_until_told(channel: Channel, grid: Any, own: float) -> tuple[float, in
         if grid.average_([update]):
             counter.apply(update)
         if together >= 3:
-            alone += agreed(grid.replicas == 1)
-        elif agreed(grid.replicas == 2):
+            alone += grid.replicas == 1
+        elif grid.replicas == 2:
             together += 1
             if together == 3:
                 channel.send("together")
@@ -175,18 +168,18 @@ def wait_for_a_word(channel: Channel, grid: Any) -> None:
     """Trains until two replicas have met, waits, and trains on until it was alone."""
     counter = Counter()
     grid.begin(counter.state)
-    while not agreed(grid.replicas == 2):
+    while grid.replicas != 2:
         grid.begin(counter.state)
     channel.send("met")
     channel.recv()
-    while not agreed(grid.replicas == 1):
+    while grid.replicas != 1:
         grid.begin(counter.state)
 
 
 def vote(channel: Channel, grid: Any) -> str:
     counter = Counter()
     grid.begin(counter.state)
-    while not agreed(grid.replicas == 2):
+    while grid.replicas != 2:
         grid.begin(counter.state)
     update_topology = grid.communicator.update_topology
 
@@ -220,7 +213,7 @@ def thrown_out_in_the_middle(channel: Channel, grid: Any, own: float, breaks: bo
     counter, taken, turn = Counter(), [], 0
     while True:
         grid.begin(counter.state)
-        both = agreed(grid.replicas == 2)
+        both = grid.replicas == 2
         if both and counter.step >= 8:
             break
         turn += turn > 0 or both

@@ -377,7 +377,9 @@ def test_a_loss_under_ddp_says_so(start: Start, master: str) -> None:
 def wait_for_nobody(channel: Channel, master: str, how: str) -> str:
     import pccl.torch  # noqa: F401
 
-    dist.init_process_group("pccl", init_method=f"pccl://{master}", rank=0, world_size=2, timeout=timedelta(seconds=1))
+    dist.init_process_group("pccl", init_method=f"pccl://{master}", rank=0, world_size=2)
+    # Only now: joining, too, would have no longer.
+    dist.distributed_c10d._get_default_group().set_timeout(timedelta(seconds=1))
     tensor = torch.ones(3)
     with pytest.raises(RuntimeError) as failure:
         if how == "call":

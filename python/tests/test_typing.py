@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import PATIENCE_S
 
 pytest.importorskip("mypy")
 
@@ -40,7 +41,7 @@ def mypy(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "MYPYPATH": str(tree / "python")},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=PATIENCE_S,
     )
 
 

@@ -74,12 +74,14 @@ class ReplicaGrid:
         self.shard = dist.get_rank(self._group)
         self.communicator = Communicator(address, peer_group=self.shard, **settings)
         self._member = False
+        self._replicas = 0
         self._sent: tuple[dist.Work, torch.Tensor] | None = None
 
     @property
     def replicas(self) -> int:
-        """As many as hold this shard; 0 when we are not in the run. Never blocks."""
-        return self.communicator.get_attribute(Attribute.LOCAL_WORLD_SIZE) if self._member else 0
+        """As many as held this shard at the last ``begin``: equal in all processes of this replica, which may branch on
+        it; 0 when it is not in the run. Never blocks."""
+        return self._replicas if self._member else 0
 
     def begin(self, state: SharedState) -> None:
         """Blocks until the grid is full, which lets newcomers in, and synchronizes the state within each shard's group.
@@ -95,11 +97,12 @@ class ReplicaGrid:
                 cause, answer = self._wait_until_full()
                 if answer == _FINE:
                     cause, answer = self._synchronize(state)
-                worst = self._agree(answer)
+                worst, replicas = self._agree(answer)
             except BaseException:
                 self.close()
                 raise
             if worst == _FINE:
+                self._replicas = replicas
                 return
             failures += 1
             if failures == _FAILURES_IN_A_ROW or worst == _REFUSED:
@@ -128,7 +131,7 @@ class ReplicaGrid:
         descriptors = [_descriptor(tensor, tag, quantize) for tag, tensor in enumerate(tensors)]
         try:
             cause, answer = self._reduce(descriptors)
-            worst = self._agree(answer)
+            worst, _ = self._agree(answer)
         except BaseException:
             self.close()
             raise
@@ -193,7 +196,7 @@ class ReplicaGrid:
     def _reduce(self, descriptors: list[ReduceOpDescriptor]) -> tuple[PCCLError | None, int]:
         if not descriptors:
             return None, _FINE
-        if self.replicas > 1:
+        if self._members_of_group() > 1:
             try:
                 self.communicator.all_reduce_multiple_with_retry(descriptors, max_in_flight=16)
                 return None, _FINE
@@ -211,6 +214,9 @@ class ReplicaGrid:
         there is one process only, the next vote tells."""
         return self.shards > 1 and self.communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE) == 1
 
+    def _members_of_group(self) -> int:
+        return self.communicator.get_attribute(Attribute.LOCAL_WORLD_SIZE)
+
     def _leave(self) -> None:
         """As newcomers, our content counts for nothing against that of those who stayed."""
         self._member = False
@@ -218,30 +224,32 @@ class ReplicaGrid:
 
     # ---- within the replica
 
-    # Every message is an answer and whether its sender still waits for a full grid. Who waits sends one after the other, and
-    # only looks whether they have arrived: who still joins cannot answer before it is in, and votes need us meanwhile.
+    # Every message is an answer, whether its sender still waits for a full grid, and how many replicas it sees. Who waits
+    # sends one after the other, and only looks whether they have arrived: who still joins cannot answer before it is in, and
+    # votes need us meanwhile.
 
     def _look_for_mates(self) -> int:
         """Fails when another process of this replica is dead. The worst that one has answered which waits no more."""
         worst = _FINE
         if self._sent is not None and self._sent[0].is_completed():
-            worst = self._receive()[0]
+            worst, _, _ = self._receive()
         if self._sent is None:
             self._send(_FINE, waits=True)
         return worst
 
-    def _agree(self, answer: int) -> int:
-        """The worst answer. Where it met a message of one that still waited, all give theirs again."""
+    def _agree(self, answer: int) -> tuple[int, int]:
+        """The worst answer, and the fewest replicas that one sees: around a death the groups of the shards differ in size.
+        Where it met a message of one that still waited, all give theirs again."""
         if self._sent is not None:
             self._receive()
         while True:
             self._send(answer, waits=False)
-            worst, waits = self._receive()
+            worst, waits, replicas = self._receive()
             if not waits:
-                return worst
+                return worst, replicas
 
     def _send(self, answer: int, waits: bool) -> None:
-        message = torch.tensor([answer, int(waits)], dtype=torch.int32)
+        message = torch.tensor([answer, int(waits), -self._members_of_group()], dtype=torch.int32)
 
         def send() -> None:
             work = dist.all_reduce(message, op=dist.ReduceOp.MAX, group=self._group, async_op=True)
@@ -250,13 +258,13 @@ class ReplicaGrid:
 
         self._within_replica(send)
 
-    def _receive(self) -> tuple[int, bool]:
+    def _receive(self) -> tuple[int, bool, int]:
         assert self._sent is not None
         work, message = self._sent
         self._sent = None
         self._within_replica(work.wait)
-        worst, waits = message.tolist()
-        return worst, bool(waits)
+        worst, waits, replicas = message.tolist()
+        return worst, bool(waits), -replicas
 
     def _within_replica(self, message: Callable[[], object]) -> None:
         try:
