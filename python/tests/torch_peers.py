@@ -13,7 +13,7 @@ import pytest
 from conftest import PATIENCE_S
 
 context = multiprocessing.get_context("forkserver")
-PRELOAD = ["torch._dynamo", "torch.nn.parallel", "torch.distributed.fsdp"]
+PRELOAD = ["pytest", "torch._dynamo", "torch.nn.parallel", "torch.distributed.fsdp"]
 context.set_forkserver_preload(PRELOAD)
 
 Channel = Connection  # what a peer's function gets first: send() and recv() with the test
