@@ -24,8 +24,9 @@ made=$(awk '
         next }
     inside {
         line = $0
-        if (line ~ /\*\/$/) { inside = 0; next }
-        sub(/^ \* ?/, "", line)
+        last = line ~ /\*\/$/
+        sub(/ *\*\/$/, "", line); sub(/^ \* ?/, "", line)
+        if (last) { inside = 0; if (line == "") next }
         comment = comment line "\n"
         next
     }
