@@ -1,5 +1,6 @@
-"""What the Python package costs over the C interface: all-reduces of two peers (processes of this machine) by pccl and, in
-turn with them, by the functions of libpccl.so called through ctypes; and what a waiting call leaves to other threads.
+"""What the Python package costs over the C interface: all-reduces of two peers (processes of this machine) by pccl and,
+in turn with them, by the functions of libpccl.so called through ctypes; and what a waiting call leaves to other
+threads.
 
     ./dev bench python
 """
@@ -30,7 +31,12 @@ BLOCK = 25  # operations of one kind in a row, for the small sizes
 
 
 class SocketAddress(ctypes.Structure):
-    _fields_ = [("protocol", ctypes.c_int), ("v4", ctypes.c_ubyte * 4), ("v6", ctypes.c_ubyte * 16), ("port", ctypes.c_ushort)]
+    _fields_ = [
+        ("protocol", ctypes.c_int),
+        ("v4", ctypes.c_ubyte * 4),
+        ("v6", ctypes.c_ubyte * 16),
+        ("port", ctypes.c_ushort),
+    ]
 
 
 class CreateParams(ctypes.Structure):

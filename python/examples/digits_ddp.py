@@ -34,7 +34,8 @@ def digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def meet(communicator: pccl.Communicator, state: pccl.SharedState, member: bool) -> None:
-    """Lets newcomers in and makes all peers equal; who was thrown out enters again, and receives what the others hold."""
+    """Lets newcomers in and makes all peers equal; who was thrown out enters again, and receives what the others
+    hold."""
     for attempt in range(ATTEMPTS):
         try:
             if member:

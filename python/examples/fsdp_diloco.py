@@ -4,9 +4,10 @@
     torchrun --nproc-per-node 2 --master-port 29500 fsdp_diloco.py 127.0.0.1:48148 &
     torchrun --nproc-per-node 2 --master-port 29501 fsdp_diloco.py 127.0.0.1:48148
 
-Start more replicas later, kill whole replicas: the others go on. A replica trains ``H`` steps on its own; then the replicas
-average how far they came (the pseudo-gradient), shard by shard, and all apply it with the same outer optimizer. The outer
-parameters, their momentum and the round are the shared state, so a newcomer begins where the others are.
+Start more replicas later, kill whole replicas: the others go on. A replica trains ``H`` steps on its own; then the
+replicas average how far they came (the pseudo-gradient), shard by shard, and all apply it with the same outer
+optimizer. The outer parameters, their momentum and the round are the shared state, so a newcomer begins where the
+others are.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ class Communicator:
 
     :param address: the master's: ``"ip:port"``, ``"host:port"`` or ``"[ipv6]:port"``.
     :param peer_group: tensors and shared state stay among the peers of one group.
-    :param p2p_connection_pool_size: TCP connections to the next peer of the ring, up to 64; 0: 4. More of them fill long
-        links better.
+    :param p2p_connection_pool_size: TCP connections to the next peer of the ring, up to 64; 0: 4. More of them fill
+        long links better.
     :param settings: fields of ``pcclCommConfig_t``: ``name``, ``bind_address``, ``advertise_address``, ``port_range``,
         ``tcp_congestion``, ``peer_timeout_ms``, ``master_timeout_ms``, ``max_scratch_bytes``,
         ``max_concurrent_collective_ops``, ``multiplex_chunk_size``, ``num_benchmark_connections`` (docs/settings.md);
@@ -226,7 +226,9 @@ class Communicator:
             )
         revision = shared_state.revision
         if not 0 <= revision < 1 << 64:
-            raise argument_error("Communicator.sync_shared_state", f"the revision is {revision}; it starts at 0 and grows")
+            raise argument_error(
+                "Communicator.sync_shared_state", f"the revision is {revision}; it starts at 0 and grows"
+            )
         shared_state.revision, tx_bytes, rx_bytes = comm.synchronize(revision, entries, strategy)
         return SharedStateSyncInfo(tx_bytes, rx_bytes)
 

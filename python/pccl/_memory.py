@@ -1,5 +1,5 @@
-"""What the library needs to know of an array: where it is, how long, of which type. Never a copy: an array that cannot be
-used as it lies is an error that names the way out. Neither torch nor numpy is imported here, only recognized."""
+"""What the library needs to know of an array: where it is, how long, of which type. Never a copy: an array that cannot
+be used as it lies is an error that names the way out. Neither torch nor numpy is imported here, only recognized."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Memory(NamedTuple):
     data_type: DataType
     device_type: DeviceType
     kind: str
-    # What must live as long as the library uses the memory: the array, and for torch its storage, which may be taken away
-    # from a tensor.
+    # What must live as long as the library uses the memory: the array, and for torch its storage, which may be taken
+    # away from a tensor.
     owners: tuple[Any, ...]
 
 
@@ -50,7 +50,9 @@ def _torch_memory(tensor: Any, what: str, function: str, written: bool) -> Memor
         return argument_error(function, f"{what}: {cause}")
 
     if hasattr(tensor, "placements") and hasattr(tensor, "to_local"):
-        raise bad("is a DTensor, of which this process holds a part; use tensor.to_local() (and a peer group per shard)")
+        raise bad(
+            "is a DTensor, of which this process holds a part; use tensor.to_local() (and a peer group per shard)"
+        )
     device = tensor.device.type
     if device != "cpu":
         raise bad(

@@ -1,8 +1,8 @@
 """One peer of a DiLoCo run, as a process that a test steers.
 
-It sends what happens to it, one dictionary for each event (``said``), and receives orders: ``go`` (join), ``to N`` (train up
-to the end of round N and wait there), ``die`` (kill yourself in the middle of the next reduction). ``given``: address, seed,
-rounds, options (of DiLoCo), timeout_ms.
+It sends what happens to it, one dictionary for each event (``said``), and receives orders: ``go`` (join), ``to N``
+(train up to the end of round N and wait there), ``die`` (kill yourself in the middle of the next reduction). ``given``:
+address, seed, rounds, options (of DiLoCo), timeout_ms.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class Mortal(pccl.Communicator):
     def all_reduce_async(self, send: Any, recv: Any, **more: Any) -> pccl.AsyncReduceHandle:
         dies = self._orders.die and send.numel() > 100_000
         if dies:
-            # The others cannot end without our bytes, of which the smallest reduction has 170 kB: it takes many seconds,
-            # however late this thread comes to see that it runs.
+            # The others cannot end without our bytes, of which the smallest reduction has 170 kB: it takes many
+            # seconds, however late this thread comes to see that it runs.
             slow_down(10_000)
         handle = super().all_reduce_async(send, recv, **more)
         while dies:

@@ -148,7 +148,10 @@ def test_memory_that_moved(communicator: pccl.Communicator) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["", "127.0.0.1", "127.0.0.1:", ":48148", "127.0.0.1:70000", "127.0.0.1:x", "::1:48148", "[::g]:1", "1.2.3:4", "a b:1", 7],
+    [
+        "", "127.0.0.1", "127.0.0.1:", ":48148", "127.0.0.1:70000", "127.0.0.1:x", "::1:48148", "[::g]:1", "1.2.3:4",
+        "a b:1", 7,
+    ],  # fmt: skip
 )
 def test_addresses_that_are_none(address: Any) -> None:
     with rejected("address|port"):

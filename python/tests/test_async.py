@@ -125,7 +125,8 @@ def test_asyncio(run_peers: RunPeers) -> None:
         async def reduce() -> int:
             arrays = [numpy.full(5000, index + 1, numpy.float32) for _ in range(8)]
             handles = [
-                communicator.all_reduce_async(array, array, op=ReduceOp.SUM, tag=tag) for tag, array in enumerate(arrays)
+                communicator.all_reduce_async(array, array, op=ReduceOp.SUM, tag=tag)
+                for tag, array in enumerate(arrays)
             ]
 
             async def outcome(handle: pccl.AsyncReduceHandle) -> pccl.ReduceInfo:

@@ -1,5 +1,5 @@
-"""DiLoCo with processes that come, die, stop and return: all outer state is the same bytes after each outer step, and the
-training comes to what it would have come to without."""
+"""DiLoCo with processes that come, die, stop and return: all outer state is the same bytes after each outer step, and
+the training comes to what it would have come to without."""
 
 from __future__ import annotations
 

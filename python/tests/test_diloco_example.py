@@ -1,4 +1,5 @@
-"""The example that trains a GPT with DiLoCo, in each of its modes: two peers end with the same model, and it has learned."""
+"""The example that trains a GPT with DiLoCo, in each of its modes: two peers end with the same model, and it has
+learned."""
 
 from __future__ import annotations
 
@@ -27,9 +28,10 @@ def test_char_gpt(master: str, tree: Path, tmp_path: Path, mode: str) -> None:
     peers = []
     for seed in ("1", "2"):
         checkpoint = str(tmp_path / f"{seed}.pt")
+        own = ["--mode", mode, "--seed", seed, "--checkpoint", checkpoint]
         peers.append(
             subprocess.Popen(
-                [sys.executable, str(program), master, "--mode", mode, "--seed", seed, "--checkpoint", checkpoint, *size],
+                [sys.executable, str(program), master, *own, *size],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

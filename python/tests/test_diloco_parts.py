@@ -59,7 +59,8 @@ def test_fragments_cover_the_parameters_evenly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("period", "fragments", "delay", "word"), [(0, 1, 0, "H"), (4, 5, 0, "fragments"), (4, 2, 3, "delay"), (4, 1, -1, "delay")]
+    ("period", "fragments", "delay", "word"),
+    [(0, 1, 0, "H"), (4, 5, 0, "fragments"), (4, 2, 3, "delay"), (4, 1, -1, "delay")],
 )
 def test_impossible_schedules(period: int, fragments: int, delay: int, word: str) -> None:
     with pytest.raises(ValueError, match=word):
@@ -85,7 +86,8 @@ def test_outer_step_is_the_rounded_arithmetic_of_its_definition(momentum: float,
     start = draw.standard_normal(size).astype(numpy.float32)
     parameters = start.copy()
     moments = numpy.zeros(size, numpy.float32) if momentum else None
-    # In binary64 a product of two binary32 numbers is exact and a sum needs no second rounding: a binary32 step follows.
+    # In binary64 a product of two binary32 numbers is exact and a sum needs no second rounding: a binary32 step
+    # follows.
     lr, mu = single(0.7), single(momentum)
     expected, expected_moments = [float(p) for p in start], [0.0] * size
     for _ in range(5):
@@ -160,7 +162,9 @@ def exchange_among(encodings: list[Encoding], begin: int, elements: int, weights
 
 
 @pytest.mark.parametrize(
-    "make", [Plain, lambda n: Ring(n, pccl.QuantizationOptions()), lambda n: Codes(n, n)], ids=["plain", "ring", "codes"]
+    "make",
+    [Plain, lambda n: Ring(n, pccl.QuantizationOptions()), lambda n: Codes(n, n)],
+    ids=["plain", "ring", "codes"],
 )
 @pytest.mark.parametrize("elements", [1, BLOCK - 1, BLOCK, 3 * BLOCK + 5])
 def test_averages_weigh_newcomers_with_nothing(make: Any, elements: int) -> None:
@@ -257,7 +261,9 @@ def test_left_alone_nothing_is_lost_in_coding() -> None:
 
 
 def test_parameters_of_any_type_and_layout_are_read_and_written_in_place() -> None:
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 2), torch.nn.Linear(5, 6).bfloat16(), torch.nn.Linear(2, 3).double())
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 2), torch.nn.Linear(5, 6).bfloat16(), torch.nn.Linear(2, 3).double()
+    )
     model[0].weight.data = model[0].weight.data.contiguous(memory_format=torch.channels_last)
     model[2].bias.requires_grad_(False)
     parameters = Parameters(model)

@@ -75,7 +75,12 @@ def train_together(
         trainee = Trainee(index)
         with pccl.Communicator(address) as comm:
             diloco = DiLoCo(
-                trainee.model, trainee.optimizer, comm, min_peers=count, on_event=lambda e: events.append(kept(e)), **options
+                trainee.model,
+                trainee.optimizer,
+                comm,
+                min_peers=count,
+                on_event=lambda e: events.append(kept(e)),
+                **options,
             )
             with diloco:
                 trainee.train(diloco, last_step)
@@ -500,7 +505,12 @@ def test_a_member_that_differs_is_repaired(master: str) -> None:
         trainee = Trainee(index)
         with pccl.Communicator(master) as comm:
             diloco = DiLoCo(
-                trainee.model, trainee.optimizer, comm, H=2, min_peers=3, on_event=lambda event: kinds.append(event.kind)
+                trainee.model,
+                trainee.optimizer,
+                comm,
+                H=2,
+                min_peers=3,
+                on_event=lambda event: kinds.append(event.kind),
             )
             diloco.join()
             trainee.train(diloco, 3)

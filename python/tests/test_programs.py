@@ -29,7 +29,8 @@ def connect_with_retries(address: str) -> pccl.Communicator:
 
 
 def test_basic_loop_with_a_peer_that_comes_late(master: str) -> None:
-    """Connect with retries; update, sync, reduce with retries; the late peer gets the state and all end with the same."""
+    """Connect with retries; update, sync, reduce with retries; the late peer gets the state and all end with the
+    same."""
     steps = 12
     late_may_come = threading.Event()
 

@@ -124,7 +124,12 @@ def test_cuda_entries_are_refused(master: str) -> None:
     with pccl.Communicator(master) as communicator:
         communicator.connect()
         info = TensorInfo(
-            "w", 64, numel=1, dtype=pccl.DataType.FLOAT, device_type=pccl.DeviceType.CUDA, allow_content_inequality=False
+            "w",
+            64,
+            numel=1,
+            dtype=pccl.DataType.FLOAT,
+            device_type=pccl.DeviceType.CUDA,
+            allow_content_inequality=False,
         )
         with pytest.raises(pccl.PCCLArgumentError, match="CUDA"):
             communicator.sync_shared_state(SharedState([info]))

@@ -208,8 +208,8 @@ def test_a_replica_that_lost_a_process_in_a_vote_leaves(replica: Callable[..., R
 
 
 def thrown_out_in_the_middle(channel: Channel, grid: Any, own: float, breaks: bool) -> list[Any]:
-    """Turns and steps count from when the replicas have met, and nobody ends before they have met again: whoever is thrown
-    out comes back to one that waits for it."""
+    """Turns and steps count from when the replicas have met, and nobody ends before they have met again: whoever is
+    thrown out comes back to one that waits for it."""
     counter, taken, turn = Counter(), [], 0
     while True:
         grid.begin(counter.state)

@@ -50,7 +50,10 @@ def test_a_shared_state_is_where_the_model_is() -> None:
         (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1), ["momentum_buffer"]),
         (lambda p: torch.optim.Adam(p, amsgrad=True), ["exp_avg", "exp_avg_sq", "max_exp_avg_sq", "step"]),
         (lambda p: torch.optim.AdamW(p, lr=torch.tensor(0.1), weight_decay=0.1), ["exp_avg", "exp_avg_sq", "step"]),
-        (lambda p: torch.optim.RMSprop(p, momentum=0.5, centered=True), ["grad_avg", "momentum_buffer", "square_avg", "step"]),
+        (
+            lambda p: torch.optim.RMSprop(p, momentum=0.5, centered=True),
+            ["grad_avg", "momentum_buffer", "square_avg", "step"],
+        ),
         (lambda p: torch.optim.Adagrad(p, initial_accumulator_value=0.5), ["step", "sum"]),
         (lambda p: torch.optim.RAdam(p), ["exp_avg", "exp_avg_sq", "step"]),
     ],

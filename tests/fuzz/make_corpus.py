@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the seeds of fuzz_master and fuzz_peer: scripts for tests/fuzz/world.cpp that bring a run to life, so that the
-fuzzer starts from states that random bytes would hardly reach. Run it when the order of choices in world.cpp changes."""
+fuzzer starts from states that random bytes would hardly reach. Run it when the order of choices in world.cpp
+changes."""
 import pathlib
 import random
 
@@ -39,8 +40,14 @@ def scripts():
         yield f"reduce-{place}", reduce
     yield "mismatch", base + call(1, *launch(0, 60)) + call(2, *launch(0, 61)) + call(3, *launch(0, 60)) + SETTLE
     yield "sync", base + together(SYNC, everybody, 0, 2, 200, 1, 100, 1)
-    yield "sync-differs", base + call(1, SYNC, 0, 1, 200, 1) + call(2, SYNC, 0, 1, 100, 1) + call(3, SYNC, 0, 1, 200, 1) + SETTLE
-    yield "leave", base + call(2, 7, 0) + SETTLE + together(LAUNCH, (1, 3), *launch(0, 60)[1:]) + together(AWAIT, (1, 3), 0)
+    yield (
+        "sync-differs",
+        base + call(1, SYNC, 0, 1, 200, 1) + call(2, SYNC, 0, 1, 100, 1) + call(3, SYNC, 0, 1, 200, 1) + SETTLE,
+    )
+    yield (
+        "leave",
+        base + call(2, 7, 0) + SETTLE + together(LAUNCH, (1, 3), *launch(0, 60)[1:]) + together(AWAIT, (1, 3), 0),
+    )
     generator = random.Random(7)
     for number in range(8):
         script = list(base)

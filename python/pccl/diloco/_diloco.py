@@ -28,10 +28,10 @@ class Event:
     """Something that happened to the outer optimization, for logs and tests.
 
     :param kind: ``"joined"`` (entered the run, also after ``"lost"``), ``"members"`` (newcomers were admitted),
-        ``"launch"`` (``tensor``: the pseudo-gradient), ``"retry"`` (a reduction failed and is repeated), ``"outer_step"``
-        (``tensor``: the average that was applied), ``"skipped"`` (no member had anything to average), ``"repaired"`` (our
-        state differed from the group's and was overwritten), ``"lost"`` (we were removed or the master went; joining
-        again follows).
+        ``"launch"`` (``tensor``: the pseudo-gradient), ``"retry"`` (a reduction failed and is repeated),
+        ``"outer_step"`` (``tensor``: the average that was applied), ``"skipped"`` (no member had anything to average),
+        ``"repaired"`` (our state differed from the group's and was overwritten), ``"lost"`` (we were removed or the
+        master went; joining again follows).
     :param inner_step: :attr:`DiLoCo.inner_step` at that time.
     :param outer_step: :attr:`DiLoCo.outer_step` at that time.
     :param world: members of the group at that time.
@@ -60,18 +60,20 @@ class DiLoCo:
                 optimizer.zero_grad()
 
     Every ``H`` inner steps the peers average their pseudo-gradients (outer parameters minus own parameters) and each
-    applies the outer optimizer to the same average (arXiv 2311.08105). ``overlap`` lets the inner steps go on meanwhile:
-    with one fragment the average is applied one round later (arXiv 2505.14065); ``fragments`` sends the parameters in
-    equal parts one after the other and ``delay`` sets how many inner steps later each is applied (arXiv 2501.18512).
+    applies the outer optimizer to the same average (arXiv 2311.08105). ``overlap`` lets the inner steps go on
+    meanwhile: with one fragment the average is applied one round later (arXiv 2505.14065); ``fragments`` sends the
+    parameters in equal parts one after the other and ``delay`` sets how many inner steps later each is applied (arXiv
+    2501.18512).
 
-    Peers may come, die, stop and return at any time, and the master may restart; a peer that is alone trains on alone. All
-    members hold the same bytes of outer parameters and momentum after the same ``outer_step``. Who comes enters at the end
-    of a round, when nothing is in flight: it receives outer parameters, momentum and the position in the schedule, begins
-    with the outer parameters as its own, and contributes with weight 0 to what the others had computed before it came.
+    Peers may come, die, stop and return at any time, and the master may restart; a peer that is alone trains on alone.
+    All members hold the same bytes of outer parameters and momentum after the same ``outer_step``. Who comes enters at
+    the end of a round, when nothing is in flight: it receives outer parameters, momentum and the position in the
+    schedule, begins with the outer parameters as its own, and contributes with weight 0 to what the others had computed
+    before it came.
 
-    Not thread-safe: one thread makes all calls, and the model is not trained by another one meanwhile. Parameters may be
-    of any real floating-point type on any device; outer parameters, momentum and buffers are float32 on the CPU (12 to 20
-    bytes per parameter in all with one fragment). Frozen parameters and buffers of the model are left alone.
+    Not thread-safe: one thread makes all calls, and the model is not trained by another one meanwhile. Parameters may
+    be of any real floating-point type on any device; outer parameters, momentum and buffers are float32 on the CPU (12
+    to 20 bytes per parameter in all with one fragment). Frozen parameters and buffers of the model are left alone.
     """
 
     def __init__(
@@ -95,13 +97,13 @@ class DiLoCo:
     ) -> None:
         """Touches no network; ValueError for options that cannot work.
 
-        All peers of a group need the same ``H``, ``outer``, ``fragments``, ``delay``, ``mix`` and ``quantize``: one that
-        differs is removed while it joins, with a message that shows both.
+        All peers of a group need the same ``H``, ``outer``, ``fragments``, ``delay``, ``mix`` and ``quantize``: one
+        that differs is removed while it joins, with a message that shows both.
 
         :param model: has its initial parameters; they are replaced by the run's when this peer joins one.
         :param inner_optimizer: any of torch over parameters of ``model``; its state stays on this peer.
-        :param comm: connected or not; the helper connects it where needed and never closes it. While the helper is in use,
-            no other code votes on it (topology, shared state).
+        :param comm: connected or not; the helper connects it where needed and never closes it. While the helper is in
+            use, no other code votes on it (topology, shared state).
         :param H: inner steps of a round.
         :param outer: ``lr`` (0.7), ``momentum`` (0.9), ``nesterov`` (True).
         :param fragments: equal parts of the parameters, 1 to H, sent at different times of a round.
@@ -110,8 +112,8 @@ class DiLoCo:
             default with ``overlap``.
         :param mix: how much of its own parameters a peer keeps when an average arrives (alpha of arXiv 2501.18512).
             Default: 0.5 where it has trained on meanwhile for a part of a round (0 < delay < H), else 0.
-        :param quantize: None (float32), ``"int8"`` (whole numbers on a common scale with error feedback, a quarter of the
-            bytes), or options for the library's quantized ring (without error feedback).
+        :param quantize: None (float32), ``"int8"`` (whole numbers on a common scale with error feedback, a quarter of
+            the bytes), or options for the library's quantized ring (without error feedback).
         :param min_peers: ``join()`` returns when the run has begun or has that many members, in all groups; the number
             of the first peer counts. A run that has begun goes on with fewer.
         :param check_every: at the end of every so many rounds all members compare their whole state and repair who
@@ -149,7 +151,8 @@ class DiLoCo:
         self._batches = 0
 
         self._signature = (
-            f"H={H},fragments={fragments},delay={delay},mix={self._mix!r},outer={self._optimizer},quantize={_name(quantize)}"
+            f"H={H},fragments={fragments},delay={delay},mix={self._mix!r},outer={self._optimizer},"
+            f"quantize={_name(quantize)}"
         )
         # The configuration is part of a name, so that peers of another one cannot take part.
         entries = [pccl.TensorInfo.from_torch(self._counters, f"diloco.counters({self._signature})")]
@@ -226,10 +229,10 @@ class DiLoCo:
     def advance(self) -> None:
         """To be called after each inner step, where the inner optimizer is stepped otherwise (a gradient scaler).
 
-        Between launches and landings it returns at once. At a landing it blocks until the average is there, at the end of
-        a round until all members have come there (a vote). Members that die meanwhile cost a repetition; if we are thrown
-        out, it joins the run again and blocks as :meth:`join` does. PCCLError for what repeating does not help, after
-        which the helper is of no more use; RuntimeError before ``join``.
+        Between launches and landings it returns at once. At a landing it blocks until the average is there, at the end
+        of a round until all members have come there (a vote). Members that die meanwhile cost a repetition; if we are
+        thrown out, it joins the run again and blocks as :meth:`join` does. PCCLError for what repeating does not help,
+        after which the helper is of no more use; RuntimeError before ``join``.
         """
         if not self._joined:
             raise RuntimeError("DiLoCo.join() comes before the first step")
@@ -244,7 +247,8 @@ class DiLoCo:
     def finish(self) -> None:
         """Applies what is in flight and sets the model to the outer parameters, the result of the training.
 
-        Blocks until the average is there; no vote. All members end at the same step, or those who stay go on without us.
+        Blocks until the average is there; no vote. All members end at the same step, or those who stay go on without
+        us.
         """
         if self._transfer is not None and self._in_flight is not None:
             fragment = self._in_flight
@@ -269,9 +273,9 @@ class DiLoCo:
     def state_dict(self) -> dict[str, Any]:
         """Everything but the inner optimizer's state, as copies; the model's trainable parameters are in it.
 
-        Taken at the end of a round (``inner_step % H == 0``) it is complete: a run in which every peer resumes from its own
-        goes on as if nothing had happened. Taken elsewhere, the resumed run begins that round again with the parameters as
-        they are, and what was in flight is dropped.
+        Taken at the end of a round (``inner_step % H == 0``) it is complete: a run in which every peer resumes from its
+        own goes on as if nothing had happened. Taken elsewhere, the resumed run begins that round again with the
+        parameters as they are, and what was in flight is dropped.
         """
         local = torch.empty_like(self._outer)
         self._parameters.read(local)

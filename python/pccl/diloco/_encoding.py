@@ -3,8 +3,8 @@
 An encoding owns the buffers of one fragment (one is in flight at a time) and describes its exchange as a generator of
 reductions. It knows nothing of peers that are lost: whoever drives the generator repeats a reduction that failed.
 
-With what travels goes the sender's weight, so that the average is divided by the weights of exactly those who are in it,
-whoever was lost on the way. A newcomer that has trained nothing yet sends zeros of weight 0.
+With what travels goes the sender's weight, so that the average is divided by the weights of exactly those who are in
+it, whoever was lost on the way. A newcomer that has trained nothing yet sends zeros of weight 0.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class Plain:
 class Ring(Plain):
     """Lets the library quantize every hop.
 
-    A weight among the elements would widen the range of their block, so the weights are a reduction of their own. Who is
-    lost between the two would be in the one sum and not in the other: then both are done again.
+    A weight among the elements would widen the range of their block, so the weights are a reduction of their own. Who
+    is lost between the two would be in the one sum and not in the other: then both are done again.
     """
 
     def __init__(self, largest: int, options: pccl.QuantizationOptions) -> None:
@@ -123,11 +123,11 @@ class Ring(Plain):
 class Codes:
     """Sends whole numbers of 8 bits (16 with more than 16 members) on a scale per block of 512 that all members share.
 
-    A first, small reduction finds the largest magnitude of each block among all members; the scale leaves room for the sum
-    of all members' codes, so that the ring adds without overflow and without rounding. All that a peer's rounding takes
-    away is therefore known to it exactly; it is kept and added to the peer's next pseudo-gradient of the fragment (error
-    feedback): over many rounds the sums of what was sent and of what was meant differ by less than one code per peer.
-    With w members there are 127 // w levels on each side; 25.8 % of the bytes of float32.
+    A first, small reduction finds the largest magnitude of each block among all members; the scale leaves room for the
+    sum of all members' codes, so that the ring adds without overflow and without rounding. All that a peer's rounding
+    takes away is therefore known to it exactly; it is kept and added to the peer's next pseudo-gradient of the fragment
+    (error feedback): over many rounds the sums of what was sent and of what was meant differ by less than one code per
+    peer. With w members there are 127 // w levels on each side; 25.8 % of the bytes of float32.
 
     A block that contains a NaN or an infinity becomes NaN as a whole, on all members.
     18 bytes of memory per element of a fragment, 4 per parameter of the model.
@@ -226,4 +226,6 @@ def make_encoding(
         return Ring(largest, quantize)
     if quantize == "int8":
         return Codes(largest, parameters)
-    raise ValueError(f"quantize is {quantize!r}; use None, 'int8', or a pccl.QuantizationOptions for the library's ring")
+    raise ValueError(
+        f"quantize is {quantize!r}; use None, 'int8', or a pccl.QuantizationOptions for the library's ring"
+    )

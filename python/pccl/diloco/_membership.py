@@ -1,4 +1,5 @@
-"""This peer's place in the run: joining, admitting others, keeping the shared state equal, and knowing when it is out."""
+"""This peer's place in the run: joining, admitting others, keeping the shared state equal, and knowing when it is
+out."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ class Membership:
             raise Lost(str(cause))
 
     def connect(self) -> None:
-        """Joins the run unless we are in it; waits to be admitted. PCCLError if no master answers in rejoin_timeout_s."""
+        """Joins the run unless we are in it; waits to be admitted. PCCLError if no master answers in
+        rejoin_timeout_s."""
         if not self.is_lost():
             return
         deadline = time.monotonic() + self._rejoin_timeout_s
@@ -84,7 +86,8 @@ class Membership:
                 time.sleep(0.25)
 
     def admit(self) -> bool:
-        """Votes whether somebody waits, and if so lets them in; True if a synchronization has to follow, on all members."""
+        """Votes whether somebody waits, and if so lets them in; True if a synchronization has to follow, on all
+        members."""
         try:
             pending = self.comm.are_peers_pending()
         except PCCLError as error:

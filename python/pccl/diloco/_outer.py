@@ -1,4 +1,5 @@
-"""The outer optimizer: stochastic gradient descent with (Nesterov) momentum in arithmetic that is the same everywhere."""
+"""The outer optimizer: stochastic gradient descent with (Nesterov) momentum in arithmetic that is the same
+everywhere."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class OuterSGD:
     """
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
-        """``options``: ``lr`` (0.7), ``momentum`` (0.9), ``nesterov`` (True if there is momentum). ValueError for others."""
+        """``options``: ``lr`` (0.7), ``momentum`` (0.9), ``nesterov`` (True if there is momentum). ValueError for
+        others."""
         given = dict(options or {})
         self.lr = float(given.pop("lr", 0.7))
         self.momentum = float(given.pop("momentum", 0.9))

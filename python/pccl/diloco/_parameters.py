@@ -11,8 +11,8 @@ from torch import Tensor
 class Parameters:
     """Views of the trainable parameters of a model; they stay where they are, on their device and in their type.
 
-    Positions count elements over all parameters that required gradients when this was made. Buffers (running statistics)
-    are not among them. Not thread-safe: the model must not be trained during a call.
+    Positions count elements over all parameters that required gradients when this was made. Buffers (running
+    statistics) are not among them. Not thread-safe: the model must not be trained during a call.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -22,9 +22,13 @@ class Parameters:
             if not parameter.requires_grad:
                 continue
             if hasattr(parameter, "to_local"):
-                raise ValueError(f"parameter {name} is a DTensor; give each shard as a plain module, in a peer group per shard")
+                raise ValueError(
+                    f"parameter {name} is a DTensor; give each shard as a plain module, in a peer group per shard"
+                )
             if not parameter.is_floating_point():
-                raise ValueError(f"parameter {name} is {parameter.dtype}; only real floating-point parameters are averaged")
+                raise ValueError(
+                    f"parameter {name} is {parameter.dtype}; only real floating-point parameters are averaged"
+                )
             self._places.append((self.size, parameter.detach()))
             self.size += parameter.numel()
         if self.size == 0:

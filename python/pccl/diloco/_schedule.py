@@ -11,8 +11,8 @@ class Schedule:
 
     A round is ``period`` inner steps. Fragment ``p`` lands (its average is applied) at step ``(p + 1) * period //
     fragments`` of each round and was launched ``delay`` steps earlier. Because ``delay`` is at most ``period //
-    fragments``, a fragment lands before or at the step at which the next one is launched, so at most one is in flight and
-    at the end of a round none is. That end is the moment at which newcomers can be admitted: nothing that they have
+    fragments``, a fragment lands before or at the step at which the next one is launched, so at most one is in flight
+    and at the end of a round none is. That end is the moment at which newcomers can be admitted: nothing that they have
     missed is still to be applied.
 
     >>> schedule = Schedule(period=12, fragments=3, delay=2)
@@ -28,7 +28,9 @@ class Schedule:
         if self.period < 1:
             raise ValueError(f"H is {self.period}; a round has at least 1 inner step")
         if not 1 <= self.fragments <= self.period:
-            raise ValueError(f"fragments is {self.fragments}; use 1 to H = {self.period}, one lands per inner step at most")
+            raise ValueError(
+                f"fragments is {self.fragments}; use 1 to H = {self.period}, one lands per inner step at most"
+            )
         if not 0 <= self.delay <= self.period // self.fragments:
             raise ValueError(
                 f"delay is {self.delay}; use 0 to H // fragments = {self.period // self.fragments}, so that a fragment "
@@ -50,7 +52,8 @@ class Schedule:
         return fragment if step > 0 and (fragment + 1) * self.period // self.fragments == offset else None
 
     def launching(self, step: int) -> int | None:
-        """The fragment that is launched after inner step ``step``; none before the first step, when nothing was learned."""
+        """The fragment that is launched after inner step ``step``; none before the first step, when nothing was
+        learned."""
         return self.landing(step + self.delay) if step > 0 else None
 
     def ends_round(self, step: int) -> bool:

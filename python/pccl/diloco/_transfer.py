@@ -1,4 +1,5 @@
-"""Carries an exchange out over a communicator: launches its reductions, repeats those that fail, notices being alone."""
+"""Carries an exchange out over a communicator: launches its reductions, repeats those that fail, notices being
+alone."""
 
 from __future__ import annotations
 
@@ -82,6 +83,8 @@ class Transfer:
                 raise PCCLError(status, "DiLoCo.step", f"the same reduction failed {RETRIES_MAX} times in a row")
             self._on_retry()
         else:
-            raise PCCLError(status, "DiLoCo.step", "the members do not agree about what they reduce, or memory is short")
+            raise PCCLError(
+                status, "DiLoCo.step", "the members do not agree about what they reduce, or memory is short"
+            )
         self._launch()
 

@@ -35,7 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--kill", action="store_true", help="kill a worker after a quarter, and start it again while the others go on"
     )
     parser.add_argument(
-        "--picture", type=Path, metavar="FILE.png", help="draw the losses and the times of reductions (needs matplotlib)"
+        "--picture",
+        type=Path,
+        metavar="FILE.png",
+        help="draw the losses and the times of reductions (needs matplotlib)",
     )
     parser.add_argument(
         "--pace", type=float, default=0.05, metavar="SECONDS", help="least time of a step (default: %(default)s)"

@@ -1,5 +1,5 @@
-"""A worker of ``python -m pccl demo``: trains a small network with the others, and tells its parent what it sees, one JSON
-object a line. It ends when its parent does."""
+"""A worker of ``python -m pccl demo``: trains a small network with the others, and tells its parent what it sees, one
+JSON object a line. It ends when its parent does."""
 
 from __future__ import annotations
 

@@ -110,7 +110,8 @@ def picture(now: Look, before: Look | None, url: str) -> list[Line]:
         ),
         line(
             f"{status.members} members, {joining} to be admitted, {status.removed} gone; "
-            f"epoch {status.epoch}, {status.decisions} decisions" + (", optimizing the rings" if status.optimizing else "")
+            f"epoch {status.epoch}, {status.decisions} decisions"
+            + (", optimizing the rings" if status.optimizing else "")
         ),
     ]
     for group in status.groups:
@@ -132,7 +133,8 @@ def _group_lines(group: Group, now: Look, before: Look | None) -> list[Line]:
     lines = [
         line(
             (f"GROUP {group.id}", "bold"),
-            f"  revision {group.expected_revision}, {doing}; {group.committed} reductions{_rates(group, now, before)}, ",
+            f"  revision {group.expected_revision}, {doing}; "
+            f"{group.committed} reductions{_rates(group, now, before)}, ",
             (f"{group.aborted} aborted", "yellow" if group.aborted else ""),
             f", {group.refused} refused, {group.syncs} synchronizations",
         )

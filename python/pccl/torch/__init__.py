@@ -11,12 +11,12 @@ Which one to take:
 ``init_process_group("pccl", init_method="pccl://host:port", world_size=n)``
     the collectives of torch.distributed for programs as they are (importing this package registers the backend). Any
     master address works that ``pccl.Communicator`` takes; with another ``init_method``, as of torchrun, it is
-    PCCL_MASTER_ADDRESS. Ranks are those given, else distributed. Such a group has a fixed size: code above it divides by
-    it (as DDP does) and shards by rank. So when a peer is lost, the collective in progress and all later ones raise
+    PCCL_MASTER_ADDRESS. Ranks are those given, else distributed. Such a group has a fixed size: code above it divides
+    by it (as DDP does) and shards by rank. So when a peer is lost, the collective in progress and all later ones raise
     ``torch.distributed.DistBackendError`` on every other rank, and those that are left make a new, smaller group:
     ``destroy_process_group()``, then ``init_process_group()``. There are all_reduce, broadcast, all_gather,
-    reduce_scatter, gather, scatter, reduce, barrier and the object collectives, on CPU tensors; messages between two ranks
-    and groups of some of the ranks need another backend beside it, ``new_group(ranks, backend="gloo")``.
+    reduce_scatter, gather, scatter, reduce, barrier and the object collectives, on CPU tensors; messages between two
+    ranks and groups of some of the ranks need another backend beside it, ``new_group(ranks, backend="gloo")``.
 
 ``local_tensor``, ``local_tensors`` and ``shared_state`` give what the library synchronizes and reduces, without a copy.
 """

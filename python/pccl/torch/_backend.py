@@ -24,8 +24,8 @@ def _create(options: Any, _: Any) -> ProcessGroupPCCL:
         return ProcessGroupPCCL(None, rank, size, timeout, owns_run=False)
     if _run is None or size != _run.size:
         raise NotImplementedError(
-            f"pccl: a group of {size} of the ranks: this backend reduces over all ranks of the job; make the group with another "
-            "one, torch.distributed.new_group(ranks, backend='gloo')"
+            f"pccl: a group of {size} of the ranks: this backend reduces over all ranks of the job; make the group "
+            "with another one, torch.distributed.new_group(ranks, backend='gloo')"
         )
     return ProcessGroupPCCL(_run, rank, size, timeout, owns_run=False)
 

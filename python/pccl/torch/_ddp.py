@@ -85,7 +85,8 @@ class _Reducer:
                 "ddp_hook",
                 "rank 0 of the node takes part in the run for all its processes; pass the communicator there"
                 if self._leads
-                else "only rank 0 of the node takes part in the run; pass None instead of the communicator on other ranks",
+                else "only rank 0 of the node takes part in the run; pass None instead of the communicator on other "
+                "ranks",
             )
         self._indices: dict[int, int] = {}
         self._buckets: list[_Bucket] = []
@@ -147,15 +148,15 @@ class _Reducer:
         if self._leads and bucket.buffer.device.type != "cpu":
             raise argument_error(
                 "ddp_hook",
-                f"the gradients are on device '{bucket.buffer.device}', and this build works on CPU memory; use pccl.diloco, "
-                "which takes models on any device",
+                f"the gradients are on device '{bucket.buffer.device}', and this build works on CPU memory; use "
+                "pccl.diloco, which takes models on any device",
             )
         for gradient in bucket.gradients:
             if self._quantization is not None and gradient.target.dtype not in (torch.float32, torch.float64):
                 raise argument_error(
                     "ddp_hook",
-                    f"quantize='int8' works on float32 and float64 gradients, and one is {gradient.target.dtype}; leave "
-                    "quantize out, or keep the parameters in float32 (torch.autocast does)",
+                    f"quantize='int8' works on float32 and float64 gradients, and one is {gradient.target.dtype}; "
+                    "leave quantize out, or keep the parameters in float32 (torch.autocast does)",
                 )
             self._start(gradient)
 

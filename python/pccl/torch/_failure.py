@@ -8,8 +8,8 @@ from pccl._errors import PCCLArgumentError, PCCLError
 
 _REMEDY = (
     "A process group has a fixed size, so this one is of no more use: call destroy_process_group(), then "
-    "init_process_group() with the processes that are left (or let torchrun start all of them again). To go on without a "
-    "restart when a peer is lost, use pccl.torch.ddp_hook or pccl.diloco"
+    "init_process_group() with the processes that are left (or let torchrun start all of them again). To go on "
+    "without a restart when a peer is lost, use pccl.torch.ddp_hook or pccl.diloco"
 )
 
 
@@ -29,13 +29,13 @@ def of(error: PCCLError, operation: str) -> Exception:
 def timed_out(operation: str, seconds: float, message: str) -> dist.DistBackendError:
     waiting = f" ({message})" if message else ""
     return dist.DistBackendError(
-        f"pccl: {operation}: not done after the time-out of {seconds:g} s{waiting}: another rank did not call it, or computes "
-        f"for longer than that; init_process_group(timeout=...) sets the time-out. {_REMEDY}"
+        f"pccl: {operation}: not done after the time-out of {seconds:g} s{waiting}: another rank did not call it, or "
+        f"computes for longer than that; init_process_group(timeout=...) sets the time-out. {_REMEDY}"
     )
 
 
 def unsupported(operation: str) -> NotImplementedError:
     return NotImplementedError(
-        f"pccl: {operation} needs messages between two ranks, which this backend does not have; make a group of another "
-        "backend for it: group = torch.distributed.new_group(backend='gloo')"
+        f"pccl: {operation} needs messages between two ranks, which this backend does not have; make a group of "
+        "another backend for it: group = torch.distributed.new_group(backend='gloo')"
     )

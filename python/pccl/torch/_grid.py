@@ -224,9 +224,9 @@ class ReplicaGrid:
 
     # ---- within the replica
 
-    # Every message is an answer, whether its sender still waits for a full grid, and how many replicas it sees. Who waits
-    # sends one after the other, and only looks whether they have arrived: who still joins cannot answer before it is in, and
-    # votes need us meanwhile.
+    # Every message is an answer, whether its sender still waits for a full grid, and how many replicas it sees. Who
+    # waits sends one after the other, and only looks whether they have arrived: who still joins cannot answer before it
+    # is in, and votes need us meanwhile.
 
     def _look_for_mates(self) -> int:
         """Fails when another process of this replica is dead. The worst that one has answered which waits no more."""
@@ -238,8 +238,8 @@ class ReplicaGrid:
         return worst
 
     def _agree(self, answer: int) -> tuple[int, int]:
-        """The worst answer, and the fewest replicas that one sees: around a death the groups of the shards differ in size.
-        Where it met a message of one that still waited, all give theirs again."""
+        """The worst answer, and the fewest replicas that one sees: around a death the groups of the shards differ in
+        size. Where it met a message of one that still waited, all give theirs again."""
         if self._sent is not None:
             self._receive()
         while True:
@@ -271,8 +271,8 @@ class ReplicaGrid:
             message()
         except RuntimeError as error:
             raise dist.DistBackendError(
-                "pccl: another process of this replica is gone or does not answer; this one has left the run. A replica is "
-                f"whole or not there: end this process, too, and start the replica again ({error})"
+                "pccl: another process of this replica is gone or does not answer; this one has left the run. A "
+                f"replica is whole or not there: end this process, too, and start the replica again ({error})"
             ) from error
 
 
@@ -283,7 +283,8 @@ def _descriptor(tensor: torch.Tensor, tag: int, quantize: str | None) -> ReduceO
     if quantize is not None:
         if memory.data_type not in (DataType.FLOAT, DataType.DOUBLE):
             raise argument_error(
-                "ReplicaGrid.average_", f"quantize='int8' works on float32 and float64, and tensor {tag} is {local.dtype}"
+                "ReplicaGrid.average_",
+                f"quantize='int8' works on float32 and float64, and tensor {tag} is {local.dtype}",
             )
         options = QuantizationOptions(DataType.UINT8, QuantizationAlgorithm.MIN_MAX)
     descriptor = ReduceDescriptor(

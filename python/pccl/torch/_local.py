@@ -31,7 +31,8 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
     if hasattr(tensor, "placements") and hasattr(tensor, "to_local"):
         if any(placement.is_partial() for placement in tensor.placements):
             raise argument_error(
-                "local_tensor", "the DTensor is partial, its value a sum that nobody has made; use tensor.redistribute()"
+                "local_tensor",
+                "the DTensor is partial, its value a sum that nobody has made; use tensor.redistribute()",
             )
         with torch.no_grad():
             tensor = tensor.to_local()
@@ -41,8 +42,8 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
     if not local.is_contiguous():
         raise argument_error(
             "local_tensor",
-            "the part of this process is not contiguous, so that it cannot be reduced where it lies; shard along the first "
-            "dimension, or copy: tensor.to_local().contiguous(), and back",
+            "the part of this process is not contiguous, so that it cannot be reduced where it lies; shard along the "
+            "first dimension, or copy: tensor.to_local().contiguous(), and back",
         )
     return local
 
@@ -62,15 +63,17 @@ def shared_state(
     optimizer: torch.optim.Optimizer | None = None,
     more: Mapping[str, torch.Tensor] | None = None,
 ) -> SharedState:
-    """A shared state of all parameters and buffers, the optimizer's tensors and ``more``, where they lie; all on the CPU.
+    """A shared state of all parameters and buffers, the optimizer's tensors and ``more``, where they lie; all on the
+    CPU.
 
-    An optimizer that has made no step yet has no state; it gets that of zeros with which it would begin, so that newcomers
-    have something to receive into. What is given other memory later (``model.to()``, ``optimizer.load_state_dict()``) needs
-    a new shared state; synchronizing the old one is an error that says so.
+    An optimizer that has made no step yet has no state; it gets that of zeros with which it would begin, so that
+    newcomers have something to receive into. What is given other memory later (``model.to()``,
+    ``optimizer.load_state_dict()``) needs a new shared state; synchronizing the old one is an error that says so.
 
     :param module: as of :func:`local_tensors`. Its tensors stay its own.
     :param optimizer: SGD, Adam, AdamW, RMSprop, Adadelta, Adamax, RAdam; others after their first step.
-    :param more: further tensors by name, the step for example: ``torch.zeros((), dtype=torch.int64)``, changed in place.
+    :param more: further tensors by name, the step for example: ``torch.zeros((), dtype=torch.int64)``, changed in
+        place.
     :raises PCCLArgumentError: a tensor that cannot be used as it lies, or an optimizer that has no state yet.
     """
     infos = [_LocalTensorInfo.of(tensor, "model." + name) for name, tensor in _named_tensors(module)]
@@ -129,7 +132,8 @@ def _optimizer_tensors(module: torch.nn.Module, optimizer: torch.optim.Optimizer
     trained = [one for group in optimizer.param_groups for one in group["params"] if one.requires_grad]
     if any(parameter not in names for parameter in trained):
         raise argument_error(
-            "shared_state", "the optimizer holds a parameter that the module does not have; pass the module it was made for"
+            "shared_state",
+            "the optimizer holds a parameter that the module does not have; pass the module it was made for",
         )
     without = [parameter for parameter in trained if parameter not in optimizer.state]
     if without:
@@ -148,8 +152,8 @@ def _begin(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]) -> 
     if not isinstance(optimizer, _BEGIN_WITH_ZEROS):
         raise argument_error(
             "shared_state",
-            f"a {type(optimizer).__name__} that has made no step yet does not tell its state; let every peer make a first step "
-            "before, or list its tensors yourself: SharedState([TensorInfo.from_torch(...), ...])",
+            f"a {type(optimizer).__name__} that has made no step yet does not tell its state; let every peer make a "
+            "first step before, or list its tensors yourself: SharedState([TensorInfo.from_torch(...), ...])",
         )
     gradients = [(one, one.grad) for group in optimizer.param_groups for one in group["params"]]
     rates = [(group, group["lr"]) for group in optimizer.param_groups]

@@ -1,9 +1,9 @@
 """The process group: every collective as one or more all-reduces.
 
-An all-reduce is what the library has, and it is made to go over slow and failing links; so a broadcast is a sum to which
-all but one contribute zeros, and a gathering one in which each contributes its part. That costs more bytes than it had to
-(all_gather and reduce_scatter among w ranks about twice w times a rank's part, per rank), and gives the right ones: such
-sums are made over bytes, never over numbers.
+An all-reduce is what the library has, and it is made to go over slow and failing links; so a broadcast is a sum to
+which all but one contribute zeros, and a gathering one in which each contributes its part. That costs more bytes than
+it had to (all_gather and reduce_scatter among w ranks about twice w times a rank's part, per rank), and gives the right
+ones: such sums are made over bytes, never over numbers.
 """
 
 from __future__ import annotations
@@ -87,14 +87,18 @@ class ProcessGroupPCCL(dist.ProcessGroup):
 
     # ---- reductions
 
-    def allreduce(self, tensors: list[Tensor], opts: Any = None, timeout: timedelta | None = None) -> Work:  # type: ignore[override]
+    def allreduce(  # type: ignore[override]
+        self, tensors: list[Tensor], opts: Any = None, timeout: timedelta | None = None
+    ) -> Work:
         op = _operation(opts, "all_reduce")
         return self._launch("all_reduce", [(t, t, op) for t in _plain(tensors)], tensors, opts, timeout)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Work:
         return self.allreduce(tensors, opts)
 
-    def reduce(self, tensors: list[Tensor], opts: Any = None, timeout: timedelta | None = None) -> Work:  # type: ignore[override]
+    def reduce(  # type: ignore[override]
+        self, tensors: list[Tensor], opts: Any = None, timeout: timedelta | None = None
+    ) -> Work:
         op = _operation(opts, "reduce")
         root = _root(opts) == self._rank
         reductions = [(t, t if root else torch.empty_like(t), op) for t in _plain(tensors)]
@@ -135,7 +139,9 @@ class ProcessGroupPCCL(dist.ProcessGroup):
 
     # ---- distributing bytes
 
-    def broadcast(self, tensors: list[Tensor], opts: Any = None, timeout: timedelta | None = None) -> Work:  # type: ignore[override]
+    def broadcast(  # type: ignore[override]
+        self, tensors: list[Tensor], opts: Any = None, timeout: timedelta | None = None
+    ) -> Work:
         flats = [_bytes(tensor, "broadcast") for tensor in tensors]
         if _root(opts) != self._rank:
             for flat in flats:
@@ -287,8 +293,8 @@ def _operation(opts: Any, function: str) -> ReduceOp:
         if given == theirs:
             return ours
     raise NotImplementedError(
-        f"pccl: {function} with {given}: use SUM, AVG, PRODUCT, MIN or MAX (bitwise ones on 0/1 values: MIN is 'and', MAX is "
-        "'or'), or a group of another backend: torch.distributed.new_group(backend='gloo')"
+        f"pccl: {function} with {given}: use SUM, AVG, PRODUCT, MIN or MAX (bitwise ones on 0/1 values: MIN is 'and', "
+        "MAX is 'or'), or a group of another backend: torch.distributed.new_group(backend='gloo')"
     )
 
 
@@ -311,7 +317,9 @@ def _bytes(tensor: Tensor, function: str) -> Tensor:
     if hasattr(tensor, "placements") and hasattr(tensor, "to_local"):
         raise argument_error(function, "the tensor is a DTensor; use tensor.to_local()")
     if not tensor.is_contiguous() or tensor.layout is not torch.strided:
-        raise argument_error(function, "the tensor is not contiguous; use tensor.contiguous(), and copy the result back")
+        raise argument_error(
+            function, "the tensor is not contiguous; use tensor.contiguous(), and copy the result back"
+        )
     return tensor.detach().resolve_conj().resolve_neg().view(-1).view(torch.uint8)
 
 

@@ -1,4 +1,5 @@
-"""How a process group finds its master: ``init_method="pccl://host:port"``, or PCCL_MASTER_ADDRESS beside another method."""
+"""How a process group finds its master: ``init_method="pccl://host:port"``, or PCCL_MASTER_ADDRESS beside another
+method."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def handle_url(url: str, timeout: timedelta = dist.default_pg_timeout, **_: Any)
         raise argument_error(_FUNCTION, f"{url!r} is no address of a master; write 'pccl://host:port'")
     group = query.get("peer_group", "0")
     if not group.isdecimal():
-        raise argument_error(_FUNCTION, f"peer_group is {group!r}; write a number, as in 'pccl://host:port?peer_group=1'")
+        raise argument_error(
+            _FUNCTION, f"peer_group is {group!r}; write a number, as in 'pccl://host:port?peer_group=1'"
+        )
     communicator = Communicator(parts.netloc, int(group))
     run = Run.gather(communicator, int(query.get("rank", -1)), int(query.get("world_size", -1)), timeout)
     try:

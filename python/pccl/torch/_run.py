@@ -173,8 +173,8 @@ def _abort_after(communicator: Communicator, timeout: timedelta, what: str) -> I
         if expired.is_set():
             raise dist.DistBackendError(
                 f"pccl: {what}: not all ranks joined the run within {timeout.total_seconds():g} s; check that as many "
-                "processes as world_size were started with the address of the same master, and that the master serves no "
-                "other job"
+                "processes as world_size were started with the address of the same master, and that the master serves "
+                "no other job"
             ) from error
         raise
     finally:
@@ -193,7 +193,8 @@ def _agree_on_rank(communicator: Communicator, rank: int, size: int) -> int:
     if twice:
         raise argument_error(
             "init_process_group",
-            f"several processes have rank {', '.join(map(str, twice))}; give each its own (RANK), or none a rank at all",
+            f"several processes have rank {', '.join(map(str, twice))}; give each its own (RANK), or none a rank "
+            "at all",
         )
     free = [index for index, count in enumerate(taken.tolist()) if count == 0]
     # Who has none draws a number; the largest gets the first free rank, and so on.

@@ -1,5 +1,5 @@
-"""The key-value store of a run that was gathered by pccl:// alone. Collectives of this backend need none; groups of other
-backends made beside it do, so rank 0 serves one."""
+"""The key-value store of a run that was gathered by pccl:// alone. Collectives of this backend need none; groups of
+other backends made beside it do, so rank 0 serves one."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def open_store(run: Run, master_host: str, timeout: timedelta) -> RunStore | Mis
             store = RunStore(host, int(port), is_master=False, timeout=min(timeout, _CONNECT_TIMEOUT))
         except (dist.DistNetworkError, dist.DistStoreError) as error:
             cause = (
-                f"pccl: the store of rank 0 at {host}:{port} cannot be reached, so that no groups of other backends can be "
-                "made; set PCCL_ADVERTISE_ADDRESS on rank 0 to an address that all ranks reach"
+                f"pccl: the store of rank 0 at {host}:{port} cannot be reached, so that no groups of other backends "
+                "can be made; set PCCL_ADVERTISE_ADDRESS on rank 0 to an address that all ranks reach"
             )
             logging.getLogger("pccl").warning("%s (%s)", cause, error)
             store = MissingStore(cause)
