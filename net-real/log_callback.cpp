@@ -74,6 +74,8 @@ Delivery& delivery() {
                              new (&for_fork->changed) std::condition_variable;
                              static_cast<void>(new std::shared_ptr<const LogCallback>(std::move(for_fork->callback)));
                              for_fork->lines.clear();
+                             // A line that was being delivered is the parent's: nobody here ever says that it is done.
+                             for_fork->accepted = for_fork->delivered = for_fork->dropped = 0;
                              for_fork->replacing = for_fork->stopping = false;
                              in_callback = false;
                              for_fork->mutex.unlock();

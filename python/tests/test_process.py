@@ -134,6 +134,52 @@ sys.exit(status)
     assert status == 0, errors
 
 
+def test_a_fork_has_callbacks_and_log_records_of_its_own(script: MakeScript) -> None:
+    program = """
+import logging, os, sys, threading, warnings
+import numpy
+import pccl
+logging.basicConfig(format="%(name)s|%(process)d|%(message)s")
+warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads, which is what is tested
+master = pccl.MasterNode("127.0.0.1:0")
+master.run()
+address = f"127.0.0.1:{master.port}"
+def reduce_and_fail(call):
+    told = threading.Event()
+    with pccl.Communicator(address) as first, pccl.Communicator(address) as second:
+        first.connect()
+        joining = threading.Thread(target=second.connect)
+        joining.start()
+        while first.get_attribute(pccl.Attribute.GLOBAL_WORLD_SIZE) < 2:
+            first.update_topology()
+        joining.join()
+        arrays = [numpy.ones(4), numpy.ones(4)]
+        handles = [one.all_reduce_async(a, a, op=pccl.ReduceOp.SUM) for one, a in zip((first, second), arrays)]
+        handles[0].add_done_callback(lambda _: told.set())
+        assert all(handle.wait()[0] for handle in handles)
+        if not told.wait(60):
+            raise SystemExit("nobody calls back")
+    try:
+        call(pccl.Communicator(address))
+    except pccl.PCCLUsageError:
+        pass
+reduce_and_fail(pccl.Communicator.update_topology)
+child = os.fork()
+if child == 0:
+    reduce_and_fail(pccl.Communicator.are_peers_pending)
+    sys.exit(0)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(child)
+master.close()
+sys.exit(status)
+"""
+    status, output, errors = script(program).end()
+    assert status == 0, errors
+    # The fork happens while the first line is on its way to the logger of the parent, which alone shows it.
+    assert errors.count(f"pccl|{output.strip()}|pccl pcclArePeersPending: ") == 1, errors
+    assert errors.count("|pccl pcclUpdateTopology: ") == 1, errors
+
+
 def test_data_loader_workers(script: MakeScript) -> None:
     pytest.importorskip("torch")
     program = """
