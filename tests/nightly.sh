@@ -1,6 +1,6 @@
 # The slow checks, for ./dev nightly: sourced by it, and of no use alone. Says and does things with what ./dev defines.
 
-nightly_parts=(golden asan tsan integration20 kill500 masterkill500 mutants hazards seeds probes pages packages python docs fuzz)
+nightly_parts=(golden asan tsan integration20 kill500 masterkill500 mutants hazards seeds probes pages packages wheel python docs fuzz)
 
 nightly_usage() {
     cat <<'TEXT'
@@ -18,6 +18,7 @@ usage: ./dev nightly [--again] [part...]
   probes          sim-run --seeds 1..200000: every marked state of the protocol is reached (table: build/nightly/probes.txt)
   pages           pages of simulated runs in a browser (installs chromium)
   packages        the Debian packages in an empty Debian root: installed, a program built and run, removed
+  wheel           the wheel of the Python package in an empty Debian root: installed, a run with its master and two peers
   python          tests of the Python package that are marked nightly: DiLoCo under churn in all its modes
   docs            the site of the documentation, without a warning, and its checks
   fuzz            ./dev fuzz --minutes 20
@@ -93,6 +94,10 @@ nightly_part() {
             ensure_packages debootstrap
             command_package
             bash tests/checks/packages.sh "$build/packages" tests/consumers/program.c "$build/nightly/packages" ;;
+        wheel)
+            ensure_packages debootstrap "${packages_python[@]}"
+            PYTHON=/usr/bin/python3 command_wheel
+            bash tests/checks/wheel.sh dist/pccl-"$(cat VERSION)"-cp311-*.whl "$build/nightly/wheel" ;;
         python)
             command_python
             PYTHONPATH="$root/python" "$venv/bin/python" -B -m pytest -q -m nightly python/tests ;;

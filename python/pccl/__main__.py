@@ -28,7 +28,7 @@ def _command(name: str) -> Callable[[Sequence[str]], int] | None:
     if name == "master":
         import pccl.master as master
 
-        return master.main
+        return master.daemon
     return None
 
 

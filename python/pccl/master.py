@@ -1,10 +1,13 @@
-"""``python -m pccl.master`` and the console script ``pccl_master``: a master that serves until SIGINT or SIGTERM."""
+"""Masters that serve until SIGINT or SIGTERM: ``main`` within this process, ``daemon`` the program ``pccl-master``, which
+``python -m pccl.master`` and the scripts ``pccl_master`` and ``pccl-master`` of an environment are."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from pccl._errors import PCCLError
 from pccl._master import MasterNode, serve_until_interrupted
@@ -35,5 +38,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def daemon(arguments: Sequence[str] | None = None) -> int:
+    """Puts the program that came with the package in place of this process; returns only where that fails."""
+    program = Path(__file__).parent / "bin" / "pccl-master"
+    try:
+        os.execv(program, ["pccl-master", *(sys.argv[1:] if arguments is None else arguments)])
+    except OSError as error:
+        print(f"pccl-master: {program}: {error.strerror}; install the package anew, or `./dev python`", file=sys.stderr)
+    return 1
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(daemon())

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy
 import pccl
 import pccl.master
 import pytest
@@ -88,27 +90,67 @@ def test_states() -> None:
     pccl.MasterNode("127.0.0.1:0").close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_program(script: MakeScript, number: signal.Signals) -> None:
-    program = script(
-        "import sys, pccl.master; sys.exit(pccl.master.main())", "--listen-address", "127.0.0.1:0"
-    )
+MAIN = "import sys, pccl.master; sys.exit(pccl.master.main())"
+DAEMON = "import sys, pccl.master; sys.exit(pccl.master.daemon())"
+
+
+def test_main_serves_within_the_process(script: MakeScript) -> None:
+    program = script(MAIN, "--listen-address", "127.0.0.1:0")
     line = program.line()
     assert line.startswith("listening on 127.0.0.1:")
     joins(line.rsplit(":", 1)[1])
     program.wait_until_handled(signal.SIGTERM)
+    program.process.terminate()
+    assert program.end()[0] == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_program(script: MakeScript, number: signal.Signals) -> None:
+    program = script(DAEMON, "--listen-address", "127.0.0.1:0")
+    line = program.line()
+    assert line.startswith("listening on 127.0.0.1:")
+    joins(line.rsplit(":", 1)[1])
     program.process.send_signal(number)
     assert program.end()[0] == 0
 
 
-def test_program_as_module_and_its_exit_codes(master: str) -> None:
+@pytest.mark.parametrize("program", [DAEMON, MAIN], ids=["daemon", "main"])
+def test_programs_take_up_their_run(script: MakeScript, tmp_path: Path, program: str) -> None:
+    """Killed and started again on its journal: the peer that was in is still in."""
+    journal = {"PCCL_STATE_DIR": str(tmp_path)}
+    master = script(program, "--listen-address", "127.0.0.1:0", **journal)
+    address = "127.0.0.1:" + master.line().rsplit(":", 1)[1]
+    array = numpy.zeros(4, numpy.float32)
+    state = pccl.SharedState([pccl.TensorInfo.from_numpy(array, "array")])
+    with pccl.Communicator(address) as communicator:
+        communicator.connect()
+        for _ in range(3):
+            communicator.sync_shared_state(state)
+            state.push_revision()
+        master.kill()
+        script(program, "--listen-address", address, **journal).line()
+        communicator.sync_shared_state(state)
+        assert state.revision == 3
+
+
+@pytest.mark.parametrize("module", [["pccl.master"], ["pccl", "master"]])
+def test_program_as_module_and_its_exit_codes(master: str, module: list[str]) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "pccl.master", *arguments], capture_output=True, text=True, timeout=PATIENCE_S
+            [sys.executable, "-m", *module, *arguments], capture_output=True, text=True, timeout=PATIENCE_S
         )
 
-    assert run("--help").returncode == 0
-    usage = run("--listen-address", "nonsense")
-    assert usage.returncode == 2 and "'nonsense' is no address" in usage.stderr
+    told = run("--help")
+    assert told.returncode == 0 and "--state-dir" in told.stdout
+    usage = run("--listen-address", "a:b:c")
+    assert usage.returncode == 2 and "a:b:c" in usage.stderr
     in_use = run("--listen-address", master)
     assert in_use.returncode == 1 and "in use" in in_use.stderr
+
+
+def test_a_package_without_the_program(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pccl.master, "__file__", str(tmp_path / "master.py"))
+    assert pccl.master.daemon([]) == 1
+    assert "No such file" in capsys.readouterr().err

@@ -149,7 +149,7 @@ def test_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert code() == 2
     assert code("nothing") == 2
     assert "no command 'nothing'" in capsys.readouterr().err
-    for name in ("top", "demo", "master"):
+    for name in ("top", "demo"):
         assert code(name, "--help") == 0
         assert capsys.readouterr().out.startswith("usage: ")
 
@@ -157,11 +157,8 @@ def test_commands(capsys: pytest.CaptureFixture[str]) -> None:
 # ---- top
 
 
-def test_top_of_a_master(start: Start, tree: Path) -> None:
-    binary = Path(os.environ.get("PCCL_BUILD_DIR", tree / "build")) / "bin" / "pccl-master"
-    if not binary.exists():
-        pytest.skip(f"{binary} is not built")
-    master = start(str(binary), "--listen", "127.0.0.1:0", "--status", "127.0.0.1:0")
+def test_top_of_a_master(start: Start) -> None:
+    master = start(*command("master", "--listen", "127.0.0.1:0", "--status", "127.0.0.1:0"))
     assert master.stdout is not None
     listening, status = (master.stdout.readline().split()[-1] for _ in range(2))
     empty = run("top", "--master", status, "--once", "--plain", "--interval", "0")

@@ -5,18 +5,10 @@
 set -euo pipefail
 debs=$1 program=$2 work=$3
 root="$work/root"
-cleanup() { umount "$root/proc" 2>/dev/null || true; rm -rf "$root"; }
-trap cleanup EXIT
+. "$(dirname "$0")/empty_root.sh"
+trap 'remove_root "$root"' EXIT
 rm -rf "$work"
-mkdir -p "$work"
-mirror=$(awk '$1 == "deb" && $3 == "bookworm" { sub(/^\[.*\] /, "", $0); print $2; exit }' /etc/apt/sources.list 2>/dev/null || true)
-[ -n "$mirror" ] || mirror=$(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/*.sources 2>/dev/null | head -n 1)
-debootstrap --variant=minbase bookworm "$root" ${mirror:+"$mirror"} >"$work/debootstrap.log"
-for file in /etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/apt.conf.d /etc/apt/auth.conf.d /etc/apt/trusted.gpg.d \
-    /etc/resolv.conf /etc/ssl/certs; do
-    [ -e "$file" ] && mkdir -p "$root$(dirname "$file")" && cp -rLT "$file" "$root$file"
-done
-mount -t proc proc "$root/proc"
+make_empty_root "$root"
 cp "$debs"/*.deb "$program" "$root/tmp/"
 chroot "$root" sh -euc '
     export DEBIAN_FRONTEND=noninteractive
