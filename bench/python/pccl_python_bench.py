@@ -104,13 +104,13 @@ class PythonPeer:
     def update(self) -> None:
         self.comm.update_topology()
 
-    def reducer(self, array: numpy.ndarray) -> Callable[[], None]:
-        return lambda: self.comm.all_reduce(array, array, op=pccl.ReduceOp.SUM) and None
+    def reducer(self, array: numpy.ndarray) -> Callable[[], object]:
+        return lambda: self.comm.all_reduce(array, array, op=pccl.ReduceOp.SUM)
 
 
 def peer(library: str, ports: list[int], sizes: list[str]) -> dict[str, tuple[list[float], list[float]]]:
     """Both processes run this; seconds of each operation by the C interface and by Python."""
-    kinds = [CPeer(library, ports[0]), PythonPeer(ports[1])]
+    kinds: list[CPeer | PythonPeer] = [CPeer(library, ports[0]), PythonPeer(ports[1])]
     for kind in kinds:
         while kind.world() < 2:
             kind.update()
