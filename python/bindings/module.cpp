@@ -3,6 +3,7 @@
 #include "bindings/gil.hpp"
 #include "bindings/log.hpp"
 #include "bindings/master.hpp"
+#include "bindings/memory.hpp"
 #include "bindings/operation.hpp"
 #include "bindings/waiting.hpp"
 
@@ -20,6 +21,7 @@ NB_MODULE(_native, module) {
     bind_communicator(module);
     bind_master(module);
     bind_log(module);
+    bind_memory(module);
     module.def("set_main_thread", &set_main_thread, "ident"_a);
     module.def("end_of_interpreter", &end_of_interpreter);
     module.def("next_completed", &next_completed);

@@ -17,14 +17,18 @@ Calls that fail raise a :class:`PCCLError` whose text names cause and remedy.
 """
 
 from pccl import _native, cuda
-from pccl._pccl import (
-    AsyncReduceHandle,
+from pccl._communicator import Communicator
+from pccl._enums import (
     Attribute,
-    Communicator,
     DataType,
     DeviceType,
     DistributionHint,
-    MasterNode,
+    QuantizationAlgorithm,
+    ReduceOp,
+    Result,
+    SharedStateSyncStrategy,
+)
+from pccl._errors import (
     PCCLArgumentError,
     PCCLConnectionLostError,
     PCCLError,
@@ -34,17 +38,17 @@ from pccl._pccl import (
     PCCLTooFewPeersError,
     PCCLTopologyError,
     PCCLUsageError,
-    QuantizationAlgorithm,
+)
+from pccl._master import MasterNode
+from pccl._operation import AsyncReduceHandle
+from pccl._values import (
     QuantizationOptions,
     ReduceDescriptor,
     ReduceInfo,
-    ReduceOp,
     ReduceOpDescriptor,
     ReduceOperandDescriptor,
-    Result,
     SharedState,
     SharedStateSyncInfo,
-    SharedStateSyncStrategy,
     TensorInfo,
 )
 
@@ -81,3 +85,6 @@ __all__ = [
     "__version__",
     "cuda",
 ]
+
+# At the end: it takes what is above.
+from pccl import _pccl as _pccl

@@ -3,11 +3,31 @@ be used as it lies is an error that names the way out. Neither torch nor numpy i
 
 from __future__ import annotations
 
+import struct
 import sys
 from typing import Any, NamedTuple
 
+from pccl import _native
 from pccl._enums import DataType, DeviceType
 from pccl._errors import PCCLArgumentError, argument_error
+
+
+# By the characters of the struct module, as the buffer protocol says them.
+_BY_FORMAT = {
+    "B": DataType.UINT8,
+    "b": DataType.INT8,
+    "h": DataType.INT16,
+    "H": DataType.UINT16,
+    "i": DataType.INT32,
+    "I": DataType.UINT32,
+    "q": DataType.INT64,
+    "Q": DataType.UINT64,
+    "l": DataType.INT64 if struct.calcsize("l") == 8 else DataType.INT32,
+    "L": DataType.UINT64 if struct.calcsize("L") == 8 else DataType.UINT32,
+    "e": DataType.FLOAT16,
+    "f": DataType.FLOAT,
+    "d": DataType.DOUBLE,
+}
 
 
 class Memory(NamedTuple):
@@ -82,6 +102,11 @@ def _torch_memory(tensor: Any, what: str, function: str, written: bool) -> Memor
 
 
 def _numpy_memory(array: Any, what: str, function: str, written: bool) -> Memory:
+    # The usual case by the shortest way. What it does not take (bfloat16, for one) comes below, and so does what is wrong.
+    plain = _native.plain_buffer(array, written)
+    if plain is not None and plain[2] in _BY_FORMAT:
+        return Memory(plain[0], plain[1], _BY_FORMAT[plain[2]], DeviceType.CPU, "numpy", (array,))
+
     def bad(cause: str) -> PCCLArgumentError:
         return argument_error(function, f"{what}: {cause}")
 

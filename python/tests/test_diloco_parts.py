@@ -90,10 +90,12 @@ def test_outer_step_is_the_rounded_arithmetic_of_its_definition(momentum: float,
     # follows.
     lr, mu = single(0.7), single(momentum)
     expected, expected_moments = [float(p) for p in start], [0.0] * size
-    for _ in range(5):
+    for weight in (1, 2, 3, 7, 16777217):  # the last one is no binary32 number
         gradient = draw.standard_normal(size).astype(numpy.float32)
-        optimizer.step(parameters, moments, gradient)
-        for i, g in enumerate(float(g) for g in gradient):
+        summed = gradient.copy()
+        optimizer.step(parameters, moments, summed, weight)
+        for i, g in enumerate(single(float(g) / single(weight)) for g in gradient):
+            assert float(summed[i]) == g
             m = direction = g
             if momentum:
                 m = single(single(mu * expected_moments[i]) + g)
@@ -118,7 +120,7 @@ def test_outer_step_agrees_with_torch_and_does_not_depend_on_where_arrays_begin(
         parameters = room[offset : offset + size]
         parameters[:] = start
         for gradient in gradients:
-            OuterSGD().step(parameters, moments[offset : offset + size], gradient)
+            OuterSGD().step(parameters, moments[offset : offset + size], gradient, 1)
         results.append(parameters.copy())
     for gradient in gradients:
         reference.grad = torch.from_numpy(gradient)
@@ -173,8 +175,8 @@ def test_averages_weigh_newcomers_with_nothing(make: Any, elements: int) -> None
         one.pseudo_gradient(elements).fill_(value)
     assert exchange_among(encodings, 0, elements, [1, 1, 0]) == [2, 2, 2]
     for one in encodings:
-        assert torch.allclose(one.average(elements), torch.full((elements,), 2.0), atol=3 / 42)
-        assert torch.equal(one.average(elements), encodings[0].average(elements))
+        assert torch.allclose(one.total(elements), torch.full((elements,), 4.0), atol=6 / 42)
+        assert torch.equal(one.total(elements), encodings[0].total(elements))
 
 
 def test_who_is_lost_between_weights_and_data_is_in_neither() -> None:
@@ -189,7 +191,7 @@ def test_who_is_lost_between_weights_and_data_is_in_neither() -> None:
     exchange.send(2).receive.fill_(8.0)
     with pytest.raises(StopIteration) as stop:
         exchange.send(2)
-    assert stop.value.value == 2 and ring.average(4).tolist() == [4.0] * 4
+    assert stop.value.value == 2 and ring.total(4).tolist() == [8.0] * 4
 
 
 def test_nobody_has_anything() -> None:
@@ -212,8 +214,8 @@ def test_error_feedback_keeps_the_sum_over_rounds_within_one_code(world: int) ->
             one.pseudo_gradient(elements).copy_(gradient)
         exchange_among(list(encodings), 0, elements, [1] * world)
         for one in encodings:
-            assert torch.equal(one.average(elements), encodings[0].average(elements))
-        total += encodings[0].average(elements).double()
+            assert torch.equal(one.total(elements), encodings[0].total(elements))
+        total += encodings[0].total(elements).double() / world
     exact = rounds * meant.double().mean(0)
     levels = (127 if world <= Codes.WORLD_MAX_INT8 else 32767) // world
     # A scale never exceeds the largest of what is meant plus what is kept, which is at most half a code.
@@ -243,7 +245,7 @@ def test_a_block_that_is_no_number_stays_one_block_and_one_round(value: float) -
     encodings[1].pseudo_gradient(elements)[BLOCK + 7] = value
     exchange_among(list(encodings), 0, elements, [1, 1])
     for one in encodings:
-        finite = torch.isfinite(one.average(elements))
+        finite = torch.isfinite(one.total(elements))
         assert finite[:BLOCK].all() and finite[2 * BLOCK :].all() and not finite[BLOCK : 2 * BLOCK].any()
         assert torch.isfinite(one.residual()).all()
 
@@ -254,7 +256,7 @@ def test_left_alone_nothing_is_lost_in_coding() -> None:
     encoding.pseudo_gradient(10).fill_(1.0)
     next(encoding.exchange(10, 10, 1))
     encoding.keep_own(10, 10)
-    assert encoding.average(10).tolist() == [1.25] * 10 and not encoding.residual().any()
+    assert encoding.total(10).tolist() == [1.25] * 10 and not encoding.residual().any()
 
 
 # ---- parameters of a model

@@ -386,12 +386,13 @@ class DiLoCo:
 
     def _apply(self, fragment: int, weight: int) -> None:
         begin, end = self._schedule.bounds(fragment, self._outer.numel())
-        average = self._encoding.average(end - begin)
+        average = self._encoding.total(end - begin)  # which the optimizer makes of it
         if weight > 0:
             self._optimizer.step(
                 self._outer.numpy()[begin:end],
                 None if self._momentum is None else self._momentum.numpy()[begin:end],
                 average.numpy(),
+                weight,
             )
             self._outer_step += 1
             if fragment + 1 == self._schedule.fragments:

@@ -3,8 +3,9 @@
 An encoding owns the buffers of one fragment (one is in flight at a time) and describes its exchange as a generator of
 reductions. It knows nothing of peers that are lost: whoever drives the generator repeats a reduction that failed.
 
-With what travels goes the sender's weight, so that the average is divided by the weights of exactly those who are in
-it, whoever was lost on the way. A newcomer that has trained nothing yet sends zeros of weight 0.
+With what travels goes the sender's weight, so that the sum is divided by the weights of exactly those who are in it,
+whoever was lost on the way. A newcomer that has trained nothing yet sends zeros of weight 0. The division is left to
+the outer optimizer, which has each element in its hands anyway.
 """
 
 from __future__ import annotations
@@ -48,14 +49,15 @@ class Encoding(Protocol):
     def pseudo_gradient(self, elements: int) -> Tensor:
         """Where to write what this peer has learned: float32, that many elements, valid until the next call."""
 
-    def average(self, elements: int) -> Tensor:
-        """The result of the last exchange: float32. After ``keep_own`` this peer's own pseudo-gradient."""
+    def total(self, elements: int) -> Tensor:
+        """The sum of the last exchange, float32; divided by the weights it is the average. After ``keep_own`` this peer's
+        own pseudo-gradient."""
 
     def exchange(self, begin: int, elements: int, weight: int) -> Exchange:
-        """Averages the pseudo-gradient; ``begin`` is the place of the fragment in the vector of all parameters."""
+        """Adds the pseudo-gradients up; ``begin`` is the place of the fragment in the vector of all parameters."""
 
     def keep_own(self, begin: int, elements: int) -> None:
-        """Everybody else was lost: the exchange came to no end, this peer's own pseudo-gradient is the average."""
+        """Everybody else was lost: the exchange came to no end, this peer's own pseudo-gradient is the sum."""
 
     def residual(self) -> Tensor | None:
         """What was lost in coding and is still to be sent, for all parameters (a view); None if nothing ever is."""
@@ -72,27 +74,20 @@ class Plain:
     def pseudo_gradient(self, elements: int) -> Tensor:
         return self._send[:elements]
 
-    def average(self, elements: int) -> Tensor:
+    def total(self, elements: int) -> Tensor:
         return self._receive[:elements]
 
     def exchange(self, begin: int, elements: int, weight: int) -> Exchange:
         send, receive = self._send[: elements + 1], self._receive[: elements + 1]
         send[-1] = weight
         yield Reduction(0, send, receive, pccl.ReduceOp.SUM)
-        total = int(receive[-1])
-        self._divide(elements, total)
-        return total
+        return int(receive[-1])
 
     def keep_own(self, begin: int, elements: int) -> None:
-        self.average(elements).copy_(self.pseudo_gradient(elements))
+        self.total(elements).copy_(self.pseudo_gradient(elements))
 
     def residual(self) -> Tensor | None:
         return None
-
-    def _divide(self, elements: int, total: int) -> None:
-        if total > 1:
-            average = self.average(elements).numpy()
-            numpy.divide(average, numpy.float32(total), out=average)
 
 
 class Ring(Plain):
@@ -108,16 +103,15 @@ class Ring(Plain):
         self._weights = torch.zeros(2, 1)
 
     def exchange(self, begin: int, elements: int, weight: int) -> Exchange:
-        own, total = self._weights
+        own, weights = self._weights
         own.fill_(weight)
         weighed, summed = 0, -1
         while weighed != summed:
-            weighed = yield Reduction(0, own, total, pccl.ReduceOp.SUM)
+            weighed = yield Reduction(0, own, weights, pccl.ReduceOp.SUM)
             summed = yield Reduction(
                 1, self._send[:elements], self._receive[:elements], pccl.ReduceOp.SUM, self._options
             )
-        self._divide(elements, int(total))
-        return int(total)
+        return int(weights)
 
 
 class Codes:
@@ -138,7 +132,7 @@ class Codes:
     def __init__(self, largest: int, parameters: int) -> None:
         padded = -(-largest // BLOCK) * BLOCK
         self._gradient = numpy.zeros(padded, numpy.float32)
-        self._average = numpy.zeros(padded, numpy.float32)
+        self._total = numpy.zeros(padded, numpy.float32)
         self._peaks = torch.zeros(2, padded // BLOCK)
         self._codes: dict[torch.dtype, Tensor] = {}
         self._residual = numpy.zeros(parameters, numpy.float32)
@@ -146,15 +140,15 @@ class Codes:
     def pseudo_gradient(self, elements: int) -> Tensor:
         return torch.from_numpy(self._gradient[:elements])
 
-    def average(self, elements: int) -> Tensor:
-        return torch.from_numpy(self._average[:elements])
+    def total(self, elements: int) -> Tensor:
+        return torch.from_numpy(self._total[:elements])
 
     def residual(self) -> Tensor | None:
         return torch.from_numpy(self._residual)
 
     def keep_own(self, begin: int, elements: int) -> None:
         # With the residual already in it; nothing is lost in coding.
-        self._average[:elements] = self._gradient[:elements]
+        self._total[:elements] = self._gradient[:elements]
         self._residual[begin : begin + elements] = 0
 
     def exchange(self, begin: int, elements: int, weight: int) -> Exchange:
@@ -176,10 +170,8 @@ class Codes:
         send[-1] = weight
         yield Reduction(1, send, receive, pccl.ReduceOp.SUM)
 
-        total = int(receive[-1])
-        if total > 0:
-            _decode(receive.numpy()[:elements], scale, total, self._average[:elements])
-        return total
+        _decode(receive.numpy()[:elements], scale, self._total[:elements])
+        return int(receive[-1])
 
     def _codes_of(self, dtype: torch.dtype, elements: int) -> Tensor:
         if dtype not in self._codes:
@@ -204,16 +196,13 @@ def _encode(meant: Floats, scale: Floats, levels: int, codes: Codebook, residual
             residual[part][~numpy.isfinite(residual[part])] = 0
 
 
-def _decode(codes: Codebook, scale: Floats, weight: int, average: Floats) -> None:
-    """``codes * scale / weight``, in this order: the bytes must be equal on all machines."""
+def _decode(codes: Codebook, scale: Floats, total: Floats) -> None:
+    """``codes * scale``."""
     for begin in range(0, codes.size, CHUNK):
         part = slice(begin, min(begin + CHUNK, codes.size))
         steps = numpy.repeat(scale[begin // BLOCK : -(-part.stop // BLOCK)], BLOCK)[: part.stop - begin]
-        out = average[part]
         with numpy.errstate(invalid="ignore"):  # 0 times an infinite scale, which is to be NaN
-            numpy.multiply(codes[part].astype(numpy.float32), steps, out=out)
-        if weight > 1:
-            numpy.divide(out, numpy.float32(weight), out=out)
+            numpy.multiply(codes[part].astype(numpy.float32), steps, out=total[part])
 
 
 def make_encoding(

@@ -21,10 +21,11 @@ class OuterSGD:
     Each peer computes the step by itself, so the bytes must be equal on all machines. Every operation is one IEEE 754
     binary32 operation per element, rounded to nearest even, in this order; nothing is fused, nothing is summed::
 
+        g = g / weight
         m = mu * m;  m = m + g;  d = mu * m;  d = d + g   (Nesterov; otherwise d = m, and d = g without momentum)
         d = lr * d;  p = p - d
 
-    ``lr`` and ``mu`` are rounded to binary32 first. This is what ``torch.optim.SGD`` calls SGD with momentum; the
+    ``lr``, ``mu`` and ``weight`` are rounded to binary32 first. This is what ``torch.optim.SGD`` calls SGD with momentum; the
     defaults are those of DiLoCo (arXiv 2311.08105, section 3). Not thread-safe.
     """
 
@@ -46,12 +47,15 @@ class OuterSGD:
     def __str__(self) -> str:
         return f"sgd({self.lr!r},{self.momentum!r},{'nesterov' if self.nesterov else 'plain'})"
 
-    def step(self, parameters: Floats, momentum: Floats | None, gradient: Floats) -> None:
-        """Arrays of one length, contiguous; ``momentum`` is None exactly if this optimizer has none."""
-        lr, mu = numpy.float32(self.lr), numpy.float32(self.momentum)
+    def step(self, parameters: Floats, momentum: Floats | None, gradient: Floats, weight: int) -> None:
+        """Arrays of one length, contiguous; ``momentum`` is None exactly if this optimizer has none. ``gradient`` is a sum
+        of that ``weight`` (1 or more) and becomes the average."""
+        lr, mu, divisor = numpy.float32(self.lr), numpy.float32(self.momentum), numpy.float32(weight)
         for begin in range(0, parameters.size, CHUNK):
             part = slice(begin, min(begin + CHUNK, parameters.size))
             p, g, d = parameters[part], gradient[part], self._direction[: part.stop - begin]
+            if weight != 1:
+                numpy.divide(g, divisor, out=g)
             if momentum is None:
                 numpy.multiply(g, lr, out=d)
             else:

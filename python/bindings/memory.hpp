@@ -1,0 +1,10 @@
+// Memory of arrays, by the buffer protocol.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace pccl_python {
+
+void bind_memory(nanobind::module_& module);
+
+}  // namespace pccl_python
