@@ -34,9 +34,7 @@ void PeerCore::on_reduce_many(const CommandReduceMany& command) {
     }
     if (launches_.size() + command.launches.size() > config_.limits.tags_max)
         return refuse(Result::invalid_usage, "too many tags are launched and not awaited");
-    if (state_ == State::lost)
-        return refuse(Result::too_few_peers,
-                      "this peer is no longer a member of the run (" + lost_reason_ + "); connect again");
+    if (state_ == State::lost) return refuse(Result::too_few_peers, lost_text());
     if (view_.attributes.group_world < 2) {
         PROBE(launch_alone);
         return refuse(Result::too_few_peers, "the peer group has fewer than two members");

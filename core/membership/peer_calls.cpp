@@ -91,8 +91,7 @@ void PeerCore::on_run_wide(proto::VoteKind kind, Ticket ticket) {
     const bool changes_topology = kind != proto::VOTE_PEERS_PENDING;
     if (state_ == State::lost) {
         PROBE(call_after_loss);
-        complete(ticket, failure(run_wide_failure(kind),
-                                 "this peer is no longer a member of the run (" + lost_reason_ + "); connect again"));
+        complete(ticket, failure(run_wide_failure(kind), lost_text()));
         return;
     }
     if (state_ != State::member) {
@@ -195,7 +194,9 @@ void PeerCore::on_launch(const CommandLaunch& command) {
     }
     if (state_ == State::lost || view_.attributes.group_world < 2) {
         PROBE(launch_alone);
-        complete(command.ticket, failure(Result::too_few_peers, "the peer group has fewer than two members"));
+        complete(command.ticket,
+                 failure(Result::too_few_peers,
+                         state_ == State::lost ? lost_text() : "the peer group has fewer than two members"));
         return;
     }
     Launch& launch = launches_[command.tag];

@@ -351,6 +351,10 @@ Completion PeerCore::failure(Result result, std::string message) const {
     return completion;
 }
 
+std::string PeerCore::lost_text() const {
+    return "this peer is no longer a member of the run (" + lost_reason_ + "); connect again";
+}
+
 void PeerCore::see(const proto::Sizes& sizes, Completion& completion) const {
     completion.epoch = sizes.epoch();
     completion.attributes = attributes_of(sizes, config_.group);

@@ -181,6 +181,8 @@ private:
     void log(LogLevel level, std::string text, bool for_caller = false);
     void complete(Ticket ticket, Completion completion);
     Completion failure(Result result, std::string message) const;
+    // Of calls of a peer that was removed or has left: says why.
+    std::string lost_text() const;
     void see(const proto::Sizes& sizes, Completion& completion) const;
     void on_compute(const ComputeDone& event);
     ComputeId new_compute(const ComputeOwner& owner);

@@ -43,8 +43,7 @@ void PeerCore::on_sync(const CommandSync& command) {
     const auto refuse = [&](Result result, const std::string& message) {
         complete(command.ticket, failure(result, message));
     };
-    if (state_ == State::lost)
-        return refuse(Result::invalid_usage, "this peer is no longer a member of the run; connect again");
+    if (state_ == State::lost) return refuse(Result::invalid_usage, lost_text());
     if (state_ != State::member)
         return refuse(Result::invalid_usage, "the communicator is not connected; call pcclConnect first");
     if (!launches_.empty()) {

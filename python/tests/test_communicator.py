@@ -153,6 +153,11 @@ def test_abort_and_join_again(master: str) -> None:
         assert communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE) == 1
         with pytest.raises(pccl.PCCLTopologyError, match="abort"):
             communicator.update_topology()
+        array = numpy.ones(4, numpy.float32)
+        with pytest.raises(pccl.PCCLTooFewPeersError, match="no longer a member.*abort.*connect again"):
+            communicator.all_reduce(array, array, op=pccl.ReduceOp.SUM)
+        with pytest.raises(pccl.PCCLUsageError, match="no longer a member.*abort.*connect again"):
+            communicator.sync_shared_state(pccl.SharedState([pccl.TensorInfo.from_numpy(array, "array")]))
         communicator.connect()
         communicator.update_topology()
 
