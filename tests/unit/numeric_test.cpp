@@ -248,7 +248,9 @@ TEST_CASE("all pairs of a 16-bit float with a few partners", "[numeric]") {
                 reference(type, op, bytes(expected), bytes(a), bytes(b), count, 0);
                 for (const Level level : levels()) {
                     numeric::functions_of(level).reduce(type, op, target.data(), a.data(), b.data(), count, 0);
-                    CHECK(target == expected);
+                    // The first that differs is its own left operand.
+                    const auto end = std::mismatch(target.begin(), target.end(), expected.begin()).first;
+                    CHECK(static_cast<std::size_t>(end - target.begin()) == count);
                 }
             }
         }
