@@ -95,7 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("master", help="HOST:PORT")
     parser.add_argument("--mode", choices=MODES, default="sync")
-    parser.add_argument("--steps", type=int, default=2000, help="inner steps of the run")
+    parser.add_argument("--steps", type=int, default=500, help="inner steps of the run; more of them, better texts")
     parser.add_argument("--period", type=int, default=20, help="inner steps of a round")
     parser.add_argument("--peers", type=int, default=1, help="how many begin together")
     parser.add_argument("--seed", type=int, default=0, help="each peer needs its own: it chooses the texts")

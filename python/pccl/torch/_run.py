@@ -153,6 +153,7 @@ class _Watchdog:
             run = self._run()
             if run is not None:
                 run.expire(late.operation, late.seconds)
+            del run, late  # nothing here keeps them
 
 
 @contextlib.contextmanager
