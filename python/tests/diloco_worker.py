@@ -10,18 +10,16 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-import socket
-import struct
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
+from dying import Dying
 
 import pccl
 from pccl.diloco import DiLoCo, Event
 
 INPUTS, HIDDEN, CLASSES, BATCH = 32, 700, 8, 32
-SO_MAX_PACING_RATE = 47  # of Linux; the socket module has no name for it
 
 
 class Leave(Exception):
@@ -63,39 +61,15 @@ class Orders:
             self.die = True
 
 
-def slow_down(bytes_per_second: int) -> None:
-    """All TCP connections of this process send no faster than that from now on, and what they have not sent when the
-    process dies is gone with it."""
-    for entry in os.listdir("/proc/self/fd"):
-        try:
-            if not os.readlink(f"/proc/self/fd/{entry}").startswith("socket:"):
-                continue
-            with socket.socket(fileno=os.dup(int(entry))) as connection:
-                if connection.family in (socket.AF_INET, socket.AF_INET6):
-                    connection.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, bytes_per_second)
-                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        except OSError:
-            continue  # closed meanwhile
-
-
-class Mortal(pccl.Communicator):
+class Mortal(Dying):
     """Kills the process, when that was ordered, while a reduction of some length runs."""
 
     def __init__(self, orders: Orders, address: str, **settings: Any) -> None:
         super().__init__(address, **settings)
         self._orders = orders
 
-    def all_reduce_async(self, send: Any, recv: Any, **more: Any) -> pccl.AsyncReduceHandle:
-        dies = self._orders.die and send.numel() > 100_000
-        if dies:
-            # The others cannot end without our bytes, of which the smallest reduction has 170 kB: it takes many
-            # seconds, however late this thread comes to see that it runs.
-            slow_down(10_000)
-        handle = super().all_reduce_async(send, recv, **more)
-        while dies:
-            if self.stats()["all_reduce"]["running"] or handle.done():
-                os.kill(os.getpid(), signal.SIGKILL)
-        return handle
+    def dies_in(self, array: Any) -> bool:
+        return self._orders.die and super().dies_in(array)
 
 
 def digest(*tensors: torch.Tensor | None) -> str:

@@ -15,15 +15,18 @@ torch = pytest.importorskip("torch")
 import pccl
 import torch.distributed as dist
 from conftest import admit
+from dying import Dying
 from torch.nn.parallel import DistributedDataParallel
 from torch_peers import Channel, Peer, start  # noqa: F401
 
 Start = Callable[..., Peer]
 
 
-def model() -> Any:
+def model(width: int = 32) -> Any:
     torch.manual_seed(1)
-    return torch.nn.Sequential(torch.nn.Linear(6, 32), torch.nn.Tanh(), torch.nn.Linear(32, 32), torch.nn.Linear(32, 3))
+    return torch.nn.Sequential(
+        torch.nn.Linear(6, width), torch.nn.Tanh(), torch.nn.Linear(width, width), torch.nn.Linear(width, 3)
+    )
 
 
 def batch(index: int) -> Any:
@@ -34,8 +37,8 @@ def gradients(module: Any) -> list[Any]:
     return [parameter.grad.numpy().copy() for parameter in module.parameters()]
 
 
-def own_gradients(index: int) -> list[Any]:
-    module = model()
+def own_gradients(index: int, width: int = 32) -> list[Any]:
+    module = model(width)
     module(batch(index)).square().sum().backward()
     return gradients(module)
 
@@ -48,14 +51,26 @@ def assert_averages(found: list[Any], indices: list[int], tolerance: float = 1e-
 class Trainer:
     """A peer with DDP of world size 1, and several small buckets."""
 
-    def __init__(self, master: str, quantize: str | None = None, dtype: Any = torch.float32) -> None:
+    def __init__(
+        self,
+        master: str,
+        quantize: str | None = None,
+        dtype: Any = torch.float32,
+        width: int = 32,
+        kind: type[pccl.Communicator] = pccl.Communicator,
+        hooked: bool = True,
+    ) -> None:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        self.communicator = kind(master)
+        self.communicator.connect()
+        self.ddp = DistributedDataParallel(model(width).to(dtype), bucket_cap_mb=1e-3)
+        if hooked:
+            self.hook(None, quantize)
+
+    def hook(self, state: Any, quantize: str | None = None) -> None:
         import pccl.torch
 
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        self.communicator = pccl.Communicator(master)
-        self.communicator.connect()
-        self.ddp = DistributedDataParallel(model().to(dtype), bucket_cap_mb=1e-3)
-        self.ddp.register_comm_hook(None, pccl.torch.ddp_hook(self.communicator, quantize))
+        self.ddp.register_comm_hook(state, pccl.torch.ddp_hook(self.communicator, quantize))
 
     def step(self, index: int) -> list[Any]:
         self.ddp.zero_grad()
@@ -124,6 +139,23 @@ def test_a_newcomer_meets_one_whose_buckets_are_sorted_otherwise(start: Start, m
         numpy.testing.assert_array_equal(a, b)
 
 
+def hooked_late(channel: Channel, master: str, steps: int) -> list[Any]:
+    trainer = Trainer(master, hooked=False)
+    for _ in range(steps):
+        trainer.step(0)
+    trainer.hook(trainer.ddp)
+    admit(trainer.communicator, 2)
+    found = trainer.step(steps)
+    trainer.end()
+    return found
+
+
+def test_with_the_model_as_state_the_hook_may_come_late(start: Start, master: str) -> None:
+    peers = [start(hooked_late, master, steps) for steps in (0, 2)]
+    for found in [peer.result() for peer in peers]:
+        assert_averages(found, [0, 2])
+
+
 def survive(channel: Channel, master: str, index: int, victim: int) -> list[Any]:
     trainer = Trainer(master)
     admit(trainer.communicator, 3)
@@ -148,6 +180,29 @@ def test_the_others_go_on_when_a_peer_dies_in_its_backward_pass(start: Start, ma
     for gradient, *parts in zip(ours, *map(own_gradients, range(3)), strict=True):
         candidates = [sum(parts) / 3, sum(parts[:2]) / 2]
         assert any(numpy.allclose(gradient, candidate, rtol=1e-5, atol=1e-5) for candidate in candidates)
+
+
+WIDE = 256  # a weight matrix of which the transfer takes a while
+
+
+def survive_a_reduction(channel: Channel, master: str, index: int, victim: int) -> Any:
+    trainer = Trainer(master, width=WIDE, kind=Dying if index == victim else pccl.Communicator)
+    admit(trainer.communicator, 3)
+    found = trainer.step(index)
+    aborted = trainer.communicator.stats()["all_reduce"]["aborted"]
+    trainer.end()
+    return found, aborted
+
+
+def test_the_others_repeat_what_fails_with_a_peer(start: Start, master: str) -> None:
+    peers = [start(survive_a_reduction, master, index, 2) for index in range(3)]
+    (ours, aborted), (theirs, _) = (peer.result() for peer in peers[:2])
+    assert aborted > 0
+    for a, b in zip(ours, theirs, strict=True):
+        numpy.testing.assert_array_equal(a, b)
+    # What failed with it, and what came after.
+    for gradient, *parts in list(zip(ours, *(own_gradients(index, WIDE) for index in range(2)), strict=True))[:3]:
+        numpy.testing.assert_allclose(gradient, sum(parts) / 2, rtol=1e-5, atol=1e-4)
 
 
 def alone(channel: Channel, master: str) -> None:
