@@ -102,9 +102,11 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--threads", type=int, default=1, help="of torch; peers of one machine share its cores")
     parser.add_argument("--text", type=Path, default=Path("/usr/share/common-licenses"))
     parser.add_argument("--checkpoint", type=Path, help="resumed from if it is there, written at the end of rounds")
     options = parser.parse_args()
+    torch.set_num_threads(options.threads)
 
     text = read(options.text)
     generator = torch.Generator().manual_seed(options.seed)
