@@ -106,26 +106,28 @@ def test_with_one_inner_step_and_plain_sgd_it_is_data_parallel_training(master: 
         assert torch.allclose(vector(trainee.model), vector(alone.model), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("members", [1, 2])
 @each_mode
-def test_every_outer_step_follows_from_the_pseudo_gradients(master: str, mode: str) -> None:
-    """Recomputed from what both members launched, with other code; bit for bit unless the transfer quantizes."""
+def test_every_outer_step_follows_from_the_pseudo_gradients(master: str, mode: str, members: int) -> None:
+    """Recomputed from what the members launched, with other code; bit for bit unless a transfer quantizes."""
     options = MODES[mode]
     fragments = options.get("fragments", 1)
-    (_, one, events), (_, two, others) = train_together(master, 2, 5 * options["H"], **options)
-    assert torch.equal(one.outer, two.outer) and torch.equal(one.momentum, two.momentum)
+    results = train_together(master, members, 5 * options["H"], **options)
+    _, one, events = results[0]
+    for _, other, _ in results:
+        assert torch.equal(one.outer, other.outer) and torch.equal(one.momentum, other.momentum)
     outer, momentum = vector(Trainee(0).model).numpy(), numpy.zeros(one.outer.numel(), numpy.float32)
     mu, lr = numpy.float32(0.9), numpy.float32(0.7)
-    launched = [e.tensor.numpy() for e in events if e.kind == "launch"]
-    launched_there = [e.tensor.numpy() for e in others if e.kind == "launch"]
+    launched = [[e.tensor.numpy() for e in of_member if e.kind == "launch"] for _, _, of_member in results]
     steps = [e for e in events if e.kind == "outer_step"]
-    assert len(steps) == len(launched) >= 4 * fragments
+    assert len(steps) == len(launched[0]) >= 4 * fragments
     exact, told = numpy.zeros_like(outer), numpy.zeros_like(outer)
-    for here, there, step in zip(launched, launched_there, steps, strict=True):
+    for *sent, step in zip(*launched, steps, strict=True):
         begin = step.fragment * outer.size // fragments
-        part = slice(begin, begin + here.size)
-        average = (here + there) / numpy.float32(2)
+        part = slice(begin, begin + sent[0].size)
+        average = sum(sent[1:], sent[0]) / numpy.float32(members)
         applied = step.tensor.numpy()
-        if "quantize" in options:
+        if "quantize" in options and members > 1:
             exact[part] += average
             told[part] += applied
         else:
@@ -135,8 +137,8 @@ def test_every_outer_step_follows_from_the_pseudo_gradients(master: str, mode: s
     assert (outer == one.outer.numpy()).all() and (momentum == one.momentum.numpy()).all()
     # With error feedback nothing adds up; in the ring the rounding of each round may, half a step per hop.
     rounds = 1 if options.get("quantize") == "int8" else 5
-    assert numpy.abs(exact - told).max() <= rounds * 0.02 * max(numpy.abs(sent).max() for sent in launched)
-    assert one.batches == two.batches == 2 * 5 * options["H"]
+    assert numpy.abs(exact - told).max() <= rounds * 0.02 * max(numpy.abs(sent).max() for sent in launched[0])
+    assert [other.batches for _, other, _ in results] == [members * 5 * options["H"]] * members
 
 
 def reference(mode: str, last_step: int) -> Any:

@@ -177,9 +177,9 @@ class ProcessGroupPCCL(dist.ProcessGroup):
             _same_size("all_gather_into_tensor", output, source.numel() * self._size)
             flat, own = _bytes(output, "all_gather_into_tensor"), _bytes(source, "all_gather_into_tensor")
             begin, end = self._rank * own.numel(), (self._rank + 1) * own.numel()
-            # The input may be its own place in the output (FSDP), or another place there.
+            # The input may be its own place in the output (FSDP).
             if flat.data_ptr() + begin != own.data_ptr():
-                flat[begin:end] = own.clone()
+                flat[begin:end] = own
             flat[:begin].zero_()
             flat[end:].zero_()
             flats.append(flat)
