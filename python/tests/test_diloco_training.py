@@ -364,17 +364,21 @@ def test_a_checkpoint_from_within_a_round_begins_the_round_again(master: str) ->
             diloco.load_state_dict(saved)
 
 
-def test_a_checkpoint_older_than_the_run_is_replaced_by_the_run(master: str) -> None:
+@pytest.mark.parametrize("ahead", [0, 1000])
+def test_a_checkpoint_of_another_time_is_replaced_by_the_run(master: str, ahead: int) -> None:
+    """Older than the run, or ahead of it: then the members refuse it first."""
     ready, done = threading.Event(), threading.Event()
     saved: dict[str, Any] = {}
 
     def veteran() -> Any:
         trainee = Trainee(0)
         with pccl.Communicator(master) as comm:
-            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=2)
+            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=2, quantize="int8")
             diloco.join()
             trainee.train(diloco, 4)
             saved.update(diloco.state_dict())
+            saved["revision"] += ahead
+            saved["residual"].fill_(1.0)
             trainee.train(diloco, 10)
             ready.set()
             while not done.is_set():
@@ -385,10 +389,11 @@ def test_a_checkpoint_older_than_the_run_is_replaced_by_the_run(master: str) -> 
         ready.wait(PATIENCE_S)
         trainee = Trainee(1, model_seed=1)
         with pccl.Communicator(master) as comm:
-            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=2)
+            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=2, quantize="int8")
             diloco.load_state_dict(saved)
             diloco.join()
             done.set()
+            assert not diloco.state_dict()["residual"].any()  # of what is no longer ours
             assert diloco.inner_step >= 10 and torch.equal(vector(trainee.model), diloco.outer)
 
     run_threads(2, lambda index: (veteran, newcomer)[index]())

@@ -129,6 +129,16 @@ void announce(const std::string& name, const std::string& status, int ready_desc
     pccl_master::notify_service_manager("READY=1\nSTATUS=listening on " + name);
 }
 
+// By the signal itself: who waits for this process then knows that it was stopped and did not fail.
+[[noreturn]] void die_by(int number) {
+    sigset_t wanted;
+    sigemptyset(&wanted);
+    sigaddset(&wanted, number);
+    pthread_sigmask(SIG_UNBLOCK, &wanted, nullptr);
+    ::raise(number);
+    ::_exit(128 + number);  // it was made ignored by who started us
+}
+
 // Until a signal came and the peers were told, or until the master has ended by itself.
 int serve_until_stopped(MasterRuntime& master, int signals) {
     const int ended = ::eventfd(0, EFD_CLOEXEC);
@@ -145,7 +155,7 @@ int serve_until_stopped(MasterRuntime& master, int signals) {
         if (waiting[1].revents != 0) break;
         signalfd_siginfo signal{};
         if (::read(signals, &signal, sizeof signal) != sizeof signal) continue;
-        if (number != 0) ::_exit(128 + static_cast<int>(signal.ssi_signo));
+        if (number != 0) die_by(static_cast<int>(signal.ssi_signo));
         number = static_cast<int>(signal.ssi_signo);
         pccl_master::notify_service_manager("STOPPING=1");
         master.interrupt();
