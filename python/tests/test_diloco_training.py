@@ -367,16 +367,18 @@ def test_a_checkpoint_from_within_a_round_begins_the_round_again(master: str) ->
 @pytest.mark.parametrize("ahead", [0, 1000])
 def test_a_checkpoint_of_another_time_is_replaced_by_the_run(master: str, ahead: int) -> None:
     """Older than the run, or ahead of it: then the members refuse it first."""
+    options: dict[str, Any] = {"H": 2, "overlap": True, "quantize": "int8"}
     ready, done = threading.Event(), threading.Event()
     saved: dict[str, Any] = {}
 
     def veteran() -> Any:
         trainee = Trainee(0)
         with pccl.Communicator(master) as comm:
-            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=2, quantize="int8")
+            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, **options)
             diloco.join()
             trainee.train(diloco, 4)
             saved.update(diloco.state_dict())
+            assert saved["in_flight"].any()
             saved["revision"] += ahead
             saved["residual"].fill_(1.0)
             trainee.train(diloco, 10)
@@ -388,12 +390,15 @@ def test_a_checkpoint_of_another_time_is_replaced_by_the_run(master: str, ahead:
     def newcomer() -> None:
         ready.wait(PATIENCE_S)
         trainee = Trainee(1, model_seed=1)
+        events: list[Event] = []
         with pccl.Communicator(master) as comm:
-            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=2, quantize="int8")
+            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, on_event=lambda e: events.append(kept(e)), **options)
             diloco.load_state_dict(saved)
             diloco.join()
             done.set()
-            assert not diloco.state_dict()["residual"].any()  # of what is no longer ours
+            # Nothing of what is no longer ours.
+            assert [e.tensor.any() for e in events if e.kind == "launch"] == [False]
+            assert not diloco.state_dict()["residual"].any()
             assert diloco.inner_step >= 10 and torch.equal(vector(trainee.model), diloco.outer)
 
     run_threads(2, lambda index: (veteran, newcomer)[index]())
