@@ -404,6 +404,18 @@ def test_a_checkpoint_of_another_time_is_replaced_by_the_run(master: str, ahead:
     run_threads(2, lambda index: (veteran, newcomer)[index]())
 
 
+def test_out_of_the_run_at_the_end_of_a_round_it_joins_again(master: str) -> None:
+    events: list[Event] = []
+    trainee = Trainee(0)
+    with pccl.Communicator(master) as comm:
+        diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=2, overlap=True, on_event=lambda e: events.append(e))
+        diloco.join()
+        trainee.train(diloco, 1)
+        comm.abort()
+        trainee.train(diloco, 4)  # nothing is in flight yet: the vote is the first that finds out
+    assert [e.kind for e in events if e.kind in ("joined", "lost")] == ["joined", "lost", "joined"]
+
+
 def test_a_peer_of_another_configuration_is_told(master: str) -> None:
     refused = threading.Event()
 
