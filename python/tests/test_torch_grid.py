@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 import pccl
 import pccl.torch
 import torch.distributed as dist
+from pccl import Attribute
 from torch_peers import Channel, Peer, start  # noqa: F401
 
 Start = Callable[..., Peer]
@@ -88,6 +89,31 @@ def test_a_replica_joins_one_that_trains(replica: Callable[..., Replica]) -> Non
             assert one[shard].result() == [3 * 2.0 * (shard + 1), 3.0]
 
 
+def begin_in_turn(channel: Channel, grid: Any) -> int:
+    channel.send("ready")
+    channel.recv()
+    channel.send("begins")
+    grid.begin(Counter().state)
+    return int(grid.replicas)
+
+
+def test_a_replica_comes_in_shard_after_shard(replica: Callable[..., Replica], master: str) -> None:
+    """Otherwise the halves of two replicas would make one that looks whole, and each half would wait for its mates."""
+    with pccl.Communicator(master, peer_group=0) as other:
+        other.connect()
+        first, second = replica(begin_in_turn)
+        for peer in (second, first):  # in the wrong order
+            assert peer.hear() == "ready"
+            peer.tell("go")
+            assert peer.hear() == "begins"
+        sizes = []
+        while other.get_attribute(Attribute.GLOBAL_WORLD_SIZE) < 3:
+            other.update_topology()
+            sizes.append(tuple(map(other.get_attribute, (Attribute.GLOBAL_WORLD_SIZE, Attribute.LOCAL_WORLD_SIZE))))
+        assert sorted(set(sizes) - {(1, 1)}) == [(2, 2), (3, 2)]
+    assert [peer.result() for peer in (first, second)] == [1, 1]
+
+
 def begin_until_two(channel: Channel, grid: Any, held: bool) -> list[int]:
     counter, seen = Counter(), []
     channel.send("ready")
@@ -134,8 +160,9 @@ def test_the_other_replicas_go_on_when_one_dies(replica: Callable[..., Replica])
         assert peer.hear() == "together"
     for peer in die:
         peer.kill()
-    (content, steps), other = (peer.result() for peer in stay)
-    assert (content, steps) == other
+    (content, steps), (other, other_steps) = (peer.result() for peer in stay)
+    # Who died was perhaps in the last average of one shard and no longer in that of the other: 2 with it, 1 without.
+    assert steps == other_steps and abs(content - other) <= 1
 
 
 def lose_a_mate(channel: Channel, grid: Any) -> str:

@@ -76,6 +76,7 @@ class ReplicaGrid:
         self._member = False
         self._replicas = 0
         self._sent: tuple[dist.Work, torch.Tensor] | None = None
+        self._turn: tuple[dist.Work | None, torch.Tensor] | None = None
 
     @property
     def replicas(self) -> int:
@@ -166,8 +167,7 @@ class ReplicaGrid:
         while True:
             # Who was just admitted stands where the others stand after their vote.
             if not self._member:
-                self.communicator.connect()
-                self._member = True
+                self._join()
             else:
                 try:
                     self.communicator.update_topology()
@@ -178,6 +178,19 @@ class ReplicaGrid:
             if self._look_for_mates() != _FINE:
                 return None, _OUT
             time.sleep(_POLL_S)
+
+    def _join(self) -> None:
+        """Shard after shard: of each replica that is on its way those before a shard are in when that shard is. So as many
+        of each shard are as many whole replicas, and not parts of several, whose processes would wait for mates that wait
+        to be admitted by them."""
+        joined = False
+        try:
+            self._await_turn()
+            self.communicator.connect()
+            joined = True
+        finally:
+            self._pass_turn(joined)
+        self._member = True
 
     def _is_full(self) -> bool:
         members = self.communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE)
@@ -223,6 +236,27 @@ class ReplicaGrid:
         self.communicator.abort()
 
     # ---- within the replica
+
+    def _await_turn(self) -> None:
+        if self.shard == 0:
+            return
+        joined = torch.zeros(1, dtype=torch.int32)
+        before = dist.get_global_rank(self._group, self.shard - 1)
+        self._within_replica(lambda: dist.recv(joined, before, group=self._group))
+        if not joined.item():
+            raise RuntimeError("pccl: another process of this replica could not join the run; see its error")
+
+    def _pass_turn(self, joined: bool) -> None:
+        """Returns at once."""
+        if self.shard + 1 == self.shards:
+            return
+        message = torch.tensor([int(joined)], dtype=torch.int32)
+        after = dist.get_global_rank(self._group, self.shard + 1)
+
+        def send() -> None:
+            self._turn = dist.isend(message, after, group=self._group), message  # kept while it is sent
+
+        self._within_replica(send)
 
     # Every message is an answer, whether its sender still waits for a full grid, and how many replicas it sees. Who
     # waits sends one after the other, and only looks whether they have arrived: who still joins cannot answer before it
