@@ -255,7 +255,8 @@ void Network::write(std::uint32_t connection, std::uint32_t side, std::span<cons
     std::size_t left = bytes.size();
     for (const ZeroRun& run : zeros) left += run.length;
     pipe.in_flight += left;
-    if (pipe.vanishing) return;
+    // An end that is on its way closes the stream. A paused node learns of it late and may still write until then.
+    if (pipe.vanishing || pipe.end_sent) return;
     pipe.stream.append(bytes, zeros);
     const std::uint32_t from = c.ends[side].node;
     const std::uint32_t to = c.ends[side ^ 1].node;
