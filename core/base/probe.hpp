@@ -95,6 +95,7 @@
     X(ring_led_around, "topology", "ring led around a marked edge")                                                    \
     X(aborted_over_edge, "topology", "operation aborted over a marked edge")                                           \
     X(no_ring_victim, "topology", "no ring: one end of an edge removed")                                               \
+    X(heard_after_silence, "topology", "member spoke again after a long silence")                                      \
     X(no_ring_quiet_end, "topology", "no ring: an end that is quiet is left to its silence")                           \
     X(joiner_unreachable, "topology", "joiner told that it is unreachable")                                            \
     X(joiner_not_admissible, "topology", "joiner left out of an admission")                                            \

@@ -107,7 +107,7 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
         close_link(e->link, "sent a data frame to the master");
     else if (const auto* e = std::get_if<LinkActivity>(&event)) {
         const auto it = links_.find(e->link);
-        if (it != links_.end()) it->second.last_received = now;
+        if (it != links_.end()) heard(it->second);
     } else if (const auto* e = std::get_if<RecordPersisted>(&event)) {
         ASSERT(e->sequence <= last_sequence_);
         durable_sequence_ = std::max(durable_sequence_, e->sequence);
@@ -210,7 +210,7 @@ void MasterCore::on_control(const ControlArrived& event) {
         close_link(event.link, "sent a control message that cannot be read");
         return;
     }
-    it->second.last_received = now_;
+    heard(it->second);
     if (it->second.stage == Link::Stage::fresh) {
         if (message.has_hello())
             on_hello(event.link, message.hello());
@@ -219,6 +219,16 @@ void MasterCore::on_control(const ControlArrived& event) {
         return;
     }
     on_member_message(event.link, message);
+}
+
+// Members send heartbeats more often than twice in a peer time-out: one that was silent for longer did not run, or was cut
+// off, and could not be connected by its neighbours.
+void MasterCore::heard(Link& link) {
+    const Duration silence = now_ - link.last_received;
+    link.last_received = now_;
+    if (link.stage != Link::Stage::member || silence <= config_.timeouts.peer / 2) return;
+    PROBE(heard_after_silence);
+    edges_.heard_again(link.uuid, now_);
 }
 
 void MasterCore::tick() {

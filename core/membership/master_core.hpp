@@ -129,6 +129,7 @@ private:
     void on_closed(LinkId id);
     void on_control(const ControlArrived& event);
     void on_refused(const FrameRefused& event);
+    void heard(Link& link);
     void tick();
 
     // sending and journal

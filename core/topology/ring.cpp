@@ -84,11 +84,21 @@ void EdgeTable::forget(const Uuid& peer) {
     }
 }
 
+void EdgeTable::restart_clock(Edge& edge, Instant now) {
+    if (edge.down_since == never || edge.restarts >= restarts_max) return;
+    edge.down_since = now;
+    ++edge.restarts;
+}
+
 void EdgeTable::told_again(const Uuid& from, Instant now) {
     for (auto& [ends, edge] : edges_) {
-        if (ends.first != from || edge.down_since == never || edge.restarts >= restarts_max) continue;
-        edge.down_since = now;
-        ++edge.restarts;
+        if (ends.first == from) restart_clock(edge, now);
+    }
+}
+
+void EdgeTable::heard_again(const Uuid& peer, Instant now) {
+    for (auto& [ends, edge] : edges_) {
+        if (ends.first == peer || ends.second == peer) restart_clock(edge, now);
     }
 }
 

@@ -45,6 +45,9 @@ public:
     // The source lost its link to the master and is told only now whom to dial: the time before does not count. A few
     // times, or a link that breaks for ever would keep the ring from being led around it.
     void told_again(const Uuid& from, Instant now);
+    // The peer was silent for long: nobody could connect with it in that time, which says nothing about the other ends of
+    // its edges. Limited like told_again.
+    void heard_again(const Uuid& peer, Instant now);
     // After a restart or a sleep of the master: nobody is blamed for the time before.
     void restart_clocks(Instant now);
     // Edges that nobody is asked to dial are not up, have no clock and no complaints: wanted again, they are reported again
@@ -53,6 +56,8 @@ public:
     const Edge* find(const Uuid& from, const Uuid& to) const;
 
 private:
+    static void restart_clock(Edge& edge, Instant now);
+
     std::map<std::pair<Uuid, Uuid>, Edge> edges_;
 };
 
