@@ -15,6 +15,9 @@ bring_copy() {
     state=$(while read -r file; do sha1sum "$file"; done <"$wanted" | sha1sum | cut -c 1-16)
 }
 
+# list_copied <pattern>: a name for the present state of the copied files whose path fits.
+list_copied() { grep -P "$1" "$work/wanted.txt" | xargs sha1sum | sha1sum | cut -c 1-16; }
+
 # field <patch> <name>: the line `Name: ...` at the head of a patch.
 field() { sed -n "/^--- /q; s/^$2: //p" "$1" | head -n 1; }
 

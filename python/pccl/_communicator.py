@@ -251,7 +251,8 @@ class Communicator:
         :param send: a contiguous torch tensor or numpy array on the CPU, of any shape and of a type of
             :class:`DataType`. Not copied, not changed unless it is ``recv``, too.
         :param recv: the result: ``send`` itself, or an array of its kind, type and number of elements that does not
-            overlap it. After a failure it holds its input again if it is ``send``, and is undefined otherwise.
+            overlap it. It may be a parameter or require grad; autograd does not record the reduction. After a failure
+            it holds its input again if it is ``send``, and is undefined otherwise.
         :param op: what is done; AVG divides by the members that took part. Integers wrap around and their AVG
             truncates; float16 and bfloat16 are added up in float32.
         :param tag: which reduction this is, 0 to 2**64 - 1: several may run at a time under tags of their own.

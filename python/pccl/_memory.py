@@ -42,10 +42,11 @@ class Memory(NamedTuple):
 
 
 def memory_of(array: Any, what: str, function: str, *, written: bool) -> Memory:
-    """``what`` names the argument in errors; ``written``: the library may write to it."""
+    """``what`` names the argument in errors; ``written``: the library may write to it. A tensor that requires grad may be
+    written, too: autograd does not record it, as it does not record ``torch.distributed.all_reduce``."""
     kind = kind_of(array)
     if kind == "torch":
-        return _torch_memory(array, what, function, written)
+        return _torch_memory(array, what, function)
     if kind == "numpy":
         return _numpy_memory(array, what, function, written)
     raise argument_error(
@@ -65,7 +66,7 @@ def kind_of(array: Any) -> str:
     return ""
 
 
-def _torch_memory(tensor: Any, what: str, function: str, written: bool) -> Memory:
+def _torch_memory(tensor: Any, what: str, function: str) -> Memory:
     def bad(cause: str) -> PCCLArgumentError:
         return argument_error(function, f"{what}: {cause}")
 
@@ -96,8 +97,6 @@ def _torch_memory(tensor: Any, what: str, function: str, written: bool) -> Memor
     end = (tensor.storage_offset() + count) * data_type.itemsize
     if count and end > storage.nbytes():
         raise bad("has lost its memory (storage resized or freed); use it while it is materialized")
-    if written and tensor.requires_grad:
-        raise bad("requires grad, and autograd would not see it change; pass tensor.data or tensor.grad instead")
     return Memory(tensor.data_ptr(), count, data_type, DeviceType.CPU, "torch", (tensor, storage))
 
 

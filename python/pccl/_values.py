@@ -80,7 +80,7 @@ class ReduceOpDescriptor:
         """Of tensors, which are used where they lie.
 
         :param send: a contiguous CPU tensor, of the type and with as many elements as the descriptor says.
-        :param recv: the same tensor, or another one like it that does not require grad.
+        :param recv: the same tensor, or another one like it.
         :param reduce_descriptor: what is done with them.
         :raises PCCLArgumentError: they cannot be used as they lie, or are not what the descriptor says.
         """
@@ -248,9 +248,7 @@ class SharedState:
 
 
 def state_memory(array: Any, name: str, function: str) -> Memory:
-    # A parameter requires grad and belongs into a shared state.
-    requires_grad = bool(getattr(array, "requires_grad", False))
-    return memory_of(array, f"'{name}'", function, written=not requires_grad)
+    return memory_of(array, f"'{name}'", function, written=True)
 
 
 def reduce_memory(send: Any, recv: Any, function: str) -> tuple[Memory, Memory]:
