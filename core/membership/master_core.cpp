@@ -181,7 +181,7 @@ void MasterCore::detach(LinkId id, const Link& link) {
         session->second.absent_since = now_;
         abandon_tests(link.uuid, true);
         log(LogLevel::info, "control link of " + short_name(link.uuid) + " closed; its seat is kept");
-        if (!in_grace() && edges_.neighbour_lost(link.uuid)) {
+        if (!in_grace() && neighbour_lost(link.uuid)) {
             PROBE(removed_by_both_links);
             remove(link.uuid, "its control link and a neighbour's data links to it closed");
         }

@@ -147,10 +147,12 @@ private:
 
     // sessions
     void on_hello(LinkId id, const proto::Hello& hello);
+    void end_run_of_older_journal(LinkId id, const Uuid& uuid);
     void resume(LinkId id, const proto::Hello& hello, const Uuid& uuid);
     void register_joiner(LinkId id, const proto::Hello& hello, const Uuid& uuid);
     void on_member_message(LinkId id, const proto::PeerMessage& message);
     void on_edge(const Uuid& from, const proto::EdgeReport& report);
+    bool neighbour_lost(const Uuid& uuid) const;
     void remove(const Uuid& uuid, const std::string& reason);
     void begin_new_run();
     bool in_grace() const { return grace_until_ != never; }

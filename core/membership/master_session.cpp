@@ -1,6 +1,7 @@
 // The master's sessions: who says hello, who resumes a seat, who loses it.
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
+#include "core/base/secret.hpp"
 #include "core/membership/master_core.hpp"
 #include "core/topology/address_rules.hpp"
 #include "core/wire/convert.hpp"
@@ -20,6 +21,13 @@ Endpoint endpoint_from(const proto::Hello& hello, const Endpoint& remote) {
     return endpoint;
 }
 
+// The token that the master gave out last, or the one before it until that is known to have arrived.
+bool holds_seat(const MemberState& member, std::uint64_t token) {
+    const bool current = same_secret(token, member.token);
+    const bool next = same_secret(token, member.token_next) && member.token_next != 0;
+    return current || next;
+}
+
 }  // namespace
 
 void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
@@ -35,38 +43,20 @@ void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
         close_link(id, "sent an impossible hello");
         return;
     }
+    const auto member = state_.members.find(uuid);
     if (!hello.run_id().empty()) {
         if (hello.run_id() != to_bytes(state_.run_id)) {
             PROBE(refused_other_run);
             refuse(id, proto::REFUSED_OTHER_RUN, "this peer belongs to another run; connect again as a newcomer");
             return;
         }
-        if (hello.seen() > state_.last_index) {
-            PROBE(journal_too_old);
-            // Promises were made that this journal does not know: the run cannot be continued from it.
-            log(LogLevel::error, "the journal is older than what peer " + short_name(uuid) +
-                                     " was told; the run ends and every member has to connect again");
-            std::vector<LinkId> open, joining;
-            for (const auto& [other, other_link] : links_) {
-                if (other_link.stage == Link::Stage::member) open.push_back(other);
-                if (other_link.stage == Link::Stage::registered) joining.push_back(other);
-            }
-            // Joiners were welcomed to the run that ends: they dial again and learn the name of the next one.
-            for (const LinkId other : joining) close_link(other, "the run it was going to join has ended");
-            for (const LinkId other : open) refuse(other, proto::REFUSED_OTHER_RUN, "the master lost its journal");
-            refuse(id, proto::REFUSED_OTHER_RUN, "the master lost its journal");
-            ballots_ = BallotBox{};
-            sessions_.clear();
-            details_.clear();
-            waiting_starts_.clear();
-            edges_ = EdgeTable{};
-            bandwidths_ = BandwidthTable{};
-            survey_.reset();
-            searches_.clear();
-            grace_until_ = never;
-            begin_new_run();
+        // Only a member that proves its seat can know more than the journal. Everybody else may claim any number.
+        if (hello.seen() > state_.last_index && member != state_.members.end() &&
+            holds_seat(member->second, hello.token())) {
+            end_run_of_older_journal(id, uuid);
             return;
         }
+        if (hello.seen() > state_.last_index) PROBE(claims_unknown_decisions);
     }
     const Endpoint endpoint = endpoint_from(hello, link.remote);
     if (const char* why = why_not_a_target(endpoint)) {
@@ -75,7 +65,7 @@ void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
                    "; connect to the master by another address, or set PCCL_ADVERTISE_ADDRESS to one of this host");
         return;
     }
-    if (state_.members.contains(uuid)) {
+    if (member != state_.members.end()) {
         resume(id, hello, uuid);
         return;
     }
@@ -116,9 +106,41 @@ void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
     register_joiner(id, hello, uuid);
 }
 
+// Promises were made that this journal does not contain: the run cannot be continued from it.
+void MasterCore::end_run_of_older_journal(LinkId id, const Uuid& uuid) {
+    PROBE(journal_too_old);
+    log(LogLevel::error, "the journal is older than what peer " + short_name(uuid) +
+                             " was told; the run ends and every member has to connect again");
+    std::vector<LinkId> open, joining;
+    for (const auto& [other, other_link] : links_) {
+        if (other_link.stage == Link::Stage::member) open.push_back(other);
+        if (other_link.stage == Link::Stage::registered) joining.push_back(other);
+    }
+    // Joiners were welcomed to the run that ends: they dial again and learn the name of the next one.
+    for (const LinkId other : joining) close_link(other, "the run it was going to join has ended");
+    for (const LinkId other : open) refuse(other, proto::REFUSED_OTHER_RUN, "the master lost its journal");
+    refuse(id, proto::REFUSED_OTHER_RUN, "the master lost its journal");
+    ballots_ = BallotBox{};
+    sessions_.clear();
+    details_.clear();
+    waiting_starts_.clear();
+    edges_ = EdgeTable{};
+    bandwidths_ = BandwidthTable{};
+    survey_.reset();
+    searches_.clear();
+    grace_until_ = never;
+    begin_new_run();
+}
+
 void MasterCore::register_joiner(LinkId id, const proto::Hello& hello, const Uuid& uuid) {
     const auto existing = joiners_.find(uuid);
     if (existing != joiners_.end()) {
+        // The identity of a waiting newcomer is known to the peers that dial it, its token is not.
+        if (!same_secret(hello.token(), existing->second.token)) {
+            PROBE(joiner_impersonated);
+            close_link(id, "claimed to be a registered peer without its token");
+            return;
+        }
         if (hello.generation() <= existing->second.generation) {
             close_link(id, "an older dial of a registered peer");
             return;
@@ -157,7 +179,7 @@ void MasterCore::register_joiner(LinkId id, const proto::Hello& hello, const Uui
 void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) {
     MemberState& member = state_.members.at(uuid);
     Session& session = sessions_[uuid];
-    if (hello.token() != member.token && (member.token_next == 0 || hello.token() != member.token_next)) {
+    if (!holds_seat(member, hello.token())) {
         PROBE(token_superseded);
         refuse(id, proto::REFUSED_SUPERSEDED, "another process resumed this peer's seat");
         return;
@@ -304,10 +326,16 @@ void MasterCore::on_edge(const Uuid& from, const proto::EdgeReport& report) {
     topology_dirty_ = true;
     const auto session = sessions_.find(other);
     if (!report.up() && !in_grace() && session != sessions_.end() && session->second.link == 0 &&
-        session->second.closed_seen && edges_.neighbour_lost(other)) {
+        session->second.closed_seen && neighbour_lost(other)) {
         PROBE(removed_by_late_word);
         remove(other, "its control link and a neighbour's data links to it closed");
     }
+}
+
+bool MasterCore::neighbour_lost(const Uuid& uuid) const {
+    const auto member = state_.members.find(uuid);
+    return member != state_.members.end() &&
+           edges_.ring_neighbour_lost(uuid, state_.groups.at(member->second.group).ring);
 }
 
 void MasterCore::remove(const Uuid& uuid, const std::string& reason) {

@@ -107,8 +107,8 @@ void MasterCore::maintain_ring(GroupId id) {
         if (quiet(from) || quiet(to)) PROBE(no_ring_quiet_end);
         if (quiet(from) || quiet(to)) continue;
         PROBE(no_ring_victim);
-        const std::uint32_t marks_from = edges_.distinct_marks(from, now_);
-        const std::uint32_t marks_to = edges_.distinct_marks(to, now_);
+        const std::uint32_t marks_from = edges_.distinct_marks(from, ring, now_);
+        const std::uint32_t marks_to = edges_.distinct_marks(to, ring, now_);
         const bool from_younger = state_.members.at(from).seniority > state_.members.at(to).seniority;
         const Uuid victim = marks_from != marks_to ? (marks_from > marks_to ? from : to) : (from_younger ? from : to);
         remove(victim,
@@ -248,6 +248,7 @@ void MasterCore::add_admissions(proto::TopologyDecision& topology, bool all) {
             session.since = now_;
             links_.at(joiner.link).stage = Link::Stage::member;
             joiners_.erase(uuid);
+            edges_.admitted(uuid);
             log(LogLevel::info, "peer " + short_name(uuid) + " admitted to group " + std::to_string(id));
         }
     }

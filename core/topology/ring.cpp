@@ -1,5 +1,6 @@
 #include "core/topology/ring.hpp"
 
+#include <algorithm>
 #include <set>
 
 namespace pccl::core {
@@ -35,22 +36,33 @@ void EdgeTable::report_up(const Uuid& from, const Uuid& to) {
     edge.down_since = never;
     edge.quarantined_until = 0;
     edge.reported_down = false;
-    edge.incoming_closed = false;
+    edge.source_lost_it = false;
+    edge.target_lost_it = false;
     edge.restarts = 0;
 }
 
 void EdgeTable::report_down(const Uuid& from, const Uuid& to, bool answered, Instant now) {
     Edge& edge = edges_[{from, to}];
+    edge.source_lost_it = !answered && (edge.up || edge.source_lost_it);
     edge.up = false;
     edge.reported_down = !answered;
     if (edge.down_since == never) edge.down_since = now;
 }
 
-void EdgeTable::report_closed(const Uuid& from, const Uuid& to) { edges_[{from, to}].up = false; }
+void EdgeTable::report_closed(const Uuid& from, const Uuid& to) {
+    Edge& edge = edges_[{from, to}];
+    edge.up = edge.source_lost_it = false;
+}
+
+void EdgeTable::admitted(const Uuid& peer) {
+    for (auto& [ends, edge] : edges_) {
+        if (ends.first == peer || ends.second == peer) edge.source_lost_it = edge.target_lost_it = false;
+    }
+}
 
 void EdgeTable::report_incoming(const Uuid& from, const Uuid& to, bool up) {
     Edge& edge = edges_[{from, to}];
-    edge.incoming_closed = !up;
+    edge.target_lost_it = !up;
 }
 
 void EdgeTable::mark(const Uuid& from, const Uuid& to, Instant until) {
@@ -60,22 +72,18 @@ void EdgeTable::mark(const Uuid& from, const Uuid& to, Instant until) {
     edge.up = false;
 }
 
-bool EdgeTable::neighbour_lost(const Uuid& peer) const {
-    for (const auto& [ends, edge] : edges_) {
-        if (ends.second == peer && edge.reported_down) return true;
-        if (ends.first == peer && edge.incoming_closed) return true;
-    }
-    return false;
+bool EdgeTable::ring_neighbour_lost(const Uuid& peer, const std::vector<Uuid>& ring) const {
+    const auto at = std::find(ring.begin(), ring.end(), peer);
+    if (at == ring.end() || ring.size() < 2) return false;
+    const Edge* into = find(at == ring.begin() ? ring.back() : *(at - 1), peer);
+    const Edge* out = find(peer, at + 1 == ring.end() ? ring.front() : *(at + 1));
+    return (into != nullptr && into->source_lost_it) || (out != nullptr && out->target_lost_it);
 }
 
-std::uint32_t EdgeTable::distinct_marks(const Uuid& peer, Instant now) const {
-    std::set<Uuid> others;
-    for (const auto& [ends, edge] : edges_) {
-        if (edge.up || edge.quarantined_until <= now) continue;
-        if (ends.first == peer) others.insert(ends.second);
-        if (ends.second == peer) others.insert(ends.first);
-    }
-    return static_cast<std::uint32_t>(others.size());
+std::uint32_t EdgeTable::distinct_marks(const Uuid& peer, const std::vector<Uuid>& ring, Instant now) const {
+    return static_cast<std::uint32_t>(std::count_if(ring.begin(), ring.end(), [&](const Uuid& other) {
+        return marked(peer, other, now) || marked(other, peer, now);
+    }));
 }
 
 void EdgeTable::forget(const Uuid& peer) {
@@ -115,7 +123,8 @@ void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted) {
         edge.up = false;
         edge.down_since = never;
         edge.reported_down = false;
-        edge.incoming_closed = false;
+        edge.source_lost_it = false;
+        edge.target_lost_it = false;
         edge.restarts = 0;
     }
 }

@@ -23,8 +23,9 @@ public:
         std::uint32_t failures = 0;
         std::uint32_t restarts = 0;  // of its clock, since it is wanted or was up
         Instant quarantined_until = 0;
-        bool reported_down = false;    // the source says that its links closed or were refused
-        bool incoming_closed = false;  // the target says that all links from the source broke
+        bool reported_down = false;   // the source says that its links closed or were refused
+        bool source_lost_it = false;  // its links were up before, and broke
+        bool target_lost_it = false;  // the target says that all links from the source broke
     };
 
     bool up(const Uuid& from, const Uuid& to) const;
@@ -35,12 +36,16 @@ public:
     // `answered`: the other end refused the connection itself, so the report is no word of its death.
     void report_down(const Uuid& from, const Uuid& to, bool answered, Instant now);
     void report_closed(const Uuid& from, const Uuid& to);  // on purpose
+    // The peer was admitted: what it said before of connections that broke is no testimony of a member.
+    void admitted(const Uuid& peer);
     // Links that their source closes on purpose are not reported so: it says goodbye on them.
     void report_incoming(const Uuid& from, const Uuid& to, bool up);
     void mark(const Uuid& from, const Uuid& to, Instant until);
-    // A neighbour says that its connections with `peer`, in one direction or the other, are closed.
-    bool neighbour_lost(const Uuid& peer) const;
-    std::uint32_t distinct_marks(const Uuid& peer, Instant now) const;
+    // A neighbour of `peer` in the ring had connections with it, in one direction or the other, and says that they broke.
+    // Nobody else is a witness: who never was connected may be wrong, or lie.
+    bool ring_neighbour_lost(const Uuid& peer, const std::vector<Uuid>& ring) const;
+    // How many members of the ring `peer` has a marked edge with.
+    std::uint32_t distinct_marks(const Uuid& peer, const std::vector<Uuid>& ring, Instant now) const;
     void forget(const Uuid& peer);
     // The source lost its link to the master and is told only now whom to dial: the time before does not count. A few
     // times, or a link that breaks for ever would keep the ring from being led around it.

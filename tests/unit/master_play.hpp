@@ -30,6 +30,8 @@ struct Member {
     Serial serial = 0;
     std::vector<proto::Answer> answers;
     bool refused = false;
+    bool closed = false;  // by the master
+    proto::DialPlan plan{};
 };
 
 // A master whose disk is fast: each record is durable before anything else happens.
@@ -47,13 +49,18 @@ public:
         now_ += time;
         handle(Timer{});
     }
-    void say_hello(Member& member) {
+    // A connection on which nothing was sent yet.
+    void dial(Member& member, std::uint8_t first_byte = 10) {
         member.link = next_link_ += 2;
         by_link_[member.link] = &member;
         Endpoint remote;
-        remote.address[0] = 10;
+        remote.address[0] = first_byte;
         remote.port = 1;
         handle(LinkAccepted{member.link, remote});
+    }
+    template <class Change>
+    void say_hello(Member& member, const Change& change, std::uint8_t first_byte = 10) {
+        dial(member, first_byte);
         proto::PeerMessage message;
         auto& hello = *message.mutable_hello();
         hello.set_protocol_version(wire::protocol_version);
@@ -64,8 +71,14 @@ public:
         hello.mutable_advertised()->set_port(2);
         hello.set_concurrent_ops(4);
         hello.set_seen(member.seen);
+        change(hello);
         tell(member, message);
     }
+    void say_hello(Member& member) {
+        say_hello(member, [](const proto::Hello&) {});
+    }
+    // The network closed the member's connection.
+    void reset(Member& member) { handle(LinkClosed{member.link, "reset"}); }
     void tell(Member& member, const proto::PeerMessage& message) {
         const std::string body = encode(message);
         handle(ControlArrived{member.link, {reinterpret_cast<const std::uint8_t*>(body.data()), body.size()}});
@@ -116,15 +129,24 @@ private:
                 durable = record->sequence;
             } else if (const auto* send = std::get_if<SendControl>(&effect)) {
                 receive(*by_link_.at(send->link), send->body);
+            } else if (const auto* close = std::get_if<CloseLink>(&effect)) {
+                closed(close->link);
             }
         }
         if (durable != 0) handle(RecordPersisted{durable});
+    }
+    void closed(LinkId link) {
+        const auto member = by_link_.find(link);
+        if (member == by_link_.end()) return;
+        member->second->closed = true;
+        by_link_.erase(member);
     }
     static void receive(Member& member, const std::string& body) {
         proto::MasterMessage message;
         REQUIRE(message.ParseFromString(body));
         if (message.has_welcome()) member.welcome = message.welcome();
         if (message.has_refusal()) member.refused = true;
+        if (message.has_plan()) member.plan = message.plan();
         if (!message.has_answer()) return;
         member.seen = message.answer().index();
         member.answers.push_back(message.answer());
