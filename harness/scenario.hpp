@@ -120,10 +120,11 @@ struct Workload {
     std::uint32_t odd_strategy_per_mille = 0;  // per sync: a strategy of one's own
     bool checkpoints = false;                  // a new process takes up the state that the node saved last
     std::uint32_t state_elements_min = 1, state_elements_max = 300;  // of an entry
-    std::uint32_t cross_per_mille = 0;      // per turn: an update of the topology while the others go on
-    std::uint32_t many_window = 0;          // not 0: one call for all tags, with windows of up to this many
-    std::uint32_t quantized_per_mille = 0;  // per tag (in bytes by minimum and maximum if f32_sum)
-    std::uint32_t optimize_per_mille = 0;   // per membership epoch: optimize_topology in each turn
+    std::uint32_t cross_per_mille = 0;         // per turn: an update of the topology while the others go on
+    std::uint32_t early_update_per_mille = 0;  // per connect: an update of the topology in the first turn
+    std::uint32_t many_window = 0;             // not 0: one call for all tags, with windows of up to this many
+    std::uint32_t quantized_per_mille = 0;     // per tag (in bytes by minimum and maximum if f32_sum)
+    std::uint32_t optimize_per_mille = 0;      // per membership epoch: optimize_topology in each turn
 };
 
 struct Scenario {

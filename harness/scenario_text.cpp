@@ -134,6 +134,7 @@ const Setting settings[] = {
     PCCL_ONE("workload.schema_per_mille", number, 0, 1000, workload.schema_per_mille),
     PCCL_ONE("workload.checkpoints", flag, 0, 1, workload.checkpoints),
     PCCL_ONE("workload.cross_per_mille", number, 0, 1000, workload.cross_per_mille),
+    PCCL_ONE("workload.early_update_per_mille", number, 0, 1000, workload.early_update_per_mille),
     PCCL_ONE("workload.many_window", number, 0, 256, workload.many_window),
     PCCL_ONE("workload.state_elements_min", number, 1, 1 << 20, workload.state_elements_min),
     PCCL_ONE("workload.state_elements_max", number, 1, 1 << 20, workload.state_elements_max),

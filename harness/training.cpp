@@ -71,6 +71,13 @@ Task<bool> Process::membership(bool first_turn) {
     renewed_ = first_turn;
     if (!first_turn && !co_await renew()) co_return false;
     if (stopping()) co_return true;
+    // A program without the usual test for its first turn. The others do not make this call.
+    if (first_turn && scenario_.workload.early_update_per_mille != 0 &&
+        draw_.chance(scenario_.workload.early_update_per_mille * 1000)) {
+        const Completion c = co_await vote(CallKind::update_topology);
+        if (c.result != Result::success && !co_await still_member(c)) co_return false;
+        if (stopping()) co_return true;
+    }
     if (first_turn && scenario_.workload.visit_per_mille != 0 && now() < scenario_.chaos_end &&
         draw_.chance(scenario_.workload.visit_per_mille * 1000))
         co_return co_await leave();

@@ -248,8 +248,9 @@ PCCL_EXPORT pcclResult_t pcclCreateCommunicator(const pcclCommCreateParams_t* pa
 
 /*
  * Joins the run. Blocks until the peers that are present admit us at their next pcclUpdateTopology; the first peer of a
- * run is admitted at once. The caller then stands where the others stand after that pcclUpdateTopology: it must not
- * call it again in its first turn. pcclInvalidUsage if connected already; pcclMasterConnectionFailed if joining failed,
+ * run is admitted at once. The caller then stands where the others stand after that pcclUpdateTopology: it need not
+ * call it again in its first turn (if it does while the others go on, that call succeeds for it alone and admits
+ * nobody). pcclInvalidUsage if connected already; pcclMasterConnectionFailed if joining failed,
  * also for want of a free port in PCCL_PORT_RANGE (the communicator stays usable: call again).
  */
 PCCL_EXPORT pcclResult_t pcclConnect(pcclComm_t* comm);

@@ -92,6 +92,7 @@
     X(aborted_by_removal, "voting", "operation aborted: a member is gone")                                             \
     X(committed_without_removed, "voting", "operation committed though a member of it is gone")                        \
     X(pending_told, "voting", "peers are pending")                                                                     \
+    X(early_update_answered, "voting", "a newcomer's update in its first turn answered alone")                         \
     X(waiting_warned, "voting", "vote waited so long that everybody was told")                                         \
     X(edge_marked, "topology", "edge marked")                                                                          \
     X(ring_led_around, "topology", "ring led around a marked edge")                                                    \

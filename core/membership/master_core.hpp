@@ -167,6 +167,7 @@ private:
     void examine_everything();
     std::vector<Uuid> electors_of(const BallotKey& key) const;
     void decide_topology(Ballot ballot);
+    void answer_early_updates();
     void decide_pending(Ballot ballot);
     static void add_seats(const Ballot& ballot, google::protobuf::RepeatedPtrField<proto::Seat>& seats);
     void start_waiting(GroupId group);

@@ -109,6 +109,9 @@ void MasterCore::on_vote(const Uuid& uuid, const proto::Vote& vote) {
     if (ballot.has(uuid)) PROBE(vote_replaced);
     ballot.cast(uuid, vote, now_);
     dirty_.push_back(key);
+    // This vote may prove that an update is not shared by all members.
+    const BallotKey update{proto::VOTE_UPDATE_TOPOLOGY, 0, 0};
+    if (key != update && ballots_.find(update) != nullptr) dirty_.push_back(update);
 }
 
 std::vector<Uuid> MasterCore::electors_of(const BallotKey& key) const {
@@ -209,7 +212,10 @@ void MasterCore::examine(const BallotKey& key) {
     if (ballot == nullptr) return;
     switch (key.kind) {
     case proto::VOTE_UPDATE_TOPOLOGY:
-        if (ballot->complete(electors_of(key))) decide_topology(ballots_.take(key));
+        if (ballot->complete(electors_of(key)))
+            decide_topology(ballots_.take(key));
+        else
+            answer_early_updates();
         break;
     case proto::VOTE_PEERS_PENDING:
         if (ballot->complete(electors_of(key))) decide_pending(ballots_.take(key));
@@ -235,6 +241,43 @@ void MasterCore::decide_topology(Ballot ballot) {
     add_admissions(*decision.mutable_topology(), false);
     append(decision);
     topology_dirty_ = examine_all_ = decision.topology().admitted_size() > 0;
+}
+
+// The connect of a newcomer returns together with the update of the members. If its program then updates once more in its
+// first turn, while a member waits for it in another call, neither call could end. The newcomer has nothing to update, so
+// its vote is answered alone and admits nobody. Without such a member the vote stays: the others may update too.
+void MasterCore::answer_early_updates() {
+    constexpr Serial first_vote = 1;
+    const BallotKey update{proto::VOTE_UPDATE_TOPOLOGY, 0, 0};
+    const auto is_waited_for = [&](const Ballot& updates, const Uuid& newcomer) {
+        return std::any_of(ballots_.all().begin(), ballots_.all().end(), [&](const auto& entry) {
+            const auto& [key, ballot] = entry;
+            if (key.kind == proto::VOTE_UPDATE_TOPOLOGY || key.kind == proto::VOTE_END ||
+                key.kind == proto::VOTE_SYNC_END || ballot.has(newcomer))
+                return false;
+            // A voter that updates as well does so on another thread: that ballot proves nothing about it.
+            if (std::all_of(ballot.votes().begin(), ballot.votes().end(),
+                            [&](const auto& vote) { return updates.has(vote.first); }))
+                return false;
+            const std::vector<Uuid> electors = electors_of(key);
+            return std::find(electors.begin(), electors.end(), newcomer) != electors.end();
+        });
+    };
+    const Ballot& updates = *ballots_.find(update);
+    std::vector<std::pair<Uuid, Serial>> early;
+    for (const auto& [uuid, cast] : updates.votes()) {
+        if (cast.serial == first_vote && is_waited_for(updates, uuid)) early.emplace_back(uuid, cast.serial);
+    }
+    for (const auto& [uuid, serial] : early) {
+        PROBE(early_update_answered);
+        ballots_.withdraw(update, uuid);
+        proto::Decision decision;
+        auto* voter = decision.mutable_topology()->add_voters();
+        voter->set_uuid(to_bytes(uuid));
+        voter->set_serial(serial);
+        *decision.mutable_topology()->mutable_sizes() = state_.sizes();
+        append(decision);
+    }
 }
 
 void MasterCore::decide_pending(Ballot ballot) {

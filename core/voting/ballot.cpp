@@ -49,6 +49,13 @@ void BallotBox::withdraw(const Uuid& member) {
     }
 }
 
+void BallotBox::withdraw(const BallotKey& key, const Uuid& member) {
+    const auto it = ballots_.find(key);
+    ASSERT(it != ballots_.end());
+    it->second.withdraw(member);
+    if (it->second.empty()) ballots_.erase(it);
+}
+
 const char* to_text(proto::VoteKind kind) {
     switch (kind) {
     case proto::VOTE_UPDATE_TOPOLOGY: return "update topology";

@@ -59,6 +59,7 @@ public:
     Ballot take(const BallotKey& key);
     // Withdraws all votes of a member that vanished; ballots without votes close.
     void withdraw(const Uuid& member);
+    void withdraw(const BallotKey& key, const Uuid& member);  // from this ballot only
     // Forgets a ballot that can no longer be decided (its operation is over).
     void close(const BallotKey& key) { ballots_.erase(key); }
     std::map<BallotKey, Ballot>& all() { return ballots_; }

@@ -111,7 +111,7 @@ class Communicator:
 
     def connect(self, n_attempts: int = 5) -> None:
         """Joins the run. Blocks until the members admit us with their next update_topology(); the first peer of a run
-        enters at once. Whoever returns from it stands where the members stand after update_topology(), and does not
+        enters at once. Whoever returns from it stands where the members stand after update_topology(), and need not
         call that in its first turn. Legal again after the run was lost.
 
         :param n_attempts: how often a master that does not answer or refuses us is tried, 1 s apart.
@@ -162,7 +162,7 @@ class Communicator:
 
     def update_topology(self) -> None:
         """Admits the peers that wait and builds the rings. Blocks until all members of all groups have called it; a
-        newcomer does not in its first turn. Alone it returns at once.
+        newcomer need not in its first turn. Alone it returns at once.
 
         :raises PCCLTopologyError: this peer was removed, or the master is gone: connect() again.
         :raises PCCLPendingAsyncOpsError: a launched reduction was not asked for its outcome.
