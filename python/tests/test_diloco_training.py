@@ -13,6 +13,7 @@ numpy = pytest.importorskip("numpy")
 
 import pccl  # noqa: E402
 from conftest import PATIENCE_S, run_threads  # noqa: E402
+from diloco_trainee import Trainee, kept, train_together, vector  # noqa: E402
 from pccl.diloco import DiLoCo, Event  # noqa: E402
 
 PLAIN_SGD = {"lr": 1.0, "momentum": 0.0, "nesterov": False}
@@ -28,72 +29,6 @@ MODES: dict[str, dict[str, Any]] = {
     "sync_ring": {"H": 4, "quantize": pccl.QuantizationOptions()},
 }
 each_mode = pytest.mark.parametrize("mode", MODES)
-
-
-class Trainee:
-    """A small model, its optimizer and data that depend on the peer and on the inner step alone."""
-
-    def __init__(self, index: int, model_seed: int = 0, lr: float = 0.05, momentum: float = 0.0) -> None:
-        self.index = index
-        draw = torch.Generator().manual_seed(model_seed)
-        self.model = torch.nn.Sequential(torch.nn.Linear(6, 40), torch.nn.Tanh(), torch.nn.Linear(40, 3))
-        with torch.no_grad():
-            for one in self.model.parameters():
-                one.copy_(torch.randn(one.shape, generator=draw) / 4)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=lr, momentum=momentum)
-
-    def loss(self, step: int, index: int | None = None) -> torch.Tensor:
-        draw = torch.Generator().manual_seed(1000 * (self.index if index is None else index) + step)
-        points = torch.randn(8, 6, generator=draw)
-        loss: torch.Tensor = ((self.model(points) - points[:, :3].sin()) ** 2).mean()
-        return loss
-
-    def train(self, diloco: DiLoCo, last_step: int) -> None:
-        while diloco.inner_step < last_step:
-            self.optimizer.zero_grad()
-            self.loss(diloco.inner_step).backward()
-            diloco.step()
-
-
-def joined(trainee: Trainee, address: str, **options: Any) -> DiLoCo:
-    diloco = DiLoCo(trainee.model, trainee.optimizer, pccl.Communicator(address), **options)
-    diloco.join()
-    return diloco
-
-
-def vector(model: Any) -> Any:
-    return torch.cat([one.detach().reshape(-1) for one in model.parameters()])
-
-
-def train_together(
-    address: str, count: int, last_step: int, **options: Any
-) -> list[tuple[Trainee, DiLoCo, list[Event]]]:
-    """Members 0..count-1 from the first step to the last; events hold copies of their tensors."""
-
-    def body(index: int) -> tuple[Trainee, DiLoCo, list[Event]]:
-        events: list[Event] = []
-        trainee = Trainee(index)
-        with pccl.Communicator(address) as comm:
-            diloco = DiLoCo(
-                trainee.model,
-                trainee.optimizer,
-                comm,
-                min_peers=count,
-                on_event=lambda e: events.append(kept(e)),
-                **options,
-            )
-            with diloco:
-                trainee.train(diloco, last_step)
-        return trainee, diloco, events
-
-    return run_threads(count, body)
-
-
-def kept(event: Event) -> Event:
-    tensor = None if event.tensor is None else event.tensor.clone()
-    return Event(
-        event.kind, event.inner_step, event.outer_step, event.world, event.fragment, tensor, event.detail
-    )
 
 
 def test_with_one_inner_step_and_plain_sgd_it_is_data_parallel_training(master: str) -> None:

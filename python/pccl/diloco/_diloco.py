@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -73,7 +74,9 @@ class DiLoCo:
 
     Not thread-safe: one thread makes all calls, and the model is not trained by another one meanwhile. Parameters may
     be of any real floating-point type on any device; outer parameters, momentum and buffers are float32 on the CPU (12
-    to 20 bytes per parameter in all with one fragment). Frozen parameters and buffers of the model are left alone.
+    to 20 bytes per parameter in all with one fragment). Frozen parameters and buffers of the model are left alone. The
+    helper keeps the parameters themselves: they may be given other memory (``parameter.data = ...``, another device),
+    and must stay the same objects of one shape and type.
     """
 
     def __init__(
@@ -97,8 +100,9 @@ class DiLoCo:
     ) -> None:
         """Touches no network; ValueError for options that cannot work.
 
-        All peers of a group need the same ``H``, ``outer``, ``fragments``, ``delay``, ``mix`` and ``quantize``: one
-        that differs is removed while it joins, with a message that shows both.
+        All peers of a group need the same ``H``, ``outer``, ``fragments``, ``delay``, ``mix`` and ``quantize``, and
+        models whose trainable parameters have the same names, shapes and types: one that differs is removed while it
+        joins, with a message that shows both.
 
         :param model: has its initial parameters; they are replaced by the run's when this peer joins one.
         :param inner_optimizer: any of torch over parameters of ``model``; its state stays on this peer.
@@ -152,9 +156,9 @@ class DiLoCo:
 
         self._signature = (
             f"H={H},fragments={fragments},delay={delay},mix={self._mix!r},outer={self._optimizer},"
-            f"quantize={_name(quantize)}"
+            f"quantize={_name(quantize)},parameters={self._parameters}"
         )
-        # The configuration is part of a name, so that peers of another one cannot take part.
+        # Configuration and model are part of a name, so that peers with others cannot take part.
         entries = [pccl.TensorInfo.from_torch(self._counters, f"diloco.counters({self._signature})")]
         entries.append(pccl.TensorInfo.from_torch(self._outer, "diloco.outer"))
         if self._momentum is not None:
@@ -231,8 +235,11 @@ class DiLoCo:
 
         Between launches and landings it returns at once. At a landing it blocks until the average is there, at the end
         of a round until all members have come there (a vote). Members that die meanwhile cost a repetition; if we are
-        thrown out, it joins the run again and blocks as :meth:`join` does. PCCLError for what repeating does not help,
-        after which the helper is of no more use; RuntimeError before ``join``.
+        thrown out, it joins the run again and blocks as :meth:`join` does. RuntimeError before ``join``.
+
+        PCCLError for what repeating does not help, PCCLArgumentError when the model no longer trains what the peers
+        average: a parameter that was replaced, converted, frozen or unfrozen since this helper was made. This peer has
+        then left the run, so that the others do not wait for it, and the helper is of no more use.
         """
         if not self._joined:
             raise RuntimeError("DiLoCo.join() comes before the first step")
@@ -243,6 +250,9 @@ class DiLoCo:
             self._emit("lost", detail=str(lost))
             self._joined = False
             self.join()
+        except Exception:
+            self._leave()
+            raise
 
     def finish(self) -> None:
         """Applies what is in flight and sets the model to the outer parameters, the result of the training.
@@ -359,6 +369,7 @@ class DiLoCo:
             self._launch(launching, weight=1)
 
     def _capture(self, fragment: int) -> None:
+        self._parameters.check("DiLoCo.step")
         begin, end = self._schedule.bounds(fragment, self._outer.numel())
         self._parameters.subtract_from(
             self._outer[begin:end], begin, self._encoding.pseudo_gradient(end - begin)
@@ -415,7 +426,15 @@ class DiLoCo:
                 self._read_counters()
                 self._emit("repaired")
 
+    def _leave(self) -> None:
+        """Of a helper that can do no more: as a member it would let all others wait."""
+        self._joined = False
+        self._transfer = self._in_flight = None
+        with contextlib.suppress(pccl.PCCLError):
+            self._membership.comm.abort()
+
     def _enter(self) -> None:
+        self._parameters.check("DiLoCo.join")
         self._transfer = self._in_flight = None
 
         def position() -> None:

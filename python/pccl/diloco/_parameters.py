@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from pccl._errors import argument_error
+
+# Parts of a parameter's name that wrappers add: torch.compile, activation checkpoints.
+_WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module"}
+
+
+class _Place(NamedTuple):
+    name: str
+    parameter: torch.nn.Parameter
+    start: int
+    shape: torch.Size
+    dtype: torch.dtype
+
 
 class Parameters:
-    """Views of the trainable parameters of a model; they stay where they are, on their device and in their type.
+    """The trainable parameters of a model; they stay where they are, on their device and in their type.
 
     Positions count elements over all parameters that required gradients when this was made. Buffers (running
-    statistics) are not among them. Not thread-safe: the model must not be trained during a call.
+    statistics) are not among them. The parameters themselves are kept, not their memory: each access finds the memory
+    that a parameter has at that time. Not thread-safe: the model must not be trained during a call.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self._places: list[tuple[int, Tensor]] = []
+        self._model = model
+        self._places: list[_Place] = []
         self.size = 0
-        for name, parameter in model.named_parameters():
-            if not parameter.requires_grad:
-                continue
+        _refuse_flat(model)
+        for name, parameter in _trainable(model):
             if hasattr(parameter, "to_local"):
                 raise ValueError(
                     f"parameter {name} is a DTensor; give each shard as a plain module, in a peer group per shard"
@@ -29,17 +46,65 @@ class Parameters:
                 raise ValueError(
                     f"parameter {name} is {parameter.dtype}; only real floating-point parameters are averaged"
                 )
-            self._places.append((self.size, parameter.detach()))
+            self._places.append(_Place(name, parameter, self.size, parameter.shape, parameter.dtype))
             self.size += parameter.numel()
         if self.size == 0:
             raise ValueError("the model has no parameter that requires a gradient")
 
+    def __str__(self) -> str:
+        """What peers that are averaged must have in common: number of tensors and elements, and a digest of names,
+        shapes and types."""
+        described = [f"{place.name} {tuple(place.shape)} {place.dtype}" for place in self._places]
+        digest = hashlib.blake2b("\n".join(described).encode(), digest_size=8).hexdigest()
+        return f"{len(self._places)} tensors of {self.size} elements, {digest}"
+
+    def check(self, function: str) -> None:
+        """Raises PCCLArgumentError when the model no longer trains what is averaged.
+
+        A parameter may have moved to other memory or to another device. It must be the same object, because the inner
+        optimizer steps that one, and have its shape and type.
+        """
+        trainable = dict(_trainable(self._model))
+        for place in self._places:
+            now = trainable.pop(place.name, None)
+            if now is None:
+                raise argument_error(
+                    function,
+                    f"parameter {place.name} was frozen or removed since DiLoCo was made. The peers would average what "
+                    "this one no longer trains; make optimizer and DiLoCo anew, on all peers",
+                )
+            if now is not place.parameter:
+                raise argument_error(
+                    function,
+                    f"parameter {place.name} was replaced by another object (load_state_dict(assign=True)?) since "
+                    "DiLoCo was made, and the optimizer steps the former one; replace parameters before, and then "
+                    "make optimizer and DiLoCo",
+                )
+            if now.shape != place.shape or now.dtype != place.dtype:
+                raise argument_error(
+                    function,
+                    f"parameter {place.name} is {now.dtype} {tuple(now.shape)} and was {place.dtype} "
+                    f"{tuple(place.shape)} when DiLoCo was made; convert the model before, and then make DiLoCo",
+                )
+            end = (now.storage_offset() + now.numel()) * now.element_size()
+            if now.is_meta or (now.is_contiguous() and now.numel() and end > now.untyped_storage().nbytes()):
+                raise argument_error(
+                    function, f"parameter {place.name} has no memory (meta device, or freed); materialize it first"
+                )
+        if trainable:
+            raise argument_error(
+                function,
+                f"parameter {next(iter(trainable))} requires a gradient and did not when DiLoCo was made, so that it "
+                "would never be averaged; unfreeze it before, and then make DiLoCo, on all peers",
+            )
+
     def _pieces(self, begin: int, end: int) -> Iterator[tuple[Tensor, slice, slice]]:
         """Parameter, range within it, and range within ``[begin, end)``, for each that overlaps ``[begin, end)``."""
-        for start, parameter in self._places:
-            low, high = max(begin, start), min(end, start + parameter.numel())
+        for place in self._places:
+            low, high = max(begin, place.start), min(end, place.start + place.shape.numel())
             if low < high:
-                yield parameter, slice(low - start, high - start), slice(low - begin, high - begin)
+                inside, outside = slice(low - place.start, high - place.start), slice(low - begin, high - begin)
+                yield place.parameter.detach(), inside, outside
 
     def read(self, out: Tensor) -> None:
         """Copies all parameters to ``out`` (float32, on the CPU)."""
@@ -71,3 +136,30 @@ class Parameters:
             if local.dtype != torch.float32:
                 base = base.to(local.dtype).to(torch.float32)
             torch.sub(base, local.to("cpu", torch.float32), out=out[outside])
+
+
+def _trainable(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    """Names are those without DDP, torch.compile and activation checkpoints around modules."""
+    while True:
+        if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), torch.nn.Module):
+            model = inner
+        else:
+            break
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            yield ".".join(part for part in name.split(".") if part not in _WRAPPERS), parameter
+
+
+def _refuse_flat(model: torch.nn.Module) -> None:
+    # A model can only be of FSDP1 where that was imported, and importing it takes long.
+    fsdp = sys.modules.get("torch.distributed.fsdp.fully_sharded_data_parallel")
+    flat = sys.modules.get("torch.distributed.fsdp._flat_param")
+    if fsdp is not None and any(isinstance(one, fsdp.FullyShardedDataParallel) for one in model.modules()) or (
+        flat is not None and any(isinstance(one, flat.FlatParameter) for one in model.parameters())
+    ):
+        raise ValueError(
+            "the model is in FullyShardedDataParallel (FSDP1), which keeps flat parameters whose layout depends on the "
+            "number of ranks; use fully_shard (FSDP2) and pccl.torch.ReplicaGrid"
+        )

@@ -1,0 +1,70 @@
+"""Peers of DiLoCo as threads: a small model, data, and runs of several of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pccl
+import torch
+from conftest import run_threads
+from pccl.diloco import DiLoCo, Event
+
+
+class Trainee:
+    """A small model, its optimizer and data that depend on the peer and on the inner step alone."""
+
+    def __init__(self, index: int, model_seed: int = 0, lr: float = 0.05, momentum: float = 0.0) -> None:
+        self.index = index
+        draw = torch.Generator().manual_seed(model_seed)
+        self.model = torch.nn.Sequential(torch.nn.Linear(6, 40), torch.nn.Tanh(), torch.nn.Linear(40, 3))
+        with torch.no_grad():
+            for one in self.model.parameters():
+                one.copy_(torch.randn(one.shape, generator=draw) / 4)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=lr, momentum=momentum)
+
+    def loss(self, step: int, index: int | None = None) -> torch.Tensor:
+        draw = torch.Generator().manual_seed(1000 * (self.index if index is None else index) + step)
+        points = torch.randn(8, 6, generator=draw)
+        loss: torch.Tensor = ((self.model(points) - points[:, :3].sin()) ** 2).mean()
+        return loss
+
+    def train(self, diloco: DiLoCo, last_step: int) -> None:
+        while diloco.inner_step < last_step:
+            self.optimizer.zero_grad()
+            self.loss(diloco.inner_step).backward()
+            diloco.step()
+
+
+def vector(model: Any) -> Any:
+    return torch.cat([one.detach().reshape(-1) for one in model.parameters()])
+
+
+def train_together(
+    address: str, count: int, last_step: int, **options: Any
+) -> list[tuple[Trainee, DiLoCo, list[Event]]]:
+    """Members 0..count-1 from the first step to the last; events hold copies of their tensors."""
+
+    def body(index: int) -> tuple[Trainee, DiLoCo, list[Event]]:
+        events: list[Event] = []
+        trainee = Trainee(index)
+        with pccl.Communicator(address) as comm:
+            diloco = DiLoCo(
+                trainee.model,
+                trainee.optimizer,
+                comm,
+                min_peers=count,
+                on_event=lambda e: events.append(kept(e)),
+                **options,
+            )
+            with diloco:
+                trainee.train(diloco, last_step)
+        return trainee, diloco, events
+
+    return run_threads(count, body)
+
+
+def kept(event: Event) -> Event:
+    tensor = None if event.tensor is None else event.tensor.clone()
+    return Event(
+        event.kind, event.inner_step, event.outer_step, event.world, event.fragment, tensor, event.detail
+    )
