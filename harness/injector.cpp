@@ -19,10 +19,9 @@ bool by_stranger(FaultKind kind) { return kind == FaultKind::hostile || kind == 
 
 }  // namespace
 
-Injector::Injector(sim::World& world, const Scenario& scenario, Processes& processes)
-    : world_(world), scenario_(scenario), processes_(processes), draw_(mix(scenario.seed, 910)),
-      touched_(nodes() + 1, false), frozen_(nodes() + 1, false), cut_(nodes() + 1, 0),
-      stranger_links_(scenario.faults.size()) {
+Injector::Injector(sim::World& world, const Scenario& scenario, Processes& processes, Excuses& excuses)
+    : world_(world), scenario_(scenario), processes_(processes), excuses_(excuses), draw_(mix(scenario.seed, 910)),
+      frozen_(nodes() + 1, false), stranger_links_(scenario.faults.size()) {
     for (const Fault& fault : scenario.faults) {
         if (fault.kind == FaultKind::replayed_hello) world.network().keep_greetings();
     }
@@ -53,49 +52,22 @@ void Injector::schedule_end(const Fault& fault, std::uint64_t index) {
     if (!fault.forever) world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
 }
 
-// A fault that could explain why this node lost its membership. What happens to the master happens to everybody.
-void Injector::touch(std::uint32_t node) {
-    if (node == 0 || node == nodes()) touched_.assign(touched_.size(), true);
-    if (node < touched_.size()) touched_[node] = true;
+// A fault with no rule of its own: the node may be lost until it has long healed. What happens to the master happens to
+// everybody.
+void Injector::touch(const Fault& fault, std::uint32_t node, Excuse excuse) {
+    const Instant end = end_of(fault);
+    excuses_.touch(excuse, index_of(fault), logical(node), world_.now(),
+                   end == never ? never : end + 2 * scenario_.timeouts.peer + scenario_.timeouts.grace());
 }
 
-// The master is dead or asleep and comes back with all it promised: everybody waits for it and resumes, unless that takes
-// too long altogether.
-void Injector::master_away(const Fault& fault) {
-    const bool journal_slow = std::any_of(scenario_.faults.begin(), scenario_.faults.end(),
-                                          [](const Fault& other) { return other.kind == FaultKind::slow_disk; });
-    // Until the last one has dialled again, one whose first hello reached the dying master among them.
-    master_away_ += within_chaos(fault.duration) - world_.now() + 5 * second + scenario_.timeouts.handshake;
-    if (fault.forever || journal_slow || master_away_ >= scenario_.timeouts.master) return touch(0);
-    for (std::uint32_t node = 1; node < nodes(); ++node) {
-        cut_[node] |= 1;
-        if (cut_[node] == 3) touch(node);
-    }
-}
-
-// Others close their data links to a node that is silent.
-void Injector::silent(std::uint32_t node) {
-    touch(node);
-    for (std::uint32_t other = 1; other < nodes(); ++other) {
-        cut_[other] |= 2;
-        if (cut_[other] == 3) touch(other);
-    }
-}
-
-// A lost control link alone is resumed and a lost data link is dialled again; both together look like a death.
-void Injector::cut_connection(std::uint32_t a, std::uint32_t b, bool known) {
-    const bool control = a == 0 || b == 0 || a == nodes() || b == nodes();
-    for (const std::uint32_t node : {a, b}) {
-        if (node == 0 || node >= nodes()) continue;
-        cut_[node] |= control ? 1 : 2;
-        if (!known || cut_[node] == 3) touch(node);
-    }
+void Injector::apart(const Fault& fault, std::uint32_t a, std::uint32_t b, Instant from, Instant until,
+                     Duration gives_up) {
+    excuses_.apart(index_of(fault), logical(a), logical(b), from, until, gives_up);
 }
 
 // Calls `change` for each directed pair that the fault separates. The two places of the master are on one side.
 template <class Change>
 void Injector::each_pair(const Fault& fault, Change change) {
-    const auto logical = [this](std::uint32_t node) { return node == nodes() ? 0 : node; };
     for (std::uint32_t from = 0; from <= nodes(); ++from) {
         for (std::uint32_t to = 0; to <= nodes(); ++to) {
             if (separates(fault, nodes(), logical(from), logical(to))) change(from, to);
@@ -112,14 +84,14 @@ void Injector::each_from(std::uint32_t node, Change change) {
 
 void Injector::network_split(const Fault& fault, std::uint64_t index) {
     sim::Network& network = world_.network();
+    // Some streams give up when nothing is acknowledged for long: within this time, where it lasts longer.
+    const Duration patience = second + static_cast<Duration>(fault.value % 30) * second;
+    const bool gives_up = fault.kind != FaultKind::clog && (fault.duration > patience || fault.forever);
     each_pair(fault, [&](std::uint32_t from, std::uint32_t to) {
         network.block(from, to);
-        touch(from);
-        touch(to);
+        apart(fault, from, to, world_.now(), end_of(fault), gives_up ? 0 : never);
     });
-    // Some streams give up when nothing is acknowledged for long.
-    const Duration patience = second + static_cast<Duration>(fault.value % 30) * second;
-    if (fault.kind != FaultKind::clog && (fault.duration > patience || fault.forever)) {
+    if (gives_up) {
         each_pair(fault, [&](std::uint32_t from, std::uint32_t to) {
             if (from < to) network.give_up_between(from, to, patience);
         });
@@ -168,14 +140,13 @@ bool Injector::connection_fault(const Fault& fault, std::uint64_t index, std::ui
         break;
     default: break;
     }
-    // An end that knows that its link is gone opens another one; only who does not know is silent for long.
-    const std::uint32_t other = network.peer_of(connection, side ^ 1);
-    // A dialler that waits for the answer to its greeting is as patient as a handshake.
-    const bool soon = scenario_.timeouts.peer > 2 * scenario_.timeouts.handshake;
-    const bool known = fault.kind == FaultKind::reset || fault.kind == FaultKind::end_early ||
-                       fault.kind == FaultKind::corrupt ||
-                       (fault.kind == FaultKind::half_open && one_knows && soon && other != 0 && other != nodes());
-    cut_connection(network.peer_of(connection, 0), network.peer_of(connection, 1), known);
+    const std::uint32_t a = logical(network.peer_of(connection, 0)), b = logical(network.peer_of(connection, 1));
+    if (fault.kind == FaultKind::stall)
+        apart(fault, a, b, world_.now(), end_of(fault));
+    else if (fault.kind == FaultKind::half_open)
+        excuses_.half_open(index, a, b, world_.now());
+    else
+        excuses_.closed(index, a, b, world_.now());
     note(index, {network.peer_of(connection, 0)}, {network.peer_of(connection, 1)});
     return true;
 }
@@ -183,12 +154,10 @@ bool Injector::connection_fault(const Fault& fault, std::uint64_t index, std::ui
 bool Injector::master_crash(const Fault& fault) {
     const std::uint32_t node = world_.master();
     if (!world_.alive(node)) return false;
-    if (fault.kind == FaultKind::crash_master)
-        master_away(fault);
-    else
-        touch(0);
+    excuses_.master_away(index_of(fault), world_.now(), end_of(fault));
     world_.end_process(node, (fault.value & 1) != 0, fault.kind == FaultKind::torn_write);
     if (fault.kind == FaultKind::older_journal || fault.kind == FaultKind::empty_journal) {
+        touch(fault, 0, Excuse::lost_journal);
         world_.forget_records(fault.kind == FaultKind::empty_journal ? ~std::size_t{0} : fault.b);
         journal_losses_.push_back(world_.now());
     }
@@ -201,7 +170,9 @@ bool Injector::two_masters(const Fault& fault) {
     const std::uint32_t old = world_.master();
     const std::uint32_t next = old == 0 ? nodes() : 0;
     if (!world_.alive(old)) return false;
-    touch(0);
+    // The first one goes on until its disk refuses a record, at the end of chaos at the latest.
+    excuses_.touch(Excuse::copied_token, index_of(fault), every_peer, world_.now(),
+                   scenario_.chaos_end + 2 * scenario_.timeouts.peer + scenario_.timeouts.grace());
     if (world_.alive(next)) world_.end_process(next, true);
     world_.hand_over_journal(next);
     processes_.begin_master();
@@ -236,7 +207,7 @@ void Injector::stranger_speaks(const Fault& fault, std::uint64_t index) {
             replay ? network.greeting(1 + (fault.a - 1) % (nodes() - 1), world_.master())
                    : hostile_bytes(draw_, own, joins);
         if (joins) stranger_hellos_.push_back(world_.now());
-        if (replay) touch(1 + (fault.a - 1) % (nodes() - 1));
+        if (replay) touch(fault, 1 + (fault.a - 1) % (nodes() - 1), Excuse::copied_token);
         if (!bytes.empty()) network.write(stranger.connection, 0, bytes);
         ++stranger.said;
         wait = draw_.log_uniform(100 * microsecond, second);
@@ -271,7 +242,6 @@ void Injector::begin(std::uint64_t index_and_node) {
         const std::uint32_t node = peer_of(fault);
         if (!world_.alive(node)) return;
         world_.end_process(node, with_reset);
-        touch(node);
         processes_.process_gone(node, fault);
         break;
     }
@@ -297,9 +267,9 @@ void Injector::begin(std::uint64_t index_and_node) {
         const std::uint32_t node = fault.a % nodes();
         if (!world_.alive(played_by(node))) return;
         if (node == 0)
-            master_away(fault);
+            excuses_.master_away(index, world_.now(), end_of(fault));
         else
-            silent(node);
+            excuses_.asleep(index, node, world_.now(), end_of(fault));
         if (fault.forever) frozen_[node] = true;
         world_.pause(played_by(node), fault.forever
                                           ? scenario_.chaos_end + scenario_.stop_after + 100 * scenario_.patience
@@ -311,16 +281,16 @@ void Injector::begin(std::uint64_t index_and_node) {
         break;
     case FaultKind::full_disk:
         if (!world_.alive(world_.master()) || halting_ != nullptr) return;
-        touch(0);
         halting_ = &fault;
         world_.fail_disk(true);
         break;
     case FaultKind::slow_disk:
         world_.slow_disk(static_cast<Duration>(fault.value % 10'000) * millisecond);
+        excuses_.slow_records(index, world_.now(),
+                              within_chaos(fault.duration) + static_cast<Duration>(fault.value % 10'000) * millisecond);
         world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
         break;
     case FaultKind::slow_compute:
-        touch(peer_of(fault));
         world_.set_compute_factor(peer_of(fault), 1 + static_cast<std::uint32_t>(fault.value % 1000));
         world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
         break;
@@ -328,11 +298,12 @@ void Injector::begin(std::uint64_t index_and_node) {
     case FaultKind::roam: {
         const std::uint32_t node = peer_of(fault);
         sim::Network& network = world_.network();
-        touch(node);
         network.move_away(node);
         for (const std::uint32_t connection : network.established()) {
-            if (network.peer_of(connection, 0) == node || network.peer_of(connection, 1) == node)
-                network.half_open(connection, (fault.value & 1) != 0, network.peer_of(connection, 0) == node ? 1 : 0);
+            const std::uint32_t a = network.peer_of(connection, 0), b = network.peer_of(connection, 1);
+            if (a != node && b != node) continue;
+            network.half_open(connection, (fault.value & 1) != 0, a == node ? 1 : 0);
+            excuses_.half_open(index, logical(a), logical(b), world_.now());
         }
         break;
     }
@@ -363,6 +334,8 @@ void Injector::go_on(std::uint64_t index_and_step) {
                 whole / 2 + static_cast<Duration>(draw_.below(static_cast<std::uint64_t>(whole / 2) + 1));
             world_.schedule_script(world_.now() + off, fault_goes_on, index | (2 * i + 1) << 32);
             world_.schedule_script(world_.now() + on, fault_goes_on, index | (2 * i + 2) << 32);
+            for (std::uint32_t to = 0; to <= this->nodes(); ++to)
+                apart(fault, nodes[i], to, world_.now() + off, world_.now() + on);
         }
         return;
     }
@@ -370,8 +343,6 @@ void Injector::go_on(std::uint64_t index_and_step) {
     each_from(node, [&](std::uint32_t from, std::uint32_t to) {
         if (step % 2 == 1) {
             world_.network().block(from, to);
-            touch(from);
-            touch(to);
         } else {
             world_.network().unblock(from, to);
         }
@@ -393,10 +364,7 @@ void Injector::aimed_crash(std::uint32_t node, std::uint64_t index) {
     const Fault& fault = scenario_.faults[index];
     ++injected_[static_cast<std::size_t>(fault.kind)];
     note(index, {node}, {});
-    if (node == world_.master())
-        master_away(fault);
-    else
-        touch(node);
+    if (node == world_.master()) excuses_.master_away(index, world_.now(), end_of(fault));
     if (node != 0 && node != nodes()) return processes_.process_gone(node, fault);
     if (node == world_.master()) processes_.process_gone(0, fault);
 }
@@ -404,9 +372,9 @@ void Injector::aimed_crash(std::uint32_t node, std::uint64_t index) {
 // Its disk failed: it said nothing more. The one that lost its journal to another master does not come back.
 void Injector::master_halted(std::uint32_t node) {
     world_.trace().line(world_.now(), node, "the master stops: its records cannot be written");
-    touch(0);
     if (node != world_.master() || halting_ == nullptr) return;
     const Fault& fault = *halting_;
+    excuses_.master_away(index_of(fault), world_.now(), end_of(fault));
     halting_ = nullptr;
     world_.fail_disk(false);
     if (!fault.forever) processes_.process_gone(0, fault);

@@ -1,9 +1,10 @@
 // Carries a scenario's faults out in the simulated world, and remembers what they touched.
 //
 // Faults begin at their time or after their trigger, and heal at the end of chaos at the latest unless they last for ever.
-// `touched` tells which nodes have a fault that could explain that they lost their membership.
+// What they do to nodes and links goes to Excuses.
 #pragma once
 
+#include "harness/excuses.hpp"
 #include "harness/observation.hpp"
 #include "harness/scenario.hpp"
 #include "net-sim/world.hpp"
@@ -41,7 +42,7 @@ public:
 
 class Injector {
 public:
-    Injector(sim::World& world, const Scenario& scenario, Processes& processes);
+    Injector(sim::World& world, const Scenario& scenario, Processes& processes, Excuses& excuses);
 
     // Nodes of the world that a scenario needs: the master, the peers, a second master, strangers.
     static std::uint32_t nodes_for(const Scenario& scenario);
@@ -63,7 +64,8 @@ public:
 
     bool chaos() const { return chaos_; }
     Instant within_chaos(Duration duration) const;
-    bool touched(std::uint32_t node) const { return touched_[node]; }
+    // The master has two places; excuses know one.
+    std::uint32_t logical(std::uint32_t node) const { return node == nodes() ? 0 : node; }
     bool frozen(std::uint32_t node) const { return frozen_[node]; }  // stopped for ever
     const std::vector<Instant>& stranger_hellos() const { return stranger_hellos_; }
     const std::vector<Instant>& journal_losses() const { return journal_losses_; }
@@ -74,10 +76,13 @@ private:
     std::uint32_t peer_of(const Fault& fault) const { return 1 + (fault.a - 1) % (nodes() - 1); }
     // The node whose process plays the n-th of the scenario: the master may have moved.
     std::uint32_t played_by(std::uint32_t node) const { return node == 0 ? world_.master() : node; }
-    void touch(std::uint32_t node);
-    void silent(std::uint32_t node);
-    void master_away(const Fault& fault);
-    void cut_connection(std::uint32_t a, std::uint32_t b, bool known);
+    std::size_t index_of(const Fault& fault) const {
+        return static_cast<std::size_t>(&fault - scenario_.faults.data());
+    }
+    Instant end_of(const Fault& fault) const { return fault.forever ? core::never : within_chaos(fault.duration); }
+    void touch(const Fault& fault, std::uint32_t node, Excuse excuse = Excuse::other_loss);
+    void apart(const Fault& fault, std::uint32_t a, std::uint32_t b, Instant from, Instant until,
+               Duration gives_up = core::never);
     template <class Change>
     void each_pair(const Fault& fault, Change change);
     template <class Change>
@@ -95,11 +100,10 @@ private:
     sim::World& world_;
     const Scenario& scenario_;
     Processes& processes_;
+    Excuses& excuses_;
     sim::Draw draw_;
     std::array<std::uint64_t, fault_kinds> injected_{};
-    std::vector<bool> touched_, frozen_;
-    Duration master_away_ = 0;
-    std::vector<int> cut_;  // per node: 1 control links, 2 data links were cut
+    std::vector<bool> frozen_;
     struct Stall {
         std::uint64_t fault;
         std::uint32_t connection;

@@ -23,6 +23,7 @@ struct Life {
     Instant connected_at = 0;
     Instant member_until = 0;  // the latest begin of a call that succeeded: it was a member at least until then
     bool lost = false;         // the application found itself outside
+    Instant lost_at = 0;       // when its machine did
     bool ended = false;        // left, or died with its process, whatever it knew by then
     std::uint32_t node = 0;
     bool refused = false;           // connect failed

@@ -267,7 +267,7 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
         }
         // Who was accepted and removed before it knew, or died in connect, may have been one of them all the same.
         const bool in_question = l.connected_at == core::never || l.connected_at <= next_end || l.lost ||
-                                 l.member_until == l.connected_at ||
+                                 l.member_until <= l.connected_at ||
                                  ledger.journal_lost_between(own.begin, l.connected_at);
         if (l.asked_at < own.end && in_question) {
             ++possible;

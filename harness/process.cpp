@@ -73,6 +73,7 @@ void Process::completed(Ticket ticket, const Completion& completion) {
         if (slot.answered) return world_.violate("contract", "ticket completed twice");
         slot.answered = true;
         slot.completion = completion;
+        if (slot.kind == CallKind::connect) connect_answered_ = now();
         attributes_ = completion.attributes;
         if (completion.epoch != 0 && completion.epoch < epoch_seen_) {
             return world_.violate("membership", sim::Trace::name(node_) + " was told of epoch " +
@@ -130,7 +131,7 @@ Task<bool> Process::connect() {
     }
     life_ = life;
     ledger_.lives[life].connected_at = now();
-    ledger_.lives[life].member_until = now();
+    ledger_.lives[life].member_until = connect_answered_;  // the application may look at it later
     connected_ = true;
     ++counters_.connects;
     co_return true;
@@ -161,6 +162,8 @@ Task<bool> Process::still_member(const Completion& failed) {
     const Completion c = co_await vote(CallKind::are_peers_pending);
     if (c.result == Result::success) co_return true;
     ledger_.lives[life_].lost = true;
+    // The last thing that a machine did as a member.
+    ledger_.lives[life_].lost_at = attributes_set_ > ledger_.lives[life_].member_until ? attributes_set_ : now();
     ledger_.lives[life_].reason = failed.message + " / " + c.message;
     // A program that did not notice goes on calling: every call fails, none succeeds alone.
     CommandSync alone;

@@ -73,7 +73,10 @@ public:
 
     // --- from the world ------------------------------------------------------------------------------------------------
     void completed(core::Ticket ticket, const core::Completion& completion);
-    void attributes_set(const core::Attributes& attributes) { attributes_ = attributes; }
+    void attributes_set(const core::Attributes& attributes) {
+        attributes_ = attributes;
+        attributes_set_ = now();
+    }
     void resume(core::Ticket ticket);
 
 private:
@@ -171,6 +174,8 @@ private:
     PeerPlan plan_;
     sim::Draw draw_;
     core::Attributes attributes_;
+    Instant attributes_set_ = 0;
+    Instant connect_answered_ = 0;
     std::vector<Slot> slots_;
     std::vector<Tensor> tensors_;
     std::vector<core::StateEntry> entries_;

@@ -21,7 +21,7 @@ public:
     Runner(const Scenario& scenario, const RunOptions& options)
         : scenario_(scenario), world_(Injector::nodes_for(scenario), Injector::strangers_from(scenario), scenario.world,
                                       scenario.seed, *this),
-          processes_(nodes()), injector_(world_, scenario, *this) {
+          excuses_(scenario), processes_(nodes()), injector_(world_, scenario, *this, excuses_) {
         world_.trace().write_to(options.trace);
         world_.trace().keep_hashes(options.keep_hashes);
         items_max_ = options.items_max;
@@ -64,6 +64,7 @@ public:
         v.simulated = world_.now();
         v.counters = shared_.counters;
         v.faults = injector_.injected();
+        v.excuses = excuses_.used();
         v.reduce_time = reduce_time();
         v.effects = world_.effects_counted();
         v.machine_bytes_most = world_.machine_bytes_most();
@@ -259,21 +260,19 @@ private:
                 }
             }
         }
-        const sim::NetworkParameters& n = scenario_.world.network;
-        const Duration slow =
-            n.latency_high + n.latency_high * n.jitter_per_mille / 1000 + 2 * scenario_.world.timer_late_max;
-        if (n.tail_per_million != 0 || n.refuse_per_million != 0 || n.black_hole_per_million != 0 ||
-            n.accept_close_per_million != 0)
-            return;
-        if (slow > scenario_.timeouts.peer / 4 || n.rate_least() < 1'000'000) return;
-        // Then any cut of a control link is final: it is dialled again after a pause, and a greeting takes some round trips.
-        if (scenario_.timeouts.master < second + 6 * slow) return;
+        for (const sim::DialFault& dial : world_.network().dial_faults())
+            excuses_.dial_failed(injector_.logical(dial.from), injector_.logical(dial.to), dial.at, dial.swallowed);
         for (std::uint32_t life = 0; life < shared_.ledger.lives.size(); ++life) {
             const Life& l = shared_.ledger.lives[life];
-            const bool slept = scenario_.timeouts.vote != 0 && l.reason.find("for its vote") != std::string::npos;
-            if (l.lost && !l.refused_revision && !slept && !injector_.touched(l.node)) {
+            if (!l.lost) continue;
+            if (l.refused_revision) {
+                excuses_.use(Excuse::revision);
+            } else if (scenario_.timeouts.vote != 0 && l.reason.find("for its vote") != std::string::npos) {
+                excuses_.use(Excuse::late_vote);
+            } else if (!excuses_.loss(l.node, l.member_until, l.lost_at)) {
                 return world_.violate("membership", shared_.ledger.name(life) + " on " + sim::Trace::name(l.node) +
-                                                        " was lost, though no fault touched it: " + l.reason);
+                                                        " was lost, though no fault touched it: " + l.reason +
+                                                        "\n    " + excuses_.explain(l.node, l.member_until, l.lost_at));
             }
         }
     }
@@ -306,6 +305,7 @@ private:
     const Scenario& scenario_;
     sim::World world_;
     SimulatedWorld program_world_{world_, process_finished};
+    Excuses excuses_;
     std::vector<std::unique_ptr<Process>> processes_;
     Injector injector_;
     Shared shared_;

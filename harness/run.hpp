@@ -6,6 +6,7 @@
 
 #include "core/base/probe.hpp"
 #include "harness/canary.hpp"
+#include "harness/excuses.hpp"
 #include "harness/observation.hpp"
 #include "harness/process.hpp"
 #include "harness/scenario.hpp"
@@ -37,6 +38,7 @@ struct Verdict {
     Counters counters;
     Duration reduce_time = 0;  // from the last launch to the last return of collectives that succeeded
     std::array<std::uint64_t, fault_kinds> faults{};
+    ExcuseCounts excuses{};                                  // how often an oracle forgave something
     std::array<std::uint64_t, sim::effect_kinds> effects{};  // by index of core::Effect
     std::array<std::uint64_t, core::probe_count> probes{};
     std::uint64_t machine_bytes_most = 0;

@@ -144,7 +144,10 @@ void Network::syn(const Item& item) {
     if (!dialler.open || c.accepted) return;
     const Reach reach = receiver_.reach(to, static_cast<std::uint16_t>(item.incarnation));
     const bool swallowed = c.attempts == 0 && faults_.chance(parameters_.black_hole_per_million);
-    if (swallowed) c.attempts = 100;  // for good
+    if (swallowed) {
+        c.attempts = 100;  // for good
+        dial_faults_.push_back(DialFault{dialler.node, to, now_, true});
+    }
     if (blocked(dialler.node, to) || blocked(to, dialler.node) || reach == Reach::silent || c.attempts >= 100) {
         ++c.attempts;
         if (c.attempts % 100 > 6) {
@@ -155,12 +158,16 @@ void Network::syn(const Item& item) {
         schedule(now_ + wait, ItemKind::syn, no_node, item.incarnation, item.a, 0);
         return;
     }
-    if (reach == Reach::refusing || faults_.chance(parameters_.refuse_per_million)) {
+    const bool refused = reach != Reach::refusing && faults_.chance(parameters_.refuse_per_million);
+    if (refused) dial_faults_.push_back(DialFault{dialler.node, to, now_, false});
+    if (reach == Reach::refusing || refused) {
         schedule(now_ + travel(to, dialler.node), ItemKind::refused, dialler.node, dialler.incarnation, dialler.link,
                  0);
         return;
     }
-    accept(static_cast<std::uint32_t>(item.a), faults_.chance(parameters_.accept_close_per_million));
+    const bool close_again = faults_.chance(parameters_.accept_close_per_million);
+    if (close_again) dial_faults_.push_back(DialFault{dialler.node, to, now_, false});
+    accept(static_cast<std::uint32_t>(item.a), close_again);
 }
 
 void Network::accept(std::uint32_t index, bool close_again) {

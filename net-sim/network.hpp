@@ -52,6 +52,13 @@ struct NetworkParameters {
     std::int64_t rate_least() const;  // of a node's sending, its receiving and one stream
 };
 
+// A dial that the network itself made fail (the parameters *_per_million).
+struct DialFault {
+    std::uint32_t from = 0, to = 0;
+    Instant at = 0;
+    bool swallowed = false;  // never answered
+};
+
 enum class Reach : std::uint8_t { listening, refusing, silent };
 
 // What the network needs from the world and tells it.
@@ -125,6 +132,7 @@ public:
     // What the node said first on its connections to another one, while greetings are kept.
     void keep_greetings() { keep_greetings_ = true; }
     std::vector<std::uint8_t> greeting(std::uint32_t from, std::uint32_t to) const;
+    const std::vector<DialFault>& dial_faults() const { return dial_faults_; }
     std::uint32_t peer_of(std::uint32_t connection, std::uint32_t side) const {
         return connections_[connection].ends[side ^ 1].node;
     }
@@ -201,6 +209,7 @@ private:
     std::vector<std::uint8_t> reading_;
     std::vector<std::uint32_t> names_;      // who is reached under an address; no_node: nobody
     std::vector<std::uint32_t> addresses_;  // of each node
+    std::vector<DialFault> dial_faults_;
     bool keep_greetings_ = false;
     std::vector<Piece> pieces_;
     Draw latencies_{0}, segments_{0}, faults_{0};

@@ -57,6 +57,7 @@ struct Sums {
     std::int64_t simulated = 0;
     Counters counters;
     std::array<std::uint64_t, fault_kinds> faults{};
+    ExcuseCounts excuses{};
     std::array<std::uint64_t, sim::effect_kinds> effects{};
     std::array<std::uint64_t, core::probe_count> probes{};
 
@@ -67,6 +68,7 @@ struct Sums {
         simulated += v.simulated;
         counters += v.counters;
         for (std::size_t i = 0; i < fault_kinds; ++i) faults[i] += v.faults[i];
+        for (std::size_t i = 0; i < excuse_kinds; ++i) excuses[i] += v.excuses[i];
         for (std::size_t i = 0; i < sim::effect_kinds; ++i) effects[i] += v.effects[i];
         for (std::size_t i = 0; i < core::probe_count; ++i) probes[i] += v.probes[i];
         if (v.machine_bytes_most > bytes_most) bytes_most = v.machine_bytes_most;
@@ -81,6 +83,7 @@ struct Sums {
         simulated += s.simulated;
         counters += s.counters;
         for (std::size_t i = 0; i < fault_kinds; ++i) faults[i] += s.faults[i];
+        for (std::size_t i = 0; i < excuse_kinds; ++i) excuses[i] += s.excuses[i];
         for (std::size_t i = 0; i < sim::effect_kinds; ++i) effects[i] += s.effects[i];
         for (std::size_t i = 0; i < core::probe_count; ++i) probes[i] += s.probes[i];
         if (s.bytes_most > bytes_most) bytes_most = s.bytes_most;
@@ -295,6 +298,11 @@ void print_summary(const Sums& s, double wall) {
     for (std::size_t i = 0; i < fault_kinds; ++i) {
         std::printf(" %s %" PRIu64 "%s", to_text(static_cast<FaultKind>(i)), s.faults[i],
                     i + 1 < fault_kinds ? "," : "\n");
+    }
+    std::printf("excuses used:");
+    for (std::size_t i = 0; i < excuse_kinds; ++i) {
+        std::printf(" %s %" PRIu64 "%s", to_text(static_cast<Excuse>(i)), s.excuses[i],
+                    i + 1 < excuse_kinds ? "," : "\n");
     }
     std::printf("effects:");
     for (std::size_t i = 0; i < sim::effect_kinds; ++i) {

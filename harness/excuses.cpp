@@ -1,0 +1,189 @@
+#include "harness/excuses.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness {
+
+using namespace core;
+
+namespace {
+
+// After a blockade each stream goes on within this time (Network::unblock); the ends of a reset connection notice within it.
+constexpr Duration network_notices = 400 * millisecond;
+
+bool overlap(Instant from, Instant until, Instant other_from, Instant other_until) {
+    return from <= other_until && other_from <= until;
+}
+
+}  // namespace
+
+const char* to_text(Excuse excuse) {
+    static constexpr const char* names[] = {"silence",  "both-links", "no-ring",      "master-gone",  "slow-network",
+                                            "revision", "late-vote",  "copied-token", "lost-journal", "other-loss"};
+    static_assert(std::size(names) == excuse_kinds);
+    return names[static_cast<std::size_t>(excuse)];
+}
+
+Excuses::Excuses(const Scenario& scenario)
+    : timeouts_(scenario.timeouts), nodes_(static_cast<std::uint32_t>(scenario.peers.size() + 1)) {
+    const sim::NetworkParameters& n = scenario.world.network;
+    Duration latency = n.latency_high;
+    for (const Duration of_region : n.region_latency) latency = std::max(latency, of_region);
+    slow_ = latency + latency * n.jitter_per_mille / 1000 + 2 * scenario.world.timer_late_max +
+            (n.tail_per_million != 0 ? n.tail_max : 0);
+    const Duration tick = std::clamp<Duration>(timeouts_.peer / 16, 10 * millisecond, 250 * millisecond);
+    beat_ = timeouts_.peer / 5 + tick + 2 * slow_;
+    reconnect_ = network_notices + 2 * timeouts_.redial_min + 4 * slow_;
+    redial_ = network_notices + timeouts_.dial + 2 * timeouts_.redial_max + 4 * slow_;
+    slow_network_ = slow_ > timeouts_.peer / 4 || n.rate_least() < 1'000'000;
+    control_.resize(nodes_);
+    data_.resize(static_cast<std::size_t>(nodes_) * nodes_);
+}
+
+std::vector<Excuses::Span>& Excuses::between(std::uint32_t a, std::uint32_t b) {
+    if (a == 0 || b == 0) return control_[std::max(a, b)];
+    return data_[static_cast<std::size_t>(std::min(a, b)) * nodes_ + std::max(a, b)];
+}
+
+void Excuses::record(std::uint32_t a, std::uint32_t b, const Span& span) {
+    if (a != b && a < nodes_ && b < nodes_) between(a, b).push_back(span);
+}
+
+void Excuses::apart(std::size_t fault, std::uint32_t a, std::uint32_t b, Instant from, Instant until,
+                    Duration gives_up) {
+    Span span{fault, from, until, true, false, true, false};
+    span.closes = ends_links(until - from) || until - from > gives_up;
+    span.until = until == never ? never : until + network_notices + slow_;
+    record(a, b, span);
+}
+
+void Excuses::closed(std::size_t fault, std::uint32_t a, std::uint32_t b, Instant at) {
+    record(a, b, Span{fault, at, at + reconnect_, false, true, false, false});
+}
+
+void Excuses::half_open(std::size_t fault, std::uint32_t a, std::uint32_t b, Instant at) {
+    // An end that does not notice is silent for the peer time-out, dials then, and waits for an answer for a handshake.
+    record(a, b,
+           Span{fault, at, at + timeouts_.peer + beat_ + timeouts_.handshake + redial_, true, true, false, false});
+}
+
+void Excuses::asleep(std::size_t fault, std::uint32_t node, Instant from, Instant until) {
+    Span span{fault, from, until, true, ends_links(until - from), true, false};
+    span.until = until == never ? never : until + slow_;
+    for (std::uint32_t other = 0; other < nodes_; ++other) record(node, other, span);
+}
+
+void Excuses::master_away(std::size_t fault, Instant from, Instant until) {
+    // One whose first hello reached the dying master waits for the answer as long as for a handshake.
+    const Instant back = until == never ? never : until + timeouts_.handshake + redial_;
+    control_[0].push_back(Span{fault, from, back, true, true, true, false});
+}
+
+void Excuses::slow_records(std::size_t fault, Instant from, Instant until) {
+    control_[0].push_back(Span{fault, from, until, false, false, false, true});
+}
+
+void Excuses::dial_failed(std::uint32_t from, std::uint32_t to, Instant at, bool swallowed) {
+    record(from, to,
+           Span{no_fault, at, at + (swallowed ? redial_ : reconnect_ + 2 * timeouts_.redial_max), false, true, true,
+                false});
+}
+
+void Excuses::touch(Excuse excuse, std::size_t fault, std::uint32_t node, Instant from, Instant until) {
+    touches_.push_back(Touch{excuse, fault, node == 0 || node >= nodes_ ? every_peer : node, from, until});
+}
+
+// Those with at most `gap` between them as one. A connection that closed and cannot be dialled again comes back only some
+// time after the blockade.
+std::vector<Excuses::Span> Excuses::merged(std::vector<Span> spans, Duration gap) const {
+    std::sort(spans.begin(), spans.end(), [](const Span& x, const Span& y) { return x.from < y.from; });
+    for (bool changed = true; changed;) {
+        changed = false;
+        std::vector<Span> result;
+        for (const Span& span : spans) {
+            Span* last = result.empty() ? nullptr : &result.back();
+            if (last == nullptr || (last->until != never && span.from > last->until + gap)) {
+                result.push_back(span);
+                continue;
+            }
+            last->until = std::max(last->until, span.until);
+            last->silent |= span.silent;
+            last->closes |= span.closes;
+            last->blocked |= span.blocked;
+            last->extends &= span.extends;
+        }
+        for (Span& span : result) {
+            if (!span.closes || !span.blocked || span.until == never) continue;
+            span.until += redial_;
+            span.blocked = false;
+            changed = true;
+        }
+        spans = std::move(result);
+    }
+    std::erase_if(spans, [](const Span& span) { return span.extends; });
+    return spans;
+}
+
+std::vector<Excuses::Span> Excuses::control_of(std::uint32_t node, bool with_master) const {
+    std::vector<Span> spans = control_[node];
+    if (with_master) spans.insert(spans.end(), control_[0].begin(), control_[0].end());
+    return merged(std::move(spans), beat_);
+}
+
+std::vector<Excuses::Span> Excuses::data_of(std::uint32_t node, std::uint32_t other) const {
+    return merged(data_[static_cast<std::size_t>(std::min(node, other)) * nodes_ + std::max(node, other)], reconnect_);
+}
+
+bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at) {
+    const auto excused = [&](Excuse excuse) {
+        use(excuse);
+        return true;
+    };
+    const Duration notice = slow_ + 250 * millisecond;  // and a tick
+    const auto then = [&](const Span& span, Duration later) {
+        return overlap(span.from, span.until == never ? never : span.until + later, member_until, lost_at);
+    };
+    for (const Touch& touch : touches_) {
+        if ((touch.node == node || touch.node == every_peer) && overlap(touch.from, touch.until, member_until, lost_at))
+            return excused(touch.excuse);
+    }
+    for (const Span& span : control_of(node, false)) {
+        if (then(span, notice) && ends_links(span.until - span.from)) return excused(Excuse::silence);
+    }
+    const std::vector<Span> control = control_of(node, true);
+    for (const Span& span : control) {
+        if (then(span, notice) && span.closes && span.until - span.from + beat_ >= timeouts_.master)
+            return excused(Excuse::master_gone);
+    }
+    for (std::uint32_t other = 1; other < nodes_; ++other) {
+        if (other == node) continue;
+        for (const Span& data : data_of(node, other)) {
+            if (then(data, notice) && ends_links(data.until - data.from)) return excused(Excuse::no_ring);
+            for (const Span& span : control) {
+                if (data.closes && span.closes && then(data, notice) && then(span, notice) &&
+                    overlap(data.from, data.until, span.from, span.until))
+                    return excused(Excuse::both_links);
+            }
+        }
+    }
+    return slow_network_ && excused(Excuse::slow_network);
+}
+
+std::string Excuses::explain(std::uint32_t node, Instant from, Instant until) const {
+    std::string text;
+    const auto add = [&](const std::string& what, const std::vector<Span>& spans) {
+        for (const Span& span : spans) {
+            text += "\n    " + what + " " + std::to_string(span.from / microsecond) + " us .. " +
+                    (span.until == never ? std::string("for ever") : std::to_string(span.until / microsecond) + " us") +
+                    (span.closes ? ", closed" : "") + (span.silent ? ", silent" : "");
+        }
+    };
+    add("control", control_of(node, true));
+    for (std::uint32_t other = 1; other < nodes_; ++other) {
+        if (other != node) add("data with peer" + std::to_string(other), data_of(node, other));
+    }
+    return "a member at " + std::to_string(from / microsecond) + " us, lost at " + std::to_string(until / microsecond) +
+           " us; what faults did to its links:" + (text.empty() ? " nothing" : text);
+}
+
+}  // namespace pccl::harness

@@ -1,0 +1,112 @@
+// Why an oracle may forgive what it saw. Each excuse names the fault, the node and the time that justify it.
+//
+// Injector and network record here what faults did: which links they closed, whom they kept apart, who slept. An oracle that
+// sees something unusual asks for an excuse for that node and that time. This class decides and counts; `sim-run --stats`
+// prints the counts. Nothing else forgives anything because a fault happened.
+#pragma once
+
+#include "harness/scenario.hpp"
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pccl::harness {
+
+enum class Excuse : std::uint8_t {
+    // A membership ended although its application did not leave.
+    silence,  // nothing came from the node for about the peer time-out, or its control link stayed closed for that time
+    both_links,    // its control link and a data link to it were closed at the same time
+    no_ring,       // it and another peer could not connect for the peer time-out
+    master_gone,   // it did not reach a master for the time that it waits for one
+    slow_network,  // by its settings, messages take a large part of the peer time-out
+    revision,      // the rule of revisions: its application submitted a revision that is not the next one
+    late_vote,     // its application made no call for the limit on votes
+    copied_token,  // somebody else used its token, or two masters know different ones
+    lost_journal,  // the master forgot its records
+    other_loss,    // Excuses::touch, for faults with no rule of their own
+    count
+};
+inline constexpr std::size_t excuse_kinds = static_cast<std::size_t>(Excuse::count);
+const char* to_text(Excuse excuse);
+using ExcuseCounts = std::array<std::uint64_t, excuse_kinds>;
+
+inline constexpr std::size_t no_fault = ~std::size_t{0};  // drawn by the network itself, or a setting of the scenario
+inline constexpr std::uint32_t every_peer = ~0u;
+
+class Excuses {
+public:
+    explicit Excuses(const Scenario& scenario);
+
+    // --- what faults did, recorded when they begin. `fault`: index in Scenario::faults ---------------------------------
+    // Nothing gets from one node to the other, or back, for that time. `gives_up`: after how long connections between them
+    // end by themselves; never: they do not. The master is node 0.
+    void apart(std::size_t fault, std::uint32_t a, std::uint32_t b, Instant from, Instant until, Duration gives_up);
+    // A connection between the two ended, or is going to: both ends notice at once.
+    void closed(std::size_t fault, std::uint32_t a, std::uint32_t b, Instant at);
+    // A connection between the two lost its bytes, and at least one end does not notice.
+    void half_open(std::size_t fault, std::uint32_t a, std::uint32_t b, Instant at);
+    // The process of a peer did not run.
+    void asleep(std::size_t fault, std::uint32_t node, Instant from, Instant until);
+    // The master did not run; it comes back with all that it promised.
+    void master_away(std::size_t fault, Instant from, Instant until);
+    // Records of the master took longer: who comes back is welcomed as much later.
+    void slow_records(std::size_t fault, Instant from, Instant until);
+    // The network refused or swallowed a dial, or the listener closed the connection at once.
+    void dial_failed(std::uint32_t from, std::uint32_t to, Instant at, bool swallowed);
+    // Any loss of the node (or of every_peer) within that time.
+    void touch(Excuse excuse, std::size_t fault, std::uint32_t node, Instant from, Instant until);
+
+    // --- decisions -----------------------------------------------------------------------------------------------------
+    // A membership of the node that was good at `member_until` had ended at `lost_at`.
+    bool loss(std::uint32_t node, Instant member_until, Instant lost_at);
+    // For rules that the oracle checks itself.
+    void use(Excuse excuse) { ++used_[static_cast<std::size_t>(excuse)]; }
+    const ExcuseCounts& used() const { return used_; }
+
+    // The longest time that a message takes on a path that no fault touches.
+    Duration slow() const { return slow_; }
+    // What is known about the node around that time, for the report of a loss.
+    std::string explain(std::uint32_t node, Instant from, Instant until) const;
+
+private:
+    // A time in which something between two nodes was wrong.
+    struct Span {
+        std::size_t fault = no_fault;
+        Instant from = 0;
+        Instant until = 0;
+        bool silent = false;   // nothing got through
+        bool closes = false;   // connections ended
+        bool blocked = false;  // dials do not get through either
+        bool extends = false;  // only makes what overlaps with it longer
+    };
+    struct Touch {
+        Excuse excuse = Excuse::other_loss;
+        std::size_t fault = no_fault;
+        std::uint32_t node = 0;
+        Instant from = 0;
+        Instant until = 0;
+    };
+
+    void record(std::uint32_t a, std::uint32_t b, const Span& span);
+    std::vector<Span>& between(std::uint32_t a, std::uint32_t b);
+    std::vector<Span> merged(std::vector<Span> spans, Duration gap) const;
+    std::vector<Span> control_of(std::uint32_t node, bool with_master) const;
+    std::vector<Span> data_of(std::uint32_t node, std::uint32_t other) const;
+    bool ends_links(Duration silence) const { return silence >= timeouts_.peer - beat_; }
+
+    core::Timeouts timeouts_;
+    std::uint32_t nodes_;
+    Duration slow_ = 0;
+    Duration beat_ = 0;       // the longest silence of a healthy link
+    Duration reconnect_ = 0;  // from a reset to the new connection
+    Duration redial_ = 0;     // from the end of a blockade to the new connection
+    bool slow_network_ = false;
+    std::vector<std::vector<Span>> control_;  // of each node with the master; of node 0: of the master with everybody
+    std::vector<std::vector<Span>> data_;     // of each pair of peers
+    std::vector<Touch> touches_;
+    ExcuseCounts used_{};
+};
+
+}  // namespace pccl::harness
