@@ -21,6 +21,12 @@ def begin() -> None:
         _native.set_log_receiver(_receive)
 
 
+def flush() -> None:
+    """Returns when the lines that are there have reached the handlers of the logger."""
+    if _installed:
+        _native.set_log_receiver(_receive)  # waits for the lines of the former one, which it is itself
+
+
 def end() -> None:
     """Lines that come later go to standard error, without the interpreter."""
     global _installed

@@ -32,9 +32,14 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "pccl", *arguments]
 
 
+def patient(**environment: str) -> dict[str, str]:
+    """On a busy machine a process may stand still for long; it must not be removed for that."""
+    return {**os.environ, "PCCL_PEER_TIMEOUT_MS": str(int(PATIENCE_S * 1000)), **environment}
+
+
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(*arguments), capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, **environment}
+        command(*arguments), capture_output=True, text=True, timeout=PATIENCE_S, env=patient(**environment)
     )
 
 
@@ -42,10 +47,13 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 def start() -> Iterator[Start]:
     made: list[subprocess.Popen[str]] = []
 
-    def begin(*arguments: str, **keywords: Any) -> subprocess.Popen[str]:
+    def begin(
+        *arguments: str, environment: dict[str, str] | None = None, **keywords: Any
+    ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            list(arguments), text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            list(arguments), text=True,
             **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **keywords},
+            env={**(os.environ if environment is None else environment), "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
         made.append(process)
         return process
@@ -350,9 +358,53 @@ def test_demo_with_workers_that_cannot_start(tmp_path: Path) -> None:
     assert "this one is broken" in done.stderr
 
 
+# Of a demo that ends while lines of its master are still to be delivered: the first one that comes keeps the thread that
+# delivers until the demo has let go of its handler, for as long as it takes at most.
+LATE_LINES = """
+import logging, socket, sys, threading
+from pccl.__main__ import main
+from pccl.tools import demo_run
+
+let_go = threading.Event()
+class Handler(demo_run._LogLines):
+    def emit(self, record):
+        let_go.wait(1.0)
+        super().emit(record)
+    def close(self):
+        let_go.set()
+        super().close()
+
+class Logger(logging.Logger):
+    def removeHandler(self, handler):
+        super().removeHandler(handler)
+        handler.close()
+
+close = demo_run.pccl.MasterNode.close
+def disturbed(master):
+    # Strangers, each of which is a warning of the master.
+    for host in ("127.0.0.1", "127.0.0.2", "127.0.0.3"):
+        with socket.create_connection(("127.0.0.1", master.port), source_address=(host, 0)) as stranger:
+            stranger.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
+            while stranger.recv(4096):
+                pass
+    close(master)
+
+demo_run._LogLines = Handler
+demo_run.pccl.MasterNode.close = disturbed
+logging.getLogger("pccl").__class__ = Logger
+sys.exit(main(["demo", "--plain", "--workers", "2", "--steps", "12", "--pace", "0"]))
+"""
+
+
+def test_demo_writes_no_line_of_its_master_when_it_is_over(start: Start) -> None:
+    process = start(sys.executable, "-c", LATE_LINES)
+    output, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, errors) == (0, ""), output
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_demo_leaves_nobody_behind(start: Start, number: signal.Signals) -> None:
-    process = start(*command("demo", "--plain", "--steps", "100000"))
+    process = start(*command("demo", "--plain", "--steps", "100000"), environment=patient())
     assert process.stdout is not None and process.stderr is not None
     line = ""
     while "worker" not in line:

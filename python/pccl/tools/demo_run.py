@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pccl
+from pccl import _logging
 from pccl.tools.screen import printable
 
 _PATIENCE_S = 60.0  # without a step of anybody
@@ -116,6 +117,8 @@ class Run:
             worker.process.wait()
             worker.errors.close()
         self._master.close()
+        # Lines about the workers that were just killed are delivered late, and are of no use on the screen.
+        _logging.flush()
         logger = logging.getLogger("pccl")
         logger.removeHandler(self._log)
         logger.propagate = True
