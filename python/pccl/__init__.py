@@ -16,7 +16,7 @@ A run is one master and any number of peers::
 Calls that fail raise a :class:`PCCLError` whose text names cause and remedy.
 """
 
-from pccl import _native, cuda
+from pccl import _native, _original, cuda
 from pccl._communicator import Communicator
 from pccl._enums import (
     Attribute,
@@ -88,3 +88,5 @@ __all__ = [
 
 # At the end: it takes what is above.
 from pccl import _pccl as _pccl
+
+_original.warn_if_installed(__path__[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pccl
 import pytest
@@ -216,3 +217,18 @@ def test_descriptors_and_threads_are_given_back() -> None:
         once()
     # Who has joined a thread may be faster than the system, which still lists it.
     wait_until(lambda: count()[0] <= descriptors and count()[1] <= threads, "all is given back")
+
+
+def test_the_original_in_the_same_folder_is_noticed(script: MakeScript, tree: Path, tmp_path: Path) -> None:
+    """pip would delete files of one of the two with the other."""
+    program = "import pccl\nprint(pccl.__file__, flush=True)"
+    (tmp_path / "pccl").symlink_to(tree / "python/pccl")
+    alone = script(program, PYTHONPATH=str(tmp_path))
+    assert alone.line() == str(tmp_path / "pccl/__init__.py")
+    assert alone.end() == (0, "", "")
+    (tmp_path / "pypccl-1.0.0.dist-info").mkdir()
+    status, output, errors = script(program, PYTHONPATH=str(tmp_path)).end()
+    assert status == 0 and output
+    assert f"RuntimeWarning: pypccl (PCCL 1.0.0) is installed in {tmp_path}, too" in errors
+    assert "pip uninstall pypccl pccl" in errors
+    assert errors.startswith("<string>:1: ")  # the line of the program
