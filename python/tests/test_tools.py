@@ -249,7 +249,10 @@ def test_top_in_a_terminal(serve: Callable[[bytes], Page], start: Start) -> None
     """Draws in place, tells when the master is silent, and gives the screen back at Ctrl-C."""
     page = serve(json.dumps(document()).encode())
     ours, theirs = pty.openpty()
-    process = start(*command("top", "--master", page.address, "--interval", "0.1"), stdout=theirs, stdin=theirs)
+    process = start(
+        *command("top", "--master", page.address, "--interval", "0.1"), stdout=theirs, stdin=theirs,
+        environment={**os.environ, "TERM": "xterm"},
+    )  # fmt: skip
     os.close(theirs)
     try:
         shown = ""
@@ -271,6 +274,30 @@ def test_top_in_a_terminal(serve: Callable[[bytes], Page], start: Start) -> None
         until("\x1b[?25h\x1b[?1049l")
         assert process.wait(PATIENCE_S) == 0
         assert process.stderr is not None and process.stderr.read() == ""
+    finally:
+        os.close(ours)
+
+
+@pytest.mark.parametrize("kind", [None, "dumb"])
+def test_top_in_a_terminal_that_cannot_draw(
+    serve: Callable[[bytes], Page], start: Start, kind: str | None
+) -> None:
+    """Without TERM, as in an empty environment, lines come one below the other."""
+    page = serve(json.dumps(document()).encode())
+    ours, theirs = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if name != "TERM"}
+    process = start(
+        *command("top", "--master", page.address, "--interval", "0.1"), stdout=theirs, stdin=theirs,
+        environment=environment if kind is None else {**environment, "TERM": kind},
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        shown = ""
+        deadline = time.monotonic() + PATIENCE_S
+        while shown.count("pccl-master 1.1.0") < 2:
+            assert select.select([ours], [], [], deadline - time.monotonic())[0], f"nothing more behind {shown!r}"
+            shown += os.read(ours, 65536).decode()
+        assert "\x1b" not in shown
     finally:
         os.close(ours)
 

@@ -4,7 +4,7 @@
 # that would break a program built before fails. --write makes the present one the baseline.
 set -euo pipefail
 library=$1 headers=$2 baseline=$3
-command -v abidw >/dev/null || { echo "abi: abidw is not here (package abigail-tools)"; exit 77; }
+command -v abidw >/dev/null || { echo "abi: skipped: abidw is not here (package abigail-tools)"; exit 77; }
 # Only what functions of the interface use; places in files would change with every edit.
 describe() {
     abidw --headers-dir "$headers" --drop-private-types --exported-interfaces-only --no-corpus-path --no-comp-dir-path \

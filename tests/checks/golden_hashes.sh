@@ -7,7 +7,7 @@ programs=()
 for program in "$@"; do
     if [ -x "$program" ]; then programs+=("$program"); else echo "golden: no $program"; fi
 done
-[ ${#programs[@]} -ge 2 ] || exit 77
+[ ${#programs[@]} -ge 2 ] || { echo "golden: skipped: there is only one build to look at"; exit 77; }
 
 failed=0 seeds=0
 for seed in ${PCCL_GOLDEN_SEEDS:-7 1 2 3}; do

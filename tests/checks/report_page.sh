@@ -11,7 +11,7 @@ chromium=
 for name in chromium chromium-browser google-chrome; do
     chromium=$(command -v "$name") && break
 done
-[ -n "$chromium" ] || { echo "report_page: skipped, no chromium on this machine (./dev nightly pages installs it)"; exit 77; }
+[ -n "$chromium" ] || { echo "report_page: skipped: no chromium on this machine (./dev nightly pages installs it)"; exit 77; }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
