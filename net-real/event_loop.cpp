@@ -61,10 +61,13 @@ bool EventLoop::Impl::listen(const ListenRequest& request, std::string& error) {
 bool EventLoop::Impl::start(std::string& error) {
     try {
         if (listener_ >= 0) listener_watch_.assign(listener_);
+        log_threshold();  // reads the environment, which the I/O thread must not
+        log_use_.emplace();
         const SignalsBlocked blocked;
         thread_ = std::thread([this] { thread_main(); });
         return true;
     } catch (const std::exception& failure) {
+        log_use_.reset();
         if (listener_watch_.is_open()) listener_watch_.release();
         error = std::string("cannot start the I/O thread: ") + failure.what();
         return false;
@@ -93,11 +96,14 @@ void EventLoop::Impl::request_stop() {
 }
 
 void EventLoop::Impl::join() {
-    if (thread_.joinable()) thread_.join();
+    if (!thread_.joinable()) return;
+    thread_.join();
+    log_use_.reset();
 }
 
 void EventLoop::Impl::thread_main() {
     name_this_thread(settings_.thread_name);
+    never_wait_for_log();
     use_default_arithmetic();
     std::string reason;
     try {

@@ -8,6 +8,7 @@
 
 #include "net-real/event_loop.hpp"
 #include "net-real/link.hpp"
+#include "net-real/log_writer.hpp"
 #include "net-real/workers.hpp"
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -16,6 +17,7 @@
 
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -106,6 +108,7 @@ private:
     int listener_ = -1;
     core::Instant accept_resume_ = core::never;
     bool accept_armed_ = false;
+    std::optional<LogWriterUse> log_use_;  // as long as the thread may log
     std::thread thread_;
 
     std::mutex posted_mutex_;

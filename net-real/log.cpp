@@ -1,6 +1,7 @@
 #include "net-real/log.hpp"
 
 #include "net-real/log_callback.hpp"
+#include "net-real/log_writer.hpp"
 
 #include <array>
 #include <atomic>
@@ -12,7 +13,7 @@
 #include <map>
 #include <mutex>
 #include <pthread.h>
-#include <unistd.h>
+#include <utility>
 
 namespace pccl::real {
 
@@ -106,8 +107,7 @@ void emit(Severity severity, std::string line, const LogSink& sink) {
     }
     if (give_to_callback(severity, line)) return;
     line += '\n';
-    // One write, so that lines of several processes do not mix.
-    [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
+    write_to_stderr(std::move(line));
 }
 
 // 0: print. 1: it repeats. Otherwise: print, and it was repeated that many times minus one since it was printed last.

@@ -1,4 +1,4 @@
-// Log lines of the runtime: one line each, `ISO-8601-UTC-ms LEVEL who text`, to standard error or to a sink.
+// Log lines of the runtime: one line each, `ISO-8601-UTC-ms LEVEL who text`, to standard error (log_writer.hpp) or to a sink.
 //
 // `who` is the first 8 hex digits of a peer's identity, or `master`, or `pccl` for the library itself. A line (level, who
 // and text) that repeats within 10 s is counted instead of printed; the count comes with its next appearance.

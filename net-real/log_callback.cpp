@@ -1,5 +1,6 @@
 #include "net-real/log_callback.hpp"
 
+#include "net-real/log_writer.hpp"
 #include "net-real/workers.hpp"
 
 #include <condition_variable>
@@ -88,6 +89,7 @@ Delivery& delivery() {
 }  // namespace
 
 void set_log_callback(LogCallback given) {
+    flush_log();  // lines that were logged before go where they went before
     const std::shared_ptr<const LogCallback> callback =
         given ? std::make_shared<const LogCallback>(std::move(given)) : nullptr;
     Delivery& d = delivery();

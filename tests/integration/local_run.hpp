@@ -53,8 +53,12 @@ private:
 // Standard error of this process goes to memory while it lives.
 class CapturedLog {
 public:
-    CapturedLog() : saved_(dup(2)), file_(memfd_create("log", MFD_CLOEXEC)) { dup2(file_, 2); }
+    CapturedLog() : saved_(dup(2)), file_(memfd_create("log", MFD_CLOEXEC)) {
+        pcclSetLogCallback(nullptr, nullptr);
+        dup2(file_, 2);
+    }
     ~CapturedLog() {
+        pcclSetLogCallback(nullptr, nullptr);
         dup2(saved_, 2);
         close(saved_);
         close(file_);
@@ -62,6 +66,7 @@ public:
     CapturedLog(const CapturedLog&) = delete;
     CapturedLog& operator=(const CapturedLog&) = delete;
     std::string text() const {
+        pcclSetLogCallback(nullptr, nullptr);  // returns when the lines of other threads are written
         std::string result;
         char bytes[4096];
         off_t offset = 0;

@@ -1,0 +1,192 @@
+// Standard error that blocks, ends of processes, forks: no line may stop an I/O thread, and none is lost without a word.
+#include "net-real/log.hpp"
+#include "net-real/log_writer.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <fcntl.h>
+#include <functional>
+#include <string>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+using namespace pccl::real;
+
+namespace {
+
+// Another file stands for standard error.
+class Redirected {
+public:
+    explicit Redirected(int file) : saved_(::dup(2)) { ::dup2(file, 2); }
+    ~Redirected() {
+        ::dup2(saved_, 2);
+        ::close(saved_);
+    }
+    Redirected(const Redirected&) = delete;
+    Redirected& operator=(const Redirected&) = delete;
+
+private:
+    int saved_;
+};
+
+// A pipe without room that nobody reads before drain().
+class FullPipe {
+public:
+    FullPipe() {
+        REQUIRE(::pipe2(ends_.data(), O_CLOEXEC) == 0);
+        ::fcntl(ends_[1], F_SETFL, O_NONBLOCK);
+        const std::array<char, 4096> filling{};
+        while (::write(ends_[1], filling.data(), filling.size()) > 0) {
+        }
+        ::fcntl(ends_[1], F_SETFL, 0);
+    }
+    ~FullPipe() {
+        for (const int end : ends_) ::close(end);
+    }
+    FullPipe(const FullPipe&) = delete;
+    FullPipe& operator=(const FullPipe&) = delete;
+    int writing_end() const { return ends_[1]; }
+    // Reads until `last` came.
+    std::string drain(const std::string& last) {
+        std::string text;
+        std::array<char, 4096> bytes;
+        while (text.find(last) == std::string::npos) {
+            const ssize_t n = ::read(ends_[0], bytes.data(), bytes.size());
+            if (n < 0 && errno == EINTR) continue;
+            REQUIRE(n > 0);
+            text.append(bytes.data(), static_cast<std::size_t>(n));
+        }
+        return text;
+    }
+
+private:
+    std::array<int, 2> ends_{};
+};
+
+void log_numbered(int first, int count) {
+    for (int i = first; i < first + count; ++i) log_line(Severity::warn, "master", "line " + std::to_string(i) + ";");
+}
+
+std::string content(int file) {
+    std::string text(1u << 20, '\0');
+    const ssize_t n = ::pread(file, text.data(), text.size(), 0);
+    text.resize(n < 0 ? 0 : static_cast<std::size_t>(n));
+    return text;
+}
+
+int count_of(const std::string& text, const std::string& part) {
+    int count = 0;
+    for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
+    return count;
+}
+
+// In a child of fork() that ends like a program.
+void in_child(const std::function<void()>& body) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        body();
+        std::exit(0);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a thread that must not wait logs into a pipe that nobody reads, and the lines that were dropped are counted") {
+    FullPipe pipe;
+    {
+        const Redirected redirected(pipe.writing_end());
+        const LogWriterUse use;
+        std::thread([] {
+            never_wait_for_log();
+            log_numbered(0, 3000);
+        }).join();
+        // Other threads give up once, and then not again before a line is written.
+        log_numbered(3000, 50);
+        std::string text;
+        std::atomic<bool> done{false};
+        std::thread reader([&] {
+            text = pipe.drain("the end");
+            done = true;
+        });
+        for (int i = 0; !done; ++i) {
+            flush_log();
+            log_line(Severity::warn, "master", "the end " + std::to_string(i));
+        }
+        reader.join();
+        CHECK(text.find("line 0;") != std::string::npos);
+        CHECK(text.find("line 1023;") != std::string::npos);
+        CHECK(text.find("line 3049;") == std::string::npos);
+        CHECK(count_of(text, "log lines were not written: standard error did not take them in time") == 1);
+    }
+}
+
+TEST_CASE("a use that ends does not wait for ever for a standard error that blocks") {
+    FullPipe pipe;
+    {
+        const Redirected redirected(pipe.writing_end());
+        {
+            const LogWriterUse use;
+            never_wait_for_log();
+            log_numbered(200'000, 10);
+        }
+        const LogWriterUse again;
+        log_numbered(200'010, 1);
+        pipe.drain("line 200010;");
+    }
+}
+
+TEST_CASE("lines that wait are written when a process ends, and a fork takes none of them twice") {
+    const int file = ::memfd_create("log", MFD_CLOEXEC);
+    {
+        const Redirected redirected(file);
+        const LogWriterUse use;
+        in_child([] {
+            log_numbered(300'000, 1);  // without a thread of its own
+#ifndef __SANITIZE_THREAD__            // ThreadSanitizer ends a forked child that starts a thread
+            static LogWriterUse* const own = new LogWriterUse;
+            static_cast<void>(own);
+#endif
+            never_wait_for_log();
+            log_numbered(300'001, 500);
+        });
+        log_numbered(301'000, 1);
+    }
+    const std::string text = content(file);
+    CHECK(count_of(text, "line ") == 502);
+    CHECK(count_of(text, "line 300500;") == 1);
+    CHECK(count_of(text, "line 301000;") == 1);
+    ::close(file);
+}
+
+TEST_CASE("forks at any time: no child meets a lock without an owner") {
+    const int file = ::memfd_create("log", MFD_CLOEXEC);
+    {
+        const Redirected redirected(file);
+        const LogWriterUse use;
+        std::atomic<bool> done{false};
+        std::thread busy([&] {
+            never_wait_for_log();
+            for (int i = 400'000; !done; ++i) {
+                log_numbered(i, 1);
+                if (i % 100 == 0) flush_log();
+            }
+        });
+        for (int i = 0; i < 50; ++i) in_child([i] { log_numbered(500'000 + i, 1); });
+        done = true;
+        busy.join();
+    }
+    const std::string text = content(file);
+    for (int i = 0; i < 50; ++i) CHECK(count_of(text, "line " + std::to_string(500'000 + i) + ";") == 1);
+    ::close(file);
+}
