@@ -17,6 +17,8 @@ namespace asio = boost::asio;
 
 namespace {
 
+thread_local bool is_io_thread = false;
+
 constexpr int stripe_unsent_bytes = 512 << 10;
 // Computes done at once on the loop's thread: a slice that has just landed is in the cache here and nowhere else.
 constexpr std::uint64_t inline_compute_bytes = 1u << 20;
@@ -104,6 +106,7 @@ void EventLoop::Impl::join() {
 void EventLoop::Impl::thread_main() {
     name_this_thread(settings_.thread_name);
     never_wait_for_log();
+    is_io_thread = true;
     use_default_arithmetic();
     std::string reason;
     try {
@@ -379,6 +382,8 @@ void EventLoop::join() { impl_->join(); }
 boost::asio::io_context& EventLoop::context() { return impl_->context(); }
 BufferTable& EventLoop::buffers() { return impl_->buffers; }
 void EventLoop::deliver(core::Event event) { impl_->deliver(std::move(event)); }
+
+bool EventLoop::on_io_thread() { return is_io_thread; }
 
 core::Instant EventLoop::now() {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())

@@ -80,6 +80,8 @@ public:
     void deliver(core::Event event);
 
     static core::Instant now();
+    // The calling thread is that of some loop: it must wait for nobody.
+    static bool on_io_thread();
 
 private:
     class Impl;

@@ -164,6 +164,9 @@ struct PeerRuntime::State final : LoopClient {
             return failed(core::Result::invalid_usage,
                           "this process was forked after the communicator was made; create a new one here");
         }
+        if (EventLoop::on_io_thread())
+            return failed(core::Result::invalid_usage,
+                          "an I/O thread cannot wait for itself; call from another thread");
         if (!started) return failed(core::Result::internal_error, "the communicator was not started");
         return std::nullopt;
     }
@@ -267,7 +270,7 @@ core::Completion PeerRuntime::abort() { return state_->leave_at_once(); }
 
 Statistics PeerRuntime::statistics() const {
     State& state = *state_;
-    if (in_forked_child() || !state.started) return {};
+    if (in_forked_child() || !state.started || EventLoop::on_io_thread()) return {};
     // Shared with the task: it may run after the wait was given up.
     auto answer = std::make_shared<std::promise<Statistics>>();
     std::future<Statistics> future = answer->get_future();

@@ -68,12 +68,12 @@ public:
     void release_buffer(core::BufferId buffer);
 
     // Sets a fresh ticket, blocks until it is completed. Before start() and after stop(): internal_error.
-    // In a forked child: invalid_usage.
+    // In a forked child, and on an I/O thread, which would wait for itself: invalid_usage.
     core::Completion call(core::Command command);
     // `second` is given to the machine in the same turn when `first` completed with success (launch, then await: one
     // sleep instead of two); answers the completion of the last command given. `first_failed` tells which one it was.
     core::Completion call(core::Command first, core::Command second, bool* first_failed = nullptr);
-    // Returns at once; `then` is called once, by the I/O thread (it must not block), or by this one if there is none.
+    // Returns at once; `then` is called once, by the I/O thread (it must not wait), or by this one if there is none.
     void call_then(core::Command command, std::function<void(const core::Completion&)> then);
 
     // What the attributes read now. Never blocks.

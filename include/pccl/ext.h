@@ -127,10 +127,12 @@ typedef void (*pcclReduceCallback_t)(pcclResult_t result, const pcclReduceInfo_t
                                      void* user);
 
 /*
- * pcclAwaitAsyncReduce that does not wait: returns at once, and `callback` is called exactly once when the outcome is there,
- * at the latest when the communicator is destroyed. It comes from the thread that moves the data, or from this one before
- * the function returns: it must be short, must not wait, and must not call functions that do. If the function fails, for
- * the reasons of pcclAwaitAsyncReduce that are known at once, the callback is not called.
+ * pcclAwaitAsyncReduce that does not wait: returns at once, and `callback` is called exactly once when the outcome is there.
+ * The callbacks of a communicator come one after the other from a thread of ours that holds no lock. They may call any
+ * function of this library, launch the next reduction for example, and must return normally; while one runs, the next ones
+ * wait, and nothing else does. pcclDestroyCommunicator returns when the last callback has returned. Only from within a
+ * callback it returns at once: those that are still to come are called afterwards. If the function fails, for the reasons of
+ * pcclAwaitAsyncReduce that are known at once, the callback is not called.
  */
 PCCL_EXPORT pcclResult_t pcclAwaitAsyncReduceThen(const pcclAsyncReduceOp_t* reduce_handle,
                                                   pcclReduceCallback_t callback, void* PCCL_NULLABLE user);

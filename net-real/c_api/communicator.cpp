@@ -55,7 +55,10 @@ Communicator::Communicator(real::PeerSettings settings)
           return std::move(settings);
       }()) {}
 
-Communicator::~Communicator() { stop(); }
+Communicator::~Communicator() {
+    stop();
+    finish_callbacks();
+}
 
 Outcome Communicator::start_runtime() {
     const std::lock_guard lock(start_mutex_);
@@ -75,6 +78,8 @@ void Communicator::stop() {
     }
     if (real::PeerRuntime* started = runtime()) started->stop();
 }
+
+void Communicator::finish_callbacks() { callbacks_.finish(); }
 
 void Communicator::abandon_in_child() {
     if (real::PeerRuntime* started = runtime()) started->abandon_in_child();
@@ -191,16 +196,19 @@ Outcome Communicator::take_launched(std::uint64_t tag, Buffers& buffers) {
 }
 
 Outcome Communicator::await_then(std::uint64_t tag, Then then) {
+    callbacks_.start();
     auto buffers = std::make_shared<Buffers>();
     if (Outcome taken = take_launched(tag, *buffers); taken.result != pcclSuccess) return taken;
     core::CommandAwait command;
     command.tag = tag;
-    runtime()->call_then(command, [this, buffers, then = std::move(then)](const core::Completion& completion) {
-        *buffers = {};  // the caller has its memory back before it hears of it
-        pcclReduceInfo_t info{};
-        if (completion.result == core::Result::success) fill(&info, completion);
-        then(from(completion), info);
-    });
+    runtime()->call_then(
+        command, [self = shared_from_this(), buffers, then = std::move(then)](const core::Completion& completion) {
+            *buffers = {};  // the caller has its memory back before it hears of it
+            pcclReduceInfo_t info{};
+            if (completion.result == core::Result::success) fill(&info, completion);
+            // The closure holds the communicator: a callback may destroy it, and others are still to come.
+            self->callbacks_.push([self, then, outcome = self->from(completion), info] { then(outcome, info); });
+        });
     return success();
 }
 

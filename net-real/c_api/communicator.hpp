@@ -8,6 +8,7 @@
 #include "include/pccl.h"
 #include "net-real/c_api/outcome.hpp"
 #include "net-real/c_api/registry.hpp"
+#include "net-real/callback_thread.hpp"
 #include "net-real/peer_runtime.hpp"
 
 #include <atomic>
@@ -19,7 +20,7 @@
 
 namespace pccl::c_api {
 
-class Communicator : public Leasable {
+class Communicator : public Leasable, public std::enable_shared_from_this<Communicator> {
 public:
     explicit Communicator(real::PeerSettings settings);
     ~Communicator();
@@ -32,7 +33,7 @@ public:
     // `descriptor` and the buffers have been validated.
     Outcome launch(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor);
     Outcome await(std::uint64_t tag, pcclReduceInfo_t* info);
-    // Returns at once; `then` gets the outcome, once, from a thread that must not be kept.
+    // Returns at once; `then` gets the outcome, once, on the thread of callbacks. The communicator lives as long.
     using Then = std::function<void(const Outcome&, const pcclReduceInfo_t&)>;
     Outcome await_then(std::uint64_t tag, Then then);
     Outcome launch_and_await(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor,
@@ -50,6 +51,8 @@ public:
 
     // Leaves the run; everybody who waits returns. Bounded.
     void stop();
+    // After stop() and the last lease: returns when all callbacks have run, or at once within a callback.
+    void finish_callbacks();
     // In a child of fork(): lets go of descriptors only.
     void abandon_in_child();
 
@@ -87,6 +90,7 @@ private:
     std::mutex launched_mutex_;
     using LaunchedMap = std::map<core::Tag, Buffers>;  // its nodes can be made before they are needed
     LaunchedMap launched_;                             // launched, and nobody has begun to await it
+    real::CallbackThread callbacks_;
     mutable std::mutex message_mutex_;
     std::string message_;  // under message_mutex_
     struct {

@@ -70,6 +70,7 @@ PCCL_EXPORT pcclResult_t pcclDestroyCommunicator(pcclComm_t* comm) {
         }
         taken->stop();
         taken->wait_until_unused();
+        taken->finish_callbacks();
         return success();
     });
 }

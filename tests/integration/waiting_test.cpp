@@ -109,3 +109,137 @@ TEST_CASE("a standard error that blocks stops neither the master nor a peer") {
     REQUIRE(reduce_together(run, 3, 4, 8));
     CHECK(waits_of_io_threads == 0);
 }
+
+namespace {
+
+// Reductions of two members, each launched by the callback of the one before on its own member.
+struct Chain {
+    pcclComm_t* comm = nullptr;
+    std::array<float, 3> values{};
+    std::uint64_t left = 0;
+    std::promise<void> ended;
+    std::atomic<int> failures{0};
+
+    void launch() {
+        values.fill(1);
+        const pcclReduceDescriptor_t descriptor = describe(values.size(), left);
+        pcclAsyncReduceOp_t handle{};
+        if (pcclAllReduceAsync(values.data(), values.data(), &descriptor, comm, &handle) == pcclSuccess &&
+            pcclAwaitAsyncReduceThen(&handle, &Chain::reduced, this) == pcclSuccess)
+            return;
+        ++failures;
+        ended.set_value();
+    }
+    static void reduced(pcclResult_t result, const pcclReduceInfo_t*, const char*, void* user) {
+        auto& self = *static_cast<Chain*>(user);
+        if (result != pcclSuccess || self.values != std::array<float, 3>{2, 2, 2}) ++self.failures;
+        // Everything that asks the I/O thread, or is asked of the network.
+        std::array<char, 4096> text{};
+        if (pcclGetStats(self.comm, text.data(), text.size(), nullptr) != pcclSuccess ||
+            std::strstr(text.data(), "\"connects\":1") == nullptr)
+            ++self.failures;
+        int world = 0;
+        if (pcclGetAttribute(self.comm, PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE, &world) != pcclSuccess || world != 2)
+            ++self.failures;
+        bool pending = true;
+        if (pcclArePeersPending(self.comm, &pending) != pcclSuccess || pending) ++self.failures;
+        if (--self.left != 0)
+            self.launch();
+        else
+            self.ended.set_value();
+    }
+};
+
+struct Counted {
+    std::atomic<int> calls{0};
+    pcclComm_t* to_destroy = nullptr;
+    pcclResult_t destroyed = pcclInternalError;
+    std::mutex mutex;
+    std::condition_variable changed;
+
+    static void called(pcclResult_t, const pcclReduceInfo_t*, const char*, void* user) {
+        auto& self = *static_cast<Counted*>(user);
+        if (pcclComm_t* comm = std::exchange(self.to_destroy, nullptr)) self.destroyed = pcclDestroyCommunicator(comm);
+        const std::lock_guard lock(self.mutex);
+        ++self.calls;
+        self.changed.notify_all();
+    }
+    bool reached(int count) {
+        std::unique_lock lock(mutex);
+        return changed.wait_for(lock, std::chrono::seconds(60), [&] { return calls == count; });
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a callback launches the next reduction, reads counters and votes") {
+    LocalRun run(2);
+    std::array<Chain, 2> chains;
+    for (std::size_t i = 0; i < chains.size(); ++i) {
+        chains[i].comm = run[i];
+        chains[i].left = 50;
+        chains[i].launch();
+    }
+    for (Chain& chain : chains) {
+        auto ended = chain.ended.get_future();
+        REQUIRE(ended.wait_for(std::chrono::seconds(60)) == std::future_status::ready);
+        CHECK(chain.failures == 0);
+        CHECK(chain.left == 0);
+    }
+    CHECK(waits_of_io_threads == 0);
+}
+
+TEST_CASE("a callback that does not return holds up no reduction") {
+    LocalRun run(2);
+    std::promise<void> release;
+    std::array<float, 2> values{1, 2};
+    const pcclReduceDescriptor_t descriptor = describe(1, 3);
+    std::thread other([&] { pcclAllReduce(&values[1], &values[1], &descriptor, run[1], nullptr); });
+    pcclAsyncReduceOp_t handle{};
+    REQUIRE(pcclAllReduceAsync(&values[0], &values[0], &descriptor, run[0], &handle) == pcclSuccess);
+    std::shared_future<void> released = release.get_future().share();
+    REQUIRE(pcclAwaitAsyncReduceThen(
+                &handle,
+                [](pcclResult_t, const pcclReduceInfo_t*, const char*, void* user) {
+                    static_cast<std::shared_future<void>*>(user)->wait();
+                },
+                &released) == pcclSuccess);
+    other.join();
+    for (int turn = 0; turn < 5; ++turn) REQUIRE(reduce_together(run, 5, 6, 9));
+    release.set_value();
+}
+
+TEST_CASE("a callback destroys its communicator, and each of the others is still called once") {
+    LocalRun run(2);
+    pcclComm_t* const victim = run.take(1);
+    Counted counted;
+    std::array<float, 4> values{1, 2, 3, 4};
+    // The other member takes no part: only the end of the communicator completes these.
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const pcclReduceDescriptor_t descriptor = describe(1, 20 + i);
+        pcclAsyncReduceOp_t handle{};
+        REQUIRE(pcclAllReduceAsync(&values[i], &values[i], &descriptor, victim, &handle) == pcclSuccess);
+        REQUIRE(pcclAwaitAsyncReduceThen(&handle, &Counted::called, &counted) == pcclSuccess);
+    }
+    counted.to_destroy = victim;
+    CHECK(pcclAbort(victim) == pcclSuccess);
+    CHECK(counted.reached(4));
+    CHECK(counted.destroyed == pcclSuccess);
+    CHECK(values == std::array<float, 4>{1, 2, 3, 4});
+    CHECK(pcclAbort(victim) == pcclInvalidArgument);
+}
+
+TEST_CASE("destroy returns when every callback has run") {
+    LocalRun run(2);
+    pcclComm_t* const victim = run.take(1);
+    Counted counted;
+    std::array<float, 8> values{};
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const pcclReduceDescriptor_t descriptor = describe(1, 20 + i);
+        pcclAsyncReduceOp_t handle{};
+        REQUIRE(pcclAllReduceAsync(&values[i], &values[i], &descriptor, victim, &handle) == pcclSuccess);
+        REQUIRE(pcclAwaitAsyncReduceThen(&handle, &Counted::called, &counted) == pcclSuccess);
+    }
+    CHECK(pcclDestroyCommunicator(victim) == pcclSuccess);
+    CHECK(counted.calls == 8);
+}
