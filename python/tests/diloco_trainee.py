@@ -9,6 +9,18 @@ import torch
 from conftest import run_threads
 from pccl.diloco import DiLoCo, Event
 
+MODES: dict[str, dict[str, Any]] = {
+    "sync": {"H": 4},
+    "sync_fragments": {"H": 4, "fragments": 3},
+    "one_step_behind": {"H": 4, "overlap": True},
+    "streaming": {"H": 6, "fragments": 3, "overlap": True, "delay": 1},
+    "streaming_full": {"H": 6, "fragments": 3, "overlap": True},
+    "sync_int8": {"H": 4, "quantize": "int8"},
+    "one_step_behind_int8": {"H": 4, "overlap": True, "quantize": "int8"},
+    "streaming_int8": {"H": 6, "fragments": 3, "overlap": True, "quantize": "int8"},
+    "sync_ring": {"H": 4, "quantize": pccl.QuantizationOptions()},
+}
+
 
 class Trainee:
     """A small model, its optimizer and data that depend on the peer and on the inner step alone."""

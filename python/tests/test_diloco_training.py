@@ -13,21 +13,10 @@ numpy = pytest.importorskip("numpy")
 
 import pccl  # noqa: E402
 from conftest import PATIENCE_S, run_threads  # noqa: E402
-from diloco_trainee import Trainee, kept, train_together, vector  # noqa: E402
+from diloco_trainee import MODES, Trainee, kept, train_together, vector  # noqa: E402
 from pccl.diloco import DiLoCo, Event  # noqa: E402
 
 PLAIN_SGD = {"lr": 1.0, "momentum": 0.0, "nesterov": False}
-MODES: dict[str, dict[str, Any]] = {
-    "sync": {"H": 4},
-    "sync_fragments": {"H": 4, "fragments": 3},
-    "one_step_behind": {"H": 4, "overlap": True},
-    "streaming": {"H": 6, "fragments": 3, "overlap": True, "delay": 1},
-    "streaming_full": {"H": 6, "fragments": 3, "overlap": True},
-    "sync_int8": {"H": 4, "quantize": "int8"},
-    "one_step_behind_int8": {"H": 4, "overlap": True, "quantize": "int8"},
-    "streaming_int8": {"H": 6, "fragments": 3, "overlap": True, "quantize": "int8"},
-    "sync_ring": {"H": 4, "quantize": pccl.QuantizationOptions()},
-}
 each_mode = pytest.mark.parametrize("mode", MODES)
 
 

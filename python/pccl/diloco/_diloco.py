@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,12 +15,16 @@ import torch
 from torch import Tensor
 
 import pccl
+from pccl._errors import argument_error
 from pccl.diloco._encoding import make_encoding
 from pccl.diloco._membership import Lost, Membership
 from pccl.diloco._outer import OuterSGD
 from pccl.diloco._parameters import Parameters
 from pccl.diloco._schedule import Schedule
 from pccl.diloco._transfer import Transfer
+
+# Elements of which one pass takes the norm: the pass makes a copy in 64 bits.
+NORM_CHUNK = 1 << 20
 
 # Pace at which peers that wait for others before the first step look whether somebody came.
 LINE_UP_POLL_S = 0.02
@@ -29,8 +35,10 @@ class Event:
     """Something that happened to the outer optimization, for logs and tests.
 
     :param kind: ``"joined"`` (entered the run, also after ``"lost"``), ``"members"`` (newcomers were admitted),
-        ``"launch"`` (``tensor``: the pseudo-gradient), ``"retry"`` (a reduction failed and is repeated),
-        ``"outer_step"`` (``tensor``: the average that was applied), ``"skipped"`` (no member had anything to average),
+        ``"launch"`` (``tensor``: the pseudo-gradient), ``"rejected"`` (what this peer learned is not finite or longer
+        than ``max_norm``: it is not averaged, and the model was set to the outer parameters), ``"retry"`` (a reduction
+        failed and is repeated), ``"outer_step"`` (``tensor``: the average that was applied), ``"skipped"`` (no member
+        had anything to average, or the sum is not finite),
         ``"repaired"`` (our state differed from the group's and was overwritten), ``"lost"`` (we were removed or the
         master went; joining again follows).
     :param inner_step: :attr:`DiLoCo.inner_step` at that time.
@@ -67,6 +75,7 @@ class DiLoCo:
     2501.18512).
 
     Peers may come, die, stop and return at any time, and the master may restart; a peer that is alone trains on alone.
+    A peer whose parameters are no longer finite contributes with weight 0 and begins again from the outer parameters.
     All members hold the same bytes of outer parameters and momentum after the same ``outer_step``. Who comes enters at
     the end of a round, when nothing is in flight: it receives outer parameters, momentum and the position in the
     schedule, begins with the outer parameters as its own, and contributes with weight 0 to what the others had computed
@@ -94,6 +103,7 @@ class DiLoCo:
         quantize: str | pccl.QuantizationOptions | None = None,
         min_peers: int = 1,
         check_every: int = 1,
+        max_norm: float | None = None,
         tag: int = 0,
         rejoin_timeout_s: float = 600.0,
         on_event: Callable[[Event], None] | None = None,
@@ -122,6 +132,8 @@ class DiLoCo:
             of the first peer counts. A run that has begun goes on with fewer.
         :param check_every: at the end of every so many rounds all members compare their whole state and repair who
             differs; 0: only when somebody joins.
+        :param max_norm: a pseudo-gradient of a fragment whose Euclidean norm exceeds this is not averaged; None: any
+            that is finite is. Peers may differ in it.
         :param tag: this and the next tag of the communicator belong to the helper.
         :param rejoin_timeout_s: how long a master that does not answer is asked again before ``PCCLError``.
         :param on_event: called with an :class:`Event` from within ``join`` and ``step``; must not call the helper.
@@ -136,6 +148,9 @@ class DiLoCo:
             raise ValueError(f"mix is {self._mix}; use 0 (take the average's result) to below 1")
         if min_peers < 1 or check_every < 0:
             raise ValueError(f"min_peers is {min_peers} (at least 1), check_every is {check_every} (at least 0)")
+        if max_norm is not None and not max_norm > 0:
+            raise ValueError(f"max_norm is {max_norm}; use a number above 0, or None")
+        self._max_norm = max_norm
         self._inner_optimizer = inner_optimizer
         self._parameters = Parameters(model)
         size = self._parameters.size
@@ -344,20 +359,21 @@ class DiLoCo:
         landing, launching = self._schedule.landing(step), self._schedule.launching(step)
         if self._schedule.delay == 0:
             if landing is not None:
-                self._capture(landing)
-                self._launch(landing, weight=1)
+                own_weight = self._capture(landing)
+                self._launch(landing, own_weight)
                 self._apply(landing, self._collect())
             if self._schedule.ends_round(step):
                 self._end_round()
             return
         weight: int | None = None
+        own_weight = 0
         if self._transfer is not None and landing is not None:
             weight = self._collect()
         elif self._transfer is not None:
             self._transfer.poll()
         # Before the average is applied: what was learned is relative to what we began the round with.
         if launching is not None:
-            self._capture(launching)
+            own_weight = self._capture(launching)
         if landing is not None and weight is not None:
             self._apply(landing, weight)
         elif launching is not None and self._schedule.delay == self._schedule.period:
@@ -366,14 +382,42 @@ class DiLoCo:
         if self._schedule.ends_round(step):
             self._end_round()
         if launching is not None:
-            self._launch(launching, weight=1)
+            self._launch(launching, own_weight)
 
-    def _capture(self, fragment: int) -> None:
+    def _capture(self, fragment: int) -> int:
+        """What this peer learned; the weight it is to be averaged with, 0 if it would do harm."""
         self._parameters.check("DiLoCo.step")
         begin, end = self._schedule.bounds(fragment, self._outer.numel())
-        self._parameters.subtract_from(
-            self._outer[begin:end], begin, self._encoding.pseudo_gradient(end - begin)
+        gradient = self._encoding.pseudo_gradient(end - begin)
+        self._parameters.subtract_from(self._outer[begin:end], begin, gradient)
+        norm = _norm(gradient)
+        if not math.isfinite(norm):
+            detail = "the pseudo-gradient is not finite"
+        elif self._max_norm is not None and norm > self._max_norm:
+            detail = f"the norm of the pseudo-gradient is {norm:.6g}, max_norm is {self._max_norm:g}"
+        else:
+            return 1
+        gradient.zero_()
+        self._begin_again(math.isfinite(norm))
+        logging.getLogger("pccl").warning(
+            "DiLoCo: %s at inner step %d; this peer contributes nothing to this average and goes on from the outer "
+            "parameters. Look at its data and learning rate",
+            detail,
+            self._inner_step,
         )
+        self._emit("rejected", fragment, detail=detail)
+        return 0
+
+    def _begin_again(self, finite: bool) -> None:
+        """All fragments: the others would bring the bad numbers back with the next inner step, and so would the moments
+        of the inner optimizer."""
+        self._parameters.write(self._outer, 0)
+        if finite:
+            return
+        for state in self._inner_optimizer.state.values():
+            for value in state.values():
+                if isinstance(value, Tensor) and value.is_floating_point():
+                    value.nan_to_num_(0.0, 0.0, 0.0)
 
     def _launch(self, fragment: int, weight: int) -> None:
         begin, end = self._schedule.bounds(fragment, self._outer.numel())
@@ -389,10 +433,18 @@ class DiLoCo:
         assert transfer is not None and fragment is not None
         self._transfer = self._in_flight = None
         weight = transfer.finish()
+        begin, end = self._schedule.bounds(fragment, self._outer.numel())
         if weight is None:
-            begin, end = self._schedule.bounds(fragment, self._outer.numel())
             self._encoding.keep_own(begin, end - begin)
             return self._own_weight
+        if weight > 0 and not math.isfinite(_norm(self._encoding.total(end - begin))):
+            # Finite numbers whose sum is not. All members have the same bytes here, and so all skip it.
+            logging.getLogger("pccl").warning(
+                "DiLoCo: the sum of the pseudo-gradients at inner step %d is not finite; no member applies it. "
+                "DiLoCo(max_norm=...) keeps a peer that diverges out of the sum",
+                self._inner_step,
+            )
+            return 0
         return weight
 
     def _apply(self, fragment: int, weight: int) -> None:
@@ -435,6 +487,10 @@ class DiLoCo:
 
     def _enter(self) -> None:
         self._parameters.check("DiLoCo.join")
+        if not math.isfinite(_norm(self._outer)):
+            raise argument_error(
+                "DiLoCo.join", "the parameters of the model are not finite, and a run may begin with them; initialize it"
+            )
         self._transfer = self._in_flight = None
 
         def position() -> None:
@@ -494,6 +550,12 @@ class DiLoCo:
         if self._on_event is not None:
             event = Event(kind, self._inner_step, self._outer_step, self.world, fragment, tensor, detail)
             self._on_event(event)
+
+
+def _norm(vector: Tensor) -> float:
+    """Euclidean; not finite exactly if an element is not."""
+    parts = (torch.linalg.vector_norm(part, dtype=torch.float64) for part in vector.split(NORM_CHUNK))
+    return math.hypot(*map(float, parts))
 
 
 def _name(quantize: str | pccl.QuantizationOptions | None) -> str:

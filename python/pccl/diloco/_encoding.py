@@ -201,7 +201,8 @@ def _decode(codes: Codebook, scale: Floats, total: Floats) -> None:
     for begin in range(0, codes.size, CHUNK):
         part = slice(begin, min(begin + CHUNK, codes.size))
         steps = numpy.repeat(scale[begin // BLOCK : -(-part.stop // BLOCK)], BLOCK)[: part.stop - begin]
-        with numpy.errstate(invalid="ignore"):  # 0 times an infinite scale, which is to be NaN
+        # 0 times an infinite scale is to be NaN, and a sum beyond the largest number infinite.
+        with numpy.errstate(invalid="ignore", over="ignore"):
             numpy.multiply(codes[part].astype(numpy.float32), steps, out=total[part])
 
 
