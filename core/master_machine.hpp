@@ -6,6 +6,7 @@
 
 #include "core/base/ids.hpp"
 #include "core/base/limits.hpp"
+#include "core/base/secret.hpp"
 #include "core/events.hpp"
 #include "core/master_status.hpp"
 
@@ -17,7 +18,8 @@
 namespace pccl::core {
 
 struct MasterConfig {
-    std::uint64_t seed = 0;  // run id and resume tokens
+    std::uint64_t seed = 0;  // run id
+    Secret key{};            // resume tokens and passes of data links come from it: nobody else may know it
     Limits limits;
     Timeouts timeouts;  // `peer` is told to the peers
 };

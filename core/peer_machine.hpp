@@ -5,6 +5,7 @@
 
 #include "core/base/ids.hpp"
 #include "core/base/limits.hpp"
+#include "core/base/secret.hpp"
 #include "core/events.hpp"
 
 #include <cstdint>
@@ -14,7 +15,8 @@
 namespace pccl::core {
 
 struct PeerConfig {
-    std::uint64_t seed = 0;  // uuid, resume secret and back-off jitter are drawn from it: unique per communicator
+    std::uint64_t seed = 0;  // uuid and back-off jitter are drawn from it: unique per communicator
+    Secret key{};            // the resume token comes from it: nobody else may know it
     Endpoint master;
     std::vector<Endpoint> other_masters;  // more addresses of the same master, tried in order where one does not answer
     GroupId group = 0;

@@ -48,6 +48,7 @@ struct MasterRuntime::State final : LoopClient {
         std::random_device device;
         core::MasterConfig config;
         config.seed = (static_cast<std::uint64_t>(device()) << 32) | device();
+        for (auto& byte : config.key) byte = static_cast<std::uint8_t>(device());
         config.limits = settings.limits;
         config.timeouts = settings.timeouts;
         return config;

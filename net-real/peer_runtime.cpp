@@ -25,6 +25,13 @@ std::uint64_t random_seed() {
     return (static_cast<std::uint64_t>(device()) << 32) | device();
 }
 
+core::Secret random_key() {
+    std::random_device device;
+    core::Secret key;
+    for (auto& byte : key) byte = static_cast<std::uint8_t>(device());
+    return key;
+}
+
 // The machine judges silence; the kernel's own limit only ends what nobody looks at any more.
 core::Duration user_timeout(const core::Timeouts& timeouts) {
     return std::max<core::Duration>(2 * timeouts.peer, 10 * core::second);
@@ -217,6 +224,7 @@ bool PeerRuntime::start(std::string& error) {
     }
     core::PeerConfig config;
     config.seed = random_seed();
+    config.key = random_key();
     config.master = state.settings.master;
     config.other_masters = state.settings.other_masters;
     config.group = state.settings.group;

@@ -30,6 +30,7 @@ void PeerCore::on_plan(const proto::DialPlan& plan) {
         Edge& edge = edges_[target];
         edge.planned = true;
         edge.target = endpoint;
+        edge.pass = pass_from(entry);
         edge.stripes.resize(stripe_count());
     }
     // A master that names a connection again may have forgotten what it was told of it: it knew nobody at its other end.
@@ -69,7 +70,8 @@ void PeerCore::maintain_edges() {
 
 void PeerCore::dial_stripe(const Uuid& target, Edge& edge, std::size_t index) {
     edge.answered = false;
-    edge.stripes[index].link = new_link(Purpose::outgoing, target, static_cast<std::uint32_t>(index), edge.target);
+    edge.stripes[index].link =
+        new_link(Purpose::outgoing, target, static_cast<std::uint32_t>(index), edge.target, edge.pass);
 }
 
 void PeerCore::close_edge(const Uuid& target) {
@@ -105,6 +107,7 @@ proto::LinkHello PeerCore::link_hello(const Link& link) const {
     hello.set_from(to_bytes(uuid_));
     hello.set_to(to_bytes(link.remote));
     hello.set_stripe(link.stripe);
+    hello.set_pass(to_bytes(link.pass.hello));
     return hello;
 }
 
@@ -208,7 +211,8 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
         if (link.purpose == Purpose::incoming && message.has_hello()) {
             on_link_hello(id, message.hello());
         } else if (link.purpose == Purpose::outgoing && message.has_welcome() &&
-                   message.welcome().from() == to_bytes(link.remote)) {
+                   message.welcome().from() == to_bytes(link.remote) &&
+                   same_secret(link.pass.welcome, message.welcome().pass())) {
             link.stage = Stage::open;
             link.last_progress = now_;
             const auto it = edges_.find(link.remote);
@@ -263,6 +267,7 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
 
 void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     Uuid from;
+    std::optional<LinkPass> pass;
     std::string refusal;
     if (hello.protocol_version() != wire::protocol_version) {
         refusal = "this peer speaks protocol version " + std::to_string(wire::protocol_version) +
@@ -274,6 +279,10 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
         refusal = "the peer that was dialled does not take part in this run yet";
     } else if (!read(hello.from(), from) || from == uuid_) {
         refusal = "impossible hello";
+    } else if (pass = link_keys_.pass_of(from, hello.pass()); !pass) {
+        // Its pass may also be one that a master gave out which was restarted meanwhile: it is told another one.
+        PROBE(data_link_without_proof);
+        refusal = "whoever dialled does not prove to be peer " + short_name(from);
     } else if (reserves_.size() >= config_.limits.peers_max ||
                (reserves_.contains(from) && reserves_.at(from).links.size() >= config_.limits.stripes_max)) {
         refusal = "too many connections";
@@ -291,7 +300,7 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
         out_->push_back(CloseLink{id, true});
         return;
     }
-    if (hello.test() != 0) return accept_test(id, from, hello);
+    if (hello.test() != 0) return accept_test(id, from, hello, *pass);
     Link& link = links_.at(id);
     link.remote = from;
     link.stage = Stage::open;
@@ -307,6 +316,7 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     }
     proto::LinkMessage message;
     message.mutable_welcome()->set_from(to_bytes(uuid_));
+    message.mutable_welcome()->set_pass(to_bytes(pass->welcome));
     send_control(id, message);
     for (const auto& [op_id, op] : ops_) {
         if (op->prepared && !op->decided && op->id.predecessor == from) tell_ready(*op);

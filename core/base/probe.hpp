@@ -38,6 +38,7 @@
     X(journal_too_old, "membership", "journal is older than what a peer was told: the run ends")                       \
     X(claims_unknown_decisions, "membership", "hello without proof that names decisions the master never made")        \
     X(joiner_impersonated, "membership", "hello in the name of a waiting newcomer, without its token")                 \
+    X(data_link_without_proof, "membership", "data link refused: the caller is not the peer that it claims to be")     \
     X(journal_not_written, "membership", "record could not be written: the master stops")                              \
     X(journal_compacted, "membership", "journal compacted: a snapshot instead of its records")                         \
     X(compacted_with_operation, "membership", "snapshot written with an open operation")                               \

@@ -22,7 +22,8 @@ std::string host_of(const Endpoint& remote) {
 Duration tick_of(const Timeouts& timeouts) { return std::clamp(timeouts.peer / 16, tick_min, tick_max); }
 }  // namespace
 
-MasterCore::MasterCore(const MasterConfig& config) : config_(config), random_(config.seed) {}
+MasterCore::MasterCore(const MasterConfig& config)
+    : config_(config), random_(config.seed), secrets_(config.key, config.seed) {}
 
 bool MasterCore::start(Instant now, std::span<const std::string> journal, Effects& out) {
     out_ = &out;
@@ -55,7 +56,11 @@ bool MasterCore::start(Instant now, std::span<const std::string> journal, Effect
         PROBE(master_restarted);
         if (!state_.ops.empty()) PROBE(master_restarted_with_operation);
         if (!state_.kept().empty()) PROBE(master_restarted_with_untold);
-        for (const auto& [uuid, member] : state_.members) sessions_[uuid].absent_since = sessions_[uuid].since = now;
+        for (const auto& [uuid, member] : state_.members) {
+            Session& session = sessions_[uuid];
+            session.absent_since = session.since = now;
+            session.link_key = secrets_.next();
+        }
         for (const auto& [id, group] : state_.groups) {
             if (group.sync) PROBE(master_restarted_with_sync);
         }
@@ -389,10 +394,18 @@ void MasterCore::append(proto::Decision& decision) {
         if (session == sessions_.end() || session->second.link == 0) continue;  // told when it resumes
         const auto answer = RunState::answer_for(decision, uuid);
         if (!answer) continue;
-        proto::MasterMessage message;
-        *message.mutable_answer() = *answer;
-        say(session->second.link, message);
+        tell(session->second.link, uuid, *answer);
     }
+}
+
+// Answers are derived from decisions; what is secret is added when they are sent.
+void MasterCore::tell(LinkId link, const Uuid& uuid, proto::Answer answer) {
+    if (answer.has_sync()) {
+        for (auto& holder : *answer.mutable_sync()->mutable_holders()) add_pass(uuid, holder);
+    }
+    proto::MasterMessage message;
+    *message.mutable_answer() = std::move(answer);
+    say(link, message);
 }
 
 void MasterCore::notice_all(const std::string& text) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "core/base/random.hpp"
+#include "core/base/secret.hpp"
 #include "core/events.hpp"
 #include "core/master_machine.hpp"
 #include "core/master_status.hpp"
@@ -59,6 +60,7 @@ private:
         bool closed_seen = false;  // its control link closed in this incarnation
         Instant absent_since = 0;
         std::string plan;   // encoded dial plan that was sent last on this link
+        Secret link_key{};  // this peer's; passes of those that may dial it are derived from it
         Instant since = 0;  // accepted, or taken up from the journal; for spectators
     };
     struct Joiner {
@@ -70,6 +72,7 @@ private:
         std::uint64_t token = 0;
         std::uint32_t concurrent_ops = 1;
         std::string plan;
+        Secret link_key{};
         bool told_unreachable = false;
         Instant since = 0;  // registered; for spectators
     };
@@ -195,6 +198,10 @@ private:
     void admit_orphans();
     void add_admissions(proto::TopologyDecision& topology, bool all);
     std::optional<Endpoint> endpoint_of(const Uuid& uuid) const;
+    std::optional<Secret> link_key_of(const Uuid& uuid) const;
+    template <class Target>
+    void add_pass(const Uuid& from, Target& target) const;
+    void tell(LinkId link, const Uuid& uuid, proto::Answer answer);
     bool present(const Uuid& uuid) const;
 
     // better rings
@@ -230,6 +237,7 @@ private:
 
     MasterConfig config_;
     Random random_;
+    SecretSource secrets_;
     RunState state_;
     BallotBox ballots_;
     EdgeTable edges_;

@@ -93,6 +93,7 @@ void MasterCore::start_tests() {
         message.mutable_test()->set_test(id);
         message.mutable_test()->mutable_target()->set_peer(to_bytes(to));
         write(*target, *message.mutable_test()->mutable_target()->mutable_address());
+        add_pass(from, *message.mutable_test()->mutable_target());
         say(sessions_.at(from).link, message);
     }
 }

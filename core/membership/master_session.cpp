@@ -4,6 +4,7 @@
 #include "core/base/secret.hpp"
 #include "core/membership/master_core.hpp"
 #include "core/topology/address_rules.hpp"
+#include "core/topology/link_pass.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -160,6 +161,7 @@ void MasterCore::register_joiner(LinkId id, const proto::Hello& hello, const Uui
     joiner.generation = hello.generation();
     joiner.order = ++registration_order_;
     joiner.since = now_;
+    joiner.link_key = secrets_.next();
     joiner.group = hello.group();
     joiner.endpoint = endpoint_from(hello, link.remote);
     joiner.token = hello.token();
@@ -170,6 +172,7 @@ void MasterCore::register_joiner(LinkId id, const proto::Hello& hello, const Uui
     welcome->set_run_id(to_bytes(state_.run_id));
     welcome->set_incarnation(state_.incarnation);
     welcome->set_token(hello.token());
+    welcome->set_link_key(to_bytes(joiner.link_key));
     welcome->set_peer_timeout_ms(static_cast<std::uint32_t>(config_.timeouts.peer / millisecond));
     say(id, message);
     log(LogLevel::info, "peer " + short_name(uuid) + " registered from " + to_text(joiner.endpoint));
@@ -213,7 +216,7 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
     proto::Record record;
     record.mutable_token()->set_uuid(to_bytes(uuid));
     record.mutable_token()->set_current(hello.token());
-    record.mutable_token()->set_next(random_.next() | 1);
+    record.mutable_token()->set_next(secrets_.next_token());
     // A peer may come back from another address: the network it is in has changed, or an impostor had given one.
     if (const Endpoint endpoint = endpoint_from(hello, link.remote); endpoint != member.endpoint) {
         write(endpoint, *record.mutable_token()->mutable_address());
@@ -228,6 +231,7 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
     welcome->set_token(record.token().next());
     welcome->set_peer_timeout_ms(static_cast<std::uint32_t>(config_.timeouts.peer / millisecond));
     welcome->set_member(true);
+    welcome->set_link_key(to_bytes(session.link_key));
     say(id, message);
     // What it has not been told, in order; what it declares again follows from its side.
     std::uint32_t told = 0;
@@ -235,9 +239,7 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
         if (index <= hello.seen() || !kept.waiting.contains(uuid)) continue;
         const auto answer = RunState::answer_for(kept.decision, uuid);
         if (!answer) continue;
-        proto::MasterMessage again;
-        *again.mutable_answer() = *answer;
-        say(id, again);
+        tell(id, uuid, *answer);
         PROBE(told_again_at_resume);
         if (++told == 2) PROBE(several_told_again);
     }

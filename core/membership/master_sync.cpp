@@ -211,6 +211,7 @@ void MasterCore::on_holders_request(const Uuid& uuid, OpId sync) {
         entry->set_peer(to_bytes(holder.uuid));
         write(state_.members.at(holder.uuid).endpoint, *entry->mutable_address());
         entry->set_whole(holder.whole);
+        add_pass(uuid, *entry);
     }
     say(sessions_.at(uuid).link, message);
 }

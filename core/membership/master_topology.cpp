@@ -2,6 +2,7 @@
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
 #include "core/membership/master_core.hpp"
+#include "core/topology/link_pass.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -21,6 +22,26 @@ std::optional<Endpoint> MasterCore::endpoint_of(const Uuid& uuid) const {
     if (joiner != joiners_.end()) return joiner->second.endpoint;
     return std::nullopt;
 }
+
+std::optional<Secret> MasterCore::link_key_of(const Uuid& uuid) const {
+    const auto session = sessions_.find(uuid);
+    if (session != sessions_.end()) return session->second.link_key;
+    const auto joiner = joiners_.find(uuid);
+    if (joiner != joiners_.end()) return joiner->second.link_key;
+    return std::nullopt;
+}
+
+// With what `from` proves to the target who it is.
+template <class Target>
+void MasterCore::add_pass(const Uuid& from, Target& target) const {
+    const auto key = link_key_of(uuid_of(target.peer()));
+    if (!key) return;
+    const LinkPass pass = link_pass(*key, from);
+    target.set_pass_hello(to_bytes(pass.hello));
+    target.set_pass_welcome(to_bytes(pass.welcome));
+}
+template void MasterCore::add_pass(const Uuid& from, proto::DialTarget& target) const;
+template void MasterCore::add_pass(const Uuid& from, proto::SyncHolder& target) const;
 
 bool MasterCore::ring_usable(const GroupState& group) const {
     for (std::size_t i = 0; i < group.ring.size(); ++i) {
@@ -245,6 +266,7 @@ void MasterCore::add_admissions(proto::TopologyDecision& topology, bool all) {
             session.generation = joiner.generation;
             session.resumed = true;
             session.plan = joiner.plan;
+            session.link_key = joiner.link_key;
             session.since = now_;
             links_.at(joiner.link).stage = Link::Stage::member;
             joiners_.erase(uuid);
@@ -283,6 +305,7 @@ void MasterCore::send_plans() {
                 auto* target = plan->add_targets();
                 target->set_peer(to_bytes(other));
                 write(*endpoint, *target->mutable_address());
+                add_pass(uuid, *target);
             }
         }
         std::string encoded = encode(message);

@@ -15,7 +15,8 @@ constexpr Duration tick_min = 10 * millisecond;
 Duration tick_of(const Timeouts& timeouts) { return std::clamp(timeouts.peer / 16, tick_min, tick_max); }
 }  // namespace
 
-PeerCore::PeerCore(const PeerConfig& config) : config_(config), random_(config.seed) {
+PeerCore::PeerCore(const PeerConfig& config)
+    : config_(config), random_(config.seed), secrets_(config.key, config.seed) {
     ASSERT(config_.limits.slice_bytes >= 8 && config_.limits.slice_bytes <= config_.limits.payload_bytes_max);
     ASSERT(config_.limits.chunk_bytes >= 1 && config_.limits.chunk_bytes <= config_.limits.payload_bytes_max);
 }
@@ -280,6 +281,7 @@ void PeerCore::become_lost(const std::string& reason, State next) {
     master_lost_since_ = never;
     next_master_dial_ = next_dial_ = never;
     welcomed_ = false;
+    link_keys_.forget();
     highest_op_ = 0;
     view_ = View{};
     out_->push_back(SetAttributes{view_.attributes});
@@ -374,7 +376,8 @@ BufferId PeerCore::new_buffer(std::uint64_t bytes, bool may_be_file) {
     return id;
 }
 
-LinkId PeerCore::new_link(Purpose purpose, const Uuid& remote, std::uint32_t stripe, const Endpoint& target) {
+LinkId PeerCore::new_link(Purpose purpose, const Uuid& remote, std::uint32_t stripe, const Endpoint& target,
+                          const LinkPass& pass) {
     const LinkId id = next_link_;
     next_link_ += 2;
     Link& link = links_[id];
@@ -382,6 +385,7 @@ LinkId PeerCore::new_link(Purpose purpose, const Uuid& remote, std::uint32_t str
     link.stage = Stage::dialing;
     link.remote = remote;
     link.stripe = stripe;
+    link.pass = pass;
     link.opened = link.last_received = link.last_sent = link.last_progress = link.test.dialled = now_;
     out_->push_back(OpenLink{id, target});
     return id;

@@ -10,10 +10,12 @@
 
 #include "core/all_reduce/operation.hpp"
 #include "core/base/random.hpp"
+#include "core/base/secret.hpp"
 #include "core/events.hpp"
 #include "core/peer_machine.hpp"
 #include "core/state_sync/session.hpp"
 #include "core/topology/bandwidth.hpp"
+#include "core/topology/link_pass.hpp"
 #include "core/wire/control.pb.h"
 
 #include <deque>
@@ -54,6 +56,7 @@ private:
         Stage stage = Stage::greeting;
         Uuid remote;
         std::uint32_t stripe = 0;
+        LinkPass pass;         // of a link that we dialled
         bool goodbye = false;  // the other end said that it closes it on purpose
         Instant opened = 0;
         Instant last_received = 0;
@@ -78,6 +81,7 @@ private:
     // Our connections to one peer: the successor of a ring, or the holder of a state we fetch.
     struct Edge {
         Endpoint target;
+        LinkPass pass;
         bool answered = false;  // the last dial was refused by the peer itself: it is alive
         bool planned = false;   // wanted by the master's dial plan
         bool wanted_by_sync = false;
@@ -186,7 +190,8 @@ private:
     void see(const proto::Sizes& sizes, Completion& completion) const;
     void on_compute(const ComputeDone& event);
     ComputeId new_compute(const ComputeOwner& owner);
-    LinkId new_link(Purpose purpose, const Uuid& remote, std::uint32_t stripe, const Endpoint& target);
+    LinkId new_link(Purpose purpose, const Uuid& remote, std::uint32_t stripe, const Endpoint& target,
+                    const LinkPass& pass = {});
     BufferId new_buffer(std::uint64_t bytes, bool may_be_file = false);
     void send_control(LinkId id, const google::protobuf::MessageLite& message);
 
@@ -348,7 +353,7 @@ private:
     void on_test_message(LinkId id, const ControlArrived& event);
     void send_test_frame(LinkId id, Link& link);
     void test_frame_sent(LinkId id, Link& link);
-    void accept_test(LinkId id, const Uuid& from, const proto::LinkHello& hello);
+    void accept_test(LinkId id, const Uuid& from, const proto::LinkHello& hello, const LinkPass& pass);
     void test_frame_arrives(LinkId id, Link& link, const wire::BulkHeader& header);
     void test_frame_landed(LinkId id, Link& link);
     void conclude_test(ReceivingTest& test, std::uint64_t id);
@@ -358,12 +363,14 @@ private:
 
     PeerConfig config_;
     Random random_;
+    SecretSource secrets_;
     State state_ = State::fresh;
     State before_connect_ = State::fresh;
     std::string lost_reason_;
     Uuid uuid_;
     std::uint64_t token_ = 0;
     Uuid run_id_;
+    LinkKeys link_keys_;  // told with each welcome; who dials this peer proves with it who it is
     std::uint32_t incarnation_ = 0;
     std::uint64_t generation_ = 0;
     std::uint64_t seen_ = 0;

@@ -121,9 +121,15 @@ void PeerCore::on_welcome(const proto::Welcome& welcome) {
         drop_link(master_link_, "the master at this address is not the one of this run, or an older one of it");
         return;
     }
+    Secret key;
+    if (!read(welcome.link_key(), key)) {
+        drop_link(master_link_, "the master sent no key for data connections");
+        return;
+    }
     run_id_ = run;
     incarnation_ = welcome.incarnation();
     token_ = welcome.token();
+    link_keys_.renew(key);
     welcomed_ = true;
     master_lost_since_ = never;
     if (welcome.peer_timeout_ms() > 0)

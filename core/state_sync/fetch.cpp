@@ -98,10 +98,14 @@ void PeerCore::add_sources(const google::protobuf::RepeatedPtrField<proto::SyncH
         if (known != sync_->sources.end()) {
             known->whole = known->whole || holder.whole();
             known->endpoint = source.endpoint;
+            known->pass = pass_from(holder);
+            if (const auto edge = edges_.find(known->peer); edge != edges_.end() && known->active)
+                edge->second.pass = known->pass;
             continue;
         }
         if (sync_->sources.size() >= sources_max) return;
         source.whole = holder.whole();
+        source.pass = pass_from(holder);
         sync_->sources.push_back(source);
     }
 }
@@ -129,6 +133,7 @@ void PeerCore::activate_sources() {
         Edge& edge = edges_[source.peer];
         edge.wanted_by_sync = true;
         edge.target = source.endpoint;
+        edge.pass = source.pass;
         if (edge.stripes.empty()) edge.stripes.resize(std::max(1u, stripe_count() / together));
     }
     maintain_edges();

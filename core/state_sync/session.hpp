@@ -3,6 +3,7 @@
 
 #include "core/events.hpp"
 #include "core/state_sync/election.hpp"
+#include "core/topology/link_pass.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -28,6 +29,7 @@ struct EarlyRequest {
 struct SyncSource {
     Uuid peer;
     Endpoint endpoint;
+    LinkPass pass;
     bool whole = false;        // has the entries that may differ too
     bool active = false;       // connected for this synchronization, or being dialled
     std::uint32_t wrongs = 0;  // how often it sent what is not the elected state

@@ -34,7 +34,7 @@ void PeerCore::on_test_order(const proto::TestOrder& order) {
     const std::uint32_t connections =
         std::clamp<std::uint32_t>(config_.limits.test_connections, 1, config_.limits.stripes_max);
     for (std::uint32_t i = 0; i < connections; ++i) {
-        const LinkId id = new_link(Purpose::test_out, test.target, i, target);
+        const LinkId id = new_link(Purpose::test_out, test.target, i, target, pass_from(order.target()));
         links_.at(id).test.id = test.id;
         test.links.insert(id);
     }
@@ -82,7 +82,8 @@ void PeerCore::on_test_message(LinkId id, const ControlArrived& event) {
         ++refused_frames_;
         drop_link(id, "sent a message that cannot be read");
     } else if (link.stage != Stage::open && message.has_welcome() &&
-               message.welcome().from() == to_bytes(link.remote)) {
+               message.welcome().from() == to_bytes(link.remote) &&
+               same_secret(link.pass.welcome, message.welcome().pass())) {
         link.stage = Stage::open;
         send_test_frame(id, link);
     } else if (link.stage == Stage::open && message.has_test_result() && message.test_result().test() == link.test.id) {
@@ -125,7 +126,7 @@ void PeerCore::test_frame_sent(LinkId id, Link& link) {
 
 // ---- receiving end -------------------------------------------------------------------------------------------------
 
-void PeerCore::accept_test(LinkId id, const Uuid& from, const proto::LinkHello& hello) {
+void PeerCore::accept_test(LinkId id, const Uuid& from, const proto::LinkHello& hello, const LinkPass& pass) {
     const auto open = std::count_if(links_.begin(), links_.end(),
                                     [](const auto& entry) { return entry.second.purpose == Purpose::test_in; });
     if (open >= static_cast<std::ptrdiff_t>(2 * config_.limits.stripes_max)) {
@@ -146,6 +147,7 @@ void PeerCore::accept_test(LinkId id, const Uuid& from, const proto::LinkHello& 
     test->second.links.insert(id);
     proto::LinkMessage message;
     message.mutable_welcome()->set_from(to_bytes(uuid_));
+    message.mutable_welcome()->set_pass(to_bytes(pass.welcome));
     send_control(id, message);
 }
 

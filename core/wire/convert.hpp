@@ -3,6 +3,7 @@
 
 #include "core/base/ids.hpp"
 #include "core/events.hpp"
+#include "core/topology/link_pass.hpp"
 #include "core/wire/control.pb.h"
 
 #include <cstring>
@@ -41,6 +42,14 @@ inline bool read(const proto::Address& address, Endpoint& endpoint) {
     endpoint.port = static_cast<std::uint16_t>(address.port());
     std::memcpy(endpoint.address.data(), address.address().data(), address.address().size());
     return true;
+}
+
+// Of a target that the master named; one without a pass proves nothing.
+template <class Target>
+LinkPass pass_from(const Target& target) {
+    LinkPass pass;
+    if (!read(target.pass_hello(), pass.hello) || !read(target.pass_welcome(), pass.welcome)) return {};
+    return pass;
 }
 
 inline void write(const Hash128& hash, proto::Hash& to) {

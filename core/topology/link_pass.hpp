@@ -1,0 +1,69 @@
+// How peers prove to each other who they are when one dials the other.
+//
+// The master gives each peer a key (with its welcome) and each dialler a pass for its target: what the two greetings must
+// contain, derived from the target's key and the dialler's name. So a target checks any caller with one key, and a pass is
+// worth nothing in another name or at another peer. The messages are not encrypted: a pass protects against everybody who
+// cannot read along.
+#pragma once
+
+#include "core/base/ids.hpp"
+#include "core/base/secret.hpp"
+
+#include <cstring>
+#include <optional>
+#include <string>
+
+namespace pccl::core {
+
+struct LinkPass {
+    Secret hello{};    // the dialler shows it
+    Secret welcome{};  // the target answers with it
+};
+
+inline LinkPass link_pass(const Secret& key, const Uuid& from) {
+    std::string message = "hello  ";
+    message.append(reinterpret_cast<const char*>(from.bytes.data()), from.bytes.size());
+    LinkPass pass;
+    pass.hello = derive(key, message);
+    message.replace(0, 7, "welcome");
+    pass.welcome = derive(key, message);
+    return pass;
+}
+
+inline std::string to_bytes(const Secret& secret) {
+    return std::string(reinterpret_cast<const char*>(secret.data()), secret.size());
+}
+
+// False: it has not the size of a secret.
+inline bool read(const std::string& bytes, Secret& secret) {
+    if (bytes.size() != secret.size()) return false;
+    std::memcpy(secret.data(), bytes.data(), bytes.size());
+    return true;
+}
+
+// A target's own: the present key and the one before, since passes of that one may still be on their way.
+class LinkKeys {
+public:
+    void renew(const Secret& key) {
+        if (has_key_ && key == key_) return;
+        before_ = has_key_ ? key_ : key;
+        key_ = key;
+        has_key_ = true;
+    }
+    void forget() { has_key_ = false; }
+    // The pass that the caller has shown; none: it is not the peer that it claims to be.
+    std::optional<LinkPass> pass_of(const Uuid& from, const std::string& shown) const {
+        if (!has_key_) return std::nullopt;
+        for (const Secret& key : {key_, before_}) {
+            const LinkPass pass = link_pass(key, from);
+            if (same_secret(pass.hello, shown)) return pass;
+        }
+        return std::nullopt;
+    }
+
+private:
+    Secret key_{}, before_{};
+    bool has_key_ = false;
+};
+
+}  // namespace pccl::core
