@@ -249,11 +249,12 @@ void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peer
         if (own.chance(500'000)) w.cross_per_mille = own.number(1, 100);
     }
     draw_optimize(s, peers_max);
-    // Programs that optimize draw from the epoch that all were told together; an early update tells one peer alone.
-    Draw first_turns(sim::mix(s.seed, 117));
-    if (w.optimize_per_mille == 0 && first_turns.chance(200'000))
-        w.early_update_per_mille = first_turns.number(100, 1000);
     draw_strategies(s, on);
+    // Not with programs that decide from the last update of all (when to optimize, who sends): an early update tells one
+    // peer alone.
+    Draw first_turns(sim::mix(s.seed, 117));
+    if (w.optimize_per_mille == 0 && !w.async_sync && first_turns.chance(200'000))
+        w.early_update_per_mille = first_turns.number(100, 1000);
     draw_interrupted_sync(s, on, peers_max);
     draw_given_up_midway(s, on, peers_max);
 }
