@@ -26,22 +26,31 @@ def replica(start: Start, master: str) -> Iterator[Callable[..., Replica]]:  # n
     """replica(function, ...): two processes that call function(channel, grid, ...)."""
     stores = []
 
-    def make(function: Callable[..., Any], *arguments: Any) -> Replica:
+    def make(function: Callable[..., Any], *arguments: Any, **made_with: Any) -> Replica:
         stores.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
         return [
-            start(in_replica, master, stores[-1].port, shard, function, *arguments) for shard in range(SHARDS)
+            start(in_replica, master, stores[-1].port, shard, made_with, function, *arguments)
+            for shard in range(SHARDS)
         ]
 
     yield make
 
 
 def in_replica(
-    channel: Channel, master: str, port: int, shard: int, function: Callable[..., Any], *arguments: Any
+    channel: Channel,
+    master: str,
+    port: int,
+    shard: int,
+    made_with: dict[str, Any],
+    function: Callable[..., Any],
+    *arguments: Any,
 ) -> Any:
+    """``made_with``: the backend, and options of the grid."""
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # the store is served by the test
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=shard, world_size=SHARDS)
+    backend = made_with.pop("backend", "gloo")
+    dist.init_process_group(backend, init_method=f"tcp://127.0.0.1:{port}", rank=shard, world_size=SHARDS)
     group = dist.distributed_c10d._get_default_group()
-    with pccl.torch.ReplicaGrid(master, group) as grid:
+    with pccl.torch.ReplicaGrid(master, group, **made_with) as grid:
         assert (grid.shard, grid.shards) == (shard, SHARDS)
         result = function(channel, grid, *arguments)
     dist.destroy_process_group()
@@ -237,6 +246,124 @@ def test_a_replica_that_lost_a_process_in_a_vote_leaves(replica: Callable[..., R
         peer.result()
 
 
+# ---- a death while another replica is on its way in
+
+
+def stay_until_somebody_waits(channel: Channel, grid: Any) -> Counter:
+    """Between an average and the next begin of two replicas, while a third one waits to be admitted."""
+    counter = Counter()
+    while True:
+        grid.begin(counter.state)
+        assert grid.average_([torch.zeros(1000)])
+        if grid.replicas == 2:
+            break
+    channel.send("met")
+    channel.recv()
+    while not grid.communicator.are_peers_pending():
+        pass
+    channel.send("waited for")
+    channel.recv()
+    return counter
+
+
+def go_on_beside(channel: Channel, grid: Any, replicas: int) -> int:
+    """Steps with so many replicas; a healthy replica never sees an error."""
+    counter = stay_until_somebody_waits(channel, grid)
+    taken = 0
+    while taken < 3:
+        grid.begin(counter.state)
+        update = torch.ones(1000)
+        if grid.average_([update]) and grid.replicas == replicas:
+            counter.apply(update)
+            taken += 1
+    return taken
+
+
+def lose_the_first(channel: Channel, grid: Any, votes: bool) -> str:
+    counter = stay_until_somebody_waits(channel, grid)
+    update_topology = grid.communicator.update_topology
+
+    def tell_and_vote() -> None:
+        channel.send("votes")
+        if grid.shard == 0:
+            channel.recv()  # until it dies
+        update_topology()
+
+    if votes:
+        grid.communicator.update_topology = tell_and_vote
+    with pytest.raises(dist.DistBackendError) as failure:
+        grid.begin(counter.state)
+        grid.average_([torch.ones(1000)])
+    return str(failure.value)
+
+
+def come(channel: Channel, grid: Any, replicas: int) -> int:
+    channel.send("comes")
+    counter, taken = Counter(), 0
+    while taken < 3:
+        grid.begin(counter.state)
+        update = torch.ones(1000)
+        if grid.average_([update]) and grid.replicas == replicas:
+            counter.apply(update)
+            taken += 1
+    return taken
+
+
+def come_in_vain(channel: Channel, grid: Any) -> str:
+    channel.send("comes")
+    counter = Counter()
+    with pytest.raises(dist.DistBackendError) as failure:
+        while True:
+            grid.begin(counter.state)
+            grid.average_([torch.ones(1000)])
+    return str(failure.value)
+
+
+def tell(peers: Replica, words: str = "go") -> None:
+    for peer in peers:
+        peer.tell(words)
+
+
+def hear(peers: Replica, words: str) -> None:
+    for peer in peers:
+        assert peer.hear() == words
+
+
+def test_a_death_before_the_vote_while_a_replica_waits(replica: Callable[..., Replica]) -> None:
+    """One process less of the dead replica and one more of the newcomer make shards of equal size, none of which is
+    whole: its processes would wait for a mate that waits to be admitted by them."""
+    stay, broken = replica(go_on_beside, 2), replica(lose_the_first, False)
+    hear(stay + broken, "met")
+    newcomer = replica(come, 2)
+    hear(newcomer, "comes")
+    tell(stay + broken)
+    hear(stay + broken, "waited for")
+    broken[0].kill()
+    tell(stay + broken[1:])
+    assert "another process of this replica is gone" in broken[1].result()
+    assert [peer.result() for peer in stay] == [3, 3]
+    for peer in newcomer:
+        peer.kill()
+
+
+def test_a_death_in_the_vote_while_a_replica_waits(replica: Callable[..., Replica]) -> None:
+    """Nobody can tell then that the shards are not whole replicas. The newcomer gives up within its limit, and those
+    that are whole go on."""
+    stay, broken = replica(go_on_beside, 1), replica(lose_the_first, True)
+    hear(stay + broken, "met")
+    newcomer = replica(come_in_vain, mates_timeout_s=2.0)
+    hear(newcomer, "comes")
+    tell(stay + broken)
+    hear(stay + broken, "waited for")
+    tell(stay + broken)
+    hear(broken, "votes")
+    broken[0].kill()
+    assert "another process of this replica is gone" in broken[1].result()
+    assert "did not join the run within 2 s" in newcomer[0].result()
+    assert "another process of this replica" in newcomer[1].result()
+    assert [peer.result() for peer in stay] == [3, 3]
+
+
 def thrown_out_in_the_middle(channel: Channel, grid: Any, own: float, breaks: bool) -> list[Any]:
     """Turns and steps count from when the replicas have met, and nobody ends before they have met again: whoever is
     thrown out comes back to one that waits for it."""
@@ -267,6 +394,14 @@ def test_no_process_of_a_replica_steps_when_one_was_thrown_out(replica: Callable
         # Its content was replaced by that of those who stayed: nobody is a step ahead with one shard.
         assert back[shard][1:] == kept[shard][1:]
         assert kept[shard][1] == kept[shard][2] * (shard + 1)
+
+
+def test_a_mesh_whose_backend_has_no_cpu(replica: Callable[..., Replica]) -> None:
+    """As NCCL: the messages within the replica need a group of their own."""
+    first, second = replica(wait_for_two, 1.0, backend="cuda:gloo"), replica(wait_for_two, 3.0, backend="cuda:gloo")
+    for shard in range(SHARDS):
+        for one in (first, second):
+            assert one[shard].result()[1] == 3.0
 
 
 def wrong_inputs(_: Channel, grid: Any) -> None:

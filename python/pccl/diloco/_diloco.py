@@ -489,7 +489,8 @@ class DiLoCo:
         self._parameters.check("DiLoCo.join")
         if not math.isfinite(_norm(self._outer)):
             raise argument_error(
-                "DiLoCo.join", "the parameters of the model are not finite, and a run may begin with them; initialize it"
+                "DiLoCo.join",
+                "the model has parameters that are not finite, and a run may begin with them; initialize it",
             )
         self._transfer = self._in_flight = None
 

@@ -45,11 +45,15 @@ class ReplicaGrid:
     anew.
 
     ``begin`` and ``average_`` are collectives of the whole grid: all processes call them in the same order. Within the
-    replica, they use ``mesh`` for one small message each; its time-out decides how long a process waits for one of its
+    replica, they use ``mesh`` for a few small messages; its time-out decides how long a process waits for one of its
     own replica that hangs. A context manager: close() at the end.
 
     :param address: the master's, as of :class:`pccl.Communicator`. Nothing is connected before the first ``begin``.
-    :param mesh: the processes of this replica: a DeviceMesh of one dimension, or a process group.
+    :param mesh: the processes of this replica: a DeviceMesh of one dimension, or a process group. Where its backend has
+        no CPU tensors (NCCL), the constructor makes a gloo group of the same processes for the messages, with the
+        time-out of the mesh: then it is a collective of the replica.
+    :param mates_timeout_s: seconds that a process which was admitted to the run waits for the other processes of its
+        replica to be admitted, too. After that it leaves, so that the other replicas do not wait for it.
     :param settings: as of :class:`pccl.Communicator`, but for the peer group, which is the shard.
     :raises PCCLArgumentError: a mesh of several dimensions, or an address or a setting that cannot be used.
     """
@@ -61,19 +65,27 @@ class ReplicaGrid:
     communicator: Communicator
     """That of this process; its counters may be read, and nothing else be called on it."""
 
-    def __init__(self, address: str, mesh: DeviceMesh | dist.ProcessGroup, **settings: Any) -> None:
+    def __init__(
+        self, address: str, mesh: DeviceMesh | dist.ProcessGroup, *, mates_timeout_s: float = 60.0, **settings: Any
+    ) -> None:
         if isinstance(mesh, DeviceMesh):
             if mesh.ndim != 1:
                 raise argument_error(
                     "ReplicaGrid", f"the mesh has {mesh.ndim} dimensions; pass that of the shards: mesh['shard']"
                 )
-            self._group = mesh.get_group()
+            self._group = _group_for_messages(mesh.get_group())
         else:
-            self._group = mesh
+            self._group = _group_for_messages(mesh)
+        if not mates_timeout_s > 0:
+            raise argument_error("ReplicaGrid", f"mates_timeout_s is {mates_timeout_s}; use a number above 0")
+        self._mates_timeout_s = mates_timeout_s
         self.shards = dist.get_world_size(self._group)
         self.shard = dist.get_rank(self._group)
         self.communicator = Communicator(address, peer_group=self.shard, **settings)
         self._member = False
+        # Whether all processes of this replica are members, and until when they have to be.
+        self._met = False
+        self._meets_until = 0.0
         self._replicas = 0
         self._sent: tuple[dist.Work, torch.Tensor] | None = None
         self._turn: tuple[dist.Work | None, torch.Tensor] | None = None
@@ -93,6 +105,14 @@ class ReplicaGrid:
         :raises torch.distributed.DistBackendError: another process of this replica is gone; this one has left the run.
         """
         failures = 0
+        try:
+            # A replica that lost a process leaves before it votes: its rest beside a newcomer's part would look like
+            # as many of each shard.
+            if self._member:
+                self._agree(_FINE)
+        except BaseException:
+            self.close()
+            raise
         while True:
             try:
                 cause, answer = self._wait_until_full()
@@ -168,6 +188,8 @@ class ReplicaGrid:
             # Who was just admitted stands where the others stand after their vote.
             if not self._member:
                 self._join()
+                # Each process sends its first message when it is a member, so that its arrival says that all are.
+                self._look_for_mates()
             else:
                 try:
                     self.communicator.update_topology()
@@ -177,6 +199,8 @@ class ReplicaGrid:
                 return None, _FINE
             if self._look_for_mates() != _FINE:
                 return None, _OUT
+            if not self._met and time.monotonic() > self._meets_until:
+                self._await_mates()
             time.sleep(_POLL_S)
 
     def _join(self) -> None:
@@ -191,6 +215,8 @@ class ReplicaGrid:
         finally:
             self._pass_turn(joined)
         self._member = True
+        self._met = self.shards == 1
+        self._meets_until = time.monotonic() + self._mates_timeout_s
 
     def _is_full(self) -> bool:
         members = self.communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE)
@@ -294,11 +320,27 @@ class ReplicaGrid:
 
     def _receive(self) -> tuple[int, bool, int]:
         assert self._sent is not None
+        if not self._met:
+            self._await_mates()
         work, message = self._sent
         self._sent = None
         self._within_replica(work.wait)
         worst, waits, replicas = message.tolist()
         return worst, bool(waits), -replicas
+
+    def _await_mates(self) -> None:
+        """Not longer than to the limit. In a full grid they are members, or never will be: shards of equal size may be
+        parts of several replicas after a death. Then the others would wait for us, and our mates for them."""
+        assert self._sent is not None
+        while not self._sent[0].is_completed():
+            if time.monotonic() > self._meets_until:
+                raise dist.DistBackendError(
+                    "pccl: another process of this replica did not join the run within "
+                    f"{self._mates_timeout_s:g} s (mates_timeout_s); this one has left the run. A replica is whole or "
+                    "not there: end all its processes, and start the replica again"
+                )
+            time.sleep(_POLL_S)
+        self._met = True
 
     def _within_replica(self, message: Callable[[], object]) -> None:
         try:
@@ -308,6 +350,22 @@ class ReplicaGrid:
                 "pccl: another process of this replica is gone or does not answer; this one has left the run. A "
                 f"replica is whole or not there: end this process, too, and start the replica again ({error})"
             ) from error
+
+
+def _group_for_messages(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """The group itself if its backend has messages of CPU tensors, else one of gloo with the same processes."""
+    backends = dict(one.split(":", 1) for one in str(dist.get_backend_config(group)).split(","))
+    if backends.get("cpu", "pccl") != "pccl":
+        return group
+    timeout = None
+    for device in group._device_types:
+        options = getattr(group._get_backend(device), "options", None)
+        timeout = getattr(options, "_timeout", timeout)
+    made = dist.new_group(
+        dist.get_process_group_ranks(group), timeout, backend="gloo", use_local_synchronization=True
+    )
+    assert isinstance(made, dist.ProcessGroup)
+    return made
 
 
 def _descriptor(tensor: torch.Tensor, tag: int, quantize: str | None) -> ReduceOpDescriptor:
