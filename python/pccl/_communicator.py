@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from types import TracebackType
 from typing import Any
 
@@ -82,6 +83,8 @@ class Communicator:
         self._closed = False
         # Where each launched operation lies, until it is done: nobody else may hold the arrays.
         self._in_flight: dict[int, tuple[_native.Operation, tuple[Any, ...]]] = {}
+        # Their keys, and perhaps some of operations that are over.
+        self._launched: deque[int] = deque()
         self._comm: _native.Comm | None = None
         _lifetime.begin()
         if self._target.endpoint is not None:
@@ -300,11 +303,27 @@ class Communicator:
         )
         comm = self._live()
         operation = comm.all_reduce_async(source.pointer, target.pointer, reduction)
-        for key, (earlier, _) in list(self._in_flight.items()):
-            if earlier.done():
-                self._in_flight.pop(key, None)
-        self._in_flight[id(operation)] = (operation, source.owners + target.owners)
+        self._let_go_of_some()
+        key = id(operation)
+        self._in_flight[key] = (operation, source.owners + target.owners)
+        self._launched.append(key)
         return AsyncReduceHandle(operation, self._in_flight)
+
+    def _let_go_of_some(self) -> None:
+        """Of arrays of reductions that are done and whose handles were dropped. Each launch looks at two that were
+        launched before, in turn: all of them in time, and none of them costs a launch more."""
+        for _ in range(2):
+            try:
+                key = self._launched.popleft()
+            except IndexError:
+                return
+            kept = self._in_flight.get(key)
+            if kept is None:
+                continue  # somebody waited for it
+            if kept[0].done():
+                self._in_flight.pop(key, None)
+            else:
+                self._launched.append(key)
 
     def all_reduce_multiple_with_retry(
         self, descriptors: list[ReduceOpDescriptor], *, max_in_flight: int = 4
@@ -345,6 +364,7 @@ class Communicator:
         if comm is not None:
             comm.close()
         self._in_flight.clear()
+        self._launched.clear()
 
     def __enter__(self) -> Communicator:
         return self

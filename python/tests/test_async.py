@@ -184,6 +184,45 @@ def test_arrays_live_as_long_as_the_reduction(pair: Pair) -> None:
     assert seen() is None
 
 
+class CountingOperation:
+    asked = 0
+
+    def __init__(self, done: bool) -> None:
+        self._done = done
+
+    def start(self) -> None: ...
+
+    def done(self) -> bool:
+        CountingOperation.asked += 1
+        return self._done
+
+
+def test_a_launch_does_not_walk_over_those_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Library:
+        made = 0
+
+        def all_reduce_async(self, *_: Any) -> CountingOperation:
+            Library.made += 1
+            return CountingOperation(done=Library.made % 3 == 0)
+
+        def close(self) -> None: ...
+
+    launches = 3000
+    CountingOperation.asked = 0
+    with pccl.Communicator("127.0.0.1:1") as communicator:
+        monkeypatch.setattr(communicator, "_comm", Library())
+        array = numpy.ones(1)
+        handles = [communicator.all_reduce_async(array, array, op=ReduceOp.SUM, tag=tag) for tag in range(launches)]
+        assert CountingOperation.asked <= 4 * launches
+        # Those that are done are let go of by later launches, whose own are all that is kept then.
+        del handles
+        kept = communicator._in_flight
+        assert len(kept) < launches
+        for tag in range(launches):
+            communicator.all_reduce_async(array, array, op=ReduceOp.SUM, tag=tag)
+        assert sum(operation._done for operation, _ in kept.values()) < launches / 3  # type: ignore[attr-defined]
+
+
 def test_waited_arrays_are_let_go_at_once(pair: Pair) -> None:
     array, handle = launch(pair.first, 1)
     seen = weakref.ref(array)
