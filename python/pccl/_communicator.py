@@ -41,6 +41,9 @@ _SETTINGS = {
     "multiplex_chunk_size",
     "num_benchmark_connections",
 }
+# Of these 0 means something, which the C interface writes as PCCL_CONFIG_NONE.
+_SETTINGS_WITH_ZERO = {"master_timeout_ms", "max_scratch_bytes"}
+_CONFIG_NONE = -1
 _SECONDS_BETWEEN_ATTEMPTS = 1.0
 
 Array = Any  # torch.Tensor or numpy.ndarray, neither of which is imported here
@@ -60,7 +63,8 @@ class Communicator:
     :param settings: fields of ``pcclCommConfig_t``: ``name``, ``bind_address``, ``advertise_address``, ``port_range``,
         ``tcp_congestion``, ``peer_timeout_ms``, ``master_timeout_ms``, ``max_scratch_bytes``,
         ``max_concurrent_collective_ops``, ``multiplex_chunk_size``, ``num_benchmark_connections`` (docs/settings.md);
-        what is not given is taken from the environment.
+        what is None or not given is taken from the environment. ``master_timeout_ms=0``: calls fail at once when the
+        master is lost; ``max_scratch_bytes=0``: no limit.
     :raises PCCLArgumentError: an address or a setting that cannot be used.
     :raises TypeError: a keyword that is no setting.
     """
@@ -79,7 +83,7 @@ class Communicator:
         self._target = parse(address, "Communicator")
         self._group = peer_group
         self._pool = p2p_connection_pool_size
-        self._settings = settings
+        self._settings = dict(map(_setting, settings.items()))
         self._closed = False
         # Where each launched operation lies, until it is done: nobody else may hold the arrays.
         self._in_flight: dict[int, tuple[_native.Operation, tuple[Any, ...]]] = {}
@@ -399,6 +403,20 @@ class Communicator:
         if self._comm is None:
             raise PCCLUsageError(Result.INVALID_USAGE, "Communicator", "it was never connected; call connect() first")
         return self._comm
+
+
+def _setting(given: tuple[str, Any]) -> tuple[str, Any]:
+    """As the C interface has it, in which 0 means that nothing was given."""
+    name, value = given
+    if value is None or isinstance(value, str):
+        return given
+    if value == 0 and name in _SETTINGS_WITH_ZERO:
+        return name, _CONFIG_NONE
+    if value <= 0:
+        raise argument_error(
+            "Communicator", f"{name} is {value}; use a number from the table in docs/settings.md, or leave it out"
+        )
+    return given
 
 
 def _reduction(

@@ -133,7 +133,3 @@ def same_kind(send: Memory, recv: Memory, function: str) -> None:
             function,
             f"send has type {send.data_type.name} and recv {recv.data_type.name}; convert one of them",
         )
-    if send.elements != recv.elements:
-        raise argument_error(
-            function, f"send has {send.elements} elements and recv {recv.elements}; use arrays of one size"
-        )

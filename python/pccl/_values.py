@@ -44,7 +44,7 @@ class QuantizationOptions:
 class ReduceDescriptor:
     """One reduction without its arrays, as pcclReduceDescriptor_t has it.
 
-    :param count: elements, not bytes.
+    :param count: elements, not bytes: as many of the arrays, from the first on.
     :param op: what is done.
     :param tag: 0 to 2**64 - 1, another one for each reduction at a time.
     :param operand_descriptor: the type of the elements.
@@ -79,8 +79,9 @@ class ReduceOpDescriptor:
     ) -> ReduceOpDescriptor:
         """Of tensors, which are used where they lie.
 
-        :param send: a contiguous CPU tensor, of the type and with as many elements as the descriptor says.
-        :param recv: the same tensor, or another one like it.
+        :param send: a contiguous CPU tensor, of the type and with at least as many elements as the descriptor says. Its
+            first ``count`` elements are reduced.
+        :param recv: the same tensor, or another one like it; elements behind the first ``count`` stay as they are.
         :param reduce_descriptor: what is done with them.
         :raises PCCLArgumentError: they cannot be used as they lie, or are not what the descriptor says.
         """
@@ -92,8 +93,10 @@ class ReduceOpDescriptor:
     ) -> ReduceOpDescriptor:
         """Of arrays, which are used where they lie.
 
-        :param send: a contiguous array, of the type and with as many elements as the descriptor says.
-        :param recv: the same array, or another one like it that is writable.
+        :param send: a contiguous array, of the type and with at least as many elements as the descriptor says. Its
+            first ``count`` elements are reduced.
+        :param recv: the same array, or another one like it that is writable; elements behind the first ``count`` stay
+            as they are.
         :param reduce_descriptor: what is done with them.
         :raises PCCLArgumentError: they cannot be used as they lie, or are not what the descriptor says.
         """
@@ -102,12 +105,14 @@ class ReduceOpDescriptor:
     @classmethod
     def _from_arrays(cls, send: Any, recv: Any, descriptor: ReduceDescriptor, kind: str) -> ReduceOpDescriptor:
         function = f"ReduceOpDescriptor.from_{kind}"
-        source, target = reduce_memory(send, recv, function)
+        source, target = _alike(send, recv, function)
         if source.kind != kind:
             raise argument_error(function, f"send is a {source.kind} array; use from_{source.kind}")
-        if descriptor.count != source.elements:
+        if not 0 <= descriptor.count <= min(source.elements, target.elements):
             raise argument_error(
-                function, f"the descriptor counts {descriptor.count} elements and the arrays have {source.elements}"
+                function,
+                f"the descriptor counts {descriptor.count} elements, send has {source.elements} and recv "
+                f"{target.elements}; count no more than both have",
             )
         check_operand(descriptor.operand_descriptor, source, function)
         return cls(source.pointer, target.pointer, descriptor, _owners=source.owners + target.owners)
@@ -220,6 +225,11 @@ class ReduceInfo:
     tx_bytes: int
     rx_bytes: int
 
+    @property
+    def world_size(self) -> int:
+        """Another name of ``local_world_size``."""
+        return self.local_world_size
+
 
 class SharedState:
     """What all peers of a group keep equal: a revision and named arrays, which stay yours and are used where they lie.
@@ -252,6 +262,16 @@ def state_memory(array: Any, name: str, function: str) -> Memory:
 
 
 def reduce_memory(send: Any, recv: Any, function: str) -> tuple[Memory, Memory]:
+    """Of arrays of one size."""
+    source, target = _alike(send, recv, function)
+    if source.elements != target.elements:
+        raise argument_error(
+            function, f"send has {source.elements} elements and recv {target.elements}; use arrays of one size"
+        )
+    return source, target
+
+
+def _alike(send: Any, recv: Any, function: str) -> tuple[Memory, Memory]:
     target = memory_of(recv, "recv", function, written=True)
     if send is recv:
         return target, target

@@ -157,6 +157,36 @@ def test_many_with_retry(run_peers: RunPeers) -> None:
     run_peers(3, body)
 
 
+def prefix(count: int) -> pccl.ReduceDescriptor:
+    return pccl.ReduceDescriptor(count, ReduceOp.SUM, 0, pccl.ReduceOperandDescriptor(DataType.FLOAT), None)
+
+
+def test_a_smaller_count_reduces_the_first_elements(run_peers: RunPeers) -> None:
+    def body(communicator: pccl.Communicator, index: int) -> None:
+        for count in (5, 0):
+            array, result = numpy.full(8, index + 1, numpy.float32), numpy.zeros(6, numpy.float32)
+            for recv in (result, array):  # in place last
+                descriptor = pccl.ReduceOpDescriptor.from_numpy(array, recv, prefix(count))
+                info = communicator.all_reduce_multiple_with_retry([descriptor])
+                assert info.world_size == info.local_world_size == 2
+            assert result.tolist() == [3.0] * count + [0.0] * (6 - count)
+            assert array.tolist() == [3.0] * count + [index + 1.0] * (8 - count)
+
+    run_peers(2, body)
+
+
+def test_a_smaller_count_of_tensors(run_peers: RunPeers) -> None:
+    torch = pytest.importorskip("torch")
+
+    def body(communicator: pccl.Communicator, index: int) -> None:
+        tensor = torch.full((2, 4), index + 1.0)
+        descriptor = pccl.ReduceOpDescriptor.from_torch(tensor, tensor, prefix(5))
+        communicator.all_reduce_multiple_with_retry([descriptor])
+        assert tensor.view(-1).tolist() == [3.0] * 5 + [index + 1.0] * 3
+
+    run_peers(2, body)
+
+
 def test_groups_reduce_apart(master: str) -> None:
     from conftest import admit, run_threads
 

@@ -103,11 +103,13 @@ def test_descriptors(communicator: pccl.Communicator) -> None:
         return pccl.ReduceDescriptor(count, ReduceOp.SUM, 0, operand, None)
 
     make = pccl.ReduceOpDescriptor.from_numpy
-    with rejected("counts 7 elements and the arrays have 8"):
-        make(ones(), ones(), reduce_descriptor=describe(7))
+    with rejected("counts 9 elements, send has 8 and recv 8; count no more"):
+        make(ones(), ones(), reduce_descriptor=describe(9))
+    with rejected("counts -1 elements"):
+        make(ones(), ones(), reduce_descriptor=describe(-1))
     with rejected("says INT8"):
         make(ones(), ones(), reduce_descriptor=describe(8, DataType.INT8))
-    with rejected("send has 8"):
+    with rejected("counts 8 elements, send has 8 and recv 4"):
         make(ones(), ones(4), reduce_descriptor=describe(8))
     torch = pytest.importorskip("torch")
     with rejected("use from_torch"):
@@ -163,6 +165,12 @@ def test_other_arguments() -> None:
         pccl.Communicator("127.0.0.1:1", -1)
     with pytest.raises(TypeError, match="no setting colour"):
         pccl.Communicator("127.0.0.1:1", colour="red")
+    for name in ("peer_timeout_ms", "max_concurrent_collective_ops", "multiplex_chunk_size"):
+        with rejected(f"{name} is 0; use a number"):
+            pccl.Communicator("127.0.0.1:1", **{name: 0})
+    for name in ("master_timeout_ms", "max_scratch_bytes"):
+        with rejected(f"{name} is -1; use a number"):
+            pccl.Communicator("127.0.0.1:1", **{name: -1})
     with rejected("PCCL_PORT_RANGE|port"):
         pccl.Communicator("127.0.0.1:1", port_range="backwards")
     with pccl.Communicator("127.0.0.1:1") as communicator, rejected("n_attempts is 0"):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 import pccl
 import pytest
-from conftest import PATIENCE_S, admit, run_threads, wait_until
+from conftest import PATIENCE_S, Script, admit, run_threads, wait_until
 from pccl import Attribute, ReduceOp
 
 
@@ -241,3 +241,29 @@ def test_a_removed_peer_is_told_why(run_peers: Callable[..., list[Any]]) -> None
         return str(raised.value)
 
     assert "key 'common' is missing" in run_peers(3, body)[2]
+
+
+MASTER = """
+import sys, pccl
+node = pccl.MasterNode("127.0.0.1:0")
+node.run()
+print(node.port)
+sys.stdin.read()
+"""
+
+
+def test_no_wait_for_a_lost_master(script: Callable[..., Script], monkeypatch: pytest.MonkeyPatch) -> None:
+    """0 is a value of its own, not the setting of the environment."""
+    monkeypatch.setenv("PCCL_MASTER_TIMEOUT_MS", "86400000")
+    master = script(MASTER)
+    with pccl.Communicator(f"127.0.0.1:{master.line()}", master_timeout_ms=0) as communicator:
+        communicator.connect()
+        master.kill()
+
+        def vote(_: int) -> None:
+            with pytest.raises(pccl.PCCLError):
+                while True:
+                    communicator.update_topology()
+
+        run_threads(1, vote)
+        assert communicator.stats()["membership"]["losses"] == 1
