@@ -1,11 +1,9 @@
 #include "net-real/buffers.hpp"
 
 #include "core/base/assert.hpp"
+#include "net-real/staging_file.hpp"
 
 #include <algorithm>
-#include <cstdlib>
-#include <fcntl.h>
-#include <string>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -17,26 +15,17 @@ constexpr core::Duration idle_time = 10 * core::second;
 constexpr std::size_t huge_page_bytes = 2u << 20;
 constexpr std::size_t small_page_bytes = 4096;
 
-// A file that has no name and goes with its last mapping; -1: none can be had.
-int open_nameless_file() {
-    const char* chosen = std::getenv("TMPDIR");
-    for (const std::string directory : {chosen == nullptr ? "" : chosen, "/var/tmp", "/tmp"}) {
-        if (directory.empty()) continue;
-        int file = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-        if (file >= 0) return file;
-        std::string path = directory + "/pccl-XXXXXX";  // a file system without O_TMPFILE
-        file = ::mkostemp(path.data(), O_CLOEXEC);
-        if (file < 0) continue;
-        ::unlink(path.c_str());
-        return file;
-    }
-    return -1;
-}
+constexpr std::size_t aside_bytes = 256u << 20;  // to give back more than that takes longer than an I/O thread has
 
 }  // namespace
 
 BufferTable::~BufferTable() {
-    for (auto& [id, buffer] : machine_) unmap(buffer.block);
+    for (auto& [id, buffer] : machine_) {
+        if (buffer.kind == MachineBuffer::Kind::file)
+            unmap_aside(buffer.block.data, buffer.block.bytes);
+        else
+            unmap(buffer.block);
+    }
     for (auto& idle : idle_) unmap(idle.block);
 }
 
@@ -74,40 +63,39 @@ BufferTable::Block BufferTable::map(std::size_t bytes) {
 }
 
 void BufferTable::unmap(const Block& block) {
-    if (block.data != nullptr) ::munmap(block.data, block.bytes);
-}
-
-// The room is taken at once: a write into a mapping on a full disk would end the process.
-BufferTable::Block BufferTable::map_file(std::size_t bytes) {
-    const int file = open_nameless_file();
-    if (file < 0) return {};
-    void* raw = MAP_FAILED;
-    if (::posix_fallocate(file, 0, static_cast<off_t>(bytes)) == 0)
-        raw = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    ::close(file);
-    return raw == MAP_FAILED ? Block{} : Block{static_cast<std::uint8_t*>(raw), bytes};
+    if (block.data == nullptr) return;
+    if (block.bytes > aside_bytes)
+        unmap_aside(block.data, block.bytes);
+    else
+        ::munmap(block.data, block.bytes);
 }
 
 bool BufferTable::allocate_staging(core::BufferId id, std::uint64_t bytes) {
-    using Kind = MachineBuffer::Kind;
-    if (staging_bytes_ + bytes <= staging_max_) {
-        if (const Block block = map(static_cast<std::size_t>(bytes)); block.data != nullptr) {
-            staging_bytes_ += bytes;
-            machine_.emplace(id, MachineBuffer{{block.data, bytes}, block, Kind::staging});
-            return true;
-        }
-    }
-    const Block block = map_file(static_cast<std::size_t>(bytes));
-    if (block.data != nullptr) machine_.emplace(id, MachineBuffer{{block.data, bytes}, block, Kind::file});
-    return block.data != nullptr;
+    if (staging_bytes_ + bytes > staging_max_) return false;
+    const Block block = map(static_cast<std::size_t>(bytes));
+    if (block.data == nullptr) return false;
+    staging_bytes_ += bytes;
+    machine_.emplace(id, MachineBuffer{{block.data, bytes}, block, MachineBuffer::Kind::staging});
+    return true;
 }
 
-bool BufferTable::allocate(core::BufferId id, std::uint64_t bytes, bool may_be_file) {
+void BufferTable::adopt_file(core::BufferId id, std::uint8_t* data, std::uint64_t bytes) {
     ASSERT(id % 2 == 1 && machine_.find(id) == machine_.end());
-    if (may_be_file && bytes > 0) return allocate_staging(id, bytes);
+    machine_.emplace(id,
+                     MachineBuffer{{data, bytes}, {data, static_cast<std::size_t>(bytes)}, MachineBuffer::Kind::file});
+}
+
+bool BufferTable::is_file(core::BufferId id) const {
+    const auto found = machine_.find(id);
+    return found != machine_.end() && found->second.kind == MachineBuffer::Kind::file;
+}
+
+BufferTable::Allocation BufferTable::allocate(core::BufferId id, std::uint64_t bytes, bool may_be_file) {
+    ASSERT(id % 2 == 1 && machine_.find(id) == machine_.end());
+    if (may_be_file && bytes > 0) return allocate_staging(id, bytes) ? Allocation::done : Allocation::needs_file;
     if (bytes == 0) {
         machine_.emplace(id, MachineBuffer{});
-        return true;
+        return Allocation::done;
     }
     // The best fit among the idle ones that does not waste much.
     std::size_t best = idle_.size();
@@ -127,17 +115,19 @@ bool BufferTable::allocate(core::BufferId id, std::uint64_t bytes, bool may_be_f
             idle_.clear();
             block = map(static_cast<std::size_t>(bytes));
         }
-        if (block.data == nullptr) return false;
+        if (block.data == nullptr) return Allocation::failed;
     }
     machine_.emplace(id, MachineBuffer{{block.data, bytes}, block, MachineBuffer::Kind::pooled});
-    return true;
+    return Allocation::done;
 }
 
 void BufferTable::free(core::BufferId id, core::Instant now) {
     const auto found = machine_.find(id);
     if (found == machine_.end()) return;  // an allocation that failed
     if (found->second.kind == MachineBuffer::Kind::staging) staging_bytes_ -= found->second.memory.bytes;
-    if (found->second.kind != MachineBuffer::Kind::pooled)
+    if (found->second.kind == MachineBuffer::Kind::file)
+        unmap_aside(found->second.block.data, found->second.block.bytes);
+    else if (found->second.kind != MachineBuffer::Kind::pooled)
         unmap(found->second.block);
     else if (found->second.block.data != nullptr)
         idle_.push_back({found->second.block, now});

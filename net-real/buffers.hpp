@@ -26,8 +26,11 @@ public:
     core::BufferId register_buffer(void* data, std::uint64_t bytes);  // any thread
     void release_buffer(core::BufferId id);                           // any thread
 
-    // False: no memory, or no room for the file. `may_be_file`: counts against the limit of staging memory.
-    bool allocate(core::BufferId id, std::uint64_t bytes, bool may_be_file = false);
+    // needs_file: `may_be_file`, and it does not fit the limit of staging memory; the caller makes a StagingFile.
+    enum class Allocation : std::uint8_t { done, failed, needs_file };
+    Allocation allocate(core::BufferId id, std::uint64_t bytes, bool may_be_file = false);
+    void adopt_file(core::BufferId id, std::uint8_t* data, std::uint64_t bytes);  // a mapping of StagingFile
+    bool is_file(core::BufferId id) const;
     void limit_staging(std::uint64_t bytes) { staging_max_ = bytes; }  // before the first allocation
     void free(core::BufferId id, core::Instant now);
     // Memory of the range. Null with length 0 is legal; a range outside its buffer is a broken invariant.
@@ -52,7 +55,6 @@ private:
         core::Instant since = 0;
     };
     static Block map(std::size_t bytes);
-    static Block map_file(std::size_t bytes);
     bool allocate_staging(core::BufferId id, std::uint64_t bytes);
     static void unmap(const Block& block);
 

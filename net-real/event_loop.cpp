@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 
 namespace pccl::real {
@@ -43,6 +44,7 @@ core::ComputeDone run_compute(const core::Compute& compute, std::uint8_t* target
 EventLoop::Impl::Impl(LoopSettings settings, LoopClient& client) : settings_(std::move(settings)), client_(client) {
     descriptors::install();
     buffers.limit_staging(settings_.staging_bytes_max);
+    if (const char* chosen = std::getenv("TMPDIR")) staging_directory_ = chosen;
 }
 
 EventLoop::Impl::~Impl() {
@@ -131,6 +133,8 @@ void EventLoop::Impl::thread_main() {
 }
 
 void EventLoop::Impl::tear_down() noexcept {
+    for (auto& [id, making] : files_) making.file->abandon();
+    files_.clear();
     workers_.finish();
     dirty_.clear();
     for (auto& [id, connection] : links_) destroy(connection);
@@ -173,6 +177,7 @@ void EventLoop::Impl::run() {
 
 core::Instant EventLoop::Impl::own_deadline() const {
     core::Instant earliest = std::min({accept_resume_, stop_at_, buffers.next_trim()});
+    for (const auto& [id, making] : files_) earliest = std::min(earliest, making.examine_at);
     for (const auto& connection : closing_) earliest = std::min(earliest, connection->close_at);
     return earliest;
 }
@@ -192,6 +197,7 @@ void EventLoop::Impl::own_timers(core::Instant at) {
         std::erase(closing_, connection);
     }
     if (buffers.next_trim() <= at) buffers.trim(at);
+    examine_files(at);
     if (stop_at_ <= at || (stopping_ && closing_.empty())) finished_ = true;
 }
 
@@ -284,70 +290,67 @@ Overload(Handlers...) -> Overload<Handlers...>;
 
 void EventLoop::Impl::carry_out(core::Effect& effect) {
     if (!halt_reason_.empty()) return;
-    std::visit(
-        Overload{
-            [&](const core::OpenLink& e) { open_link(e); },
-            [&](const core::CloseLink& e) { close_link(e); },
-            [&](const core::SendControl& e) {
-                Connection* connection = find(e.link);
-                if (connection == nullptr) return;
-                connection->link.queue_control(e.body);
-                mark_dirty(*connection);
-            },
-            [&](const core::SendFlow& e) {
-                Connection* connection = find(e.link);
-                if (connection == nullptr) return;
-                connection->link.queue_flow(e.word);
-                mark_dirty(*connection);
-            },
-            [&](const core::SendPayload& e) {
-                Connection* connection = find(e.link);
-                if (connection == nullptr) return;
-                if (!connection->unsent_limited) {
-                    connection->unsent_limited = true;
-                    limit_unsent(connection->descriptor, stripe_unsent_bytes);
-                }
-                connection->link.send_payload(e, buffers.resolve(e.source));
-                mark_dirty(*connection);
-            },
-            [&](const core::CancelSend& e) {
-                Connection* connection = find(e.link);
-                // The frame may have left already, its PayloadSent is then the next event.
-                if (connection == nullptr || !connection->link.is_sending()) return;
-                if (connection->link.cancel_send()) pending_.push_back(core::PayloadSent{e.link, 0, true});
-            },
-            [&](const core::ReceivePayload& e) {
-                Connection* connection = find(e.link);
-                if (connection == nullptr) return;
-                connection->link.receive_payload(buffers.resolve(e.target), e.target.length);
-            },
-            [&](const core::DiscardPayload& e) {
-                if (Connection* connection = find(e.link)) connection->link.discard_payload();
-            },
-            [&](const core::RedirectReceive& e) {
-                if (Connection* connection = find(e.link)) connection->link.redirect_receive();
-            },
-            [&](const core::AllocateBuffer& e) {
-                pending_.push_back(core::BufferAllocated{e.buffer, buffers.allocate(e.buffer, e.bytes, e.may_be_file)});
-            },
-            [&](const core::FreeBuffer& e) { buffers.free(e.buffer, now()); },
-            [&](const core::Compute& e) { compute(e); },
-            [&](core::Persist& e) {
-                const std::uint64_t sequence = e.sequence;
-                if (!client_.persist(e)) pending_.push_back(core::RecordPersisted{sequence});
-            },
-            [&](const core::Complete& e) { client_.complete(e); },
-            [&](const core::SetAttributes& e) { client_.set_attributes(e.attributes); },
-            [&](const core::Log& e) {
-                if (e.for_caller) client_.notice(e.text);
-                client_.log(severity_of(e.level), e.text);
-            },
-            [&](const core::Halt& e) {
-                halt_reason_ = e.reason.empty() ? "halted" : e.reason;
-                client_.log(Severity::fatal, halt_reason_);
-            },
-        },
-        effect);
+    std::visit(Overload{
+                   [&](const core::OpenLink& e) { open_link(e); },
+                   [&](const core::CloseLink& e) { close_link(e); },
+                   [&](const core::SendControl& e) {
+                       Connection* connection = find(e.link);
+                       if (connection == nullptr) return;
+                       connection->link.queue_control(e.body);
+                       mark_dirty(*connection);
+                   },
+                   [&](const core::SendFlow& e) {
+                       Connection* connection = find(e.link);
+                       if (connection == nullptr) return;
+                       connection->link.queue_flow(e.word);
+                       mark_dirty(*connection);
+                   },
+                   [&](const core::SendPayload& e) {
+                       Connection* connection = find(e.link);
+                       if (connection == nullptr) return;
+                       if (!connection->unsent_limited) {
+                           connection->unsent_limited = true;
+                           limit_unsent(connection->descriptor, stripe_unsent_bytes);
+                       }
+                       connection->link.send_payload(e, buffers.resolve(e.source));
+                       mark_dirty(*connection);
+                   },
+                   [&](const core::CancelSend& e) {
+                       Connection* connection = find(e.link);
+                       // The frame may have left already, its PayloadSent is then the next event.
+                       if (connection == nullptr || !connection->link.is_sending()) return;
+                       if (connection->link.cancel_send()) pending_.push_back(core::PayloadSent{e.link, 0, true});
+                   },
+                   [&](const core::ReceivePayload& e) {
+                       Connection* connection = find(e.link);
+                       if (connection == nullptr) return;
+                       connection->link.receive_payload(buffers.resolve(e.target), e.target.length);
+                   },
+                   [&](const core::DiscardPayload& e) {
+                       if (Connection* connection = find(e.link)) connection->link.discard_payload();
+                   },
+                   [&](const core::RedirectReceive& e) {
+                       if (Connection* connection = find(e.link)) connection->link.redirect_receive();
+                   },
+                   [&](const core::AllocateBuffer& e) { allocate(e); },
+                   [&](const core::FreeBuffer& e) { buffers.free(e.buffer, now()); },
+                   [&](const core::Compute& e) { compute(e); },
+                   [&](core::Persist& e) {
+                       const std::uint64_t sequence = e.sequence;
+                       if (!client_.persist(e)) pending_.push_back(core::RecordPersisted{sequence});
+                   },
+                   [&](const core::Complete& e) { client_.complete(e); },
+                   [&](const core::SetAttributes& e) { client_.set_attributes(e.attributes); },
+                   [&](const core::Log& e) {
+                       if (e.for_caller) client_.notice(e.text);
+                       client_.log(severity_of(e.level), e.text);
+                   },
+                   [&](const core::Halt& e) {
+                       halt_reason_ = e.reason.empty() ? "halted" : e.reason;
+                       client_.log(Severity::fatal, halt_reason_);
+                   },
+               },
+               effect);
 }
 
 void EventLoop::Impl::compute(const core::Compute& effect) {
@@ -356,7 +359,9 @@ void EventLoop::Impl::compute(const core::Compute& effect) {
     const std::uint8_t* a = buffers.resolve(effect.a);
     const std::uint8_t* b = core::reads_b(effect.kind) ? buffers.resolve(effect.b) : nullptr;
     const std::uint64_t bytes = std::max({effect.a.length, effect.b.length, effect.target.length});
-    const bool is_small = bytes <= (is_hash ? inline_hash_bytes : inline_compute_bytes);
+    const bool in_file =
+        buffers.is_file(effect.a.id) || buffers.is_file(effect.b.id) || buffers.is_file(effect.target.id);
+    const bool is_small = !in_file && bytes <= (is_hash ? inline_hash_bytes : inline_compute_bytes);
     if (is_small && inline_bytes_ <= inline_turn_bytes) {
         inline_bytes_ += bytes;
         pending_.push_back(run_compute(effect, target, a, b));
@@ -366,6 +371,60 @@ void EventLoop::Impl::compute(const core::Compute& effect) {
         const core::ComputeDone done = run_compute(effect, target, a, b);
         post([this, done] { deliver(done); });
     });
+}
+
+// ---- memory ------------------------------------------------------------------------------------------------------
+
+void EventLoop::Impl::allocate(const core::AllocateBuffer& effect) {
+    using Allocation = BufferTable::Allocation;
+    const Allocation allocation = buffers.allocate(effect.buffer, effect.bytes, effect.may_be_file);
+    if (allocation != Allocation::needs_file) {
+        pending_.push_back(core::BufferAllocated{effect.buffer, allocation == Allocation::done});
+        return;
+    }
+    try {
+        FileInTheMaking making;
+        making.bytes = effect.bytes;
+        making.examine_at = now() + settings_.staging_patience / 2;
+        making.file = StagingFile::begin(staging_directory_, static_cast<std::size_t>(effect.bytes),
+                                         [this, id = effect.buffer] { post([this, id] { file_made(id); }); });
+        files_.emplace(effect.buffer, std::move(making));
+    } catch (const std::exception&) {
+        pending_.push_back(core::BufferAllocated{effect.buffer, false});
+    }
+}
+
+void EventLoop::Impl::file_made(core::BufferId id) {
+    const auto found = files_.find(id);
+    if (found == files_.end()) return;
+    std::uint8_t* data = found->second.file->take();
+    if (data != nullptr) buffers.adopt_file(id, data, found->second.bytes);
+    files_.erase(found);
+    deliver(core::BufferAllocated{id, data != nullptr});
+}
+
+// A disk that gives no piece of a file for too long counts as one without room.
+void EventLoop::Impl::examine_files(core::Instant at) {
+    std::vector<core::BufferId> given_up;
+    for (auto& [id, making] : files_) {
+        if (making.examine_at > at) continue;
+        making.examine_at = at + settings_.staging_patience / 2;
+        const std::uint64_t pieces = making.file->pieces();
+        making.stalls = pieces == making.pieces ? making.stalls + 1 : 0;
+        making.pieces = pieces;
+        // Twice: after a pause of the whole process the disk has not had its time yet.
+        if (making.stalls >= 2) given_up.push_back(id);
+    }
+    for (const core::BufferId id : given_up) {
+        client_.log(Severity::warn, "the file for incoming shared state is given up: the disk has not answered for " +
+                                        std::to_string(settings_.staging_patience / core::millisecond) +
+                                        " ms; set TMPDIR to a directory on a disk that works");
+        files_.at(id).file->abandon();
+        files_.erase(id);
+        begin_turn();
+        on_event(core::BufferAllocated{id, false});
+        finish_turn();
+    }
 }
 
 // ---- the face ----------------------------------------------------------------------------------------------------

@@ -52,7 +52,8 @@ struct LoopSettings {
     SocketOptions socket_options;
     std::optional<core::Endpoint> dial_source;
     std::uint64_t staging_bytes_max = std::uint64_t{4} << 30;  // see BufferTable::limit_staging
-    std::size_t links_max = 8192;                              // accepted connections beyond that are closed at once
+    core::Duration staging_patience = 10 * core::second;  // without a piece of a staging file, before it is given up
+    std::size_t links_max = 8192;                         // accepted connections beyond that are closed at once
 };
 
 class EventLoop {

@@ -9,6 +9,7 @@
 #include "net-real/event_loop.hpp"
 #include "net-real/link.hpp"
 #include "net-real/log_writer.hpp"
+#include "net-real/staging_file.hpp"
 #include "net-real/workers.hpp"
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -81,6 +82,11 @@ private:
     void carry_out(core::Effect& effect);
     void compute(const core::Compute& effect);
 
+    // memory
+    void allocate(const core::AllocateBuffer& effect);
+    void file_made(core::BufferId id);
+    void examine_files(core::Instant now);
+
     // links
     Connection* find(core::LinkId id);
     ConnectionRef make_connection(core::LinkId id, int descriptor);
@@ -116,6 +122,16 @@ private:
     std::vector<std::function<void()>> posted_now_;
     bool ended_ = false;
     bool stop_requested_ = false;
+
+    struct FileInTheMaking {
+        std::shared_ptr<StagingFile> file;
+        std::uint64_t bytes = 0;
+        std::uint64_t pieces = 0;  // seen at the last examination
+        int stalls = 0;            // examinations in a row that saw no new one
+        core::Instant examine_at = 0;
+    };
+    std::string staging_directory_;
+    std::unordered_map<core::BufferId, FileInTheMaking> files_;
 
     std::unordered_map<core::LinkId, ConnectionRef> links_;  // what the machine knows
     std::vector<ConnectionRef> closing_;                     // what it has closed and is still flushed

@@ -85,12 +85,44 @@ bool reduce_together(const LocalRun& run, float first, float second, std::uint64
 }  // namespace
 
 // NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name)
-extern "C" char* getenv(const char* name) noexcept {
+extern "C" __attribute__((visibility("default"))) char* getenv(const char* name) noexcept {
     check_thread();
     const std::size_t length = std::strlen(name);
     for (char** at = environ; at != nullptr && *at != nullptr; ++at)
         if (std::strncmp(*at, name, length) == 0 && (*at)[length] == '=') return *at + length + 1;
     return nullptr;
+}
+
+namespace {
+
+// The disk that posix_fallocate asks.
+struct Disk {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool stalls = false;
+    int asked = 0;
+
+    void stall(bool now) {
+        const std::lock_guard lock(mutex);
+        stalls = now;
+        changed.notify_all();
+    }
+    void wait_until_asked() {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return asked != 0; });
+    }
+};
+Disk& disk = *new Disk;  // a thread that a test left behind may still come back from it
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) int posix_fallocate(int file, off_t offset, off_t length) {
+    check_thread();
+    std::unique_lock lock(disk.mutex);
+    ++disk.asked;
+    disk.changed.notify_all();
+    disk.changed.wait(lock, [] { return !disk.stalls; });
+    return ftruncate(file, offset + length) == 0 ? 0 : errno;
 }
 
 TEST_CASE("a standard error that blocks stops neither the master nor a peer") {
@@ -242,4 +274,79 @@ TEST_CASE("destroy returns when every callback has run") {
     }
     CHECK(pcclDestroyCommunicator(victim) == pcclSuccess);
     CHECK(counted.calls == 8);
+}
+
+TEST_CASE("a disk that stalls fails the synchronization, removes nobody and stops no I/O thread") {
+    pcclCommConfig_t config = PCCL_COMM_CONFIG_INIT;
+    config.peer_timeout_ms = 2000;
+    const Variable no_memory("PCCL_MAX_STAGING_BYTES", "0");
+    LocalRun run(2, &config);
+    std::array<std::vector<float>, 2> weights{std::vector<float>(100'000, 1.0f), std::vector<float>(100'000, 0.0f)};
+    const auto synchronize = [&](std::size_t member) {
+        pcclTensorInfo_t tensor{"weights", weights[member].data(), weights[member].size(),
+                                pcclFloat, pcclDeviceCpu,          false};
+        pcclSharedState_t state{};
+        state.count = 1;
+        state.infos = &tensor;
+        return pcclSynchronizeSharedState(run[member], &state,
+                                          member == 0 ? PCCL_SHARED_STATE_SYNC_STRATEGY_SEND_ONLY
+                                                      : PCCL_SHARED_STATE_SYNC_STRATEGY_RECEIVE_ONLY,
+                                          nullptr);
+    };
+    const auto together = [&] {
+        auto first = std::async(std::launch::async, [&] { return synchronize(0); });
+        const pcclResult_t second = synchronize(1);
+        return std::array{first.get(), second};
+    };
+    disk.stall(true);
+    std::thread watcher([&] {
+        disk.wait_until_asked();
+        // Answered by the I/O thread that receives: it does not wait for the disk.
+        std::array<char, 4096> text{};
+        CHECK(pcclGetStats(run[1], text.data(), text.size(), nullptr) == pcclSuccess);
+        CHECK(std::strstr(text.data(), "\"connects\":1") != nullptr);
+    });
+    const auto failed = together();
+    watcher.join();
+    CHECK(failed[0] != pcclSuccess);
+    CHECK(failed[1] != pcclSuccess);
+    CHECK(std::string(pcclGetLastErrorMessage(run[1])).find("disk space") != std::string::npos);
+    CHECK(weights[1] == std::vector<float>(100'000, 0.0f));
+    for (std::size_t member = 0; member < 2; ++member) {
+        int world = 0;
+        CHECK(pcclGetAttribute(run[member], PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE, &world) == pcclSuccess);
+        CHECK(world == 2);
+    }
+    disk.stall(false);
+    CHECK(together() == std::array{pcclSuccess, pcclSuccess});
+    CHECK(weights[1] == weights[0]);
+    CHECK(waits_of_io_threads == 0);
+}
+
+TEST_CASE("a communicator is destroyed while the disk stalls") {
+    const Variable no_memory("PCCL_MAX_STAGING_BYTES", "0");
+    LocalRun run(2);
+    const std::array comms{run[0], run[1]};
+    std::array<pcclResult_t, 2> results{};
+    std::array<float, 2> weights{1, 0};
+    disk.asked = 0;
+    disk.stall(true);
+    std::vector<std::thread> threads;
+    for (std::size_t member = 0; member < 2; ++member) {
+        threads.emplace_back([&, member] {
+            pcclTensorInfo_t tensor{"weights", &weights[member], 1, pcclFloat, pcclDeviceCpu, false};
+            pcclSharedState_t state{};
+            state.count = 1;
+            state.infos = &tensor;
+            results[member] = pcclSynchronizeSharedState(comms[member], &state,
+                                                         PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR, nullptr);
+        });
+    }
+    disk.wait_until_asked();
+    CHECK(pcclDestroyCommunicator(run.take(1)) == pcclSuccess);
+    CHECK(pcclDestroyCommunicator(run.take(0)) == pcclSuccess);
+    for (std::thread& thread : threads) thread.join();
+    CHECK(results[1] != pcclSuccess);
+    CHECK(weights == std::array<float, 2>{1, 0});
+    disk.stall(false);
 }
