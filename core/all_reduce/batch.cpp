@@ -80,7 +80,8 @@ void PeerCore::batch_told(Launch& launch, const Completion& result) {
     } else if (result.attributes.group_world < 2) {
         PROBE(batch_left_alone);
         batch.outcome.result = Result::too_few_peers;
-        batch.outcome.message = "all other members of the group are gone: " + result.message;
+        const std::string alone = "all other members of the group are gone";
+        batch.outcome.message = result.message.starts_with(alone) ? result.message : alone + ": " + result.message;
     } else {
         launch.again = true;
     }

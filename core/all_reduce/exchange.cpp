@@ -380,7 +380,9 @@ void PeerCore::on_landed(const PayloadLanded& event) {
     if (corrupt) {
         PROBE(payload_corrupt);
         log(LogLevel::warn,
-            "a slice from peer " + short_name(remote) + " arrived damaged; its connection is opened anew");
+            "a slice from peer " + short_name(remote) +
+                " arrived damaged: its program wrote to the buffer while it was being sent, or the network or a memory "
+                "is faulty; the connection is opened anew");
         drop_link(event.link, "payload with a wrong checksum");
     }
 }

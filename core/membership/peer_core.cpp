@@ -248,7 +248,8 @@ void PeerCore::drop_link(LinkId id, const std::string& reason) {
 // Leaves the run, whatever the reason: links first, then every waiting call fails with its inputs as before.
 void PeerCore::become_lost(const std::string& reason, State next) {
     if (next == State::lost) {
-        log(LogLevel::warn, "left the run: " + reason, true);
+        // Whoever aborts knows it; everybody else learns it here.
+        log(leave_ticket_ != 0 ? LogLevel::info : LogLevel::warn, "left the run: " + reason, true);
         lost_reason_ = reason;
         ++counted_.losses;
     }

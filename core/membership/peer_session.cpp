@@ -70,7 +70,12 @@ void PeerCore::master_gone(const std::string& reason) {
         ++counted_.master_links_lost;
         master_lost_since_ = now_;
         master_backoff_ = config_.timeouts.redial_min;
-        log(LogLevel::info, "the connection to the master is gone (" + reason + "); it is dialled again");
+        // Calls wait in silence from now on, so this is said where everybody reads it.
+        if (config_.timeouts.master > 0)
+            log(LogLevel::warn,
+                "the connection to the master is gone (" + reason + "); it is dialled again for at most " +
+                    std::to_string(config_.timeouts.master / millisecond) + " ms, and calls wait meanwhile",
+                true);
     } else {
         PROBE(master_dialled_again_in_vain);
         (void)try_next_master_address();
@@ -131,6 +136,9 @@ void PeerCore::on_welcome(const proto::Welcome& welcome) {
     token_ = welcome.token();
     link_keys_.renew(key);
     welcomed_ = true;
+    if (master_lost_since_ != never)
+        log(LogLevel::warn,
+            "connected to the master again after " + std::to_string((now_ - master_lost_since_) / millisecond) + " ms");
     master_lost_since_ = never;
     if (welcome.peer_timeout_ms() > 0)
         config_.timeouts.peer = static_cast<Duration>(welcome.peer_timeout_ms()) * millisecond;

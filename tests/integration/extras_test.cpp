@@ -1,10 +1,12 @@
 // What pccl/ext.h offers: messages, log callback, settings of one communicator, abort, counters, limits on votes and memory.
 #include "local_members.hpp"
+#include "process.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <array>
 #include <condition_variable>
+#include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <mutex>
@@ -25,14 +27,18 @@ public:
         std::unique_lock lock(mutex_);
         return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return has(text); });
     }
+    bool has_now(const std::string& text) {
+        const std::lock_guard lock(mutex_);
+        return has(text);
+    }
+    bool aborted() {
+        std::unique_lock lock(mutex_);
+        return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return abort_result_ == pcclSuccess; });
+    }
     void abort_on(const std::string& text, pcclComm_t* comm) {
         const std::lock_guard lock(mutex_);
         trigger_ = text;
         victim_ = comm;
-    }
-    pcclResult_t abort_result() {
-        const std::lock_guard lock(mutex_);
-        return abort_result_;
     }
 
 private:
@@ -151,9 +157,67 @@ TEST_CASE("a log callback gets the lines, with the communicator's name, and may 
     CHECK(receiver.got("trainer-7/"));
     receiver.abort_on("pcclGetAttribute", run[0]);
     CHECK(pcclGetAttribute(run[0], PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE, nullptr) == pcclInvalidArgument);
-    CHECK(receiver.got("left the run: it was aborted"));
-    CHECK(receiver.abort_result() == pcclSuccess);
+    CHECK(receiver.aborted());
+    CHECK(contains(message(run[0]), "left the run: it was aborted"));
+    CHECK_FALSE(receiver.has_now("left the run"));  // the program knows what it did
     CHECK(pcclArePeersPending(run[0], &pending) == pcclInvalidUsage);
+}
+
+TEST_CASE("a lost master is said at once, as a warning") {
+    MasterProcess master;
+    LocalRun run(1, nullptr, master.port());
+    Receiver receiver;
+    master.signal(SIGKILL);
+    CHECK(receiver.got("the connection to the master is gone"));
+    CHECK(receiver.got("it is dialled again for at most 30000 ms, and calls wait meanwhile"));
+    CHECK(contains(message(run[0]), "the connection to the master is gone"));
+}
+
+TEST_CASE("a buffer that is written while it is sent is named as the cause of damage") {
+    LocalRun run(2);
+    Receiver receiver;
+    std::vector<std::uint64_t> first(1u << 20, 1), second(1u << 20, 2);
+    const pcclReduceDescriptor_t descriptor = describe(first.size(), 1, pcclMax, pcclUint64);
+    std::atomic<bool> done{false};
+    std::thread writer([&] {
+        auto* const words = const_cast<volatile std::uint64_t*>(first.data());
+        for (std::uint64_t turn = 0; !done; ++turn)
+            for (std::size_t i = 0; i < first.size() && !done; i += 64) words[i] = turn;
+    });
+    for (int turn = 0; turn < 1000 && !done; ++turn) {
+        std::thread other([&] {
+            std::vector<std::uint64_t> result(second.size());
+            pcclAllReduce(second.data(), result.data(), &descriptor, run[1], nullptr);
+        });
+        std::thread watcher([&] {
+            if (receiver.has_now("arrived damaged")) done = true;
+        });
+        std::vector<std::uint64_t> result(first.size());
+        pcclAllReduce(first.data(), result.data(), &descriptor, run[0], nullptr);
+        other.join();
+        watcher.join();
+    }
+    done = true;
+    writer.join();
+    CHECK(receiver.got("arrived damaged: its program wrote to the buffer while it was being sent"));
+}
+
+TEST_CASE("a cause stands once in the text of an error") {
+    LocalRun run(2);
+    float value = 1;
+    pcclReduceOpDescriptor_t many{&value, &value, describe(1, 6)};
+    pcclComm_t* const leaver = run.take(1);
+    std::thread goes([&] {
+        while (!contains(statistics(run[0]), "\"votes_open\":1")) std::this_thread::yield();
+        pcclDestroyCommunicator(leaver);
+    });
+    CHECK(pcclAllReduceMultipleWithRetry(&many, 1, run[0], nullptr, 1) == pcclTooFewPeers);
+    goes.join();
+    const std::string text = message(run[0]);
+    CAPTURE(text);
+    const std::size_t cause = text.find("all other members of the group are gone");
+    REQUIRE(cause != std::string::npos);
+    CHECK(text.find("all other members of the group are gone", cause + 1) == std::string::npos);
 }
 
 TEST_CASE("without a callback lines go to standard error again") {
