@@ -18,8 +18,9 @@ bool overlap(Instant from, Instant until, Instant other_from, Instant other_unti
 }  // namespace
 
 const char* to_text(Excuse excuse) {
-    static constexpr const char* names[] = {"silence",  "both-links", "no-ring",      "master-gone",  "slow-network",
-                                            "revision", "late-vote",  "copied-token", "lost-journal", "other-loss"};
+    static constexpr const char* names[] = {"silence",      "both-links",   "no-ring",   "master-gone",
+                                            "slow-network", "revision",     "late-vote", "vote-held-up",
+                                            "copied-token", "lost-journal", "other-loss"};
     static_assert(std::size(names) == excuse_kinds);
     return names[static_cast<std::size_t>(excuse)];
 }
@@ -167,6 +168,19 @@ bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at) {
         }
     }
     return slow_network_ && excused(Excuse::slow_network);
+}
+
+bool Excuses::hindered(std::uint32_t node, Instant from, Instant until) {
+    const auto touches = [&](const auto& what) { return overlap(what.from, what.until, from, until); };
+    bool found = slow_network_ || std::any_of(control_[node].begin(), control_[node].end(), touches) ||
+                 std::any_of(touches_.begin(), touches_.end(),
+                             [&](const Touch& touch) { return touch.node == node && touches(touch); });
+    for (std::uint32_t other = 1; other < nodes_ && !found; ++other) {
+        const std::vector<Span>& spans = between(node, other);
+        found = std::any_of(spans.begin(), spans.end(), touches);
+    }
+    if (found) use(Excuse::vote_held_up);
+    return found;
 }
 
 std::string Excuses::explain(std::uint32_t node, Instant from, Instant until) const {

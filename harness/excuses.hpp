@@ -23,6 +23,7 @@ enum class Excuse : std::uint8_t {
     slow_network,  // by its settings, messages take a large part of the peer time-out
     revision,      // the rule of revisions: its application submitted a revision that is not the next one
     late_vote,     // its application made no call for the limit on votes
+    vote_held_up,  // its vote could not travel: a fault touched one of its links
     copied_token,  // somebody else used its token, or two masters know different ones
     lost_journal,  // the master forgot its records
     other_loss,    // Excuses::touch, for faults with no rule of their own
@@ -61,6 +62,8 @@ public:
     // --- decisions -----------------------------------------------------------------------------------------------------
     // A membership of the node that was good at `member_until` had ended at `lost_at`.
     bool loss(std::uint32_t node, Instant member_until, Instant lost_at);
+    // A fault touched the node or one of its links in that time; what happened to the master alone does not count.
+    bool hindered(std::uint32_t node, Instant from, Instant until);
     // For rules that the oracle checks itself.
     void use(Excuse excuse) { ++used_[static_cast<std::size_t>(excuse)]; }
     const ExcuseCounts& used() const { return used_; }

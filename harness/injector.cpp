@@ -264,6 +264,15 @@ void Injector::begin(std::uint64_t index_and_node) {
         return;
     }
     case FaultKind::pause: {
+        if ((fault.b & 1) != 0) {
+            // Nobody is behind the others: nobody may be lost for it.
+            const Instant until = within_chaos(fault.duration);
+            for (std::uint32_t node = 0; node <= nodes(); ++node) {
+                if (world_.alive(node)) world_.pause(node, until - world_.now());
+            }
+            processes_.all_frozen(until);
+            break;
+        }
         const std::uint32_t node = fault.a % nodes();
         if (!world_.alive(played_by(node))) return;
         if (node == 0)

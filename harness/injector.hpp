@@ -36,6 +36,7 @@ public:
     // The process of a node has ended: peers may be started again, the master is after the fault's duration.
     virtual void process_gone(std::uint32_t node, const Fault& fault) = 0;
     virtual void hang(std::uint32_t node, Instant until) = 0;
+    virtual void all_frozen(Instant until) = 0;
     // Starts a master on the journal as it is.
     virtual void begin_master() = 0;
 };

@@ -26,8 +26,9 @@ struct Life {
     Instant lost_at = 0;       // when its machine did
     bool ended = false;        // left, or died with its process, whatever it knew by then
     std::uint32_t node = 0;
-    bool refused = false;           // connect failed
-    bool refused_revision = false;  // by the rule of revisions
+    bool refused = false;             // connect failed
+    bool refused_revision = false;    // by the rule of revisions
+    core::Duration idle_longest = 0;  // the longest time in which the program waited in no call
     std::string reason;
 };
 

@@ -37,7 +37,32 @@ std::string Process::waits_for() const {
 
 // --- calls and their returns ---------------------------------------------------------------------------------------------
 
+bool Process::in_a_call() const {
+    return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.sleeping && !slot.answered; });
+}
+
+// The time without a call ends here.
+void Process::note_idle() {
+    if (connected_ && idle_since_ < now())
+        ledger_.lives[life_].idle_longest = std::max(ledger_.lives[life_].idle_longest, now() - idle_since_);
+    idle_since_ = never;
+}
+
+void Process::frozen(Instant until) {
+    const bool idle = idle_since_ != never;
+    note_idle();
+    if (idle) idle_since_ = until;
+}
+
+// Outside of a completion: the communicator is lost.
+void Process::attributes_set(const Attributes& attributes) {
+    attributes_ = attributes;
+    attributes_set_ = now();
+    note_idle();
+}
+
 void Process::Call::await_suspend(std::coroutine_handle<> awaiter) {
+    process.note_idle();
     ticket = ++process.shared_.tickets;
     begin = process.now();
     std::visit([this](auto& c) { c.ticket = ticket; }, command);
@@ -75,6 +100,7 @@ void Process::completed(Ticket ticket, const Completion& completion) {
         slot.completion = completion;
         if (slot.kind == CallKind::connect) connect_answered_ = now();
         attributes_ = completion.attributes;
+        if (!in_a_call()) idle_since_ = now();
         if (completion.epoch != 0 && completion.epoch < epoch_seen_) {
             return world_.violate("membership", sim::Trace::name(node_) + " was told of epoch " +
                                                     std::to_string(completion.epoch) + " after epoch " +

@@ -73,10 +73,8 @@ public:
 
     // --- from the world ------------------------------------------------------------------------------------------------
     void completed(core::Ticket ticket, const core::Completion& completion);
-    void attributes_set(const core::Attributes& attributes) {
-        attributes_ = attributes;
-        attributes_set_ = now();
-    }
+    void attributes_set(const core::Attributes& attributes);
+    void frozen(Instant until);  // its machine does not run: that is no idle time of the program
     void resume(core::Ticket ticket);
 
 private:
@@ -121,6 +119,8 @@ private:
     };
 
     core::Completion take(core::Ticket ticket);
+    bool in_a_call() const;
+    void note_idle();
     Call call(CallKind kind, core::Command command) { return Call{*this, std::move(command), kind, 0, 0}; }
     Sleep sleep(Duration duration) { return Sleep{*this, duration, 0}; }
     Instant now() const { return world_.now(); }
@@ -183,6 +183,7 @@ private:
     std::uint32_t life_ = 0;
     std::uint32_t refusals_ = 0;
     Instant hangs_until_ = 0;
+    Instant idle_since_ = core::never;  // never: in a call
     bool connected_ = false;
     bool finished_ = false;
     bool renewed_ = false;  // this turn began with an update of the topology, or with the connect

@@ -191,6 +191,12 @@ private:
         if (processes_[node] != nullptr) processes_[node]->hang(until);
     }
 
+    void all_frozen(Instant until) override {
+        for (const auto& process : processes_) {
+            if (process != nullptr) process->frozen(until);
+        }
+    }
+
     bool all_done() const {
         if (starts_ != 0) return false;
         return std::all_of(processes_.begin(), processes_.end(), [this](const auto& process) {
@@ -265,13 +271,23 @@ private:
         for (std::uint32_t life = 0; life < shared_.ledger.lives.size(); ++life) {
             const Life& l = shared_.ledger.lives[life];
             if (!l.lost) continue;
+            const std::string who = shared_.ledger.name(life) + " on " + sim::Trace::name(l.node);
             if (l.refused_revision) {
                 excuses_.use(Excuse::revision);
-            } else if (scenario_.timeouts.vote != 0 && l.reason.find("for its vote") != std::string::npos) {
-                excuses_.use(Excuse::late_vote);
+            } else if (l.reason.find("for its vote") != std::string::npos) {
+                // Whatever happens to the master: only a program that made no call for so long is removed for that, or
+                // one whose vote could not travel.
+                const Duration unseen = 4 * excuses_.slow() + 100 * millisecond;
+                if (l.idle_longest + unseen >= scenario_.timeouts.vote) {
+                    excuses_.use(Excuse::late_vote);
+                } else if (!excuses_.hindered(l.node, l.member_until, l.lost_at)) {
+                    return world_.violate("membership", who + " was removed for a vote, though it was in no call for " +
+                                                            std::to_string(l.idle_longest / millisecond) +
+                                                            " ms at most: " + l.reason + "\n    " +
+                                                            excuses_.explain(l.node, l.member_until, l.lost_at));
+                }
             } else if (!excuses_.loss(l.node, l.member_until, l.lost_at)) {
-                return world_.violate("membership", shared_.ledger.name(life) + " on " + sim::Trace::name(l.node) +
-                                                        " was lost, though no fault touched it: " + l.reason +
+                return world_.violate("membership", who + " was lost, though no fault touched it: " + l.reason +
                                                         "\n    " + excuses_.explain(l.node, l.member_until, l.lost_at));
             }
         }

@@ -255,6 +255,81 @@ void draw_ring_changes(Scenario& s, Draw& draw) {
     }
 }
 
+// Only the master is to blame for whoever is lost: paths lose nothing, and there are no faults.
+void clear_paths(Scenario& s) {
+    sim::NetworkParameters& n = s.world.network;
+    n.tail_per_million = n.refuse_per_million = n.black_hole_per_million = n.accept_close_per_million = 0;
+    for (std::int64_t* rate : {&n.rate_low, &n.rate_high, &n.down_low, &n.down_high, &n.flow_rate}) {
+        if (*rate != 0) *rate = std::max<std::int64_t>(*rate, 1'000'000);
+    }
+    s.faults.clear();
+}
+
+// Members of one group whose operations last longer than the limit on votes, and one of another group that waits for them.
+void draw_busy_group(Scenario& s, Draw& draw) {
+    clear_paths(s);
+    s.timeouts.vote = draw.log_uniform(second, 3 * second);
+    s.chaos_end = std::max(s.chaos_end, draw.between(10 * second, 30 * second));
+    s.peers.resize(3);
+    for (PeerPlan& plan : s.peers) {
+        plan.group = 0;
+        plan.turns = 8;
+        plan.stripes = 1;
+    }
+    s.peers.back().group = 7;
+    s.peers.back().turns = 30;
+    Workload& w = s.workload;
+    w.tags = draw.number(1, 3);
+    w.elements_max = draw.number(300, 1'200);
+    w.elements_min = w.elements_max / 2;
+    w.compute_max = draw.between(300 * millisecond, s.timeouts.vote * 3 / 4);
+    w.optimize_per_mille = w.cross_per_mille = 0;
+    w.compute_max = std::min(w.compute_max, 600 * millisecond);
+    // A window holds a few slices and a round trip is long: an operation takes seconds.
+    sim::NetworkParameters& n = s.world.network;
+    n.latency_low = n.latency_high = draw.between(20 * millisecond, 50 * millisecond);
+    n.jitter_per_mille = 0;
+    n.window_low = n.window_high = draw.number(200, 600);
+    s.limits.slice_bytes = draw.number(4, 8) * 8;
+}
+
+// A master that freezes, mostly for longer than any time-out that it has for others, while members wait for each other's
+// votes under a short limit or, after a restart, for each other's return. Nobody else has a fault.
+void draw_frozen_master(Scenario& s, Draw& draw, std::uint32_t on) {
+    clear_paths(s);
+    s.timeouts.vote = draw.log_uniform(second, 6 * second);
+    s.workload.compute_max = draw.log_uniform(10 * millisecond, s.timeouts.vote / 2);
+    if (draw.chance(300'000)) s.workload.cross_per_mille = draw.number(1, 100);
+    // Freezes alone, or each of them right behind a restart: the members have not come back yet.
+    const bool restarts = (on & class_master) != 0 && draw.chance(600'000);
+    Instant at = draw.between(0, s.workload.compute_max * 4);
+    Duration away = 0;
+    for (std::uint32_t i = draw.number(1, 3); i-- != 0;) {
+        Fault f;
+        if (restarts) {
+            f.kind = FaultKind::crash_master;
+            f.at = at;
+            f.duration = draw.log_uniform(millisecond, second);
+            f.value = draw.bits() | 1;  // its links are reset
+            s.faults.push_back(f);
+            at += f.duration + draw.log_uniform(microsecond, 4 * s.world.network.latency_high);
+            away += f.duration;
+        }
+        f = Fault{};
+        f.kind = FaultKind::pause;
+        f.at = at;
+        const Duration longest = restarts ? 2 * s.timeouts.grace() : 2 * std::max(s.timeouts.vote, s.timeouts.peer);
+        f.duration = draw.log_uniform(s.timeouts.peer / 4, longest);
+        if (!restarts && draw.chance(500'000)) f.b = 1;
+        s.faults.push_back(f);
+        at += f.duration + draw.log_uniform(millisecond, 4 * s.timeouts.vote);
+        away += f.duration;
+    }
+    s.chaos_end = std::max(s.chaos_end, at);
+    // Nobody gives the master up: what happens to a peer is the master's doing.
+    s.timeouts.master = 2 * away + 12 * (5 * second + s.timeouts.handshake);
+}
+
 void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     const auto nodes = static_cast<std::uint32_t>(s.peers.size() + 1);
     Draw aims(mix(s.seed, 113));
@@ -349,6 +424,10 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
         if (aims.chance(700'000)) draw_ring_changes(s, aims);
         s.workload.leave_in_flight_per_mille = std::max(s.workload.leave_in_flight_per_mille, 100u);
     }
+    Draw frozen(mix(s.seed, 161));
+    if ((on & class_pause) && frozen.chance(80'000)) draw_frozen_master(s, frozen, on);
+    Draw busy(mix(s.seed, 162));
+    if ((on & class_slow) && s.peers.size() > 2 && busy.chance(40'000)) draw_busy_group(s, busy);
     if (draw.chance(600'000)) draw_core(s, draw);
     if (on & class_forever) make_some_last(s, draw);
     std::stable_sort(s.faults.begin(), s.faults.end(), [](const Fault& x, const Fault& y) { return x.at < y.at; });

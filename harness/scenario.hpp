@@ -29,7 +29,7 @@ enum class FaultKind : std::uint8_t {
     crash_master,  // restarted with its journal after `duration`
     aimed_peer,    // crash at the k-th effect of a kind
     aimed_master,
-    pause,           // node a stops for `duration`
+    pause,           // node a stops for `duration`; b bit 0: every node does, as when the host of all of them sleeps
     stall,           // one direction of one connection stops for `duration`, then everything comes at once
     corrupt,         // bits of what is on its way flip
     hostile,         // a stranger's process dials the master and the peers and says what it likes

@@ -31,7 +31,7 @@ constexpr std::array<FaultName, fault_kinds> fault_names = {{
     {"crash-master", "the master dies and is started with its journal after `for`"},
     {"aimed-peer", "node a dies between two effects: at the b-th effect of a kind drawn from value"},
     {"aimed-master", "the master dies between two effects: at the b-th one of a kind drawn from value"},
-    {"pause", "node a stops; then everything that waits comes before its timers"},
+    {"pause", "node a stops (b odd: every node); then everything that waits comes before its timers"},
     {"stall", "one direction of a connection (as for reset) stops, then everything comes at once"},
     {"corrupt", "a bit of what is on its way over a connection (as for reset) flips"},
     {"hostile", "a stranger dials node a and says b things, drawn from value: valid frames, lies, lengths, noise"},

@@ -12,6 +12,7 @@
 #define PCCL_PROBES(X)                                                                                                 \
     X(peer_slept, "membership", "peer slept and blames nobody")                                                        \
     X(master_slept, "membership", "master slept and blames nobody")                                                    \
+    X(slept_in_grace, "membership", "restarted master slept while members could resume")                               \
     X(stranger_at_a_closed_door, "membership", "connection dropped: this peer is in no run")                           \
     X(dial_timed_out, "membership", "dial was not answered in time")                                                   \
     X(handshake_timed_out, "membership", "link opened and nothing was said in time")                                   \

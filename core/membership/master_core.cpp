@@ -88,15 +88,10 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
     if (stopped_) return Status::ok;
     out_ = &out;
     now_ = now;
-    if (now - last_event_ > config_.timeouts.peer / 4 && !links_.empty()) {
-        // This machine slept: nobody is blamed for the silence of that time.
-        PROBE(master_slept);
-        for (auto& [id, link] : links_) link.last_received = now;
-        for (auto& [uuid, session] : sessions_) session.absent_since = std::max(session.absent_since, now);
-        edges_.restart_clocks(now);
-        log(LogLevel::warn, "the master did not run for " + std::to_string((now - last_event_) / millisecond) +
-                                " ms; silence clocks start anew");
-    }
+    // Without links and sessions no timer runs, so a gap says nothing. Sessions alone are enough: members that may still
+    // resume are waited for without any link.
+    const bool timer_ran = !links_.empty() || !sessions_.empty();
+    if (timer_ran && now - last_event_ > config_.timeouts.peer / 4) slept(now - last_event_);
     last_event_ = now;
     if (const auto* e = std::get_if<LinkAccepted>(&event))
         on_accepted(*e);
@@ -138,6 +133,30 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
     compact_if_due();
     out_ = nullptr;
     return Status::ok;
+}
+
+// This machine did not run. Nobody is blamed for that time: every clock that can remove a member, close a link or give up
+// a vote starts anew. The tick waits, too: what arrived meanwhile is read before anybody is judged.
+void MasterCore::slept(Duration time) {
+    PROBE(master_slept);
+    for (auto& [id, link] : links_) {
+        link.last_received = now_;
+        link.opened = now_;
+    }
+    for (auto& [uuid, session] : sessions_) session.absent_since = now_;
+    edges_.restart_clocks(now_);
+    restart_vote_clocks();
+    if (survey_) {
+        survey_->ends += time;
+        for (auto& [id, test] : survey_->tests) test.began += time;
+    }
+    if (in_grace()) {
+        PROBE(slept_in_grace);
+        grace_until_ = now_ + config_.timeouts.grace();
+    }
+    next_tick_ = now_ + tick_of(config_.timeouts);
+    log(LogLevel::warn,
+        "the master did not run for " + std::to_string(time / millisecond) + " ms; silence clocks start anew");
 }
 
 Instant MasterCore::next_deadline() const {
@@ -290,11 +309,17 @@ void MasterCore::say(LinkId id, const proto::MasterMessage& message) {
     if (it == links_.end()) return;
     if (durable_sequence_ < last_sequence_ || !held_.empty()) {
         PROBE(held_for_a_record);
-        held_.push_back(Held{last_sequence_, id, encode(message), false});
+        held_.push_back(Held{last_sequence_, id, encode(message), false, message.has_answer()});
         return;
     }
     it->second.last_sent = now_;
+    if (message.has_answer()) answer_left(it->second);
     out_->push_back(SendControl{id, encode(message)});
+}
+
+void MasterCore::answer_left(const Link& link) {
+    const auto session = sessions_.find(link.uuid);
+    if (session != sessions_.end()) session->second.free_since = now_;
 }
 
 // `hold`: the message rests on a record, so it leaves (and the link closes) when that is durable.
@@ -307,7 +332,7 @@ void MasterCore::say_and_close(LinkId id, const proto::MasterMessage& message, b
         it->second.uuid = Uuid{};
         it->second.opened = now_;
         PROBE(refusal_held);
-        held_.push_back(Held{last_sequence_, id, encode(message), true});
+        held_.push_back(Held{last_sequence_, id, encode(message), true, false});
     } else {
         links_.erase(it);
         out_->push_back(SendControl{id, encode(message)});
@@ -324,6 +349,7 @@ void MasterCore::release_held() {
         if (it == links_.end()) PROBE(held_for_a_lost_link);
         if (it == links_.end()) continue;
         it->second.last_sent = now_;
+        if (held.answer) answer_left(it->second);
         out_->push_back(SendControl{held.link, std::move(held.body)});
         if (held.close) {
             links_.erase(it);

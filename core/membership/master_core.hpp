@@ -59,6 +59,9 @@ private:
         bool resumed = false;      // everything unanswered was declared on the current link
         bool closed_seen = false;  // its control link closed in this incarnation
         Instant absent_since = 0;
+        // Since when its application could make the next call: its last answer has left, and neither this master nor the
+        // member's link was away since. Clock of expire_votes.
+        Instant free_since = 0;
         std::string plan;   // encoded dial plan that was sent last on this link
         Secret link_key{};  // this peer's; passes of those that may dial it are derived from it
         Instant since = 0;  // accepted, or taken up from the journal; for spectators
@@ -81,6 +84,7 @@ private:
         LinkId link = 0;
         std::string body;
         bool close = false;
+        bool answer = false;  // to a call
     };
     struct Details {
         Serial serial = 0;
@@ -134,11 +138,13 @@ private:
     void on_refused(const FrameRefused& event);
     void heard(Link& link);
     void tick();
+    void slept(Duration time);
 
     // sending and journal
     void say(LinkId link, const proto::MasterMessage& message);
     void say_and_close(LinkId link, const proto::MasterMessage& message, bool hold);
     void detach(LinkId id, const Link& link);
+    void answer_left(const Link& link);
     void refuse(LinkId link, proto::RefusalCode code, const std::string& text);
     void close_link(LinkId link, const std::string& why);
     void persist(const proto::Record& record);
@@ -183,6 +189,7 @@ private:
     // patience with votes (master_patience.cpp)
     void warn_waiting();
     void expire_votes();
+    void restart_vote_clocks();
     void give_up(const BallotKey& key, const std::string& reason);
     std::string whereabouts(const Uuid& uuid) const;
 

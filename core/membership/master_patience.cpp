@@ -67,8 +67,16 @@ void MasterCore::warn_waiting() {
     }
 }
 
+// The master did not decide for a while: no wait of that time is held against anybody.
+void MasterCore::restart_vote_clocks() {
+    for (auto& [key, ballot] : ballots_.all()) ballot.restart_clocks(now_);
+    for (auto& [uuid, session] : sessions_) session.free_since = now_;
+}
+
 // A vote that nobody joined for Timeouts::vote: members that are in no call at all are removed; when all that are missing
-// wait in other calls for just as long, the calls cross and fail. What a running operation keeps busy is waited for.
+// wait in other calls for just as long, the calls cross and fail. A member is judged by the time in which its application
+// could have made the call: not while an operation keeps it busy, while its last answer waits for the disk, or while its
+// link is away (the clocks of absence and silence decide then).
 void MasterCore::expire_votes() {
     const Duration limit = config_.timeouts.vote;
     if (limit == 0 || in_grace() || stopped_) return;
@@ -80,6 +88,15 @@ void MasterCore::expire_votes() {
         if (!group.sync) continue;
         for (const SeatState& seat : group.sync->members) busy.insert(seat.uuid);
     }
+    for (const Held& held : held_) {
+        const auto link = links_.find(held.link);
+        if (held.answer && link != links_.end()) busy.insert(link->second.uuid);
+    }
+    const auto free_for = [&](const Uuid& uuid) -> Duration {
+        const auto session = sessions_.find(uuid);
+        const bool here = session != sessions_.end() && session->second.link != 0 && session->second.resumed;
+        return here && !busy.contains(uuid) ? now_ - session->second.free_since : 0;
+    };
     std::map<Uuid, Instant> called;  // when a member joined the last of the votes that it waits in
     for (const auto& [key, ballot] : ballots_.all()) {
         if (!is_call(key.kind)) continue;
@@ -94,7 +111,7 @@ void MasterCore::expire_votes() {
         bool all_wait = true;
         for (const Uuid& uuid : missing) {
             const auto call = called.find(uuid);
-            if (call == called.end() && !busy.contains(uuid)) {
+            if (call == called.end() && free_for(uuid) >= limit) {
                 absent.emplace(uuid, std::string("the others waited ") + seconds(now_ - ballot.changed) +
                                          " for its vote '" + to_text(key.kind) + "' (PCCL_VOTE_TIMEOUT_S)");
             }

@@ -200,6 +200,7 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
         const LinkId old = session.link;
         ASSERT(old != id);
         session.link = 0;
+        session.absent_since = now_;
         links_.erase(old);
         out_->push_back(CloseLink{old, false});
         abandon_tests(uuid, true);
@@ -293,7 +294,10 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
         break;
     case proto::PeerMessage::kResumed:
         if (member) {
-            sessions_.at(link.uuid).resumed = true;
+            Session& session = sessions_.at(link.uuid);
+            // Its call could not arrive while its link was away.
+            if (!session.resumed) session.free_since += now_ - std::max(session.absent_since, session.free_since);
+            session.resumed = true;
             end_grace_if_due();
             examine_all_ = true;
         }
@@ -400,6 +404,7 @@ void MasterCore::end_grace_if_due() {
     if (!gone.empty()) PROBE(not_resumed_after_restart);
     for (const Uuid& uuid : gone) remove(uuid, "did not resume after the master's restart");
     edges_.restart_clocks(now_);
+    restart_vote_clocks();
     topology_dirty_ = true;
     examine_all_ = true;
 }

@@ -267,7 +267,7 @@ void MasterCore::add_admissions(proto::TopologyDecision& topology, bool all) {
             session.resumed = true;
             session.plan = joiner.plan;
             session.link_key = joiner.link_key;
-            session.since = now_;
+            session.since = session.free_since = now_;
             links_.at(joiner.link).stage = Link::Stage::member;
             joiners_.erase(uuid);
             edges_.admitted(uuid);

@@ -35,6 +35,11 @@ public:
         changed = now;
     }
     void withdraw(const Uuid& member) { votes_.erase(member); }
+    // Its waiting begins anew: the time before does not count.
+    void restart_clocks(Instant now) {
+        opened = changed = now;
+        for (auto& [member, cast] : votes_) cast.at = now;
+    }
     bool has(const Uuid& member) const { return votes_.contains(member); }
     // Every elector has voted. An empty electorate is complete only if the caller says what that means: never here.
     bool complete(const std::vector<Uuid>& electors) const;

@@ -82,6 +82,7 @@ const char* why_not(const Fault& fault) {
     case FaultKind::replayed_hello: return "nobody plays the stranger";
     default: return "the bridge has no such fault";
     }
+    if (fault.kind == FaultKind::pause && (fault.b & 1) != 0) return "processes cannot be stopped all at one instant";
     const bool of_a_connection = fault.kind == FaultKind::reset || fault.kind == FaultKind::end_early ||
                                  fault.kind == FaultKind::half_open || fault.kind == FaultKind::stall ||
                                  fault.kind == FaultKind::corrupt;

@@ -34,10 +34,10 @@ struct Member {
     proto::DialPlan plan{};
 };
 
-// A master whose disk is fast: each record is durable before anything else happens.
+// A master whose disk is fast: each record is durable before anything else happens, unless the test holds the disk.
 class World {
 public:
-    World() { start(); }
+    explicit World(const Timeouts& timeouts = {}) : timeouts_(timeouts) { start(); }
 
     // As a process that was killed and is started on its journal.
     void restart() {
@@ -61,6 +61,10 @@ public:
     template <class Change>
     void say_hello(Member& member, const Change& change, std::uint8_t first_byte = 10) {
         dial(member, first_byte);
+        hello(member, change);
+    }
+    template <class Change>
+    void hello(Member& member, const Change& change) {
         proto::PeerMessage message;
         auto& hello = *message.mutable_hello();
         hello.set_protocol_version(wire::protocol_version);
@@ -78,7 +82,17 @@ public:
         say_hello(member, [](const proto::Hello&) {});
     }
     // The network closed the member's connection.
-    void reset(Member& member) { handle(LinkClosed{member.link, "reset"}); }
+    void reset(Member& member) {
+        const LinkId link = member.link;
+        by_link_.erase(link);
+        member.link = 0;
+        handle(LinkClosed{link, "reset"});
+    }
+    // Held: records are issued and none becomes durable.
+    void hold_disk(bool held) {
+        disk_held_ = held;
+        if (!held && issued_ != 0) handle(RecordPersisted{issued_});
+    }
     void tell(Member& member, const proto::PeerMessage& message) {
         const std::string body = encode(message);
         handle(ControlArrived{member.link, {reinterpret_cast<const std::uint8_t*>(body.data()), body.size()}});
@@ -99,6 +113,8 @@ public:
             tell(member, message);
         }
     }
+    std::string logged;  // all lines
+    std::string halted;  // why it stopped itself
     MasterStatus status() const { return machine_->status(); }
     Instant now() const { return now_; }
     void resumed(Member& member) {
@@ -111,6 +127,8 @@ private:
     void start() {
         MasterConfig config;
         config.seed = ++seed_;
+        config.timeouts = timeouts_;
+        issued_ = 0;
         machine_ = std::make_unique<MasterMachine>(config);
         Effects effects;
         REQUIRE(machine_->start(now_, journal_, effects));
@@ -128,12 +146,18 @@ private:
                 journal_.push_back(record->record);
                 durable = record->sequence;
             } else if (const auto* send = std::get_if<SendControl>(&effect)) {
-                receive(*by_link_.at(send->link), send->body);
+                const auto member = by_link_.find(send->link);
+                if (member != by_link_.end()) receive(*member->second, send->body);
             } else if (const auto* close = std::get_if<CloseLink>(&effect)) {
                 closed(close->link);
+            } else if (const auto* log = std::get_if<Log>(&effect)) {
+                logged += log->text + "\n";
+            } else if (const auto* halt = std::get_if<Halt>(&effect)) {
+                halted = halt->reason;
             }
         }
-        if (durable != 0) handle(RecordPersisted{durable});
+        if (durable != 0) issued_ = durable;
+        if (durable != 0 && !disk_held_) handle(RecordPersisted{durable});
     }
     void closed(LinkId link) {
         const auto member = by_link_.find(link);
@@ -155,6 +179,9 @@ private:
     std::unique_ptr<MasterMachine> machine_;
     std::vector<std::string> journal_;
     std::map<LinkId, Member*> by_link_;
+    Timeouts timeouts_;
+    bool disk_held_ = false;
+    std::uint64_t issued_ = 0;  // sequence of the last record
     Instant now_ = second;
     LinkId next_link_ = 0;
     std::uint64_t seed_ = 0;

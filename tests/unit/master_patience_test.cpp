@@ -1,0 +1,186 @@
+// A master that slept, or whose members were busy: nobody is removed for a time in which it could not act.
+#include "tests/unit/master_play.hpp"
+
+using namespace pccl::core;
+using namespace pccl::core::play;
+namespace proto = pccl::proto;
+
+namespace {
+
+constexpr Duration limit = 5 * second;
+
+Timeouts with_limit() {
+    Timeouts timeouts;
+    timeouts.vote = limit;
+    return timeouts;
+}
+
+proto::Vote of_kind(proto::VoteKind kind) {
+    proto::Vote vote;
+    vote.set_kind(kind);
+    return vote;
+}
+
+struct Pair {
+    World world{with_limit()};
+    Member a{name(1), 0, {}, 0, 0, 0, {}, false}, b{name(2), 0, {}, 0, 0, 0, {}, false};
+
+    Pair() {
+        world.say_hello(a);
+        world.say_hello(b);
+        world.report_edges(a, b);
+        world.report_edges(b, a);
+        world.vote(a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+        REQUIRE(b.seen > 0);
+        world.report_edges(a, b);
+        world.report_edges(b, a);
+    }
+    // Time passes in ticks; both members are heard from.
+    void pass(Duration time) {
+        for (Duration step = 100 * millisecond; time > 0; time -= step) {
+            for (Member* member : {&a, &b}) {
+                if (member->link == 0 || member->refused) continue;
+                proto::PeerMessage message;
+                message.set_heartbeat(member->seen);
+                world.tell(*member, message);
+            }
+            world.advance(step);
+        }
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a vote that nobody joins is given up after the limit, and the one that makes no call is removed") {
+    Pair run;
+    run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    run.pass(limit - second);
+    CHECK_FALSE(run.b.refused);
+    run.pass(2 * second);
+    CHECK(run.b.refused);
+    CHECK_FALSE(run.a.refused);
+}
+
+TEST_CASE("a master that slept gives every vote its full time again") {
+    Pair run;
+    run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    run.pass(limit - second);
+    run.world.advance(60 * second);
+    CHECK_FALSE(run.b.refused);
+    run.pass(limit - second);
+    CHECK_FALSE(run.b.refused);
+    run.pass(2 * second);
+    CHECK(run.b.refused);
+}
+
+TEST_CASE("calls that cross are not given up for the time that the master slept") {
+    Pair run;
+    run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    run.world.vote(run.b, of_kind(proto::VOTE_PEERS_PENDING));
+    run.pass(second);
+    const std::uint64_t before = run.a.seen;
+    run.world.advance(60 * second);
+    run.pass(second);
+    CHECK(run.a.seen == before);
+    run.pass(limit);
+    CHECK(run.a.seen > before);
+}
+
+TEST_CASE("a member that an operation kept busy gets the full time when it has ended") {
+    Pair run;
+    for (Member* member : {&run.a, &run.b}) {
+        proto::Vote start = of_kind(proto::VOTE_START);
+        start.set_id(5);
+        start.set_count(10);
+        run.world.vote(*member, start);
+    }
+    REQUIRE(run.a.answers.back().has_start());
+    const std::uint64_t op = run.a.answers.back().start().op();
+    // Another thread of the first member waits all the while.
+    run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    run.pass(3 * limit);
+    for (Member* member : {&run.a, &run.b}) {
+        proto::Vote end = of_kind(proto::VOTE_END);
+        end.set_id(op);
+        end.set_ok(true);
+        run.world.vote(*member, end);
+    }
+    REQUIRE(run.b.answers.back().has_outcome());
+    run.pass(limit - second);
+    CHECK_FALSE(run.b.refused);
+    run.pass(2 * second);
+    CHECK(run.b.refused);
+}
+
+TEST_CASE("a member whose answer waits for the disk is not removed for its next vote") {
+    Pair run;
+    run.world.hold_disk(true);
+    run.world.vote(run.a, of_kind(proto::VOTE_PEERS_PENDING));
+    run.world.vote(run.b, of_kind(proto::VOTE_PEERS_PENDING));
+    const std::uint64_t before = run.b.seen;
+    run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    run.pass(2 * limit);
+    CHECK(run.b.seen == before);
+    CHECK_FALSE(run.b.refused);
+    run.world.hold_disk(false);
+    CHECK(run.b.seen > before);
+    run.pass(limit - second);
+    CHECK_FALSE(run.b.refused);
+    run.pass(2 * second);
+    CHECK(run.b.refused);
+}
+
+TEST_CASE("a member that resumes after its link was lost has the time that was left") {
+    Pair run;
+    run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    run.pass(limit - second);
+    run.world.reset(run.b);
+    run.pass(3 * second);
+    CHECK_FALSE(run.b.refused);
+    run.world.say_hello(run.b);
+    run.pass(second / 2);
+    CHECK_FALSE(run.b.refused);
+    run.world.resumed(run.b);
+    run.pass(second / 2);
+    CHECK_FALSE(run.b.refused);
+    run.pass(second);
+    CHECK(run.b.refused);
+}
+
+TEST_CASE("a master that sleeps in its grace gives its members all of it again") {
+    Pair run;
+    run.world.restart();
+    // It has no open link while it sleeps.
+    run.world.advance(60 * second);
+    run.world.say_hello(run.a);
+    CHECK_FALSE(run.a.refused);
+    run.world.resumed(run.a);
+    run.pass(2 * second);
+    run.world.say_hello(run.b);
+    CHECK_FALSE(run.b.refused);
+    run.world.resumed(run.b);
+    CHECK(run.world.status().peers.size() == 2);
+    CHECK_FALSE(run.world.status().grace_until);
+}
+
+TEST_CASE("a master that sleeps with one member resumed waits for the other one") {
+    Pair run;
+    run.world.restart();
+    run.world.say_hello(run.a);
+    run.world.resumed(run.a);
+    run.world.advance(60 * second);
+    run.pass(2 * second);
+    run.world.say_hello(run.b);
+    CHECK_FALSE(run.b.refused);
+    run.world.resumed(run.b);
+    CHECK(run.world.status().peers.size() == 2);
+}
+
+TEST_CASE("a connection that could not speak while the master slept is not closed for it") {
+    World world;
+    Member a{name(1), 0, {}, 0, 0, 0, {}, false};
+    world.dial(a);
+    world.advance(60 * second);
+    world.hello(a, [](const proto::Hello&) {});
+    CHECK(a.welcome.token() != 0);
+}
