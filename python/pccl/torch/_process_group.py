@@ -8,6 +8,7 @@ ones: such sums are made over bytes, never over numbers.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -21,7 +22,7 @@ from pccl._errors import PCCLError, argument_error
 from pccl._memory import memory_of
 from pccl.torch import _failure
 from pccl.torch._run import Run
-from pccl.torch._work import Work
+from pccl.torch._work import Work, recorded
 
 # What one reduction takes: where from, where to (may be the same), and how.
 Reduction = tuple[Tensor, Tensor, ReduceOp]
@@ -48,6 +49,9 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         self._name = ""
         self._description = ""
         self._tags = run.tags() if run is not None else iter(())
+        # DDP.join() hands the Work of an all_reduce of one element to C++, which keeps the C++ object until the end of
+        # the backward pass, and not the Python object with our methods. So that one lives here a while longer.
+        self._kept: deque[Work] = deque(maxlen=256)
 
     def getBackendName(self) -> str:  # noqa: N802 (torch's name)
         return "pccl"
@@ -67,6 +71,11 @@ class ProcessGroupPCCL(dist.ProcessGroup):
 
     def setGroupDesc(self, desc: str) -> None:  # noqa: N802
         self._description = desc
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        # Asked for by torch.distributed.checkpoint.async_save, for one.
+        return [torch.device("cpu")]
 
     group_name = property(getGroupName)
     group_desc = property(getGroupDesc)
@@ -249,6 +258,21 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         timeout: timedelta | None,
         finish: Callable[[], None] | None = None,
     ) -> Work:
+        with recorded(f"pccl:{operation}"):
+            work = self._launched(operation, reductions, result, opts, timeout, finish)
+        if operation == "all_reduce" and len(reductions) == 1 and reductions[0][0].numel() == 1:
+            self._kept.append(work)
+        return work
+
+    def _launched(
+        self,
+        operation: str,
+        reductions: list[Reduction],
+        result: Sequence[Tensor],
+        opts: Any,
+        timeout: timedelta | None,
+        finish: Callable[[], None] | None,
+    ) -> Work:
         run = self._run
         given = timeout if timeout is not None else getattr(opts, "timeout", None)
         # Negative: none was given.
@@ -284,6 +308,31 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         begin = sum(sizes[: self._rank])
         flat[begin : begin + own.numel()] = own
         return flat
+
+
+# torch.compile calls these as they are. It knows the attributes of no process group that is written in Python, and would
+# fail where it looks into one.
+for _name in (
+    "allreduce",
+    "allreduce_coalesced",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "_reduce_scatter_base",
+    "reduce_scatter_single_coalesced",
+    "reduce_scatter_tensor_coalesced",
+    "broadcast",
+    "allgather",
+    "allgather_coalesced",
+    "all_gather_single",
+    "_allgather_base",
+    "all_gather_single_coalesced",
+    "allgather_into_tensor_coalesced",
+    "gather",
+    "scatter",
+    "barrier",
+):
+    setattr(ProcessGroupPCCL, _name, torch._disable_dynamo(getattr(ProcessGroupPCCL, _name)))
 
 
 def _operation(opts: Any, function: str) -> ReduceOp:

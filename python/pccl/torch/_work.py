@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,13 @@ from pccl.torch import _failure
 from pccl.torch._run import Run
 
 Tensors = Sequence[torch.Tensor]
+
+
+def recorded(name: str) -> contextlib.AbstractContextManager[object]:
+    """A range of torch.profiler; nothing while nobody profiles."""
+    if not torch.autograd._profiler_enabled():
+        return contextlib.nullcontext()
+    return torch.autograd.profiler.record_function(name)
 
 
 class Work(dist.Work):
@@ -49,6 +57,10 @@ class Work(dist.Work):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Raises when the collective failed. A time-out (0: none) ends the whole group, as that of the group does."""
+        with recorded(f"pccl:{self.operation}.wait"):
+            return self._wait(timeout)
+
+    def _wait(self, timeout: timedelta | None) -> bool:
         seconds = timeout.total_seconds() if timeout is not None else 0.0
         deadline = time.monotonic() + seconds if seconds > 0 else None
         try:
@@ -135,3 +147,8 @@ class Work(dist.Work):
         # The rest goes on when a peer is lost before an operation began; that is not what this group was made for.
         if info.local_world_size != run.size:
             raise _failure.lost(self.operation, info.local_world_size, run.size)
+
+
+# As the collectives: torch.compile calls them as they are.
+for _name in ("wait", "is_completed", "is_success", "exception", "result", "synchronize", "get_future"):
+    setattr(Work, _name, torch._disable_dynamo(getattr(Work, _name)))
