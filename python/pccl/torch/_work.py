@@ -23,7 +23,8 @@ def recorded(name: str) -> contextlib.AbstractContextManager[object]:
     """A range of torch.profiler; nothing while nobody profiles."""
     if not torch.autograd._profiler_enabled():
         return contextlib.nullcontext()
-    return torch.autograd.profiler.record_function(name)
+    range_: contextlib.AbstractContextManager[object] = torch.autograd.profiler.record_function(name)
+    return range_
 
 
 class Work(dist.Work):
