@@ -42,8 +42,8 @@ class Memory(NamedTuple):
 
 
 def memory_of(array: Any, what: str, function: str, *, written: bool) -> Memory:
-    """``what`` names the argument in errors; ``written``: the library may write to it. A tensor that requires grad may be
-    written, too: autograd does not record it, as it does not record ``torch.distributed.all_reduce``."""
+    """``what`` names the argument in errors; ``written``: the library may write to it. A tensor that requires grad may
+    be written, too: autograd does not record it, as it does not record ``torch.distributed.all_reduce``."""
     kind = kind_of(array)
     if kind == "torch":
         return _torch_memory(array, what, function)

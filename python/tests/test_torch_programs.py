@@ -65,9 +65,8 @@ def test_differences_with_a_graph_are_reduced_in_place(master: str) -> None:
                 for tag, (mine, local) in enumerate(zip(outer_parameters, model.parameters(), strict=True)):
                     difference = mine - local
                     assert difference.requires_grad and not difference.is_leaf
-                    handles.append(
-                        (mine, difference, communicator.all_reduce_async(difference, difference, op=ReduceOp.AVG, tag=tag))
-                    )
+                    handle = communicator.all_reduce_async(difference, difference, op=ReduceOp.AVG, tag=tag)
+                    handles.append((mine, difference, handle))
                 for mine, difference, handle in handles:
                     assert handle.wait()[0]
                     mine.grad = difference.detach()

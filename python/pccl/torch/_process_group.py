@@ -310,8 +310,8 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         return flat
 
 
-# torch.compile calls these as they are. It knows the attributes of no process group that is written in Python, and would
-# fail where it looks into one.
+# torch.compile calls these as they are. It does not know the attributes of a process group that is written in Python,
+# and would fail where it looks into one.
 for _name in (
     "allreduce",
     "allreduce_coalesced",
