@@ -293,6 +293,28 @@ void draw_busy_group(Scenario& s, Draw& draw) {
     s.limits.slice_bytes = draw.number(4, 8) * 8;
 }
 
+// Several operations at a time of which some fail, and a journal that loses the end of what was told: members that come
+// back first have operations aborted during the grace, which takes the numbers of the lost decisions.
+void draw_hidden_loss(Scenario& s, Draw& draw) {
+    clear_paths(s);
+    for (PeerPlan& plan : s.peers) plan.group = 0;
+    s.workload.tags = draw.number(4, 9);
+    s.workload.many_window = 0;
+    s.limits.concurrent_ops = 16;
+    s.world.allocation_fails_per_million = draw.number(50'000, 300'000);
+    for (std::uint32_t i = draw.number(1, 3); i-- != 0;) {
+        Fault f;
+        f.kind = FaultKind::older_journal;
+        f.b = draw.number(1, 3);
+        f.value = draw.bits() | 1;
+        f.duration = draw.log_uniform(millisecond, 300 * millisecond);
+        f.trigger = trigger_of<Persist>();
+        f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(10, 300));
+        f.at = draw.between(0, 4 * s.world.network.latency_high);
+        s.faults.push_back(f);
+    }
+}
+
 // A master that freezes, mostly for longer than any time-out that it has for others, while members wait for each other's
 // votes under a short limit or, after a restart, for each other's return. Nobody else has a fault.
 void draw_frozen_master(Scenario& s, Draw& draw, std::uint32_t on) {
@@ -428,6 +450,8 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     if ((on & class_pause) && frozen.chance(80'000)) draw_frozen_master(s, frozen, on);
     Draw busy(mix(s.seed, 162));
     if ((on & class_slow) && s.peers.size() > 2 && busy.chance(40'000)) draw_busy_group(s, busy);
+    Draw hidden(mix(s.seed, 163));
+    if ((on & class_journal) && s.peers.size() > 1 && hidden.chance(100'000)) draw_hidden_loss(s, hidden);
     if (draw.chance(600'000)) draw_core(s, draw);
     if (on & class_forever) make_some_last(s, draw);
     std::stable_sort(s.faults.begin(), s.faults.end(), [](const Fault& x, const Fault& y) { return x.at < y.at; });

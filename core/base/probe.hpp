@@ -37,6 +37,7 @@
     X(master_restarted_with_untold, "membership", "master restarted with decisions that were not acknowledged")        \
     X(journal_torn, "membership", "last record of a journal was not written in full")                                  \
     X(journal_too_old, "membership", "journal is older than what a peer was told: the run ends")                       \
+    X(loss_hidden_by_number, "membership", "journal is older, and newer decisions took the numbers of lost ones")      \
     X(claims_unknown_decisions, "membership", "hello without proof that names decisions the master never made")        \
     X(joiner_impersonated, "membership", "hello in the name of a waiting newcomer, without its token")                 \
     X(data_link_without_proof, "membership", "data link refused: the caller is not the peer that it claims to be")     \

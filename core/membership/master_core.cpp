@@ -411,6 +411,7 @@ void MasterCore::compact_if_due() {
 
 void MasterCore::append(proto::Decision& decision) {
     decision.set_index(state_.last_index + 1);
+    decision.set_chain(RunState::chain_of(decision, state_.chain));
     proto::Record record;
     *record.mutable_decision() = decision;
     persist(record);
@@ -469,6 +470,7 @@ std::uint64_t MasterCore::state_hash() const {
         hash ^= hash >> 29;
     };
     mix(state_.last_index);
+    mix(state_.chain);
     mix(state_.epoch);
     mix(state_.incarnation);
     mix(state_.members.size());

@@ -51,11 +51,13 @@ void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
             refuse(id, proto::REFUSED_OTHER_RUN, "this peer belongs to another run; connect again as a newcomer");
             return;
         }
-        // Only a member that proves its seat can know more than the journal. Everybody else may claim any number.
-        if (hello.seen() > state_.last_index && member != state_.members.end() &&
-            holds_seat(member->second, hello.token())) {
-            end_run_of_older_journal(id, uuid);
-            return;
+        // Only a member that proves its seat can know more than the journal. Everybody else may claim any number. The
+        // number alone says little: decisions made since the restart may have taken those that were lost.
+        if (hello.seen() > 0 && member != state_.members.end() && holds_seat(member->second, hello.token())) {
+            const RunState::Recall recall = state_.recall(uuid, hello.seen(), hello.seen_chain());
+            if (recall == RunState::Recall::unknown && hello.seen() <= state_.last_index) PROBE(loss_hidden_by_number);
+            if (recall == RunState::Recall::unknown) return end_run_of_older_journal(id, uuid);
+            if (recall == RunState::Recall::older) return close_link(id, "an older dial of a member");
         }
         if (hello.seen() > state_.last_index) PROBE(claims_unknown_decisions);
     }

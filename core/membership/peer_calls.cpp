@@ -47,7 +47,7 @@ void PeerCore::on_connect(const CommandConnect& command) {
     run_id_ = Uuid{};
     incarnation_ = 0;
     generation_ = 0;
-    seen_ = 0;
+    seen_ = seen_chain_ = 0;
     next_serial_ = 0;
     welcomed_ = false;
     master_address_ = 0;

@@ -373,7 +373,8 @@ private:
     LinkKeys link_keys_;  // told with each welcome; who dials this peer proves with it who it is
     std::uint32_t incarnation_ = 0;
     std::uint64_t generation_ = 0;
-    std::uint64_t seen_ = 0;
+    std::uint64_t seen_ = 0;        // index of the last decision that this peer was told
+    std::uint64_t seen_chain_ = 0;  // chain of that decision
     Serial next_serial_ = 0;
     View view_;
 

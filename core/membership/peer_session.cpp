@@ -45,6 +45,7 @@ void PeerCore::master_opened() {
         hello->mutable_advertised()->set_port(config_.listen_port);
     hello->set_concurrent_ops(config_.limits.concurrent_ops);
     hello->set_seen(seen_);
+    hello->set_seen_chain(seen_chain_);
     send_control(master_link_, message);
 }
 
@@ -198,6 +199,7 @@ Serial PeerCore::cast(proto::Vote& vote) {
 void PeerCore::on_answer(const proto::Answer& answer) {
     if (answer.index() <= seen_) return;  // told again after a resume
     seen_ = answer.index();
+    seen_chain_ = answer.chain();
     switch (answer.kind_case()) {
     case proto::Answer::kTopology: answer_topology(answer.topology()); break;
     case proto::Answer::kPending: answer_pending(answer.pending()); break;

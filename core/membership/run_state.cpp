@@ -2,6 +2,7 @@
 
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
+#include "core/numeric/kernels.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -53,7 +54,10 @@ bool RunState::apply(const proto::Record& record) {
         }
         return true;
     }
-    case proto::Record::kDecision: apply_decision(record.decision()); return true;
+    case proto::Record::kDecision:
+        if (record.decision().index() != last_index + 1) return false;
+        apply_decision(record.decision());
+        return true;
     case proto::Record::kSnapshot: return restore(record.snapshot());
     default: return false;
     }
@@ -141,6 +145,7 @@ void RunState::apply_sync(const proto::SyncDecision& sync) {
 void RunState::apply_decision(const proto::Decision& decision) {
     ASSERT(decision.index() == last_index + 1);
     last_index = decision.index();
+    chain = decision.chain();
     switch (decision.kind_case()) {
     case proto::Decision::kTopology: apply_topology(decision.topology()); break;
     case proto::Decision::kRemoval: apply_removal(decision.removal()); break;
@@ -205,7 +210,8 @@ void RunState::apply_decision(const proto::Decision& decision) {
 
 std::string RunState::promised() const {
     const auto number = [](std::uint64_t value) { return std::to_string(value) + " "; };
-    std::string text = "run " + short_name(run_id) + " index " + number(last_index) + "epoch " + number(epoch) + "\n";
+    std::string text = "run " + short_name(run_id) + " index " + number(last_index) + "chain " + number(chain) +
+                       "epoch " + number(epoch) + "\n";
     for (const auto& [uuid, m] : members) {
         text += "member " + short_name(uuid) + " group " + number(m.group) + "seniority " + number(m.seniority) +
                 "at " + to_text(m.endpoint) + (m.synced ? " synced\n" : "\n");
@@ -252,9 +258,30 @@ std::vector<Uuid> RunState::everyone() const {
     return all;
 }
 
+std::uint64_t RunState::chain_of(proto::Decision& decision, std::uint64_t before) {
+    decision.set_chain(before);
+    const std::string bytes = decision.SerializeAsString();
+    return numeric::checksum64(bytes.data(), bytes.size());
+}
+
+// Every decision that the member may name is known, however much a snapshot has replaced: it acknowledged the last one, or
+// the decision is kept until it does. Acknowledgements are not journalled, so a restarted master keeps more, never less.
+RunState::Recall RunState::recall(const Uuid& uuid, std::uint64_t seen, std::uint64_t seen_chain) const {
+    const MemberState& member = members.at(uuid);
+    if (seen == member.told) return seen_chain == member.told_chain ? Recall::same : Recall::unknown;
+    if (seen < member.told) return Recall::older;
+    const auto kept = kept_.find(seen);
+    const bool for_it = kept != kept_.end() && kept->second.waiting.contains(uuid);
+    return for_it && kept->second.decision.chain() == seen_chain ? Recall::same : Recall::unknown;
+}
+
 void RunState::acknowledge(const Uuid& uuid, std::uint64_t seen) {
     const auto member = members.find(uuid);
     if (member == members.end()) return;
+    const auto told = kept_.find(seen);
+    if (told == kept_.end() || !told->second.waiting.contains(uuid)) return;
+    member->second.told = seen;
+    member->second.told_chain = told->second.decision.chain();
     std::erase_if(member->second.consumed, [&](const auto& entry) { return entry.second <= seen; });
     for (auto kept = kept_.begin(); kept != kept_.end() && kept->first <= seen;) {
         kept->second.waiting.erase(uuid);
@@ -283,6 +310,7 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
     const std::string name = to_bytes(member);
     proto::Answer answer;
     answer.set_index(decision.index());
+    answer.set_chain(decision.chain());
     const auto serial_in = [&](const auto& seats) -> std::optional<Serial> {
         for (const auto& seat : seats) {
             if (seat.uuid() == name) return seat.serial();

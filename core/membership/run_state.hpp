@@ -26,6 +26,8 @@ struct MemberState {
     std::uint64_t token_next = 0;  // issued at a resume, not confirmed yet; 0: none
     std::uint32_t concurrent_ops = 1;
     bool synced = false;                       // completed a sync of this run
+    std::uint64_t told = 0;                    // index of the last decision it has acknowledged; 0: none
+    std::uint64_t told_chain = 0;              // chain of that decision
     std::map<Serial, std::uint64_t> consumed;  // votes used by decisions that the member has not acknowledged
     friend bool operator==(const MemberState&, const MemberState&) = default;
 };
@@ -79,6 +81,7 @@ public:
     Uuid run_id;
     std::uint32_t incarnation = 0;
     std::uint64_t last_index = 0;  // of the last decision
+    std::uint64_t chain = 0;       // of the last decision; 0: none was made
     std::uint64_t epoch = 0;
     std::map<Uuid, MemberState> members;
     std::map<GroupId, GroupState> groups;
@@ -89,7 +92,16 @@ public:
     std::string promised() const;
     proto::Sizes sizes() const;
     std::vector<Uuid> everyone() const;
-    // The member has been told everything up to `seen`.
+    // Names the decision and, through the chain before it, all earlier ones. `decision` has no chain of its own yet.
+    static std::uint64_t chain_of(proto::Decision& decision, std::uint64_t before);
+    // What a member says of the last decision it was told.
+    enum class Recall : std::uint8_t {
+        same,     // it was told that decision from this journal
+        older,    // less than it has acknowledged: a copy of what it was
+        unknown,  // this journal does not contain that decision, or another one under its number
+    };
+    Recall recall(const Uuid& member, std::uint64_t seen, std::uint64_t chain) const;
+    // The member has been told everything up to `seen`. Does nothing if that decision was not for this member.
     void acknowledge(const Uuid& member, std::uint64_t seen);
     // The members concerned, and what each of them is told. Nothing: the decision does not concern that peer.
     static std::vector<Uuid> recipients(const proto::Decision& decision);

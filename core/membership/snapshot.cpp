@@ -31,6 +31,8 @@ void write_member(const Uuid& uuid, const MemberState& member, proto::MemberSnap
     to.set_token_next(member.token_next);
     to.set_seniority(member.seniority);
     to.set_synced(member.synced);
+    to.set_told(member.told);
+    to.set_told_chain(member.told_chain);
     for (const auto& [serial, index] : member.consumed) {
         auto* vote = to.add_consumed();
         vote->set_serial(serial);
@@ -47,6 +49,8 @@ MemberState read_member(const proto::MemberSnapshot& from) {
     member.token_next = from.token_next();
     member.concurrent_ops = from.member().concurrent_ops();
     member.synced = from.synced();
+    member.told = from.told();
+    member.told_chain = from.told_chain();
     for (const auto& vote : from.consumed()) member.consumed[vote.serial()] = vote.index();
     return member;
 }
@@ -98,6 +102,7 @@ proto::Snapshot RunState::snapshot() const {
     to.set_run(to_bytes(run_id));
     to.set_incarnation(incarnation);
     to.set_last_index(last_index);
+    to.set_chain(chain);
     to.set_epoch(epoch);
     to.set_next_seniority(next_seniority_);
     for (const auto& [uuid, member] : members) write_member(uuid, member, *to.add_members());
@@ -128,6 +133,7 @@ bool RunState::restore(const proto::Snapshot& from) {
     if (!read(from.run(), run_id)) return false;
     incarnation = from.incarnation();
     last_index = from.last_index();
+    chain = from.chain();
     epoch = from.epoch();
     next_seniority_ = from.next_seniority();
     for (const auto& member : from.members()) members[uuid_of(member.member().uuid())] = read_member(member);

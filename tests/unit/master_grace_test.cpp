@@ -82,3 +82,36 @@ TEST_CASE("a vote for an operation waits for the members that may still resume")
     CHECK(Pair::outcome(run.a) == true);
     CHECK(Pair::outcome(run.b) == true);
 }
+
+TEST_CASE("an older journal is recognised although decisions of the grace have taken the lost numbers") {
+    Pair run;
+    // The first member votes and loses its link; the other one is told that the operation was committed.
+    run.end(run.a, true);
+    run.world.reset(run.a);
+    run.end(run.b, true);
+    REQUIRE(Pair::outcome(run.b) == true);
+    run.world.restart_without(1);
+    run.world.say_hello(run.a);
+    run.end(run.a, false);
+    REQUIRE(Pair::outcome(run.a) == false);
+    REQUIRE(run.a.seen == run.b.seen);
+    run.world.say_hello(run.b);
+    CHECK(run.b.refused);
+    CHECK(run.a.refused);
+}
+
+TEST_CASE("a member that resumes after snapshots and restarts is known by what it was told last") {
+    Pair run;
+    for (int i = 0; i < 3; ++i) {
+        run.world.restart();
+        for (Member* member : {&run.a, &run.b}) {
+            run.world.say_hello(*member);
+            run.world.resumed(*member);
+            CHECK_FALSE(member->refused);
+        }
+        proto::Vote update;
+        update.set_kind(proto::VOTE_PEERS_PENDING);
+        for (Member* member : {&run.a, &run.b}) run.world.vote(*member, update);
+    }
+    CHECK(run.world.status().peers.size() == 2);
+}

@@ -45,6 +45,11 @@ public:
         by_link_.clear();
         start();
     }
+    // The same, without the last records.
+    void restart_without(std::size_t records) {
+        journal_.resize(journal_.size() - records);
+        restart();
+    }
     void advance(Duration time) {
         now_ += time;
         handle(Timer{});
@@ -75,6 +80,7 @@ public:
         hello.mutable_advertised()->set_port(2);
         hello.set_concurrent_ops(4);
         hello.set_seen(member.seen);
+        if (!member.answers.empty()) hello.set_seen_chain(member.answers.back().chain());
         change(hello);
         tell(member, message);
     }
