@@ -13,5 +13,6 @@ std::uint64_t PeerMachine::state_hash() const { return core_->state_hash(); }
 std::string PeerMachine::explain() const { return core_->explain(); }
 PeerStatistics PeerMachine::statistics() const { return core_->statistics(); }
 const Uuid& PeerMachine::uuid() const { return core_->uuid(); }
+Duration PeerMachine::peer_timeout() const { return core_->peer_timeout(); }
 
 }  // namespace pccl::core

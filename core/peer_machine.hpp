@@ -76,6 +76,8 @@ public:
     // One line of text for people: who waits for what (liveness reports, traces).
     std::string explain() const;
     const Uuid& uuid() const;
+    // In force: the master's, once it has told it.
+    Duration peer_timeout() const;
     PeerStatistics statistics() const;
 
 private:

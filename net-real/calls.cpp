@@ -17,6 +17,11 @@ Calls::CallRef Calls::open(core::Command& command, std::optional<core::Command> 
     return call;
 }
 
+void Calls::forget(core::Ticket ticket) {
+    const std::lock_guard lock(mutex_);
+    open_.erase(ticket);
+}
+
 std::optional<core::Command> Calls::complete(core::Ticket ticket, core::Completion completion) {
     CallRef call;
     {

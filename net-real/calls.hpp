@@ -30,6 +30,8 @@ public:
 
     // A fresh ticket in `command`; null after fail_all().
     CallRef open(core::Command& command, std::optional<core::Command> second, Then then = {});
+    // The command never reached the machine.
+    void forget(core::Ticket ticket);
     // Wakes the call of the ticket; or, when it has a second command, gives that back with a fresh ticket.
     std::optional<core::Command> complete(core::Ticket ticket, core::Completion completion);
     // Every call that waits and every later one fails with this.

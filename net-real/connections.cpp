@@ -127,6 +127,13 @@ void EventLoop::Impl::lose(const ConnectionRef& connection, const std::string& r
         pending_.push_back(core::LinkClosed{id, reason});
 }
 
+void EventLoop::Impl::set_user_timeout(core::Duration user_timeout) {
+    settings_.socket_options.user_timeout = user_timeout;
+    for (auto& [id, connection] : links_) {
+        if (connection->descriptor >= 0) apply_user_timeout(connection->descriptor, user_timeout);
+    }
+}
+
 void EventLoop::Impl::mark_dirty(Connection& connection) {
     if (connection.dirty) return;
     const auto found = links_.find(connection.link.id());

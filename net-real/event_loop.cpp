@@ -25,6 +25,8 @@ constexpr int stripe_unsent_bytes = 512 << 10;
 constexpr std::uint64_t inline_compute_bytes = 1u << 20;
 constexpr std::uint64_t inline_hash_bytes = 64u << 10;
 constexpr std::uint64_t inline_turn_bytes = 8u << 20;
+// A loop that could not be woken looks for posted tasks by itself this often.
+constexpr core::Duration look_interval = core::second;
 
 core::ComputeDone run_compute(const core::Compute& compute, std::uint8_t* target, const std::uint8_t* a,
                               const std::uint8_t* b) {
@@ -83,11 +85,19 @@ bool EventLoop::Impl::post(std::function<void()> task) {
     {
         const std::lock_guard lock(posted_mutex_);
         if (ended_) return false;
-        was_empty = posted_.empty();
+        was_empty = posted_.empty() && computed_.empty();
         posted_.push_back(std::move(task));
     }
-    if (was_empty) asio::post(context_, [this] { run_posted(); });
+    if (was_empty) wake();
     return true;
+}
+
+void EventLoop::Impl::wake() noexcept {
+    try {
+        asio::post(context_, [this] { run_posted(); });
+    } catch (...) {
+        wake_missed_ = true;
+    }
 }
 
 void EventLoop::Impl::request_stop() {
@@ -157,10 +167,11 @@ void EventLoop::Impl::run() {
         core::Instant at = now();
         const core::Instant deadline = std::min(stopping_ ? core::never : client_.next_deadline(), own_deadline());
         if (deadline > at) {
-            const core::Instant until = std::min(deadline, at + 3600 * core::second);
+            const core::Instant until = std::min(deadline, at + look_interval);
             context_.run_one_until(std::chrono::steady_clock::time_point(std::chrono::nanoseconds(until)));
             at = now();
         }
+        if (wake_missed_.exchange(false)) run_posted();
         if (own_deadline() <= at) own_timers(at);
         if (!stopping_ && client_.next_deadline() <= at) {
             // What has come before the deadline was seen must be heard before it is judged.
@@ -206,6 +217,14 @@ void EventLoop::Impl::run_posted() {
     {
         const std::lock_guard lock(posted_mutex_);
         posted_now_.swap(posted_);
+        computed_now_.assign(computed_.begin(), computed_.end());
+        computed_.clear();
+    }
+    for (const Computed& computed : computed_now_) {
+        if (computed.failed && halt_reason_.empty()) halt_reason_ = "a computation failed for want of memory";
+        if (!halt_reason_.empty()) break;
+        deliver(computed.done);
+        handle_pending();
     }
     for (auto& task : posted_now_) {
         task();
@@ -367,10 +386,42 @@ void EventLoop::Impl::compute(const core::Compute& effect) {
         pending_.push_back(run_compute(effect, target, a, b));
         return;
     }
-    workers_.submit([this, effect, target, a, b] {
-        const core::ComputeDone done = run_compute(effect, target, a, b);
-        post([this, done] { deliver(done); });
+    {
+        const std::lock_guard lock(posted_mutex_);
+        computed_.reserve(computed_.size() + computing_ + 1);
+        ++computing_;
+    }
+    const bool submitted = workers_.submit([this, effect, target, a, b]() noexcept {
+        core::ComputeDone done{effect.id, 0, {}};
+        bool failed = false;
+        try {
+            done = run_compute(effect, target, a, b);
+        } catch (...) {
+            failed = true;
+        }
+        computed(done, failed);
     });
+    if (submitted) return;
+    // No thread can be had: slow for everybody, but right.
+    {
+        const std::lock_guard lock(posted_mutex_);
+        --computing_;
+    }
+    pending_.push_back(run_compute(effect, target, a, b));
+}
+
+// From a worker.
+void EventLoop::Impl::computed(const core::ComputeDone& done, bool failed) noexcept {
+    {
+        const std::lock_guard lock(posted_mutex_);
+        --computing_;
+        computes_done_.fetch_add(1, std::memory_order_relaxed);
+        if (ended_) return;
+        const bool was_empty = posted_.empty() && computed_.empty();
+        computed_.push_back({done, failed});
+        if (!was_empty) return;
+    }
+    wake();
 }
 
 // ---- memory ------------------------------------------------------------------------------------------------------
@@ -436,10 +487,12 @@ bool EventLoop::listen(const ListenRequest& request, std::string& error) { retur
 std::uint16_t EventLoop::port() const { return impl_->port; }
 bool EventLoop::start(std::string& error) { return impl_->start(error); }
 bool EventLoop::post(std::function<void()> task) { return impl_->post(std::move(task)); }
+std::uint64_t EventLoop::computes_done() const { return impl_->computes_done(); }
 void EventLoop::request_stop() { impl_->request_stop(); }
 void EventLoop::join() { impl_->join(); }
 boost::asio::io_context& EventLoop::context() { return impl_->context(); }
 BufferTable& EventLoop::buffers() { return impl_->buffers; }
+void EventLoop::set_user_timeout(core::Duration user_timeout) { impl_->set_user_timeout(user_timeout); }
 void EventLoop::deliver(core::Event event) { impl_->deliver(std::move(event)); }
 
 bool EventLoop::on_io_thread() { return is_io_thread; }

@@ -68,8 +68,11 @@ public:
     std::uint16_t port() const;
     bool start(std::string& error);
 
-    // Any thread. The task runs on the loop's thread; it may call deliver(). False: the loop has ended.
+    // Any thread. The task runs on the loop's thread; it may call deliver(). False: the loop has ended. When it throws
+    // (std::bad_alloc) the task never runs.
     bool post(std::function<void()> task);
+    // Grows while workers copy and hash. Any thread.
+    std::uint64_t computes_done() const;
     void request_stop();
     void join();
     BufferTable& buffers();
@@ -77,6 +80,8 @@ public:
     // For other servers on this loop's thread (status/status_server.hpp). Their handlers must not throw, nor block.
     boost::asio::io_context& context();
 
+    // Loop's thread: SocketOptions::user_timeout of all connections, those that are open and those to come.
+    void set_user_timeout(core::Duration user_timeout);
     // Loop's thread, from posted tasks and from LoopClient::complete: queues an event behind the running one.
     void deliver(core::Event event);
 

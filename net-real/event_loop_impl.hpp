@@ -16,6 +16,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
+#include <atomic>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -33,9 +34,11 @@ public:
     bool listen(const ListenRequest& request, std::string& error);
     bool start(std::string& error);
     bool post(std::function<void()> task);
+    std::uint64_t computes_done() const { return computes_done_.load(std::memory_order_relaxed); }
     void request_stop();
     void join();
     void deliver(core::Event event) { pending_.push_back(std::move(event)); }
+    void set_user_timeout(core::Duration user_timeout);
     void on_event(const core::Event& event) override;
     boost::asio::io_context& context() { return context_; }
 
@@ -81,6 +84,8 @@ private:
     void handle_one(const core::Event& event);
     void carry_out(core::Effect& effect);
     void compute(const core::Compute& effect);
+    void computed(const core::ComputeDone& done, bool failed) noexcept;
+    void wake() noexcept;
 
     // memory
     void allocate(const core::AllocateBuffer& effect);
@@ -120,6 +125,16 @@ private:
     std::mutex posted_mutex_;
     std::vector<std::function<void()>> posted_;
     std::vector<std::function<void()>> posted_now_;
+    // What workers have computed. They must not fail where memory is short: there is always room for what is under way.
+    struct Computed {
+        core::ComputeDone done;
+        bool failed = false;
+    };
+    std::vector<Computed> computed_;  // capacity: its size and computing_, at least
+    std::vector<Computed> computed_now_;
+    std::size_t computing_ = 0;
+    std::atomic<std::uint64_t> computes_done_{0};
+    std::atomic<bool> wake_missed_{false};  // there was no memory to wake the loop with: it looks by itself
     bool ended_ = false;
     bool stop_requested_ = false;
 

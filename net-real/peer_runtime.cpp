@@ -13,6 +13,7 @@
 #include <future>
 #include <mutex>
 #include <random>
+#include <utility>
 
 namespace pccl::real {
 
@@ -33,8 +34,8 @@ core::Secret random_key() {
 }
 
 // The machine judges silence; the kernel's own limit only ends what nobody looks at any more.
-core::Duration user_timeout(const core::Timeouts& timeouts) {
-    return std::max<core::Duration>(2 * timeouts.peer, 10 * core::second);
+core::Duration user_timeout(core::Duration peer_timeout) {
+    return std::max<core::Duration>(2 * peer_timeout, 10 * core::second);
 }
 
 // Four numbers that are read together: peers_max fits 16 bits.
@@ -92,8 +93,9 @@ struct PeerRuntime::State final : LoopClient {
     const std::uint64_t generation;
     std::unique_ptr<core::PeerMachine> machine;
     mutable std::mutex who_mutex;
-    std::string who = "pccl";  // under who_mutex
-    core::Uuid known_uuid;     // whose name `who` is; the loop's thread only
+    std::string who = "pccl";                                    // under who_mutex
+    core::Uuid known_uuid;                                       // whose name `who` is; the loop's thread only
+    core::Duration known_peer_timeout = settings.timeouts.peer;  // the loop's thread only
     Calls calls;
     std::atomic<std::uint64_t> attributes{pack(core::Attributes{})};
     std::atomic<bool> started{false};
@@ -105,7 +107,7 @@ struct PeerRuntime::State final : LoopClient {
         LoopSettings loop_settings;
         loop_settings.thread_name = "pccl-io";
         loop_settings.limits = settings.limits;
-        loop_settings.socket_options = {user_timeout(settings.timeouts), settings.congestion_control};
+        loop_settings.socket_options = {user_timeout(settings.timeouts.peer), settings.congestion_control};
         loop_settings.dial_source = settings.bind_address;
         loop_settings.staging_bytes_max = settings.staging_bytes_max;
         loop_settings.staging_patience = std::max(settings.timeouts.peer, core::second);
@@ -116,6 +118,11 @@ struct PeerRuntime::State final : LoopClient {
     void start(core::Instant, core::Effects&) override {}
     core::Status handle(core::Instant now, const core::Event& event, core::Effects& out) override {
         const core::Status status = machine->handle(now, event, out);
+        // The master's time-out rules, and it may be longer than ours.
+        if (machine->peer_timeout() != known_peer_timeout) {
+            known_peer_timeout = machine->peer_timeout();
+            loop->set_user_timeout(user_timeout(known_peer_timeout));
+        }
         // The identity is drawn when the run is joined, and anew when it is joined again.
         if (machine->uuid() != known_uuid) {
             known_uuid = machine->uuid();
@@ -157,14 +164,30 @@ struct PeerRuntime::State final : LoopClient {
         const auto call = calls.open(command, std::move(second));
         if (call == nullptr) return calls.failure();
         // When the loop ends before it takes the task, fail_all() wakes the call.
-        loop->post([this, command = std::move(command)]() mutable { loop->deliver(std::move(command)); });
+        give(std::move(command));
         if (limit) {
-            if (!Calls::wait(*call, limit)) return failed(core::Result::internal_error, "no answer in time");
+            // Copies of results into the application's memory are finished, however long they take.
+            for (std::uint64_t before = loop->computes_done(); !Calls::wait(*call, limit);) {
+                const std::uint64_t computed = loop->computes_done();
+                if (std::exchange(before, computed) == computed)
+                    return failed(core::Result::internal_error, "no answer in time");
+            }
         } else {
             wait_for_outcome(*call);
         }
         if (first_failed != nullptr) *first_failed = call->first_failed;
         return std::move(call->completion);
+    }
+
+    // To the machine. When it throws, nobody waits for the answer any more.
+    void give(core::Command command) {
+        const core::Ticket ticket = std::visit([](const auto& any) { return any.ticket; }, command);
+        try {
+            loop->post([this, command = std::move(command)]() mutable { loop->deliver(std::move(command)); });
+        } catch (...) {
+            calls.forget(ticket);
+            throw;
+        }
     }
 
     std::optional<core::Completion> refusal() const {
@@ -272,7 +295,7 @@ void PeerRuntime::call_then(core::Command command, std::function<void(const core
     if (const auto refused = state.refusal()) return then(*refused);
     const auto call = state.calls.open(command, std::nullopt, then);
     if (call == nullptr) return then(state.calls.failure());
-    state.loop->post([&state, command = std::move(command)]() mutable { state.loop->deliver(std::move(command)); });
+    state.give(std::move(command));
 }
 
 core::Completion PeerRuntime::abort() { return state_->leave_at_once(); }

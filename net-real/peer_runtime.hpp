@@ -82,12 +82,13 @@ public:
     // First 8 hex digits of the identity, as in log lines; `pccl` before there is one.
     std::string name() const;
 
-    // Leaves the run and completes every waiting call as on a lost communicator (at most about 2 s).
+    // Leaves the run and completes every waiting call as on a lost communicator (at most about 2 s, and as long as results
+    // are being copied into the application's memory).
     core::Completion abort();
     // Counters, from the I/O thread; those of the machine are zero when it has ended.
     Statistics statistics() const;
 
-    // Leaves the run (at most about 2 s), wakes every caller with internal_error, closes all, ends the thread. Idempotent.
+    // Leaves the run (as abort), wakes every caller with internal_error, closes all, ends the thread. Idempotent.
     void stop();
 
     // True in a child of fork() made after construction: descriptors are closed already, call() refuses, stop() and the

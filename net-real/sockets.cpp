@@ -185,12 +185,14 @@ int accept_from(int listener, core::Endpoint& remote) {
     return descriptor;
 }
 
+void apply_user_timeout(int descriptor, core::Duration user_timeout) {
+    set_flag(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT,
+             static_cast<int>(std::min<core::Duration>(user_timeout / core::millisecond, 1 << 30)));
+}
+
 void apply_options(int descriptor, const SocketOptions& options) {
     set_flag(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
-    if (options.user_timeout > 0) {
-        set_flag(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT,
-                 static_cast<int>(std::min<core::Duration>(options.user_timeout / core::millisecond, 1 << 30)));
-    }
+    if (options.user_timeout > 0) apply_user_timeout(descriptor, options.user_timeout);
     if (!options.congestion_control.empty()) {
         ::setsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, options.congestion_control.c_str(),
                      static_cast<socklen_t>(options.congestion_control.size()));

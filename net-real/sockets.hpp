@@ -35,6 +35,7 @@ bool read_native(const sockaddr& address, core::Endpoint& endpoint);
 // A descriptor, or -1 with errno set.
 int accept_from(int listener, core::Endpoint& remote);
 void apply_options(int descriptor, const SocketOptions& options);
+void apply_user_timeout(int descriptor, core::Duration user_timeout);
 // Bounds what waits unsent in the kernel, so that control frames do not wait behind much payload.
 void limit_unsent(int descriptor, int bytes);
 void close_socket(int descriptor);

@@ -4,8 +4,8 @@
 #include <cfenv>
 #include <csignal>
 #include <cstring>
+#include <exception>
 #include <pthread.h>
-#include <system_error>
 
 namespace pccl::real {
 
@@ -30,19 +30,23 @@ void use_default_arithmetic() { std::fesetenv(FE_DFL_ENV); }
 
 Workers::~Workers() { finish(); }
 
-void Workers::submit(std::function<void()> task) {
+bool Workers::submit(std::function<void()> task) {
     const std::lock_guard lock(mutex_);
     const std::size_t threads_max = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 4);
-    if (idle_ <= tasks_.size() && threads_.size() < threads_max) {
+    tasks_.push_back(std::move(task));
+    if (idle_ < tasks_.size() && threads_.size() < threads_max) {
         const SignalsBlocked blocked;
         try {
             threads_.emplace_back([this] { work(); });
-        } catch (const std::system_error&) {
-            if (threads_.empty()) throw;
+        } catch (const std::exception&) {
+            if (threads_.empty()) {
+                tasks_.pop_back();
+                return false;
+            }
         }
     }
-    tasks_.push_back(std::move(task));
     wakeup_.notify_one();
+    return true;
 }
 
 void Workers::finish() {
@@ -64,10 +68,15 @@ void Workers::work() {
         wakeup_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
         --idle_;
         if (tasks_.empty()) return;
-        const auto task = std::move(tasks_.front());
+        auto task = std::move(tasks_.front());
         tasks_.pop_front();
         lock.unlock();
-        task();
+        try {
+            task();
+            task = nullptr;
+        } catch (...) {
+            // The other tasks and the process have nothing to do with it.
+        }
         lock.lock();
     }
 }

@@ -35,8 +35,9 @@ public:
     Workers(const Workers&) = delete;
     Workers& operator=(const Workers&) = delete;
 
-    // Throws std::system_error when not even one thread can be had. Tasks must not throw.
-    void submit(std::function<void()> task);
+    // False: not even one thread can be had. When it throws (std::bad_alloc) nothing was submitted. A task that throws is
+    // over: it has to say itself what became of it.
+    bool submit(std::function<void()> task);
     void finish();
 
 private:

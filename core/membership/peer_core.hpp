@@ -36,6 +36,7 @@ public:
     std::uint64_t state_hash() const;
     std::string explain() const;
     const Uuid& uuid() const { return uuid_; }
+    Duration peer_timeout() const { return config_.timeouts.peer; }
     PeerStatistics statistics() const;
 
 private:

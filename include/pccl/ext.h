@@ -104,7 +104,7 @@ PCCL_EXPORT pcclResult_t pcclCreateCommunicatorWithConfig(const pcclCommCreatePa
  * handler). The communicator leaves the run and is lost: attributes read 1, waiting calls fail as on any lost communicator,
  * buffers of operations that did not come to an outcome hold their inputs, and pcclConnect joins again, as a newcomer.
  * Whether an operation that was aborted succeeded for the others is not known. Blocks until those calls have their results
- * (bounded, some seconds at most). Does nothing on a communicator that is not connected; makes a pcclConnect that waits fail.
+ * (some seconds at most, and as long as a result that was decided is copied into its buffer). Does nothing on a communicator that is not connected; makes a pcclConnect that waits fail.
  */
 PCCL_EXPORT pcclResult_t pcclAbort(pcclComm_t* comm);
 

@@ -174,41 +174,56 @@ Outcome Communicator::launch(const void* send, void* receive, const pcclReduceDe
 }
 
 Outcome Communicator::await(std::uint64_t tag, pcclReduceInfo_t* info) {
-    Buffers buffers;
-    if (Outcome taken = take_launched(tag, buffers); taken.result != pcclSuccess) return taken;
+    LaunchedMap::node_type launched;
+    if (Outcome taken = take_launched(tag, launched); taken.result != pcclSuccess) return taken;
     core::CommandAwait command;
     command.tag = tag;
-    const core::Completion completion = runtime()->call(command);
+    core::Completion completion;
+    try {
+        completion = runtime()->call(command);
+    } catch (...) {
+        give_back(std::move(launched));
+        throw;
+    }
     if (completion.result == core::Result::success) fill(info, completion);
     return from(completion);
 }
 
-Outcome Communicator::take_launched(std::uint64_t tag, Buffers& buffers) {
+Outcome Communicator::take_launched(std::uint64_t tag, LaunchedMap::node_type& launched) {
     const std::lock_guard lock(launched_mutex_);
     const auto at = launched_.find(tag);
     if (at == launched_.end()) {
         return failure(pcclRankConnectionLost,
                        "tag " + std::to_string(tag) + " is not launched or awaited already; await each launch once");
     }
-    buffers = std::move(at->second);
-    launched_.erase(at);
+    launched = launched_.extract(at);
     return success();
+}
+
+void Communicator::give_back(LaunchedMap::node_type launched) noexcept {
+    const std::lock_guard lock(launched_mutex_);
+    launched_.insert(std::move(launched));
 }
 
 Outcome Communicator::await_then(std::uint64_t tag, Then then) {
     callbacks_.start();
-    auto buffers = std::make_shared<Buffers>();
-    if (Outcome taken = take_launched(tag, *buffers); taken.result != pcclSuccess) return taken;
-    core::CommandAwait command;
-    command.tag = tag;
-    runtime()->call_then(
-        command, [self = shared_from_this(), buffers, then = std::move(then)](const core::Completion& completion) {
-            *buffers = {};  // the caller has its memory back before it hears of it
-            pcclReduceInfo_t info{};
-            if (completion.result == core::Result::success) fill(&info, completion);
-            // The closure holds the communicator: a callback may destroy it, and others are still to come.
-            self->callbacks_.push([self, then, outcome = self->from(completion), info] { then(outcome, info); });
-        });
+    auto launched = std::make_shared<LaunchedMap::node_type>();
+    if (Outcome taken = take_launched(tag, *launched); taken.result != pcclSuccess) return taken;
+    try {
+        core::CommandAwait command;
+        command.tag = tag;
+        runtime()->call_then(
+            command, [self = shared_from_this(), launched, then = std::move(then)](const core::Completion& completion) {
+                *launched = {};  // the caller has its memory back before it hears of it
+                pcclReduceInfo_t info{};
+                if (completion.result == core::Result::success) fill(&info, completion);
+                // The closure holds the communicator: a callback may destroy it, and others are still to come.
+                self->callbacks_.push([self, then, outcome = self->from(completion), info] { then(outcome, info); });
+            });
+    } catch (...) {
+        if (!launched->empty()) give_back(std::move(*launched));
+        throw;
+    }
     return success();
 }
 

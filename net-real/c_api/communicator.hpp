@@ -77,7 +77,10 @@ private:
     Outcome start_runtime();
     Outcome not_connected() const;
     Outcome from(const core::Completion& completion) const;
-    Outcome take_launched(std::uint64_t tag, Buffers& buffers);
+    using LaunchedMap = std::map<core::Tag, Buffers>;  // its nodes can be made before they are needed
+    Outcome take_launched(std::uint64_t tag, LaunchedMap::node_type& launched);
+    // A call that failed before the machine heard of it: the buffers are the operation's still.
+    void give_back(LaunchedMap::node_type launched) noexcept;
     core::CommandLaunch describe(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor,
                                  Buffers& buffers) const;
 
@@ -88,8 +91,7 @@ private:
     bool stopped_ = false;                                // under start_mutex_
     std::atomic<bool> was_connected_{false};
     std::mutex launched_mutex_;
-    using LaunchedMap = std::map<core::Tag, Buffers>;  // its nodes can be made before they are needed
-    LaunchedMap launched_;                             // launched, and nobody has begun to await it
+    LaunchedMap launched_;  // launched, and nobody has begun to await it
     real::CallbackThread callbacks_;
     mutable std::mutex message_mutex_;
     std::string message_;  // under message_mutex_

@@ -6,15 +6,20 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <future>
+#include <memory>
 #include <mutex>
+#include <new>
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <time.h>
 
 using namespace integration;
 
@@ -350,3 +355,145 @@ TEST_CASE("a communicator is destroyed while the disk stalls") {
     CHECK(weights == std::array<float, 2>{1, 0});
     disk.stall(false);
 }
+
+TEST_CASE("the time-out of the master's run is that of every connection") {
+    const auto master = [] {
+        const Variable longer("PCCL_PEER_TIMEOUT_MS", "120000");
+        return std::make_unique<LocalMaster>();
+    }();
+    const auto connections_keep_it = [] {
+        int connections = 0;
+        for (int descriptor = 3; descriptor < 256; ++descriptor) {
+            sockaddr_storage remote{};
+            socklen_t length = sizeof remote;
+            unsigned int timeout_ms = 0;
+            socklen_t size = sizeof timeout_ms;
+            if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&remote), &length) != 0 ||
+                remote.ss_family == AF_UNIX ||
+                getsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, &size) != 0)
+                continue;
+            ++connections;
+            CHECK(timeout_ms == 240'000);
+        }
+        return connections;
+    };
+    LocalRun run(2, nullptr, master->port());
+    REQUIRE(reduce_together(run, 1, 2, 7));
+    CHECK(connections_keep_it() >= 4);  // both ends of the control links, at least
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Sanitizers have allocators and copies of their own.
+
+namespace {
+
+constexpr std::size_t large_copy = 4u << 20;
+std::atomic<bool> copies_are_slow{false};
+std::atomic<int> slow_copies{0};
+std::atomic<bool> workers_have_no_memory{false};
+thread_local int allocations_left = -1;  // of this thread; -1: any number
+
+bool on_worker() {
+    char name[16] = "";
+    prctl(PR_GET_NAME, name);
+    return std::strcmp(name, "pccl-work") == 0;
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) void* memmove(void* target, const void* source, std::size_t length) {
+    if (length >= large_copy && copies_are_slow && on_worker()) {
+        ++slow_copies;
+        timespec memory{0, 700'000'000};
+        nanosleep(&memory, nullptr);
+    }
+    auto* to = static_cast<volatile unsigned char*>(target);
+    const auto* from = static_cast<const volatile unsigned char*>(source);
+    if (to <= from) {
+        for (std::size_t i = 0; i < length; ++i) to[i] = from[i];
+    } else {
+        for (std::size_t i = length; i != 0; --i) to[i - 1] = from[i - 1];
+    }
+    return target;
+}
+
+__attribute__((noinline)) void* operator new(std::size_t size) {
+    if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
+    if (workers_have_no_memory && on_worker()) throw std::bad_alloc();
+    if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+    throw std::bad_alloc();
+}
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+TEST_CASE("a communicator that ends while a large result is copied leaves all of it, or the input") {
+    LocalRun run(2);
+    constexpr std::size_t count = 8 * large_copy / sizeof(float);
+    std::vector<float> mine(count, 1.0f), other(count, 2.0f), result(count);
+    const pcclReduceDescriptor_t descriptor = describe(count, 5);
+    slow_copies = 0;
+    copies_are_slow = true;
+    pcclResult_t reduced = pcclInternalError;
+    std::thread partner([&] { pcclAllReduce(other.data(), result.data(), &descriptor, run[1], nullptr); });
+    std::thread reducer(
+        [&, comm = run[0]] { reduced = pcclAllReduce(mine.data(), mine.data(), &descriptor, comm, nullptr); });
+    while (slow_copies == 0) std::this_thread::yield();  // the result is decided
+    SECTION("destroyed") { CHECK(pcclDestroyCommunicator(run.take(0)) == pcclSuccess); }
+    SECTION("aborted") { CHECK(pcclAbort(run[0]) == pcclSuccess); }
+    reducer.join();
+    partner.join();
+    copies_are_slow = false;
+    CHECK(reduced == pcclSuccess);
+    CHECK(mine == std::vector<float>(count, 3.0f));
+}
+
+TEST_CASE("a call that runs out of memory fails, and what was launched can still be awaited") {
+    LocalRun run(2);
+    for (int turn = 0; turn < 60; ++turn) {
+        std::array<float, 2> values{1, 2};
+        const auto tag = static_cast<std::uint64_t>(turn);
+        const pcclReduceDescriptor_t descriptor = describe(1, tag);
+        std::thread other(
+            [&] { CHECK(pcclAllReduce(&values[1], &values[1], &descriptor, run[1], nullptr) == pcclSuccess); });
+        pcclAsyncReduceOp_t handle{};
+        allocations_left = turn / 2;
+        pcclResult_t result = pcclAllReduceAsync(&values[0], &values[0], &descriptor, run[0], &handle);
+        allocations_left = -1;
+        if (result != pcclSuccess) {
+            CHECK(result == pcclInternalError);
+            result = pcclAllReduceAsync(&values[0], &values[0], &descriptor, run[0], &handle);
+        }
+        REQUIRE(result == pcclSuccess);
+        if (turn % 2 == 0) {
+            allocations_left = turn / 2;
+            result = pcclAwaitAsyncReduce(&handle, nullptr);
+            allocations_left = -1;
+            if (result == pcclInternalError) result = pcclAwaitAsyncReduce(&handle, nullptr);
+        } else {
+            Counted counted;
+            allocations_left = turn / 2;
+            result = pcclAwaitAsyncReduceThen(&handle, &Counted::called, &counted);
+            allocations_left = -1;
+            if (result == pcclInternalError) result = pcclAwaitAsyncReduceThen(&handle, &Counted::called, &counted);
+            CHECK(counted.reached(1));
+        }
+        CHECK(result == pcclSuccess);
+        other.join();
+        CHECK(values == std::array<float, 2>{3, 3});
+    }
+}
+
+TEST_CASE("workers without memory still hash and copy") {
+    LocalRun run(2);
+    constexpr std::size_t count = 16u << 20;
+    std::vector<float> first(count, 1.0f), second(count, 2.0f);
+    const pcclReduceDescriptor_t descriptor = describe(count, 5);
+    workers_have_no_memory = true;
+    std::thread other([&] { pcclAllReduce(second.data(), second.data(), &descriptor, run[1], nullptr); });
+    CHECK(pcclAllReduce(first.data(), first.data(), &descriptor, run[0], nullptr) == pcclSuccess);
+    other.join();
+    workers_have_no_memory = false;
+    CHECK(first == std::vector<float>(count, 3.0f));
+    CHECK(second == first);
+}
+#endif
