@@ -102,23 +102,39 @@ BufferTable::Allocation BufferTable::allocate(core::BufferId id, std::uint64_t b
     for (std::size_t i = 0; i < idle_.size(); ++i) {
         const std::size_t have = idle_[i].block.bytes;
         if (have < bytes || have > bytes + bytes / 4 + huge_page_bytes) continue;
+        if (scratch_max_ != 0 && pooled_bytes_ + have > scratch_max_) continue;
         if (best == idle_.size() || have < idle_[best].block.bytes) best = i;
     }
     Block block;
     if (best < idle_.size()) {
         block = idle_[best].block;
+        idle_bytes_ -= block.bytes;
         idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(best));
     } else {
+        drop_idle(bytes);
         block = map(static_cast<std::size_t>(bytes));
         if (block.data == nullptr && !idle_.empty()) {
             for (auto& idle : idle_) unmap(idle.block);
             idle_.clear();
+            idle_bytes_ = 0;
             block = map(static_cast<std::size_t>(bytes));
         }
         if (block.data == nullptr) return Allocation::failed;
     }
+    pooled_bytes_ += block.bytes;
     machine_.emplace(id, MachineBuffer{{block.data, bytes}, block, MachineBuffer::Kind::pooled});
     return Allocation::done;
+}
+
+// Makes room within the limit: what was idle for the longest time goes first.
+void BufferTable::drop_idle(std::uint64_t wanted_bytes) {
+    if (scratch_max_ == 0) return;
+    std::size_t gone = 0;
+    while (gone < idle_.size() && pooled_bytes_ + idle_bytes_ + wanted_bytes > scratch_max_) {
+        idle_bytes_ -= idle_[gone].block.bytes;
+        unmap(idle_[gone++].block);
+    }
+    idle_.erase(idle_.begin(), idle_.begin() + static_cast<std::ptrdiff_t>(gone));
 }
 
 void BufferTable::free(core::BufferId id, core::Instant now) {
@@ -129,8 +145,11 @@ void BufferTable::free(core::BufferId id, core::Instant now) {
         unmap_aside(found->second.block.data, found->second.block.bytes);
     else if (found->second.kind != MachineBuffer::Kind::pooled)
         unmap(found->second.block);
-    else if (found->second.block.data != nullptr)
+    else if (found->second.block.data != nullptr) {
+        pooled_bytes_ -= found->second.block.bytes;
+        idle_bytes_ += found->second.block.bytes;
         idle_.push_back({found->second.block, now});
+    }
     machine_.erase(found);
 }
 
@@ -167,6 +186,7 @@ core::Instant BufferTable::next_trim() const {
 core::Instant BufferTable::trim(core::Instant now) {
     std::erase_if(idle_, [&](const IdleBlock& idle) {
         if (now - idle.since < idle_time) return false;
+        idle_bytes_ -= idle.block.bytes;
         unmap(idle.block);
         return true;
     });

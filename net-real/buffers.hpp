@@ -32,6 +32,8 @@ public:
     void adopt_file(core::BufferId id, std::uint8_t* data, std::uint64_t bytes);  // a mapping of StagingFile
     bool is_file(core::BufferId id) const;
     void limit_staging(std::uint64_t bytes) { staging_max_ = bytes; }  // before the first allocation
+    // Blocks in use and idle ones together; 0: no limit. What is in use alone may exceed it: the machine counts that itself.
+    void limit_scratch(std::uint64_t bytes) { scratch_max_ = bytes; }  // before the first allocation
     void free(core::BufferId id, core::Instant now);
     // Memory of the range. Null with length 0 is legal; a range outside its buffer is a broken invariant.
     std::uint8_t* resolve(const core::BufferRef& range);
@@ -57,6 +59,7 @@ private:
     static Block map(std::size_t bytes);
     bool allocate_staging(core::BufferId id, std::uint64_t bytes);
     static void unmap(const Block& block);
+    void drop_idle(std::uint64_t wanted_bytes);
 
     std::mutex mutex_;  // guards application_ and next_id_
     std::unordered_map<core::BufferId, Memory> application_;
@@ -68,7 +71,10 @@ private:
         enum class Kind : std::uint8_t { pooled, staging, file } kind = Kind::pooled;
     };
     std::unordered_map<core::BufferId, MachineBuffer> machine_;
-    std::vector<IdleBlock> idle_;
+    std::vector<IdleBlock> idle_;     // the longest idle one first
+    std::uint64_t pooled_bytes_ = 0;  // in use, of Kind::pooled
+    std::uint64_t idle_bytes_ = 0;
+    std::uint64_t scratch_max_ = 0;
     std::uint64_t staging_max_ = ~std::uint64_t{0};
     std::uint64_t staging_bytes_ = 0;
 };

@@ -46,6 +46,7 @@ core::ComputeDone run_compute(const core::Compute& compute, std::uint8_t* target
 EventLoop::Impl::Impl(LoopSettings settings, LoopClient& client) : settings_(std::move(settings)), client_(client) {
     descriptors::install();
     buffers.limit_staging(settings_.staging_bytes_max);
+    buffers.limit_scratch(settings_.scratch_bytes_max);
     if (const char* chosen = std::getenv("TMPDIR")) staging_directory_ = chosen;
 }
 

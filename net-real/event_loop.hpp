@@ -52,6 +52,7 @@ struct LoopSettings {
     SocketOptions socket_options;
     std::optional<core::Endpoint> dial_source;
     std::uint64_t staging_bytes_max = std::uint64_t{4} << 30;  // see BufferTable::limit_staging
+    std::uint64_t scratch_bytes_max = 0;                       // see BufferTable::limit_scratch
     core::Duration staging_patience = 10 * core::second;  // without a piece of a staging file, before it is given up
     std::size_t links_max = 8192;                         // accepted connections beyond that are closed at once
 };

@@ -110,6 +110,7 @@ struct PeerRuntime::State final : LoopClient {
         loop_settings.socket_options = {user_timeout(settings.timeouts.peer), settings.congestion_control};
         loop_settings.dial_source = settings.bind_address;
         loop_settings.staging_bytes_max = settings.staging_bytes_max;
+        loop_settings.scratch_bytes_max = settings.limits.operation_bytes_max;
         loop_settings.staging_patience = std::max(settings.timeouts.peer, core::second);
         return std::make_unique<EventLoop>(loop_settings, *this);
     }
