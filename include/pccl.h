@@ -361,8 +361,8 @@ PCCL_EXPORT pcclResult_t pcclAllReduceMultipleWithRetry(const pcclReduceOpDescri
  * member) and the others are removed, as is a SEND_ONLY member whose revision is behind. If all use RECEIVE_ONLY the call
  * fails for all and nobody is removed. Nobody may write to the entries during the call, whatever the strategy.
  *
- * What is received lies beside the entries until all members have it: in memory up to PCCL_MAX_STAGING_BYTES, beyond that
- * in a file without a name under TMPDIR (else /var/tmp).
+ * What is received lies beside the entries until all members have it: in memory if it is at most PCCL_MAX_STAGING_BYTES,
+ * else all of it in a file without a name under TMPDIR (else /var/tmp or /tmp).
  *
  * pcclInvalidUsage if not connected, or if the sync failed (the entries are then as before); pcclPendingAsyncOps while a
  * launched operation is not awaited; pcclInvalidArgument for values that cannot work, among them CUDA entries in a build

@@ -52,8 +52,8 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
     {"PCCL_TCP_CONGESTION", "the system's", "a name the kernel knows", "both",
      "TCP congestion control of data connections, cubic or bbr for example."},
     {"PCCL_MAX_STAGING_BYTES", "4294967296", "0..281474976710656", "peers",
-     "Memory for shared state that is being received; what is beyond it lies in a nameless file under TMPDIR, else "
-     "/var/tmp."},
+     "Shared state that a synchronization receives lies in memory until it is complete, up to this size; if it is "
+     "more, all of it lies in a nameless file under TMPDIR, else /var/tmp or /tmp."},
 }};
 
 const char* value_of(Setting setting) {

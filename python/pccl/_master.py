@@ -12,8 +12,9 @@ from pccl._address import parse
 
 
 class MasterNode:
-    """A master in this process, without a journal: its run ends with it. A program that ends while its master runs goes
-    on serving until interrupt(), SIGINT or SIGTERM. A context manager: close() at the end. Any thread may call any
+    """A master in this process. Where PCCL_STATE_DIR names a directory it keeps a journal there, and another one that is
+    made with it takes up the run; otherwise the run ends with this master. A program that ends while its master runs
+    goes on serving until interrupt(), SIGINT or SIGTERM. A context manager: close() at the end. Any thread may call any
     method.
 
     :param listen_address: ``"ip:port"``, ``"host:port"`` or ``"[ipv6]:port"``; port 0 asks for a free one. Nothing is

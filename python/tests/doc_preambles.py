@@ -4,7 +4,7 @@ MEMBER = """
 import numpy, pccl
 weights = numpy.zeros(1024, numpy.float32)
 gradient, other_gradient = numpy.ones(1024, numpy.float32), numpy.ones(10, numpy.float32)
-handles = []
+handles, skipped = [], []
 communicator = pccl.Communicator("127.0.0.1:48148")
 communicator.connect()
 while communicator.get_attribute(pccl.Attribute.GLOBAL_WORLD_SIZE) < 2:

@@ -9,6 +9,7 @@ A Python block has a line ``<!-- test: ... -->`` before it:
 ``preamble=NAME``     what it stands on, of doc_preambles.py
 ``equal=NAME``        a name that holds the same bytes at the end in all of them (``NAME()`` if it can be called)
 ``prints="TEXT"``     something that one of them prints
+``lost``              one of them is removed from the run, in an ``update_topology()`` and in a ``sync_shared_state()``
 
 The master's address in it becomes that of a master of the test, and sleeps become short.
 """
@@ -22,6 +23,7 @@ import importlib
 import importlib.util
 import inspect
 import io
+import itertools
 import os
 import re
 import shlex
@@ -35,6 +37,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pccl
 import pytest
 from doc_pages import PAGES, TREE, Block, anchors, blocks, first_cells, languages, links
 from doc_preambles import PREAMBLES
@@ -51,10 +54,29 @@ def named(found: Iterator[Block]) -> list[Any]:
 
 
 # ---- programs --------------------------------------------------------------------------------------------------------
+def lose_the_run() -> None:
+    """This process is out of the run when it makes its third topology update, and its sixth synchronization."""
+
+    def losing(call: Callable[..., Any], fatal: int) -> Callable[..., Any]:
+        calls = itertools.count(1)
+
+        def made(self: pccl.Communicator, *arguments: Any) -> Any:
+            if next(calls) == fatal:
+                self.abort()
+            return call(self, *arguments)
+
+        return made
+
+    for name, fatal in (("update_topology", 3), ("sync_shared_state", 6)):
+        setattr(pccl.Communicator, name, losing(getattr(pccl.Communicator, name), fatal))
+
+
 def run_block(
-    _: Channel, name: str, source: str, equal: str, environment: dict[str, str], folder: str
+    _: Channel, name: str, source: str, equal: str, environment: dict[str, str], folder: str, lost: bool = False
 ) -> tuple[str, str]:
     """What it printed, and a digest of what has to be equal."""
+    if lost:
+        lose_the_run()
     os.environ |= environment
     os.chdir(folder)
     nap = time.sleep
@@ -97,7 +119,9 @@ def test_python(block: Block, start: Start, master: str, tmp_path: Path) -> None
             peers += [start(run_block, block.name, source, mark["equal"], one, str(tmp_path)) for one in environments]
     else:
         count = 2 if "member" in mark else int(mark.get("peers", "1"))
-        peers = [start(run_block, block.name, source, mark.get("equal", ""), {}, str(tmp_path)) for _ in range(count)]
+        equal, folder = mark.get("equal", ""), str(tmp_path)
+        lost = [index == 0 and "lost" in mark for index in range(count)]
+        peers = [start(run_block, block.name, source, equal, {}, folder, one) for one in lost]
     results = [peer.result() for peer in peers]
     for shard in range(digests):
         assert len({digest for _, digest in results[shard::digests]}) == 1

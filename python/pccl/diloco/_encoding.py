@@ -124,7 +124,8 @@ class Codes:
     peer. With w members there are 127 // w levels on each side; 25.8 % of the bytes of float32.
 
     A block that contains a NaN or an infinity becomes NaN as a whole, on all members.
-    18 bytes of memory per element of a fragment, 4 per parameter of the model.
+    10 bytes of memory per element of a fragment (14 once there were more than 16 members), 4 more while it encodes, and 4
+    per parameter of the model.
     """
 
     WORLD_MAX_INT8 = 16

@@ -149,7 +149,7 @@ class _Reducer:
             raise argument_error(
                 "ddp_hook",
                 f"the gradients are on device '{bucket.buffer.device}', and this build works on CPU memory; use "
-                "pccl.diloco, which takes models on any device",
+                "pccl.diloco, which copies from and to the device",
             )
         for gradient in bucket.gradients:
             if self._quantization is not None and gradient.target.dtype not in (torch.float32, torch.float64):

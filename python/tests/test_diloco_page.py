@@ -1,0 +1,130 @@
+"""What docs/diloco.md says of memory, and of a peer that is thrown out of the run."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import tracemalloc
+from typing import Any
+
+import numpy
+import pccl
+import pytest
+from conftest import run_threads
+
+torch = pytest.importorskip("torch")
+
+from pccl.diloco import DiLoCo, Event
+from pccl.diloco._encoding import Exchange
+
+PARAMETERS = 1 << 20
+
+
+def held_bytes(diloco: DiLoCo, model: Any) -> int:
+    """Of arrays and tensors that the helper refers to, each memory once, without the model's."""
+    seen: set[int] = set()
+    memory: dict[int, int] = {}
+    waiting: list[Any] = [diloco]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, (type, torch.nn.Module, torch.optim.Optimizer)):
+            continue
+        seen.add(id(one))
+        if isinstance(one, torch.Tensor):
+            memory[one.untyped_storage().data_ptr()] = one.untyped_storage().nbytes()
+        elif isinstance(one, numpy.ndarray):
+            memory[one.__array_interface__["data"][0]] = one.nbytes
+        elif not callable(one):
+            waiting += gc.get_referents(one)
+    for parameter in model.parameters():
+        memory.pop(parameter.untyped_storage().data_ptr(), None)
+    return sum(memory.values())
+
+
+def carry_out(exchange: Exchange, world: int) -> None:
+    """As if the other members had nothing to add."""
+    reduction = next(exchange)
+    try:
+        while True:
+            reduction.receive.copy_(reduction.send)
+            reduction = exchange.send(world)
+    except StopIteration:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("fragments", "quantize", "bytes_each", "more_at_the_peak"),
+    [(1, None, 16, 0), (4, None, 10, 0), (1, "int8", 22, 4), (4, "int8", 14.5, 1)],
+)
+def test_bytes_per_parameter(
+    fragments: int, quantize: str | None, bytes_each: float, more_at_the_peak: float
+) -> None:
+    model = torch.nn.Linear(1024, PARAMETERS // 1024, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    communicator = pccl.Communicator("127.0.0.1:1")
+    diloco = DiLoCo(model, optimizer, communicator, H=8, fragments=fragments, quantize=quantize)
+    size = PARAMETERS // fragments
+    carry_out(diloco._encoding.exchange(0, size, 1), 2)  # makes the buffers of the codes
+    held = held_bytes(diloco, model)
+    # What a chunk of the elements needs is the same for any model.
+    assert held / PARAMETERS == pytest.approx(bytes_each, abs=0.25)
+    tracemalloc.start()
+    try:
+        carry_out(diloco._encoding.exchange(0, size, 1), 2)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak / PARAMETERS == pytest.approx(more_at_the_peak, abs=0.75)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_was_learned_when_a_peer_is_thrown_out(master: str, alone: bool) -> None:
+    """It is kept if the run did not go on, else replaced by what the run has."""
+    events: list[str] = []
+    averages: list[float] = []
+    ended = threading.Event()
+
+    def trained(index: int) -> tuple[int, float]:
+        model = torch.nn.Linear(4, 1, bias=False)
+        with torch.no_grad():
+            model.weight.zero_()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+
+        def tell(event: Event) -> None:
+            if index == 0:
+                events.append(event.kind)
+
+        with pccl.Communicator(master) as communicator:
+            diloco = DiLoCo(
+                model, optimizer, communicator, H=4, outer={"lr": 1.0, "momentum": 0.0}, min_peers=1 if alone else 2,
+                on_event=tell,
+            )  # fmt: skip
+            diloco.join()
+            if index == 0:
+                communicator.abort()
+            while True:
+                with torch.no_grad():
+                    model.weight += index + 1.0
+                diloco.advance()
+                if index == 0 and "lost" in events:
+                    ended.set()
+                    reached = diloco.inner_step, model.weight[0, 0].item()
+                    if alone:
+                        for _ in range(4):
+                            with torch.no_grad():
+                                model.weight += 1.0
+                            diloco.advance()
+                        averages.append(diloco.outer[0].item())
+                    return reached
+                if index == 1 and ended.is_set():
+                    return diloco.inner_step, model.weight[0, 0].item()
+
+    inner_step, weight = run_threads(1 if alone else 2, trained)[0]
+    assert "joined" in events[events.index("lost") :]
+    assert inner_step % 4 == 0
+    if alone:
+        # Of its own four steps, which the next average has in it.
+        assert (inner_step, weight, averages) == (4, 4.0, [8.0])
+    else:
+        # Two for each step of the other one, and nothing of its own.
+        assert inner_step > 0 and weight == 2.0 * inner_step
