@@ -88,7 +88,7 @@ class Communicator:
         # Where each launched operation lies, until it is done: nobody else may hold the arrays.
         self._in_flight: dict[int, tuple[_native.Operation, tuple[Any, ...]]] = {}
         # Their keys, and perhaps some of operations that are over.
-        self._launched: deque[int] = deque()
+        self._in_flight_order: deque[int] = deque()
         self._comm: _native.Comm | None = None
         _lifetime.begin()
         if self._target.endpoint is not None:
@@ -310,7 +310,7 @@ class Communicator:
         self._let_go_of_some()
         key = id(operation)
         self._in_flight[key] = (operation, source.owners + target.owners)
-        self._launched.append(key)
+        self._in_flight_order.append(key)
         return AsyncReduceHandle(operation, self._in_flight)
 
     def _let_go_of_some(self) -> None:
@@ -318,7 +318,7 @@ class Communicator:
         launched before, in turn: all of them in time, and none of them costs a launch more."""
         for _ in range(2):
             try:
-                key = self._launched.popleft()
+                key = self._in_flight_order.popleft()
             except IndexError:
                 return
             kept = self._in_flight.get(key)
@@ -327,7 +327,7 @@ class Communicator:
             if kept[0].done():
                 self._in_flight.pop(key, None)
             else:
-                self._launched.append(key)
+                self._in_flight_order.append(key)
 
     def all_reduce_multiple_with_retry(
         self, descriptors: list[ReduceOpDescriptor], *, max_in_flight: int = 4
@@ -368,7 +368,7 @@ class Communicator:
         if comm is not None:
             comm.close()
         self._in_flight.clear()
-        self._launched.clear()
+        self._in_flight_order.clear()
 
     def __enter__(self) -> Communicator:
         return self
