@@ -1,8 +1,11 @@
 #include "net-real/descriptors.hpp"
 
+#include "core/base/limits.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <vector>
 
@@ -42,6 +45,19 @@ void install() {
 }
 
 std::uint64_t fork_generation() { return registry().generation.load(std::memory_order_relaxed); }
+
+std::size_t process_limit() {
+    constexpr std::size_t usual = 1024;
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return usual;
+    return static_cast<std::size_t>(std::min<rlim_t>(limit.rlim_cur, 1u << 20));
+}
+
+void fit(core::Limits& limits) {
+    const auto available = static_cast<std::uint32_t>(process_limit());
+    limits.unregistered_links_max = std::min(limits.unregistered_links_max, std::max(available / 8, 8u));
+    limits.newcomer_links_max = std::clamp(available / 2, 16u, 8192u);
+}
 
 std::mutex& guard() { return registry().mutex; }
 

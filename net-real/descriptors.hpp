@@ -5,14 +5,24 @@
 // are recognised by that and refuse to work.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
+
+namespace pccl::core {
+struct Limits;
+}
 
 namespace pccl::real::descriptors {
 
 // Registers the fork handlers once; call before the first descriptor is made.
 void install();
 std::uint64_t fork_generation();
+
+// How many descriptors this process may have open (RLIMIT_NOFILE, as it is now).
+std::size_t process_limit();
+// Lowers what a machine may use of them for strangers and newcomers, so that the rest is left for the run and the program.
+void fit(core::Limits& limits);
 
 // Held while a descriptor is made and tracked, or untracked and closed: a fork waits for that.
 std::mutex& guard();

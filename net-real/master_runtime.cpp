@@ -50,6 +50,7 @@ struct MasterRuntime::State final : LoopClient {
         config.seed = (static_cast<std::uint64_t>(device()) << 32) | device();
         for (auto& byte : config.key) byte = static_cast<std::uint8_t>(device());
         config.limits = settings.limits;
+        descriptors::fit(config.limits);
         config.timeouts = settings.timeouts;
         return config;
     }

@@ -261,6 +261,7 @@ bool PeerRuntime::start(std::string& error) {
         if (config.advertised.port == 0) config.advertised.port = config.listen_port;
     }
     config.limits = state.settings.limits;
+    descriptors::fit(config.limits);
     config.timeouts = state.settings.timeouts;
     state.machine = std::make_unique<core::PeerMachine>(config);
     if (!state.loop->start(error)) return false;

@@ -5,6 +5,7 @@
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace pccl::core {
 
@@ -22,7 +23,14 @@ std::uint32_t PeerCore::stripe_count() const {
 }
 
 void PeerCore::on_plan(const proto::DialPlan& plan) {
-    for (auto& [target, edge] : edges_) edge.planned = false;
+    // A connection that is named anew is reported, whatever was told before: the master forgets those that it does not want.
+    // After a welcome it may know none of them. Nothing else is told again, or a plan that grows would cost its square.
+    const bool all = std::exchange(tell_all_, false);
+    std::set<Uuid> named_before;
+    for (auto& [target, edge] : edges_) {
+        if (edge.planned && !all) named_before.insert(target);
+        edge.planned = false;
+    }
     for (const auto& entry : plan.targets()) {
         Uuid target;
         Endpoint endpoint;
@@ -31,10 +39,23 @@ void PeerCore::on_plan(const proto::DialPlan& plan) {
         edge.planned = true;
         edge.target = endpoint;
         edge.pass = pass_from(entry);
+        edge.single = entry.single();
         edge.stripes.resize(stripe_count());
     }
-    // A master that names a connection again may have forgotten what it was told of it: it knew nobody at its other end.
-    declare_edges();
+    const std::set<Uuid> callers_before = all ? std::set<Uuid>{} : callers_;
+    callers_.clear();
+    for (const std::string& caller : plan.callers()) {
+        Uuid from;
+        if (callers_.size() < config_.limits.peers_max && read(caller, from)) callers_.insert(from);
+    }
+    for (auto& [remote, reserve] : reserves_) {
+        if (reserve.links.empty()) continue;
+        if (!callers_.contains(remote))
+            prepare_reserve(remote);
+        else if (!callers_before.contains(remote))
+            report_incoming(remote, true, false);
+    }
+    declare_edges(named_before);
     maintain_edges();
 }
 
@@ -59,7 +80,7 @@ void PeerCore::maintain_edges() {
         for (std::size_t i = 0; i < edge.stripes.size(); ++i) {
             Stripe& stripe = edge.stripes[i];
             // One connection shows whether the target is there; the others follow it.
-            if (stripe.link != 0 || (i > 0 && edge.report != Edge::Report::up)) continue;
+            if (stripe.link != 0 || (i > 0 && (edge.report != Edge::Report::up || edge.single))) continue;
             if (stripe.next_dial <= now_)
                 dial_stripe(target, edge, i);
             else
@@ -310,10 +331,7 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
         report_incoming(from, true, false);
     }
     reserve.links.insert(id);
-    if (reserve.buffer == 0 && cells() > 0 && reserve.free_cells.empty()) {
-        reserve.buffer = new_buffer(static_cast<std::uint64_t>(cells()) * config_.limits.slice_bytes);
-        for (std::uint32_t cell = cells(); cell > 0; --cell) reserve.free_cells.push_back(cell - 1);
-    }
+    if (!callers_.contains(from)) prepare_reserve(from);
     proto::LinkMessage message;
     message.mutable_welcome()->set_from(to_bytes(uuid_));
     message.mutable_welcome()->set_pass(to_bytes(pass->welcome));
@@ -321,6 +339,14 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     for (const auto& [op_id, op] : ops_) {
         if (op->prepared && !op->decided && op->id.predecessor == from) tell_ready(*op);
     }
+}
+
+// Memory for what a neighbour sends early. One that waits to be admitted sends nothing: many of them cost no memory.
+void PeerCore::prepare_reserve(const Uuid& remote) {
+    Reserve& reserve = reserves_.at(remote);
+    if (reserve.buffer != 0 || cells() == 0 || !reserve.free_cells.empty()) return;
+    reserve.buffer = new_buffer(static_cast<std::uint64_t>(cells()) * config_.limits.slice_bytes);
+    for (std::uint32_t cell = cells(); cell > 0; --cell) reserve.free_cells.push_back(cell - 1);
 }
 
 // A stripe on which nothing was acknowledged or taken for long, while another one works: its slices go there.

@@ -16,6 +16,8 @@ struct Limits {
     // membership
     std::uint32_t peers_max = 4096;
     std::uint32_t unregistered_links_max = 256;  // accepted links that have not said hello, whole machine
+    std::uint32_t newcomer_links_max =
+        400;  // with peers that wait to be admitted: the process has descriptors for them
     std::uint32_t stripes_max = 64;
     std::uint32_t journal_records = 4096;  // since the last snapshot, before the next one is written
     // all-reduce

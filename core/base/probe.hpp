@@ -41,6 +41,9 @@
     X(claims_unknown_decisions, "membership", "hello without proof that names decisions the master never made")        \
     X(joiner_impersonated, "membership", "hello in the name of a waiting newcomer, without its token")                 \
     X(data_link_without_proof, "membership", "data link refused: the caller is not the peer that it claims to be")     \
+    X(stranger_gave_way, "membership", "connection that said nothing closed for a newer one")                          \
+    X(confined_address_refused, "membership", "newcomer refused: it advertises a loopback or link-local address")      \
+    X(newcomers_take_turns, "membership", "newcomers wait until the members can hold more connections")                \
     X(journal_not_written, "membership", "record could not be written: the master stops")                              \
     X(journal_compacted, "membership", "journal compacted: a snapshot instead of its records")                         \
     X(compacted_with_operation, "membership", "snapshot written with an open operation")                               \

@@ -3,6 +3,7 @@
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
 #include "core/membership/journal.hpp"
+#include "core/membership/waiting_room.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -165,14 +166,25 @@ Instant MasterCore::next_deadline() const {
 }
 
 void MasterCore::on_accepted(const LinkAccepted& event) {
-    std::size_t fresh = 0;
-    for (const auto& [id, link] : links_) fresh += link.stage == Link::Stage::fresh ? 1 : 0;
-    if (fresh >= config_.limits.unregistered_links_max) {
+    const bool known =
+        std::any_of(state_.members.begin(), state_.members.end(),
+                    [&](const auto& entry) { return same_host(entry.second.endpoint, event.remote); }) ||
+        std::any_of(links_.begin(), links_.end(), [&](const auto& entry) {
+            return entry.second.stage == Link::Stage::member && same_host(entry.second.remote, event.remote);
+        });
+    std::vector<WaitingLink> waiting;
+    for (const auto& [id, link] : links_) {
+        if (link.stage == Link::Stage::fresh || link.stage == Link::Stage::closing)
+            waiting.push_back({id, link.remote, link.opened, link.known});
+    }
+    if (const LinkId old = who_gives_way(waiting, known, config_.limits.unregistered_links_max); old != 0) {
+        PROBE(stranger_gave_way);
         ++refused_frames_;
-        out_->push_back(CloseLink{event.link, false});
-        return;
+        out_->push_back(CloseLink{old, false});
+        on_closed(old);
     }
     Link& link = links_[event.link];
+    link.known = known;
     link.remote = event.remote;
     link.opened = link.last_received = link.last_sent = now_;
     if (next_tick_ == never || next_tick_ < now_) next_tick_ = now_ + tick_of(config_.timeouts);

@@ -48,6 +48,7 @@ private:
         Stage stage = Stage::fresh;
         Uuid uuid;
         Endpoint remote;
+        bool known = false;  // when it was accepted, a member was at its address
         Instant opened = 0;
         Instant last_received = 0;
         Instant last_sent = 0;
@@ -62,9 +63,10 @@ private:
         // Since when its application could make the next call: its last answer has left, and neither this master nor the
         // member's link was away since. Clock of expire_votes.
         Instant free_since = 0;
-        std::string plan;   // encoded dial plan that was sent last on this link
-        Secret link_key{};  // this peer's; passes of those that may dial it are derived from it
-        Instant since = 0;  // accepted, or taken up from the journal; for spectators
+        std::string plan;                  // encoded dial plan that was sent last on this link
+        Secret link_key{};                 // this peer's; passes of those that may dial it are derived from it
+        std::uint32_t newcomer_links = 0;  // connections with peers that wait which it can hold
+        Instant since = 0;                 // accepted, or taken up from the journal; for spectators
     };
     struct Joiner {
         LinkId link = 0;
@@ -76,6 +78,7 @@ private:
         std::uint32_t concurrent_ops = 1;
         std::string plan;
         Secret link_key{};
+        std::uint32_t newcomer_links = 0;
         bool told_unreachable = false;
         Instant since = 0;  // registered; for spectators
     };
@@ -206,6 +209,7 @@ private:
     void add_admissions(proto::TopologyDecision& topology, bool all);
     std::optional<Endpoint> endpoint_of(const Uuid& uuid) const;
     std::optional<Secret> link_key_of(const Uuid& uuid) const;
+    std::size_t newcomers_at_a_time(const std::vector<Uuid>& ring) const;
     template <class Target>
     void add_pass(const Uuid& from, Target& target) const;
     void tell(LinkId link, const Uuid& uuid, proto::Answer answer);

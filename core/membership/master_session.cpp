@@ -87,10 +87,18 @@ void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
                "the run has reached its limit of " + std::to_string(config_.limits.peers_max) + " peers");
         return;
     }
+    if (!may_dial(link.remote, endpoint)) {
+        PROBE(confined_address_refused);
+        refuse(id, proto::REFUSED_OTHER,
+               "this peer advertises " + to_text(endpoint) +
+                   ", an address that each host dials as its own; the master sees this peer at " +
+                   to_text(link.remote) + ": set PCCL_ADVERTISE_ADDRESS to an address of this host, or not at all");
+        return;
+    }
     const auto other_side = std::find_if(state_.members.begin(), state_.members.end(), [&](const auto& entry) {
         return is_loopback(entry.second.endpoint) != is_loopback(endpoint);
     });
-    if (hello.advertised().address().empty() && other_side != state_.members.end()) {
+    if ((is_loopback(endpoint) || hello.advertised().address().empty()) && other_side != state_.members.end()) {
         const std::string member =
             "peer " + short_name(other_side->first) + " at " + to_text(other_side->second.endpoint);
         refuse(
@@ -164,6 +172,7 @@ void MasterCore::register_joiner(LinkId id, const proto::Hello& hello, const Uui
     joiner.order = ++registration_order_;
     joiner.since = now_;
     joiner.link_key = secrets_.next();
+    joiner.newcomer_links = hello.newcomer_links();
     joiner.group = hello.group();
     joiner.endpoint = endpoint_from(hello, link.remote);
     joiner.token = hello.token();
@@ -209,6 +218,7 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
     }
     session.link = id;
     session.generation = hello.generation();
+    session.newcomer_links = hello.newcomer_links();
     session.resumed = false;
     session.plan.clear();
     edges_.told_again(uuid, now_);
@@ -221,7 +231,8 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
     record.mutable_token()->set_current(hello.token());
     record.mutable_token()->set_next(secrets_.next_token());
     // A peer may come back from another address: the network it is in has changed, or an impostor had given one.
-    if (const Endpoint endpoint = endpoint_from(hello, link.remote); endpoint != member.endpoint) {
+    if (const Endpoint endpoint = endpoint_from(hello, link.remote);
+        endpoint != member.endpoint && may_dial(member.endpoint, endpoint)) {
         write(endpoint, *record.mutable_token()->mutable_address());
         topology_dirty_ = true;
     }

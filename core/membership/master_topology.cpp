@@ -2,6 +2,7 @@
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
 #include "core/membership/master_core.hpp"
+#include "core/topology/address_rules.hpp"
 #include "core/topology/link_pass.hpp"
 #include "core/wire/convert.hpp"
 
@@ -138,15 +139,36 @@ void MasterCore::maintain_ring(GroupId id) {
     }
 }
 
+// Each newcomer costs the member before it and the one behind it a connection, and those are often the same members.
+std::size_t MasterCore::newcomers_at_a_time(const std::vector<Uuid>& ring) const {
+    constexpr std::uint32_t a_few = 64;
+    if (ring.empty()) return joiners_.size();
+    std::uint32_t least = ~std::uint32_t{0};
+    for (const Uuid& uuid : {ring.front(), ring.back()}) {
+        const std::uint32_t told = sessions_.at(uuid).newcomer_links;
+        least = std::min(least, told == 0 ? a_few : told);
+    }
+    return std::max<std::size_t>(least / 2, 1);
+}
+
 void MasterCore::plan_joiners() {
     const Duration grace = std::min(2 * second, config_.timeouts.peer / 4);
     std::map<GroupId, std::vector<std::pair<std::uint64_t, Uuid>>> by_group;
     for (const auto& [uuid, joiner] : joiners_) by_group[joiner.group].emplace_back(joiner.order, uuid);
     for (auto& [id, list] : by_group) {
-        std::sort(list.begin(), list.end());
         std::vector<Uuid> base;
         const auto group = state_.groups.find(id);
         if (group != state_.groups.end()) base = group->second.ring;
+        // Those that could not be reached come last: they do not keep others waiting.
+        std::sort(list.begin(), list.end(), [&](const auto& a, const auto& b) {
+            const bool a_last = joiners_.at(a.second).told_unreachable;
+            const bool b_last = joiners_.at(b.second).told_unreachable;
+            return a_last != b_last ? b_last : a < b;
+        });
+        if (const std::size_t most = newcomers_at_a_time(base); list.size() > most) {
+            PROBE(newcomers_take_turns);
+            list.resize(most);
+        }
         std::vector<Uuid> order = base;
         for (const auto& [registered, uuid] : list) order.push_back(uuid);
         const auto want = [&](const Uuid& from, const Uuid& to) {
@@ -191,8 +213,9 @@ std::vector<Uuid> MasterCore::admissible(GroupId id, std::vector<Uuid>& ring) co
     }
     std::sort(list.begin(), list.end());
     const auto forbidden = [&](const Uuid& a, const Uuid& b) {
-        if (state_.members.contains(a) && state_.members.contains(b)) return edges_.marked(a, b, now_);
-        return !edges_.up(a, b);
+        // What a newcomer says of its connection to a member has to be said by the member, too.
+        if (!state_.members.contains(a)) return !edges_.up_at_both_ends(a, b);
+        return state_.members.contains(b) ? edges_.marked(a, b, now_) : !edges_.up(a, b);
     };
     // Of a ring that can stay as it is only the newcomer's two edges are looked at, and nothing is searched for one that
     // nobody reaches or that reaches nobody: with a thousand members a search for each of them is out of question.
@@ -267,6 +290,7 @@ void MasterCore::add_admissions(proto::TopologyDecision& topology, bool all) {
             session.resumed = true;
             session.plan = joiner.plan;
             session.link_key = joiner.link_key;
+            session.newcomer_links = joiner.newcomer_links;
             session.since = session.free_since = now_;
             links_.at(joiner.link).stage = Link::Stage::member;
             joiners_.erase(uuid);
@@ -294,6 +318,12 @@ void MasterCore::admit_orphans() {
 }
 
 void MasterCore::send_plans() {
+    std::map<Uuid, std::vector<Uuid>> callers;
+    for (const auto& [uuid, joiner] : joiners_) {
+        const auto wanted = wanted_.find(uuid);
+        if (wanted == wanted_.end()) continue;
+        for (const Uuid& other : wanted->second) callers[other].push_back(uuid);
+    }
     const auto send = [&](const Uuid& uuid, LinkId link, std::string& last) {
         proto::MasterMessage message;
         auto* plan = message.mutable_plan();
@@ -301,15 +331,18 @@ void MasterCore::send_plans() {
         if (wanted != wanted_.end()) {
             for (const Uuid& other : wanted->second) {
                 const auto endpoint = endpoint_of(other);
-                if (!endpoint) continue;
+                const auto own = endpoint_of(uuid);
+                if (!endpoint || !own || !may_dial(*own, *endpoint)) continue;
                 auto* target = plan->add_targets();
                 target->set_peer(to_bytes(other));
                 write(*endpoint, *target->mutable_address());
                 add_pass(uuid, *target);
+                target->set_single(joiners_.contains(uuid) || joiners_.contains(other));
             }
         }
+        for (const Uuid& caller : callers[uuid]) plan->add_callers(to_bytes(caller));
         std::string encoded = encode(message);
-        if (encoded == last || (last.empty() && plan->targets_size() == 0)) return;
+        if (encoded == last || (last.empty() && plan->targets_size() == 0 && plan->callers_size() == 0)) return;
         last = std::move(encoded);
         say(link, message);
     };

@@ -2,6 +2,7 @@
 
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
+#include "core/membership/waiting_room.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -82,16 +83,31 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
     } else if (const auto* e = std::get_if<LinkClosed>(&event)) {
         on_link_closed(e->link, e->reason);
     } else if (const auto* e = std::get_if<LinkAccepted>(&event)) {
-        std::size_t strangers = 0;
-        for (const auto& [id, link] : links_) {
-            strangers += link.purpose == Purpose::incoming && link.stage != Stage::open ? 1 : 0;
-        }
-        if (!active || strangers >= config_.limits.unregistered_links_max) {
-            if (!active) PROBE(stranger_at_a_closed_door);
+        if (!active) {
+            PROBE(stranger_at_a_closed_door);
             ++refused_frames_;
             out.push_back(CloseLink{e->link, false});
         } else {
+            const bool known =
+                std::any_of(edges_.begin(), edges_.end(),
+                            [&](const auto& entry) { return same_host(entry.second.target, e->remote); }) ||
+                std::any_of(links_.begin(), links_.end(), [&](const auto& entry) {
+                    return entry.second.purpose == Purpose::incoming && entry.second.stage == Stage::open &&
+                           same_host(entry.second.from, e->remote);
+                });
+            std::vector<WaitingLink> waiting;
+            for (const auto& [id, link] : links_) {
+                if (link.purpose == Purpose::incoming && link.stage != Stage::open)
+                    waiting.push_back({id, link.from, link.opened, link.known});
+            }
+            if (const LinkId old = who_gives_way(waiting, known, config_.limits.unregistered_links_max); old != 0) {
+                PROBE(stranger_gave_way);
+                ++refused_frames_;
+                drop_link(old, "gave way to a newer connection");
+            }
             Link& link = links_[e->link];
+            link.from = e->remote;
+            link.known = known;
             link.opened = link.last_received = link.last_sent = link.last_progress = now;
         }
     } else if (const auto* e = std::get_if<FrameRefused>(&event)) {
@@ -283,6 +299,7 @@ void PeerCore::become_lost(const std::string& reason, State next) {
     next_master_dial_ = next_dial_ = never;
     welcomed_ = false;
     link_keys_.forget();
+    callers_.clear();
     highest_op_ = 0;
     view_ = View{};
     out_->push_back(SetAttributes{view_.attributes});

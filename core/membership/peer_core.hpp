@@ -56,6 +56,8 @@ private:
         Purpose purpose = Purpose::incoming;
         Stage stage = Stage::greeting;
         Uuid remote;
+        Endpoint from;       // of a link that was accepted
+        bool known = false;  // it came from the address of a neighbour
         std::uint32_t stripe = 0;
         LinkPass pass;         // of a link that we dialled
         bool goodbye = false;  // the other end said that it closes it on purpose
@@ -85,6 +87,7 @@ private:
         LinkPass pass;
         bool answered = false;  // the last dial was refused by the peer itself: it is alive
         bool planned = false;   // wanted by the master's dial plan
+        bool single = false;    // one of its ends waits to be admitted: one connection is enough to show that it works
         bool wanted_by_sync = false;
         enum class Report : std::uint8_t { none, up, down, answered } report = Report::none;
         std::vector<Stripe> stripes;
@@ -204,7 +207,7 @@ private:
     void on_welcome(const proto::Welcome& welcome);
     void on_refusal(const proto::Refusal& refusal);
     void on_answer(const proto::Answer& answer);
-    void declare_edges();
+    void declare_edges(const std::set<Uuid>& but = {});
     void declare_again();
     Serial cast(proto::Vote& vote);
     bool master_open() const;
@@ -247,6 +250,7 @@ private:
     void on_data_link_opened(LinkId id, Link& link);
     void on_link_message(LinkId id, const ControlArrived& event);
     void on_link_hello(LinkId id, const proto::LinkHello& hello);
+    void prepare_reserve(const Uuid& remote);
     void incoming_lost(LinkId id, const Link& link);
     bool edge_used(const Uuid& target, const Edge& edge) const;
     void close_edge(const Uuid& target);
@@ -382,6 +386,8 @@ private:
     std::map<LinkId, Link> links_;
     std::map<Uuid, Edge> edges_;
     std::map<Uuid, Reserve> reserves_;
+    bool tell_all_ = true;    // the next plan comes from a master that may know none of our connections
+    std::set<Uuid> callers_;  // peers that wait to be admitted and may dial this one, by the plan
     LinkId next_link_ = 1;
     BufferId next_buffer_ = 1;
     ComputeId next_compute_ = 1;

@@ -46,6 +46,7 @@ void PeerCore::master_opened() {
     hello->set_concurrent_ops(config_.limits.concurrent_ops);
     hello->set_seen(seen_);
     hello->set_seen_chain(seen_chain_);
+    hello->set_newcomer_links(config_.limits.newcomer_links_max);
     send_control(master_link_, message);
 }
 
@@ -136,6 +137,7 @@ void PeerCore::on_welcome(const proto::Welcome& welcome) {
     incarnation_ = welcome.incarnation();
     token_ = welcome.token();
     link_keys_.renew(key);
+    tell_all_ = true;
     welcomed_ = true;
     if (master_lost_since_ != never)
         log(LogLevel::warn,
@@ -147,9 +149,9 @@ void PeerCore::on_welcome(const proto::Welcome& welcome) {
     if (welcome.member()) declare_again();
 }
 
-void PeerCore::declare_edges() {
+void PeerCore::declare_edges(const std::set<Uuid>& but) {
     for (auto& [target, edge] : edges_) {
-        if (edge.report == Edge::Report::none || !edge.planned) continue;
+        if (but.contains(target) || edge.report == Edge::Report::none || !edge.planned) continue;
         PROBE(edge_declared_again);
         const Edge::Report report = std::exchange(edge.report, Edge::Report::none);
         report_edge(target, edge, report, "reported again");

@@ -10,6 +10,11 @@ bool is_loopback(const Endpoint& endpoint) {
            endpoint.address[15] == 1;
 }
 
+bool is_link_local(const Endpoint& endpoint) {
+    const auto& bytes = endpoint.address;
+    return endpoint.is_v6 ? bytes[0] == 0xFE && (bytes[1] & 0xC0) == 0x80 : bytes[0] == 169 && bytes[1] == 254;
+}
+
 const char* why_not_a_target(const Endpoint& endpoint) {
     const auto& bytes = endpoint.address;
     if (endpoint.port == 0) return "port 0 is no port that anybody listens on";
@@ -17,10 +22,10 @@ const char* why_not_a_target(const Endpoint& endpoint) {
         return "it is the wildcard address, which names no host";
     if (endpoint.is_v6) {
         if (bytes[0] == 0xFF) return "it is a multicast address";
-        if (bytes[0] == 0xFE && (bytes[1] & 0xC0) == 0x80)
-            return "it is a link-local address, which means another host on each link";
+        if (is_link_local(endpoint)) return "it is a link-local address, which means another host on each link";
         return nullptr;
     }
+    if (bytes[0] == 0) return "it is an address of 'this network', which names no host";
     if (bytes[0] >= 224 && bytes[0] < 240) return "it is a multicast address";
     if (bytes[0] >= 240) return "it is a broadcast or reserved address";
     return nullptr;

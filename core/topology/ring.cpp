@@ -63,6 +63,7 @@ void EdgeTable::admitted(const Uuid& peer) {
 void EdgeTable::report_incoming(const Uuid& from, const Uuid& to, bool up) {
     Edge& edge = edges_[{from, to}];
     edge.target_lost_it = !up;
+    edge.incoming_up = up;
 }
 
 void EdgeTable::mark(const Uuid& from, const Uuid& to, Instant until) {
@@ -70,6 +71,11 @@ void EdgeTable::mark(const Uuid& from, const Uuid& to, Instant until) {
     edge.quarantined_until = until;
     ++edge.failures;
     edge.up = false;
+}
+
+bool EdgeTable::up_at_both_ends(const Uuid& from, const Uuid& to) const {
+    const Edge* edge = find(from, to);
+    return edge != nullptr && edge->up && edge->incoming_up;
 }
 
 bool EdgeTable::ring_neighbour_lost(const Uuid& peer, const std::vector<Uuid>& ring) const {
@@ -125,6 +131,7 @@ void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted) {
         edge.reported_down = false;
         edge.source_lost_it = false;
         edge.target_lost_it = false;
+        edge.incoming_up = false;
         edge.restarts = 0;
     }
 }

@@ -25,6 +25,7 @@ public:
         Instant quarantined_until = 0;
         bool reported_down = false;   // the source says that its links closed or were refused
         bool source_lost_it = false;  // its links were up before, and broke
+        bool incoming_up = false;     // the target says that a link from the source is open
         bool target_lost_it = false;  // the target says that all links from the source broke
     };
 
@@ -41,6 +42,8 @@ public:
     // Links that their source closes on purpose are not reported so: it says goodbye on them.
     void report_incoming(const Uuid& from, const Uuid& to, bool up);
     void mark(const Uuid& from, const Uuid& to, Instant until);
+    // The source and the target say so. What a peer that nobody admitted says alone is no proof.
+    bool up_at_both_ends(const Uuid& from, const Uuid& to) const;
     // A neighbour of `peer` in the ring had connections with it, in one direction or the other, and says that they broke.
     // Nobody else is a witness: who never was connected may be wrong, or lie.
     bool ring_neighbour_lost(const Uuid& peer, const std::vector<Uuid>& ring) const;

@@ -41,6 +41,13 @@ inline bool read(const proto::Address& address, Endpoint& endpoint) {
     endpoint.is_v6 = address.is_v6();
     endpoint.port = static_cast<std::uint16_t>(address.port());
     std::memcpy(endpoint.address.data(), address.address().data(), address.address().size());
+    // An IPv4 address in the clothes of IPv6 is judged as what it is.
+    static constexpr char mapped[] = "\0\0\0\0\0\0\0\0\0\0\xff\xff";
+    if (endpoint.is_v6 && std::memcmp(endpoint.address.data(), mapped, 12) == 0) {
+        endpoint.is_v6 = false;
+        std::memmove(endpoint.address.data(), endpoint.address.data() + 12, 4);
+        std::memset(endpoint.address.data() + 4, 0, 12);
+    }
     return true;
 }
 

@@ -2,6 +2,9 @@
 #include "tests/unit/master_play.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
 
 using namespace pccl::core;
 using namespace pccl::core::play;
@@ -124,4 +127,96 @@ TEST_CASE("a neighbour that never reached a member is no witness of its death; o
     CHECK(run.members() == 2);
     run.report(run.b, run.a, true, false);
     CHECK(run.members() == 1);
+}
+
+TEST_CASE("idle connections give way: newcomers and members get in, whoever floods loses its own") {
+    Pair run;
+    std::vector<std::unique_ptr<Member>> crowd;
+    const auto come = [&](std::uint8_t address) {
+        crowd.push_back(std::make_unique<Member>(member(100)));
+        run.world.dial(*crowd.back(), address);
+    };
+    Member early = member(3);
+    run.world.dial(early, 77);
+    for (int i = 0; i < 1000; ++i) come(66);
+    // It is one of few at its address: it may still say who it is.
+    CHECK_FALSE(early.closed);
+    CHECK(crowd.front()->closed);
+    CHECK_FALSE(crowd.back()->closed);
+    Member newcomer = member(4);
+    run.world.say_hello(
+        newcomer, [](proto::Hello&) {}, 66);
+    CHECK_FALSE(newcomer.closed);
+    CHECK_FALSE(newcomer.welcome.run_id().empty());
+    // There is room left for the addresses of members, and a member resumes.
+    run.world.reset(run.a);
+    run.world.say_hello(run.a);
+    CHECK(run.a.welcome.member());
+    CHECK(run.members() == 2);
+    const auto open = std::count_if(crowd.begin(), crowd.end(), [](const auto& one) { return !one->closed; });
+    CHECK(open <= static_cast<std::ptrdiff_t>(Limits{}.unregistered_links_max));
+}
+
+TEST_CASE("an address that each host dials as its own is not given to members") {
+    Pair run;
+    for (const std::string& bytes :
+         {std::string("\x7f\0\0\1", 4), std::string("\xa9\xfe\xa9\xfe", 4), std::string("\0\1\2\3", 4),
+          std::string(15, '\0') + '\1', std::string("\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\0\0\1", 16)}) {
+        Member stranger = member(5);
+        run.world.say_hello(stranger, [&](proto::Hello& hello) {
+            hello.mutable_advertised()->set_address(bytes);
+            hello.mutable_advertised()->set_is_v6(bytes.size() == 16);
+        });
+        CAPTURE(bytes.size());
+        CHECK(stranger.refused);
+        CHECK(run.a.plan.targets_size() <= 1);
+        CHECK(run.b.plan.targets_size() <= 1);
+    }
+}
+
+TEST_CASE("who waits costs a member one connection each way, and no more than it can hold") {
+    World world;
+    Member first = member(1);
+    world.say_hello(first, [](proto::Hello& hello) { hello.set_newcomer_links(100); });
+    REQUIRE(first.seen > 0);
+    std::vector<std::unique_ptr<Member>> crowd;
+    for (int i = 0; i < 500; ++i) {
+        crowd.push_back(std::make_unique<Member>(member(0)));
+        crowd.back()->uuid.bytes = {static_cast<std::uint8_t>(1 + i / 200), static_cast<std::uint8_t>(1 + i % 200), 9};
+        world.say_hello(*crowd.back());
+    }
+    REQUIRE(first.plan.targets_size() == 50);
+    REQUIRE(first.plan.callers_size() == 50);
+    for (const auto& target : first.plan.targets()) CHECK(target.single());
+    // A newcomer that claims a connection which the member does not confirm is not admitted.
+    const auto say = [&](Member& from, const std::string& peer, bool outgoing) {
+        proto::PeerMessage message;
+        message.mutable_edge()->set_peer(peer);
+        message.mutable_edge()->set_outgoing(outgoing);
+        message.mutable_edge()->set_up(true);
+        world.tell(from, message);
+    };
+    for (const auto& one : crowd) {
+        const proto::DialPlan plan = one->plan;
+        for (const auto& target : plan.targets()) say(*one, target.peer(), true);
+        for (const std::string& caller : plan.callers()) say(*one, caller, false);
+    }
+    const proto::DialPlan plan = first.plan;
+    for (const auto& target : plan.targets()) say(first, target.peer(), true);
+    const auto update = [&] {
+        proto::Vote vote;
+        vote.set_kind(proto::VOTE_UPDATE_TOPOLOGY);
+        world.vote(first, vote);
+    };
+    const auto admitted = [&] {
+        return std::count_if(crowd.begin(), crowd.end(), [](const auto& one) { return one->seen > 0; });
+    };
+    update();
+    CHECK(admitted() == 0);
+    for (const std::string& caller : plan.callers()) say(first, caller, false);
+    update();
+    CHECK(admitted() == 50);
+    // The others have their turn.
+    CHECK(std::any_of(crowd.begin(), crowd.end(),
+                      [](const auto& one) { return one->seen == 0 && one->plan.targets_size() > 0; }));
 }
