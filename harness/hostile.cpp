@@ -174,6 +174,17 @@ std::span<const std::uint8_t> bytes_of(const std::string& text) {
     return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }
 
+void append_payload(Draw& draw, const wire::BulkHeader& header, std::string& out) {
+    const auto head = wire::encode_bulk(header);
+    out.append(reinterpret_cast<const char*>(head.data()), head.size());
+    const std::string payload = noise(draw, header.length);
+    out += payload;
+    wire::Trailer trailer;
+    trailer.checksum = numeric::checksum64(payload.data(), payload.size());
+    const auto end = wire::encode_trailer(trailer);
+    out.append(reinterpret_cast<const char*>(end.data()), end.size());
+}
+
 void append_bulk(Draw& draw, std::string& out) {
     wire::BulkHeader header;
     header.op = number(draw);
@@ -193,11 +204,92 @@ void append_bulk(Draw& draw, std::string& out) {
     out.append(reinterpret_cast<const char*>(end.data()), end.size());
 }
 
+// An address that means another host to everybody who dials it.
+void fill_confined(Draw& draw, proto::Address* address) {
+    static constexpr std::uint8_t confined[][4] = {{127, 0, 0, 1}, {169, 254, 169, 254}, {0, 1, 2, 3}};
+    std::string bytes(reinterpret_cast<const char*>(confined[draw.below(3)]), 4);
+    if (draw.chance(500'000)) {
+        address->set_is_v6(true);
+        bytes = draw.chance(500'000) ? std::string(10, '\0') + "\xff\xff" + bytes : std::string(15, '\0') + '\1';
+    }
+    address->set_address(bytes);
+    address->set_port(draw.number(1, 65'535));
+}
+
+// Lies of somebody who knows whom and what it speaks of.
+std::string informed_lies_to_master(Draw& draw, std::uint32_t own_node, const Knowledge& known, bool& joins) {
+    std::string out;
+    proto::PeerMessage m;
+    auto* hello = m.mutable_hello();
+    fill_hello(draw, own_node, hello, true);
+    switch (draw.below(3)) {
+    case 0:  // has seen more than there was, perhaps in the name of a member
+        hello->set_run_id(known.run_id);
+        hello->set_seen(draw.chance(700'000) ? std::uint64_t{1} << draw.number(10, 63) : number(draw));
+        if (draw.chance(600'000)) hello->set_uuid(draw.chance(500'000) ? known.from : known.to);
+        hello->set_generation(draw.chance(500'000) ? ~std::uint64_t{0} - draw.below(2) : 1 + draw.below(30));
+        joins = hello->seen() == 0;
+        break;
+    case 1: fill_confined(draw, hello->mutable_advertised()); break;
+    default: joins = true;
+    }
+    wire::append_control(out, bytes_of(m.SerializeAsString()));
+    for (std::uint64_t reports = joins ? draw.below(8) : 0; reports-- != 0;) {
+        m.Clear();
+        auto* edge = m.mutable_edge();
+        edge->set_peer(draw.chance(500'000) ? known.from : known.to);
+        edge->set_outgoing(draw.chance(500'000));
+        edge->set_up(draw.chance(500'000));
+        wire::append_control(out, bytes_of(m.SerializeAsString()));
+    }
+    return out;
+}
+
+// In the name of a member that has connections with the target: slices of what runs, or of what is about to start.
+std::string informed_lies_to_peer(Draw& draw, const Knowledge& known) {
+    std::string out;
+    proto::LinkMessage m;
+    auto* hello = m.mutable_hello();
+    hello->set_protocol_version(wire::protocol_version);
+    hello->set_run_id(known.run_id);
+    hello->set_from(known.from);
+    hello->set_to(known.to);
+    hello->set_stripe(draw.number(0, 3));
+    if (draw.chance(300'000)) hello->set_pass(noise(draw, 16));
+    wire::append_control(out, bytes_of(m.SerializeAsString()));
+    for (std::uint64_t frames = draw.number(1, 8); frames-- != 0 && !known.payloads.empty();) {
+        wire::BulkHeader header = known.payloads[draw.below(known.payloads.size())];
+        header.op += draw.below(3);
+        header.slice = static_cast<std::uint32_t>(draw.below(header.slice + 2));
+        append_payload(draw, header, out);
+    }
+    return out;
+}
+
 }  // namespace
 
-std::vector<std::uint8_t> hostile_bytes(Draw& draw, std::uint32_t own_node, bool& joins) {
+Knowledge learn(const std::vector<std::uint8_t>& greeting) {
+    Knowledge known;
+    if (greeting.size() < wire::prefix_bytes) return known;
+    const std::size_t length = greeting[4] | greeting[5] << 8;
+    proto::LinkMessage m;
+    if (greeting.size() < wire::prefix_bytes + length ||
+        !m.ParseFromArray(greeting.data() + wire::prefix_bytes, static_cast<int>(length)) || !m.has_hello())
+        return known;
+    known.run_id = m.hello().run_id();
+    known.from = m.hello().from();
+    known.to = m.hello().to();
+    return known;
+}
+
+std::vector<std::uint8_t> hostile_bytes(Draw& draw, std::uint32_t own_node, bool to_master, const Knowledge& known,
+                                        bool& joins) {
     std::string out;
     joins = false;
+    if (!known.run_id.empty() && draw.chance(500'000)) {
+        out = to_master ? informed_lies_to_master(draw, own_node, known, joins) : informed_lies_to_peer(draw, known);
+        return {out.begin(), out.end()};
+    }
     if (draw.chance(150'000)) {
         // A newcomer like any other, which then falls silent or goes on with lies.
         proto::PeerMessage m;

@@ -1,15 +1,27 @@
 // What a stranger may send: noise, lengths that lie, and valid frames that say what they should not.
 #pragma once
 
+#include "core/wire/frame.hpp"
 #include "net-sim/draw.hpp"
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace pccl::harness {
 
-// A few frames (or what looks like some). `own_port` is where the stranger pretends to listen. `joins`: a hello that a
+// What a stranger may have learned: as a newcomer that waits, or from peers that dialled it. No secret is among it.
+struct Knowledge {
+    std::string run_id;                            // empty: nothing is known
+    std::string from, to;                          // two members; the first one dialled the second one
+    std::vector<core::wire::BulkHeader> payloads;  // of frames that the target got
+};
+// From the first bytes of a connection between two peers.
+Knowledge learn(const std::vector<std::uint8_t>& greeting);
+
+// A few frames (or what looks like some). `own_node` is where the stranger pretends to listen. `joins`: a hello that a
 // master accepts as a newcomer's is among them.
-std::vector<std::uint8_t> hostile_bytes(sim::Draw& draw, std::uint32_t own_node, bool& joins);
+std::vector<std::uint8_t> hostile_bytes(sim::Draw& draw, std::uint32_t own_node, bool to_master, const Knowledge& known,
+                                        bool& joins);
 
 }  // namespace pccl::harness

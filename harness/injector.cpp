@@ -15,6 +15,9 @@ namespace {
 
 constexpr std::uint32_t strangers_max = 3;
 
+// Whether the stranger of a `hostile` fault comes in numbers and says nothing.
+bool is_crowd(const Fault& fault) { return ((fault.value >> 50) & 3) == 0; }
+
 bool by_stranger(FaultKind kind) { return kind == FaultKind::hostile || kind == FaultKind::replayed_hello; }
 
 }  // namespace
@@ -23,7 +26,7 @@ Injector::Injector(sim::World& world, const Scenario& scenario, Processes& proce
     : world_(world), scenario_(scenario), processes_(processes), excuses_(excuses), draw_(mix(scenario.seed, 910)),
       frozen_(nodes() + 1, false), stranger_links_(scenario.faults.size()) {
     for (const Fault& fault : scenario.faults) {
-        if (fault.kind == FaultKind::replayed_hello) world.network().keep_greetings();
+        if (by_stranger(fault.kind)) world.network().keep_greetings();
     }
 }
 
@@ -184,6 +187,25 @@ bool Injector::two_masters(const Fault& fault) {
     return true;
 }
 
+// What somebody outside of the run can know of it and of the node.
+Knowledge Injector::what_is_known(std::uint32_t target) {
+    Knowledge known = learn(world_.network().greeting_among(nodes(), target));
+    const auto& payloads = world_.payloads_to(target);
+    known.payloads.assign(payloads.begin(), payloads.end());
+    return known;
+}
+
+// Connections that say nothing, more and more of them.
+void Injector::crowd_comes(const Fault& fault, std::uint64_t index) {
+    Stranger& stranger = stranger_links_[index];
+    if (stranger.said++ >= std::max(fault.b % 40, 1u)) return;
+    const std::uint32_t first = strangers_from(scenario_);
+    const std::uint32_t own = first + static_cast<std::uint32_t>(index % (nodes_for(scenario_) - first));
+    for (std::uint64_t i = draw_.number(1, 20); i-- != 0;)
+        world_.network().dial(own, 0, sim::endpoint_of(fault.a % nodes()));
+    world_.schedule_script(world_.now() + draw_.log_uniform(millisecond, second), fault_goes_on, index);
+}
+
 // One thing said each time; the next one follows after a while.
 void Injector::stranger_speaks(const Fault& fault, std::uint64_t index) {
     Stranger& stranger = stranger_links_[index];
@@ -191,6 +213,7 @@ void Injector::stranger_speaks(const Fault& fault, std::uint64_t index) {
     const std::uint32_t first = strangers_from(scenario_);
     const std::uint32_t own = first + static_cast<std::uint32_t>(index % (nodes_for(scenario_) - first));
     const bool replay = fault.kind == FaultKind::replayed_hello;
+    if (fault.kind == FaultKind::hostile && is_crowd(fault)) return crowd_comes(fault, index);
     if (stranger.said >= std::max(fault.b % 40, 1u)) return;
     Duration wait = 0;
     if (!stranger.dialled || !network.open_end(stranger.connection, 0) || draw_.chance(150'000)) {
@@ -205,7 +228,7 @@ void Injector::stranger_speaks(const Fault& fault, std::uint64_t index) {
         bool joins = replay;
         const std::vector<std::uint8_t> bytes =
             replay ? network.greeting(1 + (fault.a - 1) % (nodes() - 1), world_.master())
-                   : hostile_bytes(draw_, own, joins);
+                   : hostile_bytes(draw_, own, fault.a % nodes() == 0, what_is_known(fault.a % nodes()), joins);
         if (joins) stranger_hellos_.push_back(world_.now());
         if (replay) touch(fault, 1 + (fault.a - 1) % (nodes() - 1), Excuse::copied_token);
         if (!bytes.empty()) network.write(stranger.connection, 0, bytes);

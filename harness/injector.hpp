@@ -5,6 +5,7 @@
 #pragma once
 
 #include "harness/excuses.hpp"
+#include "harness/hostile.hpp"
 #include "harness/observation.hpp"
 #include "harness/scenario.hpp"
 #include "net-sim/world.hpp"
@@ -93,6 +94,8 @@ private:
     bool connection_fault(const Fault& fault, std::uint64_t index, std::uint32_t there);
     bool master_crash(const Fault& fault);
     bool two_masters(const Fault& fault);
+    Knowledge what_is_known(std::uint32_t target);
+    void crowd_comes(const Fault& fault, std::uint64_t index);
     void stranger_speaks(const Fault& fault, std::uint64_t index);
     void schedule_end(const Fault& fault, std::uint64_t index);
     void note(std::uint64_t index);

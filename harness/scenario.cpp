@@ -502,6 +502,10 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
         s.limits.scratch_bytes =
             std::max<std::uint64_t>(s.limits.scratch_bytes, std::uint64_t{least} * s.limits.min_slots);
     }
+    Draw crowds(mix(seed, 170));
+    if ((on & class_hostile) && crowds.chance(500'000))
+        s.limits.unregistered_links_max = crowds.number(32, 64) + 4 * static_cast<std::uint32_t>(s.peers.size());
+    if (crowds.chance(200'000)) s.limits.newcomer_links_max = crowds.number(1, 6);
     Draw journal(mix(seed, 108));
     if (journal.chance(700'000)) s.limits.journal_records = static_cast<std::uint32_t>(journal.log_uniform(1, 60));
     Draw flavours(mix(seed, 106));

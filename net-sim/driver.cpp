@@ -1,6 +1,7 @@
 #include "net-sim/driver.hpp"
 
 #include "core/compute.hpp"
+#include "core/topology/address_rules.hpp"
 #include "net-sim/world.hpp"
 
 #include <algorithm>
@@ -118,6 +119,7 @@ void Driver::on(OpenLink& effect) {
     if ((effect.link & 1) == 0) return broken("opens a link with an even name");
     if (effect.link <= last_opened_) return broken("link name used again");
     last_opened_ = effect.link;
+    if (is_confined(effect.target)) return broken("dials " + to_text(effect.target) + ", an address of its own host");
     const std::uint32_t connection = world_.network_.dial(node_, effect.link, effect.target);
     links_[effect.link] = std::make_unique<Link>(effect.link, connection, 0, limits_);
     if (world_.recorder_ != nullptr) world_.recorder_->link_begins(connection, 0, node_);
@@ -182,6 +184,7 @@ void Driver::on(SendPayload& effect) {
     link->sending.active = true;
     link->sending.cancelled = link->sending.complete = link->sending.dropped = false;
     if (world_.recorder_ != nullptr) record_sent(*link, Recorder::Kind::bulk, to_text(effect.header));
+    world_.payload_begins(far_end(effect.link), effect.header);
     dirty_.push_back(link->id);
 }
 

@@ -588,6 +588,17 @@ std::vector<std::uint8_t> Network::greeting(std::uint32_t from, std::uint32_t to
     return {};
 }
 
+std::vector<std::uint8_t> Network::greeting_among(std::uint32_t nodes, std::uint32_t to) const {
+    const auto among = [nodes](std::uint32_t node) { return node > 0 && node < nodes; };
+    for (std::size_t i = connections_.size(); i-- != 0;) {
+        const Connection& c = connections_[i];
+        const std::uint32_t target = c.ends[1].node;
+        if (among(c.ends[0].node) && among(target) && (!among(to) || target == to) && !c.greeting.empty())
+            return c.greeting;
+    }
+    return {};
+}
+
 void Network::half_open(std::uint32_t connection, bool one_side_knows, std::uint32_t side) {
     Connection& c = connections_[connection];
     for (Pipe& pipe : c.pipes) {

@@ -133,6 +133,8 @@ public:
     void keep_greetings() { keep_greetings_ = true; }
     std::vector<std::uint8_t> greeting(std::uint32_t from, std::uint32_t to) const;
     const std::vector<DialFault>& dial_faults() const { return dial_faults_; }
+    // The latest that one of the nodes [1, nodes) said to another one of them, or to `to` if that is one of them.
+    std::vector<std::uint8_t> greeting_among(std::uint32_t nodes, std::uint32_t to) const;
     std::uint32_t peer_of(std::uint32_t connection, std::uint32_t side) const {
         return connections_[connection].ends[side ^ 1].node;
     }

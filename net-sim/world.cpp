@@ -356,6 +356,13 @@ Reach World::reach(std::uint32_t index, std::uint16_t port) {
     return port == listen_port ? Reach::listening : Reach::refusing;
 }
 
+void World::payload_begins(std::uint32_t to, const wire::BulkHeader& header) {
+    constexpr std::size_t payloads_kept = 8;
+    std::deque<wire::BulkHeader>& payloads = nodes_[to].payloads;
+    payloads.push_back(header);
+    if (payloads.size() > payloads_kept) payloads.pop_front();
+}
+
 void World::bytes_arrived(std::uint32_t index, LinkId link, std::span<const Piece> pieces) {
     if (nodes_[index].driver == nullptr) return;
     nodes_[index].driver->bytes_arrived(link, pieces);

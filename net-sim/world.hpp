@@ -125,6 +125,8 @@ public:
         parameters_.timer_late_max = 0;
         disk_extra_ = 0;
     }
+    // The last frames of payload that were sent to the node, the latest behind.
+    const std::deque<core::wire::BulkHeader>& payloads_to(std::uint32_t node) const { return nodes_[node].payloads; }
     std::uint64_t items() const { return items_; }
     std::string explain();  // one line per live machine
     // Replays the journal beside the master that wrote it, when nothing is on its way to the disk: both have to promise the
@@ -160,6 +162,7 @@ private:
         bool played_master = false;
         bool silent = false;  // the machine under the dead process does not answer either
         std::deque<Item> deferred;
+        std::deque<core::wire::BulkHeader> payloads;
         std::vector<AimedCrash> aimed;
         std::deque<Record> writing;
         Instant disk_free = 0;
@@ -171,6 +174,7 @@ private:
     void push(const Item& item) { queue_.push(item); }
     void handled(std::uint32_t node, const core::Event& event);
     void look_at_status(std::uint32_t node);
+    void payload_begins(std::uint32_t to, const core::wire::BulkHeader& header);
     bool count_effect(std::uint32_t node, std::size_t kind);
     void persist(std::uint32_t node, core::Persist record);
     void make_durable(Node& node);  // the first record that waits
