@@ -6,14 +6,18 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/string.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <exception>
 #include <list>
 #include <optional>
+#include <string_view>
+#include <unistd.h>
 
 namespace pccl::real {
 
@@ -52,6 +56,24 @@ private:
     Clock::time_point made_;
 };
 
+std::string_view without_port(std::string_view host) {
+    const auto colon = host.rfind(':');
+    return colon == std::string_view::npos ? host : host.substr(0, colon);
+}
+
+// An IPv4 address or an IPv6 address in brackets, perhaps with a port.
+bool is_address(std::string_view host) {
+    beast::error_code code;
+    if (!host.empty() && host.front() == '[') {
+        const auto end = host.find(']');
+        if (end == std::string_view::npos) return false;
+        asio::ip::make_address_v6(std::string(host.substr(1, end - 1)), code);
+        return !code;
+    }
+    asio::ip::make_address_v4(std::string(without_port(host)), code);
+    return !code;
+}
+
 // Memory may run out and libraries may throw; a spectator is no reason to end a run.
 template <class Work>
 bool carefully(const Work& work) {
@@ -67,8 +89,13 @@ bool carefully(const Work& work) {
 
 class StatusServer::Door : public std::enable_shared_from_this<StatusServer::Door> {
 public:
-    Door(asio::io_context& context, Pages pages)
-        : acceptor_(context), pause_(context), json_(std::move(pages.json)), text_(std::move(pages.text)) {}
+    Door(asio::io_context& context, Pages pages, std::vector<std::string> names)
+        : acceptor_(context), pause_(context), json_(std::move(pages.json)), text_(std::move(pages.text)),
+          names_(std::move(names)) {
+        names_.emplace_back("localhost");
+        std::array<char, 256> own{};
+        if (::gethostname(own.data(), own.size() - 1) == 0) names_.emplace_back(own.data());
+    }
 
     bool listen(const core::Endpoint& address, std::string& error) {
         const int listener = listen_on({address, address.port, address.port,
@@ -88,6 +115,11 @@ public:
     std::uint16_t port() const { return port_; }
     Page& json() { return json_; }
     Page& text() { return text_; }
+    bool goes_by(std::string_view host) const {
+        return is_address(host) || std::any_of(names_.begin(), names_.end(), [&](const std::string& name) {
+                   return beast::iequals(without_port(host), name);
+               });
+    }
 
 private:
     class Visit;
@@ -100,6 +132,7 @@ private:
     asio::steady_timer pause_;
     std::uint16_t port_ = 0;
     Page json_, text_;
+    std::vector<std::string> names_;
     Visits visits_;  // the oldest first
 };
 
@@ -130,6 +163,11 @@ private:
         const auto method = parser_.get().method();
         if (method != http::verb::get && method != http::verb::head)
             return say(http::status::method_not_allowed, "only GET and HEAD\n");
+        // Without a Host no browser has asked.
+        const auto host = parser_.get().find(http::field::host);
+        if (host != parser_.get().end() && !door_->goes_by({host->value().data(), host->value().size()}))
+            return say(http::status::misdirected_request,
+                       "this server does not go by that name; ask it by its address, or name it with --status\n");
         const auto target = parser_.get().target();
         const auto path = target.substr(0, target.find('?'));
         if (path == "/status") return send(http::status::ok, "application/json", door_->json().get());
@@ -217,8 +255,8 @@ void StatusServer::Door::accepted(const beast::error_code& code, tcp::socket soc
     accept();
 }
 
-StatusServer::StatusServer(asio::io_context& context, Pages pages)
-    : door_(std::make_shared<Door>(context, std::move(pages))) {}
+StatusServer::StatusServer(asio::io_context& context, Pages pages, std::vector<std::string> names)
+    : door_(std::make_shared<Door>(context, std::move(pages), std::move(names))) {}
 StatusServer::~StatusServer() = default;
 bool StatusServer::listen(const core::Endpoint& address, std::string& error) { return door_->listen(address, error); }
 std::uint16_t StatusServer::port() const { return door_->port(); }

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace boost::asio {
 class io_context;
@@ -25,8 +26,10 @@ public:
         std::function<std::string()> json;
         std::function<std::string()> text;
     };
-    // `context` outlives the server's handlers: they end with it, not with this object.
-    StatusServer(boost::asio::io_context& context, Pages pages);
+    // `context` outlives the server's handlers: they end with it, not with this object. Requests are answered when their
+    // Host is an address, `localhost`, the name of this machine or one of `names`: a web page whose name was made to lead
+    // here (DNS rebinding) has another one, and may not read what a browser on this machine can reach.
+    StatusServer(boost::asio::io_context& context, Pages pages, std::vector<std::string> names = {});
     ~StatusServer();
     StatusServer(const StatusServer&) = delete;
     StatusServer& operator=(const StatusServer&) = delete;

@@ -77,7 +77,7 @@ std::string tell(std::uint16_t port, const std::string& request) {
 }
 
 std::string get(std::uint16_t port, const std::string& path) {
-    return tell(port, "GET " + path + " HTTP/1.1\r\nHost: test\r\n\r\n");
+    return tell(port, "GET " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
 }
 
 std::string body_of(const std::string& answer) {
@@ -218,11 +218,11 @@ TEST_CASE("requests that are none get an answer or an end, and change nothing") 
     CHECK(code_of(get(port, "/status?x=1")) == 200);
     CHECK(code_of(get(port, "/nothing")) == 404);
     CHECK(code_of(get(port, "//status")) == 404);
-    const std::string post = tell(port, "POST /status HTTP/1.1\r\nHost: test\r\nContent-Length: 5\r\n\r\nhello");
+    const std::string post = tell(port, "POST /status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello");
     CHECK(code_of(post) == 405);
     CHECK(post.find("Allow: GET, HEAD") != std::string::npos);
-    CHECK(code_of(tell(port, "DELETE / HTTP/1.1\r\nHost: test\r\n\r\n")) == 405);
-    const std::string head = tell(port, "HEAD /status HTTP/1.1\r\nHost: test\r\n\r\n");
+    CHECK(code_of(tell(port, "DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n")) == 405);
+    const std::string head = tell(port, "HEAD /status HTTP/1.1\r\nHost: localhost\r\n\r\n");
     CHECK(code_of(head) == 200);
     CHECK(body_of(head).empty());
     CHECK(code_of(tell(port, "what is this\r\n\r\n")) == 400);
@@ -240,7 +240,7 @@ TEST_CASE("many that say nothing or read nothing: others are served, and the run
     for (int i = 0; i < 100; ++i) {
         silent.emplace_back(port);
         if (i % 3 == 0) silent.back().say("GET /status HT");
-        if (i % 3 == 1) silent.back().say("GET /status HTTP/1.1\r\nHost: test\r\n\r\n");
+        if (i % 3 == 1) silent.back().say("GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
     CHECK(status(port)["members"].number() == 2);
     CHECK(cluster.master().open_descriptors() <= before + 17);
@@ -251,4 +251,25 @@ TEST_CASE("many that say nothing or read nothing: others are served, and the run
                  [](const Value& value) { return value["groups"].items.at(0)["tally"]["committed"].number() == 1; });
     cluster.master().signal(SIGTERM);
     CHECK(cluster.master().wait() == 0);
+}
+
+TEST_CASE("a web page whose name leads to the master reads nothing of its status") {
+    MasterProcess master({}, 0, with_status);
+    const std::uint16_t port = status_port(master);
+    const auto ask = [&](const std::string& host) {
+        const std::string line = host.empty() ? "" : "Host: " + host + "\r\n";
+        return tell(port, "GET /status HTTP/1.1\r\n" + line + "\r\n");
+    };
+    for (const char* host :
+         {"127.0.0.1", "127.0.0.1:48147", "[::1]:48147", "localhost", "LocalHost:1", "10.1.2.3", ""}) {
+        CAPTURE(host);
+        CHECK(ask(host).rfind("HTTP/1.1 200 ", 0) == 0);
+    }
+    for (const char* host :
+         {"evil.example", "127.0.0.1.evil.example", "localhost.evil.example:48147", "[evil]", "127.0.0.1:x:y", "."}) {
+        CAPTURE(host);
+        const std::string answer = ask(host);
+        CHECK(answer.rfind("HTTP/1.1 421 ", 0) == 0);
+        CHECK(answer.find("\"run\"") == std::string::npos);
+    }
 }

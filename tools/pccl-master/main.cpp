@@ -177,7 +177,7 @@ int serve(const Options& options, const std::vector<Endpoint>& endpoints,
     std::string error;
     if (!bind_one_of(endpoints, [&](const Endpoint& endpoint) { return master.bind(endpoint, error); }))
         return cannot_serve(error);
-    StatusServer status(master.context(), pages_of(master));
+    StatusServer status(master.context(), pages_of(master), {options.status.substr(0, options.status.rfind(':'))});
     const bool has_status = !status_endpoints.empty();
     if (has_status &&
         !bind_one_of(status_endpoints, [&](const Endpoint& endpoint) { return status.listen(endpoint, error); }))
