@@ -1,6 +1,7 @@
 #include "net-real/journal_store.hpp"
 
 #include "net-real/descriptors.hpp"
+#include "net-real/log.hpp"
 
 #include <sqlite3.h>
 
@@ -22,7 +23,6 @@ namespace pccl::real {
 namespace {
 
 constexpr std::size_t batch_max = 4096;  // records of one transaction
-constexpr int busy_ms = 2000;            // patience with another program that looks into the database
 constexpr int format = 1;                // of the records, as user_version; 0: a new file
 
 struct Pending {
@@ -105,17 +105,43 @@ struct JournalStore::State {
         if (dropped) sqlite3_reset(drop_older);
         return dropped;
     }
-    bool write(const std::vector<Pending>& batch, std::string& error) {
-        if (!execute("BEGIN IMMEDIATE", error)) return false;
+    enum class Write : std::uint8_t { done, busy, failed };
+    // busy: another program holds the database for now; nothing was written and nothing is wrong with the disk.
+    Write write(const std::vector<Pending>& batch, std::string& error) {
+        if (!execute("BEGIN IMMEDIATE", error)) {
+            const int code = sqlite3_errcode(database);
+            return code == SQLITE_BUSY || code == SQLITE_LOCKED ? Write::busy : Write::failed;
+        }
         bool good = true;
         for (std::size_t i = 0; i < batch.size() && good; ++i) good = insert_one(batch[i]);
         if (!good) error = failure();
         sqlite3_reset(insert);
         sqlite3_reset(drop_older);
-        if (good && execute("COMMIT", error)) return true;
+        if (good && execute("COMMIT", error)) return Write::done;
+        const int code = sqlite3_errcode(database);
         std::string ignored;
         (void)execute("ROLLBACK", ignored);
-        return false;
+        return good && (code == SQLITE_BUSY || code == SQLITE_LOCKED) ? Write::busy : Write::failed;
+    }
+    // A program that looks into the database delays the journal and cannot end the run. False: nobody waits any more.
+    bool write_when_free(const std::vector<Pending>& batch, std::string& error) {
+        bool said = false;
+        for (;;) {
+            error.clear();
+            const Write result = write(batch, error);
+            if (result != Write::busy) {
+                failed = result == Write::failed;
+                return true;
+            }
+            if (!said) {
+                log_line(Severity::warn, "master",
+                         "another program has locked " + directory +
+                             "/journal.db: every call waits until it has closed it");
+            }
+            said = true;
+            const std::lock_guard guard(mutex);
+            if (abandoned) return false;
+        }
     }
     void run() {
         std::vector<Pending> batch;
@@ -131,7 +157,7 @@ struct JournalStore::State {
             }
             if (failed) continue;  // dropped: the failure was told
             std::string error;
-            failed = !write(batch, error);
+            if (!write_when_free(batch, error)) return;
             const std::lock_guard guard(mutex);
             if (abandoned) return;  // nobody is there to be told
             written(batch.back().sequence, error);
@@ -172,13 +198,20 @@ std::unique_ptr<JournalStore> JournalStore::open(const std::string& directory, s
         error = "the state directory " + directory + " is in use by another master; stop it or use another directory";
         return nullptr;
     }
+    // For `pccl-master end`, which signals the holder.
+    const std::string holder = std::to_string(::getpid()) + "\n";
+    if (::ftruncate(state->lock, 0) != 0 ||
+        ::pwrite(state->lock, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size())) {
+        error = "cannot write to " + lock + ": " + std::strerror(errno) + "; make room there";
+        return nullptr;
+    }
     const std::string file = directory + "/journal.db";
     if (sqlite3_open_v2(file.c_str(), &state->database,
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr) != SQLITE_OK) {
         error = file + ": " + (state->database != nullptr ? sqlite3_errmsg(state->database) : "out of memory");
         return nullptr;
     }
-    sqlite3_busy_timeout(state->database, busy_ms);
+    sqlite3_busy_timeout(state->database, static_cast<int>(busy_time.count()));
     // The write-ahead file is cut back after a large transaction, so that it stays as small as the database.
     for (const char* statement :
          {"PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA journal_size_limit=4194304"}) {

@@ -37,6 +37,8 @@ public:
     void clear();
 
     static constexpr std::chrono::seconds close_time{10};
+    // Patience of one attempt with another program that has locked the database; attempts are repeated until it is free.
+    static constexpr std::chrono::milliseconds busy_time{2000};
 
 private:
     struct State;

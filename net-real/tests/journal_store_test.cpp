@@ -2,6 +2,7 @@
 #include "net-real/journal_store.hpp"
 
 #include <catch2/catch.hpp>
+#include <sqlite3.h>
 
 #include <condition_variable>
 #include <cstdlib>
@@ -55,6 +56,36 @@ TEST_CASE("records come back in order; one that supersedes replaces all before i
         CHECK(store->finish());
     }
     CHECK(read_back(directory.path) == std::vector<std::string>{"record 7", "record 8", "record 9"});
+}
+
+TEST_CASE("a program that locks the database for longer than the patience of a write delays the journal, no more") {
+    const Directory directory;
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::uint64_t durable = 0;
+    std::string failure;
+    std::string error;
+    const auto store = JournalStore::open(directory.path, error);
+    REQUIRE(store != nullptr);
+    store->start([&](std::uint64_t sequence, const std::string& reason) {
+        const std::lock_guard guard(mutex);
+        durable = sequence;
+        failure += reason;
+        changed.notify_all();
+    });
+    sqlite3* other = nullptr;
+    REQUIRE(sqlite3_open((directory.path + "/journal.db").c_str(), &other) == SQLITE_OK);
+    REQUIRE(sqlite3_exec(other, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr) == SQLITE_OK);
+    store->append(1, "record 1");
+    {
+        std::unique_lock guard(mutex);
+        CHECK_FALSE(changed.wait_for(guard, 2 * JournalStore::busy_time, [&] { return durable != 0; }));
+    }
+    REQUIRE(sqlite3_exec(other, "ROLLBACK", nullptr, nullptr, nullptr) == SQLITE_OK);
+    sqlite3_close(other);
+    CHECK(store->finish());
+    CHECK(durable == 1);
+    CHECK(failure.empty());
 }
 
 TEST_CASE("a long run does not make the files grow") {
