@@ -37,7 +37,8 @@ struct MasterRuntime::State final : LoopClient {
     std::mutex mutex;
     std::condition_variable changed;
     std::unique_ptr<JournalStore> store;
-    std::vector<std::string> journal;  // as found; read by start
+    std::vector<std::string> journal;    // as found; read by start
+    std::atomic<bool> keeps_run{false};  // stop() was called, not interrupt()
     std::atomic<bool> stopped_cleanly{false};
     bool running = false;     // the thread was started
     bool terminated = false;  // and has ended
@@ -79,6 +80,12 @@ struct MasterRuntime::State final : LoopClient {
     }
     core::Instant next_deadline() const override { return machine.next_deadline(); }
     void shut_down(core::Instant now, core::Effects& out) override {
+        if (keeps_run && store != nullptr) {
+            // To the peers this is a crash: they dial again and wait. What was not told yet is told when they resume.
+            log(Severity::info, "stopped; the run is kept in " + settings.state_directory +
+                                    ": start the master again at this address, or end the run with `pccl-master end`");
+            return;
+        }
         stopped_cleanly = true;
         machine.shut_down(now, out);
     }
@@ -150,6 +157,11 @@ bool MasterRuntime::failed() const {
 }
 
 void MasterRuntime::interrupt() { state_->loop->request_stop(); }
+
+void MasterRuntime::stop() {
+    state_->keeps_run = true;
+    state_->loop->request_stop();
+}
 
 void MasterRuntime::await_termination() {
     std::unique_lock lock(state_->mutex);

@@ -2,7 +2,7 @@
 //
 // bind, then run, then (from any thread) interrupt; await_termination returns when the thread has ended, whether it was
 // interrupted or stopped by itself. With a state directory its journal outlives the process: a master that was killed takes
-// up the run when it is started again on it. After a clean stop the run has ended, and the journal is emptied.
+// up the run when it is started again on it, and so does one that was stopped; interrupt() ends the run and empties it.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -42,8 +42,12 @@ public:
     std::uint16_t port() const;  // 0 before bind
     // Starts the thread (after bind; does nothing when it runs). False: the thread could not be started.
     bool run(std::string& error);
-    // Tells the peers that the master stops, flushes (at most about a second) and ends. Idempotent, does not block.
+    // Ends the run: tells the peers, flushes (at most about a second), ends the thread and empties the journal. Idempotent,
+    // does not block.
     void interrupt();
+    // Ends the thread and keeps the run: peers wait for the next master on the state directory as after a crash. Without a
+    // state directory the same as interrupt(). Idempotent, does not block.
+    void stop();
     // Blocks until the thread has ended; at once when it never ran.
     void await_termination();
     bool failed() const;  // it has ended by itself: the log says why

@@ -77,15 +77,47 @@ TEST_CASE("a state directory serves one master at a time, and says so") {
     CHECK(second.log_text().find("in use by another master") != std::string::npos);
 }
 
-TEST_CASE("after a clean stop the next master on the directory begins a new run") {
+TEST_CASE("a terminated master takes up the run: a call that waits goes on") {
     StateDirectory directory;
-    {
+    for (const int number : {SIGTERM, SIGINT}) {
+        Cluster cluster(2, directory.environment());
+        synchronize(cluster, 0);
+        cluster[0].send("update");  // waits for the other one's vote
+        cluster.master().signal(number);
+        CHECK(cluster.master().wait() == 0);
+        cluster.kill_and_restart_master();
+        CHECK(cluster[1].ask("update").result == success);
+        CHECK(cluster[0].answer("update").result == success);
+        synchronize(cluster, 1);
+        CHECK(cluster.master().log_text().find("removed") == std::string::npos);
+        Process end({PCCL_TEST_MASTER, "end", "--state-dir", directory.path()});
+        CHECK(end.wait() == 0);
+    }
+}
+
+TEST_CASE("pccl-master end: the peers are told, and the next master on the directory begins a new run") {
+    StateDirectory directory;
+    for (const bool stopped_before : {false, true}) {
         Cluster cluster(2, directory.environment());
         synchronize(cluster, 0);
         synchronize(cluster, 1);
-        cluster.master().signal(SIGTERM);
+        if (stopped_before) {
+            cluster.master().signal(SIGTERM);
+            CHECK(cluster.master().wait() == 0);
+        } else {
+            cluster[0].send("update");
+        }
+        Process end({PCCL_TEST_MASTER, "end", "--state-dir", directory.path()});
+        CHECK(end.expect_line().find("has ended") != std::string::npos);
+        CHECK(end.wait() == 0);
+        if (stopped_before) continue;
         CHECK(cluster.master().wait() == 0);
+        CHECK(cluster[0].answer("update").result == update_topology_failed);
+        CHECK(cluster[0].log_text().find("stopped on purpose") != std::string::npos);
     }
+    Process nothing({PCCL_TEST_MASTER, "end", "--state-dir", directory.path() + "/no-run"});
+    CHECK(nothing.wait() == 1);
+    CHECK(nothing.log_text().find("no master has used") != std::string::npos);
     Cluster cluster(2, directory.environment());
     synchronize(cluster, 0);
 }

@@ -98,11 +98,11 @@ void play(std::uint64_t seed, std::size_t kills, Total& total) {
     }
     wait_for_turns(*programs[0], seen[0], 2);
     CHECK(master->log_text().find("removed") == std::string::npos);
-    master->signal(SIGTERM);
+    master->signal(SIGUSR1);  // ends the run
     CHECK(master->wait() == 0);
     std::size_t turns = 0;
     for (std::size_t i = 0; i < peers; ++i) {
-        // The clean stop ends the run: each call fails and the peer ends, having printed what it had done.
+        // The run has ended: each call fails and the peer ends, having printed what it had done.
         INFO("peer " << i << " log:\n" << programs[i]->log_text());
         CHECK(programs[i]->wait() == 4);
         collect(*programs[i], seen[i]);

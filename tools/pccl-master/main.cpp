@@ -1,8 +1,11 @@
 // pccl-master: serves one run until it is told to stop. Also installed as ccoip_master.
 //
 // Standard output carries one line, `listening on HOST:PORT` (with the real port when 0 was asked for), so that scripts can
-// wait for it, and with --status a second one, `status on HOST:PORT`; everything else is on standard error. The first SIGTERM or SIGINT tells the peers and stops, a second one
-// ends the program at once. Exit codes: 0 after a signal, 1 if it cannot serve, 2 on wrong usage.
+// wait for it, and with --status a second one, `status on HOST:PORT`; everything else is on standard error. The first
+// SIGTERM or SIGINT stops it: with a state directory the run is kept and the peers wait for the next master on it, else
+// they are told that it has ended. SIGUSR1, which `pccl-master end` sends, ends the run in either case. A second SIGTERM or
+// SIGINT ends the program at once. Exit codes: 0 after a signal, 1 if it cannot serve, 2 on wrong usage.
+#include "end_run.hpp"
 #include "notify.hpp"
 
 #include "core/base/ids.hpp"
@@ -55,6 +58,7 @@ struct Options {
     std::string log_format = "text";
     int ready_descriptor = no_descriptor;
     bool version = false;
+    bool end = false;  // the command: end a run instead of serving one
 };
 
 int cannot_serve(const std::string& why) {
@@ -73,6 +77,7 @@ int stop_signals() {
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     return ::signalfd(-1, &signals, SFD_CLOEXEC);
 }
@@ -155,10 +160,15 @@ int serve_until_stopped(MasterRuntime& master, int signals) {
         if (waiting[1].revents != 0) break;
         signalfd_siginfo signal{};
         if (::read(signals, &signal, sizeof signal) != sizeof signal) continue;
-        if (number != 0) die_by(static_cast<int>(signal.ssi_signo));
-        number = static_cast<int>(signal.ssi_signo);
+        const int came = static_cast<int>(signal.ssi_signo);
+        if (number != 0 && came == SIGUSR1) continue;  // it stops already; `pccl-master end` empties the journal itself
+        if (number != 0) die_by(came);
+        number = came;
         pccl_master::notify_service_manager("STOPPING=1");
-        master.interrupt();
+        if (came == SIGUSR1)
+            master.interrupt();
+        else
+            master.stop();
     }
     watcher.join();
     ::close(ended);
@@ -186,6 +196,17 @@ int serve(const Options& options, const std::vector<Endpoint>& endpoints,
     announce(name_of(options.listen, master.port()), has_status ? name_of(options.status, status.port()) : "",
              options.ready_descriptor);
     return serve_until_stopped(master, signals);
+}
+
+int end_command(const Options& options) {
+    const char* variable = std::getenv("PCCL_STATE_DIR");
+    const std::string directory =
+        options.state_directory.empty() && variable != nullptr ? variable : options.state_directory;
+    if (directory.empty()) return wrong_usage("end: give --state-dir, the directory of the run");
+    std::string error;
+    if (!pccl_master::end_run(directory, error)) return cannot_serve(error);
+    std::printf("the run in %s has ended\n", directory.c_str());
+    return exit_stopped;
 }
 
 void describe(CLI::App& app, Options& options) {
@@ -216,10 +237,18 @@ void describe(CLI::App& app, Options& options) {
         ->check(CLI::NonNegativeNumber)
         ->type_name("N");
     app.add_flag("--version", options.version, "Print the version and exit");
+    CLI::App* end = app.add_subcommand("end", "End the run of a state directory: its master tells the peers and stops, "
+                                              "and the journal is emptied");
+    end->add_option("--state-dir", options.state_directory, "the directory of the run (same as PCCL_STATE_DIR)")
+        ->type_name("DIR");
+    end->callback([&options] { options.end = true; });
     app.footer(
         "Prints `listening on HOST:PORT` on standard output when it serves, with --status also `status on HOST:PORT`;\n"
         "tells a service manager (NOTIFY_SOCKET).\n"
-        "SIGTERM and SIGINT stop it: the peers are told, the run has ended; a second one ends it at once.\n"
+        "SIGTERM and SIGINT stop it; a second one ends it at once. With --state-dir the run is kept: the peers wait "
+        "for\n"
+        "the next master on it as after a crash. `pccl-master end` (or SIGUSR1) ends the run: the peers are told.\n"
+        "Without --state-dir every stop ends the run.\n"
         "Exit codes: 0 stopped by a signal, 1 cannot serve, 2 wrong usage.\n\n"
         "Environment of peers and master (the master's PCCL_PEER_TIMEOUT_MS rules):\n" +
         pccl::real::setting_help());
@@ -243,6 +272,7 @@ int main(int argc, char** argv) {
         std::printf("pccl-master %d.%d.%d\n", PCCL_VERSION_MAJOR, PCCL_VERSION_MINOR, PCCL_VERSION_PATCH);
         return exit_stopped;
     }
+    if (options.end) return end_command(options);
     if (options.log_format == "json") pccl::real::set_log_format(pccl::real::LogFormat::json);
     if (!options.log_level.empty()) {
         Severity severity{};
