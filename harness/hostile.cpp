@@ -233,8 +233,11 @@ std::string informed_lies_to_master(Draw& draw, std::uint32_t own_node, const Kn
     case 1: fill_confined(draw, hello->mutable_advertised()); break;
     default: joins = true;
     }
-    wire::append_control(out, bytes_of(m.SerializeAsString()));
-    for (std::uint64_t reports = joins ? draw.below(8) : 0; reports-- != 0;) {
+    // One that has registered before goes on with reports.
+    const bool goes_on = joins && draw.chance(600'000);
+    joins = joins && !goes_on;
+    if (!goes_on) wire::append_control(out, bytes_of(m.SerializeAsString()));
+    for (std::uint64_t reports = joins || goes_on ? draw.number(1, 8) : 0; reports-- != 0;) {
         m.Clear();
         auto* edge = m.mutable_edge();
         edge->set_peer(draw.chance(500'000) ? known.from : known.to);
@@ -280,6 +283,27 @@ Knowledge learn(const std::vector<std::uint8_t>& greeting) {
     known.from = m.hello().from();
     known.to = m.hello().to();
     return known;
+}
+
+std::vector<std::uint8_t> newcomer_lies(Draw& draw, std::uint32_t own_node, const Knowledge& known, bool registered) {
+    std::string out;
+    proto::PeerMessage m;
+    if (!registered) {
+        fill_hello(draw, own_node, m.mutable_hello(), true);
+        m.mutable_hello()->set_group(0);
+        wire::append_control(out, bytes_of(m.SerializeAsString()));
+    }
+    for (std::uint64_t reports = draw.number(1, 4); reports-- != 0 && !known.run_id.empty();) {
+        m.Clear();
+        auto* edge = m.mutable_edge();
+        edge->set_peer(draw.chance(500'000) ? known.from : known.to);
+        edge->set_outgoing(draw.chance(500'000));
+        edge->set_up(draw.chance(300'000));
+        wire::append_control(out, bytes_of(m.SerializeAsString()));
+    }
+    m.set_heartbeat(0);
+    wire::append_control(out, bytes_of(m.SerializeAsString()));
+    return {out.begin(), out.end()};
 }
 
 std::vector<std::uint8_t> hostile_bytes(Draw& draw, std::uint32_t own_node, bool to_master, const Knowledge& known,

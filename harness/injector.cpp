@@ -18,6 +18,11 @@ constexpr std::uint32_t strangers_max = 3;
 // Whether the stranger of a `hostile` fault comes in numbers and says nothing.
 bool is_crowd(const Fault& fault) { return ((fault.value >> 50) & 3) == 0; }
 
+// Whether it waits to be admitted and lies about members all the time.
+bool is_lying_newcomer(const Fault& fault) {
+    return fault.kind == FaultKind::hostile && ((fault.value >> 50) & 3) == 1;
+}
+
 bool by_stranger(FaultKind kind) { return kind == FaultKind::hostile || kind == FaultKind::replayed_hello; }
 
 }  // namespace
@@ -219,16 +224,20 @@ void Injector::stranger_speaks(const Fault& fault, std::uint64_t index) {
     if (!stranger.dialled || !network.open_end(stranger.connection, 0) || draw_.chance(150'000)) {
         // Where a link is closed on it, it tries again.
         if (stranger.dialled) network.close(stranger.connection, 0, draw_.chance(500'000));
-        const std::uint32_t target = replay ? 0 : fault.a % nodes();
+        const std::uint32_t target = replay || is_lying_newcomer(fault) ? 0 : fault.a % nodes();
+        stranger.registered = false;
         stranger.connection = network.dial(own, 0, sim::endpoint_of(target));
         stranger.dialled = true;
         wait = 2 * network.latency(own, target) + millisecond;
         ++stranger.said;  // a closed door counts too
     } else {
-        bool joins = replay;
+        const bool liar = is_lying_newcomer(fault);
+        bool joins = replay || (liar && !stranger.registered);
         const std::vector<std::uint8_t> bytes =
             replay ? network.greeting(1 + (fault.a - 1) % (nodes() - 1), world_.master())
+            : liar ? newcomer_lies(draw_, own, what_is_known(0), stranger.registered)
                    : hostile_bytes(draw_, own, fault.a % nodes() == 0, what_is_known(fault.a % nodes()), joins);
+        stranger.registered = liar;
         if (joins) stranger_hellos_.push_back(world_.now());
         if (replay) touch(fault, 1 + (fault.a - 1) % (nodes() - 1), Excuse::copied_token);
         if (!bytes.empty()) network.write(stranger.connection, 0, bytes);

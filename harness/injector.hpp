@@ -116,6 +116,7 @@ private:
     struct Stranger {
         std::uint32_t connection = 0;
         bool dialled = false;
+        bool registered = false;  // has said hello on this connection
         std::uint32_t said = 0;
     };
     std::vector<Stranger> stranger_links_;  // per fault

@@ -180,10 +180,18 @@ void draw_journal_faults(Scenario& s, Draw& draw) {
 }
 
 void draw_strangers(Scenario& s, Draw& draw, std::uint32_t nodes) {
+    Draw resets(mix(s.seed, 171));
     for (std::uint32_t i = draw.number(1, 3); i-- != 0;) {
         Fault f = timed(draw.chance(850'000) ? FaultKind::hostile : FaultKind::replayed_hello, s, draw);
         f.a = draw.chance(500'000) ? 0 : draw.number(0, nodes - 1);
         f.b = static_cast<std::uint32_t>(draw.log_uniform(1, 30));
+        s.faults.push_back(f);
+        if (!resets.chance(500'000)) continue;
+        // A member loses its control link while somebody says that it is not to be reached.
+        f.kind = FaultKind::reset;
+        f.at += resets.log_uniform(10 * millisecond, 3 * second);
+        f.b = aim_control;
+        f.value = resets.bits() & ~(std::uint64_t{3} << 40);
         s.faults.push_back(f);
     }
 }
