@@ -170,6 +170,7 @@ struct PayloadSent {
 // Bytes arrived on the link since the last notice, but no whole frame. Drivers send it at most every 50 ms per link.
 struct LinkActivity {
     LinkId link = 0;
+    std::uint32_t payload = 0;  // bytes of the payload that is arriving which are there; 0: none is arriving
 };
 struct BufferAllocated {
     BufferId buffer = 0;

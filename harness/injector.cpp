@@ -23,6 +23,24 @@ bool is_lying_newcomer(const Fault& fault) {
     return fault.kind == FaultKind::hostile && ((fault.value >> 50) & 3) == 1;
 }
 
+constexpr std::uint64_t by_pattern = 1ull << 32;
+
+// What an edge does for as long as the fault lasts. How rare the windows of a pattern are is drawn from `value`, too.
+sim::Impairment impairment_of(const Fault& fault) {
+    sim::Impairment how;
+    const auto rarity = static_cast<std::uint32_t>(64u << ((fault.value >> 40) & 7));
+    how.pattern = static_cast<std::uint32_t>(fault.value);
+    if (fault.kind == FaultKind::swallow)
+        how.swallows_above = std::max<std::size_t>(fault.value, 1);
+    else if (fault.kind == FaultKind::garble)
+        how.damages = rarity;
+    else if (fault.value < by_pattern)
+        how.breaks_after = std::max<std::uint64_t>(fault.value, 1);
+    else
+        how.resets = rarity;
+    return how;
+}
+
 bool by_stranger(FaultKind kind) { return kind == FaultKind::hostile || kind == FaultKind::replayed_hello; }
 
 }  // namespace
@@ -348,6 +366,17 @@ void Injector::begin(std::uint64_t index_and_node) {
         }
         break;
     }
+    case FaultKind::swallow:
+    case FaultKind::garble:
+    case FaultKind::snap: {
+        const std::uint32_t from = peer_of(fault), to = 1 + (fault.b - 1) % (nodes() - 1);
+        if (from == to) return;
+        touch(fault, from, Excuse::no_ring);
+        touch(fault, to, Excuse::no_ring);
+        world_.network().impair(from, to, impairment_of(fault));
+        schedule_end(fault, index);
+        break;
+    }
     case FaultKind::swizzle:
     case FaultKind::hostile:
     case FaultKind::replayed_hello: go_on(index); break;
@@ -395,6 +424,7 @@ void Injector::end(std::uint64_t index) {
     world_.trace().line(world_.now(), sim::no_node, std::string("healed: ") + to_text(fault.kind));
     if (fault.kind == FaultKind::slow_disk) return world_.slow_disk(0);
     if (fault.kind == FaultKind::slow_compute) return world_.set_compute_factor(peer_of(fault), 1);
+    if (impairs_an_edge(fault.kind)) return world_.network().repair(peer_of(fault), 1 + (fault.b - 1) % (nodes() - 1));
     for (const Stall& stall : stalled_) {
         if (stall.fault == index) world_.network().go_on(stall.connection, (fault.value >> 32) & 1);
     }
@@ -438,6 +468,9 @@ void Injector::note(std::uint64_t index) {
         for (std::uint32_t node = 0; node < this->nodes(); ++node)
             (in_mask(fault.a, node) ? nodes : others).push_back(played_by(node));
         break;
+    case FaultKind::swallow:
+    case FaultKind::garble:
+    case FaultKind::snap: nodes = {peer_of(fault)}, others = {1 + (fault.b - 1) % (this->nodes() - 1)}; break;
     case FaultKind::one_way:
     case FaultKind::cut_pair:
         nodes = {played_by(a)};
@@ -474,6 +507,9 @@ void Injector::note(std::uint64_t index, std::vector<std::uint32_t> nodes, std::
     case FaultKind::slow_disk:
     case FaultKind::slow_compute:
     case FaultKind::hang:
+    case FaultKind::swallow:
+    case FaultKind::garble:
+    case FaultKind::snap:
     case FaultKind::swizzle: span.end = fault.forever ? never : within_chaos(fault.duration); break;
     default: break;  // a moment
     }

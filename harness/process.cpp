@@ -327,11 +327,23 @@ Task<Completion> Process::launch(std::size_t index, bool mismatched) {
 }
 
 // Unless somebody may live and send nothing for long: with slow computes; without memory for its part, or with a dead
-// member between, while a master that was started again must not decide yet.
+// member between, while a master that was started again must not decide yet; or because its edge loses what lets it send.
 static bool blame_is_a_mistake(const Scenario& scenario) {
     return scenario.world.allocation_fails_per_million == 0 &&
            std::none_of(scenario.faults.begin(), scenario.faults.end(), [](const Fault& fault) {
-               return fault.kind == FaultKind::slow_compute || concerns_the_journal(fault.kind);
+               return fault.kind == FaultKind::slow_compute || concerns_the_journal(fault.kind) ||
+                      impairs_an_edge(fault.kind);
+           });
+}
+
+// Nor is an edge given up that loses nothing: without a fault that could hold up its bytes for the time of two peer time-outs.
+static bool edge_blame_is_a_mistake(const Scenario& scenario) {
+    const sim::NetworkParameters& n = scenario.world.network;
+    return blame_is_a_mistake(scenario) && (n.tail_per_million == 0 || n.tail_max < scenario.timeouts.peer) &&
+           std::all_of(scenario.faults.begin(), scenario.faults.end(), [](const Fault& fault) {
+               return fault.kind == FaultKind::reset || fault.kind == FaultKind::end_early ||
+                      fault.kind == FaultKind::crash_peer || fault.kind == FaultKind::aimed_peer ||
+                      fault.kind == FaultKind::hostile || fault.kind == FaultKind::hang;
            });
 }
 
@@ -368,6 +380,8 @@ void Process::returned(std::size_t index, const Completion& c) {
         if (blame_is_a_mistake(scenario_) && c.message.find("lives and sends nothing") != std::string::npos) {
             world_.violate("progress", std::string(sim::Trace::name(node_)) + ": " + c.message);
         }
+        if (edge_blame_is_a_mistake(scenario_) && c.message.find("does not get through") != std::string::npos)
+            world_.violate("progress", std::string(sim::Trace::name(node_)) + ", without a fault: " + c.message);
     }
     if ((c.result != Result::success || !tensor.in_place) && send != fact.input) {
         world_.violate("restore", std::string("the input of tag ") + std::to_string(tensor.tag) + " on " +

@@ -360,6 +360,44 @@ void draw_frozen_master(Scenario& s, Draw& draw, std::uint32_t on) {
     s.timeouts.master = 2 * away + 12 * (5 * second + s.timeouts.handshake);
 }
 
+// Edges between peers that lose for ever by size, by content or by amount, though each connection opens. Often nothing else
+// happens: then each call has to return within a few peer time-outs.
+void draw_impaired_edges(Scenario& s, Draw& draw) {
+    const auto peers = static_cast<std::uint32_t>(s.peers.size());
+    if (peers < 2) return;
+    const auto in_core = [&](std::uint32_t node) {
+        return std::find(s.core.begin(), s.core.end(), node) != s.core.end();
+    };
+    const bool alone = draw.chance(600'000);
+    if (alone) {
+        sim::NetworkParameters& n = s.world.network;
+        n.tail_per_million = n.refuse_per_million = n.black_hole_per_million = n.accept_close_per_million = 0;
+        s.faults.clear();
+        s.core.clear();
+        s.claim = Claim::all_end;
+    }
+    for (std::uint32_t i = draw.number(1, 2); i-- != 0;) {
+        static constexpr FaultKind kinds[] = {FaultKind::swallow, FaultKind::garble, FaultKind::snap, FaultKind::snap};
+        Fault f;
+        const std::uint64_t kind = draw.below(4);
+        f.kind = kinds[kind];
+        f.a = draw.number(1, peers);
+        f.b = 1 + (f.a + draw.number(0, peers - 2)) % peers;
+        f.at = draw.chance(300'000) ? 0 : draw.between(0, s.chaos_end);
+        f.duration = draw.log_uniform(millisecond, 60 * second);
+        // Some greetings get through, some slices do not.
+        f.value = draw.bits() | 1ull << 32;
+        if (kind == 0) f.value = static_cast<std::uint64_t>(draw.log_uniform(32, 2 * s.limits.slice_bytes));
+        if (kind == 2) f.value = static_cast<std::uint64_t>(draw.log_uniform(100, 8 * s.limits.slice_bytes));
+        f.forever = (alone || draw.chance(500'000)) && (s.core.empty() || !in_core(f.a) || !in_core(f.b));
+        s.faults.push_back(f);
+        if (draw.chance(200'000)) {
+            std::swap(f.a, f.b);
+            s.faults.push_back(f);
+        }
+    }
+}
+
 void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     const auto nodes = static_cast<std::uint32_t>(s.peers.size() + 1);
     Draw aims(mix(s.seed, 113));
@@ -462,6 +500,8 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     if ((on & class_journal) && s.peers.size() > 1 && hidden.chance(100'000)) draw_hidden_loss(s, hidden);
     if (draw.chance(600'000)) draw_core(s, draw);
     if (on & class_forever) make_some_last(s, draw);
+    Draw impaired(mix(s.seed, 164));
+    if ((on & class_connection) && impaired.chance(150'000)) draw_impaired_edges(s, impaired);
     std::stable_sort(s.faults.begin(), s.faults.end(), [](const Fault& x, const Fault& y) { return x.at < y.at; });
 }
 
@@ -540,6 +580,13 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
     s.patience = 4 * s.timeouts.peer + 2 * s.timeouts.master + 10 * second + 4 * busy_time(s) + 60 * second +
                  4 * s.timeouts.vote;
+    // With nothing but edges that lose for ever a call is bounded in peer time-outs: three for each such edge until a
+    // reduction has been led around it, eight and a grace for a synchronization that gets no further.
+    const auto edges = static_cast<Duration>(s.faults.size());
+    if (edges != 0 &&
+        std::all_of(s.faults.begin(), s.faults.end(), [](const Fault& f) { return impairs_an_edge(f.kind); }))
+        s.patience = (12 + 4 * edges) * s.timeouts.peer + s.timeouts.grace() + 10 * second + 4 * busy_time(s) +
+                     4 * s.timeouts.vote;
     if (s.workload.optimize_per_mille != 0) s.patience += 2 * s.timeouts.survey;
     return s;
 }

@@ -44,8 +44,15 @@ enum class FaultKind : std::uint8_t {
     hang,            // the application of node a makes no call for `duration`
     roam,            // node a gets another address: its connections break, nobody reaches it at the old one
     swizzle,         // half of the nodes fall silent one by one and come back in another order
+    swallow,  // what node a writes to node b at once, if longer than `value` bytes, never arrives, nor what follows
+    garble,   // bits of what node a sends to node b flip, by content: the same ones each time it is sent again
+    snap,     // connections break by what node a sends to node b: after `value` bytes; from 2^32 on: at a pattern
 };
-inline constexpr std::size_t fault_kinds = 26;
+inline constexpr std::size_t fault_kinds = 29;
+// Connections open and each fails in the same way again: only what gets through tells such an edge from a good one.
+constexpr bool impairs_an_edge(FaultKind kind) {
+    return kind == FaultKind::swallow || kind == FaultKind::garble || kind == FaultKind::snap;
+}
 const char* to_text(FaultKind kind);
 
 // The master ends or loses its journal, and may be started again.

@@ -47,6 +47,9 @@ constexpr std::array<FaultName, fault_kinds> fault_names = {{
     {"hang", "the application of node a makes no call"},
     {"roam", "node a gets another address: its connections break, nobody reaches it at the old one"},
     {"swizzle", "half of the nodes (drawn from value) fall silent one by one and come back in another order"},
+    {"swallow", "what node a writes to node b at once, if longer than value bytes, never arrives, nor what follows"},
+    {"garble", "bits of what node a sends to node b flip, by content (value): the same ones when it is sent again"},
+    {"snap", "connections between a and b break when a has sent value bytes to b; value from 2^32: at a pattern"},
 }};
 
 constexpr std::array<const char*, 2> claim_names = {"all-end", "core"};
@@ -106,7 +109,7 @@ const Setting settings[] = {
     PCCL_ONE("limits.journal_records", number, 1, 1 << 20, limits.journal_records),
     PCCL_ONE("limits.unregistered_links_max", number, 1, 1 << 16, limits.unregistered_links_max),
     PCCL_ONE("limits.newcomer_links_max", number, 1, 1 << 16, limits.newcomer_links_max),
-    PCCL_ONE("timeouts.peer", duration, 100 * millisecond, hour, timeouts.peer),
+    PCCL_ONE("timeouts.peer", duration, 20 * millisecond, hour, timeouts.peer),
     PCCL_ONE("timeouts.master", duration, 0, hour, timeouts.master),
     PCCL_ONE("timeouts.vote_warn", duration, millisecond, hour, timeouts.vote_warn),
     PCCL_ONE("limits.operation_bytes_max", number, 0, 1u << 30, limits.operation_bytes_max),

@@ -8,6 +8,10 @@ namespace pccl::harness {
 
 namespace {
 
+bool names_two(FaultKind kind) {
+    return kind == FaultKind::one_way || kind == FaultKind::cut_pair || impairs_an_edge(kind);
+}
+
 bool names_a_node(FaultKind kind) {
     switch (kind) {
     case FaultKind::one_way:
@@ -20,7 +24,10 @@ bool names_a_node(FaultKind kind) {
     case FaultKind::replayed_hello:
     case FaultKind::slow_compute:
     case FaultKind::roam:
-    case FaultKind::hang: return true;
+    case FaultKind::hang:
+    case FaultKind::swallow:
+    case FaultKind::garble:
+    case FaultKind::snap: return true;
     default: return false;
     }
 }
@@ -33,8 +40,7 @@ Scenario without_peer(const Scenario& scenario, std::uint32_t node) {
         if (x > node) --x;
     };
     std::erase_if(s.faults, [node](const Fault& f) {
-        return names_a_node(f.kind) &&
-               (f.a == node || (f.b == node && (f.kind == FaultKind::one_way || f.kind == FaultKind::cut_pair)));
+        return names_a_node(f.kind) && (f.a == node || (f.b == node && names_two(f.kind)));
     });
     for (Fault& f : s.faults) {
         if (f.kind == FaultKind::partition && node < 31) {
@@ -42,7 +48,7 @@ Scenario without_peer(const Scenario& scenario, std::uint32_t node) {
             f.a = (f.a & below) | ((f.a >> 1) & ~below);
         } else if (names_a_node(f.kind)) {
             move(f.a);
-            if (f.kind == FaultKind::one_way || f.kind == FaultKind::cut_pair) move(f.b);
+            if (names_two(f.kind)) move(f.b);
         }
     }
     std::erase(s.core, node);

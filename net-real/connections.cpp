@@ -205,7 +205,7 @@ void EventLoop::Impl::receive_from(const ConnectionRef& connection) {
         const core::Instant at = now();
         if (at - connection->noticed >= activity_interval) {
             connection->noticed = at;
-            on_event(core::LinkActivity{connection->link.id()});
+            on_event(core::LinkActivity{connection->link.id(), connection->link.payload_arrived()});
         }
     }
 }

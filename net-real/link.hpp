@@ -69,6 +69,10 @@ public:
     void redirect_receive() { discard_payload(); }
     // The machine does not know the link any more: no further events.
     void close_input() { input_closed_ = true; }
+    // Bytes of the payload that is arriving which are there; 0: none is arriving.
+    std::uint32_t payload_arrived() const {
+        return decoder_.payload_remaining() != 0 ? decoder_.payload_position() : 0;
+    }
     bool is_input_closed() const { return input_closed_; }  // so, or its bytes were refused
 
     // ---- sending

@@ -218,7 +218,7 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
 void Driver::note_activity(Link& link) {
     if (world_.now_ - link.noticed < 50 * millisecond) return;
     link.noticed = world_.now_;
-    give(LinkActivity{link.id});
+    give(LinkActivity{link.id, link.decoder.payload_remaining() != 0 ? link.decoder.payload_position() : 0});
 }
 
 }  // namespace pccl::sim

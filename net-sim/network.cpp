@@ -3,6 +3,7 @@
 #include "core/base/assert.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace pccl::sim {
 
@@ -264,7 +265,9 @@ void Network::write(std::uint32_t connection, std::uint32_t side, std::span<cons
     pipe.in_flight += left;
     // An end that is on its way closes the stream. A paused node learns of it late and may still write until then.
     if (pipe.vanishing || pipe.end_sent) return;
+    if (!impairments_.empty() && impaired(connection, side, bytes, left)) return;
     pipe.stream.append(bytes, zeros);
+    if (!impairments_.empty()) damage(connection, side, bytes.size());
     const std::uint32_t from = c.ends[side].node;
     const std::uint32_t to = c.ends[side ^ 1].node;
     std::uint32_t cuts = segments_.chance(parameters_.split_per_million) ? segments_.number(1, 3) : 0;
@@ -292,6 +295,48 @@ void Network::write(std::uint32_t connection, std::uint32_t side, std::span<cons
         pipe.last_arrival = arrival;
         schedule(arrival, ItemKind::arrive, no_node, pipe.generation, connection * 2ull + side, part);
     }
+}
+
+void Network::impair(std::uint32_t from, std::uint32_t to, const Impairment& how) { impairments_[{from, to}] = how; }
+
+namespace {
+// Calls `found` with the place of each window of 4 bytes that the pattern names, one of `rarity`.
+template <class Found>
+void match(std::span<const std::uint8_t> bytes, std::uint32_t pattern, std::uint32_t rarity, Found found) {
+    for (std::size_t i = 0; i + 4 <= bytes.size(); ++i) {
+        std::uint32_t window = 0;
+        std::memcpy(&window, bytes.data() + i, sizeof window);
+        if (mix(pattern, window) % rarity == 0) found(i);
+    }
+}
+}  // namespace
+
+// Whether what is written now never arrives, because of what the pair does to its streams.
+bool Network::impaired(std::uint32_t connection, std::uint32_t side, std::span<const std::uint8_t> bytes,
+                       std::size_t length) {
+    Connection& c = connections_[connection];
+    const auto found = impairments_.find({c.ends[side].node, c.ends[side ^ 1].node});
+    if (found == impairments_.end()) return false;
+    const Impairment& how = found->second;
+    Pipe& pipe = c.pipes[side];
+    pipe.written += length;
+    pipe.swallowed = pipe.swallowed || (how.swallows_above != 0 && length > how.swallows_above);
+    bool breaks = how.breaks_after != 0 && pipe.written > how.breaks_after;
+    if (how.resets != 0) match(bytes, how.pattern, how.resets, [&](std::size_t) { breaks = true; });
+    if (breaks) reset(connection);
+    return breaks || pipe.swallowed;
+}
+
+// Flips bits of what was written last, the same ones of the same content.
+void Network::damage(std::uint32_t connection, std::uint32_t side, std::size_t length) {
+    Connection& c = connections_[connection];
+    const auto found = impairments_.find({c.ends[side].node, c.ends[side ^ 1].node});
+    if (found == impairments_.end() || found->second.damages == 0) return;
+    const std::span<std::uint8_t> bytes = c.pipes[side].stream.real_bytes().last(length);
+    match(bytes, found->second.pattern, found->second.damages, [&](std::size_t at) {
+        bytes[at + 3] ^= 0x10;
+        c.pipes[side].tainted = true;
+    });
 }
 
 void Network::handle(const Item& item) {

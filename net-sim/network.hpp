@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -57,6 +58,16 @@ struct DialFault {
     std::uint32_t from = 0, to = 0;
     Instant at = 0;
     bool swallowed = false;  // never answered
+};
+
+// What a directed pair of nodes does to their streams as long as it lasts: connections open, and each one fails in the
+// same way again. 0: not.
+struct Impairment {
+    std::size_t swallows_above = 0;  // a longer write, and all behind it, never arrives: a path that drops long packets
+    std::uint64_t breaks_after = 0;  // bytes written in this direction, then the connection is reset
+    std::uint32_t damages = 0;       // by content: one of so many windows of 4 bytes has a bit flipped behind it
+    std::uint32_t resets = 0;        // by content: one of so many such windows resets the connection
+    std::uint32_t pattern = 0;       // which windows
 };
 
 enum class Reach : std::uint8_t { listening, refusing, silent };
@@ -103,6 +114,8 @@ public:
     void block(std::uint32_t from, std::uint32_t to);
     void unblock(std::uint32_t from, std::uint32_t to);
     bool blocked(std::uint32_t from, std::uint32_t to) const { return blocks_[from * nodes_ + to] != 0; }
+    void impair(std::uint32_t from, std::uint32_t to, const Impairment& how);
+    void repair(std::uint32_t from, std::uint32_t to) { impairments_.erase({from, to}); }
     // What TCP does when nothing is acknowledged for long: each end between the two gives up by itself, some time within.
     void give_up_between(std::uint32_t a, std::uint32_t b, Duration within);
     // A process is gone. With reset the others learn it; without, their bytes go nowhere until somebody is there again.
@@ -167,6 +180,8 @@ private:
         bool end_sent = false;
         bool stalled = false;
         bool tainted = false;
+        bool swallowed = false;     // by an impairment: nothing more arrives
+        std::uint64_t written = 0;  // while impaired
         std::vector<Item> held;
         bool release_scheduled = false;
     };
@@ -188,6 +203,9 @@ private:
     bool waits_for_downlink(const Item& item, Pipe& pipe, std::uint32_t target);
     void hold(Pipe& pipe, const Item& item);
     void arrive(const Item& item, Connection& connection, Pipe& pipe, std::uint32_t side);
+    bool impaired(std::uint32_t connection, std::uint32_t side, std::span<const std::uint8_t> bytes,
+                  std::size_t length);
+    void damage(std::uint32_t connection, std::uint32_t side, std::size_t length);
     void settle(Pipe& pipe) const;
     void wake_when_room(std::uint32_t connection, std::uint32_t side);
     void wake(const Item& item);
@@ -204,6 +222,7 @@ private:
     NetworkParameters parameters_;
     std::uint32_t nodes_ = 0;
     std::vector<std::uint8_t> blocks_;
+    std::map<std::pair<std::uint32_t, std::uint32_t>, Impairment> impairments_;
     std::vector<Duration> base_latency_;
     std::vector<std::int64_t> rate_, down_rate_, pair_rate_;
     std::vector<Instant> uplink_free_, downlink_free_, pair_free_;

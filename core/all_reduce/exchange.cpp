@@ -10,22 +10,31 @@ namespace pccl::core {
 
 // ---- words to the predecessor ----------------------------------------------------------------------------------------
 
-void PeerCore::tell_ready(const Operation& op) {
+wire::FlowWord PeerCore::ready_word(const Operation& op) {
     wire::FlowWord word;
     word.kind = wire::FlowKind::ready;
     word.op = op.id.id;
     word.slice = op.slot_count;
     word.value = op.granted;
-    send_flow(0, op.id.predecessor, word);
+    return word;
 }
 
-// On `preferred` when it lives, else on any link that `remote` dialled; if none is open it is told when one comes.
+void PeerCore::tell_ready(const Operation& op) { send_flow(0, op.id.predecessor, ready_word(op)); }
+
+// The link on which something arrived last: one that is dead or stalled falls behind at once, long before it is closed.
+LinkId PeerCore::liveliest(const Reserve& reserve) const {
+    return *std::max_element(reserve.links.begin(), reserve.links.end(), [this](LinkId a, LinkId b) {
+        return links_.at(a).last_received < links_.at(b).last_received;
+    });
+}
+
+// On `preferred` when it lives, else on the liveliest link that `remote` dialled; if none is open it is told when one comes.
 void PeerCore::send_flow(LinkId preferred, const Uuid& remote, const wire::FlowWord& word) {
     auto link = links_.find(preferred);
     if (link == links_.end()) {
         const auto reserve = reserves_.find(remote);
         if (reserve == reserves_.end() || reserve->second.links.empty()) return;
-        link = links_.find(*reserve->second.links.begin());
+        link = links_.find(liveliest(reserve->second));
         ASSERT(link != links_.end());
     }
     link->second.last_sent = now_;
@@ -84,9 +93,9 @@ bool PeerCore::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) 
             ++edge.eager_used;
         }
         edge.last_served = op.id.id;
-        Half& half = op.half(next.phase, next.slice);
-        half.out = OutState::sending;
-        half.out_link = id;
+        const Half& half = op.half(next.phase, next.slice);
+        if (!op.unanswered()) op.waits_since = now_;
+        op.leaves(next.phase, next.slice, id);
         const bool input = next.phase == 0 && op.starts(next.slice);
         SendPayload send;
         send.link = id;
@@ -186,14 +195,21 @@ void PeerCore::on_flow(const FlowArrived& event) {
     Half& half = op.half(word.phase, word.slice);
     if (half.out == OutState::acknowledged) PROBE(ack_twice);
     if (half.out == OutState::idle || half.out == OutState::acknowledged) return;
-    if (half.out == OutState::sending && (word.kind == wire::FlowKind::ack || half.out_link == event.link)) {
+    if (half.out == OutState::sending && word.kind != wire::FlowKind::moving &&
+        (word.kind == wire::FlowKind::ack || half.out_link == event.link)) {
         // Another copy has landed, or this one is not wanted now: the frame is given up in its middle.
         PROBE(cancelled_by_ack);
         Link& busy = links_.at(half.out_link);
         busy.sending.dropped = true;
         out_->push_back(CancelSend{half.out_link});
     }
-    link.last_progress = now_;
+    link.last_progress = edge.answered_at = now_;
+    if (word.kind == wire::FlowKind::moving) {
+        const auto lost = op.lost.find({word.phase, word.slice});
+        if (lost != op.lost.end() && op.neighbour_ready) lost->second.since = now_;
+        return;
+    }
+    link.useful = true;
     if (word.kind == wire::FlowKind::ack) {
         op.acknowledged(word.phase, word.slice);
         if (edge.stalls > 0) --edge.stalls;
@@ -229,8 +245,7 @@ void PeerCore::on_bulk(const BulkArrived& event) {
         return;
     }
     ASSERT(link.receiving.op == 0);
-    if (const auto reserve = reserves_.find(link.remote); reserve != reserves_.end())
-        reserve->second.last_payload = now_;
+    link.arrived = 0;
     if (chunk)
         on_bulk_chunk(event.link, link, event.header);
     else
@@ -363,7 +378,7 @@ void PeerCore::on_landed(const PayloadLanded& event) {
             half.in_link = 0;
             if (landed) {
                 half.in = InState::landed;
-                op.received_bytes += op.wire_length(receiving.slice);
+                slice_landed(op, op.wire_length(receiving.slice));
                 acknowledge(event.link, op, receiving.phase, receiving.slice);
                 if (receiving.phase == 0) {
                     partial_landed(op, receiving.slice, op.slot_ref(receiving.slice), Operation::none, remote);
@@ -413,7 +428,7 @@ void PeerCore::absorb_early(Operation& op) {
         }
         if (finishes) PROBE(early_to_the_end);
         op.half(0, early.slice).in = InState::landed;
-        op.received_bytes += early.length;
+        slice_landed(op, early.length);
         acknowledge(early.link, op, 0, early.slice);
         const BufferRef place{found->second.buffer, static_cast<std::uint64_t>(early.cell) * config_.limits.slice_bytes,
                               early.length};

@@ -32,7 +32,6 @@ void PeerCore::begin_operation(const proto::StartAnswer& answer, Launch& launch,
     Operation& op = *owned;
     ops_[answer.op()] = std::move(owned);
     launch.op = answer.op();
-    op.started = now_;
     std::uint32_t partials = 0;
     for (std::uint32_t slice = 0; slice < op.slices(); ++slice) partials += op.starts(slice) ? 0 : 1;
     if (partials > 0) {
@@ -106,6 +105,7 @@ std::uint64_t PeerCore::memory_left(const Operation& op) const {
 
 void PeerCore::operation_prepared(Operation& op) {
     op.prepared = true;
+    op.landed_at = op.prepared_at = now_;
     tell_ready(op);
     absorb_early(op);
     vote_end_if_complete(op);
@@ -211,14 +211,19 @@ void PeerCore::vote_end_if_complete(Operation& op) {
 
 void PeerCore::vote_end(Operation& op, bool ok, const std::string& reason, const std::string& never) {
     if (op.end_serial != 0 || op.decided) return;
+    proto::Vote vote = end_vote(op, ok, reason);
+    vote.set_refused(never);
+    op.end_serial = cast(vote);
+}
+
+proto::Vote PeerCore::end_vote(const Operation& op, bool ok, const std::string& reason) const {
     proto::Vote vote;
     vote.set_kind(proto::VOTE_END);
     vote.set_id(op.id.id);
     vote.set_ok(ok);
     vote.set_digest(op.digest);
     vote.set_reason(reason);
-    vote.set_refused(never);
-    op.end_serial = cast(vote);
+    return vote;
 }
 
 // Everything of the operation that moves on links is cancelled or led away; the driver answers at once.

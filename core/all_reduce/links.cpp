@@ -171,7 +171,7 @@ void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reaso
                 const Half& half = op->half(phase, slice);
                 if (half.out_link == id && (half.out == OutState::sending || half.out == OutState::sent)) {
                     PROBE(stripe_lost_slice_again);
-                    op->enqueue(phase, slice);
+                    op->lost_again(phase, slice, now_);
                 }
             }
         }
@@ -183,8 +183,10 @@ void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reaso
     for (Stripe& stripe : edge.stripes) {
         if (stripe.link == id) {
             stripe.link = 0;
-            stripe.backoff = stripe.backoff == 0 ? config_.timeouts.redial_min
-                                                 : std::min(stripe.backoff * 2, config_.timeouts.redial_max);
+            // Opening is no progress: only a connection that was of use, or stayed, lets the next dial come soon.
+            const bool served = link.useful || now_ - link.opened > config_.timeouts.peer;
+            stripe.backoff = stripe.backoff == 0 || served ? config_.timeouts.redial_min
+                                                           : std::min(stripe.backoff * 2, config_.timeouts.redial_max);
             stripe.next_dial = now_ + stripe.backoff / 2 +
                                static_cast<Duration>(random_.below(static_cast<std::uint64_t>(stripe.backoff)));
             next_dial_ = std::min(next_dial_, stripe.next_dial);
@@ -238,9 +240,6 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
             link.last_progress = now_;
             const auto it = edges_.find(link.remote);
             if (it == edges_.end()) return;
-            for (Stripe& stripe : it->second.stripes) {
-                if (stripe.link == id) stripe.backoff = 0;
-            }
             const Uuid target = link.remote;
             report_edge(target, it->second, Edge::Report::up, "");
             maintain_edges();
@@ -263,8 +262,8 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
     case proto::LinkMessage::kHeartbeat:
         if (const auto reserve = reserves_.find(link.remote); reserve != reserves_.end()) {
             if (message.heartbeat()) PROBE(neighbour_starved);
-            if (reserve->second.starved)
-                reserve->second.last_payload = now_;  // gets time to send on what it waited for
+            // Afterwards it gets time to send on what it waited for.
+            if (message.heartbeat()) reserve->second.starved_at = now_;
             reserve->second.starved = message.heartbeat();
         }
         break;
@@ -326,10 +325,7 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     link.remote = from;
     link.stage = Stage::open;
     Reserve& reserve = reserves_[from];
-    if (reserve.links.empty()) {
-        reserve.last_payload = now_;
-        report_incoming(from, true, false);
-    }
+    if (reserve.links.empty()) report_incoming(from, true, false);
     reserve.links.insert(id);
     if (!callers_.contains(from)) prepare_reserve(from);
     proto::LinkMessage message;
@@ -347,89 +343,6 @@ void PeerCore::prepare_reserve(const Uuid& remote) {
     if (reserve.buffer != 0 || cells() == 0 || !reserve.free_cells.empty()) return;
     reserve.buffer = new_buffer(static_cast<std::uint64_t>(cells()) * config_.limits.slice_bytes);
     for (std::uint32_t cell = cells(); cell > 0; --cell) reserve.free_cells.push_back(cell - 1);
-}
-
-// A stripe on which nothing was acknowledged or taken for long, while another one works: its slices go there.
-void PeerCore::requeue_stalled() {
-    for (auto& [target, edge] : edges_) {
-        // Doubled each time: on links slower than the patience a slice would be given up again and again.
-        const Duration patience = (config_.timeouts.peer / 4) << std::min(edge.stalls, 10u);
-        bool moving = false;
-        for (const Stripe& stripe : edge.stripes) {
-            const auto link = links_.find(stripe.link);
-            moving = moving || (link != links_.end() && link->second.stage == Stage::open &&
-                                (now_ - link->second.last_progress <= patience || link->second.sending.op == 0));
-        }
-        if (!moving) continue;
-        bool moved = false;
-        for (const Stripe& stripe : edge.stripes) {
-            const auto it = links_.find(stripe.link);
-            if (it == links_.end() || it->second.stage != Stage::open) continue;
-            Link& link = it->second;
-            if (now_ - link.last_progress <= patience) continue;
-            link.last_progress = now_;
-            for (auto& [op_id, op] : ops_) {
-                if (op->decided || op->id.successor != target) continue;
-                for (int phase = 0; phase < 2; ++phase) {
-                    for (std::uint32_t slice = 0; slice < op->slices(); ++slice) {
-                        const Half& half = op->half(phase, slice);
-                        if (half.out_link != it->first) continue;
-                        if (half.out == OutState::sending) {
-                            PROBE(stalled_send_cancelled);
-                            link.sending.dropped = true;
-                            out_->push_back(CancelSend{it->first});
-                        } else if (half.out != OutState::sent) {
-                            continue;
-                        }
-                        op->enqueue(phase, slice);
-                        moved = true;
-                        PROBE(stalled_slice_again);
-                    }
-                }
-            }
-        }
-        if (!moved) continue;
-        ++edge.stalls;
-        pump_edge(target);
-    }
-}
-
-// Nothing is left to do here until the predecessor's bytes come.
-bool PeerCore::waits_for_input(const Operation& op) const {
-    if (!op.prepared || op.decided || op.end_serial != 0 || op.computes != 0) return false;
-    for (int phase = 0; phase < 2; ++phase) {
-        for (std::uint32_t slice = 0; slice < op.slices(); ++slice) {
-            const OutState out = op.half(phase, slice).out;
-            if (out != OutState::idle && out != OutState::acknowledged) return false;
-        }
-    }
-    return true;
-}
-
-// Links that live while no payload comes: the neighbour next to the one that is stuck gives the operation up. A neighbour
-// that waits for its own upstream is not to blame and gets far more time, so that a fault is charged where it is.
-void PeerCore::fail_starved() {
-    if (!master_open()) return;  // the start may not have reached everybody: judged when the master is there again
-    std::vector<std::pair<OpId, bool>> stuck;
-    for (const auto& [id, op] : ops_) {
-        if (!op->prepared || op->decided || op->end_serial != 0) continue;
-        Instant since = op->started;
-        bool blameless = true;  // without any link from it, the edge is judged, not the neighbour's silence
-        if (const auto reserve = reserves_.find(op->id.predecessor); reserve != reserves_.end()) {
-            since = std::max(since, reserve->second.last_payload);
-            blameless = reserve->second.starved || reserve->second.links.empty();
-        }
-        if (now_ - since <= 3 * config_.timeouts.peer) continue;
-        const bool far_too_long = now_ - since > 10 * config_.timeouts.peer;
-        if (far_too_long || (!blameless && waits_for_input(*op))) stuck.emplace_back(id, blameless);
-    }
-    for (const auto& [id, blameless] : stuck) {
-        Operation& op = *ops_.at(id);
-        const std::string name = short_name(op.id.predecessor);
-        vote_end(op, false,
-                 blameless ? "nothing came from peer " + name + " for very long"
-                           : "peer " + name + " lives and sends nothing");
-    }
 }
 
 }  // namespace pccl::core

@@ -82,6 +82,7 @@ bool Operation::forwards_final(std::uint32_t slice) const { return (id.position 
 void Operation::enqueue(int phase, std::uint32_t slice) {
     Half& entry = half(phase, slice);
     ASSERT(entry.out != OutState::queued && entry.out != OutState::acknowledged);
+    left_flight(entry);
     entry.out = OutState::queued;
     entry.out_link = 0;
     entry.next = none;
@@ -107,15 +108,37 @@ void Operation::declined(int phase, std::uint32_t slice) {
         entry.counted = false;
         --used;
     }
+    lost.erase({phase, slice});  // an answer: the neighbour was reached
     enqueue(phase, slice);
 }
 
 void Operation::acknowledged(int phase, std::uint32_t slice) {
     Half& entry = half(phase, slice);
+    left_flight(entry);
+    lost.erase({phase, slice});
     entry.out = OutState::acknowledged;
     if (phase != 0 || entry.counted) return;
     entry.counted = true;  // of two copies one was declined, the other has a slot
     ++used;
+}
+
+void Operation::leaves(int phase, std::uint32_t slice, LinkId link) {
+    Half& entry = half(phase, slice);
+    entry.out = OutState::sending;
+    entry.out_link = link;
+    ++in_flight;
+}
+
+void Operation::left_flight(const Half& entry) {
+    if (entry.out != OutState::sending && entry.out != OutState::sent) return;
+    ASSERT(in_flight > 0);
+    --in_flight;
+}
+
+void Operation::lost_again(int phase, std::uint32_t slice, Instant now) {
+    Lost& entry = lost[{phase, slice}];
+    if (entry.times++ == 0) entry.since = now;
+    enqueue(phase, slice);
 }
 
 Operation::Queue& Operation::queue_of(int phase, std::uint32_t slice) {
@@ -179,6 +202,10 @@ void Operation::pop(const Next& next) {
         entry.counted = true;
         ++used;
     }
+}
+
+bool Operation::wants_to_send() const {
+    return inject_next_ < inject_end_ || queues_[0].head != none || queues_[1].head != none || declined_.head != none;
 }
 
 // Own input that is quantized counts as landed when its form for the wire is there.

@@ -24,6 +24,8 @@
 #include "core/events.hpp"
 
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 namespace pccl::core {
@@ -101,6 +103,13 @@ public:
     // The neighbour's slots may be fewer than what left before it was ready.
     std::uint32_t free_credit() const { return credit > used ? credit - used : 0; }
 
+    // ---- what gets through
+    void leaves(int phase, std::uint32_t slice, LinkId link);
+    // It was sent in vain and will be sent again.
+    void lost_again(int phase, std::uint32_t slice, Instant now);
+    bool unanswered() const { return in_flight != 0 || !lost.empty(); }
+    bool wants_to_send() const;
+
     // ---- slots
     std::uint32_t take_slot(std::uint32_t slice);  // none: no slot free
     void give_slot(std::uint32_t slice);           // grants one more credit
@@ -139,9 +148,20 @@ public:
     std::uint64_t digest = 0;
     std::uint32_t computes = 0;  // outstanding
     Serial end_serial = 0;       // of the end vote; 0: not voted
-    Instant started = 0;
+    bool given_up = false;       // voted that its edge is stuck
     bool decided = false;
     bool committed = false;
+    // Progress is what gets through for the first time. Retries renew none of these clocks.
+    Instant landed_at = 0;  // when something new last came from the predecessor; at first when slices could come
+    std::uint64_t landed_most = 0;  // bytes of slices, those that are still landing included; never gets less
+    Instant prepared_at = 0;
+    Instant waits_since = 0;      // valid if unanswered(): what was sent first since then has no answer
+    std::uint32_t in_flight = 0;  // slices in OutState sending or sent
+    struct Lost {
+        Instant since = 0;  // the first loss, or when more of it than before last arrived
+        std::uint32_t times = 0;
+    };
+    std::map<std::pair<int, std::uint32_t>, Lost> lost;  // sent in vain and not acknowledged since
     std::uint64_t copied = 0;  // of the commit copy, what was issued: bytes, or slices when quantized
     std::uint64_t sent_bytes = 0;
     std::uint64_t received_bytes = 0;
@@ -158,6 +178,7 @@ private:
     std::uint32_t wire_of(std::uint64_t elements) const;
     bool may_inject() const;
     Queue& queue_of(int phase, std::uint32_t slice);
+    void left_flight(const Half& entry);
     // A resend that waits in the queue while the first copy is acknowledged.
     void drop_answered(int phase, Queue& queue);
 

@@ -105,6 +105,7 @@
     X(aborted_over_edge, "topology", "operation aborted over a marked edge")                                           \
     X(no_ring_victim, "topology", "no ring: one end of an edge removed")                                               \
     X(heard_after_silence, "topology", "member spoke again after a long silence")                                      \
+    X(edge_marked_stuck, "topology", "edge marked that connects and carries nothing")                                  \
     X(no_ring_quiet_end, "topology", "no ring: an end that is quiet is left to its silence")                           \
     X(joiner_unreachable, "topology", "joiner told that it is unreachable")                                            \
     X(joiner_not_admissible, "topology", "joiner left out of an admission")                                            \
@@ -147,6 +148,11 @@
     X(neighbour_said_goodbye, "all-reduce", "a neighbour closes its links on purpose")                                 \
     X(neighbour_vanished, "all-reduce", "all incoming stripes of a neighbour lost")                                    \
     X(stalled_slice_again, "all-reduce", "slice of a stalled stripe goes again")                                       \
+    X(slice_takes_long, "all-reduce", "slice arrives slowly: its sender is told")                                      \
+    X(starved_operation_given_up, "all-reduce", "operation given up: nothing new comes")                               \
+    X(ready_told_on_all_links, "all-reduce", "ready repeated on all links: nothing comes")                             \
+    X(edge_stuck, "all-reduce", "edge given up: it opens and nothing gets through")                                    \
+    X(edge_stuck_after_vote, "all-reduce", "edge given up after the vote for the end")                                 \
     X(stalled_send_cancelled, "all-reduce", "send cancelled in mid-frame: its stripe stalls")                          \
     X(neighbour_starved, "all-reduce", "neighbour says that it is starved itself")                                     \
     X(lost_while_landing, "all-reduce", "link lost in the middle of a landing")                                        \

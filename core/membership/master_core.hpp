@@ -200,6 +200,8 @@ private:
     void maintain_topology();
     void maintain_ring(GroupId id);
     bool ring_usable(const GroupState& group) const;
+    std::string edge_text(const std::pair<Uuid, Uuid>& edge) const;
+    void on_stuck(const RunningOp& op, const Uuid& from, const Uuid& to);
     bool edge_failed_long(const Uuid& from, const Uuid& to, Duration grace);
     void plan_joiners();
     std::vector<Uuid> admissible(GroupId group, std::vector<Uuid>& ring) const;

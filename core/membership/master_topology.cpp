@@ -56,6 +56,7 @@ bool MasterCore::ring_usable(const GroupState& group) const {
 bool MasterCore::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
     wanted_[from].insert(to);
     const EdgeTable::Edge edge = edges_.want(from, to, now_);
+    if (edges_.stuck(from, to, now_)) return present(from) && present(to);
     if (edge.up || !present(from) || !present(to)) return false;
     // One that is still being dialled gets the full time; one that failed before gets more each time, so that a network
     // slower than the grace cannot make the ring change for ever.
@@ -69,6 +70,27 @@ bool MasterCore::edge_failed_long(const Uuid& from, const Uuid& to, Duration gra
         log(LogLevel::warn, "peer " + short_name(from) + " cannot reach peer " + short_name(to));
     }
     return true;
+}
+
+std::string MasterCore::edge_text(const std::pair<Uuid, Uuid>& edge) const {
+    const bool stuck = edges_.stuck(edge.first, edge.second, now_);
+    return stuck ? "what peer " + short_name(edge.first) + " sends to peer " + short_name(edge.second) +
+                       " does not get through"
+                 : "peer " + short_name(edge.first) + " cannot reach peer " + short_name(edge.second);
+}
+
+// Said by the source in an operation that both ends take part in: only a neighbour can be accused, and only by the peer that
+// sends to it.
+void MasterCore::on_stuck(const RunningOp& op, const Uuid& from, const Uuid& to) {
+    for (std::size_t i = 0; i < op.members.size(); ++i) {
+        if (op.members[i].uuid != from || op.members[(i + 1) % op.members.size()].uuid != to) continue;
+        if (from == to || !state_.members.contains(to) || edges_.stuck(from, to, now_)) return;
+        PROBE(edge_marked_stuck);
+        edges_.mark_stuck(from, to, now_, 16 * config_.timeouts.peer);
+        log(LogLevel::warn, edge_text({from, to}) + ", although it can be connected");
+        topology_dirty_ = true;
+        return;
+    }
 }
 
 void MasterCore::maintain_topology() {
@@ -100,20 +122,21 @@ void MasterCore::maintain_ring(GroupId id) {
         decision.mutable_ring()->set_group(id);
         for (const Uuid& uuid : *other) decision.mutable_ring()->add_order(to_bytes(uuid));
         append(decision);
-        log(LogLevel::warn, "the ring of group " + std::to_string(id) + " was led around a pair that cannot connect");
-        std::vector<OpId> over;
+        log(LogLevel::warn,
+            "the ring of group " + std::to_string(id) + " was led around: " + edge_text(failed.front()));
+        std::vector<std::pair<OpId, std::string>> over;
         for (const auto& [op_id, op] : state_.ops) {
             if (op.group != id) continue;
             for (std::size_t i = 0; i < op.members.size(); ++i) {
-                if (forbidden(op.members[i].uuid, op.members[(i + 1) % op.members.size()].uuid)) {
-                    over.push_back(op_id);
+                const std::pair edge(op.members[i].uuid, op.members[(i + 1) % op.members.size()].uuid);
+                if (forbidden(edge.first, edge.second)) {
+                    over.emplace_back(op_id, edge_text(edge));
                     break;
                 }
             }
         }
         if (!over.empty()) PROBE(aborted_over_edge);
-        for (const OpId op_id : over)
-            decide_op(op_id, Result::rank_connection_lost, "two neighbours of the ring lost their connection");
+        for (const auto& [op_id, why] : over) decide_op(op_id, Result::rank_connection_lost, why);
         topology_dirty_ = examine_all_ = true;
         return;
     }
@@ -121,7 +144,9 @@ void MasterCore::maintain_ring(GroupId id) {
     // No ring without a marked edge: after the full time one end of such an edge has to go.
     for (const auto& [from, to] : failed) {
         const EdgeTable::Edge* edge = edges_.find(from, to);
-        if (edge == nullptr || now_ - edge->down_since <= config_.timeouts.peer) continue;
+        const bool long_enough =
+            edges_.stuck(from, to, now_) || (edge != nullptr && now_ - edge->down_since > config_.timeouts.peer);
+        if (!long_enough) continue;
         // An end that the master itself has not heard for a while may be the cause: its silence decides, soon.
         const auto quiet = [&](const Uuid& uuid) {
             return now_ - links_.at(sessions_.at(uuid).link).last_received > config_.timeouts.peer / 2;
@@ -133,8 +158,7 @@ void MasterCore::maintain_ring(GroupId id) {
         const std::uint32_t marks_to = edges_.distinct_marks(to, ring, now_);
         const bool from_younger = state_.members.at(from).seniority > state_.members.at(to).seniority;
         const Uuid victim = marks_from != marks_to ? (marks_from > marks_to ? from : to) : (from_younger ? from : to);
-        remove(victim,
-               "no ring exists that contains it: peer " + short_name(from) + " cannot reach peer " + short_name(to));
+        remove(victim, "no ring exists that contains it: " + edge_text({from, to}));
         return;
     }
 }
@@ -213,9 +237,10 @@ std::vector<Uuid> MasterCore::admissible(GroupId id, std::vector<Uuid>& ring) co
     }
     std::sort(list.begin(), list.end());
     const auto forbidden = [&](const Uuid& a, const Uuid& b) {
+        if (edges_.marked(a, b, now_)) return true;
         // What a newcomer says of its connection to a member has to be said by the member, too.
         if (!state_.members.contains(a)) return !edges_.up_at_both_ends(a, b);
-        return state_.members.contains(b) ? edges_.marked(a, b, now_) : !edges_.up(a, b);
+        return !state_.members.contains(b) && !edges_.up(a, b);
     };
     // Of a ring that can stay as it is only the newcomer's two edges are looked at, and nothing is searched for one that
     // nobody reaches or that reaches nobody: with a thousand members a search for each of them is out of question.

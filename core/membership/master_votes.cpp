@@ -76,6 +76,8 @@ void MasterCore::on_vote(const Uuid& uuid, const proto::Vote& vote) {
         if (op == state_.ops.end()) return;
         const auto& seats = op->second.members;
         if (std::none_of(seats.begin(), seats.end(), [&](const SeatState& seat) { return seat.uuid == uuid; })) return;
+        if (Uuid stuck; !vote.ok() && !vote.stuck().empty() && read(vote.stuck(), stuck))
+            on_stuck(op->second, uuid, stuck);
         key.group = op->second.group;
         key.id = vote.id();
         break;
@@ -240,7 +242,7 @@ void MasterCore::decide_topology(Ballot ballot) {
     add_seats(ballot, *decision.mutable_topology()->mutable_voters());
     add_admissions(*decision.mutable_topology(), false);
     append(decision);
-    topology_dirty_ = examine_all_ = decision.topology().admitted_size() > 0;
+    if (decision.topology().admitted_size() > 0) topology_dirty_ = examine_all_ = true;
 }
 
 // The connect of a newcomer returns together with the update of the members. If its program then updates once more in its

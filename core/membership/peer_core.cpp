@@ -27,15 +27,21 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
     out_ = &out;
     now_ = now;
     const bool active = state_ == State::member || state_ == State::connecting;
-    if (active && now - last_event_ > config_.timeouts.peer / 4) {
-        // We slept: what looks like everybody's silence is our own.
+    // A tick is always due, so a longer gap is time in which this machine did not run. It is left out of the clocks: they do
+    // not start anew, or a machine that is late again and again would never notice anything.
+    const Duration slept = now - last_event_ - tick_of(config_.timeouts);
+    if (active && slept > config_.timeouts.peer / 4) {
+        // What looks like everybody's silence is our own.
         PROBE(peer_slept);
-        for (auto& [id, link] : links_) link.last_received = link.opened = link.last_progress = now;
-        if (master_lost_since_ != never) master_lost_since_ = now;
-        sync_slept();
-        for (auto& [id, op] : ops_) op->started = now;
-        log(LogLevel::warn, "this peer did not run for " + std::to_string((now - last_event_) / millisecond) +
-                                " ms; silence clocks start anew");
+        for (auto& [id, link] : links_) {
+            for (Instant* clock : {&link.last_received, &link.opened, &link.last_progress})
+                *clock = std::min(now, *clock + slept);
+        }
+        if (master_lost_since_ != never) master_lost_since_ = std::min(now, master_lost_since_ + slept);
+        sync_slept(slept);
+        leave_out(slept);
+        log(LogLevel::warn, "this peer did not run for " + std::to_string(slept / millisecond) +
+                                " ms, which count as nobody's silence");
     }
     last_event_ = now;
     if (const auto* e = std::get_if<ControlArrived>(&event)) {
@@ -63,8 +69,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         const auto it = links_.find(e->link);
         if (it != links_.end()) {
             it->second.last_received = now;
-            const auto reserve = reserves_.find(it->second.remote);
-            if (reserve != reserves_.end() && it->second.receiving.op != 0) reserve->second.last_payload = now;
+            payload_moved(e->link, it->second, e->payload);
         }
     } else if (const auto* e = std::get_if<LinkOpened>(&event)) {
         const auto it = links_.find(e->link);
@@ -221,7 +226,8 @@ void PeerCore::tick() {
         return;
     }
     requeue_stalled();
-    fail_starved();
+    repeat_ready();
+    judge_progress();
     launch_delayed();
     sync_tick();
     tests_tick();

@@ -2,7 +2,7 @@
 //
 // Files: peer_core.cpp (events, clocks, loss of the run), peer_session.cpp (master link, votes, answers), peer_calls.cpp
 // (commands and tickets), core/all_reduce/links.cpp (stripes to and from neighbours), core/all_reduce/exchange.cpp
-// (slices), core/all_reduce/batch.cpp (many tags in one call), core/state_sync/{submit,fetch,serve,outcome}.cpp (shared
+// (slices), core/all_reduce/progress.cpp (what gets through), core/all_reduce/batch.cpp (many tags in one call), core/state_sync/{submit,fetch,serve,outcome}.cpp (shared
 // state), core/topology/bandwidth_test.cpp (bandwidth tests).
 // Invariants: an answer is processed once (by decision index); a vote is open until its answer came; every ticket is
 // completed exactly once; nothing of an operation is outstanding when its outcome is told.
@@ -65,6 +65,9 @@ private:
         Instant last_received = 0;
         Instant last_sent = 0;
         Instant last_progress = 0;
+        bool useful = false;        // something that was sent on it was answered
+        std::uint32_t arrived = 0;  // bytes of the payload that is landing
+        Instant told_moving = 0;
         Transfer sending;
         Transfer receiving;
         std::deque<SyncChunk> serve;  // chunks the other end asked for
@@ -93,6 +96,7 @@ private:
         std::vector<Stripe> stripes;
         std::size_t next_stripe = 0;
         std::uint32_t eager_used = 0;
+        Instant answered_at = 0;                      // when something new that was sent to it last got through
         std::uint32_t stalls = 0;                     // resends without an answer in between: each doubles the patience
         OpId last_served = 0;                         // round robin between operations
         std::map<OpId, wire::FlowWord> future_ready;  // said by the neighbour before our start came
@@ -111,9 +115,9 @@ private:
         bool usable = false;
         std::vector<std::uint32_t> free_cells;
         std::vector<Early> slices;
-        std::set<LinkId> links;    // incoming links of that neighbour
-        Instant last_payload = 0;  // when payload of it last moved
-        bool starved = false;      // its own word: it waits for its upstream
+        std::set<LinkId> links;  // incoming links of that neighbour
+        bool starved = false;    // its own word: it waits for its upstream
+        Instant starved_at = 0;  // when it last said so
     };
     struct Launch {
         Serial serial = 0;
@@ -254,15 +258,25 @@ private:
     void incoming_lost(LinkId id, const Link& link);
     bool edge_used(const Uuid& target, const Edge& edge) const;
     void close_edge(const Uuid& target);
+    std::uint32_t stripe_count() const;
+
+    // what gets through (core/all_reduce/progress.cpp)
+    void slice_landed(Operation& op, std::uint32_t bytes);
+    void payload_moved(LinkId id, Link& link, std::uint32_t arrived);
+    void leave_out(Duration time);
     void requeue_stalled();
     bool waits_for_input(const Operation& op) const;
-    void fail_starved();
-    std::uint32_t stripe_count() const;
+    bool successor_stuck(const Operation& op) const;
+    std::string starved_reason(const Operation& op) const;
+    void repeat_ready();
+    void judge_progress();
+    void give_up_edge(Operation& op);
 
     // slices (core/all_reduce/exchange.cpp, life.cpp)
     void begin_operation(const proto::StartAnswer& answer, Launch& launch, Tag tag);
     std::uint64_t memory_left(const Operation& op) const;
     void operation_prepared(Operation& op);
+    static wire::FlowWord ready_word(const Operation& op);
     void tell_ready(const Operation& op);
     void pump_edge(const Uuid& target);
     bool send_next(const Uuid& target, Edge& edge, LinkId id, Link& link);
@@ -285,10 +299,12 @@ private:
     void vote_end_if_complete(Operation& op);
     // `never`: why this peer can never do it; then it is not worth another try.
     void vote_end(Operation& op, bool ok, const std::string& reason, const std::string& never = {});
+    proto::Vote end_vote(const Operation& op, bool ok, const std::string& reason) const;
     void decide(Operation& op, bool commit, Completion outcome);
     void copy_next(Operation& op);
     void finish_if_idle(Operation& op);
     void release_links(OpId op);
+    LinkId liveliest(const Reserve& reserve) const;
     void send_flow(LinkId preferred, const Uuid& remote, const wire::FlowWord& word);
     void acknowledge(LinkId link, const Operation& op, int phase, std::uint32_t slice);
     void decline(LinkId link, const wire::BulkHeader& header);
@@ -330,7 +346,7 @@ private:
     void sync_check_end();
     void vote_sync_end(bool ok, const std::string& reason);
     void release_links_from_sources();
-    void sync_slept();
+    void sync_slept(Duration time);
     void sync_tick();
 
     // shared state: send (core/state_sync/serve.cpp)

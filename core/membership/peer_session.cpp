@@ -139,9 +139,11 @@ void PeerCore::on_welcome(const proto::Welcome& welcome) {
     link_keys_.renew(key);
     tell_all_ = true;
     welcomed_ = true;
-    if (master_lost_since_ != never)
-        log(LogLevel::warn,
-            "connected to the master again after " + std::to_string((now_ - master_lost_since_) / millisecond) + " ms");
+    if (master_lost_since_ != never) {
+        const Duration away = now_ - master_lost_since_;
+        leave_out(away);
+        log(LogLevel::warn, "connected to the master again after " + std::to_string(away / millisecond) + " ms");
+    }
     master_lost_since_ = never;
     if (welcome.peer_timeout_ms() > 0)
         config_.timeouts.peer = static_cast<Duration>(welcome.peer_timeout_ms()) * millisecond;
@@ -159,7 +161,6 @@ void PeerCore::declare_edges(const std::set<Uuid>& but) {
 }
 
 void PeerCore::declare_again() {
-    for (auto& [remote, reserve] : reserves_) reserve.last_payload = now_;
     for (auto& [serial, vote] : open_votes_) {
         proto::PeerMessage message;
         PROBE(vote_cast_again);

@@ -326,7 +326,10 @@ void PeerCore::on_hashes(LinkId id, const proto::ChunkHashes& message) {
         fetch->hashes.push_back(Hash128{message.words(static_cast<int>(i)), message.words(static_cast<int>(i) + 1)});
     }
     fetch->hash_link = 0;
-    source_moved(remote);
+    if (fetch->hashes.size() > fetch->hashes_most) {
+        fetch->hashes_most = fetch->hashes.size();
+        source_moved(remote);
+    }
     if (fetch->hashes.size() == fetch->asked.size() && !fetch->any_content &&
         hash_of_hashes(fetch->hashes) != fetch->expected) {
         fetch->hashes.clear();
@@ -342,6 +345,8 @@ void PeerCore::on_chunk_decline(LinkId id, const SyncChunk& what) {
     give_up_source(links_.at(id).remote, "it declined", false);
 }
 
+// Only what gets this peer further counts: a verified chunk, or more of a list of hashes than ever before. What is asked for
+// and lost again, for whatever reason, renews no clock.
 void PeerCore::source_moved(const Uuid& peer) {
     if (!fetching()) return;
     if (SyncSource* source = source_of(peer); source != nullptr && source->active) {
@@ -392,7 +397,6 @@ void PeerCore::chunk_landed(LinkId id, const Transfer& transfer, bool ok) {
         return;
     }
     request->step = SyncRequest::Step::checking;
-    source_moved(request->source);
     Fetch& fetch = *fetch_of(request->entry);
     ++fetch.checking;
     Compute compute;
@@ -446,6 +450,7 @@ void PeerCore::chunk_checked(const ComputeOwner& owner, const Hash128& hash) {
     }
     if (fetch.hashes.empty()) fetch.hashes.push_back(hash);
     ++fetch.done;
+    source_moved(source);
     pump_fetch();
     sync_check_end();
 }
@@ -488,10 +493,10 @@ void PeerCore::release_links_from_sources() {
     maintain_edges();
 }
 
-void PeerCore::sync_slept() {
+void PeerCore::sync_slept(Duration time) {
     if (!sync_) return;
-    sync_->progress = now_;
-    for (SyncSource& source : sync_->sources) source.since = now_;
+    sync_->progress = std::min(now_, sync_->progress + time);
+    for (SyncSource& source : sync_->sources) source.since = std::min(now_, source.since + time);
 }
 
 void PeerCore::sync_tick() {

@@ -7,7 +7,8 @@ namespace pccl::core {
 
 namespace {
 constexpr std::uint32_t restarts_max = 3;
-}
+constexpr std::uint32_t stuck_doubles_max = 6;
+}  // namespace
 
 const EdgeTable::Edge* EdgeTable::find(const Uuid& from, const Uuid& to) const {
     const auto it = edges_.find({from, to});
@@ -21,7 +22,17 @@ bool EdgeTable::up(const Uuid& from, const Uuid& to) const {
 
 bool EdgeTable::marked(const Uuid& from, const Uuid& to, Instant now) const {
     const Edge* edge = find(from, to);
-    return edge != nullptr && !edge->up && edge->quarantined_until > now;
+    return edge != nullptr && (edge->stuck_until > now || (!edge->up && edge->quarantined_until > now));
+}
+
+bool EdgeTable::stuck(const Uuid& from, const Uuid& to, Instant now) const {
+    const Edge* edge = find(from, to);
+    return edge != nullptr && edge->stuck_until > now;
+}
+
+void EdgeTable::mark_stuck(const Uuid& from, const Uuid& to, Instant now, Duration patience) {
+    Edge& edge = edges_[{from, to}];
+    edge.stuck_until = now + (patience << std::min(edge.stuck_times++, stuck_doubles_max));
 }
 
 EdgeTable::Edge& EdgeTable::want(const Uuid& from, const Uuid& to, Instant now) {

@@ -23,6 +23,8 @@ public:
         std::uint32_t failures = 0;
         std::uint32_t restarts = 0;  // of its clock, since it is wanted or was up
         Instant quarantined_until = 0;
+        Instant stuck_until = 0;  // it opens and carries nothing: marked for this long, connected or not
+        std::uint32_t stuck_times = 0;
         bool reported_down = false;   // the source says that its links closed or were refused
         bool source_lost_it = false;  // its links were up before, and broke
         bool incoming_up = false;     // the target says that a link from the source is open
@@ -42,6 +44,9 @@ public:
     // Links that their source closes on purpose are not reported so: it says goodbye on them.
     void report_incoming(const Uuid& from, const Uuid& to, bool up);
     void mark(const Uuid& from, const Uuid& to, Instant until);
+    // Its source could send nothing through it in an operation that both ends took part in. Each time for longer.
+    void mark_stuck(const Uuid& from, const Uuid& to, Instant now, Duration patience);
+    bool stuck(const Uuid& from, const Uuid& to, Instant now) const;
     // The source and the target say so. What a peer that nobody admitted says alone is no proof.
     bool up_at_both_ends(const Uuid& from, const Uuid& to) const;
     // A neighbour of `peer` in the ring had connections with it, in one direction or the other, and says that they broke.

@@ -194,7 +194,7 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
             item.flow.value = get<std::uint32_t>(small_.data() + 12);
             const std::uint8_t kind = small_[16];
             item.flow.phase = small_[17];
-            if (kind < 1 || kind > 4 || item.flow.phase > 2) return refuse(WireError::bad_field, used);
+            if (kind < 1 || kind > 5 || item.flow.phase > 2) return refuse(WireError::bad_field, used);
             item.flow.kind = static_cast<FlowKind>(kind);
             state_ = State::prefix;
             item.kind = Kind::flow;

@@ -48,13 +48,15 @@ struct BulkHeader {
 };
 
 // Small fixed messages of the data path (no protobuf, no allocation).
-enum class FlowKind : std::uint8_t { ack = 1, ready = 2, credit = 3, decline = 4 };
+enum class FlowKind : std::uint8_t { ack = 1, ready = 2, credit = 3, decline = 4, moving = 5 };
 struct FlowWord {
     OpId op = 0;
-    std::uint32_t slice = 0;  // ack: which slice
-    std::uint32_t value = 0;  // ready, credit: cumulative count of partial-sum slices the receiver has room for
+    std::uint32_t slice = 0;  // ack, decline, moving: which slice
+    // ready, credit: cumulative count of partial-sum slices the receiver has room for. moving: bytes of the slice that have
+    // arrived, more than ever before.
+    std::uint32_t value = 0;
     FlowKind kind = FlowKind::ack;
-    std::uint8_t phase = 0;  // ack: which phase
+    std::uint8_t phase = 0;  // ack, decline, moving: which phase
     friend bool operator==(const FlowWord&, const FlowWord&) = default;
 };
 

@@ -78,6 +78,9 @@ const char* why_not(const Fault& fault) {
     case FaultKind::slow_disk: return "the master's disk is that of this machine";
     case FaultKind::slow_compute: return "reductions take what they take";
     case FaultKind::roam: return "a process keeps its loopback address";
+    case FaultKind::swallow:
+    case FaultKind::garble:
+    case FaultKind::snap: return "the proxy passes on what it reads, whatever it is";
     case FaultKind::hostile:
     case FaultKind::replayed_hello: return "nobody plays the stranger";
     default: return "the bridge has no such fault";

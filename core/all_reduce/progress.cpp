@@ -1,0 +1,215 @@
+// What gets through: the clocks of operations and of edges, and what is given up when nothing more does.
+//
+// Progress is a slice that lands for the first time, its acknowledgement, or more bytes of one than ever landed before.
+// Frame headers, heartbeats, dials and copies that are sent again renew no clock here, so each wait ends: the sender gives
+// up an edge that takes slices and answers none, the receiver an operation to which nothing new comes.
+#include "core/base/probe.hpp"
+#include "core/membership/peer_core.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+// An operation gets nothing new for so many peer time-outs: it fails, whoever is to blame.
+namespace {
+constexpr int starved_for_good = 10;
+// The predecessor lives, does not wait itself, and nothing new comes from it.
+constexpr int starved = 3;
+// The edge to the successor: in peer time-outs, together below `starved`, so that the edge is named before the operation
+// is given up. A link that swallows slices is silent for one time-out before it is dialled again.
+constexpr int unanswered = 2;
+constexpr std::uint32_t lost_at_least = 2;
+}  // namespace
+
+void PeerCore::slice_landed(Operation& op, std::uint32_t bytes) {
+    op.received_bytes += bytes;
+    op.landed_most = std::max(op.landed_most, op.received_bytes);
+    op.landed_at = now_;
+}
+
+// A part of a frame has arrived. If it is more than ever before, the sender is told now and then: a slice on a slow link
+// can take longer than the patience with an edge.
+void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
+    if (link.purpose != Purpose::incoming || link.receiving.op == 0 || link.receiving.dropped ||
+        link.receiving.phase > 1 || arrived <= link.arrived)
+        return;
+    link.arrived = arrived;
+    const auto found = ops_.find(link.receiving.op);
+    if (found != ops_.end() && link.receiving.cell == Operation::none) {
+        Operation& op = *found->second;
+        std::uint64_t landed = op.received_bytes;
+        for (const auto& [other_id, other] : links_) {
+            const Transfer& transfer = other.receiving;
+            if (transfer.op == op.id.id && transfer.phase <= 1 && !transfer.dropped && transfer.cell == Operation::none)
+                landed += other.arrived;
+        }
+        if (landed <= op.landed_most) return;
+        op.landed_most = landed;
+        op.landed_at = now_;
+    }
+    if (now_ - link.told_moving < config_.timeouts.peer / 8) return;
+    PROBE(slice_takes_long);
+    link.told_moving = now_;
+    wire::FlowWord word;
+    word.kind = wire::FlowKind::moving;
+    word.op = link.receiving.op;
+    word.slice = link.receiving.slice;
+    word.phase = static_cast<std::uint8_t>(link.receiving.phase);
+    word.value = arrived;
+    link.last_sent = now_;
+    out_->push_back(SendFlow{id, word});
+}
+
+// Time in which this peer did not run, or could not hear what was decided: nobody is blamed for it.
+void PeerCore::leave_out(Duration time) {
+    const auto later = [&](Instant& clock) { clock = std::min(now_, clock + time); };
+    for (auto& [id, op] : ops_) {
+        for (Instant* clock : {&op->landed_at, &op->prepared_at, &op->waits_since}) later(*clock);
+        for (auto& [slice, lost] : op->lost) later(lost.since);
+    }
+    for (auto& [target, edge] : edges_) later(edge.answered_at);
+    for (auto& [remote, reserve] : reserves_) later(reserve.starved_at);
+}
+
+// A stripe on which nothing was acknowledged or taken for long, while another one works: its slices go there.
+void PeerCore::requeue_stalled() {
+    for (auto& [target, edge] : edges_) {
+        // Doubled each time: on links slower than the patience a slice would be given up again and again.
+        const Duration patience = (config_.timeouts.peer / 4) << std::min(edge.stalls, 10u);
+        bool moving = false;
+        for (const Stripe& stripe : edge.stripes) {
+            const auto link = links_.find(stripe.link);
+            moving = moving || (link != links_.end() && link->second.stage == Stage::open &&
+                                (now_ - link->second.last_progress <= patience || link->second.sending.op == 0));
+        }
+        if (!moving) continue;
+        bool moved = false;
+        for (const Stripe& stripe : edge.stripes) {
+            const auto it = links_.find(stripe.link);
+            if (it == links_.end() || it->second.stage != Stage::open) continue;
+            Link& link = it->second;
+            if (now_ - link.last_progress <= patience) continue;
+            link.last_progress = now_;
+            for (auto& [op_id, op] : ops_) {
+                if (op->decided || op->id.successor != target) continue;
+                for (int phase = 0; phase < 2; ++phase) {
+                    for (std::uint32_t slice = 0; slice < op->slices(); ++slice) {
+                        const Half& half = op->half(phase, slice);
+                        if (half.out_link != it->first) continue;
+                        if (half.out == OutState::sending) {
+                            PROBE(stalled_send_cancelled);
+                            link.sending.dropped = true;
+                            out_->push_back(CancelSend{it->first});
+                        } else if (half.out != OutState::sent) {
+                            continue;
+                        }
+                        op->lost_again(phase, slice, now_);
+                        moved = true;
+                        PROBE(stalled_slice_again);
+                    }
+                }
+            }
+        }
+        if (!moved) continue;
+        ++edge.stalls;
+        pump_edge(target);
+    }
+}
+
+// What the predecessor may send was told on one link, and that may swallow it: where nothing comes, it is told on all of
+// them. The word is cumulative, so a copy does no harm.
+void PeerCore::repeat_ready() {
+    for (const auto& [id, op] : ops_) {
+        if (!op->prepared || op->decided || op->finals == op->slices()) continue;
+        if (now_ - op->landed_at < config_.timeouts.peer / 16) continue;
+        const auto reserve = reserves_.find(op->id.predecessor);
+        if (reserve == reserves_.end() || reserve->second.links.size() < 2) continue;
+        PROBE(ready_told_on_all_links);
+        for (const LinkId link : reserve->second.links) send_flow(link, op->id.predecessor, ready_word(*op));
+    }
+}
+
+// Nothing is left to do here until the predecessor's bytes come.
+bool PeerCore::waits_for_input(const Operation& op) const {
+    if (!op.prepared || op.decided || op.end_serial != 0 || op.computes != 0) return false;
+    for (int phase = 0; phase < 2; ++phase) {
+        for (std::uint32_t slice = 0; slice < op.slices(); ++slice) {
+            const OutState out = op.half(phase, slice).out;
+            if (out != OutState::idle && out != OutState::acknowledged) return false;
+        }
+    }
+    return true;
+}
+
+// Whether slices leave for the successor, or would, and nothing of them gets through. An edge that is not connected is the
+// master's to judge, unless it keeps connecting in vain.
+bool PeerCore::successor_stuck(const Operation& op) const {
+    const Duration peer = config_.timeouts.peer;
+    // Its word that it is ready takes the same connections, the other way.
+    if (!op.neighbour_ready && op.wants_to_send() && now_ - op.prepared_at > 5 * peer / 2 &&
+        !open_links_to(op.id.successor).empty())
+        return true;
+    if (!op.unanswered()) return false;
+    const bool in_vain = std::any_of(op.lost.begin(), op.lost.end(), [&](const auto& entry) {
+        return entry.second.times >= lost_at_least && now_ - entry.second.since > 3 * peer / 2;
+    });
+    if (in_vain) return true;
+    const auto edge = edges_.find(op.id.successor);
+    if (edge == edges_.end() || open_links_to(op.id.successor).empty()) return false;
+    return now_ - std::max(op.waits_since, edge->second.answered_at) > unanswered * peer;
+}
+
+// Why the operation is given up for want of input; empty: it is not. A neighbour that waits for its own upstream is not to
+// blame and gets far more time, so that a fault is charged where it is.
+std::string PeerCore::starved_reason(const Operation& op) const {
+    if (op.end_serial != 0) return {};
+    const Duration peer = config_.timeouts.peer;
+    const std::string name = short_name(op.id.predecessor);
+    if (now_ - op.landed_at > starved_for_good * peer) return "nothing new came from peer " + name + " for very long";
+    const auto reserve = reserves_.find(op.id.predecessor);
+    // Without any link from it, the edge is judged, not the neighbour's silence.
+    if (reserve == reserves_.end() || reserve->second.starved || reserve->second.links.empty()) return {};
+    Instant since = std::max(op.landed_at, reserve->second.starved_at);
+    for (const auto& [id, other] : ops_) {
+        if (other->id.predecessor == op.id.predecessor) since = std::max(since, other->landed_at);
+    }
+    if (now_ - since <= starved * peer || !waits_for_input(op)) return {};
+    return "peer " + name + " lives and sends nothing";
+}
+
+void PeerCore::judge_progress() {
+    if (!master_open()) return;  // the start may not have reached everybody: judged when the master is there again
+    std::vector<OpId> stuck;
+    std::vector<std::pair<OpId, std::string>> without_input;
+    for (const auto& [id, op] : ops_) {
+        if (!op->prepared || op->decided || op->given_up) continue;
+        if (successor_stuck(*op)) {
+            stuck.push_back(id);
+        } else if (std::string reason = starved_reason(*op); !reason.empty()) {
+            without_input.emplace_back(id, std::move(reason));
+        }
+    }
+    for (const OpId id : stuck) give_up_edge(*ops_.at(id));
+    for (const auto& [id, reason] : without_input) {
+        PROBE(starved_operation_given_up);
+        vote_end(*ops_.at(id), false, reason);
+    }
+}
+
+// A vote that takes back an earlier one: all final bytes are here, but the successor gets them not from this peer.
+void PeerCore::give_up_edge(Operation& op) {
+    PROBE(edge_stuck);
+    if (op.end_serial != 0) PROBE(edge_stuck_after_vote);
+    const std::string name = short_name(op.id.successor);
+    log(LogLevel::warn, "what is sent to peer " + name +
+                            " does not get through, although it can be connected; look for a firewall that inspects "
+                            "contents, a wrong path MTU, or faulty memory on the way");
+    op.given_up = true;
+    open_votes_.erase(op.end_serial);
+    proto::Vote vote = end_vote(op, false, "what it sends to peer " + name + " does not get through");
+    vote.set_stuck(to_bytes(op.id.successor));
+    op.end_serial = cast(vote);
+}
+
+}  // namespace pccl::core
