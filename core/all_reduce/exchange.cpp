@@ -66,10 +66,16 @@ void PeerCore::pump_edge(const Uuid& target) {
     if (it == edges_.end()) return;
     Edge& edge = it->second;
     const std::size_t count = edge.stripes.size();
+    // A stripe whose slices had to go elsewhere gets none while another one works: they would be lost with it again.
+    const bool any_works = std::any_of(edge.stripes.begin(), edge.stripes.end(), [this](const Stripe& stripe) {
+        const auto link = links_.find(stripe.link);
+        return link != links_.end() && link->second.stage == Stage::open && !link->second.stalled;
+    });
     for (std::size_t i = 0; i < count; ++i) {
         const LinkId id = edge.stripes[(edge.next_stripe + i) % count].link;
         const auto link = links_.find(id);
         if (link == links_.end() || link->second.stage != Stage::open || link->second.sending.op != 0) continue;
+        if (link->second.stalled && any_works) continue;
         if (!send_next(target, edge, id, link->second)) return;
         edge.next_stripe = (edge.next_stripe + i + 1) % count;
         i = static_cast<std::size_t>(-1);
@@ -210,6 +216,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
         return;
     }
     link.useful = true;
+    link.stalled = false;
     if (word.kind == wire::FlowKind::ack) {
         op.acknowledged(word.phase, word.slice);
         if (edge.stalls > 0) --edge.stalls;

@@ -105,7 +105,7 @@ void PeerCore::requeue_stalled() {
                             continue;
                         }
                         op->lost_again(phase, slice, now_);
-                        moved = true;
+                        link.stalled = moved = true;
                         PROBE(stalled_slice_again);
                     }
                 }

@@ -65,6 +65,7 @@ private:
         Instant last_received = 0;
         Instant last_sent = 0;
         Instant last_progress = 0;
+        bool stalled = false;       // its slices went elsewhere, and nothing that was sent on it was answered since
         bool useful = false;        // something that was sent on it was answered
         std::uint32_t arrived = 0;  // bytes of the payload that is landing
         Instant told_moving = 0;
