@@ -389,7 +389,8 @@ void draw_impaired_edges(Scenario& s, Draw& draw) {
         f.value = draw.bits() | 1ull << 32;
         if (kind == 0) f.value = static_cast<std::uint64_t>(draw.log_uniform(32, 2 * s.limits.slice_bytes));
         if (kind == 2) f.value = static_cast<std::uint64_t>(draw.log_uniform(100, 8 * s.limits.slice_bytes));
-        f.forever = (alone || draw.chance(500'000)) && (s.core.empty() || !in_core(f.a) || !in_core(f.b));
+        // A core member that cannot be in one ring with somebody else may be the one that goes, again and again.
+        f.forever = (alone || draw.chance(500'000)) && (s.core.empty() || (!in_core(f.a) && !in_core(f.b)));
         s.faults.push_back(f);
         if (draw.chance(200'000)) {
             std::swap(f.a, f.b);
