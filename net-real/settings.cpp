@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint64_t day_ms = 86'400'000;
 
 constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> table{{
-    {"PCCL_PEER_TIMEOUT_MS", "10000", "10..86400000", "both",
+    {"PCCL_PEER_TIMEOUT_MS", "10000", "200..86400000", "both",
      "Silence in milliseconds after which a connection counts as dead and its peer is removed. The master's value "
      "rules."},
     {"PCCL_MASTER_TIMEOUT_MS", "30000", "0..86400000", "both",
@@ -122,7 +122,7 @@ bool parse_advertised(std::string_view text, std::optional<core::Endpoint>& addr
 
 bool parse(Setting setting, std::string_view text, EnvironmentSettings& settings, std::string& why) {
     switch (setting) {
-    case Setting::peer_timeout: return parse_duration(text, 10, day_ms, core::millisecond, settings.peer_timeout);
+    case Setting::peer_timeout: return parse_duration(text, 200, day_ms, core::millisecond, settings.peer_timeout);
     case Setting::master_timeout: return parse_duration(text, 0, day_ms, core::millisecond, settings.master_timeout);
     case Setting::bind_address:
         if (text == "*") settings.bind_address.reset();

@@ -49,7 +49,7 @@ TEST_CASE("every setting takes its limits and refuses what lies beyond") {
         const char* bad[3];
     };
     const Row rows[] = {
-        {Setting::peer_timeout, {"10", "86400000", "10000"}, {"9", "86400001", "ten"}},
+        {Setting::peer_timeout, {"200", "86400000", "10000"}, {"199", "86400001", "ten"}},
         {Setting::master_timeout, {"0", "86400000", "1"}, {"-1", "86400001", "1s"}},
         {Setting::bind_address, {"*", "127.0.0.1", "::1"}, {"host", "127.0.0.1:80", ""}},
         {Setting::port_range, {"0", "48149-48404", "9"}, {"0-9", "9-8", "65536"}},
