@@ -15,6 +15,9 @@ bool overlap(Instant from, Instant until, Instant other_from, Instant other_unti
     return from <= other_until && other_from <= until;
 }
 
+// The end of a span that lasts for ever is no number to calculate with.
+Instant later(Instant until, Duration by) { return until == never ? never : until + by; }
+
 }  // namespace
 
 const char* to_text(Excuse excuse) {
@@ -54,7 +57,7 @@ void Excuses::apart(std::size_t fault, std::uint32_t a, std::uint32_t b, Instant
                     Duration gives_up) {
     Span span{fault, from, until, true, false, true, false};
     span.closes = ends_links(until - from) || until - from > gives_up;
-    span.until = until == never ? never : until + network_notices + slow_;
+    span.until = later(until, network_notices + slow_);
     record(a, b, span);
 }
 
@@ -70,13 +73,13 @@ void Excuses::half_open(std::size_t fault, std::uint32_t a, std::uint32_t b, Ins
 
 void Excuses::asleep(std::size_t fault, std::uint32_t node, Instant from, Instant until) {
     Span span{fault, from, until, true, ends_links(until - from), true, false};
-    span.until = until == never ? never : until + slow_;
+    span.until = later(until, slow_);
     for (std::uint32_t other = 0; other < nodes_; ++other) record(node, other, span);
 }
 
 void Excuses::master_away(std::size_t fault, Instant from, Instant until) {
     // One whose first hello reached the dying master waits for the answer as long as for a handshake.
-    const Instant back = until == never ? never : until + timeouts_.handshake + redial_;
+    const Instant back = later(until, timeouts_.handshake + redial_);
     control_[0].push_back(Span{fault, from, back, true, true, true, false});
 }
 
@@ -103,7 +106,7 @@ std::vector<Excuses::Span> Excuses::merged(std::vector<Span> spans, Duration gap
         std::vector<Span> result;
         for (const Span& span : spans) {
             Span* last = result.empty() ? nullptr : &result.back();
-            if (last == nullptr || (last->until != never && span.from > last->until + gap)) {
+            if (last == nullptr || (span.from > later(last->until, gap))) {
                 result.push_back(span);
                 continue;
             }
@@ -135,33 +138,40 @@ std::vector<Excuses::Span> Excuses::data_of(std::uint32_t node, std::uint32_t ot
     return merged(data_[static_cast<std::size_t>(std::min(node, other)) * nodes_ + std::max(node, other)], reconnect_);
 }
 
+bool Excuses::touched(std::uint32_t node, Instant member_until, Instant lost_at) const {
+    return std::any_of(touches_.begin(), touches_.end(), [&](const Touch& touch) {
+        return (touch.node == node || touch.node == every_peer) &&
+               overlap(touch.from, touch.until, member_until, lost_at);
+    });
+}
+
 bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at) {
     const auto excused = [&](Excuse excuse) {
         use(excuse);
         return true;
     };
     const Duration notice = slow_ + 250 * millisecond;  // and a tick
-    const auto then = [&](const Span& span, Duration later) {
-        return overlap(span.from, span.until == never ? never : span.until + later, member_until, lost_at);
+    const auto then = [&](const Span& span) {
+        return overlap(span.from, later(span.until, notice), member_until, lost_at);
     };
     for (const Touch& touch : touches_) {
         if ((touch.node == node || touch.node == every_peer) && overlap(touch.from, touch.until, member_until, lost_at))
             return excused(touch.excuse);
     }
     for (const Span& span : control_of(node, false)) {
-        if (then(span, notice) && ends_links(span.until - span.from)) return excused(Excuse::silence);
+        if (then(span) && ends_links(span.until - span.from)) return excused(Excuse::silence);
     }
     const std::vector<Span> control = control_of(node, true);
     for (const Span& span : control) {
-        if (then(span, notice) && span.closes && span.until - span.from + beat_ >= timeouts_.master)
+        if (then(span) && span.closes && later(span.until, beat_) - span.from >= timeouts_.master)
             return excused(Excuse::master_gone);
     }
     for (std::uint32_t other = 1; other < nodes_; ++other) {
         if (other == node) continue;
         for (const Span& data : data_of(node, other)) {
-            if (then(data, notice) && ends_links(data.until - data.from)) return excused(Excuse::no_ring);
+            if (then(data) && ends_links(data.until - data.from)) return excused(Excuse::no_ring);
             for (const Span& span : control) {
-                if (data.closes && span.closes && then(data, notice) && then(span, notice) &&
+                if (data.closes && span.closes && then(data) && then(span) &&
                     overlap(data.from, data.until, span.from, span.until))
                     return excused(Excuse::both_links);
             }

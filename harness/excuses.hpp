@@ -64,6 +64,10 @@ public:
     bool loss(std::uint32_t node, Instant member_until, Instant lost_at);
     // A fault touched the node or one of its links in that time; what happened to the master alone does not count.
     bool hindered(std::uint32_t node, Instant from, Instant until);
+    // Whether a recorded Excuses::touch covers it; not counted.
+    bool touched(std::uint32_t node, Instant member_until, Instant lost_at) const;
+    // For how long the master counts a member that has given up by itself.
+    Duration seat_kept() const { return timeouts_.peer + timeouts_.grace() + beat_; }
     // For rules that the oracle checks itself.
     void use(Excuse excuse) { ++used_[static_cast<std::size_t>(excuse)]; }
     const ExcuseCounts& used() const { return used_; }

@@ -73,8 +73,10 @@ struct SyncFact {
     std::uint32_t life = 0;
     core::GroupId group = 0;
     Instant begin = 0;
+    Instant answered = open_end;  // by the machine; the application looks at it at `end`
     Instant end = open_end;
     std::uint64_t revision = 0;  // submitted
+    bool odd_schema = false;     // with a key that the others do not know
     core::SyncStrategy strategy = core::SyncStrategy::enforce_popular;
     core::Completion completion;
     std::vector<std::uint8_t> before, after;          // all entries that must be equal, one behind the other

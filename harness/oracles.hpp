@@ -4,6 +4,7 @@
 // while it happens by Process and Driver. A check returns the first violation, or an empty oracle name.
 #pragma once
 
+#include "harness/excuses.hpp"
 #include "harness/ledger.hpp"
 #include "harness/scenario.hpp"
 #include "net-sim/world.hpp"
@@ -17,5 +18,8 @@ sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger);
 sim::Violation check_syncs(const Scenario& scenario, const Ledger& ledger);
 // update_topology and are_peers_pending tell all members the same.
 sim::Violation check_votes(const Scenario& scenario, const Ledger& ledger);
+
+// membership: nobody is lost without an excuse.
+sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
 
 }  // namespace pccl::harness

@@ -98,7 +98,7 @@ void Process::completed(Ticket ticket, const Completion& completion) {
         if (slot.answered) return world_.violate("contract", "ticket completed twice");
         slot.answered = true;
         slot.completion = completion;
-        if (slot.kind == CallKind::connect) connect_answered_ = now();
+        slot.answered_at = now();
         attributes_ = completion.attributes;
         if (!in_a_call()) idle_since_ = now();
         if (completion.epoch != 0 && completion.epoch < epoch_seen_) {
@@ -127,6 +127,7 @@ Completion Process::take(Ticket ticket) {
     for (std::size_t i = 0; i < slots_.size(); ++i) {
         if (slots_[i].ticket != ticket) continue;
         Completion completion = std::move(slots_[i].completion);
+        answered_at_ = slots_[i].answered_at;
         slots_.erase(slots_.begin() + static_cast<std::ptrdiff_t>(i));
         return completion;
     }
@@ -157,7 +158,7 @@ Task<bool> Process::connect() {
     }
     life_ = life;
     ledger_.lives[life].connected_at = now();
-    ledger_.lives[life].member_until = connect_answered_;  // the application may look at it later
+    ledger_.lives[life].member_until = answered_at_;  // the application may look at it later
     connected_ = true;
     ++counters_.connects;
     co_return true;
@@ -481,10 +482,14 @@ Task<Completion> Process::sync() {
     command.revision = revision_;
     command.strategy = ledger_.syncs[index].strategy;
     command.entries = entries_;
-    if (odd_schema_ && !command.entries.empty()) command.entries.back().name += ".other";
+    if (odd_schema_ && !command.entries.empty()) {
+        command.entries.back().name += ".other";
+        ledger_.syncs[index].odd_schema = true;
+    }
     odd_schema_ = false;
     const Completion c = co_await call(CallKind::sync, std::move(command));
     SyncFact& done = ledger_.syncs[index];
+    done.answered = answered_at_;
     done.end = now();
     done.completion = c;
     sync_failed_ = c.result != Result::success;

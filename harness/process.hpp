@@ -103,6 +103,7 @@ private:
         bool sleeping = false;
         bool answered = false;
         Instant begin = 0;
+        Instant answered_at = 0;
         std::coroutine_handle<> awaiter;
         core::Completion completion;
     };
@@ -175,7 +176,7 @@ private:
     sim::Draw draw_;
     core::Attributes attributes_;
     Instant attributes_set_ = 0;
-    Instant connect_answered_ = 0;
+    Instant answered_at_ = 0;  // of the call that has just returned
     std::vector<Slot> slots_;
     std::vector<Tensor> tensors_;
     std::vector<core::StateEntry> entries_;

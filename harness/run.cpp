@@ -249,55 +249,14 @@ private:
         return text + world_.explain();
     }
 
-    // Nobody is removed, or gives up, without a reason.
-    void check_losses() {
-        // Where nobody copies a token and no journal loses what was durable, nobody is refused for that.
-        const bool copied = std::any_of(scenario_.faults.begin(), scenario_.faults.end(), [](const Fault& fault) {
-            return fault.kind == FaultKind::replayed_hello || fault.kind == FaultKind::two_masters ||
-                   fault.kind == FaultKind::older_journal || fault.kind == FaultKind::empty_journal;
-        });
-        for (std::uint32_t life = 0; life < shared_.ledger.lives.size() && !copied; ++life) {
-            const Life& l = shared_.ledger.lives[life];
-            for (const char* never :
-                 {"another process resumed", "the master lost its journal", "this peer belongs to another run"}) {
-                if (l.lost && l.reason.find(never) != std::string::npos) {
-                    return world_.violate("membership", shared_.ledger.name(life) + " on " + sim::Trace::name(l.node) +
-                                                            " was refused: " + l.reason);
-                }
-            }
-        }
-        for (const sim::DialFault& dial : world_.network().dial_faults())
-            excuses_.dial_failed(injector_.logical(dial.from), injector_.logical(dial.to), dial.at, dial.swallowed);
-        for (std::uint32_t life = 0; life < shared_.ledger.lives.size(); ++life) {
-            const Life& l = shared_.ledger.lives[life];
-            if (!l.lost) continue;
-            const std::string who = shared_.ledger.name(life) + " on " + sim::Trace::name(l.node);
-            if (l.refused_revision) {
-                excuses_.use(Excuse::revision);
-            } else if (l.reason.find("for its vote") != std::string::npos) {
-                // Whatever happens to the master: only a program that made no call for so long is removed for that, or
-                // one whose vote could not travel.
-                const Duration unseen = 4 * excuses_.slow() + 100 * millisecond;
-                if (l.idle_longest + unseen >= scenario_.timeouts.vote) {
-                    excuses_.use(Excuse::late_vote);
-                } else if (!excuses_.hindered(l.node, l.member_until, l.lost_at)) {
-                    return world_.violate("membership", who + " was removed for a vote, though it was in no call for " +
-                                                            std::to_string(l.idle_longest / millisecond) +
-                                                            " ms at most: " + l.reason + "\n    " +
-                                                            excuses_.explain(l.node, l.member_until, l.lost_at));
-                }
-            } else if (!excuses_.loss(l.node, l.member_until, l.lost_at)) {
-                return world_.violate("membership", who + " was lost, though no fault touched it: " + l.reason +
-                                                        "\n    " + excuses_.explain(l.node, l.member_until, l.lost_at));
-            }
-        }
-    }
-
     void look_back() {
         shared_.ledger.stranger_hellos = injector_.stranger_hellos();
         shared_.ledger.journal_losses = injector_.journal_losses();
         tamper(shared_.ledger, lie_);
-        check_losses();
+        for (const sim::DialFault& dial : world_.network().dial_faults())
+            excuses_.dial_failed(injector_.logical(dial.from), injector_.logical(dial.to), dial.at, dial.swallowed);
+        if (const sim::Violation lost = check_losses(scenario_, shared_.ledger, excuses_); !lost.oracle.empty())
+            return world_.violate(lost.oracle, lost.reason);
         world_.check_replay(master_config());
         if (world_.violated()) return;
         for (const auto check : {check_reduces, check_syncs, check_votes}) {

@@ -1,0 +1,69 @@
+// The oracle of lost members: nobody is removed, or gives up, without a fault or a mistake of its own program.
+#include "harness/oracles.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness {
+
+using namespace core;
+
+namespace {
+
+// A member whose submission does not fit those of others that took part in the same synchronization is removed for it.
+bool misfit(const Ledger& ledger, const SyncFact& own, Duration seat_kept) {
+    return std::any_of(ledger.syncs.begin(), ledger.syncs.end(), [&](const SyncFact& other) {
+        if (other.life == own.life || other.group != own.group || other.begin >= own.end) return false;
+        // The vote of a member that gave up counts until the master misses it.
+        const bool gave_up = other.end != open_end && other.completion.result != Result::success;
+        if (other.end != open_end && other.end + (gave_up ? seat_kept : 0) <= own.begin) return false;
+        const bool both_send = own.strategy == SyncStrategy::send_only && other.strategy == SyncStrategy::send_only;
+        return other.revision != own.revision || own.odd_schema != other.odd_schema ||
+               (own.strategy == SyncStrategy::enforce_popular) != (other.strategy == SyncStrategy::enforce_popular) ||
+               (both_send && own.before != other.before);
+    });
+}
+
+}  // namespace
+
+sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excuses& excuses) {
+    std::vector<const SyncFact*> last_sync(ledger.lives.size(), nullptr);
+    for (const SyncFact& fact : ledger.syncs) last_sync[fact.life] = &fact;
+    for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
+        const Life& l = ledger.lives[life];
+        if (!l.lost) continue;
+        const std::string who = ledger.name(life) + " on " + sim::Trace::name(l.node);
+        const auto says = [&](const char* text) { return l.reason.find(text) != std::string::npos; };
+        // Where nobody copies a token and no journal loses what was durable, nobody is refused for that.
+        if ((says("another process resumed") || says("the master lost its journal") ||
+             says("this peer belongs to another run")) &&
+            !excuses.touched(l.node, l.member_until, l.lost_at))
+            return {"membership", who + " was refused: " + l.reason};
+        if (says("for its vote")) {
+            // Whatever happens to the master: only a program that made no call for so long is removed for that, or one whose
+            // vote could not travel.
+            const Duration unseen = 4 * excuses.slow() + 100 * millisecond;
+            if (l.idle_longest + unseen >= scenario.timeouts.vote) {
+                excuses.use(Excuse::late_vote);
+            } else if (!excuses.hindered(l.node, l.member_until, l.lost_at)) {
+                return {"membership", who + " was removed for a vote, though it was in no call for " +
+                                          std::to_string(l.idle_longest / millisecond) + " ms at most: " + l.reason +
+                                          "\n    " + excuses.explain(l.node, l.member_until, l.lost_at)};
+            }
+            continue;
+        }
+        // It learned in its last synchronization that it is no member any more.
+        const SyncFact* sync = last_sync[life];
+        if (sync != nullptr && sync->answered >= l.lost_at && sync->answered != open_end &&
+            sync->completion.result == Result::invalid_usage && misfit(ledger, *sync, excuses.seat_kept())) {
+            excuses.use(Excuse::revision);
+            continue;
+        }
+        if (!excuses.loss(l.node, l.member_until, l.lost_at)) {
+            return {"membership", who + " was lost, though no fault touched it: " + l.reason + "\n    " +
+                                      excuses.explain(l.node, l.member_until, l.lost_at)};
+        }
+    }
+    return {};
+}
+
+}  // namespace pccl::harness
