@@ -218,6 +218,44 @@ void draw_strategies(Scenario& s, std::uint32_t on) {
     }
 }
 
+// Messages at the limit of every size: frames so small that lists come in pages, keys and texts as long as they may be, many
+// entries, ids that are used up.
+void draw_small_frames(Scenario& s, std::uint32_t on) {
+    Draw draw(sim::mix(s.seed, 170));
+    Limits& l = s.limits;
+    Workload& w = s.workload;
+    if (draw.chance(500'000)) l.control_bytes_max = static_cast<std::uint32_t>(draw.log_uniform(4'096, 16'384));
+    l.key_bytes_max = std::min(l.key_bytes_max, l.control_bytes_max - key_overhead);
+    if (draw.chance(250'000)) {
+        // No longer than the smallest machine of uneven ones takes.
+        const std::uint32_t least = std::max(control_bytes_least, l.control_bytes_max / (s.uneven_limits ? 2 : 1));
+        w.key_bytes =
+            draw.chance(300'000)
+                ? std::min(l.key_bytes_max, least - key_overhead)
+                : static_cast<std::uint32_t>(draw.log_uniform(1, std::min(l.key_bytes_max, least - key_overhead)));
+    }
+    if (draw.chance(60'000)) {
+        w.entries = static_cast<std::uint32_t>(draw.log_uniform(20, 400));
+        w.state_elements_max = draw.number(1, 8);
+        w.drift_per_mille = std::max(w.drift_per_mille, draw.number(50, 500));
+        for (PeerPlan& plan : s.peers) plan.turns = std::min(plan.turns, 5u);
+        // Key lists are read page after page: not so many that it takes minutes.
+        w.entries = std::min(w.entries, 40 * l.control_bytes_max / (w.key_bytes + key_overhead));
+        if ((on & class_application) && draw.chance(500'000)) w.schema_per_mille = draw.number(100, 600);
+    }
+    if (w.tags != 0 && draw.chance(15'000)) {
+        w.tags = draw.number(40, 150);
+        w.elements_max = std::min(w.elements_max, 8u);
+        for (PeerPlan& plan : s.peers) plan.turns = std::min(plan.turns, 4u);
+    }
+    // Not where a text as long as a frame takes seconds.
+    if (draw.chance(300'000) && l.control_bytes_max <= 8'192 && s.world.network.rate_low >= 100'000 &&
+        s.world.network.window_low >= 2'000)
+        s.world.long_texts_per_million = static_cast<std::uint32_t>(draw.log_uniform(10'000, 1'000'000));
+    if (draw.chance(300'000)) l.ids_per_incarnation = static_cast<std::uint32_t>(draw.log_uniform(1, 200));
+    if (draw.chance(500'000)) l.untold_max = 64 + 8 * w.tags;
+}
+
 }  // namespace
 
 void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peers_max) {
@@ -257,6 +295,7 @@ void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peer
         w.early_update_per_mille = first_turns.number(100, 1000);
     draw_interrupted_sync(s, on, peers_max);
     draw_given_up_midway(s, on, peers_max);
+    draw_small_frames(s, on);
 }
 
 }  // namespace pccl::harness

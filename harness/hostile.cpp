@@ -45,6 +45,7 @@ void fill_hello(Draw& draw, std::uint32_t own_node, proto::Hello* hello, bool so
     hello->set_generation(1 + draw.below(3));
     hello->set_group(lies ? number32(draw) : draw.number(0, 2));
     hello->set_concurrent_ops(lies ? number32(draw) : draw.number(1, 16));
+    hello->set_control_bytes_max(number32(draw));
     if (lies) {
         hello->set_run_id(noise(draw, draw.below(40)));
         hello->set_seen(number(draw));
@@ -80,6 +81,7 @@ std::string peer_message(Draw& draw, std::uint32_t own_node, bool& joins) {
         vote->set_revision(number(draw));
         vote->set_slice_bytes(number32(draw));
         if (draw.chance(500'000)) fill_hash(draw, vote->mutable_content());
+        if (draw.chance(500'000)) vote->set_reason(noise(draw, draw.below(8'000)));
         break;
     }
     case 4: {
@@ -133,7 +135,7 @@ std::string master_message(Draw& draw) {
         break;
     }
     case 3: m.mutable_notice()->set_text(noise(draw, draw.below(2000))); break;
-    default: m.set_page_request(number(draw));
+    default: m.mutable_page_request()->set_serial(number(draw)); m.mutable_page_request()->set_first(number32(draw));
     }
     return m.SerializeAsString();
 }
@@ -158,6 +160,7 @@ std::string link_message(Draw& draw) {
         request->set_sync(number(draw));
         request->set_entry(number32(draw));
         request->set_first(number32(draw));
+        request->set_of_entries(draw.chance(300'000));
         break;
     }
     default: {

@@ -402,6 +402,7 @@ void Process::make_state() {
     for (std::uint32_t i = 0; i < scenario_.workload.entries; ++i) {
         StateEntry entry;
         entry.name = "entry." + std::to_string(i);
+        if (entry.name.size() < scenario_.workload.key_bytes) entry.name.resize(scenario_.workload.key_bytes, '_');
         entry.type = static_cast<DataType>(shapes.below(data_type_count));
         entry.count = shapes.chance(150'000)
                           ? 0
@@ -483,7 +484,7 @@ Task<Completion> Process::sync() {
     command.strategy = ledger_.syncs[index].strategy;
     command.entries = entries_;
     if (odd_schema_ && !command.entries.empty()) {
-        command.entries.back().name += ".other";
+        command.entries.back().name.back() = '!';  // no longer than it was
         ledger_.syncs[index].odd_schema = true;
     }
     odd_schema_ = false;

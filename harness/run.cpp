@@ -145,6 +145,11 @@ private:
         if (scenario_.uneven_limits && node % 2 == 0) {
             config.limits.eager_bytes *= 4;
             config.limits.concurrent_ops += 2;
+            config.limits.control_bytes_max *= 4;
+        } else if (scenario_.uneven_limits) {
+            config.limits.control_bytes_max = std::max(control_bytes_least, config.limits.control_bytes_max / 2);
+            config.limits.key_bytes_max =
+                std::min(config.limits.key_bytes_max, config.limits.control_bytes_max - key_overhead);
         }
         config.timeouts = scenario_.timeouts;
         world_.start_peer(node, config);
@@ -269,7 +274,7 @@ private:
             (1u << 16) + l.scratch_bytes + std::uint64_t{l.min_slots} * l.slice_bytes * (l.concurrent_ops + 1) +
             2ull * (l.concurrent_ops + 1) * 8 * (scenario_.workload.elements_max + 2) +
             std::uint64_t{l.eager_bytes} * (scenario_.uneven_limits ? 4 : 1) * (nodes() + 1) +
-            2ull * 8 * (scenario_.workload.state_elements_max + 1) * scenario_.workload.entries +
+            (2ull * 8 * (scenario_.workload.state_elements_max + 1) + 64) * scenario_.workload.entries +
             std::uint64_t{l.chunk_bytes} * (l.chunks_in_flight + l.hashes_in_flight + 2);
         if (world_.machine_bytes_most() > bound) {
             world_.violate("bounded", "a machine held " + std::to_string(world_.machine_bytes_most()) +

@@ -113,6 +113,7 @@ struct Workload {
     std::uint32_t world_min = 2;              // members of its group that a program waits for before it goes on
     bool exact = true;                        // small integers (else random values, checked with an error bound)
     std::uint32_t entries = 2;                // of the shared state
+    std::uint32_t key_bytes = 0;              // names of entries are at least this long
     std::uint32_t own_entries_per_mille = 0;  // entries whose content may differ
     Duration compute_max = core::millisecond;
     std::uint32_t in_place_per_mille = 500;

@@ -316,6 +316,7 @@ void EventLoop::Impl::carry_out(core::Effect& effect) {
                    [&](const core::SendControl& e) {
                        Connection* connection = find(e.link);
                        if (connection == nullptr) return;
+                       ASSERT(e.body.size() <= settings_.limits.control_bytes_max);
                        connection->link.queue_control(e.body);
                        mark_dirty(*connection);
                    },

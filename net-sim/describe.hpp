@@ -25,6 +25,8 @@ const char* effect_name(std::size_t index);  // short, for scenarios and statist
 // Who speaks to whom decides which message of core/wire/control.proto a control body is.
 enum class Talk : std::uint8_t { peer_to_master, master_to_peer, peer_to_peer };
 Talk talk_between(bool from_master, bool to_master);
+// Makes the text of a message, if it has one, so long that the message has about `bytes` bytes, as another program may do.
+void fill_text(Talk talk, std::string& body, std::size_t bytes);
 // The kind of the message by its name in control.proto, and its main fields.
 std::string control_text(Talk talk, std::span<const std::uint8_t> body);
 // The name that a hello to the master introduces its sender with, as log lines write it.

@@ -15,10 +15,9 @@ std::string quoted(const std::string& reason) { return reason.empty() ? "" : " \
 
 std::string result_text(std::uint32_t result) { return to_text(result_of(result)); }
 
-std::string sizes_text(const proto::Sizes& sizes) {
-    std::string text = ", epoch " + number(sizes.epoch());
-    for (const auto& group : sizes.groups()) text += " group " + number(group.group()) + ": " + number(group.size());
-    return text;
+std::string view_text(const proto::View& view) {
+    return ", epoch " + number(view.epoch()) + " group of " + number(view.group_world()) + ", " +
+           number(view.groups()) + " groups, " + number(view.global_world()) + " members";
 }
 
 std::string vote_text(const proto::Vote& v) {
@@ -79,16 +78,16 @@ std::string answer_text(const proto::Answer& a) {
     const std::string head = "answer " + number(a.index()) + " ";
     switch (a.kind_case()) {
     case proto::Answer::kTopology:
-        return head + (a.topology().serial() == 0 ? "admitted" : "topology") + sizes_text(a.topology().sizes());
+        return head + (a.topology().serial() == 0 ? "admitted" : "topology") + view_text(a.topology().view());
     case proto::Answer::kPending:
-        return head + "pending " + (a.pending().pending() ? "yes" : "no") + sizes_text(a.pending().sizes());
+        return head + "pending " + (a.pending().pending() ? "yes" : "no") + view_text(a.pending().view());
     case proto::Answer::kOptimize:
         return head + "optimize " + result_text(a.optimize().result()) + quoted(a.optimize().reason()) +
-               sizes_text(a.optimize().sizes());
+               view_text(a.optimize().view());
     case proto::Answer::kStart: {
         const auto& s = a.start();
         if (s.op() == 0)
-            return head + "start refused, " + result_text(s.result()) + quoted(s.reason()) + sizes_text(s.sizes());
+            return head + "start refused, " + result_text(s.result()) + quoted(s.reason()) + view_text(s.view());
         return head + "start op " + op_name(s.op()) + " position " + number(s.position()) + " of " + number(s.world()) +
                ", from " + peer_name(s.predecessor()) + " to " + peer_name(s.successor());
     }
@@ -96,14 +95,15 @@ std::string answer_text(const proto::Answer& a) {
         const auto& o = a.outcome();
         return head + "outcome op " + op_name(o.op()) +
                (o.commit() ? " commit" : " abort, " + result_text(o.result()) + quoted(o.reason())) +
-               sizes_text(o.sizes());
+               view_text(o.view());
     }
     case proto::Answer::kSync: {
         const auto& s = a.sync();
         return head + "sync " + op_name(s.sync()) +
                (s.final() ? " outcome " + result_text(s.result()) + quoted(s.reason())
                           : std::string(s.again() ? " again" : " plan")) +
-               " revision " + number(s.revision()) + " fetch " + number(static_cast<std::uint64_t>(s.fetch_size()));
+               " revision " + number(s.revision()) + (s.receives() ? " receives" : "") +
+               (s.receives_unequal() ? " receives what may differ" : "");
     }
     default: return head + "of unknown kind";
     }
@@ -118,7 +118,7 @@ std::string text_of(const proto::MasterMessage& m) {
     case proto::MasterMessage::kPlan: {
         std::string text = "plan: dial";
         for (const auto& target : m.plan().targets()) text += " " + peer_name(target.peer());
-        return text + (m.plan().targets().empty() ? " nobody" : "");
+        return text + (m.plan().targets().empty() ? " nobody" : "") + (m.plan().more() ? ", more follows" : "");
     }
     case proto::MasterMessage::kAnswer: return answer_text(m.answer());
     case proto::MasterMessage::kNotice:
@@ -131,7 +131,9 @@ std::string text_of(const proto::MasterMessage& m) {
         for (const auto& holder : m.sync_holders().holders()) text += " " + peer_name(holder.peer());
         return text;
     }
-    case proto::MasterMessage::kPageRequest: return "page_request serial " + number(m.page_request());
+    case proto::MasterMessage::kPageRequest:
+        return "page_request serial " + number(m.page_request().serial()) + " first " +
+               number(m.page_request().first());
     default: return "unknown message";
     }
 }
@@ -148,10 +150,12 @@ std::string text_of(const proto::LinkMessage& m) {
     case proto::LinkMessage::kRefusal: return refusal_text(m.refusal());
     case proto::LinkMessage::kHeartbeat: return m.heartbeat() ? "heartbeat starved" : "heartbeat";
     case proto::LinkMessage::kHashRequest:
-        return "hash_request sync " + op_name(m.hash_request().sync()) + " entry " + number(m.hash_request().entry()) +
+        return "hash_request sync " + op_name(m.hash_request().sync()) +
+               (m.hash_request().of_entries() ? " of entries" : " entry " + number(m.hash_request().entry())) +
                " first " + number(m.hash_request().first());
     case proto::LinkMessage::kHashes:
-        return "hashes sync " + op_name(m.hashes().sync()) + " entry " + number(m.hashes().entry()) + " first " +
+        return "hashes sync " + op_name(m.hashes().sync()) +
+               (m.hashes().of_entries() ? " of entries" : " entry " + number(m.hashes().entry())) + " first " +
                number(m.hashes().first()) + ", " + number(static_cast<std::uint64_t>(m.hashes().words_size()) / 2);
     case proto::LinkMessage::kChunkRequest: return "chunk_request" + chunk(m.chunk_request());
     case proto::LinkMessage::kChunkDecline: return "chunk_decline" + chunk(m.chunk_decline());
@@ -174,6 +178,33 @@ std::string parsed_text(std::span<const std::uint8_t> body) {
 Talk talk_between(bool from_master, bool to_master) {
     if (to_master) return Talk::peer_to_master;
     return from_master ? Talk::master_to_peer : Talk::peer_to_peer;
+}
+
+void fill_text(Talk talk, std::string& body, std::size_t bytes) {
+    const auto fill = [&](auto message, const auto& text_of) {
+        std::string* text = message.ParseFromString(body) ? text_of(message) : nullptr;
+        // The text itself, and up to 12 bytes for the lengths of it and of what it is in.
+        if (text == nullptr || bytes < body.size() + 12) return;
+        text->resize(text->size() + bytes - body.size() - 12, '~');
+        body = message.SerializeAsString();
+    };
+    switch (talk) {
+    case Talk::peer_to_master:
+        return fill(proto::PeerMessage(), [](proto::PeerMessage& m) -> std::string* {
+            if (m.has_edge()) return m.mutable_edge()->mutable_reason();
+            const bool ends = m.vote().kind() == proto::VOTE_END || m.vote().kind() == proto::VOTE_SYNC_END;
+            return m.has_vote() && ends && !m.vote().ok() ? m.mutable_vote()->mutable_reason() : nullptr;
+        });
+    case Talk::master_to_peer:
+        return fill(proto::MasterMessage(), [](proto::MasterMessage& m) -> std::string* {
+            if (m.has_refusal()) return m.mutable_refusal()->mutable_text();
+            return m.has_notice() ? m.mutable_notice()->mutable_text() : nullptr;
+        });
+    default:
+        return fill(proto::LinkMessage(), [](proto::LinkMessage& m) -> std::string* {
+            return m.has_refusal() ? m.mutable_refusal()->mutable_text() : nullptr;
+        });
+    }
 }
 
 std::string control_text(Talk talk, std::span<const std::uint8_t> body) {

@@ -75,6 +75,8 @@ void Driver::give(const Event& event) {
     world_.look_at_status(node_);
     inside_ = false;
     if (status != Status::ok) broken("handle() refused " + to_text(event));
+    // A machine that is woken again and again for nothing takes a processor for itself.
+    if (machine_->next_deadline() <= world_.local_time(node)) broken("asks for a timer that is due already");
     carry_out(effects_);
 }
 
@@ -146,11 +148,27 @@ void Driver::on(CloseLink& effect) {
     drop(*link);
 }
 
+// By one frame: of both ends the smaller limit (the other end may be gone, or a stranger).
+std::uint32_t Driver::control_bytes_taken(const Link& link) const {
+    const std::uint32_t far = world_.network_.peer_of(link.connection, link.side);
+    const Driver* other = far < world_.nodes_.size() ? world_.nodes_[far].driver.get() : nullptr;
+    return other == nullptr ? limits_.control_bytes_max
+                            : std::min(limits_.control_bytes_max, other->limits_.control_bytes_max);
+}
+
 void Driver::on(SendControl& effect) {
     Link* link = find(effect.link);
     if (link == nullptr || link->closing || !link->opened)
         return broken("sends control on link " + std::to_string(effect.link) + ", which is not open");
-    if (effect.body.size() > limits_.control_bytes_max) return broken("control body too long");
+    const std::uint32_t most = control_bytes_taken(*link);
+    if (effect.body.size() > most)
+        return broken("sends " + std::to_string(effect.body.size()) + " bytes of control on link " +
+                      std::to_string(effect.link) + ", whose other end takes " + std::to_string(most));
+    if (world_.parameters_.long_texts_per_million != 0 &&
+        world_.texts_.chance(world_.parameters_.long_texts_per_million)) {
+        const std::uint32_t far = world_.network_.peer_of(link->connection, link->side);
+        fill_text(talk_between(node_ == world_.master_, far == world_.master_), effect.body, most);
+    }
     const auto body = std::span(reinterpret_cast<const std::uint8_t*>(effect.body.data()), effect.body.size());
     wire::append_control(link->control, body);
     if (world_.recorder_ != nullptr) record_control(*link, body);

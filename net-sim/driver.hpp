@@ -124,6 +124,7 @@ private:
     void decode(Link& link, std::span<const std::uint8_t> bytes);
     void decode_zeros(Link& link, std::size_t length);
     void note_activity(Link& link);
+    std::uint32_t control_bytes_taken(const Link& link) const;
     void note_command(const core::Command& command);
 
     void on(core::OpenLink& effect);

@@ -10,7 +10,7 @@ World::World(std::uint32_t nodes, std::uint32_t strangers_from, const WorldParam
              Director& director)
     : parameters_(parameters), director_(director), network_(queue_, now_, *this), strangers_from_(strangers_from),
       clocks_(mix(seed, 11)), disks_(mix(seed, 12)), computes_(mix(seed, 13)), memory_(mix(seed, 14)),
-      compactions_(mix(seed, 15)), lies_(mix(seed, 16)) {
+      compactions_(mix(seed, 15)), lies_(mix(seed, 16)), texts_(mix(seed, 17)) {
     nodes_.resize(nodes);
     for (std::uint32_t node = strangers_from; node < nodes; ++node)
         trace_.rename(node, "stranger" + std::to_string(node - strangers_from + 1));

@@ -30,6 +30,7 @@ struct WorldParameters {
     Duration disk_low = 10 * core::microsecond, disk_high = core::millisecond;
     std::uint32_t allocation_fails_per_million = 0;
     std::uint32_t wrong_chunks_per_million = 0;  // of shared state: sent with a wrong bit and a checksum that fits it
+    std::uint32_t long_texts_per_million = 0;    // messages with a text: it is as long as the receiver takes
     bool symbolic = false;                       // payload has lengths and no content (net-sim/buffers.hpp)
 };
 
@@ -207,7 +208,7 @@ private:
     std::uint64_t items_ = 0;
     std::uint64_t machine_bytes_most_ = 0;
     std::array<std::uint64_t, effect_kinds> effects_counted_{};
-    Draw clocks_, disks_, computes_, memory_, compactions_, lies_;
+    Draw clocks_, disks_, computes_, memory_, compactions_, lies_, texts_;
 };
 
 }  // namespace pccl::sim

@@ -22,7 +22,16 @@ std::uint32_t PeerCore::stripe_count() const {
     return std::min(asked, config_.limits.stripes_max);
 }
 
-void PeerCore::on_plan(const proto::DialPlan& plan) {
+void PeerCore::on_plan(const proto::DialPlan& page) {
+    if (static_cast<std::uint32_t>(plan_pages_.targets_size() + page.targets_size()) > config_.limits.peers_max ||
+        static_cast<std::uint32_t>(plan_pages_.callers_size() + page.callers_size()) > config_.limits.peers_max) {
+        drop_link(master_link_, "the master sent a plan with more connections than there can be peers");
+        return;
+    }
+    plan_pages_.MergeFrom(page);
+    if (page.more()) return;
+    proto::DialPlan plan;
+    plan.Swap(&plan_pages_);
     // A connection that is named anew is reported, whatever was told before: the master forgets those that it does not want.
     // After a welcome it may know none of them. Nothing else is told again, or a plan that grows would cost its square.
     const bool all = std::exchange(tell_all_, false);
@@ -129,6 +138,7 @@ proto::LinkHello PeerCore::link_hello(const Link& link) const {
     hello.set_to(to_bytes(link.remote));
     hello.set_stripe(link.stripe);
     hello.set_pass(to_bytes(link.pass.hello));
+    hello.set_control_bytes_max(config_.limits.control_bytes_max);
     return hello;
 }
 
@@ -230,6 +240,7 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
         drop_link(id, "sent a message that cannot be read");
         return;
     }
+    wire::bound_texts(message, text_bytes_max);
     if (link.stage != Stage::open) {
         if (link.purpose == Purpose::incoming && message.has_hello()) {
             on_link_hello(id, message.hello());
@@ -238,6 +249,7 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
                    same_secret(link.pass.welcome, message.welcome().pass())) {
             link.stage = Stage::open;
             link.last_progress = now_;
+            link.control_bytes = wire::control_limit(config_.limits, message.welcome().control_bytes_max());
             const auto it = edges_.find(link.remote);
             if (it == edges_.end()) return;
             const Uuid target = link.remote;
@@ -267,11 +279,15 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
             reserve->second.starved = message.heartbeat();
         }
         break;
-    case proto::LinkMessage::kHashRequest:
-        serve_hashes(id,
-                     {message.hash_request().sync(), message.hash_request().entry(), message.hash_request().first()});
+    case proto::LinkMessage::kHashRequest: {
+        const auto& request = message.hash_request();
+        const SyncChunk what{request.sync(), request.entry(), request.first()};
+        request.of_entries() ? serve_entry_list(id, what) : serve_hashes(id, what);
         break;
-    case proto::LinkMessage::kHashes: on_hashes(id, message.hashes()); break;
+    }
+    case proto::LinkMessage::kHashes:
+        message.hashes().of_entries() ? on_entry_list(id, message.hashes()) : on_hashes(id, message.hashes());
+        break;
     case proto::LinkMessage::kChunkRequest: on_chunk_request(id, chunk_of(message.chunk_request())); break;
     case proto::LinkMessage::kChunkDecline: on_chunk_decline(id, chunk_of(message.chunk_decline())); break;
     case proto::LinkMessage::kGoodbye:
@@ -324,6 +340,7 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     Link& link = links_.at(id);
     link.remote = from;
     link.stage = Stage::open;
+    link.control_bytes = wire::control_limit(config_.limits, hello.control_bytes_max());
     Reserve& reserve = reserves_[from];
     if (reserve.links.empty()) report_incoming(from, true, false);
     reserve.links.insert(id);
@@ -331,6 +348,7 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     proto::LinkMessage message;
     message.mutable_welcome()->set_from(to_bytes(uuid_));
     message.mutable_welcome()->set_pass(to_bytes(pass->welcome));
+    message.mutable_welcome()->set_control_bytes_max(config_.limits.control_bytes_max);
     send_control(id, message);
     for (const auto& [op_id, op] : ops_) {
         if (op->prepared && !op->decided && op->id.predecessor == from) tell_ready(*op);

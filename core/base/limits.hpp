@@ -8,18 +8,32 @@
 
 namespace pccl::core {
 
+// What every machine takes as a control frame, so that it can be sent before the limit of the other end is known. All
+// messages that are not paged fit into it.
+inline constexpr std::uint32_t control_bytes_least = 4096;
+// Of a page of a key list, beyond the name of its only entry.
+inline constexpr std::uint32_t key_overhead = 64;
+
+// A reason or notice: longer ones are cut where they are made, where they leave and where they come.
+inline constexpr std::uint32_t text_bytes_max = 1024;
+
 struct Limits {
     // wire
-    std::uint32_t control_bytes_max = 1u << 20;  // body of one control frame
+    // Body of one control frame; at least control_bytes_least. Machines tell each other theirs, and none sends more than
+    // the other end takes.
+    std::uint32_t control_bytes_max = 1u << 20;
     std::uint32_t payload_bytes_max = 1u << 22;  // payload of one bulk frame
-    std::uint32_t key_bytes_max = 1024;          // name of a shared-state entry
+    std::uint32_t key_bytes_max =
+        1024;  // name of a shared-state entry; must fit into a control frame with key_overhead
     // membership
     std::uint32_t peers_max = 4096;
     std::uint32_t unregistered_links_max = 256;  // accepted links that have not said hello, whole machine
     std::uint32_t newcomer_links_max =
         400;  // with peers that wait to be admitted: the process has descriptors for them
     std::uint32_t stripes_max = 64;
-    std::uint32_t journal_records = 4096;  // since the last snapshot, before the next one is written
+    std::uint32_t untold_max = 4 * 65'536;    // decisions that one member may not have acknowledged
+    std::uint32_t ids_per_incarnation = ~0u;  // of operations, synchronizations and tests
+    std::uint32_t journal_records = 4096;     // since the last snapshot, before the next one is written
     // all-reduce
     std::uint32_t slice_bytes = 256u << 10;  // payload of one slice, at most
     std::uint32_t eager_bytes = 256u << 10;  // what a sender may have in flight before the neighbour's ready

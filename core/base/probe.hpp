@@ -168,9 +168,17 @@
     X(scratch_limit_too_small, "all-reduce", "operation refused for good: alone it needs too much scratch memory")     \
     X(reserve_not_allocated, "all-reduce", "allocation of a reserve for early slices failed")                          \
     X(reserve_freed, "all-reduce", "reserve of a lost neighbour freed")                                                \
-    X(sync_pages_sent, "state-sync", "key list sent: contents differ")                                                 \
-    X(sync_pages_for_newcomers, "state-sync", "key lists asked for the entries that may differ")                       \
-    X(sync_pages_member_away, "state-sync", "key list wanted from a member that is away")                              \
+    X(sync_pages_sent, "state-sync", "page of a key list sent: schemas differ")                                        \
+    X(sync_second_page_sent, "state-sync", "second page of a key list sent")                                           \
+    X(sync_second_page_compared, "state-sync", "key lists are equal on a whole page")                                  \
+    X(sync_second_list_page, "state-sync", "second page of hashes sent")                                               \
+    X(sync_list_wrong, "state-sync", "list of entries refused: it is not that of the elected state")                   \
+    X(plan_in_pages, "topology", "dial plan larger than a frame")                                                      \
+    X(joiner_report_waits, "topology", "report of a joiner that said much waits for the tick")                         \
+    X(ids_of_incarnation_used_up, "membership", "ids are used up: the next incarnation begins")                        \
+    X(member_acknowledges_nothing, "membership", "member removed: it acknowledges nothing")                            \
+    X(text_cut, "wire", "text cut to what its receiver takes")                                                         \
+    X(sync_pages_member_away, "state-sync", "page of a key list wanted from a member that is away")                    \
     X(sync_refused_all, "state-sync", "nobody submitted the expected revision")                                        \
     X(sync_revision_ahead, "state-sync", "member removed: its revision is ahead")                                      \
     X(sync_schema_differs, "state-sync", "member removed: its keys differ")                                            \

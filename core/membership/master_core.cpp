@@ -4,6 +4,7 @@
 #include "core/base/probe.hpp"
 #include "core/membership/journal.hpp"
 #include "core/membership/waiting_room.hpp"
+#include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -24,7 +25,10 @@ Duration tick_of(const Timeouts& timeouts) { return std::clamp(timeouts.peer / 1
 }  // namespace
 
 MasterCore::MasterCore(const MasterConfig& config)
-    : config_(config), random_(config.seed), secrets_(config.key, config.seed) {}
+    : config_(config), random_(config.seed), secrets_(config.key, config.seed) {
+    ASSERT(config_.limits.control_bytes_max >= control_bytes_least);
+    ASSERT(config_.limits.control_bytes_max - key_overhead >= config_.limits.key_bytes_max);
+}
 
 bool MasterCore::start(Instant now, std::span<const std::string> journal, Effects& out) {
     out_ = &out;
@@ -129,6 +133,8 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
     }
     if (now_ >= next_tick_) tick();
     piece_left_ = config_.limits.search_steps;
+    // Its time has come; if the search goes on, it sets the next one.
+    if (survey_ && survey_->next_piece <= now_) survey_->next_piece = never;
     if (survey_) dirty_.push_back(BallotKey{proto::VOTE_OPTIMIZE_TOPOLOGY, 0, 0});
     settle();
     compact_if_due();
@@ -246,6 +252,7 @@ void MasterCore::on_control(const ControlArrived& event) {
         close_link(event.link, "sent a control message that cannot be read");
         return;
     }
+    wire::bound_texts(message, text_bytes_max);
     heard(it->second);
     if (it->second.stage == Link::Stage::fresh) {
         if (message.has_hello())
@@ -306,6 +313,8 @@ void MasterCore::tick() {
         if (!gone.empty()) PROBE(absent_too_long);
         for (const Uuid& uuid : gone) remove(uuid, "its control link closed and it did not resume in time");
     }
+    remove_unheeding();
+    for (auto& [uuid, joiner] : joiners_) joiner.reports = 0;
     topology_dirty_ = true;
     search_in_background();
     warn_waiting();
@@ -316,17 +325,26 @@ void MasterCore::tick() {
 
 void MasterCore::log(LogLevel level, std::string text) { out_->push_back(Log{level, std::move(text)}); }
 
-void MasterCore::say(LinkId id, const proto::MasterMessage& message) {
+// What goes to `link`: its texts are cut to what the other end takes; what can grow otherwise was paged before.
+std::string MasterCore::encode_for(const Link& link, proto::MasterMessage& message) {
+    wire::bound_texts(message, wire::text_limit(link.control_bytes));
+    std::string body = encode(message);
+    ASSERT(body.size() <= link.control_bytes);
+    return body;
+}
+
+void MasterCore::say(LinkId id, proto::MasterMessage message) {
     const auto it = links_.find(id);
     if (it == links_.end()) return;
+    std::string body = encode_for(it->second, message);
     if (durable_sequence_ < last_sequence_ || !held_.empty()) {
         PROBE(held_for_a_record);
-        held_.push_back(Held{last_sequence_, id, encode(message), false, message.has_answer()});
+        held_.push_back(Held{last_sequence_, id, std::move(body), false, message.has_answer()});
         return;
     }
     it->second.last_sent = now_;
     if (message.has_answer()) answer_left(it->second);
-    out_->push_back(SendControl{id, encode(message)});
+    out_->push_back(SendControl{id, std::move(body)});
 }
 
 void MasterCore::answer_left(const Link& link) {
@@ -335,7 +353,7 @@ void MasterCore::answer_left(const Link& link) {
 }
 
 // `hold`: the message rests on a record, so it leaves (and the link closes) when that is durable.
-void MasterCore::say_and_close(LinkId id, const proto::MasterMessage& message, bool hold) {
+void MasterCore::say_and_close(LinkId id, proto::MasterMessage message, bool hold) {
     const auto it = links_.find(id);
     if (it == links_.end() || it->second.stage == Link::Stage::closing) return;
     const Link link = it->second;
@@ -344,10 +362,10 @@ void MasterCore::say_and_close(LinkId id, const proto::MasterMessage& message, b
         it->second.uuid = Uuid{};
         it->second.opened = now_;
         PROBE(refusal_held);
-        held_.push_back(Held{last_sequence_, id, encode(message), true, false});
+        held_.push_back(Held{last_sequence_, id, encode_for(link, message), true, false});
     } else {
         links_.erase(it);
-        out_->push_back(SendControl{id, encode(message)});
+        out_->push_back(SendControl{id, encode_for(link, message)});
         out_->push_back(CloseLink{id, true});
     }
     detach(id, link);
@@ -400,6 +418,31 @@ void MasterCore::persist(const proto::Record& record) {
     out_->push_back(Persist{++last_sequence_, std::move(bytes)});
 }
 
+// Names of operations, synchronizations and tests never repeat in a run: the upper half is the incarnation, and one whose
+// lower half is used up is followed by the next, as after a restart.
+OpId MasterCore::next_id() {
+    if (op_counter_ >= config_.limits.ids_per_incarnation) {
+        PROBE(ids_of_incarnation_used_up);
+        proto::Record record;
+        record.set_incarnation(state_.incarnation + 1);
+        persist(record);
+        op_counter_ = 0;
+    }
+    return (static_cast<OpId>(state_.incarnation) << 32) | ++op_counter_;
+}
+
+// What a member has not acknowledged is kept for it. One that lives and never acknowledges would fill the memory.
+void MasterCore::remove_unheeding() {
+    std::vector<Uuid> over;
+    for (const auto& [uuid, session] : sessions_) {
+        if (state_.untold(uuid) > config_.limits.untold_max) over.push_back(uuid);
+    }
+    for (const Uuid& uuid : over) {
+        PROBE(member_acknowledges_nothing);
+        remove(uuid, "did not acknowledge " + std::to_string(state_.untold(uuid)) + " decisions that it was told");
+    }
+}
+
 // A long run's journal does not grow without bound: now and then one record says what all before it say. Between two
 // events, so that nothing is under way; as long as a snapshot is large, so is what has to come before the next one.
 void MasterCore::compact_if_due() {
@@ -422,6 +465,7 @@ void MasterCore::compact_if_due() {
 }
 
 void MasterCore::append(proto::Decision& decision) {
+    wire::bound_texts(decision, text_bytes_max);
     decision.set_index(state_.last_index + 1);
     decision.set_chain(RunState::chain_of(decision, state_.chain));
     proto::Record record;
@@ -431,7 +475,7 @@ void MasterCore::append(proto::Decision& decision) {
         const auto session = sessions_.find(uuid);
         if (session != sessions_.end() && session->second.link == 0) PROBE(answer_for_absent_member);
         if (session == sessions_.end() || session->second.link == 0) continue;  // told when it resumes
-        const auto answer = RunState::answer_for(decision, uuid);
+        const auto answer = RunState::answer_for(decision, uuid, state_.members.at(uuid).group);
         if (!answer) continue;
         tell(session->second.link, uuid, *answer);
     }

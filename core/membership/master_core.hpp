@@ -3,7 +3,8 @@
 //
 // Files: master_core.cpp (events, sending, journal), master_session.cpp (hello, resume, removal), master_votes.cpp
 // (ballots become decisions), master_patience.cpp (votes that wait long), master_topology.cpp (rings, joiners, dial plans),
-// master_optimize.cpp (bandwidths, better rings), master_sync.cpp (shared state), master_status.cpp (for spectators).
+// master_optimize.cpp (bandwidths, better rings), master_sync.cpp (shared state), master_keys.cpp (in what key lists
+// differ), master_status.cpp (for spectators).
 // Invariants: one current link per member; a decision is appended exactly when its ballot is taken out of the box; no
 // ballot is decided while journalled members may still resume after a restart.
 #pragma once
@@ -15,6 +16,7 @@
 #include "core/master_status.hpp"
 #include "core/membership/run_state.hpp"
 #include "core/state_sync/election.hpp"
+#include "core/state_sync/state_digest.hpp"
 #include "core/topology/bandwidth.hpp"
 #include "core/topology/ring.hpp"
 #include "core/topology/tour.hpp"
@@ -52,6 +54,7 @@ private:
         Instant opened = 0;
         Instant last_received = 0;
         Instant last_sent = 0;
+        std::uint32_t control_bytes = control_bytes_least;  // what may be sent to it in one frame
     };
     // The live side of a member; RunState has the promised side.
     struct Session {
@@ -80,7 +83,8 @@ private:
         Secret link_key{};
         std::uint32_t newcomer_links = 0;
         bool told_unreachable = false;
-        Instant since = 0;  // registered; for spectators
+        std::uint32_t reports = 0;  // of edges, since the last tick
+        Instant since = 0;          // registered; for spectators
     };
     struct Held {
         std::uint64_t sequence = 0;
@@ -89,10 +93,20 @@ private:
         bool close = false;
         bool answer = false;  // to a call
     };
-    struct Details {
-        Serial serial = 0;
-        std::vector<EntryInfo> entries;
-        bool requested = false;
+    // Members whose schemas differ from the winner's are told in what. Their key lists and the winner's are read side by
+    // side, a page of each at a time, up to the first difference.
+    struct KeyComparison {
+        struct List {
+            Uuid uuid;
+            Serial serial = 0;
+            std::uint32_t total = 0;
+            std::deque<EntryKey> keys;  // from `first` on, as far as they are here
+            std::string last;           // the name of the last one that came
+            bool asked = false;
+            std::string difference;  // from the winner's list; empty: none was found yet
+        };
+        std::uint32_t first = 0;  // all keys before it are the same on those whose difference is open
+        std::vector<List> lists;  // the winner's, then the others'
     };
 
     // An optimisation that everybody has voted for, until it is decided.
@@ -144,14 +158,18 @@ private:
     void slept(Duration time);
 
     // sending and journal
-    void say(LinkId link, const proto::MasterMessage& message);
-    void say_and_close(LinkId link, const proto::MasterMessage& message, bool hold);
+    // The texts of `message` are cut to what the other end takes.
+    void say(LinkId link, proto::MasterMessage message);
+    void say_and_close(LinkId link, proto::MasterMessage message, bool hold);
+    static std::string encode_for(const Link& link, proto::MasterMessage& message);
     void detach(LinkId id, const Link& link);
     void answer_left(const Link& link);
     void refuse(LinkId link, proto::RefusalCode code, const std::string& text);
     void close_link(LinkId link, const std::string& why);
     void persist(const proto::Record& record);
     void compact_if_due();
+    OpId next_id();
+    void remove_unheeding();
     void release_held();
     void append(proto::Decision& decision);
     void log(LogLevel level, std::string text);
@@ -161,6 +179,7 @@ private:
     void on_hello(LinkId id, const proto::Hello& hello);
     void end_run_of_older_journal(LinkId id, const Uuid& uuid);
     void resume(LinkId id, const proto::Hello& hello, const Uuid& uuid);
+    void tell_limits(proto::Welcome& welcome) const;
     void register_joiner(LinkId id, const proto::Hello& hello, const Uuid& uuid);
     void on_member_message(LinkId id, const proto::PeerMessage& message);
     void on_edge(const Uuid& from, const proto::EdgeReport& report);
@@ -232,6 +251,9 @@ private:
     // state sync
     void on_page(const Uuid& uuid, const proto::SyncPage& page);
     void examine_sync(const BallotKey& key);
+    std::vector<Candidate> candidates_of(const Ballot& ballot, const std::vector<Uuid>& electors) const;
+    bool compare_keys(const BallotKey& key, const Election& election);
+    bool ask_for_keys(KeyComparison& comparison);
     void decide_sync(const BallotKey& key, const std::vector<Uuid>& electors);
     void examine_sync_end(GroupId group);
     void finish_sync(GroupId group, bool commit, const std::string& reason);
@@ -257,7 +279,7 @@ private:
     std::map<LinkId, Link> links_;
     std::map<Uuid, Session> sessions_;
     std::map<Uuid, Joiner> joiners_;
-    std::map<Uuid, Details> details_;
+    std::map<GroupId, KeyComparison> key_comparisons_;
     std::map<GroupId, std::map<std::uint64_t, Tag>> waiting_starts_;  // completed order → tag
     std::map<Uuid, std::set<Uuid>> wanted_;                           // edges that somebody is asked to dial
     BandwidthTable bandwidths_;
@@ -273,7 +295,7 @@ private:
     std::uint64_t snapshot_bytes_ = 0;
     std::uint64_t completed_order_ = 0;
     std::uint64_t registration_order_ = 0;
-    std::uint32_t op_counter_ = 0;  // names operations, synchronizations and tests
+    std::uint32_t op_counter_ = 0;  // of this incarnation: ids of operations, synchronizations and tests (next_id)
     Instant grace_until_ = never;
     Instant now_ = 0;
     Instant last_event_ = 0;

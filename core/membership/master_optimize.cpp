@@ -87,7 +87,7 @@ void MasterCore::start_tests() {
         if (!present(from) || !present(to)) continue;
         edge.tried = true;
         edge.from->second = edge.to->second = false;
-        const std::uint64_t id = (static_cast<std::uint64_t>(state_.incarnation) << 32) | ++op_counter_;
+        const std::uint64_t id = next_id();
         survey.tests.emplace(id, Survey::Test{&edge, now_});
         proto::MasterMessage message;
         message.mutable_test()->set_test(id);

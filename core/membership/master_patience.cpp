@@ -181,9 +181,9 @@ void MasterCore::give_up(const BallotKey& key, const std::string& reason) {
             seat->set_serial(cast.serial);
             seat->set_result(result);
             seat->set_reason(reason);
-            details_.erase(uuid);
         }
         *sync->mutable_sizes() = state_.sizes();
+        key_comparisons_.erase(key.group);
     }
     append(decision);
 }

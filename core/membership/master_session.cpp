@@ -5,6 +5,7 @@
 #include "core/membership/master_core.hpp"
 #include "core/topology/address_rules.hpp"
 #include "core/topology/link_pass.hpp"
+#include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -12,6 +13,8 @@
 namespace pccl::core {
 
 namespace {
+
+constexpr std::uint32_t joiner_reports_at_once = 32;  // between two ticks
 
 Endpoint endpoint_from(const proto::Hello& hello, const Endpoint& remote) {
     Endpoint endpoint;
@@ -31,8 +34,15 @@ bool holds_seat(const MemberState& member, std::uint64_t token) {
 
 }  // namespace
 
+void MasterCore::tell_limits(proto::Welcome& welcome) const {
+    welcome.set_control_bytes_max(config_.limits.control_bytes_max);
+    welcome.set_entries_max(config_.limits.entries_max);
+    welcome.set_key_bytes_max(config_.limits.key_bytes_max);
+}
+
 void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
     Link& link = links_.at(id);
+    link.control_bytes = wire::control_limit(config_.limits, hello.control_bytes_max());
     if (hello.protocol_version() != wire::protocol_version) {
         refuse(id, proto::REFUSED_VERSION,
                "the master speaks protocol version " + std::to_string(wire::protocol_version) +
@@ -133,7 +143,7 @@ void MasterCore::end_run_of_older_journal(LinkId id, const Uuid& uuid) {
     refuse(id, proto::REFUSED_OTHER_RUN, "the master lost its journal");
     ballots_ = BallotBox{};
     sessions_.clear();
-    details_.clear();
+    key_comparisons_.clear();
     waiting_starts_.clear();
     edges_ = EdgeTable{};
     bandwidths_ = BandwidthTable{};
@@ -185,6 +195,7 @@ void MasterCore::register_joiner(LinkId id, const proto::Hello& hello, const Uui
     welcome->set_token(hello.token());
     welcome->set_link_key(to_bytes(joiner.link_key));
     welcome->set_peer_timeout_ms(static_cast<std::uint32_t>(config_.timeouts.peer / millisecond));
+    tell_limits(*welcome);
     say(id, message);
     log(LogLevel::info, "peer " + short_name(uuid) + " registered from " + to_text(joiner.endpoint));
     topology_dirty_ = true;
@@ -222,7 +233,11 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
     session.resumed = false;
     session.plan.clear();
     edges_.told_again(uuid, now_);
-    details_.erase(uuid);  // asked for again where still needed
+    for (auto& [group, comparison] : key_comparisons_) {
+        for (KeyComparison::List& list : comparison.lists) {
+            if (list.uuid == uuid) list.asked = false;  // the page is asked for again
+        }
+    }
     Link& link = links_.at(id);
     link.stage = Link::Stage::member;
     link.uuid = uuid;
@@ -244,6 +259,7 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
     welcome->set_incarnation(state_.incarnation);
     welcome->set_token(record.token().next());
     welcome->set_peer_timeout_ms(static_cast<std::uint32_t>(config_.timeouts.peer / millisecond));
+    tell_limits(*welcome);
     welcome->set_member(true);
     welcome->set_link_key(to_bytes(session.link_key));
     say(id, message);
@@ -251,7 +267,7 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
     std::uint32_t told = 0;
     for (const auto& [index, kept] : state_.kept()) {
         if (index <= hello.seen() || !kept.waiting.contains(uuid)) continue;
-        const auto answer = RunState::answer_for(kept.decision, uuid);
+        const auto answer = RunState::answer_for(kept.decision, uuid, member.group);
         if (!answer) continue;
         tell(id, uuid, *answer);
         PROBE(told_again_at_resume);
@@ -327,12 +343,17 @@ void MasterCore::on_edge(const Uuid& from, const proto::EdgeReport& report) {
     const Uuid& target = report.outgoing() ? other : from;
     const auto wanted = wanted_.find(source);
     const bool is_wanted = wanted != wanted_.end() && wanted->second.contains(target);
+    // What many reports of one joiner change waits for the next tick: each look at the topology costs as much as there are
+    // peers.
+    const auto joiner = joiners_.find(from);
+    const bool at_once = joiner == joiners_.end() || ++joiner->second.reports <= joiner_reports_at_once;
+    if (!at_once) PROBE(joiner_report_waits);
     if (!is_wanted || (!report.up() && report.unwanted())) {
         // About a connection that the plan does not name (or did not, then): no word about either end. Once it is named
         // again it is reported again.
         PROBE(unwanted_report);
         if (report.outgoing() && !report.up()) edges_.report_closed(source, target);
-        topology_dirty_ = true;
+        topology_dirty_ = topology_dirty_ || at_once;
         return;
     }
     if (!report.outgoing()) {
@@ -342,7 +363,7 @@ void MasterCore::on_edge(const Uuid& from, const proto::EdgeReport& report) {
     } else {
         edges_.report_down(from, other, report.answered(), now_);
     }
-    topology_dirty_ = true;
+    topology_dirty_ = topology_dirty_ || at_once;
     const auto session = sessions_.find(other);
     if (!report.up() && !in_grace() && session != sessions_.end() && session->second.link == 0 &&
         session->second.closed_seen && neighbour_lost(other)) {
@@ -378,7 +399,6 @@ void MasterCore::remove(const Uuid& uuid, const std::string& reason) {
     }
     append(decision);
     ballots_.withdraw(uuid);
-    details_.erase(uuid);
     edges_.forget(uuid);
     bandwidths_.forget(uuid);
     abandon_tests(uuid, false);

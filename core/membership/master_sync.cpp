@@ -2,6 +2,7 @@
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
 #include "core/membership/master_core.hpp"
+#include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -12,88 +13,42 @@ namespace {
 constexpr std::size_t holders_told_max = 64;
 }
 
-void MasterCore::on_page(const Uuid& uuid, const proto::SyncPage& page) {
-    const BallotKey key{proto::VOTE_SYNC, state_.members.at(uuid).group, 0};
-    const Ballot* ballot = ballots_.find(key);
-    if (ballot == nullptr || !ballot->has(uuid)) return;
-    const Ballot::Cast& cast = ballot->votes().at(uuid);
-    Details& details = details_[uuid];
-    if (cast.serial != page.serial() || details.serial != cast.serial || details.entries.size() != page.first()) return;
-    if (details.entries.size() + static_cast<std::size_t>(page.entries_size()) > cast.vote.entries()) return;
-    for (const auto& entry : page.entries()) {
-        EntryInfo info;
-        info.name = entry.name();
-        info.count = entry.count();
-        info.type = static_cast<DataType>(entry.type());
-        info.allow_content_inequality = entry.allow_content_inequality();
-        info.hash = hash_of(entry.hash());
-        const bool sorted = details.entries.empty() || details.entries.back().name < info.name;
-        if (entry.type() >= data_type_count || info.name.size() > config_.limits.key_bytes_max || !sorted) {
-            remove(uuid, "sent an impossible shared-state key list");
-            return;
-        }
-        details.entries.push_back(std::move(info));
+std::vector<Candidate> MasterCore::candidates_of(const Ballot& ballot, const std::vector<Uuid>& electors) const {
+    std::vector<Candidate> candidates;
+    for (const Uuid& uuid : electors) {
+        const proto::Vote& vote = ballot.votes().at(uuid).vote;
+        const MemberState& member = state_.members.at(uuid);
+        Candidate& candidate = candidates.emplace_back();
+        candidate.uuid = uuid;
+        candidate.seniority = member.seniority;
+        candidate.synced = member.synced;
+        candidate.revision = vote.revision();
+        candidate.strategy = static_cast<SyncStrategy>(vote.strategy());
+        candidate.schema = hash_of(vote.schema());
+        candidate.content = hash_of(vote.content());
+        candidate.unequal = vote.unequal();
     }
-    if (details.entries.size() == cast.vote.entries()) {
-        if (content_digest(details.entries) != hash_of(cast.vote.content())) {
-            remove(uuid, "its shared-state key list contradicts the digest it voted");
-            return;
-        }
-        dirty_.push_back(key);
-    }
+    return candidates;
 }
 
 void MasterCore::examine_sync(const BallotKey& key) {
-    Ballot* ballot = ballots_.find(key);
+    const Ballot* ballot = ballots_.find(key);
     const std::vector<Uuid> electors = electors_of(key);
     if (!ballot->complete(electors) || state_.groups.at(key.group).sync) return;
-    const Hash128 content = hash_of(ballot->votes().begin()->second.vote.content());
-    const bool all_equal = std::all_of(ballot->votes().begin(), ballot->votes().end(), [&](const auto& entry) {
-        return hash_of(entry.second.vote.content()) == content;
-    });
-    // Newcomers also lack the entries that are not compared: the key lists tell which these are.
-    bool any_synced = false, any_new = false, unequal = false;
-    for (const auto& [uuid, cast] : ballot->votes()) {
-        (state_.members.at(uuid).synced ? any_synced : any_new) = true;
-        unequal = unequal || cast.vote.unequal();
-    }
-    bool waiting = false;
-    if (!all_equal || (any_synced && any_new && unequal)) {
-        if (all_equal) PROBE(sync_pages_for_newcomers);
-        for (const auto& [uuid, cast] : ballot->votes()) {
-            Details& details = details_[uuid];
-            if (details.serial != cast.serial) details = Details{cast.serial, {}, false};
-            if (details.entries.size() == cast.vote.entries()) continue;
-            waiting = true;
-            const LinkId link = sessions_.at(uuid).link;
-            if (!details.requested && link == 0) PROBE(sync_pages_member_away);
-            if (details.requested || link == 0) continue;
-            details.requested = true;
-            proto::MasterMessage message;
-            message.set_page_request(cast.serial);
-            say(link, message);
-        }
-    }
-    if (!waiting) decide_sync(key, electors);
+    const Election election = elect(candidates_of(*ballot, electors), state_.groups.at(key.group).expected);
+    if (compare_keys(key, election)) decide_sync(key, electors);
 }
 
 void MasterCore::decide_sync(const BallotKey& key, const std::vector<Uuid>& electors) {
     const Ballot ballot = ballots_.take(key);
-    std::vector<Candidate> candidates;
-    for (const Uuid& uuid : electors) {
-        const auto& cast = ballot.votes().at(uuid);
-        const MemberState& member = state_.members.at(uuid);
-        Candidate candidate;
-        candidate.uuid = uuid;
-        candidate.seniority = member.seniority;
-        candidate.synced = member.synced;
-        candidate.revision = cast.vote.revision();
-        candidate.strategy = static_cast<SyncStrategy>(cast.vote.strategy());
-        candidate.content = hash_of(cast.vote.content());
-        const auto details = details_.find(uuid);
-        if (details != details_.end() && details->second.serial == cast.serial)
-            candidate.entries = &details->second.entries;
-        candidates.push_back(candidate);
+    std::vector<Candidate> candidates = candidates_of(ballot, electors);
+    if (const auto comparison = key_comparisons_.find(key.group); comparison != key_comparisons_.end()) {
+        for (Candidate& candidate : candidates) {
+            for (const KeyComparison::List& list : comparison->second.lists) {
+                if (list.uuid == candidate.uuid) candidate.difference = list.difference;
+            }
+        }
+        key_comparisons_.erase(comparison);
     }
     const std::uint64_t expected = state_.groups.at(key.group).expected;
     const Election election = elect(candidates, expected);
@@ -113,19 +68,15 @@ void MasterCore::decide_sync(const BallotKey& key, const std::vector<Uuid>& elec
         seat->set_strategy(ballot.votes().at(verdict.uuid).vote.strategy());
         seat->set_result(static_cast<std::uint32_t>(verdict.result));
         seat->set_reason(verdict.reason);
-        for (const Verdict::Fetch& lacking : verdict.fetch) {
-            auto* fetch = seat->add_fetch();
-            fetch->set_entry(lacking.entry);
-            fetch->set_any_content(lacking.any_content);
-            if (!lacking.any_content) write(lacking.hash, *fetch->mutable_hash());
-            transfer = true;
-        }
-        details_.erase(verdict.uuid);
+        seat->set_receives(verdict.receives);
+        seat->set_receives_unequal(verdict.receives_unequal);
+        transfer = transfer || verdict.receives || verdict.receives_unequal;
     }
     sync->set_final(!transfer);
     sync->set_expected(election.failed ? expected : election.revision + 1);
     if (transfer) {
-        sync->set_sync((static_cast<std::uint64_t>(state_.incarnation) << 32) | ++op_counter_);
+        sync->set_sync(next_id());
+        write(election.content, *sync->mutable_content());
         // A newcomer that happens to hold the compared content has nothing to give of the rest: veterans first.
         std::vector<Uuid> holders = election.holders;
         std::stable_partition(holders.begin(), holders.end(),
@@ -204,8 +155,11 @@ void MasterCore::on_holders_request(const Uuid& uuid, OpId sync) {
     auto* told = message.mutable_sync_holders();
     told->set_sync(sync);
     // Of many, others each time it asks.
-    const std::size_t first = holders.size() > holders_told_max ? random_.below(holders.size()) : 0;
-    for (std::size_t i = 0; i < std::min(holders.size(), holders_told_max); ++i) {
+    const LinkId link = sessions_.at(uuid).link;
+    const std::size_t told_max =
+        std::min(holders_told_max, wire::items_per_page(links_.at(link).control_bytes, wire::sync_holder_bytes));
+    const std::size_t first = holders.size() > told_max ? random_.below(holders.size()) : 0;
+    for (std::size_t i = 0; i < std::min(holders.size(), told_max); ++i) {
         const RunningSync::Holder& holder = holders[(first + i) % holders.size()];
         auto* entry = told->add_holders();
         entry->set_peer(to_bytes(holder.uuid));
@@ -213,7 +167,7 @@ void MasterCore::on_holders_request(const Uuid& uuid, OpId sync) {
         entry->set_whole(holder.whole);
         add_pass(uuid, *entry);
     }
-    say(sessions_.at(uuid).link, message);
+    say(link, message);
 }
 
 // The living hold no full copy of what was elected: they vote once more, and the election is among them.

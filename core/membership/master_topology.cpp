@@ -4,6 +4,7 @@
 #include "core/membership/master_core.hpp"
 #include "core/topology/address_rules.hpp"
 #include "core/topology/link_pass.hpp"
+#include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -350,26 +351,38 @@ void MasterCore::send_plans() {
         for (const Uuid& other : wanted->second) callers[other].push_back(uuid);
     }
     const auto send = [&](const Uuid& uuid, LinkId link, std::string& last) {
-        proto::MasterMessage message;
-        auto* plan = message.mutable_plan();
+        proto::DialPlan plan;
         const auto wanted = wanted_.find(uuid);
         if (wanted != wanted_.end()) {
             for (const Uuid& other : wanted->second) {
                 const auto endpoint = endpoint_of(other);
                 const auto own = endpoint_of(uuid);
                 if (!endpoint || !own || !may_dial(*own, *endpoint)) continue;
-                auto* target = plan->add_targets();
+                auto* target = plan.add_targets();
                 target->set_peer(to_bytes(other));
                 write(*endpoint, *target->mutable_address());
                 add_pass(uuid, *target);
                 target->set_single(joiners_.contains(uuid) || joiners_.contains(other));
             }
         }
-        for (const Uuid& caller : callers[uuid]) plan->add_callers(to_bytes(caller));
-        std::string encoded = encode(message);
-        if (encoded == last || (last.empty() && plan->targets_size() == 0 && plan->callers_size() == 0)) return;
+        for (const Uuid& caller : callers[uuid]) plan.add_callers(to_bytes(caller));
+        std::string encoded = encode(plan);
+        if (encoded == last) return;
         last = std::move(encoded);
-        say(link, message);
+        const int page_max =
+            static_cast<int>(wire::items_per_page(links_.at(link).control_bytes, wire::dial_target_bytes));
+        int target = 0, caller = 0;
+        do {
+            proto::MasterMessage message;
+            proto::DialPlan& page = *message.mutable_plan();
+            for (; target < plan.targets_size() && page.targets_size() < page_max; ++target)
+                *page.add_targets() = plan.targets(target);
+            for (; caller < plan.callers_size() && page.targets_size() + page.callers_size() < page_max; ++caller)
+                page.add_callers(plan.callers(caller));
+            page.set_more(target < plan.targets_size() || caller < plan.callers_size());
+            if (page.more()) PROBE(plan_in_pages);
+            say(link, message);
+        } while (target < plan.targets_size() || caller < plan.callers_size());
     };
     for (auto& [uuid, session] : sessions_) {
         if (session.link != 0) send(uuid, session.link, session.plan);

@@ -337,7 +337,7 @@ void MasterCore::start_waiting(GroupId id) {
         waiting.erase(first);
         proto::Decision decision;
         auto* start = decision.mutable_start();
-        start->set_op((static_cast<std::uint64_t>(state_.incarnation) << 32) | ++op_counter_);
+        start->set_op(next_id());
         start->set_group(id);
         start->set_tag(key.id);
         for (const Uuid& uuid : ring) {

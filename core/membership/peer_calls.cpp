@@ -125,7 +125,7 @@ void PeerCore::cast_next_run_wide() {
 
 void PeerCore::answer_topology(const proto::TopologyAnswer& answer) {
     Completion completion;
-    see(answer.sizes(), completion);
+    see(answer.view(), completion);
     if (answer.serial() == 0) {
         if (state_ != State::connecting) return;
         state_ = State::member;
@@ -166,7 +166,7 @@ void PeerCore::answer_optimize(const proto::OptimizeAnswer& answer) {
     run_wide_.pop_front();
     Completion completion;
     if (answer.result() != 0) completion = failure(result_of(answer.result()), answer.reason());
-    see(answer.sizes(), completion);
+    see(answer.view(), completion);
     complete(ticket, completion);
     cast_next_run_wide();
 }
@@ -274,7 +274,7 @@ void PeerCore::answer_start(const proto::StartAnswer& answer) {
     if (answer.op() == 0) {
         if (!live) return;
         Completion completion = failure(failure_of(answer.result()), answer.reason());
-        see(answer.sizes(), completion);
+        see(answer.view(), completion);
         batch_told(launch->second, completion);
         conclude_launch(launch->first, launch->second.serial, std::move(completion));
         return;
@@ -295,10 +295,7 @@ void PeerCore::answer_start(const proto::StartAnswer& answer) {
 }
 
 void PeerCore::answer_outcome(const proto::OutcomeAnswer& answer) {
-    for (auto it = open_votes_.begin(); it != open_votes_.end();) {
-        const bool of_op = it->second.kind() == proto::VOTE_END && it->second.id() == answer.op();
-        it = of_op ? open_votes_.erase(it) : std::next(it);
-    }
+    close_end_votes(answer.op());
     const auto op = ops_.find(answer.op());
     if (op == ops_.end() || op->second->decided) return;
     if (answer.commit() && op->second->finals != op->second->slices()) {
@@ -307,7 +304,7 @@ void PeerCore::answer_outcome(const proto::OutcomeAnswer& answer) {
     }
     Completion completion;
     if (!answer.commit()) completion = failure(failure_of(answer.result()), answer.reason());
-    see(answer.sizes(), completion);
+    see(answer.view(), completion);
     batch_told(launches_.at(op->second->id.tag), completion);
     decide(*op->second, answer.commit(), std::move(completion));
 }

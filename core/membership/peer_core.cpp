@@ -19,6 +19,7 @@ Duration tick_of(const Timeouts& timeouts) { return std::clamp(timeouts.peer / 1
 PeerCore::PeerCore(const PeerConfig& config)
     : config_(config), random_(config.seed), secrets_(config.key, config.seed) {
     ASSERT(config_.limits.slice_bytes >= 8 && config_.limits.slice_bytes <= config_.limits.payload_bytes_max);
+    ASSERT(config_.limits.control_bytes_max >= control_bytes_least);
     ASSERT(config_.limits.chunk_bytes >= 1 && config_.limits.chunk_bytes <= config_.limits.payload_bytes_max);
 }
 
@@ -299,6 +300,7 @@ void PeerCore::become_lost(const std::string& reason, State next) {
         free_cell(remote, Operation::none);
     }
     open_votes_.clear();
+    open_end_votes_.clear();
     launch_by_serial_.clear();
     master_link_ = 0;
     master_lost_since_ = never;
@@ -381,9 +383,9 @@ std::string PeerCore::lost_text() const {
     return "this peer is no longer a member of the run (" + lost_reason_ + "); connect again";
 }
 
-void PeerCore::see(const proto::Sizes& sizes, Completion& completion) const {
-    completion.epoch = sizes.epoch();
-    completion.attributes = attributes_of(sizes, config_.group);
+void PeerCore::see(const proto::View& view, Completion& completion) const {
+    completion.epoch = view.epoch();
+    completion.attributes = attributes_of(view);
 }
 
 ComputeId PeerCore::new_compute(const ComputeOwner& owner) {
@@ -415,11 +417,10 @@ LinkId PeerCore::new_link(Purpose purpose, const Uuid& remote, std::uint32_t str
     return id;
 }
 
-void PeerCore::send_control(LinkId id, const google::protobuf::MessageLite& message) {
-    const auto it = links_.find(id);
-    if (it == links_.end()) return;
-    it->second.last_sent = now_;
-    out_->push_back(SendControl{id, encode(message)});
+void PeerCore::send_encoded(LinkId id, Link& link, std::string body) {
+    ASSERT(body.size() <= link.control_bytes);
+    link.last_sent = now_;
+    out_->push_back(SendControl{id, std::move(body)});
 }
 
 void PeerCore::on_compute(const ComputeDone& event) {

@@ -16,7 +16,9 @@
 #include "core/state_sync/session.hpp"
 #include "core/topology/bandwidth.hpp"
 #include "core/topology/link_pass.hpp"
+#include "core/wire/bounds.hpp"
 #include "core/wire/control.pb.h"
+#include "core/wire/convert.hpp"
 
 #include <deque>
 #include <map>
@@ -69,6 +71,7 @@ private:
         bool useful = false;        // something that was sent on it was answered
         std::uint32_t arrived = 0;  // bytes of the payload that is landing
         Instant told_moving = 0;
+        std::uint32_t control_bytes = control_bytes_least;  // what may be sent to the other end in one frame
         Transfer sending;
         Transfer receiving;
         std::deque<SyncChunk> serve;  // chunks the other end asked for
@@ -196,13 +199,21 @@ private:
     Completion failure(Result result, std::string message) const;
     // Of calls of a peer that was removed or has left: says why.
     std::string lost_text() const;
-    void see(const proto::Sizes& sizes, Completion& completion) const;
+    void see(const proto::View& view, Completion& completion) const;
     void on_compute(const ComputeDone& event);
     ComputeId new_compute(const ComputeOwner& owner);
     LinkId new_link(Purpose purpose, const Uuid& remote, std::uint32_t stripe, const Endpoint& target,
                     const LinkPass& pass = {});
     BufferId new_buffer(std::uint64_t bytes, bool may_be_file = false);
-    void send_control(LinkId id, const google::protobuf::MessageLite& message);
+    // The texts of `message` are cut to what the other end takes.
+    template <class Message>
+    void send_control(LinkId id, Message message) {
+        const auto it = links_.find(id);
+        if (it == links_.end()) return;
+        wire::bound_texts(message, wire::text_limit(it->second.control_bytes));
+        send_encoded(id, it->second, encode(message));
+    }
+    void send_encoded(LinkId id, Link& link, std::string body);
 
     // master session (peer_session.cpp)
     void dial_master();
@@ -215,6 +226,7 @@ private:
     void declare_edges(const std::set<Uuid>& but = {});
     void declare_again();
     Serial cast(proto::Vote& vote);
+    void close_end_votes(OpId id);
     bool master_open() const;
     const Endpoint& master_address() const;
     bool try_next_master_address();  // false: all were tried, the first one is next
@@ -315,7 +327,8 @@ private:
     void on_sync(const CommandSync& command);
     void pump_hashes();
     void vote_sync();
-    void send_pages(Serial serial);
+    void send_page(Serial serial, std::uint32_t first);
+    bool has_elected_content() const;
     std::uint64_t entry_bytes(std::uint32_t entry) const;
     std::uint32_t chunk_count(std::uint32_t entry) const;
     std::uint32_t chunk_length(std::uint32_t entry, std::uint32_t chunk) const;
@@ -324,6 +337,11 @@ private:
     Fetch* fetch_of(std::uint32_t entry);
     bool fetching() const;
     void begin_transfer(const proto::SyncAnswer& answer);
+    void list_known();
+    void ask_for_list();
+    void on_entry_list(LinkId id, const proto::HashPage& message);
+    void set_hash_link(Fetch& fetch, LinkId link);
+    bool all_fetched() const;
     void sync_allocated(BufferId buffer, bool ok);
     void add_sources(const google::protobuf::RepeatedPtrField<proto::SyncHolder>& holders);
     void on_sync_holders(const proto::SyncHolders& message);
@@ -335,7 +353,7 @@ private:
     void begin_anew();
     std::vector<LinkId> open_links_to(const Uuid& target) const;
     void pump_fetch();
-    void on_hashes(LinkId id, const proto::ChunkHashes& message);
+    void on_hashes(LinkId id, const proto::HashPage& message);
     void on_chunk_decline(LinkId id, const SyncChunk& what);
     void source_moved(const Uuid& peer);
     SyncRequest* request_of(std::uint64_t entry, std::uint32_t chunk, LinkId link, SyncRequest::Step step);
@@ -351,7 +369,9 @@ private:
     void sync_tick();
 
     // shared state: send (core/state_sync/serve.cpp)
-    bool keep_early(LinkId id, const SyncChunk& what, bool for_hashes);
+    bool keep_early(LinkId id, const SyncChunk& what, EarlyRequest::Kind kind);
+    void serve_entry_list(LinkId id, const SyncChunk& request);
+    static void add_page(const Link& link, std::size_t first, const std::vector<Hash128>& all, proto::HashPage& page);
     bool can_serve(const SyncChunk& what) const;
     bool is_fetched(std::uint32_t entry) const;
     void serve_hashes(LinkId id, const SyncChunk& request);
@@ -418,7 +438,12 @@ private:
     Instant master_lost_since_ = never;
     Instant next_master_dial_ = never;
     Duration master_backoff_ = 0;
+    proto::DialPlan plan_pages_;  // of a plan whose last page has not come
+    // What the master takes.
+    std::uint32_t master_entries_max_ = 0;
+    std::uint32_t master_key_bytes_max_ = 0;
     std::map<Serial, proto::Vote> open_votes_;
+    std::set<std::pair<OpId, Serial>> open_end_votes_;  // those of them that end an operation or a synchronization
 
     Ticket connect_ticket_ = 0;
     Ticket leave_ticket_ = 0;

@@ -47,6 +47,7 @@ void PeerCore::master_opened() {
     hello->set_seen(seen_);
     hello->set_seen_chain(seen_chain_);
     hello->set_newcomer_links(config_.limits.newcomer_links_max);
+    hello->set_control_bytes_max(config_.limits.control_bytes_max);
     send_control(master_link_, message);
 }
 
@@ -98,6 +99,7 @@ void PeerCore::on_master_message(const ControlArrived& event) {
         drop_link(event.link, "the master sent a message that cannot be read");
         return;
     }
+    wire::bound_texts(message, text_bytes_max);
     const bool open = links_.at(event.link).stage == Stage::open;
     if (!open && message.kind_case() != proto::MasterMessage::kWelcome &&
         message.kind_case() != proto::MasterMessage::kRefusal) {
@@ -113,7 +115,9 @@ void PeerCore::on_master_message(const ControlArrived& event) {
         log(message.notice().warn() ? LogLevel::warn : LogLevel::info, message.notice().text(),
             message.notice().warn());
         break;
-    case proto::MasterMessage::kPageRequest: send_pages(message.page_request()); break;
+    case proto::MasterMessage::kPageRequest:
+        send_page(message.page_request().serial(), message.page_request().first());
+        break;
     case proto::MasterMessage::kTest: on_test_order(message.test()); break;
     case proto::MasterMessage::kHeartbeat: break;
     case proto::MasterMessage::kSyncHolders: on_sync_holders(message.sync_holders()); break;
@@ -147,7 +151,14 @@ void PeerCore::on_welcome(const proto::Welcome& welcome) {
     master_lost_since_ = never;
     if (welcome.peer_timeout_ms() > 0)
         config_.timeouts.peer = static_cast<Duration>(welcome.peer_timeout_ms()) * millisecond;
-    links_.at(master_link_).stage = Stage::open;
+    Link& link = links_.at(master_link_);
+    link.stage = Stage::open;
+    link.control_bytes = wire::control_limit(config_.limits, welcome.control_bytes_max());
+    const auto told = [](std::uint32_t value, std::uint32_t own) { return value == 0 ? own : value; };
+    master_entries_max_ = told(welcome.entries_max(), config_.limits.entries_max);
+    master_key_bytes_max_ =
+        std::min(told(welcome.key_bytes_max(), config_.limits.key_bytes_max), link.control_bytes - key_overhead);
+    plan_pages_.Clear();
     if (welcome.member()) declare_again();
 }
 
@@ -189,6 +200,8 @@ Serial PeerCore::cast(proto::Vote& vote) {
     vote.set_serial(serial);
     vote.set_seen(seen_);
     open_votes_[serial] = vote;
+    if (vote.kind() == proto::VOTE_END || vote.kind() == proto::VOTE_SYNC_END)
+        open_end_votes_.emplace(vote.id(), serial);
     if (master_open()) {
         proto::PeerMessage message;
         *message.mutable_vote() = vote;
@@ -197,6 +210,13 @@ Serial PeerCore::cast(proto::Vote& vote) {
         PROBE(vote_kept_for_the_master);
     }
     return serial;
+}
+
+// The operation or synchronization has its outcome. Ids of both come from one counter.
+void PeerCore::close_end_votes(OpId id) {
+    auto vote = open_end_votes_.lower_bound({id, 0});
+    for (; vote != open_end_votes_.end() && vote->first == id; vote = open_end_votes_.erase(vote))
+        open_votes_.erase(vote->second);
 }
 
 void PeerCore::on_answer(const proto::Answer& answer) {

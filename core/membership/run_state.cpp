@@ -104,10 +104,21 @@ void RunState::apply_removal(const proto::RemovalDecision& removal) {
         for (auto op = ops.begin(); op != ops.end();) op = op->second.group == group ? ops.erase(op) : std::next(op);
         groups.erase(group);
     }
-    for (auto kept = kept_.begin(); kept != kept_.end();) {
-        kept->second.waiting.erase(uuid);
-        kept = kept->second.waiting.empty() ? kept_.erase(kept) : std::next(kept);
+    if (const auto waiting = untold_.find(uuid); waiting != untold_.end()) {
+        for (const std::uint64_t index : waiting->second) forget(index, uuid);
+        untold_.erase(waiting);
     }
+}
+
+void RunState::keep(std::uint64_t index, Kept kept) {
+    for (const Uuid& uuid : kept.waiting) untold_[uuid].push_back(index);
+    kept_.emplace(index, std::move(kept));
+}
+
+void RunState::forget(std::uint64_t index, const Uuid& member) {
+    const auto kept = kept_.find(index);
+    kept->second.waiting.erase(member);
+    if (kept->second.waiting.empty()) kept_.erase(kept);
 }
 
 void RunState::apply_sync(const proto::SyncDecision& sync) {
@@ -134,9 +145,7 @@ void RunState::apply_sync(const proto::SyncDecision& sync) {
         running.members.push_back({uuid, seat.serial(), 0});
         if (seat.strategy() == static_cast<std::uint32_t>(SyncStrategy::receive_only))
             running.receive_only.insert(uuid);
-        for (const auto& fetch : seat.fetch()) {
-            if (fetch.any_content()) running.lack_whole.insert(uuid);
-        }
+        if (seat.receives_unequal()) running.lack_whole.insert(uuid);
     }
     for (const auto& holder : sync.holders()) running.holders.push_back({uuid_of(holder.peer()), holder.whole()});
     group->second.sync = std::move(running);
@@ -204,7 +213,7 @@ void RunState::apply_decision(const proto::Decision& decision) {
     }
     if (!kept.waiting.empty()) {
         kept.decision = decision;
-        kept_.emplace(decision.index(), std::move(kept));
+        keep(decision.index(), std::move(kept));
     }
 }
 
@@ -283,10 +292,11 @@ void RunState::acknowledge(const Uuid& uuid, std::uint64_t seen) {
     member->second.told = seen;
     member->second.told_chain = told->second.decision.chain();
     std::erase_if(member->second.consumed, [&](const auto& entry) { return entry.second <= seen; });
-    for (auto kept = kept_.begin(); kept != kept_.end() && kept->first <= seen;) {
-        kept->second.waiting.erase(uuid);
-        kept = kept->second.waiting.empty() ? kept_.erase(kept) : std::next(kept);
-    }
+    const auto waiting = untold_.find(uuid);
+    if (waiting == untold_.end()) return;
+    for (; !waiting->second.empty() && waiting->second.front() <= seen; waiting->second.pop_front())
+        forget(waiting->second.front(), uuid);
+    if (waiting->second.empty()) untold_.erase(waiting);
 }
 
 std::vector<Uuid> RunState::recipients(const proto::Decision& decision) {
@@ -306,8 +316,9 @@ std::vector<Uuid> RunState::recipients(const proto::Decision& decision) {
     return out;
 }
 
-std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decision, const Uuid& member) {
+std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decision, const Uuid& member, GroupId group) {
     const std::string name = to_bytes(member);
+    const auto view = [&](const proto::Sizes& sizes, proto::View& to) { write(sizes, group, to); };
     proto::Answer answer;
     answer.set_index(decision.index());
     answer.set_chain(decision.chain());
@@ -325,7 +336,7 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
                                           [&](const auto& record) { return record.uuid() == name; });
         if (!serial && !admitted) return std::nullopt;
         answer.mutable_topology()->set_serial(serial.value_or(0));
-        *answer.mutable_topology()->mutable_sizes() = topology.sizes();
+        view(topology.sizes(), *answer.mutable_topology()->mutable_view());
         answer.mutable_topology()->set_result(topology.result());
         answer.mutable_topology()->set_reason(topology.reason());
         return answer;
@@ -335,7 +346,7 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
         if (!serial) return std::nullopt;
         answer.mutable_pending()->set_serial(*serial);
         answer.mutable_pending()->set_pending(decision.pending().pending());
-        *answer.mutable_pending()->mutable_sizes() = decision.pending().sizes();
+        view(decision.pending().sizes(), *answer.mutable_pending()->mutable_view());
         answer.mutable_pending()->set_result(decision.pending().result());
         answer.mutable_pending()->set_reason(decision.pending().reason());
         return answer;
@@ -347,7 +358,7 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
         to->set_serial(*serial);
         to->set_result(decision.optimize().result());
         to->set_reason(decision.optimize().reason());
-        *to->mutable_sizes() = decision.optimize().sizes();
+        view(decision.optimize().sizes(), *to->mutable_view());
         return answer;
     }
     case proto::Decision::kStart: {
@@ -364,7 +375,7 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
             to->set_successor(start.members((i + 1) % world).uuid());
             to->set_result(start.result());
             to->set_reason(start.reason());
-            *to->mutable_sizes() = start.sizes();
+            view(start.sizes(), *to->mutable_view());
             return answer;
         }
         return std::nullopt;
@@ -380,7 +391,7 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
         const auto usual = outcome.commit() ? Result::success : Result::rank_connection_lost;
         to->set_result(outcome.result() != 0 ? outcome.result() : static_cast<std::uint32_t>(usual));
         to->set_reason(outcome.reason());
-        *to->mutable_sizes() = outcome.sizes();
+        view(outcome.sizes(), *to->mutable_view());
         return answer;
     }
     case proto::Decision::kSync: {
@@ -395,9 +406,12 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
             to->set_result(seat.result());
             to->set_reason(seat.reason());
             to->set_revision(sync.revision());
-            *to->mutable_fetch() = seat.fetch();
-            if (seat.fetch_size() > 0) add_holders(sync, &seat - &*sync.seats().begin(), *to->mutable_holders());
-            *to->mutable_sizes() = sync.sizes();
+            to->set_receives(seat.receives());
+            to->set_receives_unequal(seat.receives_unequal());
+            if (sync.has_content()) *to->mutable_content() = sync.content();
+            if (seat.receives() || seat.receives_unequal())
+                add_holders(sync, &seat - &*sync.seats().begin(), *to->mutable_holders());
+            view(sync.sizes(), *to->mutable_view());
             return answer;
         }
         return std::nullopt;

@@ -105,7 +105,7 @@ public:
     void acknowledge(const Uuid& member, std::uint64_t seen);
     // The members concerned, and what each of them is told. Nothing: the decision does not concern that peer.
     static std::vector<Uuid> recipients(const proto::Decision& decision);
-    static std::optional<proto::Answer> answer_for(const proto::Decision& decision, const Uuid& member);
+    static std::optional<proto::Answer> answer_for(const proto::Decision& decision, const Uuid& member, GroupId group);
     // Decisions that some recipient has not acknowledged, in order.
     struct Kept {
         proto::Decision decision;
@@ -113,6 +113,11 @@ public:
         friend bool operator==(const Kept&, const Kept&);
     };
     const std::map<std::uint64_t, Kept>& kept() const { return kept_; }
+    // How many decisions a member has to be told and has not acknowledged.
+    std::size_t untold(const Uuid& member) const {
+        const auto found = untold_.find(member);
+        return found == untold_.end() ? 0 : found->second.size();
+    }
 
 private:
     bool restore(const proto::Snapshot& snapshot);
@@ -122,7 +127,11 @@ private:
     void apply_sync(const proto::SyncDecision& sync);
     void consume(const std::string& uuid, Serial serial, std::uint64_t index);
 
+    void keep(std::uint64_t index, Kept kept);
+    void forget(std::uint64_t index, const Uuid& member);
+
     std::map<std::uint64_t, Kept> kept_;
+    std::map<Uuid, std::deque<std::uint64_t>> untold_;  // indices of kept_ that wait for a member, in order
     std::deque<Uuid> removed_order_;
     std::uint64_t next_seniority_ = 1;
 };

@@ -153,9 +153,10 @@ bool RunState::restore(const proto::Snapshot& from) {
         removed_order_.push_back(uuid);
     }
     for (const auto& record : from.kept()) {
-        Kept& kept = kept_[record.decision().index()];
+        Kept kept;
         kept.decision = record.decision();
         for (const auto& uuid : record.waiting()) kept.waiting.insert(uuid_of(uuid));
+        keep(record.decision().index(), std::move(kept));
     }
     return true;
 }

@@ -5,30 +5,11 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace pccl::core {
 
 namespace {
-
-void append_number(std::string& out, std::uint64_t value) {
-    for (int i = 0; i < 8; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
-}
-
-Hash128 digest(const std::vector<EntryInfo>& entries, bool with_contents) {
-    std::string bytes;
-    for (const EntryInfo& entry : entries) {
-        append_number(bytes, entry.name.size());
-        bytes += entry.name;
-        append_number(bytes, entry.count);
-        bytes.push_back(static_cast<char>(entry.type));
-        bytes.push_back(entry.allow_content_inequality ? 1 : 0);
-        if (with_contents && !entry.allow_content_inequality) {
-            append_number(bytes, entry.hash.low);
-            append_number(bytes, entry.hash.high);
-        }
-    }
-    return numeric::hash128(bytes.data(), bytes.size());
-}
 
 // The winning value among candidates: highest rank, then most common, then the value of the longest accepted member.
 Hash128 popular(const std::vector<const Candidate*>& candidates, const std::map<Uuid, Hash128>& value_of) {
@@ -54,21 +35,6 @@ Hash128 popular(const std::vector<const Candidate*>& candidates, const std::map<
     return best->first;
 }
 
-std::string first_difference(const std::vector<EntryInfo>& mine, const std::vector<EntryInfo>& winner) {
-    std::size_t i = 0;
-    while (i < mine.size() && i < winner.size() && mine[i].name == winner[i].name && mine[i].type == winner[i].type &&
-           mine[i].count == winner[i].count && mine[i].allow_content_inequality == winner[i].allow_content_inequality) {
-        ++i;
-    }
-    if (i < mine.size() && i < winner.size() && mine[i].name == winner[i].name) {
-        return "key '" + mine[i].name + "' differs in type, count or flag";
-    }
-    if (i < winner.size() && (i >= mine.size() || winner[i].name < mine[i].name)) {
-        return "key '" + winner[i].name + "' is missing";
-    }
-    return i < mine.size() ? "key '" + mine[i].name + "' is unknown to the others" : "keys differ";
-}
-
 std::string increment_rule(const Candidate& candidate, std::uint64_t revision) {
     return "shared-state revision " + std::to_string(candidate.revision) + " submitted where " +
            std::to_string(revision) + " is expected: increment it by one after each synchronization";
@@ -83,11 +49,8 @@ public:
             if (revision_ != 0) PROBE(sync_starts_above_zero);
         }
         for (const Candidate& candidate : sorted_) staying_.push_back(&candidate);
-        all_equal_ = std::all_of(sorted_.begin(), sorted_.end(),
-                                 [&](const Candidate& c) { return c.content == sorted_.front().content; });
         for (const Candidate& candidate : sorted_) {
-            ASSERT(all_equal_ || candidate.entries != nullptr);
-            schema_[candidate.uuid] = all_equal_ ? Hash128{} : schema_digest(*candidate.entries);
+            schema_[candidate.uuid] = candidate.schema;
             content_[candidate.uuid] = candidate.content;
         }
     }
@@ -144,8 +107,8 @@ public:
         remove([&](const Candidate& c) { return schema_.at(c.uuid) != schema; },
                [&](const Candidate& c) {
                    PROBE(sync_schema_differs);
-                   return "shared state differs from that of the others: " +
-                          first_difference(*c.entries, *winner.entries);
+                   differ_.insert(c.uuid);
+                   return "shared state differs from that of the others: " + c.difference;
                });
         remove([&](const Candidate& c) { return sends_only(c) && c.content != content; },
                [&](const Candidate&) {
@@ -183,6 +146,7 @@ private:
         verdict.removed = true;
         verdict.result = Result::invalid_usage;
         verdict.reason = reason->second;
+        verdict.schema_differs = differ_.contains(candidate.uuid);
         return verdict;
     }
 
@@ -205,44 +169,35 @@ private:
     Election deal_out(const Candidate& winner) const {
         Election election;
         election.revision = revision_;
+        election.winner = winner.uuid;
+        election.content = winner.content;
         for (const Candidate& candidate : sorted_) {
             Verdict verdict = verdict_of(candidate);
             if (!verdict.removed) {
                 const bool holds = candidate.content == winner.content;
                 if (holds && !receives_only(candidate)) election.holders.push_back(candidate.uuid);
                 if (candidate.revision < revision_) PROBE(sync_outdated_member);
-                if (!sends_only(candidate)) list_missing(candidate, winner, holds, verdict);
+                if (!sends_only(candidate)) {
+                    verdict.receives = !holds;
+                    // Entries that may differ are received once, by members that never completed a sync from ones that did.
+                    verdict.receives_unequal = winner.unequal && winner.synced && !candidate.synced;
+                    if (verdict.receives_unequal) PROBE(sync_any_content);
+                }
             }
             election.verdicts.push_back(std::move(verdict));
         }
         return election;
     }
 
-    static void list_missing(const Candidate& candidate, const Candidate& winner, bool holds, Verdict& verdict) {
-        if (winner.entries == nullptr || candidate.entries == nullptr) return;
-        // Entries that may differ are received once, by members that never completed a sync from ones that did.
-        const bool newcomer = winner.synced && !candidate.synced;
-        for (std::size_t i = 0; i < winner.entries->size(); ++i) {
-            const EntryInfo& theirs = (*winner.entries)[i];
-            const bool any_content = theirs.allow_content_inequality;
-            if (any_content ? !newcomer : (holds || (*candidate.entries)[i].hash == theirs.hash)) continue;
-            if (any_content) PROBE(sync_any_content);
-            verdict.fetch.push_back({static_cast<std::uint32_t>(i), theirs.hash, any_content});
-        }
-    }
-
     std::vector<Candidate> sorted_;  // longest accepted first
     std::uint64_t revision_;
     std::vector<const Candidate*> staying_;
     std::map<Uuid, std::string> reasons_;
-    bool all_equal_ = false;
     std::map<Uuid, Hash128> schema_, content_;
+    std::set<Uuid> differ_;  // removed because their schema is not the winner's
 };
 
 }  // namespace
-
-Hash128 schema_digest(const std::vector<EntryInfo>& entries) { return digest(entries, false); }
-Hash128 content_digest(const std::vector<EntryInfo>& entries) { return digest(entries, true); }
 
 Election elect(const std::vector<Candidate>& candidates, std::uint64_t expected) {
     ASSERT(!candidates.empty());

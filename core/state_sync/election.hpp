@@ -6,6 +6,8 @@
 // hold the expected revision: those that completed a sync of this run outrank those that did not; within a rank the most
 // common wins, then the longest accepted member. A rule never removes all members, nor the last one that is not outdated:
 // then all are refused, and so are all where nobody is left who may send.
+//
+// What is compared are digests (state_digest.hpp), so an election costs the same for one entry and for a million.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -16,45 +18,33 @@
 
 namespace pccl::core {
 
-struct EntryInfo {
-    std::string name;
-    std::uint64_t count = 0;
-    DataType type = DataType::u8;
-    bool allow_content_inequality = false;
-    Hash128 hash;
-    friend bool operator==(const EntryInfo&, const EntryInfo&) = default;
-};
-
-// Over names, types, counts and flags; the second also over the hashes of the entries that are compared.
-Hash128 schema_digest(const std::vector<EntryInfo>& entries);
-Hash128 content_digest(const std::vector<EntryInfo>& entries);
-
 struct Candidate {
     Uuid uuid;
     std::uint64_t seniority = 0;
     bool synced = false;
     std::uint64_t revision = 0;
     SyncStrategy strategy = SyncStrategy::enforce_popular;
+    Hash128 schema;
     Hash128 content;
-    const std::vector<EntryInfo>* entries = nullptr;  // null only when all contents are equal and nobody lacks an entry
+    bool unequal = false;    // some entry may differ
+    std::string difference;  // in what its schema differs from the winner's; only told to it
 };
 
 struct Verdict {
     Uuid uuid;
     Result result = Result::success;
     bool removed = false;
+    bool schema_differs = false;  // the reason of its removal
     std::string reason;
-    struct Fetch {
-        std::uint32_t entry = 0;   // canonical index
-        Hash128 hash;              // of the winner's content
-        bool any_content = false;  // allow_content_inequality: not compared, comes whole from one holder
-    };
-    std::vector<Fetch> fetch;
+    bool receives = false;          // the entries in which its content differs from the winner's
+    bool receives_unequal = false;  // all entries that may differ, whole from one holder
 };
 
 struct Election {
     bool failed = false;         // nobody succeeds, the expected revision stays
     std::uint64_t revision = 0;  // what the successful ones hold afterwards
+    Uuid winner;                 // nil when it failed
+    Hash128 content;             // of the winner
     std::vector<Verdict> verdicts;
     std::vector<Uuid> holders;  // that may send; longest accepted first
 };

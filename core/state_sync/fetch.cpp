@@ -1,5 +1,7 @@
 // The receiver's part: everything that differs is fetched, in chunks, from all members that hold the elected state.
 //
+// First the receiver finds out what differs: it asks one of them for the hashes of all entries, page by page, and checks
+// that they give the digest of the elected state. So the plan has the same size for one entry and for a million.
 // What comes lands in a staging buffer beside the application's memory. Each chunk is checked against the winner's chunk
 // hashes; one that does not match names its sender. A source that is wrong, dies, stalls or declines rests for a while and
 // its chunks are asked for elsewhere; when no known source can be reached, the master is asked for others:
@@ -18,6 +20,8 @@ namespace {
 constexpr std::uint32_t sources_active_max = 4;
 constexpr std::size_t sources_max = 256;
 constexpr std::uint32_t hash_lists_in_flight = 8;
+// Small chunks: as many as come to chunks_in_flight large ones, but no more than a sender queues for one connection.
+constexpr std::size_t requests_max = 256;
 constexpr std::uint64_t staging_alignment = 64;
 constexpr std::uint32_t not_fetched = ~0u;
 constexpr std::uint32_t wrongs_max =
@@ -31,46 +35,110 @@ PeerCore::Fetch* PeerCore::fetch_of(std::uint32_t entry) {
 }
 
 bool PeerCore::fetching() const {
-    return sync_ && sync_->stage == Sync::Stage::transfer && !sync_->voted_end && !sync_->fetches.empty();
+    return sync_ && sync_->stage == Sync::Stage::transfer && !sync_->voted_end &&
+           (sync_->receives || sync_->receives_unequal);
 }
 
 void PeerCore::begin_transfer(const proto::SyncAnswer& answer) {
     Sync& sync = *sync_;
     sync.stage = Sync::Stage::transfer;
     sync.id = answer.sync();
+    sync.receives = answer.receives();
+    sync.receives_unequal = answer.receives_unequal();
+    sync.content = hash_of(answer.content());
     sync.fetch_index.assign(sync.entries.size(), not_fetched);
-    std::uint64_t bytes = 0;
-    for (const auto& entry : answer.fetch()) {
-        if (entry.entry() >= sync.entries.size() || fetch_of(entry.entry()) != nullptr) continue;
-        Fetch fetch;
-        fetch.entry = entry.entry();
-        fetch.expected = hash_of(entry.hash());
-        fetch.any_content = entry.any_content();
-        fetch.asked.assign(chunk_count(fetch.entry), false);
-        fetch.offset = bytes;
-        bytes += (entry_bytes(fetch.entry) + staging_alignment - 1) / staging_alignment * staging_alignment;
-        sync.fetch_index[fetch.entry] = static_cast<std::uint32_t>(sync.fetches.size());
-        sync.fetches.push_back(std::move(fetch));
-    }
-    if (bytes > 0) {
-        sync.staging = new_buffer(bytes, true);
-        ++sync.computes;
-    }
     sync.progress = now_;
     sync.next_ask = now_ + config_.timeouts.peer / 4;
     add_sources(answer.holders());
+    if (!sync.receives) list_known();
     const auto early = std::move(sync.early_requests);
     sync.early_requests.clear();
     for (const EarlyRequest& request : early) {
         if (request.what.sync != sync.id || !links_.contains(request.link)) continue;
-        if (request.for_hashes)
-            serve_hashes(request.link, request.what);
-        else
-            on_chunk_request(request.link, request.what);
+        switch (request.kind) {
+        case EarlyRequest::Kind::chunk: on_chunk_request(request.link, request.what); break;
+        case EarlyRequest::Kind::hashes: serve_hashes(request.link, request.what); break;
+        case EarlyRequest::Kind::entry_list: serve_entry_list(request.link, request.what); break;
+        }
     }
     if (fetching()) activate_sources();
     sync_check_end();
 }
+
+// From here on it is known what this peer lacks: memory for it, and requests.
+void PeerCore::list_known() {
+    Sync& sync = *sync_;
+    sync.listed = true;
+    std::uint64_t bytes = 0;
+    // Entries that may differ come last: they have to wait for one holder, and nothing waits for them.
+    for (const bool any_content : {false, true}) {
+        if (any_content ? !sync.receives_unequal : !sync.receives) continue;
+        for (std::uint32_t i = 0; i < sync.entries.size(); ++i) {
+            if (sync.entries[i].allow_content_inequality != any_content) continue;
+            if (!any_content && sync.hashes[i] == sync.elected[i]) continue;
+            Fetch fetch;
+            fetch.entry = i;
+            if (!any_content) fetch.expected = sync.elected[i];
+            fetch.any_content = any_content;
+            fetch.asked.assign(chunk_count(i), false);
+            fetch.offset = bytes;
+            bytes += (entry_bytes(i) + staging_alignment - 1) / staging_alignment * staging_alignment;
+            if (!fetch.asked.empty()) ++(any_content ? sync.open_unequal : sync.open_compared);
+            sync.fetch_index[i] = static_cast<std::uint32_t>(sync.fetches.size());
+            sync.fetches.push_back(std::move(fetch));
+        }
+    }
+    if (bytes == 0) return;
+    sync.staging = new_buffer(bytes, true);
+    ++sync.computes;
+}
+
+// The next page, of the first source that can be reached.
+void PeerCore::ask_for_list() {
+    Sync& sync = *sync_;
+    if (sync.list_link != 0) return;
+    for (const SyncSource& source : sync.sources) {
+        if (!source.active) continue;
+        const std::vector<LinkId> links = open_links_to(source.peer);
+        if (links.empty()) continue;
+        sync.list_link = links.front();
+        proto::LinkMessage message;
+        message.mutable_hash_request()->set_sync(sync.id);
+        message.mutable_hash_request()->set_of_entries(true);
+        message.mutable_hash_request()->set_first(static_cast<std::uint32_t>(sync.elected.size()));
+        send_control(sync.list_link, message);
+        return;
+    }
+}
+
+void PeerCore::on_entry_list(LinkId id, const proto::HashPage& message) {
+    if (!fetching() || sync_->id != message.sync() || sync_->listed || sync_->list_link != id) return;
+    Sync& sync = *sync_;
+    const Uuid remote = links_.at(id).remote;
+    const auto words = static_cast<std::size_t>(message.words_size());
+    if (message.first() != sync.elected.size() || words == 0 || words % 2 != 0 ||
+        sync.elected.size() + words / 2 > sync.entries.size()) {
+        give_up_source(remote, "it sent a list of entries that does not fit", true);
+        return;
+    }
+    for (std::size_t i = 0; i < words; i += 2)
+        sync.elected.push_back(Hash128{message.words(static_cast<int>(i)), message.words(static_cast<int>(i) + 1)});
+    sync.list_link = 0;
+    source_moved(remote);
+    if (sync.elected.size() == sync.entries.size()) {
+        if (!has_elected_content()) {
+            PROBE(sync_list_wrong);
+            sync.elected.clear();
+            give_up_source(remote, "the hashes that it sent are not those of the elected state", true);
+            return;
+        }
+        list_known();
+        sync_check_end();
+    }
+    if (fetching()) pump_fetch();
+}
+
+bool PeerCore::all_fetched() const { return sync_->listed && sync_->open_compared == 0 && sync_->open_unequal == 0; }
 
 void PeerCore::sync_allocated(BufferId buffer, bool ok) {
     if (!sync_ || sync_->staging != buffer) return;
@@ -172,10 +240,14 @@ void PeerCore::give_up_source(const Uuid& peer, const std::string& why, bool ref
         ask_again(request.entry, request.chunk);
         return true;
     });
-    for (Fetch& fetch : sync.fetches) {
-        const auto link = links_.find(fetch.hash_link);
-        if (fetch.hash_link != 0 && (link == links_.end() || link->second.remote == peer)) forget_hashes(fetch);
+    const auto of_peer = [&](LinkId id) {
+        const auto link = links_.find(id);
+        return link == links_.end() || link->second.remote == peer;
+    };
+    for (const std::uint32_t entry : std::vector<std::uint32_t>(sync.hash_lists)) {
+        if (of_peer(fetch_of(entry)->hash_link)) forget_hashes(*fetch_of(entry));
     }
+    if (sync.list_link != 0 && of_peer(sync.list_link)) sync.list_link = 0;
     if (sync.whole_holder == peer) begin_anew();
     activate_sources();
 }
@@ -187,29 +259,35 @@ void PeerCore::ask_again(std::uint32_t entry, std::uint32_t chunk) {
     sync_->first_open = std::min<std::size_t>(sync_->first_open, sync_->fetch_index[entry]);
 }
 
+void PeerCore::set_hash_link(Fetch& fetch, LinkId link) {
+    if (fetch.hash_link != 0) std::erase(sync_->hash_lists, fetch.entry);
+    fetch.hash_link = link;
+    if (link != 0) sync_->hash_lists.push_back(fetch.entry);
+}
+
 void PeerCore::forget_hashes(Fetch& fetch) {
-    fetch.hash_link = 0;
+    set_hash_link(fetch, 0);
     if (!fetch.hashes_known()) fetch.hashes.clear();
 }
 
 // The entries that may differ, at another holder: what comes from two of them fits no state that anybody had.
 void PeerCore::begin_anew() {
     Sync& sync = *sync_;
-    const auto whole = [](const Fetch& fetch) { return !fetch.any_content || fetch.done == fetch.asked.size(); };
-    if (std::all_of(sync.fetches.begin(), sync.fetches.end(), whole)) return;
+    if (sync.open_unequal == 0) return;
     sync.whole_holder = Uuid{};
     for (std::size_t i = 0; i < sync.fetches.size(); ++i) {
         Fetch& fetch = sync.fetches[i];
         if (!fetch.any_content) continue;
         if (fetch.done != 0) PROBE(sync_any_content_anew);
-        std::erase_if(sync.requests, [&](const SyncRequest& request) { return request.entry == fetch.entry; });
+        if (!fetch.asked.empty() && fetch.done == fetch.asked.size()) ++sync.open_unequal;
         ++fetch.generation;
-        fetch.hash_link = 0;
+        set_hash_link(fetch, 0);
         fetch.hashes.clear();
         fetch.asked.assign(fetch.asked.size(), false);
         fetch.done = fetch.next_request = 0;
         sync.first_open = std::min(sync.first_open, i);
     }
+    std::erase_if(sync.requests, [&](const SyncRequest& request) { return fetch_of(request.entry)->any_content; });
 }
 
 std::vector<LinkId> PeerCore::open_links_to(const Uuid& target) const {
@@ -237,8 +315,17 @@ struct Usable {
 
 // Each source has the same number of chunks in flight, so it sends as much of the whole as it is fast.
 void PeerCore::pump_fetch() {
-    if (!fetching() || !sync_->staged) return;
+    if (!fetching()) return;
+    if (!sync_->listed) return ask_for_list();
+    if (!sync_->staged) return;
     Sync& sync = *sync_;
+    const auto cost = [&](std::uint32_t entry, std::uint32_t chunk) {
+        return std::uint64_t{chunk_length(entry, chunk)};
+    };
+    std::uint64_t in_flight = 0;
+    for (const SyncRequest& request : sync.requests) in_flight += cost(request.entry, request.chunk);
+    const std::uint64_t most = std::uint64_t{config_.limits.chunks_in_flight} * config_.limits.chunk_bytes;
+    const auto full = [&] { return in_flight >= most || sync.requests.size() >= requests_max; };
     std::vector<Usable> usable;
     for (const SyncSource& source : sync.sources) {
         if (!source.active) continue;
@@ -273,7 +360,7 @@ void PeerCore::pump_fetch() {
             if (i == sync.first_open) ++sync.first_open;
             continue;
         }
-        if (sync.requests.size() >= config_.limits.chunks_in_flight || lists >= hash_lists_in_flight) return;
+        if (full() || lists >= hash_lists_in_flight) return;
         if (fetch.hash_link != 0) {
             ++lists;
             continue;
@@ -283,7 +370,7 @@ void PeerCore::pump_fetch() {
             Usable* from = choose(fetch);
             if (from == nullptr) continue;
             if (fetch.any_content) sync.whole_holder = from->source->peer;
-            fetch.hash_link = from->links.front();
+            set_hash_link(fetch, from->links.front());
             ++lists;
             proto::LinkMessage message;
             message.mutable_hash_request()->set_sync(sync.id);
@@ -294,11 +381,12 @@ void PeerCore::pump_fetch() {
         }
         for (; fetch.next_request < fetch.asked.size(); ++fetch.next_request) {
             if (fetch.asked[fetch.next_request]) continue;
-            if (sync.requests.size() >= config_.limits.chunks_in_flight) return;
+            if (full()) return;
             Usable* from = choose(fetch);
             if (from == nullptr) break;
             const LinkId link = from->links[fetch.next_request % from->links.size()];
             ++from->requested;
+            in_flight += cost(fetch.entry, fetch.next_request);
             fetch.asked[fetch.next_request] = true;
             sync.requests.push_back(
                 {SyncRequest::Step::asked, fetch.entry, fetch.next_request, link, from->source->peer});
@@ -311,7 +399,7 @@ void PeerCore::pump_fetch() {
     }
 }
 
-void PeerCore::on_hashes(LinkId id, const proto::ChunkHashes& message) {
+void PeerCore::on_hashes(LinkId id, const proto::HashPage& message) {
     if (!fetching() || sync_->id != message.sync()) return;
     Fetch* fetch = fetch_of(message.entry());
     if (fetch == nullptr || fetch->hash_link != id) return;
@@ -325,7 +413,7 @@ void PeerCore::on_hashes(LinkId id, const proto::ChunkHashes& message) {
     for (std::size_t i = 0; i < words; i += 2) {
         fetch->hashes.push_back(Hash128{message.words(static_cast<int>(i)), message.words(static_cast<int>(i) + 1)});
     }
-    fetch->hash_link = 0;
+    set_hash_link(*fetch, 0);
     if (fetch->hashes.size() > fetch->hashes_most) {
         fetch->hashes_most = fetch->hashes.size();
         source_moved(remote);
@@ -423,9 +511,10 @@ void PeerCore::chunk_link_lost(LinkId id) {
         ask_again(request.entry, request.chunk);
         return true;
     });
-    for (Fetch& fetch : sync_->fetches) {
-        if (fetch.hash_link == id) forget_hashes(fetch);
+    for (const std::uint32_t entry : std::vector<std::uint32_t>(sync_->hash_lists)) {
+        if (fetch_of(entry)->hash_link == id) forget_hashes(*fetch_of(entry));
     }
+    if (sync_->list_link == id) sync_->list_link = 0;
     pump_fetch();
 }
 
@@ -449,7 +538,7 @@ void PeerCore::chunk_checked(const ComputeOwner& owner, const Hash128& hash) {
         return;
     }
     if (fetch.hashes.empty()) fetch.hashes.push_back(hash);
-    ++fetch.done;
+    if (++fetch.done == fetch.asked.size()) --(fetch.any_content ? sync_->open_unequal : sync_->open_compared);
     source_moved(source);
     pump_fetch();
     sync_check_end();
@@ -459,10 +548,7 @@ void PeerCore::chunk_checked(const ComputeOwner& owner, const Hash128& hash) {
 
 void PeerCore::sync_check_end() {
     Sync& sync = *sync_;
-    if (sync.stage != Sync::Stage::transfer || sync.voted_end) return;
-    if (!std::all_of(sync.fetches.begin(), sync.fetches.end(),
-                     [](const Fetch& fetch) { return fetch.done == fetch.asked.size(); }))
-        return;
+    if (sync.stage != Sync::Stage::transfer || sync.voted_end || !all_fetched()) return;
     vote_sync_end(true, "");
 }
 
@@ -489,6 +575,7 @@ void PeerCore::release_links_from_sources() {
         }
     }
     sync_->requests.clear();
+    sync_->list_link = 0;
     for (auto& [target, edge] : edges_) edge.wanted_by_sync = false;
     maintain_edges();
 }
@@ -500,7 +587,7 @@ void PeerCore::sync_slept(Duration time) {
 }
 
 void PeerCore::sync_tick() {
-    if (!fetching() || !sync_->staged) return;
+    if (!fetching() || (sync_->listed && !sync_->staged)) return;
     Sync& sync = *sync_;
     // A master that was started again says nothing of a dead holder until its grace is over.
     if (now_ - sync.progress > 8 * config_.timeouts.peer + config_.timeouts.grace()) {
@@ -517,8 +604,9 @@ void PeerCore::sync_tick() {
         const bool busy = std::any_of(sync.requests.begin(), sync.requests.end(),
                                       [&](const SyncRequest& request) { return request.source == source.peer; }) ||
                           std::any_of(links.begin(), links.end(), [&](LinkId id) {
-                              return std::any_of(sync.fetches.begin(), sync.fetches.end(),
-                                                 [&](const Fetch& fetch) { return fetch.hash_link == id; });
+                              return id == sync.list_link ||
+                                     std::any_of(sync.hash_lists.begin(), sync.hash_lists.end(),
+                                                 [&](std::uint32_t entry) { return fetch_of(entry)->hash_link == id; });
                           });
         reaches_one = reaches_one || !links.empty();
         reaches_whole = reaches_whole || (!links.empty() && source.whole);
@@ -536,9 +624,9 @@ void PeerCore::sync_tick() {
         return;
     }
     // Not every holder has the entries that may differ: one that is no help with what is still open does not count.
-    const bool served = std::all_of(sync.fetches.begin(), sync.fetches.end(), [&](const Fetch& fetch) {
-        return fetch.done == fetch.asked.size() || (fetch.any_content ? reaches_whole : reaches_one);
-    });
+    const bool served = sync.listed
+                            ? (sync.open_compared == 0 || reaches_one) && (sync.open_unequal == 0 || reaches_whole)
+                            : reaches_one;
     if (!served && (now_ < sync.next_ask || !master_open())) return;
     sync.next_ask = now_ + config_.timeouts.peer / 4;
     if (served) return;

@@ -20,20 +20,17 @@ void PeerCore::answer_sync(const proto::SyncAnswer& answer) {
     open_votes_.erase(answer.serial());
     const bool mine = sync_ && sync_->serial != 0 && sync_->serial == answer.serial() && !sync_->outcome;
     if (answer.final() || answer.again()) {
-        for (auto it = open_votes_.begin(); it != open_votes_.end();) {
-            const bool of_sync = it->second.kind() == proto::VOTE_SYNC_END && it->second.id() == answer.sync();
-            it = of_sync ? open_votes_.erase(it) : std::next(it);
-        }
+        close_end_votes(answer.sync());
         if (!mine) return;
         if (answer.again()) return withdraw_plan();
         const Result result = result_of(answer.result());
         const bool success = result == Result::success;
-        if (success && !sync_->fetches.empty() && !sync_->holds_all) {
+        if (success && (sync_->receives || sync_->receives_unequal) && !sync_->holds_all) {
             become_lost("the master ended a synchronization that this peer has not finished", State::lost);
             return;
         }
         Completion completion = success ? Completion{} : failure(result, answer.reason());
-        see(answer.sizes(), completion);
+        see(answer.view(), completion);
         completion.revision = success ? answer.revision() : sync_->revision;
         sync_decided(std::move(completion), success);
         return;
@@ -62,6 +59,8 @@ void PeerCore::stop_transfer() {
     if (sync.id != 0) release_links(sync.id);
     for (auto& [id, link] : links_) link.serve.clear();
     sync.requests.clear();
+    sync.hash_lists.clear();
+    sync.list_link = 0;
     sync.early_requests.clear();
     for (auto& [target, edge] : edges_) edge.wanted_by_sync = false;
     maintain_edges();
@@ -134,9 +133,11 @@ void PeerCore::sync_finish_if_idle() {
     Sync& sync = *sync_;
     sync.id = 0;
     sync.end_serial = 0;
+    sync.receives = sync.receives_unequal = sync.listed = false;
+    sync.elected.clear();
     sync.fetches.clear();
     sync.fetch_index.clear();
-    sync.first_open = 0;
+    sync.first_open = sync.open_compared = sync.open_unequal = 0;
     sync.staging = 0;
     sync.staged = sync.voted_end = sync.holds_all = false;
     sync.sources.clear();

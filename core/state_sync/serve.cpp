@@ -12,7 +12,6 @@ namespace pccl::core {
 
 namespace {
 
-constexpr std::size_t hashes_per_page = 4096;
 constexpr std::size_t early_requests_max = 1024;
 constexpr std::size_t serve_max = 256;
 
@@ -26,11 +25,11 @@ proto::LinkMessage decline_message(const SyncChunk& what) {
 
 }  // namespace
 
-bool PeerCore::keep_early(LinkId id, const SyncChunk& what, bool for_hashes) {
+bool PeerCore::keep_early(LinkId id, const SyncChunk& what, EarlyRequest::Kind kind) {
     if (!sync_ || sync_->stage > Sync::Stage::voting || sync_->early_requests.size() >= early_requests_max)
         return false;
     PROBE(sync_request_early);
-    sync_->early_requests.push_back({id, what, for_hashes});
+    sync_->early_requests.push_back({id, what, kind});
     return true;
 }
 
@@ -39,7 +38,7 @@ bool PeerCore::can_serve(const SyncChunk& what) const {
         sync_->strategy == SyncStrategy::receive_only || what.entry >= sync_->entries.size() ||
         what.chunk >= chunk_count(what.entry))
         return false;
-    return sync_->holds_all || !is_fetched(what.entry);
+    return sync_->holds_all || (sync_->listed && !is_fetched(what.entry));
 }
 
 bool PeerCore::is_fetched(std::uint32_t entry) const {
@@ -47,7 +46,7 @@ bool PeerCore::is_fetched(std::uint32_t entry) const {
 }
 
 void PeerCore::serve_hashes(LinkId id, const SyncChunk& request) {
-    if (keep_early(id, request, true)) return;
+    if (keep_early(id, request, EarlyRequest::Kind::hashes)) return;
     if (!can_serve(request)) {
         PROBE(sync_request_declined);
         send_control(id, decline_message(request));
@@ -59,15 +58,39 @@ void PeerCore::serve_hashes(LinkId id, const SyncChunk& request) {
     hashes->set_entry(request.entry);
     hashes->set_first(request.chunk);
     const auto& all = is_fetched(request.entry) ? fetch_of(request.entry)->hashes : sync_->chunk_hashes[request.entry];
-    for (std::size_t i = request.chunk; i < all.size() && i < request.chunk + hashes_per_page; ++i) {
-        hashes->add_words(all[i].low);
-        hashes->add_words(all[i].high);
-    }
+    add_page(links_.at(id), request.chunk, all, *hashes);
     send_control(id, message);
 }
 
+// The hashes of all entries of the elected state, for a receiver that finds out which of them it lacks.
+void PeerCore::serve_entry_list(LinkId id, const SyncChunk& request) {
+    if (keep_early(id, request, EarlyRequest::Kind::entry_list)) return;
+    if (!sync_ || sync_->stage != Sync::Stage::transfer || sync_->id != request.sync || !sync_->listed ||
+        sync_->strategy == SyncStrategy::receive_only || request.chunk >= sync_->entries.size()) {
+        PROBE(sync_request_declined);
+        send_control(id, decline_message(request));
+        return;
+    }
+    proto::LinkMessage message;
+    auto* hashes = message.mutable_hashes();
+    hashes->set_sync(request.sync);
+    hashes->set_of_entries(true);
+    hashes->set_first(request.chunk);
+    add_page(links_.at(id), request.chunk, sync_->elected.empty() ? sync_->hashes : sync_->elected, *hashes);
+    send_control(id, message);
+}
+
+void PeerCore::add_page(const Link& link, std::size_t first, const std::vector<Hash128>& all, proto::HashPage& page) {
+    const std::size_t most = wire::items_per_page(link.control_bytes, wire::hash_bytes);
+    if (first != 0) PROBE(sync_second_list_page);
+    for (std::size_t i = first; i < all.size() && i - first < most; ++i) {
+        page.add_words(all[i].low);
+        page.add_words(all[i].high);
+    }
+}
+
 void PeerCore::on_chunk_request(LinkId id, const SyncChunk& chunk) {
-    if (keep_early(id, chunk, false)) return;
+    if (keep_early(id, chunk, EarlyRequest::Kind::chunk)) return;
     Link& link = links_.at(id);
     if (!can_serve(chunk) || link.serve.size() >= serve_max) {
         PROBE(sync_request_declined);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/events.hpp"
-#include "core/state_sync/election.hpp"
+#include "core/state_sync/state_digest.hpp"
 #include "core/topology/link_pass.hpp"
 
 #include <cstdint>
@@ -18,11 +18,12 @@ struct SyncChunk {
     std::uint32_t chunk = 0;
 };
 
-// A request for a chunk, or for a list of chunk hashes, that came before the plan it belongs to.
+// A request that came before the plan it belongs to.
 struct EarlyRequest {
+    enum class Kind : std::uint8_t { chunk, hashes, entry_list };
     LinkId link = 0;
-    SyncChunk what;
-    bool for_hashes = false;
+    SyncChunk what;  // of a list: `chunk` is its first item
+    Kind kind = Kind::chunk;
 };
 
 // A member that holds the elected state, as seen by one that lacks a part of it.
@@ -74,16 +75,28 @@ struct SyncSession {
     std::uint64_t revision = 0;
     SyncStrategy strategy = SyncStrategy::enforce_popular;
     std::vector<StateEntry> entries;  // canonical order
-    std::vector<EntryInfo> infos;
     std::vector<std::vector<Hash128>> chunk_hashes;
+    std::vector<Hash128> hashes;  // of the entries, in the same order
     std::uint32_t hash_entry = 0;
     std::uint32_t hash_chunk = 0;
     std::uint32_t computes = 0;  // and allocations
 
-    std::vector<SyncFetch> fetches;
+    // The plan: whether this peer lacks something of the elected state. What that is shows the list of the hashes of all
+    // its entries, which a holder sends in pages; a peer that holds the content takes its own.
+    bool receives = false;
+    bool receives_unequal = false;
+    Hash128 content;               // of the elected state
+    std::vector<Hash128> elected;  // the list, as far as it is here; empty where it is this peer's own
+    bool listed = false;           // the list is whole and gives `content`
+    LinkId list_link = 0;          // was asked for the next page of it
+
+    std::vector<SyncFetch> fetches;          // those that are compared first
     std::vector<std::uint32_t> fetch_index;  // per entry
     std::size_t first_open = 0;              // every fetch before it is asked for to the last chunk
-    BufferId staging = 0;                    // where everything that is fetched lands
+    std::size_t open_compared = 0;           // fetches that are not verified whole
+    std::size_t open_unequal = 0;
+    std::vector<std::uint32_t> hash_lists;  // entries whose fetch has a hash_link
+    BufferId staging = 0;                   // where everything that is fetched lands
     bool staged = false;
     std::vector<SyncSource> sources;  // in the order in which they are tried
     Uuid whole_holder;                // of the entries that may differ; nil: none yet

@@ -11,10 +11,6 @@
 
 namespace pccl::core {
 
-namespace {
-constexpr std::size_t page_bytes = 200'000;
-}
-
 Hash128 hash_of_hashes(const std::vector<Hash128>& hashes) {
     std::vector<std::uint64_t> words;
     words.reserve(hashes.size() * 2);
@@ -51,31 +47,29 @@ void PeerCore::on_sync(const CommandSync& command) {
                                                      " was launched and not awaited; await it first");
     }
     if (sync_) return refuse(Result::invalid_usage, "another synchronization of this communicator is running");
-    if (command.entries.size() > config_.limits.entries_max)
-        return refuse(Result::invalid_argument, "too many shared-state entries");
+    const std::uint32_t entries_max = std::min(config_.limits.entries_max, master_entries_max_);
+    if (command.entries.size() > entries_max) {
+        return refuse(Result::invalid_argument, "the shared state has " + std::to_string(command.entries.size()) +
+                                                    " entries, more than the limit of " + std::to_string(entries_max));
+    }
     if (command.revision > config_.limits.revision_max) {
         return refuse(Result::invalid_argument,
                       "the shared-state revision " + std::to_string(command.revision) +
                           " is beyond every count of synchronizations; was it decremented at 0?");
     }
+    const std::uint32_t key_bytes_max = std::min(config_.limits.key_bytes_max, master_key_bytes_max_);
     Sync sync;
     sync.entries = command.entries;
     std::sort(sync.entries.begin(), sync.entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     for (std::size_t i = 0; i < sync.entries.size(); ++i) {
         const StateEntry& entry = sync.entries[i];
-        if (entry.name.empty() || entry.name.size() > config_.limits.key_bytes_max) {
-            return refuse(Result::invalid_argument, "a shared-state key is empty or longer than " +
-                                                        std::to_string(config_.limits.key_bytes_max) + " bytes");
+        if (entry.name.empty() || entry.name.size() > key_bytes_max) {
+            return refuse(Result::invalid_argument,
+                          "a shared-state key is empty or longer than " + std::to_string(key_bytes_max) + " bytes");
         }
         if (i > 0 && sync.entries[i - 1].name == entry.name) {
             return refuse(Result::invalid_argument, "the shared-state key '" + entry.name + "' is there twice");
         }
-        EntryInfo info;
-        info.name = entry.name;
-        info.count = entry.count;
-        info.type = entry.type;
-        info.allow_content_inequality = entry.allow_content_inequality;
-        sync.infos.push_back(std::move(info));
     }
     sync.ticket = command.ticket;
     sync.revision = command.revision;
@@ -114,42 +108,62 @@ void PeerCore::pump_hashes() {
 
 void PeerCore::vote_sync() {
     Sync& sync = *sync_;
-    for (std::size_t i = 0; i < sync.infos.size(); ++i) {
-        sync.infos[i].hash = hash_of_hashes(sync.chunk_hashes[i]);
-    }
     sync.stage = Sync::Stage::voting;
+    StateDigest schema, content;
+    sync.hashes.clear();
+    for (std::size_t i = 0; i < sync.entries.size(); ++i) {
+        const StateEntry& entry = sync.entries[i];
+        sync.hashes.push_back(hash_of_hashes(sync.chunk_hashes[i]));
+        schema.add(entry.name, entry.count, entry.type, entry.allow_content_inequality);
+        content.add(entry.name, entry.count, entry.type, entry.allow_content_inequality);
+        if (!entry.allow_content_inequality) content.add_content(sync.hashes[i]);
+    }
     proto::Vote vote;
     vote.set_kind(proto::VOTE_SYNC);
     vote.set_revision(sync.revision);
     vote.set_strategy(static_cast<std::uint32_t>(sync.strategy));
-    vote.set_entries(static_cast<std::uint32_t>(sync.infos.size()));
-    vote.set_unequal(std::any_of(sync.infos.begin(), sync.infos.end(),
-                                 [](const auto& info) { return info.allow_content_inequality; }));
-    write(content_digest(sync.infos), *vote.mutable_content());
+    vote.set_entries(static_cast<std::uint32_t>(sync.entries.size()));
+    vote.set_unequal(std::any_of(sync.entries.begin(), sync.entries.end(),
+                                 [](const auto& entry) { return entry.allow_content_inequality; }));
+    write(schema.value(), *vote.mutable_schema());
+    write(content.value(), *vote.mutable_content());
     sync.serial = cast(vote);
 }
 
-void PeerCore::send_pages(Serial serial) {
-    if (!sync_ || sync_->serial != serial || sync_->stage != Sync::Stage::voting) return;
-    PROBE(sync_pages_sent);
-    std::size_t next = 0;
-    while (next < sync_->infos.size()) {
-        proto::PeerMessage message;
-        auto* page = message.mutable_page();
-        page->set_serial(serial);
-        page->set_first(static_cast<std::uint32_t>(next));
-        for (std::size_t bytes = 0; next < sync_->infos.size() && bytes < page_bytes; ++next) {
-            const EntryInfo& info = sync_->infos[next];
-            auto* entry = page->add_entries();
-            entry->set_name(info.name);
-            entry->set_count(info.count);
-            entry->set_type(static_cast<std::uint32_t>(info.type));
-            entry->set_allow_content_inequality(info.allow_content_inequality);
-            write(info.hash, *entry->mutable_hash());
-            bytes += info.name.size() + 48;
-        }
-        send_control(master_link_, message);
+// Whether the list that has come is that of the elected state.
+bool PeerCore::has_elected_content() const {
+    StateDigest content;
+    for (std::size_t i = 0; i < sync_->entries.size(); ++i) {
+        const StateEntry& entry = sync_->entries[i];
+        content.add(entry.name, entry.count, entry.type, entry.allow_content_inequality);
+        if (!entry.allow_content_inequality) content.add_content(sync_->elected[i]);
     }
+    return content.value() == sync_->content;
+}
+
+void PeerCore::send_page(Serial serial, std::uint32_t first) {
+    if (!sync_ || sync_->serial != serial || sync_->stage != Sync::Stage::voting || first >= sync_->entries.size())
+        return;
+    PROBE(sync_pages_sent);
+    if (first != 0) PROBE(sync_second_page_sent);
+    proto::PeerMessage message;
+    auto* page = message.mutable_page();
+    page->set_serial(serial);
+    page->set_first(first);
+    const std::uint32_t bytes_max = links_.at(master_link_).control_bytes;
+    std::size_t bytes = 0;
+    for (std::size_t next = first; next < sync_->entries.size(); ++next) {
+        const StateEntry& entry = sync_->entries[next];
+        bytes += entry.name.size() + key_overhead;
+        if (bytes > bytes_max && next != first) break;
+        auto* key = page->add_entries();
+        // A master that was started again may take less than the one that the call was checked for.
+        key->set_name(entry.name.substr(0, bytes_max - key_overhead));
+        key->set_count(entry.count);
+        key->set_type(static_cast<std::uint32_t>(entry.type));
+        key->set_allow_content_inequality(entry.allow_content_inequality);
+    }
+    send_control(master_link_, message);
 }
 
 }  // namespace pccl::core

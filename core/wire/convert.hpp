@@ -66,20 +66,22 @@ inline void write(const Hash128& hash, proto::Hash& to) {
 
 inline Hash128 hash_of(const proto::Hash& hash) { return Hash128{hash.low(), hash.high()}; }
 
-// The four attributes as one peer of `group` sees them; 1 each where the epoch has no members.
-inline Attributes attributes_of(const proto::Sizes& sizes, GroupId group) {
-    Attributes attributes{0, 0, 0, 0};
+// The sizes as a peer of `group` is told them.
+inline void write(const proto::Sizes& sizes, GroupId group, proto::View& view) {
+    view.set_epoch(sizes.epoch());
     for (const auto& entry : sizes.groups()) {
-        attributes.global_world += entry.size();
-        attributes.groups += 1;
-        if (entry.group() == group) attributes.group_world = entry.size();
-        if (entry.size() > attributes.largest_group) attributes.largest_group = entry.size();
+        view.set_global_world(view.global_world() + entry.size());
+        view.set_groups(view.groups() + 1);
+        if (entry.group() == group) view.set_group_world(entry.size());
+        if (entry.size() > view.largest_group()) view.set_largest_group(entry.size());
     }
-    if (attributes.global_world == 0) attributes.global_world = 1;
-    if (attributes.group_world == 0) attributes.group_world = 1;
-    if (attributes.groups == 0) attributes.groups = 1;
-    if (attributes.largest_group == 0) attributes.largest_group = 1;
-    return attributes;
+}
+
+// The four attributes; 1 each where the epoch has no members.
+inline Attributes attributes_of(const proto::View& view) {
+    const auto at_least_one = [](std::uint32_t value) { return value == 0 ? 1 : value; };
+    return Attributes{at_least_one(view.global_world()), at_least_one(view.group_world()), at_least_one(view.groups()),
+                      at_least_one(view.largest_group())};
 }
 
 inline Result result_of(std::uint32_t value) {

@@ -1,9 +1,10 @@
 // The election of a shared state: a pure function, so each rule of the contract is tried alone.
 #include "core/state_sync/election.hpp"
+#include "core/state_sync/state_digest.hpp"
 
 #include <catch2/catch.hpp>
 
-#include <deque>
+#include <vector>
 
 using namespace pccl::core;
 
@@ -13,16 +14,19 @@ namespace {
 class Voters {
 public:
     Voters& add(std::uint64_t revision, std::uint64_t content, bool synced = true, const std::string& key = "w") {
-        EntryInfo entry{key, 4, DataType::f32, false, Hash128{content, 0}};
-        EntryInfo own{"zz_cursor", 1, DataType::u64, true, Hash128{entries_.size() + 1, 1}};
-        entries_.push_back({entry, own});
         Candidate candidate;
         candidate.uuid.bytes[0] = static_cast<std::uint8_t>(candidates_.size() + 1);
         candidate.seniority = candidates_.size() + 1;
         candidate.synced = synced;
         candidate.revision = revision;
-        candidate.entries = &entries_.back();
-        candidate.content = content_digest(entries_.back());
+        candidate.unequal = true;
+        StateDigest schema, whole;
+        schema.add(key, 4, DataType::f32, false);
+        whole.add(key, 4, DataType::f32, false);
+        whole.add_content(Hash128{content, 0});
+        for (StateDigest* digest : {&schema, &whole}) digest->add("zz_cursor", 1, DataType::u64, true);
+        candidate.schema = schema.value();
+        candidate.content = whole.value();
         candidates_.push_back(candidate);
         return *this;
     }
@@ -33,7 +37,6 @@ public:
     Election elect(std::uint64_t expected) const { return pccl::core::elect(candidates_, expected); }
 
 private:
-    std::deque<std::vector<EntryInfo>> entries_;
     std::vector<Candidate> candidates_;
 };
 
@@ -48,9 +51,7 @@ std::vector<int> removed(const Election& election) {
 std::vector<int> receiving(const Election& election) {
     std::vector<int> out;
     for (const Verdict& verdict : election.verdicts) {
-        for (const Verdict::Fetch& fetch : verdict.fetch) {
-            if (!fetch.any_content) out.push_back(verdict.uuid.bytes[0]);
-        }
+        if (verdict.receives) out.push_back(verdict.uuid.bytes[0]);
     }
     return out;
 }
@@ -99,16 +100,17 @@ TEST_CASE("the first synchronization takes the highest revision that was submitt
 TEST_CASE("other keys: the minority goes and is told which key") {
     const Election election = Voters().add(1, 7).add(1, 7).add(1, 7, true, "other").elect(1);
     CHECK(removed(election) == std::vector<int>{3});
-    CHECK(election.verdicts[2].reason.find("'other'") != std::string::npos);
+    CHECK(election.verdicts[2].schema_differs);
+    CHECK_FALSE(election.verdicts[0].schema_differs);
+    CHECK(election.winner == election.verdicts[0].uuid);
 }
 
 TEST_CASE("entries that may differ go to newcomers alone") {
     const Election election = Voters().add(5, 7, true).add(5, 7, true).add(5, 7, false).elect(5);
-    CHECK(election.verdicts[0].fetch.empty());
-    CHECK(election.verdicts[1].fetch.empty());
-    REQUIRE(election.verdicts[2].fetch.size() == 1);
-    CHECK(election.verdicts[2].fetch[0].any_content);
-    CHECK(election.verdicts[2].fetch[0].entry == 1);
+    CHECK_FALSE((election.verdicts[0].receives || election.verdicts[0].receives_unequal));
+    CHECK_FALSE((election.verdicts[1].receives || election.verdicts[1].receives_unequal));
+    CHECK_FALSE(election.verdicts[2].receives);
+    CHECK(election.verdicts[2].receives_unequal);
 }
 
 TEST_CASE("strategies: one that enforces sends the others away, unless nobody would be left") {
@@ -155,5 +157,5 @@ TEST_CASE("strategies: a newcomer that only sends receives nothing, not even wha
     const Election both =
         Voters().add(5, 7, true).as(SyncStrategy::send_only).add(5, 7, false).as(SyncStrategy::send_only).elect(5);
     CHECK(removed(both).empty());
-    CHECK(both.verdicts[1].fetch.empty());
+    CHECK_FALSE((both.verdicts[1].receives || both.verdicts[1].receives_unequal));
 }

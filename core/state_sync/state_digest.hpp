@@ -1,0 +1,41 @@
+// What a synchronization compares: one digest over names, types, counts and flags of all entries (the schema), and one that
+// covers the content hashes of those that are compared as well.
+//
+// Entries are added in canonical order. Fixed memory, however many there are.
+#pragma once
+
+#include "core/events.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace pccl::core {
+
+class StateDigest {
+public:
+    void add(std::string_view name, std::uint64_t count, DataType type, bool may_differ);
+    void add_content(const Hash128& hash);
+    Hash128 value() const;
+
+private:
+    void add_number(std::uint64_t value);
+    void fold();
+
+    std::string block_;
+    Hash128 before_;  // of all blocks that were folded
+};
+
+// A key of a shared state, as the master compares it.
+struct EntryKey {
+    std::string name;
+    std::uint64_t count = 0;
+    DataType type = DataType::u8;
+    bool allow_content_inequality = false;
+    friend bool operator==(const EntryKey&, const EntryKey&) = default;
+};
+
+// In what `mine` differs from `winner`, the two at the same place of two sorted lists that are equal before it.
+std::string difference_text(const EntryKey& mine, const EntryKey& winner);
+
+}  // namespace pccl::core
