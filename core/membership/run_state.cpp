@@ -21,15 +21,16 @@ std::vector<Uuid> order_of(const proto::RingRecord& ring) {
 }
 
 // The longest accepted, for what comes whole from one member, and some others: each receiver begins at another place.
-void add_holders(const proto::SyncDecision& sync, std::ptrdiff_t receiver,
+void add_holders(const proto::SyncDecision& sync, int receiver,
                  google::protobuf::RepeatedPtrField<proto::SyncHolder>& to) {
     const int count = sync.holders_size();
     const int told = std::min(count, holders_told_max);
     for (int i = 0; i < told; ++i) {
-        const auto others = static_cast<std::ptrdiff_t>(count - 1);
-        const int index = count <= holders_told_max || i == 0
-                              ? i
-                              : static_cast<int>(1 + (receiver * (holders_told_max - 1) + i - 1) % others);
+        const std::int64_t others = count - 1;
+        const int index =
+            count <= holders_told_max || i == 0
+                ? i
+                : static_cast<int>(1 + (std::int64_t{receiver} * (holders_told_max - 1) + i - 1) % others);
         *to.Add() = sync.holders(index);
     }
 }
@@ -396,7 +397,8 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
     }
     case proto::Decision::kSync: {
         const auto& sync = decision.sync();
-        for (const auto& seat : sync.seats()) {
+        for (int i = 0; i < sync.seats_size(); ++i) {
+            const proto::SyncSeat& seat = sync.seats(i);
             if (seat.uuid() != name) continue;
             auto* to = answer.mutable_sync();
             to->set_serial(seat.serial());
@@ -409,8 +411,7 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
             to->set_receives(seat.receives());
             to->set_receives_unequal(seat.receives_unequal());
             if (sync.has_content()) *to->mutable_content() = sync.content();
-            if (seat.receives() || seat.receives_unequal())
-                add_holders(sync, &seat - &*sync.seats().begin(), *to->mutable_holders());
+            if (seat.receives() || seat.receives_unequal()) add_holders(sync, i, *to->mutable_holders());
             view(sync.sizes(), *to->mutable_view());
             return answer;
         }
