@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,20 +25,25 @@ inline Uuid name(std::uint8_t number) {
 struct Member {
     Uuid uuid;
     LinkId link = 0;
-    proto::Welcome welcome;
+    proto::Welcome welcome{};
     std::uint64_t seen = 0;
     std::uint64_t generation = 0;
     Serial serial = 0;
-    std::vector<proto::Answer> answers;
+    std::vector<proto::Answer> answers{};
     bool refused = false;
-    bool closed = false;  // by the master
+    bool acknowledges = true;
+    std::size_t most_bytes = 0;  // of the longest message it was sent
+    bool closed = false;         // by the master
     proto::DialPlan plan{};
 };
 
 // A master whose disk is fast: each record is durable before anything else happens, unless the test holds the disk.
 class World {
 public:
-    explicit World(const Timeouts& timeouts = {}) : timeouts_(timeouts) { start(); }
+    explicit World(const Timeouts& timeouts = {}, const Limits& limits = {}) : limits_(limits), timeouts_(timeouts) {
+        start();
+    }
+    explicit World(const Limits& limits) : World(Timeouts{}, limits) {}
 
     // As a process that was killed and is started on its journal.
     void restart() {
@@ -105,7 +111,7 @@ public:
     }
     void vote(Member& member, proto::Vote vote) {
         vote.set_serial(++member.serial);
-        vote.set_seen(member.seen);
+        vote.set_seen(member.acknowledges ? member.seen : 0);
         proto::PeerMessage message;
         *message.mutable_vote() = vote;
         tell(member, message);
@@ -121,6 +127,11 @@ public:
     }
     std::string logged;  // all lines
     std::string halted;  // why it stopped itself
+    std::size_t journal_bytes() const {
+        std::size_t bytes = 0;
+        for (const std::string& record : journal_) bytes += record.size();
+        return bytes;
+    }
     MasterStatus status() const { return machine_->status(); }
     Instant now() const { return now_; }
     void resumed(Member& member) {
@@ -135,6 +146,7 @@ private:
         config.seed = ++seed_;
         config.timeouts = timeouts_;
         issued_ = 0;
+        config.limits = limits_;
         machine_ = std::make_unique<MasterMachine>(config);
         Effects effects;
         REQUIRE(machine_->start(now_, journal_, effects));
@@ -174,6 +186,7 @@ private:
     static void receive(Member& member, const std::string& body) {
         proto::MasterMessage message;
         REQUIRE(message.ParseFromString(body));
+        member.most_bytes = std::max(member.most_bytes, body.size());
         if (message.has_welcome()) member.welcome = message.welcome();
         if (message.has_refusal()) member.refused = true;
         if (message.has_plan()) member.plan = message.plan();
@@ -182,6 +195,7 @@ private:
         member.answers.push_back(message.answer());
     }
 
+    Limits limits_;
     std::unique_ptr<MasterMachine> machine_;
     std::vector<std::string> journal_;
     std::map<LinkId, Member*> by_link_;

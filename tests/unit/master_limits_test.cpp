@@ -1,0 +1,117 @@
+// What remotes can make the master say, keep and do is bounded.
+#include "tests/unit/master_play.hpp"
+
+#include "core/base/probe.hpp"
+
+#include <set>
+
+using namespace pccl::core;
+using namespace pccl::core::play;
+namespace proto = pccl::proto;
+
+namespace {
+
+std::uint64_t waits = 0;
+
+struct Pair {
+    World world;
+    Member a{name(1)}, b{name(2)};
+
+    explicit Pair(const Limits& limits = {}) : world(limits) {
+        world.say_hello(a);
+        world.say_hello(b);
+        world.report_edges(a, b);
+        world.report_edges(b, a);
+        proto::Vote update;
+        update.set_kind(proto::VOTE_UPDATE_TOPOLOGY);
+        world.vote(a, update);
+        REQUIRE(b.seen > 0);
+        world.report_edges(a, b);
+        world.report_edges(b, a);
+    }
+    std::uint64_t start(std::uint64_t tag) {
+        for (Member* member : {&a, &b}) {
+            proto::Vote vote;
+            vote.set_kind(proto::VOTE_START);
+            vote.set_id(tag);
+            vote.set_count(10);
+            world.vote(*member, vote);
+        }
+        REQUIRE(a.answers.back().has_start());
+        return a.answers.back().start().op();
+    }
+    void end(Member& member, std::uint64_t op, bool ok, const std::string& reason = {}) {
+        proto::Vote vote;
+        vote.set_kind(proto::VOTE_END);
+        vote.set_id(op);
+        vote.set_ok(ok);
+        vote.set_reason(reason);
+        world.vote(member, vote);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a reason as long as a frame reaches nobody longer than a frame, nor the journal") {
+    Pair run;
+    const std::uint64_t op = run.start(1);
+    run.end(run.a, op, false, std::string(1'000'000, 'x'));
+    for (Member* member : {&run.a, &run.b}) {
+        REQUIRE(member->answers.back().has_outcome());
+        CHECK_FALSE(member->answers.back().outcome().commit());
+        CHECK(member->most_bytes <= control_bytes_least);  // neither has told what it takes
+    }
+    CHECK(run.world.journal_bytes() < 10'000);
+    // Who comes back after a restart is told the same, in a frame that it takes.
+    run.world.restart();
+    run.b.seen = 1;
+    run.world.say_hello(run.b);
+    CHECK(run.b.answers.back().has_outcome());
+    CHECK(run.b.most_bytes <= control_bytes_least);
+}
+
+TEST_CASE("ids that are used up continue in the next incarnation, and never repeat") {
+    Limits limits;
+    limits.ids_per_incarnation = 3;
+    Pair run(limits);
+    std::set<std::uint64_t> ids;
+    for (std::uint64_t i = 0; i < 20; ++i) {
+        if (i == 10) {
+            run.world.restart();
+            for (Member* member : {&run.a, &run.b}) {
+                run.world.say_hello(*member);
+                run.world.resumed(*member);
+            }
+            run.world.report_edges(run.a, run.b);
+            run.world.report_edges(run.b, run.a);
+        }
+        const std::uint64_t op = run.start(i);
+        CHECK(ids.insert(op).second);
+        CHECK(op == *ids.rbegin());
+        for (Member* member : {&run.a, &run.b}) run.end(*member, op, true);
+    }
+}
+
+TEST_CASE("a member that acknowledges nothing is removed before it fills the memory") {
+    Limits limits;
+    limits.untold_max = 50;
+    Pair run(limits);
+    run.b.acknowledges = false;
+    for (std::uint64_t i = 0; i < 100 && !run.b.refused; ++i) {
+        const std::uint64_t op = run.start(i);
+        for (Member* member : {&run.a, &run.b}) run.end(*member, op, true);
+        run.world.advance(300 * millisecond);
+    }
+    CHECK(run.b.refused);
+    CHECK_FALSE(run.a.refused);
+}
+
+TEST_CASE("what a joiner reports a thousand times makes the master look at its topology a few times") {
+    Pair run;
+    Member joiner{name(3)};
+    run.world.say_hello(joiner);
+    set_probe_handler([](Probe probe) { waits += probe == Probe::joiner_report_waits ? 1 : 0; });
+    for (int i = 0; i < 1000; ++i) run.world.report_edges(joiner, run.a);
+    set_probe_handler(nullptr);
+    CHECK(waits > 1900);  // of 2,000 reports
+}
