@@ -224,7 +224,10 @@ void draw_small_frames(Scenario& s, std::uint32_t on) {
     Draw draw(sim::mix(s.seed, 170));
     Limits& l = s.limits;
     Workload& w = s.workload;
-    if (draw.chance(500'000)) l.control_bytes_max = static_cast<std::uint32_t>(draw.log_uniform(4'096, 16'384));
+    if (draw.chance(500'000)) {
+        l.control_bytes_max =
+            draw.chance(400'000) ? control_bytes_least : static_cast<std::uint32_t>(draw.log_uniform(4'096, 16'384));
+    }
     l.key_bytes_max = std::min(l.key_bytes_max, l.control_bytes_max - key_overhead);
     if (draw.chance(250'000)) {
         // No longer than the smallest machine of uneven ones takes.

@@ -1,6 +1,6 @@
 # The slow checks, for ./dev nightly: sourced by it, and of no use alone. Says and does things with what ./dev defines.
 
-nightly_parts=(golden asan tsan integration20 kill500 masterkill500 mutants hazards seeds probes pages packages wheel python docs fuzz)
+nightly_parts=(golden asan tsan integration20 entries kill500 masterkill500 mutants hazards seeds probes pages packages wheel python docs fuzz)
 
 nightly_usage() {
     cat <<'TEXT'
@@ -10,6 +10,7 @@ usage: ./dev nightly [--again] [part...]
   asan            every test under AddressSanitizer and UndefinedBehaviorSanitizer
   tsan            every test under ThreadSanitizer
   integration20   the integration tests 20 times
+  entries         a shared state of 1,000,000 entries, all different, with short names and with names of 200 bytes
   kill500         the kill test 500 rounds
   masterkill500   the master killed 500 times under load, and started again on its state directory
   mutants         ./dev mutants
@@ -68,6 +69,7 @@ nightly_part() {
             PCCL_GOLDEN_SEEDS="$(seq -s ' ' 1 100)" bash tests/checks/golden_hashes.sh "${dirs[@]/%//bin/sim-run}" ;;
         asan | tsan) sanitized "$1" ;;
         integration20) counted integration20 20 1 run_ctest "$build" -L integration ;;
+        entries) PCCL_TEST_ENTRIES=1000000 PCCL_LOG_LEVEL=NONE "$build/bin/integration_many_entries_test" ;;
         kill500) PCCL_KILL_ROUNDS=25 counted kill500 500 25 run_ctest "$build" -L '^kill$' ;;
         masterkill500) PCCL_MASTER_KILLS=50 counted masterkill500 500 50 run_ctest "$build" -L master_kill ;;
         mutants) command_mutants --shrink ;;

@@ -3,6 +3,7 @@
 
 #include "net-real/c_api/validate.hpp"
 
+#include <algorithm>
 #include <climits>
 #include <utility>
 
@@ -41,7 +42,8 @@ void Communicator::Buffers::release() {
 }
 
 core::BufferId Communicator::Buffers::add(void* data, std::uint64_t bytes) {
-    ids_.reserve(ids_.size() + 1);  // nothing may throw between naming the memory and remembering the name
+    // Nothing may throw between naming the memory and remembering the name. Doubled: reserve() alone grows by one.
+    if (ids_.size() == ids_.capacity()) ids_.reserve(std::max<std::size_t>(16, 2 * ids_.capacity()));
     const core::BufferId id = runtime_->register_buffer(data, bytes);
     ids_.push_back(id);
     return id;
