@@ -281,6 +281,9 @@ Outcome Communicator::synchronize(pcclSharedState_t& state, std::uint32_t strate
         entry.buffer = buffers.add(tensor.data, entry.count * core::element_bytes(entry.type));
         command.entries.push_back(std::move(entry));
     }
+    // In the canonical order already: on the I/O thread a million long names would take as long as a silence may be.
+    std::sort(command.entries.begin(), command.entries.end(),
+              [](const auto& one, const auto& other) { return one.name < other.name; });
     const core::Completion completion = started->call(std::move(command));
     syncs_.sent_bytes += completion.sent_bytes;
     syncs_.received_bytes += completion.received_bytes;
