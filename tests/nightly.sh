@@ -69,7 +69,9 @@ nightly_part() {
             PCCL_GOLDEN_SEEDS="$(seq -s ' ' 1 100)" bash tests/checks/golden_hashes.sh "${dirs[@]/%//bin/sim-run}" ;;
         asan | tsan) sanitized "$1" ;;
         integration20) counted integration20 20 1 run_ctest "$build" -L integration ;;
-        entries) PCCL_TEST_ENTRIES=1000000 PCCL_LOG_LEVEL=NONE "$build/bin/integration_many_entries_test" ;;
+        entries)
+            PCCL_TEST_ENTRIES=1000000 PCCL_LOG_LEVEL=NONE "$build/bin/integration_many_entries_test" &&
+                PCCL_TEST_ENTRIES=1000000 "$build/bin/test_property_shared_state" "many entries*" ;;
         kill500) PCCL_KILL_ROUNDS=25 counted kill500 500 25 run_ctest "$build" -L '^kill$' ;;
         masterkill500) PCCL_MASTER_KILLS=50 counted masterkill500 500 50 run_ctest "$build" -L master_kill ;;
         mutants) command_mutants --shrink ;;

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 
 using namespace pccl;
 using namespace pccl::core;
@@ -52,4 +53,29 @@ TEST_CASE("entries of more than 4 GiB reach a newcomer whole") {
         most = std::max(most, verdict.machine_bytes_most);
     }
     CHECK(most > std::uint64_t{4} << 30);
+}
+
+// PCCL_TEST_ENTRIES changes how many (./dev nightly entries: as many as the limit).
+TEST_CASE("many entries that all differ reach the other member") {
+    const char* text = std::getenv("PCCL_TEST_ENTRIES");
+    for (const std::uint32_t key_bytes : {8u, 200u}) {
+        Scenario s = large(3);
+        s.world.symbolic = false;
+        s.peers[1].start = 0;
+        for (PeerPlan& plan : s.peers) plan.turns = 3;
+        s.workload.entries = text == nullptr ? 20'000 : static_cast<std::uint32_t>(std::strtoul(text, nullptr, 10));
+        s.workload.key_bytes = key_bytes;
+        s.workload.own_entries_per_mille = 0;
+        s.workload.drift_per_mille = 1000;
+        s.workload.state_elements_min = 1;
+        s.workload.state_elements_max = 2;
+        s.workload.compute_max = millisecond;
+        s.limits.chunk_bytes = 1u << 20;
+        RunOptions options;
+        options.items_max = 5'000'000 + 100ull * s.workload.entries;
+        const Verdict verdict = run(s, options);
+        INFO(verdict.violation.oracle << " " << verdict.violation.reason);
+        REQUIRE(verdict.held());
+        CHECK(verdict.counters.syncs >= 2);
+    }
 }
