@@ -21,9 +21,9 @@ Instant later(Instant until, Duration by) { return until == never ? never : unti
 }  // namespace
 
 const char* to_text(Excuse excuse) {
-    static constexpr const char* names[] = {"silence",      "both-links",   "no-ring",   "master-gone",
-                                            "slow-network", "revision",     "late-vote", "vote-held-up",
-                                            "copied-token", "lost-journal", "other-loss"};
+    static constexpr const char* names[] = {"silence",      "both-links",   "no-ring",    "master-gone",
+                                            "slow-network", "revision",     "late-vote",  "vote-held-up",
+                                            "copied-token", "lost-journal", "other-loss", "unknown-voter"};
     static_assert(std::size(names) == excuse_kinds);
     return names[static_cast<std::size_t>(excuse)];
 }

@@ -27,6 +27,8 @@ enum class Excuse : std::uint8_t {
     copied_token,  // somebody else used its token, or two masters know different ones
     lost_journal,  // the master forgot its records
     other_loss,    // Excuses::touch, for faults with no rule of their own
+    // A content won a synchronization that should not win by what is known.
+    unknown_voter,  // somebody took part, or may have, whose seat was kept after it had given up or died
     count
 };
 inline constexpr std::size_t excuse_kinds = static_cast<std::size_t>(Excuse::count);

@@ -288,7 +288,7 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
 
 }  // namespace
 
-sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger) {
+sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger, Excuses&) {
     std::vector<bool> settled(ledger.launches.size(), false);
     AttemptSearch search(scenario, ledger, settled);
     for (std::size_t i = 0; i < ledger.launches.size(); ++i) {
@@ -301,7 +301,8 @@ sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger) {
 }
 
 // Where it is known who took part: the content that won is one that may win, and strategies were kept.
-static sim::Violation check_election(const Ledger& ledger, const SyncIndex& index, std::size_t own_index) {
+static sim::Violation check_election(const Ledger& ledger, const SyncIndex& index, std::size_t own_index,
+                                     Excuses& excuses) {
     const SyncFact& own = ledger.syncs[own_index];
     const auto complain = [&](const char* what, const SyncFact* other) {
         return sim::Violation{"election", std::string(what) + ":\n    " + text(ledger, own) +
@@ -312,9 +313,13 @@ static sim::Violation check_election(const Ledger& ledger, const SyncIndex& inde
     bool all_known = true;
     const char* broken = nullptr;
     const SyncFact* partner = nullptr;
-    index.groups.at(own.group).near(own.begin, own.end, [&](std::size_t k) {
+    index.groups.at(own.group).near(own.begin - excuses.seat_kept(), own.end, [&](std::size_t k) {
         const SyncFact& other = ledger.syncs[k];
-        if (!overlap(own.begin, own.end, other.begin, other.end)) return;
+        // A member that gave up in this call, and was in no other afterwards: its vote counts until the master misses it.
+        const bool gave_up = !succeeded(other.completion, other.end) && gone_by(ledger, other.life, other.end);
+        if (!overlap(own.begin, own.end, other.begin,
+                     gave_up && other.end != open_end ? other.end + excuses.seat_kept() : other.end))
+            return;
         if (!succeeded(other.completion, other.end)) {
             all_known = false;  // it may have taken part and died, or been removed, before the others were told
             return;
@@ -332,12 +337,13 @@ static sim::Violation check_election(const Ledger& ledger, const SyncIndex& inde
         group.push_back({&other, index.synced_before(k), life.asked_at, life.connected_at});
     });
     if (broken != nullptr) return complain(broken, partner);
-    if (all_known && !may_win(group, own.completion.revision, own.after))
-        return complain("a content won that is not the one to win", nullptr);
+    if (may_win(group, own.completion.revision, own.after)) return {};
+    if (all_known) return complain("a content won that is not the one to win", nullptr);
+    excuses.use(Excuse::unknown_voter);
     return {};
 }
 
-sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
+sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excuses) {
     const SyncIndex index(ledger);
     for (std::size_t i = 0; i < ledger.syncs.size(); ++i) {
         const SyncFact& own = ledger.syncs[i];
@@ -398,7 +404,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
                     "the state of a member that had synchronised before was replaced by that of newcomers:\n    " +
                         text(ledger, own)};
         }
-        const sim::Violation elected = check_election(ledger, index, i);
+        const sim::Violation elected = check_election(ledger, index, i, excuses);
         if (!elected.oracle.empty()) return elected;
         // The next success of the same life carries the next revision.
         if (index.behind[i] != SyncIndex::none) {
@@ -436,7 +442,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger) {
     return {};
 }
 
-sim::Violation check_votes(const Scenario& scenario, const Ledger& ledger) {
+sim::Violation check_votes(const Scenario& scenario, const Ledger& ledger, Excuses&) {
     const std::vector<Intervals> votes = by_life(ledger, ledger.votes);
     std::vector<Instant> first_call(ledger.lives.size(), open_end);
     const auto called = [&](std::uint32_t life, Instant at) { first_call[life] = std::min(first_call[life], at); };

@@ -13,11 +13,11 @@ namespace pccl::harness {
 
 // value: a result is the operation over the inputs of as many members as were told; parity: all who succeeded hold these
 // bytes; one-outcome: none of them who did not depart was told failure; membership: their world size is the same.
-sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger);
+sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
 // parity and value of shared state, one-outcome of syncs, revisions that grow by one.
-sim::Violation check_syncs(const Scenario& scenario, const Ledger& ledger);
+sim::Violation check_syncs(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
 // update_topology and are_peers_pending tell all members the same.
-sim::Violation check_votes(const Scenario& scenario, const Ledger& ledger);
+sim::Violation check_votes(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
 
 // membership: nobody is lost without an excuse.
 sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);

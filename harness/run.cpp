@@ -265,7 +265,7 @@ private:
         world_.check_replay(master_config());
         if (world_.violated()) return;
         for (const auto check : {check_reduces, check_syncs, check_votes}) {
-            const sim::Violation violation = check(scenario_, shared_.ledger);
+            const sim::Violation violation = check(scenario_, shared_.ledger, excuses_);
             if (!violation.oracle.empty()) return world_.violate(violation.oracle, violation.reason);
         }
         // What the machine may hold: slots, one undo copy per started operation and per synchronised state, early slices.

@@ -523,8 +523,9 @@ private:
         }
         const Ledger ledger = merge_facts(all);
         check_losses(ledger);
+        Excuses excuses(scenario_);
         for (const auto check : {check_reduces, check_syncs, check_votes}) {
-            const sim::Violation violation = check(scenario_, ledger);
+            const sim::Violation violation = check(scenario_, ledger, excuses);
             if (!violation.oracle.empty()) violate(violation.oracle, violation.reason);
         }
     }
