@@ -45,6 +45,7 @@
     X(confined_address_refused, "membership", "newcomer refused: it advertises a loopback or link-local address")      \
     X(newcomers_take_turns, "membership", "newcomers wait until the members can hold more connections")                \
     X(journal_not_written, "membership", "record could not be written: the master stops")                              \
+    X(journal_hangs, "membership", "disk of the journal does not answer: members are told")                            \
     X(journal_compacted, "membership", "journal compacted: a snapshot instead of its records")                         \
     X(compacted_with_operation, "membership", "snapshot written with an open operation")                               \
     X(compacted_with_untold, "membership", "snapshot written with decisions that were not acknowledged")               \

@@ -116,6 +116,9 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
     } else if (const auto* e = std::get_if<RecordPersisted>(&event)) {
         ASSERT(e->sequence <= last_sequence_);
         durable_sequence_ = std::max(durable_sequence_, e->sequence);
+        unwritten_since_ = durable_sequence_ < last_sequence_ ? now_ : never;
+        if (unwritten_told_) log(LogLevel::warn, "the journal is written again");
+        unwritten_told_ = false;
         release_held();
     } else if (const auto* e = std::get_if<RecordFailed>(&event)) {
         PROBE(journal_not_written);
@@ -153,6 +156,7 @@ void MasterCore::slept(Duration time) {
     for (auto& [uuid, session] : sessions_) session.absent_since = now_;
     edges_.restart_clocks(now_);
     restart_vote_clocks();
+    if (unwritten_since_ != never) unwritten_since_ = now_;
     if (survey_) {
         survey_->ends += time;
         for (auto& [id, test] : survey_->tests) test.began += time;
@@ -318,6 +322,7 @@ void MasterCore::tick() {
     topology_dirty_ = true;
     search_in_background();
     warn_waiting();
+    warn_unwritten();
     expire_votes();
 }
 
@@ -415,6 +420,7 @@ void MasterCore::persist(const proto::Record& record) {
     std::string bytes = seal_record(record);
     ++journal_records_;
     journal_bytes_ += bytes.size();
+    if (unwritten_since_ == never) unwritten_since_ = now_;
     out_->push_back(Persist{++last_sequence_, std::move(bytes)});
 }
 
@@ -461,6 +467,7 @@ void MasterCore::compact_if_due() {
     if (!state_.ops.empty()) PROBE(compacted_with_operation);
     if (!state_.kept().empty()) PROBE(compacted_with_untold);
     snapshot_bytes_ = bytes.size();
+    if (unwritten_since_ == never) unwritten_since_ = now_;
     out_->push_back(Persist{++last_sequence_, std::move(bytes), true});
 }
 

@@ -210,6 +210,7 @@ private:
 
     // patience with votes (master_patience.cpp)
     void warn_waiting();
+    void warn_unwritten();
     void expire_votes();
     void restart_vote_clocks();
     void give_up(const BallotKey& key, const std::string& reason);
@@ -289,6 +290,8 @@ private:
     std::deque<Held> held_;
     std::uint64_t last_sequence_ = 0;
     std::uint64_t durable_sequence_ = 0;
+    Instant unwritten_since_ = never;  // since when no record became durable although one waits; never: none waits
+    bool unwritten_told_ = false;
     // Of the journal behind its last snapshot, and of that one.
     std::uint64_t journal_records_ = 0;
     std::uint64_t journal_bytes_ = 0;

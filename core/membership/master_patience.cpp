@@ -11,6 +11,7 @@ namespace pccl::core {
 
 namespace {
 
+constexpr Duration unwritten_warn = 5 * second;
 constexpr std::size_t named_max = 8;  // members that one line names
 
 // Cast by calls of the application; the ends of operations are voted by the machines themselves.
@@ -64,6 +65,24 @@ void MasterCore::warn_waiting() {
             const auto session = sessions_.find(uuid);
             if (session != sessions_.end() && session->second.link != 0) say(session->second.link, message);
         }
+    }
+}
+
+// A disk that neither takes a record nor fails holds every answer, while heartbeats go on. Says so once, also to the members:
+// a notice promises nothing, so it is not held behind the record.
+void MasterCore::warn_unwritten() {
+    if (unwritten_told_ || unwritten_since_ == never || now_ - unwritten_since_ < unwritten_warn) return;
+    PROBE(journal_hangs);
+    unwritten_told_ = true;
+    const std::string text = "the disk of the master's journal has not answered for " +
+                             seconds(now_ - unwritten_since_) +
+                             "; every call waits for it. Check the disk of the master's state directory";
+    log(LogLevel::error, text);
+    proto::MasterMessage message;
+    message.mutable_notice()->set_text(text);
+    message.mutable_notice()->set_warn(true);
+    for (auto& [id, link] : links_) {
+        if (link.stage == Link::Stage::member) out_->push_back(SendControl{id, encode(message)});
     }
 }
 

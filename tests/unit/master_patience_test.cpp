@@ -184,3 +184,22 @@ TEST_CASE("a connection that could not speak while the master slept is not close
     world.hello(a, [](const proto::Hello&) {});
     CHECK(a.welcome.token() != 0);
 }
+
+TEST_CASE("a disk that does not answer is named to the operator and to every member") {
+    Pair run;
+    run.world.hold_disk(true);
+    run.world.vote(run.a, of_kind(proto::VOTE_PEERS_PENDING));
+    run.world.vote(run.b, of_kind(proto::VOTE_PEERS_PENDING));
+    run.pass(4 * second);
+    CHECK(run.world.logged.find("has not answered") == std::string::npos);
+    // The master's own sleep is no fault of the disk.
+    run.world.advance(60 * second);
+    run.pass(4 * second);
+    CHECK(run.world.logged.find("has not answered") == std::string::npos);
+    run.pass(2 * second);
+    CHECK(run.world.logged.find("has not answered for 5 s") != std::string::npos);
+    for (const Member* member : {&run.a, &run.b}) CHECK(member->notices.find("every call waits") != std::string::npos);
+    run.world.hold_disk(false);
+    CHECK(run.world.logged.find("written again") != std::string::npos);
+    CHECK(run.b.answers.back().has_pending());
+}

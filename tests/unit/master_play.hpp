@@ -35,6 +35,7 @@ struct Member {
     std::size_t most_bytes = 0;  // of the longest message it was sent
     bool closed = false;         // by the master
     proto::DialPlan plan{};
+    std::string notices{};
 };
 
 // A master whose disk is fast: each record is durable before anything else happens, unless the test holds the disk.
@@ -189,6 +190,7 @@ private:
         member.most_bytes = std::max(member.most_bytes, body.size());
         if (message.has_welcome()) member.welcome = message.welcome();
         if (message.has_refusal()) member.refused = true;
+        if (message.has_notice()) member.notices += message.notice().text() + "\n";
         if (message.has_plan()) member.plan = message.plan();
         if (!message.has_answer()) return;
         member.seen = message.answer().index();
