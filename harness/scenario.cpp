@@ -589,6 +589,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
         s.patience = (12 + 4 * edges) * s.timeouts.peer + s.timeouts.grace() + 10 * second + 4 * busy_time(s) +
                      4 * s.timeouts.vote;
     if (s.workload.optimize_per_mille != 0) s.patience += 2 * s.timeouts.survey;
+    s.patience += s.world.staging_max;
     return s;
 }
 

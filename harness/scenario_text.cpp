@@ -94,6 +94,7 @@ const Setting settings[] = {
     PCCL_ONE("compute.max", duration, 0, hour, world.compute_max),
     PCCL_RANGE("disk", duration, 1, hour, world.disk_low, world.disk_high),
     PCCL_ONE("memory.fails_per_million", number, 0, million, world.allocation_fails_per_million),
+    PCCL_ONE("memory.staging_max", duration, 0, hour, world.staging_max),
     PCCL_ONE("memory.wrong_chunks_per_million", number, 0, million, world.wrong_chunks_per_million),
     PCCL_ONE("network.long_texts_per_million", number, 0, million, world.long_texts_per_million),
     PCCL_ONE("memory.symbolic", flag, 0, 1, world.symbolic),

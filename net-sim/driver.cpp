@@ -259,7 +259,9 @@ void Driver::on(AllocateBuffer& effect) {
     if ((effect.buffer & 1) == 0) return broken("allocates a buffer with an even name");
     const bool ok = !world_.memory_.chance(world_.parameters_.allocation_fails_per_million);
     if (ok && !buffers_.add(effect.buffer, effect.bytes)) return broken("allocates a buffer that is there already");
-    schedule(world_.now_, ItemKind::allocated, effect.buffer, ok ? 1 : 0);
+    const Duration slow = effect.may_be_file ? world_.parameters_.staging_max : 0;
+    const Duration delay = slow == 0 ? 0 : world_.memory_.log_uniform(core::microsecond, slow);
+    schedule(world_.now_ + delay, ItemKind::allocated, effect.buffer, ok ? 1 : 0);
     world_.machine_bytes_most_ = std::max(world_.machine_bytes_most_, buffers_.machine_bytes());
 }
 

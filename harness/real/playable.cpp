@@ -52,6 +52,8 @@ const Unplayable settings[] = {
     {"memory.fails_per_million", "nothing makes the system refuse memory",
      [](const Scenario& s) { return s.world.allocation_fails_per_million != 0; },
      [](Scenario& s) { s.world.allocation_fails_per_million = 0; }},
+    {"memory.staging_max", "nothing slows the disk for incoming state",
+     [](const Scenario& s) { return s.world.staging_max != 0; }, [](Scenario& s) { s.world.staging_max = 0; }},
 };
 
 // Null: it can be played.
