@@ -14,7 +14,7 @@ numpy = pytest.importorskip("numpy")
 import pccl  # noqa: E402
 from conftest import PATIENCE_S, run_threads  # noqa: E402
 from diloco_trainee import Trainee, train_together, vector  # noqa: E402
-from pccl.diloco import DiLoCo  # noqa: E402
+from pccl.diloco import DiLoCo, Event  # noqa: E402
 from pccl.diloco._parameters import Parameters  # noqa: E402
 
 # ---- parameters that change after the helper was made
@@ -123,6 +123,32 @@ def test_a_model_that_no_longer_trains_what_is_averaged_is_refused(
         change(trainee.model)
         with pytest.raises(pccl.PCCLArgumentError, match=CHANGES[change]):
             diloco.join()
+
+
+def test_a_helper_that_fails_while_it_joins_leaves(master: str) -> None:
+    """After it was admitted: by an exception of the program's own, here."""
+
+    def body(index: int) -> int:
+        trainee = Trainee(index)
+
+        def fail(event: Event) -> None:
+            if index == 1 and event.kind == "joined":
+                raise ZeroDivisionError
+
+        with pccl.Communicator(master) as comm:
+            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=2, min_peers=2, on_event=fail)
+            if index == 1:
+                with pytest.raises(ZeroDivisionError):
+                    diloco.join()
+                gone.wait(PATIENCE_S)  # the communicator stays open
+                return 0
+            diloco.join()
+            trainee.train(diloco, 6)
+            gone.set()
+            return diloco.world
+
+    gone = threading.Event()
+    assert run_threads(2, body) == [1, 0]
 
 
 # ---- models that differ between peers

@@ -227,7 +227,8 @@ class DiLoCo:
         """Joins the run and takes over its state; call it before the first inner step.
 
         Blocks until the members admit us, which they do at the end of a round, and until ``min_peers`` are there.
-        PCCLError if the master cannot be reached or the run refuses us. Nothing happens if we are in it.
+        PCCLError if the master cannot be reached or the run refuses us, PCCLArgumentError for a model as of
+        :meth:`advance`; this peer is then no member. Nothing happens if we are in it.
         """
         while not self._joined:
             try:
@@ -235,6 +236,9 @@ class DiLoCo:
             except Lost as lost:
                 self._joined = False
                 self._emit("lost", detail=str(lost))
+            except Exception:
+                self._leave()
+                raise
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
         """``inner_optimizer.step(closure)``, then :meth:`advance`, which says when it blocks and what it raises.
