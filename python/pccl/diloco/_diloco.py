@@ -170,13 +170,17 @@ class DiLoCo:
         self._outer_step = 0
         self._batches = 0
 
-        self._signature = (
+        options = (
             f"H={H},fragments={fragments},delay={delay},mix={self._mix!r},outer={self._optimizer},"
-            f"quantize={_name(quantize)},parameters={self._parameters}"
+            f"quantize={_name(quantize)}"
         )
-        # Configuration and model are part of a name, so that peers with others cannot take part.
-        entries = [pccl.TensorInfo.from_torch(self._counters, f"diloco.counters({self._signature})")]
-        entries.append(pccl.TensorInfo.from_torch(self._outer, "diloco.outer"))
+        self._signature = f"{options},parameters={self._parameters}"
+        # Options and parameters are part of names, so that peers with others cannot take part. Two names, because the
+        # library shows only the beginning of a long one.
+        entries = [
+            pccl.TensorInfo.from_torch(self._counters, f"diloco.counters({options})"),
+            pccl.TensorInfo.from_torch(self._outer, f"diloco.outer({self._parameters})"),
+        ]
         if self._momentum is not None:
             entries.append(pccl.TensorInfo.from_torch(self._momentum, "diloco.momentum"))
         self._membership = Membership(comm, entries, rejoin_timeout_s)

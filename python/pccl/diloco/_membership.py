@@ -142,7 +142,7 @@ class Membership:
             except Lost as lost:
                 attempt += 1
                 if attempt >= ENTRY_ATTEMPTS_MAX:
-                    # The first entry is named by what all peers must have in common.
-                    own = self._state.tensor_infos[0].name
-                    raise PCCLError(Result.INVALID_USAGE, "DiLoCo.join", f"{lost}; this peer has '{own}'") from lost
+                    # The first two entries are named by what all peers must have in common.
+                    own = " and ".join(f"'{info.name}'" for info in self._state.tensor_infos[:2])
+                    raise PCCLError(Result.INVALID_USAGE, "DiLoCo.join", f"{lost}; this peer has {own}") from lost
                 self.revision = 0
