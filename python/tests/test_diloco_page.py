@@ -33,6 +33,8 @@ def held_bytes(diloco: DiLoCo, model: Any) -> int:
         if isinstance(one, torch.Tensor):
             memory[one.untyped_storage().data_ptr()] = one.untyped_storage().nbytes()
         elif isinstance(one, numpy.ndarray):
+            while isinstance(one.base, numpy.ndarray):  # of a view
+                one = one.base
             memory[one.__array_interface__["data"][0]] = one.nbytes
         elif not callable(one):
             waiting += gc.get_referents(one)
