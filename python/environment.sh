@@ -53,6 +53,7 @@ install_torch() {
 }
 
 torch_hint() {
-    printf '%s' "torch is not installed, because pip finds no build for the CPU; what needs torch is skipped. To have it, set" \
-        " PCCL_TORCH_INDEX_URL to the index of CPU builds that PyTorch's install page names"
+    printf '%s' "torch is not installed, because pip finds no build for the CPU (build/log/install-torch.log has its words); what" \
+        " needs torch is skipped. To have it, set PCCL_TORCH_INDEX_URL to the index of CPU builds that PyTorch's install page" \
+        " names"
 }

@@ -22,7 +22,7 @@ function note(n, reason) {
 }
 END {
     if (!all) exit
-    print "skipped: " all " (tests of Python, files of them without any test left, and other tests), because"
+    print "skipped: " all " (each a test, or a file of Python tests as a whole), because"
     for (i = 1; i <= reasons; ++i) {
         reason = order[i]
         more = tests[reason] > 3 ? " and " tests[reason] - 3 " more" : ""
