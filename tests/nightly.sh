@@ -1,6 +1,7 @@
 # The slow checks, for ./dev nightly: sourced by it, and of no use alone. Says and does things with what ./dev defines.
 
-nightly_parts=(golden asan tsan integration20 entries kill500 masterkill500 mutants hazards seeds probes pages packages wheel python docs fuzz)
+nightly_parts=(golden asan tsan integration20 entries kill500 masterkill500 mutants hazards seeds probes pages packages wheel bare
+    python docs fuzz)
 
 nightly_usage() {
     cat <<'TEXT'
@@ -20,6 +21,8 @@ usage: ./dev nightly [--again] [part...]
   pages           pages of simulated runs in a browser (installs chromium)
   packages        the Debian packages in an empty Debian root: installed, a program built and run, removed
   wheel           the wheel of the Python package in an empty Debian root: installed, a run with its master and two peers
+  bare            ./dev demo and .ci/run in an empty Debian root, with an empty environment and pip's own index; with
+                  PCCL_BARE_TEST="-L unit" ./dev test -L unit in place of .ci/run
   python          tests of the Python package that are marked nightly: DiLoCo under churn in all its modes
   docs            the site of the documentation, without a warning, and its checks
   fuzz            ./dev fuzz --minutes 20
@@ -102,6 +105,11 @@ nightly_part() {
             ensure_packages debootstrap "${packages_python[@]}"
             PYTHON=/usr/bin/python3 command_wheel
             bash tests/checks/wheel.sh dist/pccl-"$(cat VERSION)"-cp311-*.whl "$build/nightly/wheel" ;;
+        bare)
+            ensure_packages debootstrap
+            local options=()
+            read -ra options <<<"${PCCL_BARE_TEST:-}"
+            bash tests/checks/bare.sh "$root" "$build/nightly/bare" "${options[@]}" ;;
         python)
             command_python
             PYTHONPATH="$root/python" "$venv/bin/python" -B -m pytest -q -m nightly python/tests ;;
