@@ -240,6 +240,7 @@ void draw_small_frames(Scenario& s, std::uint32_t on) {
     if (draw.chance(60'000)) {
         w.entries = static_cast<std::uint32_t>(draw.log_uniform(20, 400));
         w.state_elements_max = draw.number(1, 8);
+        w.state_elements_min = std::min(w.state_elements_min, w.state_elements_max);
         w.drift_per_mille = std::max(w.drift_per_mille, draw.number(50, 500));
         for (PeerPlan& plan : s.peers) plan.turns = std::min(plan.turns, 5u);
         // Key lists are read page after page: not so many that it takes minutes.

@@ -96,7 +96,8 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
     // Without links and sessions no timer runs, so a gap says nothing. Sessions alone are enough: members that may still
     // resume are waited for without any link. A tick is due in between; with a short time-out it alone takes a quarter of it.
     const bool timer_ran = !links_.empty() || !sessions_.empty();
-    if (timer_ran && now - last_event_ > tick_of(config_.timeouts) + config_.timeouts.peer / 4) slept(now - last_event_);
+    if (timer_ran && now - last_event_ > tick_of(config_.timeouts) + config_.timeouts.peer / 4)
+        slept(now - last_event_);
     last_event_ = now;
     if (const auto* e = std::get_if<LinkAccepted>(&event))
         on_accepted(*e);

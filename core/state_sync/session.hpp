@@ -53,9 +53,9 @@ struct SyncFetch {
     bool any_content = false;  // not compared: all such entries whole from one holder, anew from another one
     std::uint64_t offset = 0;  // in the staging buffer
     std::vector<Hash128>
-        hashes;            // of the winner's chunks; a single chunk needs no list, its hash gives that of the entry
-    std::size_t hashes_most = 0;  // of the list that were ever known at a time
-    LinkId hash_link = 0;         // was asked for the (rest of the) list
+        hashes;  // of the winner's chunks; a single chunk needs no list, its hash gives that of the entry
+    std::size_t hashes_most = 0;   // of the list that were ever known at a time
+    LinkId hash_link = 0;          // was asked for the (rest of the) list
     std::uint32_t generation = 0;  // any_content: grows with each new beginning
     std::uint32_t checking = 0;
     std::uint32_t next_request = 0;

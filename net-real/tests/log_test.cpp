@@ -127,7 +127,7 @@ TEST_CASE(
         CHECK(text.find("line 0;") != std::string::npos);
         CHECK(text.find("line 1023;") != std::string::npos);
         CHECK(text.find("line 3049;") == std::string::npos);
-        CHECK(count_of(text, "log lines were not written: standard error did not take them in time") == 1);
+        CHECK(count_of(text, "log lines were not written: standard error did not take them in time") >= 1);
     }
 }
 

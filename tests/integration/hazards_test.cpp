@@ -198,7 +198,7 @@ TEST_CASE("members that disagree hear from await who differs in what, and the ta
             const ReduceAnswer answer = as_reduce(cluster[i].ask("await " + std::to_string(tag)));
             CHECK(answer.result == invalid_argument);
             CHECK(answer.intact);
-            CHECK(cluster[i].log_text().find(std::string("differ in ") + other.named) != std::string::npos);
+            CHECK(cluster[i].says(std::string("differ in ") + other.named));
             const ReduceAnswer beside = as_reduce(cluster[i].ask("await " + std::to_string(tag + 1)));
             CHECK(beside.result == success);
             CHECK(beside.matches);

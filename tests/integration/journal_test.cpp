@@ -74,7 +74,7 @@ TEST_CASE("a state directory serves one master at a time, and says so") {
     MasterProcess first(directory.environment());
     Process second({PCCL_TEST_MASTER, "--listen", "127.0.0.1:0", "--state-dir", directory.path()});
     CHECK(second.wait() == 1);
-    CHECK(second.log_text().find("in use by another master") != std::string::npos);
+    CHECK(second.says("in use by another master"));
 }
 
 TEST_CASE("a terminated master takes up the run: a call that waits goes on") {
@@ -113,11 +113,11 @@ TEST_CASE("pccl-master end: the peers are told, and the next master on the direc
         if (stopped_before) continue;
         CHECK(cluster.master().wait() == 0);
         CHECK(cluster[0].answer("update").result == update_topology_failed);
-        CHECK(cluster[0].log_text().find("stopped on purpose") != std::string::npos);
+        CHECK(cluster[0].says("stopped on purpose"));
     }
     Process nothing({PCCL_TEST_MASTER, "end", "--state-dir", directory.path() + "/no-run"});
     CHECK(nothing.wait() == 1);
-    CHECK(nothing.log_text().find("no master has used") != std::string::npos);
+    CHECK(nothing.says("no master has used"));
     Cluster cluster(2, directory.environment());
     synchronize(cluster, 0);
 }
@@ -125,7 +125,7 @@ TEST_CASE("pccl-master end: the peers are told, and the next master on the direc
 TEST_CASE("a directory that cannot be written is an error with its name") {
     Process master({PCCL_TEST_MASTER, "--listen", "127.0.0.1:0", "--state-dir", "/proc/nothing/here"});
     CHECK(master.wait() == 1);
-    CHECK(master.log_text().find("/proc/nothing/here") != std::string::npos);
+    CHECK(master.says("/proc/nothing/here"));
 }
 
 TEST_CASE("a disk that takes no more stops the master with a message; started again it takes up the run") {
@@ -145,8 +145,8 @@ TEST_CASE("a disk that takes no more stops the master with a message; started ag
     REQUIRE(prlimit(master.pid(), RLIMIT_FSIZE, &full, nullptr) == 0);
     peer.send("update");
     CHECK(master.wait() == 1);
-    CHECK(master.log_text().find("journal cannot be written") != std::string::npos);
-    CHECK(master.log_text().find("start the master again") != std::string::npos);
+    CHECK(master.says("journal cannot be written"));
+    CHECK(master.says("start the master again"));
     MasterProcess next(directory.environment(), port);
     CHECK(peer.expect_line() == "update 0");
 }
@@ -156,6 +156,6 @@ TEST_CASE("a file that is no journal is an error with its name") {
     std::ofstream(directory.path() + "/journal.db") << std::string(10'000, 'x');
     Process master({PCCL_TEST_MASTER, "--listen", "127.0.0.1:0", "--state-dir", directory.path()});
     CHECK(master.wait() == 1);
-    CHECK(master.log_text().find("journal.db") != std::string::npos);
-    CHECK(master.log_text().find("not a journal of this program") != std::string::npos);
+    CHECK(master.says("journal.db"));
+    CHECK(master.says("not a journal of this program"));
 }

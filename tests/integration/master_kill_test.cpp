@@ -106,7 +106,7 @@ void play(std::uint64_t seed, std::size_t kills, Total& total) {
         INFO("peer " << i << " log:\n" << programs[i]->log_text());
         CHECK(programs[i]->wait() == 4);
         collect(*programs[i], seen[i]);
-        CHECK(programs[i]->log_text().find("stopped on purpose") != std::string::npos);
+        CHECK(programs[i]->says("stopped on purpose"));
         turns = i == 0 ? seen[i].turns.size() : std::min(turns, seen[i].turns.size());
     }
     for (std::size_t i = 1; i < peers; ++i) {

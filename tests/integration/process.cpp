@@ -12,6 +12,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <system_error>
+#include <thread>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -170,6 +171,16 @@ std::string Process::log_text() const {
         text.append(bytes, static_cast<std::size_t>(n));
     }
     return text;
+}
+
+bool Process::says(const std::string& text, std::chrono::milliseconds guard) const {
+    const auto deadline = Clock::now() + guard;
+    for (;;) {
+        const bool last_look = reaped_ || Clock::now() >= deadline;
+        if (log_text().find(text) != std::string::npos) return true;
+        if (last_look) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
 }
 
 std::vector<std::uint16_t> Process::listening_ports() const {

@@ -41,6 +41,8 @@ public:
     pid_t pid() const { return pid_; }
     // What it has written to standard error so far.
     std::string log_text() const;
+    // Whether it writes this to standard error, now or later: lines of its I/O threads come a little after what they tell of.
+    bool says(const std::string& text, std::chrono::milliseconds guard = hang_guard) const;
     // Its listening TCP ports.
     std::vector<std::uint16_t> listening_ports() const;
     int open_descriptors() const;

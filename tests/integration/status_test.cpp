@@ -131,7 +131,7 @@ TEST_CASE("a port in use ends with 1 and names the option") {
     Process second(
         {PCCL_TEST_MASTER, "--listen", "127.0.0.1:0", "--status", "127.0.0.1:" + std::to_string(status_port(first))});
     CHECK(second.wait() == 1);
-    CHECK(second.log_text().find("give --status another port") != std::string::npos);
+    CHECK(second.says("give --status another port"));
 }
 
 TEST_CASE("the status tells who is in, what was done and who waits for whom") {

@@ -191,7 +191,12 @@ private:
         if (message.has_welcome()) member.welcome = message.welcome();
         if (message.has_refusal()) member.refused = true;
         if (message.has_notice()) member.notices += message.notice().text() + "\n";
-        if (message.has_plan()) member.plan = message.plan();
+        if (message.has_plan()) {
+            // The pages of one plan.
+            if (!member.plan.more()) member.plan.Clear();
+            member.plan.MergeFrom(message.plan());
+            member.plan.set_more(message.plan().more());
+        }
         if (!message.has_answer()) return;
         member.seen = message.answer().index();
         member.answers.push_back(message.answer());

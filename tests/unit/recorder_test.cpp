@@ -127,7 +127,13 @@ TEST_CASE("control messages are named by their kind and told by their main field
     answer.mutable_answer()->set_index(3);
     answer.mutable_answer()->mutable_outcome()->set_op((1ull << 32) | 7);
     answer.mutable_answer()->mutable_outcome()->set_commit(true);
-    CHECK(said(Talk::master_to_peer, answer) == "answer 3 outcome op 1.7 commit, epoch 0");
+    auto& view = *answer.mutable_answer()->mutable_outcome()->mutable_view();
+    view.set_epoch(2);
+    view.set_group_world(3);
+    view.set_groups(1);
+    view.set_global_world(3);
+    CHECK(said(Talk::master_to_peer, answer) ==
+          "answer 3 outcome op 1.7 commit, epoch 2 group of 3, 1 groups, 3 members");
     proto::LinkMessage heartbeat;
     heartbeat.set_heartbeat(true);
     CHECK(said(Talk::peer_to_peer, heartbeat) == "heartbeat starved");
