@@ -253,6 +253,8 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
             const auto it = edges_.find(link.remote);
             if (it == edges_.end()) return;
             const Uuid target = link.remote;
+            if (it->second.report != Edge::Report::up)
+                it->second.opened_before = std::exchange(it->second.opened, now_);
             report_edge(target, it->second, Edge::Report::up, "");
             maintain_edges();
             pump_edge(target);

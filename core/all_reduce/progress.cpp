@@ -143,21 +143,32 @@ bool PeerCore::waits_for_input(const Operation& op) const {
 }
 
 // Whether slices leave for the successor, or would, and nothing of them gets through. An edge that is not connected is the
-// master's to judge, unless it keeps connecting in vain.
+// master's to judge, unless it keeps connecting in vain: such connections may break so soon that no tick finds one open.
 bool PeerCore::successor_stuck(const Operation& op) const {
     const Duration peer = config_.timeouts.peer;
-    // Its word that it is ready takes the same connections, the other way.
-    if (!op.neighbour_ready && op.wants_to_send() && now_ - op.prepared_at > 5 * peer / 2 &&
-        !open_links_to(op.id.successor).empty())
+    const auto edge = edges_.find(op.id.successor);
+    if (edge == edges_.end()) return false;
+    const bool open = !open_links_to(op.id.successor).empty();
+    const Instant answered = edge->second.answered_at;
+    const auto connects_in_vain = [&](Instant since) {
+        if (edge->second.opened_before <= since) return false;
+        PROBE(edge_connects_in_vain);
         return true;
+    };
+    // Its words that it is ready, and for how much, take the same connections, the other way. That it is ready for nothing
+    // more can have its reasons, unless its words break each connection.
+    const bool not_ready =
+        !op.neighbour_ready && now_ - op.prepared_at > 5 * peer / 2 && (open || connects_in_vain(op.prepared_at));
+    const Instant idle_since = std::max(op.prepared_at, answered);
+    const bool no_credit = now_ - idle_since > 5 * peer / 2 && connects_in_vain(idle_since);
+    if (op.wants_to_send() && (not_ready || no_credit)) return true;
     if (!op.unanswered()) return false;
     const bool in_vain = std::any_of(op.lost.begin(), op.lost.end(), [&](const auto& entry) {
         return entry.second.times >= lost_at_least && now_ - entry.second.since > 3 * peer / 2;
     });
     if (in_vain) return true;
-    const auto edge = edges_.find(op.id.successor);
-    if (edge == edges_.end() || open_links_to(op.id.successor).empty()) return false;
-    return now_ - std::max(op.waits_since, edge->second.answered_at) > unanswered * peer;
+    const Instant since = std::max(op.waits_since, answered);
+    return now_ - since > unanswered * peer && (open || connects_in_vain(since));
 }
 
 // Why the operation is given up for want of input; empty: it is not. A neighbour that waits for its own upstream is not to

@@ -153,6 +153,7 @@
     X(starved_operation_given_up, "all-reduce", "operation given up: nothing new comes")                               \
     X(ready_told_on_all_links, "all-reduce", "ready repeated on all links: nothing comes")                             \
     X(edge_stuck, "all-reduce", "edge given up: it opens and nothing gets through")                                    \
+    X(edge_connects_in_vain, "all-reduce", "edge comes up and breaks again and again, no tick finds it open")          \
     X(edge_stuck_after_vote, "all-reduce", "edge given up after the vote for the end")                                 \
     X(stalled_send_cancelled, "all-reduce", "send cancelled in mid-frame: its stripe stalls")                          \
     X(neighbour_starved, "all-reduce", "neighbour says that it is starved itself")                                     \

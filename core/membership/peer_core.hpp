@@ -100,9 +100,11 @@ private:
         std::vector<Stripe> stripes;
         std::size_t next_stripe = 0;
         std::uint32_t eager_used = 0;
-        Instant answered_at = 0;                      // when something new that was sent to it last got through
-        std::uint32_t stalls = 0;                     // resends without an answer in between: each doubles the patience
-        OpId last_served = 0;                         // round robin between operations
+        Instant answered_at = 0;    // when something new that was sent to it last got through
+        Instant opened = 0;         // when it last came up
+        Instant opened_before = 0;  // and the time before: later than an instant if it broke since then
+        std::uint32_t stalls = 0;   // resends without an answer in between: each doubles the patience
+        OpId last_served = 0;       // round robin between operations
         std::map<OpId, wire::FlowWord> future_ready;  // said by the neighbour before our start came
     };
     struct Early {
