@@ -40,6 +40,9 @@ Excuses::Excuses(const Scenario& scenario)
     reconnect_ = network_notices + 2 * timeouts_.redial_min + 4 * slow_;
     redial_ = network_notices + timeouts_.dial + 2 * timeouts_.redial_max + 4 * slow_;
     slow_network_ = slow_ > timeouts_.peer / 4 || n.rate_least() < 1'000'000;
+    // A text as long as a frame takes a round trip for each window, and the vote waits behind it.
+    if (scenario.world.long_texts_per_million != 0)
+        vote_waits_ = 2 * slow_ * (scenario.limits.control_bytes_max / std::max<std::int64_t>(n.window_low, 1));
     control_.resize(nodes_);
     data_.resize(static_cast<std::size_t>(nodes_) * nodes_);
 }
@@ -182,7 +185,8 @@ bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at) {
 
 bool Excuses::hindered(std::uint32_t node, Instant from, Instant until) {
     const auto touches = [&](const auto& what) { return overlap(what.from, what.until, from, until); };
-    bool found = slow_network_ || std::any_of(control_[node].begin(), control_[node].end(), touches) ||
+    bool found = slow_network_ || vote_waits_ > timeouts_.vote / 4 ||
+                 std::any_of(control_[node].begin(), control_[node].end(), touches) ||
                  std::any_of(touches_.begin(), touches_.end(),
                              [&](const Touch& touch) { return touch.node == node && touches(touch); });
     for (std::uint32_t other = 1; other < nodes_ && !found; ++other) {

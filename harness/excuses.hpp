@@ -108,9 +108,10 @@ private:
     core::Timeouts timeouts_;
     std::uint32_t nodes_;
     Duration slow_ = 0;
-    Duration beat_ = 0;       // the longest silence of a healthy link
-    Duration reconnect_ = 0;  // from a reset to the new connection
-    Duration redial_ = 0;     // from the end of a blockade to the new connection
+    Duration beat_ = 0;        // the longest silence of a healthy link
+    Duration reconnect_ = 0;   // from a reset to the new connection
+    Duration redial_ = 0;      // from the end of a blockade to the new connection
+    Duration vote_waits_ = 0;  // behind one text as long as a frame
     bool slow_network_ = false;
     std::vector<std::vector<Span>> control_;  // of each node with the master; of node 0: of the master with everybody
     std::vector<std::vector<Span>> data_;     // of each pair of peers

@@ -298,6 +298,8 @@ void draw_busy_group(Scenario& s, Draw& draw) {
     n.latency_low = n.latency_high = draw.between(20 * millisecond, 50 * millisecond);
     n.jitter_per_mille = 0;
     n.window_low = n.window_high = draw.number(200, 600);
+    // A text as long as a frame would take longer through it than the limit on votes.
+    s.world.long_texts_per_million = 0;
     s.limits.slice_bytes = draw.number(4, 8) * 8;
 }
 
