@@ -438,11 +438,12 @@ OpId MasterCore::next_id() {
     return (static_cast<OpId>(state_.incarnation) << 32) | ++op_counter_;
 }
 
-// What a member has not acknowledged is kept for it. One that lives and never acknowledges would fill the memory.
+// What a member has not acknowledged is kept for it. One that lives and never acknowledges would fill the memory. The journal
+// does not hold acknowledgements, so after a restart a member is judged only when it has resumed: its hello carries them.
 void MasterCore::remove_unheeding() {
     std::vector<Uuid> over;
     for (const auto& [uuid, session] : sessions_) {
-        if (state_.untold(uuid) > config_.limits.untold_max) over.push_back(uuid);
+        if (session.resumed && state_.untold(uuid) > config_.limits.untold_max) over.push_back(uuid);
     }
     for (const Uuid& uuid : over) {
         PROBE(member_acknowledges_nothing);

@@ -106,6 +106,31 @@ TEST_CASE("a member that acknowledges nothing is removed before it fills the mem
     CHECK_FALSE(run.a.refused);
 }
 
+TEST_CASE("what members acknowledged before a restart is not held against those who have not resumed") {
+    Limits limits;
+    limits.untold_max = 50;
+    Pair run(limits);
+    for (std::uint64_t i = 0; i < 100; ++i) {
+        const std::uint64_t op = run.start(i);
+        for (Member* member : {&run.a, &run.b}) run.end(*member, op, true);
+        for (Member* member : {&run.a, &run.b}) {
+            proto::PeerMessage message;
+            message.set_heartbeat(member->seen);
+            run.world.tell(*member, message);
+        }
+        run.world.advance(300 * millisecond);
+    }
+    run.world.restart();
+    for (Member* member : {&run.a, &run.b}) {
+        for (int i = 0; i < 4; ++i) run.world.advance(300 * millisecond);
+        run.world.say_hello(*member);
+        CHECK_FALSE(member->refused);
+        run.world.resumed(*member);
+    }
+    run.world.advance(300 * millisecond);
+    CHECK(run.world.status().peers.size() == 2);
+}
+
 TEST_CASE("what a joiner reports a thousand times makes the master look at its topology a few times") {
     Pair run;
     Member joiner{name(3)};
