@@ -84,9 +84,9 @@ class DiLoCo:
     Not thread-safe: one thread makes all calls, and the model is not trained by another one meanwhile. Parameters may
     be of any real floating-point type. They may be on any device, but that is tested on the CPU only. Outer parameters,
     momentum and buffers are on the CPU: 16 bytes per parameter, with ``"int8"`` 22, and 26 while it encodes; fewer with
-    fragments. Frozen parameters and buffers of the model are left alone. The helper keeps the parameters themselves: they
-    may be given other memory (``parameter.data = ...``, another device), and must stay the same objects of one shape and
-    type.
+    fragments. Frozen parameters and buffers of the model are left alone. The helper keeps the parameters themselves:
+    they may be given other memory (``parameter.data = ...``, another device), and must stay the same objects of one
+    shape and type.
     """
 
     def __init__(
