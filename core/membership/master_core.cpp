@@ -96,8 +96,11 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
     // Without links and sessions no timer runs, so a gap says nothing. Sessions alone are enough: members that may still
     // resume are waited for without any link. A tick is due in between; with a short time-out it alone takes a quarter of it.
     const bool timer_ran = !links_.empty() || !sessions_.empty();
-    if (timer_ran && now - last_event_ > tick_of(config_.timeouts) + config_.timeouts.peer / 4)
+    const Duration gap = timer_ran ? now - last_event_ - tick_of(config_.timeouts) : 0;
+    if (gap > config_.timeouts.peer / 4)
         slept(now - last_event_);
+    else if (config_.timeouts.vote != 0 && gap > config_.timeouts.vote / 4)
+        restart_vote_clocks();  // their limit may be far shorter than the peer time-out
     last_event_ = now;
     if (const auto* e = std::get_if<LinkAccepted>(&event))
         on_accepted(*e);
