@@ -32,7 +32,12 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"another answer about pending peers for one member", "membership"},
                           {"a member lost for nothing", "membership"},
                           {"bytes received by a member that only sends", "election"},
-                          {"an application that never ends", "progress"}};
+                          {"an application that never ends", "progress"},
+                          {"an operation failed for one member that stayed", "one-outcome"},
+                          {"a state for which neither members nor dead ones voted", "election"},
+                          {"other groups in the first update of a newcomer", "membership"},
+                          {"a world that counts a stranger for ever", "membership"},
+                          {"a member removed for its vote after a short reset", "membership"}};
 static_assert(std::size(kinds) == static_cast<std::size_t>(Lie::count));
 
 // Three members, all calls of the interface, no fault.
@@ -103,6 +108,47 @@ bool synced_later(const Ledger& ledger, const SyncFact& fact) {
     });
 }
 
+// All are told the content of one, against two others and a member that died meanwhile.
+void overrule(Ledger& ledger, const std::vector<SyncFact*>& sync) {
+    sync[0]->before[0] ^= 1;
+    sync[1]->before = sync[2]->before;
+    for (SyncFact* fact : sync) fact->after = sync[0]->before;
+    SyncFact dead = *sync[2];
+    Life life = ledger.lives[dead.life];
+    life.ended = true;
+    life.member_until = life.connected_at;
+    dead.life = static_cast<std::uint32_t>(ledger.lives.size());
+    dead.end = open_end;
+    ledger.lives.push_back(life);
+    ledger.syncs.insert(ledger.syncs.begin() + (sync[2] - ledger.syncs.data()), dead);
+}
+
+// The first call of a life, answered while the others updated as well.
+VoteFact* first_update(Ledger& ledger) {
+    for (VoteFact& fact : ledger.votes) {
+        if (fact.kind != CallKind::update_topology || !good(fact.completion, fact.end)) continue;
+        const auto same = [&](const auto& other) { return other.life == fact.life && other.begin < fact.begin; };
+        const auto other_call = [&](const auto& other) { return other.begin < fact.end && fact.begin < other.end; };
+        bool first = fact.completion.attributes.global_world > 1;
+        for (const VoteFact& other : ledger.votes)
+            first = first && (other.kind == CallKind::connect ||
+                              (!same(other) && (other.kind == fact.kind || !other_call(other))));
+        for (const LaunchFact& other : ledger.launches) first = first && !same(other) && !other_call(other);
+        for (const SyncFact& other : ledger.syncs) first = first && !same(other) && !other_call(other);
+        if (first) return &fact;
+    }
+    return nullptr;
+}
+
+void change_worlds(Ledger& ledger, int by) {
+    for (VoteFact& fact : ledger.votes) {
+        Attributes& attributes = fact.completion.attributes;
+        if (fact.kind != CallKind::update_topology || attributes.global_world != 3) continue;
+        attributes.global_world += static_cast<std::uint32_t>(by);
+        attributes.group_world = attributes.largest_group = attributes.global_world;
+    }
+}
+
 void fail(Completion& completion, Result result) {
     completion.result = result;
     completion.message = "increment";
@@ -138,14 +184,7 @@ void tamper(Ledger& ledger, Lie lie) {
         for (SyncFact* fact : sync) fail(fact->completion, Result::invalid_usage);
         break;
     case Lie::world_too_large:
-    case Lie::world_too_small:
-        for (VoteFact& fact : ledger.votes) {
-            Attributes& attributes = fact.completion.attributes;
-            if (fact.kind != CallKind::update_topology || attributes.global_world != 3) continue;
-            attributes.global_world += lie == Lie::world_too_large ? 1 : -1u;
-            attributes.group_world = attributes.largest_group = attributes.global_world;
-        }
-        break;
+    case Lie::world_too_small: change_worlds(ledger, lie == Lie::world_too_large ? 1 : -1); break;
     case Lie::pending_to_one:
         if (VoteFact* fact = last_vote(ledger, CallKind::are_peers_pending)) {
             fact->completion.pending = !fact->completion.pending;
@@ -158,6 +197,27 @@ void tamper(Ledger& ledger, Lie lie) {
         }
         break;
     case Lie::lost_for_nothing: ledger.lives.back().lost = true; break;
+    case Lie::failed_and_stayed:
+        fail(operation[0]->completion, Result::rank_connection_lost);
+        operation[0]->completion.attributes.global_world = 1;
+        ledger.lives[operation[0]->life].member_until = operation[0]->end;  // its next call was a success
+        break;
+    case Lie::unknown_voter_overruled: overrule(ledger, sync); break;
+    case Lie::groups_of_one:
+        if (VoteFact* fact = first_update(ledger)) fact->completion.attributes.groups = 2;
+        break;
+    case Lie::stranger_counted:
+        ledger.stranger_hellos.push_back({-100 * second, -100 * second});
+        change_worlds(ledger, 1);
+        break;
+    case Lie::vote_after_a_reset: {
+        Life& life = ledger.lives.back();
+        life.lost = true;
+        life.lost_at = life.gone_at;
+        life.member_until = life.connected_at;
+        life.reason = "the others waited for its vote";
+        break;
+    }
     default: break;
     }
 }
@@ -169,6 +229,24 @@ std::vector<CanaryLine> run_canary() {
         RunOptions options;
         options.lie = static_cast<Lie>(i);
         scenario.workload.pump = options.lie == Lie::pending_to_one;
+        if (options.lie == Lie::groups_of_one) {
+            // Members that wait for a third one update again and again, and so does a newcomer in its first turn.
+            scenario.workload.early_update_per_mille = 1000;
+            scenario.workload.world_min = 3;
+            scenario.peers[1].start = second;
+            scenario.peers[2].start = 4 * second;
+        }
+        if (options.lie == Lie::stranger_counted) {
+            scenario.timeouts.peer = 100 * millisecond;
+            scenario.timeouts.master = 200 * millisecond;
+        }
+        if (options.lie == Lie::vote_after_a_reset) {
+            scenario.timeouts.vote = 5 * second;
+            Fault reset;
+            reset.kind = FaultKind::reset;
+            reset.at = 20 * millisecond;
+            scenario.faults.push_back(reset);
+        }
         const Verdict verdict = run(scenario, options);
         lines.push_back(CanaryLine{kinds[i].name, kinds[i].oracle, verdict.violation.oracle});
     }

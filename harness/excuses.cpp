@@ -21,9 +21,9 @@ Instant later(Instant until, Duration by) { return until == never ? never : unti
 }  // namespace
 
 const char* to_text(Excuse excuse) {
-    static constexpr const char* names[] = {"silence",      "both-links",   "no-ring",    "master-gone",
-                                            "slow-network", "revision",     "late-vote",  "vote-held-up",
-                                            "copied-token", "lost-journal", "other-loss", "unknown-voter"};
+    static constexpr const char* names[] = {
+        "silence",      "both-links",   "no-ring",    "master-gone",   "revision", "late-vote", "vote-held-up",
+        "copied-token", "lost-journal", "other-loss", "unknown-voter", "departed", "forgotten", "early-update"};
     static_assert(std::size(names) == excuse_kinds);
     return names[static_cast<std::size_t>(excuse)];
 }
@@ -39,7 +39,6 @@ Excuses::Excuses(const Scenario& scenario)
     beat_ = timeouts_.peer / 5 + tick + 2 * slow_;
     reconnect_ = network_notices + 2 * timeouts_.redial_min + 4 * slow_;
     redial_ = network_notices + timeouts_.dial + 2 * timeouts_.redial_max + 4 * slow_;
-    slow_network_ = slow_ > timeouts_.peer / 4 || n.rate_least() < 1'000'000;
     // A text as long as a frame takes a round trip for each window, and the vote waits behind it.
     if (scenario.world.long_texts_per_million != 0)
         vote_waits_ = 2 * slow_ * (scenario.limits.control_bytes_max / std::max<std::int64_t>(n.window_low, 1));
@@ -180,21 +179,58 @@ bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at) {
             }
         }
     }
-    return slow_network_ && excused(Excuse::slow_network);
+    return false;
 }
 
-bool Excuses::hindered(std::uint32_t node, Instant from, Instant until) {
-    const auto touches = [&](const auto& what) { return overlap(what.from, what.until, from, until); };
-    bool found = slow_network_ || vote_waits_ > timeouts_.vote / 4 ||
-                 std::any_of(control_[node].begin(), control_[node].end(), touches) ||
-                 std::any_of(touches_.begin(), touches_.end(),
-                             [&](const Touch& touch) { return touch.node == node && touches(touch); });
-    for (std::uint32_t other = 1; other < nodes_ && !found; ++other) {
-        const std::vector<Span>& spans = between(node, other);
-        found = std::any_of(spans.begin(), spans.end(), touches);
+bool Excuses::hindered(std::uint32_t node, Duration idle, Instant from, Instant until) {
+    std::vector<Span> spans = control_[node];
+    for (std::uint32_t other = 1; other < nodes_; ++other) {
+        if (other == node) continue;
+        const std::vector<Span>& data = between(node, other);
+        spans.insert(spans.end(), data.begin(), data.end());
     }
-    if (found) use(Excuse::vote_held_up);
+    for (const Touch& touch : touches_) {
+        if (touch.node == node) spans.push_back(Span{touch.fault, touch.from, touch.until, true, false, false, false});
+    }
+    Duration away = 0;
+    for (const Span& span : merged(std::move(spans), reconnect_)) {
+        if (overlap(span.from, span.until, from, until))
+            away += std::min(later(span.until, beat_), until) - std::max(span.from, from);
+    }
+    const Duration waits = away + vote_waits_;
+    if (waits == 0 || idle + waits + 4 * slow_ + 100 * millisecond < timeouts_.vote) return false;
+    use(Excuse::vote_held_up);
+    return true;
+}
+
+bool Excuses::forgotten(Instant told, Instant from, Instant until) {
+    const bool found = std::any_of(records_lost_.begin(), records_lost_.end(), [&](const Period& lost) {
+        return lost.from <= told && from <= lost.until && lost.until <= until;
+    });
+    if (found) use(Excuse::forgotten);
     return found;
+}
+
+Instant Excuses::counted_until(Instant gone) const {
+    if (gone == never) return never;
+    Instant until = gone + seat_kept();
+    for (bool changed = true; changed;) {
+        changed = false;
+        // The master does not count down while it does not run, and begins anew when it was started again.
+        const auto extend = [&](Instant from, Instant to) {
+            if (until == never || from > until || to <= gone) return;
+            const Instant extended = later(to, seat_kept());
+            if (extended != never && extended <= until) return;
+            until = extended;
+            changed = true;
+        };
+        for (const Span& span : control_[0]) extend(span.from, span.until);
+        for (const Period& period : standstills_) extend(period.from, period.until);
+        for (const Touch& touch : touches_) {
+            if (touch.node == every_peer) extend(touch.from, touch.until);
+        }
+    }
+    return until;
 }
 
 std::string Excuses::explain(std::uint32_t node, Instant from, Instant until) const {

@@ -17,10 +17,10 @@ namespace pccl::harness {
 enum class Excuse : std::uint8_t {
     // A membership ended although its application did not leave.
     silence,  // nothing came from the node for about the peer time-out, or its control link stayed closed for that time
-    both_links,    // its control link and a data link to it were closed at the same time
-    no_ring,       // it and another peer could not connect for the peer time-out
-    master_gone,   // it did not reach a master for the time that it waits for one
-    slow_network,  // by its settings, messages take a large part of the peer time-out
+    both_links,   // its control link and a data link to it were closed at the same time
+    no_ring,      // it and another peer could not connect for the peer time-out
+    master_gone,  // it did not reach a master for the time that it waits for one
+
     revision,      // the rule of revisions: its application submitted a revision that is not the next one
     late_vote,     // its application made no call for the limit on votes
     vote_held_up,  // its vote could not travel: a fault touched one of its links
@@ -29,6 +29,11 @@ enum class Excuse : std::uint8_t {
     other_loss,    // Excuses::touch, for faults with no rule of their own
     // A content won a synchronization that should not win by what is known.
     unknown_voter,  // somebody took part, or may have, whose seat was kept after it had given up or died
+    // Members that took part in the same operation were told different outcomes.
+    departed,   // the one that failed had left the run, or was lost, before it could learn the outcome
+    forgotten,  // the record of the outcome, or of a removal, was lost with the journal before all had learned it
+    // An update of the topology counted or told something else than those of the others.
+    early_update,  // the first call of a newcomer, answered alone because the others were in another call
     count
 };
 inline constexpr std::size_t excuse_kinds = static_cast<std::size_t>(Excuse::count);
@@ -58,14 +63,23 @@ public:
     void slow_records(std::size_t fault, Instant from, Instant until);
     // The network refused or swallowed a dial, or the listener closed the connection at once.
     void dial_failed(std::uint32_t from, std::uint32_t to, Instant at, bool swallowed);
+    // No machine of the run stood still alone: nobody may be lost for it, but the clock of the world went on.
+    void standstill(Instant from, Instant until) { standstills_.push_back({from, until}); }
+    // The master comes back without the records that it wrote from `written` on.
+    void records_lost(Instant written, Instant at) { records_lost_.push_back({written, at}); }
     // Any loss of the node (or of every_peer) within that time.
     void touch(Excuse excuse, std::size_t fault, std::uint32_t node, Instant from, Instant until);
 
     // --- decisions -----------------------------------------------------------------------------------------------------
     // A membership of the node that was good at `member_until` had ended at `lost_at`.
     bool loss(std::uint32_t node, Instant member_until, Instant lost_at);
-    // A fault touched the node or one of its links in that time; what happened to the master alone does not count.
-    bool hindered(std::uint32_t node, Instant from, Instant until);
+    // Its program was in no call for `idle`, and faults that touched the node or its links made up for the rest of the limit
+    // on votes. What happened to the master alone does not count.
+    bool hindered(std::uint32_t node, Duration idle, Instant from, Instant until);
+    // An outcome that somebody had learned by `told` was lost with the journal in that time.
+    bool forgotten(Instant told, Instant from, Instant until);
+    // Until when the master may count somebody that was gone at that time and did not say so.
+    Instant counted_until(Instant gone) const;
     // Whether a recorded Excuses::touch covers it; not counted.
     bool touched(std::uint32_t node, Instant member_until, Instant lost_at) const;
     // For how long the master counts a member that has given up by itself.
@@ -90,6 +104,10 @@ private:
         bool blocked = false;  // dials do not get through either
         bool extends = false;  // only makes what overlaps with it longer
     };
+    struct Period {
+        Instant from = 0;
+        Instant until = 0;
+    };
     struct Touch {
         Excuse excuse = Excuse::other_loss;
         std::size_t fault = no_fault;
@@ -112,10 +130,11 @@ private:
     Duration reconnect_ = 0;   // from a reset to the new connection
     Duration redial_ = 0;      // from the end of a blockade to the new connection
     Duration vote_waits_ = 0;  // behind one text as long as a frame
-    bool slow_network_ = false;
     std::vector<std::vector<Span>> control_;  // of each node with the master; of node 0: of the master with everybody
     std::vector<std::vector<Span>> data_;     // of each pair of peers
     std::vector<Touch> touches_;
+    std::vector<Period> standstills_;
+    std::vector<Period> records_lost_;  // written in that time, and lost at its end
     ExcuseCounts used_{};
 };
 

@@ -184,8 +184,9 @@ bool Injector::master_crash(const Fault& fault) {
     world_.end_process(node, (fault.value & 1) != 0, fault.kind == FaultKind::torn_write);
     if (fault.kind == FaultKind::older_journal || fault.kind == FaultKind::empty_journal) {
         touch(fault, 0, Excuse::lost_journal);
-        world_.forget_records(fault.kind == FaultKind::empty_journal ? ~std::size_t{0} : fault.b);
-        journal_losses_.push_back(world_.now());
+        const Instant written =
+            world_.forget_records(fault.kind == FaultKind::empty_journal ? ~std::size_t{0} : fault.b);
+        if (written != never) excuses_.records_lost(written, world_.now());
     }
     processes_.process_gone(0, fault);
     return true;
@@ -256,7 +257,13 @@ void Injector::stranger_speaks(const Fault& fault, std::uint64_t index) {
             : liar ? newcomer_lies(draw_, own, what_is_known(0), stranger.registered)
                    : hostile_bytes(draw_, own, fault.a % nodes() == 0, what_is_known(fault.a % nodes()), joins);
         stranger.registered = liar;
-        if (joins) stranger_hellos_.push_back(world_.now());
+        if (joins) {
+            stranger_hellos_.push_back({world_.now(), world_.now()});
+            hello_of_.push_back(index);
+        }
+        for (std::size_t i = 0; i < hello_of_.size(); ++i) {
+            if (hello_of_[i] == index) stranger_hellos_[i].last_said = world_.now();
+        }
         if (replay) touch(fault, 1 + (fault.a - 1) % (nodes() - 1), Excuse::copied_token);
         if (!bytes.empty()) network.write(stranger.connection, 0, bytes);
         ++stranger.said;
@@ -321,6 +328,7 @@ void Injector::begin(std::uint64_t index_and_node) {
                 if (world_.alive(node)) world_.pause(node, until - world_.now());
             }
             processes_.all_frozen(until);
+            excuses_.standstill(world_.now(), until);
             break;
         }
         const std::uint32_t node = fault.a % nodes();

@@ -6,6 +6,7 @@
 
 #include "harness/excuses.hpp"
 #include "harness/hostile.hpp"
+#include "harness/ledger.hpp"
 #include "harness/observation.hpp"
 #include "harness/scenario.hpp"
 #include "net-sim/world.hpp"
@@ -69,8 +70,7 @@ public:
     // The master has two places; excuses know one.
     std::uint32_t logical(std::uint32_t node) const { return node == nodes() ? 0 : node; }
     bool frozen(std::uint32_t node) const { return frozen_[node]; }  // stopped for ever
-    const std::vector<Instant>& stranger_hellos() const { return stranger_hellos_; }
-    const std::vector<Instant>& journal_losses() const { return journal_losses_; }
+    const std::vector<Ledger::StrangerHello>& stranger_hellos() const { return stranger_hellos_; }
     const std::array<std::uint64_t, fault_kinds>& injected() const { return injected_; }
 
 private:
@@ -120,9 +120,9 @@ private:
         std::uint32_t said = 0;
     };
     std::vector<Stranger> stranger_links_;  // per fault
-    std::vector<Instant> journal_losses_;
-    const Fault* halting_ = nullptr;  // the full disk that is going to stop the master
-    std::vector<Instant> stranger_hellos_;
+    const Fault* halting_ = nullptr;        // the full disk that is going to stop the master
+    std::vector<Ledger::StrangerHello> stranger_hellos_;
+    std::vector<std::uint64_t> hello_of_;  // the fault that each of them belongs to
     std::vector<FaultSpan>* spans_ = nullptr;
     bool chaos_ = true;
 };

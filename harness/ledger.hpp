@@ -5,7 +5,6 @@
 
 #include "core/events.hpp"
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,6 +24,8 @@ struct Life {
     bool lost = false;         // the application found itself outside
     Instant lost_at = 0;       // when its machine did
     bool ended = false;        // left, or died with its process, whatever it knew by then
+    // From then on it was no member by its own knowledge: it was lost, left, was refused, or died with its process.
+    Instant gone_at = open_end;
     std::uint32_t node = 0;
     bool refused = false;             // connect failed
     bool refused_revision = false;    // by the rule of revisions
@@ -88,18 +89,21 @@ struct Ledger {
     std::vector<VoteFact> votes;
     std::vector<LaunchFact> launches;
     std::vector<SyncFact> syncs;
-    std::vector<Instant> stranger_hellos;  // somebody else asked to be a member, and may have been counted as one
-    std::vector<Instant> journal_losses;   // the master forgot what it had promised
+    // Somebody else asked to be a member, and may have been counted as one until some time after it said the last thing.
+    struct StrangerHello {
+        Instant at = 0;
+        Instant last_said = 0;
+    };
+    std::vector<StrangerHello> stranger_hellos;
 
-    // The failure was seen on the way out, or may have been: the application's world read 1 afterwards and it is not known
-    // to have been a member later.
-    bool departed(std::uint32_t life, const core::Completion& completion, Instant end) const {
-        return completion.attributes.global_world <= 1 && lives[life].member_until <= end;
+    // The life ended without leaving its call in order: it was lost, left, or died with its process. Nothing shows that it
+    // was a member at that time or later.
+    bool gone_by(std::uint32_t life, Instant time) const {
+        return (lives[life].lost || lives[life].ended) && lives[life].member_until < time;
     }
-    // A journal that lost records has lost what was told meanwhile, and tells the rest something else.
-    bool journal_lost_between(Instant begin, Instant end) const {
-        return std::any_of(journal_losses.begin(), journal_losses.end(),
-                           [&](Instant at) { return at >= begin && at <= end; });
+    // The failure may be that of a member on its way out: the world read 1 afterwards, and the life ended.
+    bool departed(std::uint32_t life, const core::Completion& completion, Instant end) const {
+        return completion.attributes.global_world <= 1 && gone_by(life, end);
     }
     std::string name(std::uint32_t life) const;
 };

@@ -44,7 +44,7 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
             const Duration unseen = 4 * excuses.slow() + 100 * millisecond;
             if (l.idle_longest + unseen >= scenario.timeouts.vote) {
                 excuses.use(Excuse::late_vote);
-            } else if (!excuses.hindered(l.node, l.member_until, l.lost_at)) {
+            } else if (!excuses.hindered(l.node, l.idle_longest, l.member_until, l.lost_at)) {
                 return {"membership", who + " was removed for a vote, though it was in no call for " +
                                           std::to_string(l.idle_longest / millisecond) + " ms at most: " + l.reason +
                                           "\n    " + excuses.explain(l.node, l.member_until, l.lost_at)};

@@ -43,8 +43,8 @@ std::string text(const Ledger& ledger, const LaunchFact& f) {
 // Looks for the set of launches that one success speaks of.
 class AttemptSearch {
 public:
-    AttemptSearch(const Scenario& scenario, const Ledger& ledger, std::vector<bool>& settled)
-        : scenario_(scenario), ledger_(ledger), settled_(settled) {
+    AttemptSearch(const Scenario& scenario, const Ledger& ledger, Excuses& excuses, std::vector<bool>& settled)
+        : scenario_(scenario), ledger_(ledger), excuses_(excuses), settled_(settled) {
         for (std::size_t i = 0; i < ledger.launches.size(); ++i) {
             const LaunchFact& fact = ledger.launches[i];
             by_tag_[{fact.group, fact.tag}].add(i, fact.begin, fact.end);
@@ -152,12 +152,16 @@ private:
                 if (other.completion.world != own.completion.world)
                     return complain("membership", own, other, "world sizes differ");
             } else if (other.end != open_end && !ledger_.departed(other.life, other.completion, other.end) &&
-                       !ledger_.journal_lost_between(std::max(own.begin, other.begin), std::max(own.end, other.end))) {
+                       !excuses_.forgotten(own.end, std::max(own.begin, other.begin), other.end)) {
                 return complain("one-outcome", own, other, "one succeeded, the other failed");
             }
         }
         for (const std::size_t i : chosen_) {
-            if (succeeded(ledger_.launches[i].completion, ledger_.launches[i].end)) settled_[i] = true;
+            const LaunchFact& other = ledger_.launches[i];
+            if (succeeded(other.completion, other.end))
+                settled_[i] = true;
+            else if (other.end != open_end && ledger_.departed(other.life, other.completion, other.end))
+                excuses_.use(Excuse::departed);
         }
         return true;
     }
@@ -170,6 +174,7 @@ private:
 
     const Scenario& scenario_;
     const Ledger& ledger_;
+    Excuses& excuses_;
     std::vector<bool>& settled_;
     std::map<std::pair<GroupId, Tag>, Intervals> by_tag_;
     std::vector<Ranked> ranked_;
@@ -187,12 +192,6 @@ std::string text(const Ledger& ledger, const SyncFact& f) {
            std::to_string(f.revision) + " " + when(f.begin, f.end) + " " +
            (f.end == open_end ? "unanswered" : sim::to_text(f.completion.result)) + " revision " +
            std::to_string(f.completion.revision);
-}
-
-// The life ended as lost (or may have, whatever it knew by then), and nothing shows that it was a member at that time.
-bool gone_by(const Ledger& ledger, std::uint32_t life, Instant time) {
-    const Life& l = ledger.lives[life];
-    return (l.lost || l.ended) && l.member_until < time;
 }
 
 template <class Fact>
@@ -248,7 +247,7 @@ std::string text(const Ledger& ledger, const VoteFact& f) {
 }
 
 // World sizes count those who surely were members, and nobody who surely was not accepted yet.
-std::string miscounted(const Ledger& ledger, const Intervals& own_life, const VoteFact& own) {
+std::string miscounted(const Ledger& ledger, const Intervals& own_life, const VoteFact& own, Excuses& excuses) {
     // The next update of the same member needed the vote of everybody whom this one had accepted. Who came back from
     // connect only after that was not among them.
     Instant next_end = open_end;
@@ -266,16 +265,20 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
             sure_in_group += l.group == group ? 1 : 0;
         }
         // Who was accepted and removed before it knew, or died in connect, may have been one of them all the same.
-        const bool in_question = l.connected_at == core::never || l.connected_at <= next_end || l.lost ||
-                                 l.member_until <= l.connected_at ||
-                                 ledger.journal_lost_between(own.begin, l.connected_at);
-        if (l.asked_at < own.end && in_question) {
+        const auto in_question = [&] {
+            if (l.asked_at >= own.end || excuses.counted_until(l.gone_at) < own.begin) return false;
+            return l.connected_at == core::never || l.connected_at <= next_end || l.lost ||
+                   l.member_until <= l.connected_at || excuses.forgotten(own.end, own.begin, l.connected_at);
+        };
+        if (in_question()) {
             ++possible;
             possible_in_group += l.group == group ? 1 : 0;
         }
     }
     const auto strangers = static_cast<std::uint32_t>(std::count_if(
-        ledger.stranger_hellos.begin(), ledger.stranger_hellos.end(), [&](Instant at) { return at < own.end; }));
+        ledger.stranger_hellos.begin(), ledger.stranger_hellos.end(), [&](const Ledger::StrangerHello& hello) {
+            return hello.at < own.end && excuses.counted_until(hello.last_said) >= own.begin;
+        }));
     possible += strangers;
     possible_in_group += strangers;
     const Attributes& a = own.completion.attributes;
@@ -286,11 +289,28 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
     return {};
 }
 
+// A newcomer's first call may be an update although the others, which admitted it, are in another call that needs its vote:
+// the master answers that update alone.
+bool answered_alone(const Ledger& ledger, const VoteFact& own) {
+    const GroupId group = ledger.lives[own.life].group;
+    const auto waits = [&](const auto& fact) {
+        return fact.life != own.life && ledger.lives[fact.life].group == group &&
+               overlap(own.begin, own.end, fact.begin, fact.end);
+    };
+    return std::any_of(ledger.launches.begin(), ledger.launches.end(), waits) ||
+           std::any_of(ledger.syncs.begin(), ledger.syncs.end(), waits) ||
+           std::any_of(ledger.votes.begin(), ledger.votes.end(), [&](const VoteFact& fact) {
+               return fact.life != own.life &&
+                      (fact.kind == CallKind::are_peers_pending || fact.kind == CallKind::optimize) &&
+                      overlap(own.begin, own.end, fact.begin, fact.end);
+           });
+}
+
 }  // namespace
 
-sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger, Excuses&) {
+sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger, Excuses& excuses) {
     std::vector<bool> settled(ledger.launches.size(), false);
-    AttemptSearch search(scenario, ledger, settled);
+    AttemptSearch search(scenario, ledger, excuses, settled);
     for (std::size_t i = 0; i < ledger.launches.size(); ++i) {
         const LaunchFact& fact = ledger.launches[i];
         if (settled[i] || !succeeded(fact.completion, fact.end) || fact.shape.count == 0) continue;
@@ -309,24 +329,28 @@ static sim::Violation check_election(const Ledger& ledger, const SyncIndex& inde
                                               (other == nullptr ? "" : "\n    " + text(ledger, *other))};
     };
     if (const char* broken = broken_strategy(own)) return complain(broken, nullptr);
-    std::vector<Submission> group;
-    bool all_known = true;
+    std::vector<Submission> group, unknown;
     const char* broken = nullptr;
     const SyncFact* partner = nullptr;
     index.groups.at(own.group).near(own.begin - excuses.seat_kept(), own.end, [&](std::size_t k) {
         const SyncFact& other = ledger.syncs[k];
         // A member that gave up in this call, and was in no other afterwards: its vote counts until the master misses it.
-        const bool gave_up = !succeeded(other.completion, other.end) && gone_by(ledger, other.life, other.end);
+        const bool gave_up = !succeeded(other.completion, other.end) && ledger.gone_by(other.life, other.end);
         if (!overlap(own.begin, own.end, other.begin,
                      gave_up && other.end != open_end ? other.end + excuses.seat_kept() : other.end))
             return;
         if (!succeeded(other.completion, other.end)) {
-            all_known = false;  // it may have taken part and died, or been removed, before the others were told
+            // It may have taken part and died, or been removed, before the others were told. One that stayed did not.
+            const Life& life = ledger.lives[other.life];
+            if (other.end == open_end || (life.lost && ledger.gone_by(other.life, other.end)) ||
+                ledger.departed(other.life, other.completion, other.end))
+                unknown.push_back({&other, index.synced_before(k), life.asked_at, life.connected_at});
             return;
         }
         if (other.completion.revision != own.completion.revision) return;
-        if (gone_by(ledger, own.life, other.begin) || gone_by(ledger, other.life, own.begin)) {
-            all_known = false;
+        if (ledger.gone_by(own.life, other.begin) || ledger.gone_by(other.life, own.begin)) {
+            const Life& life = ledger.lives[other.life];
+            unknown.push_back({&other, index.synced_before(k), life.asked_at, life.connected_at});
             return;
         }
         if (const char* rule = broken_strategy(own, other)) {
@@ -338,7 +362,8 @@ static sim::Violation check_election(const Ledger& ledger, const SyncIndex& inde
     });
     if (broken != nullptr) return complain(broken, partner);
     if (may_win(group, own.completion.revision, own.after)) return {};
-    if (all_known) return complain("a content won that is not the one to win", nullptr);
+    if (!may_win_with_some(group, unknown, own.completion.revision, own.after))
+        return complain("a content won that is not the one to win", nullptr);
     excuses.use(Excuse::unknown_voter);
     return {};
 }
@@ -388,7 +413,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
             if (other.own_before == own.own_after) known_own_content = true;
             if (other.process == own.process || !succeeded(other.completion, other.end)) return;
             // A peer that was removed meanwhile may read its answer late, when the group had ended and began anew at 0.
-            if (gone_by(ledger, own.life, other.begin) || gone_by(ledger, other.life, own.begin)) return;
+            if (ledger.gone_by(own.life, other.begin) || ledger.gone_by(other.life, own.begin)) return;
             if (other.completion.revision == own.completion.revision && other.after != own.after)
                 other_content = &other;
         });
@@ -432,7 +457,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
             });
             // An older journal forgets outcomes, and that a member was removed which has not heard of it yet.
             if (!good &&
-                !ledger.journal_lost_between(own.begin, failed != nullptr ? failed->end : member.member_until)) {
+                !excuses.forgotten(own.end, own.begin, failed != nullptr ? failed->end : member.member_until)) {
                 return {"one-outcome",
                         "a member did not see this success:\n    " + text(ledger, own) + "\n    " +
                             (failed != nullptr ? text(ledger, *failed) : ledger.name(life) + " called no sync then")};
@@ -442,7 +467,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
     return {};
 }
 
-sim::Violation check_votes(const Scenario& scenario, const Ledger& ledger, Excuses&) {
+sim::Violation check_votes(const Scenario&, const Ledger& ledger, Excuses& excuses) {
     const std::vector<Intervals> votes = by_life(ledger, ledger.votes);
     std::vector<Instant> first_call(ledger.lives.size(), open_end);
     const auto called = [&](std::uint32_t life, Instant at) { first_call[life] = std::min(first_call[life], at); };
@@ -460,11 +485,12 @@ sim::Violation check_votes(const Scenario& scenario, const Ledger& ledger, Excus
             return {"membership", "impossible world sizes: " + text(ledger, own)};
         }
         if (own.kind == CallKind::update_topology) {
-            const std::string wrong = miscounted(ledger, votes[own.life], own);
+            const std::string wrong = miscounted(ledger, votes[own.life], own, excuses);
             if (!wrong.empty()) return {"membership", wrong + ": " + text(ledger, own)};
-            // The update of a newcomer's first turn may be answered alone, while the others make another call.
-            const Workload& w = scenario.workload;
-            if (first_of_life && (w.early_update_per_mille != 0 || w.cross_per_mille != 0)) continue;
+            if (first_of_life && answered_alone(ledger, own)) {
+                excuses.use(Excuse::early_update);
+                continue;
+            }
         }
         for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
             const Life& member = ledger.lives[life];
@@ -485,7 +511,7 @@ sim::Violation check_votes(const Scenario& scenario, const Ledger& ledger, Excus
                     good = true;
                 }
             });
-            if (!good && !ledger.journal_lost_between(own.begin, near != nullptr ? near->end : member.member_until)) {
+            if (!good && !excuses.forgotten(own.end, own.begin, near != nullptr ? near->end : member.member_until)) {
                 return {"membership",
                         "a member was told something else:\n    " + text(ledger, own) + "\n    " +
                             (near != nullptr ? text(ledger, *near) : ledger.name(life) + " did not call it then")};

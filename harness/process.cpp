@@ -43,7 +43,7 @@ bool Process::in_a_call() const {
 
 // The time without a call ends here.
 void Process::note_idle() {
-    if (connected_ && idle_since_ < now())
+    if ((connected_ || connecting_) && idle_since_ < now())
         ledger_.lives[life_].idle_longest = std::max(ledger_.lives[life_].idle_longest, now() - idle_since_);
     idle_since_ = never;
 }
@@ -149,14 +149,18 @@ Task<bool> Process::connect() {
     ledger_.votes.push_back(VoteFact{CallKind::connect, number_, life, now(), open_end, {}});
     epoch_seen_ = epoch_updated_ = epoch_synced_ = 0;
     sync_failed_ = false;
+    life_ = life;
+    connecting_ = true;
+    idle_since_ = never;  // the time before belongs to no membership
     const Completion c = co_await call(CallKind::connect, CommandConnect{});
+    connecting_ = false;
     ledger_.votes[fact].end = now();
     ledger_.votes[fact].completion = c;
     if (c.result != Result::success) {
         ledger_.lives[life].refused = true;
+        ledger_.lives[life].gone_at = now();
         co_return false;
     }
-    life_ = life;
     ledger_.lives[life].connected_at = now();
     ledger_.lives[life].member_until = answered_at_;  // the application may look at it later
     connected_ = true;
@@ -191,6 +195,7 @@ Task<bool> Process::still_member(const Completion& failed) {
     ledger_.lives[life_].lost = true;
     // The last thing that a machine did as a member.
     ledger_.lives[life_].lost_at = attributes_set_ > ledger_.lives[life_].member_until ? attributes_set_ : now();
+    ledger_.lives[life_].gone_at = ledger_.lives[life_].lost_at;
     ledger_.lives[life_].reason = failed.message + " / " + c.message;
     // A program that did not notice goes on calling: every call fails, none succeeds alone.
     CommandSync alone;

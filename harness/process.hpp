@@ -68,6 +68,7 @@ public:
     // The last thing heard of it.
     void life_ended() {
         if (connected_) ledger_.lives[life_].ended = true;
+        if (connected_ || connecting_) ledger_.lives[life_].gone_at = now();
     }
     std::string waits_for() const;  // the calls that have not returned
 
@@ -186,6 +187,7 @@ private:
     Instant hangs_until_ = 0;
     Instant idle_since_ = core::never;  // never: in a call
     bool connected_ = false;
+    bool connecting_ = false;  // until the application has seen the answer
     bool finished_ = false;
     bool renewed_ = false;  // this turn began with an update of the topology, or with the connect
     bool waited_ = false;   // the turn was spent waiting for others: it does not count

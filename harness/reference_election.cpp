@@ -40,6 +40,19 @@ bool may_win(const std::vector<Submission>& group, std::uint64_t revision, const
     return true;
 }
 
+bool may_win_with_some(const std::vector<Submission>& group, const std::vector<Submission>& unknown,
+                       std::uint64_t revision, const std::vector<std::uint8_t>& content) {
+    if (unknown.size() > 10) return true;
+    for (unsigned some = 1; some < 1u << unknown.size(); ++some) {
+        std::vector<Submission> both = group;
+        for (std::size_t i = 0; i < unknown.size(); ++i) {
+            if ((some >> i & 1) != 0) both.push_back(unknown[i]);
+        }
+        if (may_win(both, revision, content)) return true;
+    }
+    return false;
+}
+
 const char* broken_strategy(const SyncFact& own, const SyncFact& other) {
     const bool enforces = own.strategy == SyncStrategy::enforce_popular;
     if (enforces != (other.strategy == SyncStrategy::enforce_popular))

@@ -19,6 +19,9 @@ struct Submission {
 
 // All of `group` took part, nobody was removed, and all were told this revision.
 bool may_win(const std::vector<Submission>& group, std::uint64_t revision, const std::vector<std::uint8_t>& content);
+// The same with some of `unknown` beside them, at least one. With more than 10 of those: true.
+bool may_win_with_some(const std::vector<Submission>& group, const std::vector<Submission>& unknown,
+                       std::uint64_t revision, const std::vector<std::uint8_t>& content);
 
 // Empty, or the rule about strategies that this success and another one of the same synchronization break.
 const char* broken_strategy(const SyncFact& own, const SyncFact& other);

@@ -256,7 +256,6 @@ private:
 
     void look_back() {
         shared_.ledger.stranger_hellos = injector_.stranger_hellos();
-        shared_.ledger.journal_losses = injector_.journal_losses();
         tamper(shared_.ledger, lie_);
         for (const sim::DialFault& dial : world_.network().dial_faults())
             excuses_.dial_failed(injector_.logical(dial.from), injector_.logical(dial.to), dial.at, dial.swallowed);

@@ -173,7 +173,13 @@ void World::start_master(const MasterConfig& config) {
     after(master_);
 }
 
-void World::forget_records(std::size_t count) { journal_.resize(journal_.size() - std::min(count, journal_.size())); }
+Instant World::forget_records(std::size_t count) {
+    const std::size_t left = journal_.size() - std::min(count, journal_.size());
+    const Instant first = left == journal_.size() ? core::never : left == 0 ? 0 : written_[left];
+    journal_.resize(left);
+    written_.resize(left);
+    return first;
+}
 
 void World::hand_over_journal(std::uint32_t node) {
     nodes_[master_].disk_failed = true;
@@ -206,6 +212,7 @@ void World::end_process(std::uint32_t index, bool with_reset, bool torn) {
         default: part[from] ^= static_cast<char>(1u << disks_.below(8));
         }
         journal_.push_back(std::move(part));
+        written_.push_back(now_);
     }
     node.writing.clear();
     node.disk_free = 0;
@@ -329,8 +336,12 @@ void World::persist(std::uint32_t index, Persist record) { nodes_[index].writing
 // What a snapshot replaces goes with it, or stays until the next one: a master may die in between.
 void World::make_durable(Node& node) {
     Record& record = node.writing.front();
-    if (record.supersedes && !compactions_.chance(250'000)) journal_.clear();
+    if (record.supersedes && !compactions_.chance(250'000)) {
+        journal_.clear();
+        written_.clear();
+    }
     journal_.push_back(std::move(record.record));
+    written_.push_back(now_);
     node.writing.pop_front();
 }
 

@@ -90,7 +90,8 @@ public:
     void set_compute_factor(std::uint32_t node, std::uint32_t factor) { nodes_[node].compute_factor = factor; }
     // --- the master's journal --------------------------------------------------------------------------------------------
     std::uint32_t master() const { return master_; }
-    void forget_records(std::size_t count);  // the last ones, or all there are
+    // The last ones, or all there are. Returns when the first of them was written: 0 if none is left, never if none was lost.
+    Instant forget_records(std::size_t count);
     void fail_disk(bool fails) { nodes_[master_].disk_failed = fails; }
     void slow_disk(Duration extra_max) { disk_extra_ = extra_max; }
     // From now on the journal and the master's name belong to another node; records of the former holder fail.
@@ -201,6 +202,7 @@ private:
     std::deque<Node> nodes_;
     std::vector<Trigger> triggers_;
     std::vector<std::string> journal_;  // durable
+    std::vector<Instant> written_;      // when each record of journal_ became durable
     std::uint32_t master_ = 0;
     core::MasterMachine* master_machine_ = nullptr;  // in the driver of master_
     std::uint32_t strangers_from_;

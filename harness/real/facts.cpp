@@ -356,6 +356,8 @@ Ledger merge_facts(const std::vector<ProcessFacts>& processes) {
         add_facts(all.launches, facts.ledger.launches, first_life);
         add_facts(all.syncs, facts.ledger.syncs, first_life);
     }
+    // All processes have ended by now.
+    for (Life& life : all.lives) life.ended = true;
     order(all.votes);
     order(all.launches);
     order(all.syncs);
