@@ -37,6 +37,8 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a state for which neither members nor dead ones voted", "election"},
                           {"other groups in the first update of a newcomer", "membership"},
                           {"a world that counts a stranger for ever", "membership"},
+                          {"a peer that sends nothing, long after slow computes", "progress"},
+                          {"a call given up before the limit on votes", "progress"},
                           {"a member removed for its vote after a short reset", "membership"}};
 static_assert(std::size(kinds) == static_cast<std::size_t>(Lie::count));
 
@@ -210,6 +212,15 @@ void tamper(Ledger& ledger, Lie lie) {
         ledger.stranger_hellos.push_back({-100 * second, -100 * second});
         change_worlds(ledger, 1);
         break;
+    case Lie::starved_after_slow_computes:
+    case Lie::given_up_too_soon:
+        for (LaunchFact* fact : operation) {
+            const bool starved = lie == Lie::starved_after_slow_computes;
+            fail(fact->completion, starved ? Result::rank_connection_lost : Result::invalid_usage);
+            fact->completion.message = starved ? "peer 1 lives and sends nothing"
+                                               : "all members have to make the same calls (PCCL_VOTE_TIMEOUT_S)";
+        }
+        break;
     case Lie::vote_after_a_reset: {
         Life& life = ledger.lives.back();
         life.lost = true;
@@ -239,6 +250,19 @@ std::vector<CanaryLine> run_canary() {
         if (options.lie == Lie::stranger_counted) {
             scenario.timeouts.peer = 100 * millisecond;
             scenario.timeouts.master = 200 * millisecond;
+        }
+        if (options.lie == Lie::given_up_too_soon) scenario.timeouts.vote = 5 * second;
+        if (options.lie == Lie::starved_after_slow_computes) {
+            scenario.timeouts.peer = 100 * millisecond;
+            scenario.timeouts.redial_max = 100 * millisecond;
+            scenario.timeouts.handshake = 100 * millisecond;
+            for (PeerPlan& peer : scenario.peers) peer.turns = 100;
+            Fault slow;
+            slow.kind = FaultKind::slow_compute;
+            slow.at = millisecond;
+            slow.duration = millisecond;
+            slow.a = 1;
+            scenario.faults.push_back(slow);
         }
         if (options.lie == Lie::vote_after_a_reset) {
             scenario.timeouts.vote = 5 * second;

@@ -32,11 +32,13 @@ enum class Lie : std::uint8_t {
     sender_received,     // a member that only sends was told of bytes that it received
     never_ends,          // an application does not come to its end
     // What an excuse must not hide.
-    failed_and_stayed,        // an operation failed for one member, which read a world of one and stayed a member
-    unknown_voter_overruled,  // a content won that no vote of a member that died meanwhile explains
-    groups_of_one,            // a newcomer's first update tells something else, though the others updated too
-    stranger_counted,         // a world counts a stranger that fell silent long before
-    vote_after_a_reset,       // a member was removed for its vote because one of its links was reset once
+    failed_and_stayed,            // an operation failed for one member, which read a world of one and stayed a member
+    unknown_voter_overruled,      // a content won that no vote of a member that died meanwhile explains
+    groups_of_one,                // a newcomer's first update tells something else, though the others updated too
+    stranger_counted,             // a world counts a stranger that fell silent long before
+    starved_after_slow_computes,  // an error says that a peer sends nothing, long after computes of a peer were slow
+    given_up_too_soon,            // a call was given up as if the limit on votes had passed
+    vote_after_a_reset,           // a member was removed for its vote because one of its links was reset once
     count
 };
 

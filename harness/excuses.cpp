@@ -22,8 +22,9 @@ Instant later(Instant until, Duration by) { return until == never ? never : unti
 
 const char* to_text(Excuse excuse) {
     static constexpr const char* names[] = {
-        "silence",      "both-links",   "no-ring",    "master-gone",   "revision", "late-vote", "vote-held-up",
-        "copied-token", "lost-journal", "other-loss", "unknown-voter", "departed", "forgotten", "early-update"};
+        "silence",      "both-links",   "no-ring",      "master-gone", "revision",      "late-vote",
+        "vote-held-up", "copied-token", "lost-journal", "other-loss",  "unknown-voter", "departed",
+        "forgotten",    "early-update", "starved",      "stuck-edge",  "unreachable"};
     static_assert(std::size(names) == excuse_kinds);
     return names[static_cast<std::size_t>(excuse)];
 }
@@ -42,6 +43,15 @@ Excuses::Excuses(const Scenario& scenario)
     // A text as long as a frame takes a round trip for each window, and the vote waits behind it.
     if (scenario.world.long_texts_per_million != 0)
         vote_waits_ = 2 * slow_ * (scenario.limits.control_bytes_max / std::max<std::int64_t>(n.window_low, 1));
+
+    // Settings are faults that last for the whole of chaos.
+    const auto setting = [&](Excuse excuse, bool is_set) {
+        if (is_set) hardship(excuse, no_fault, every_peer, 0, scenario.chaos_end);
+    };
+    setting(Excuse::starved, scenario.world.allocation_fails_per_million != 0);
+    setting(Excuse::stuck_edge, scenario.world.allocation_fails_per_million != 0);
+    setting(Excuse::stuck_edge, n.tail_per_million != 0 && n.tail_max >= timeouts_.peer);
+    setting(Excuse::unreachable, n.tail_per_million != 0 || scenario.world.wrong_chunks_per_million != 0);
     control_.resize(nodes_);
     data_.resize(static_cast<std::size_t>(nodes_) * nodes_);
 }
@@ -83,10 +93,14 @@ void Excuses::master_away(std::size_t fault, Instant from, Instant until) {
     // One whose first hello reached the dying master waits for the answer as long as for a handshake.
     const Instant back = later(until, timeouts_.handshake + redial_);
     control_[0].push_back(Span{fault, from, back, true, true, true, false});
+    // A restarted master does not remove a dead member before its grace is over.
+    hardship(Excuse::starved, fault, every_peer, from, back);
+    hardship(Excuse::stuck_edge, fault, every_peer, from, back);
 }
 
 void Excuses::slow_records(std::size_t fault, Instant from, Instant until) {
     control_[0].push_back(Span{fault, from, until, false, false, false, true});
+    hardship(Excuse::stuck_edge, fault, every_peer, from, until);
 }
 
 void Excuses::dial_failed(std::uint32_t from, std::uint32_t to, Instant at, bool swallowed) {
@@ -201,6 +215,33 @@ bool Excuses::hindered(std::uint32_t node, Duration idle, Instant from, Instant 
     if (waits == 0 || idle + waits + 4 * slow_ + 100 * millisecond < timeouts_.vote) return false;
     use(Excuse::vote_held_up);
     return true;
+}
+
+void Excuses::hardship(Excuse excuse, std::size_t fault, std::uint32_t node, Instant from, Instant until) {
+    hardships_.push_back(Touch{excuse, fault, node, from, later(until, aftermath())});
+}
+
+bool Excuses::hard_for(Excuse excuse, const std::vector<std::uint32_t>& nodes, Instant from, Instant until) {
+    const auto in_group = [&](std::uint32_t node) {
+        return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
+    };
+    bool found = std::any_of(hardships_.begin(), hardships_.end(), [&](const Touch& touch) {
+        return touch.excuse == excuse && (touch.node == every_peer || in_group(touch.node)) &&
+               overlap(touch.from, touch.until, from, until);
+    });
+    const auto held_up = [&](const Span& span) {
+        return (span.silent || span.blocked) && overlap(span.from, span.until, from, until);
+    };
+    if (excuse != Excuse::starved) {
+        for (const std::uint32_t a : nodes) {
+            found = found || std::any_of(control_[a].begin(), control_[a].end(), held_up);
+            for (const std::uint32_t b : nodes) {
+                if (a < b) found = found || std::any_of(between(a, b).begin(), between(a, b).end(), held_up);
+            }
+        }
+    }
+    if (found) use(excuse);
+    return found;
 }
 
 bool Excuses::forgotten(Instant told, Instant from, Instant until) {

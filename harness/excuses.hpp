@@ -34,6 +34,10 @@ enum class Excuse : std::uint8_t {
     forgotten,  // the record of the outcome, or of a removal, was lost with the journal before all had learned it
     // An update of the topology counted or told something else than those of the others.
     early_update,  // the first call of a newcomer, answered alone because the others were in another call
+    // An operation failed and its error blames somebody.
+    starved,      // "lives and sends nothing": computes, memory, an edge or the master held a member up
+    stuck_edge,   // "does not get through": something held up the bytes of an edge without ending the connection
+    unreachable,  // no holder of a state "could be reached": members were apart, or what one serves was damaged
     count
 };
 inline constexpr std::size_t excuse_kinds = static_cast<std::size_t>(Excuse::count);
@@ -70,6 +74,9 @@ public:
     // Any loss of the node (or of every_peer) within that time.
     void touch(Excuse excuse, std::size_t fault, std::uint32_t node, Instant from, Instant until);
 
+    // It holds up operations of the node (or of every_peer) within that time, in the way that `excuse` names.
+    void hardship(Excuse excuse, std::size_t fault, std::uint32_t node, Instant from, Instant until);
+
     // --- decisions -----------------------------------------------------------------------------------------------------
     // A membership of the node that was good at `member_until` had ended at `lost_at`.
     bool loss(std::uint32_t node, Instant member_until, Instant lost_at);
@@ -78,6 +85,8 @@ public:
     bool hindered(std::uint32_t node, Duration idle, Instant from, Instant until);
     // An outcome that somebody had learned by `told` was lost with the journal in that time.
     bool forgotten(Instant told, Instant from, Instant until);
+    // Whether something held up one of these nodes, or a link between two of them, in that time.
+    bool hard_for(Excuse excuse, const std::vector<std::uint32_t>& nodes, Instant from, Instant until);
     // Until when the master may count somebody that was gone at that time and did not say so.
     Instant counted_until(Instant gone) const;
     // Whether a recorded Excuses::touch covers it; not counted.
@@ -116,6 +125,8 @@ private:
         Instant until = 0;
     };
 
+    // How long after its end a hardship may still show.
+    Duration aftermath() const { return 2 * timeouts_.peer + timeouts_.grace(); }
     void record(std::uint32_t a, std::uint32_t b, const Span& span);
     std::vector<Span>& between(std::uint32_t a, std::uint32_t b);
     std::vector<Span> merged(std::vector<Span> spans, Duration gap) const;
@@ -133,6 +144,7 @@ private:
     std::vector<std::vector<Span>> control_;  // of each node with the master; of node 0: of the master with everybody
     std::vector<std::vector<Span>> data_;     // of each pair of peers
     std::vector<Touch> touches_;
+    std::vector<Touch> hardships_;
     std::vector<Period> standstills_;
     std::vector<Period> records_lost_;  // written in that time, and lost at its end
     ExcuseCounts used_{};

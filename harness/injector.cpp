@@ -173,6 +173,12 @@ bool Injector::connection_fault(const Fault& fault, std::uint64_t index, std::ui
         excuses_.half_open(index, a, b, world_.now());
     else
         excuses_.closed(index, a, b, world_.now());
+    if (fault.kind == FaultKind::corrupt) {
+        for (const std::uint32_t node : {a, b}) {
+            excuses_.hardship(Excuse::stuck_edge, index, node, world_.now(), world_.now());
+            excuses_.hardship(Excuse::unreachable, index, node, world_.now(), world_.now());
+        }
+    }
     note(index, {network.peer_of(connection, 0)}, {network.peer_of(connection, 1)});
     return true;
 }
@@ -197,6 +203,8 @@ bool Injector::two_masters(const Fault& fault) {
     const std::uint32_t old = world_.master();
     const std::uint32_t next = old == 0 ? nodes() : 0;
     if (!world_.alive(old)) return false;
+    for (const Excuse excuse : {Excuse::starved, Excuse::stuck_edge})
+        excuses_.hardship(excuse, index_of(fault), every_peer, world_.now(), scenario_.chaos_end);
     // The first one goes on until its disk refuses a record, at the end of chaos at the latest.
     excuses_.touch(Excuse::copied_token, index_of(fault), every_peer, world_.now(),
                    scenario_.chaos_end + 2 * scenario_.timeouts.peer + scenario_.timeouts.grace());
@@ -357,10 +365,16 @@ void Injector::begin(std::uint64_t index_and_node) {
                               within_chaos(fault.duration) + static_cast<Duration>(fault.value % 10'000) * millisecond);
         world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
         break;
-    case FaultKind::slow_compute:
-        world_.set_compute_factor(peer_of(fault), 1 + static_cast<std::uint32_t>(fault.value % 1000));
+    case FaultKind::slow_compute: {
+        const auto factor = 1 + static_cast<std::uint32_t>(fault.value % 1000);
+        world_.set_compute_factor(peer_of(fault), factor);
+        // What has begun goes on as slowly.
+        const Instant until = within_chaos(fault.duration) + factor * scenario_.world.compute_max;
+        for (const Excuse excuse : {Excuse::starved, Excuse::stuck_edge, Excuse::unreachable})
+            excuses_.hardship(excuse, index, peer_of(fault), world_.now(), until);
         world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
         break;
+    }
     case FaultKind::hang: processes_.hang(peer_of(fault), within_chaos(fault.duration)); break;
     case FaultKind::roam: {
         const std::uint32_t node = peer_of(fault);
@@ -379,8 +393,11 @@ void Injector::begin(std::uint64_t index_and_node) {
     case FaultKind::snap: {
         const std::uint32_t from = peer_of(fault), to = 1 + (fault.b - 1) % (nodes() - 1);
         if (from == to) return;
-        touch(fault, from, Excuse::no_ring);
-        touch(fault, to, Excuse::no_ring);
+        for (const std::uint32_t node : {from, to}) {
+            touch(fault, node, Excuse::no_ring);
+            for (const Excuse excuse : {Excuse::starved, Excuse::stuck_edge, Excuse::unreachable})
+                excuses_.hardship(excuse, index, node, world_.now(), end_of(fault));
+        }
         world_.network().impair(from, to, impairment_of(fault));
         schedule_end(fault, index);
         break;

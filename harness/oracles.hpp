@@ -19,6 +19,8 @@ sim::Violation check_syncs(const Scenario& scenario, const Ledger& ledger, Excus
 // update_topology and are_peers_pending tell all members the same.
 sim::Violation check_votes(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
 
+// progress: errors blame a peer, an edge or the limit on votes only with a reason.
+sim::Violation check_blames(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
 // membership: nobody is lost without an excuse.
 sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
 

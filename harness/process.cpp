@@ -332,27 +332,6 @@ Task<Completion> Process::launch(std::size_t index, bool mismatched) {
     co_return c;
 }
 
-// Unless somebody may live and send nothing for long: with slow computes; without memory for its part, or with a dead
-// member between, while a master that was started again must not decide yet; or because its edge loses what lets it send.
-static bool blame_is_a_mistake(const Scenario& scenario) {
-    return scenario.world.allocation_fails_per_million == 0 &&
-           std::none_of(scenario.faults.begin(), scenario.faults.end(), [](const Fault& fault) {
-               return fault.kind == FaultKind::slow_compute || concerns_the_journal(fault.kind) ||
-                      impairs_an_edge(fault.kind);
-           });
-}
-
-// Nor is an edge given up that loses nothing: without a fault that could hold up its bytes for the time of two peer time-outs.
-static bool edge_blame_is_a_mistake(const Scenario& scenario) {
-    const sim::NetworkParameters& n = scenario.world.network;
-    return blame_is_a_mistake(scenario) && (n.tail_per_million == 0 || n.tail_max < scenario.timeouts.peer) &&
-           std::all_of(scenario.faults.begin(), scenario.faults.end(), [](const Fault& fault) {
-               return fault.kind == FaultKind::reset || fault.kind == FaultKind::end_early ||
-                      fault.kind == FaultKind::crash_peer || fault.kind == FaultKind::aimed_peer ||
-                      fault.kind == FaultKind::hostile || fault.kind == FaultKind::hang;
-           });
-}
-
 Task<Completion> Process::await(std::size_t index) {
     CommandAwait command;
     command.tag = tensors_[index].tag;
@@ -382,12 +361,6 @@ void Process::returned(std::size_t index, const Completion& c) {
         // Told that it can never be done: nothing is left to wait for.
         if (c.result == Result::invalid_usage && scenario_.limits.operation_bytes_max != 0)
             shared_.goals[node_] = false;
-        // Nobody is stuck in this world: whoever lives sends, or the protocol has forgotten something.
-        if (blame_is_a_mistake(scenario_) && c.message.find("lives and sends nothing") != std::string::npos) {
-            world_.violate("progress", std::string(sim::Trace::name(node_)) + ": " + c.message);
-        }
-        if (edge_blame_is_a_mistake(scenario_) && c.message.find("does not get through") != std::string::npos)
-            world_.violate("progress", std::string(sim::Trace::name(node_)) + ", without a fault: " + c.message);
     }
     if ((c.result != Result::success || !tensor.in_place) && send != fact.input) {
         world_.violate("restore", std::string("the input of tag ") + std::to_string(tensor.tag) + " on " +
@@ -460,18 +433,6 @@ SyncStrategy Process::strategy() {
     return attributes_.group_world > 1 ? SyncStrategy::receive_only : SyncStrategy::enforce_popular;
 }
 
-// Where members only die, or the master does, and the others can connect, the state comes from one who lives.
-static bool holders_can_be_reached(const Scenario& scenario) {
-    const sim::NetworkParameters& n = scenario.world.network;
-    return scenario.world.wrong_chunks_per_million == 0 && n.tail_per_million == 0 && n.refuse_per_million == 0 &&
-           n.black_hole_per_million == 0 && n.accept_close_per_million == 0 &&
-           std::all_of(scenario.faults.begin(), scenario.faults.end(), [](const Fault& fault) {
-               return fault.kind == FaultKind::crash_peer || fault.kind == FaultKind::aimed_peer ||
-                      fault.kind == FaultKind::reset || fault.kind == FaultKind::end_early ||
-                      fault.kind == FaultKind::hang || concerns_the_journal(fault.kind);
-           });
-}
-
 Task<Completion> Process::sync() {
     const std::size_t index = ledger_.syncs.size();
     SyncFact fact;
@@ -507,8 +468,6 @@ Task<Completion> Process::sync() {
         ledger_.lives[life_].member_until = done.begin;
     } else {
         ++counters_.syncs_failed;
-        if (holders_can_be_reached(scenario_) && c.message.find("could be reached") != std::string::npos)
-            world_.violate("progress", std::string(sim::Trace::name(node_)) + ": " + c.message);
         if (done.after != done.before || done.own_after != done.own_before)
             world_.violate("restore", "shared state of " + sim::Trace::name(node_) + " differs after a failed sync");
     }

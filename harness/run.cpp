@@ -263,7 +263,7 @@ private:
             return world_.violate(lost.oracle, lost.reason);
         world_.check_replay(master_config());
         if (world_.violated()) return;
-        for (const auto check : {check_reduces, check_syncs, check_votes}) {
+        for (const auto check : {check_reduces, check_syncs, check_votes, check_blames}) {
             const sim::Violation violation = check(scenario_, shared_.ledger, excuses_);
             if (!violation.oracle.empty()) return world_.violate(violation.oracle, violation.reason);
         }

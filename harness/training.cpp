@@ -260,10 +260,12 @@ Task<bool> Process::reduce_all() {
     co_return true;
 }
 
-// A vote that the master gave up, or what a member cannot do: only where there is a limit.
+// A vote that the master gave up, or what a member cannot do: only where there is a limit, and the error names it.
 bool Process::given_up(const Completion& completion) const {
-    return (scenario_.timeouts.vote != 0 || scenario_.limits.operation_bytes_max != 0) &&
-           completion.result == Result::invalid_usage;
+    const auto names = [&](const char* limit) { return completion.message.find(limit) != std::string::npos; };
+    return completion.result == Result::invalid_usage &&
+           ((scenario_.timeouts.vote != 0 && names("PCCL_VOTE_TIMEOUT_S")) ||
+            (scenario_.limits.operation_bytes_max != 0 && names("PCCL_MAX_SCRATCH_BYTES")));
 }
 
 // All tags in one call, in an order and with a window of one's own.

@@ -524,6 +524,10 @@ private:
         const Ledger ledger = merge_facts(all);
         check_losses(ledger);
         Excuses excuses(scenario_);
+        // Nothing of what the proxy did is recorded in `excuses`: blames can be judged only where there was no fault.
+        if (const sim::Violation blame = check_blames(scenario_, ledger, excuses);
+            scenario_.faults.empty() && !blame.oracle.empty())
+            violate(blame.oracle, blame.reason);
         for (const auto check : {check_reduces, check_syncs, check_votes}) {
             const sim::Violation violation = check(scenario_, ledger, excuses);
             if (!violation.oracle.empty()) violate(violation.oracle, violation.reason);

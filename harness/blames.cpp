@@ -1,0 +1,77 @@
+// The oracle of blames: what an error says about others is true.
+//
+// A member that fails an operation may name another peer, or a limit, as the reason. Each such reason needs something that
+// happened at that time: a recorded hardship of a member of the group, or a call that was open for as long as the limit.
+#include "harness/oracles.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness {
+
+using namespace core;
+
+namespace {
+
+class Blames {
+public:
+    Blames(const Scenario& scenario, const Ledger& ledger, Excuses& excuses)
+        : scenario_(scenario), ledger_(ledger), excuses_(excuses) {}
+
+    // Empty: nobody is blamed without a reason.
+    std::string wrong(std::uint32_t life, Instant begin, Instant end, const Completion& completion) {
+        if (end == open_end || completion.result == Result::success) return {};
+        const auto says = [&](const char* text) { return completion.message.find(text) != std::string::npos; };
+        const bool edge = says("does not get through");
+        std::string reason;
+        if ((edge || says("lives and sends nothing")) &&
+            !hardship(edge ? Excuse::stuck_edge : Excuse::starved, life, begin, end))
+            reason = "no fault held up a member of its group";
+        else if (says("could be reached") && !hardship(Excuse::unreachable, life, begin, end))
+            reason = "no fault kept members of its group apart";
+        else if (completion.result == Result::invalid_usage && says("all members have to make the same calls") &&
+                 waited_too_short(begin, end))
+            reason = "the call was open for less than the limit";
+        if (reason.empty()) return {};
+        return ledger_.name(life) + " on " + sim::Trace::name(ledger_.lives[life].node) + " [" +
+               std::to_string(begin / microsecond) + " us .. " + std::to_string(end / microsecond) +
+               " us]: " + completion.message + ", though " + reason;
+    }
+
+private:
+    bool hardship(Excuse excuse, std::uint32_t life, Instant begin, Instant end) {
+        std::vector<std::uint32_t> group;
+        for (std::uint32_t node = 1; node <= scenario_.peers.size(); ++node) {
+            if (scenario_.peers[node - 1].group == ledger_.lives[life].group) group.push_back(node);
+        }
+        return excuses_.hard_for(excuse, group, begin, end);
+    }
+    bool waited_too_short(Instant begin, Instant end) const {
+        const Duration limit = scenario_.timeouts.vote;
+        // Clocks drift.
+        const Duration least = limit - 2 * limit * scenario_.world.drift_ppm / 1'000'000;
+        return limit == 0 || end - begin < least;
+    }
+
+    const Scenario& scenario_;
+    const Ledger& ledger_;
+    Excuses& excuses_;
+};
+
+}  // namespace
+
+sim::Violation check_blames(const Scenario& scenario, const Ledger& ledger, Excuses& excuses) {
+    Blames blames(scenario, ledger, excuses);
+    const auto check = [&](const auto& facts) -> std::string {
+        for (const auto& fact : facts) {
+            std::string wrong = blames.wrong(fact.life, fact.begin, fact.end, fact.completion);
+            if (!wrong.empty()) return wrong;
+        }
+        return {};
+    };
+    for (const std::string& wrong : {check(ledger.launches), check(ledger.syncs), check(ledger.votes)}) {
+        if (!wrong.empty()) return {"progress", wrong};
+    }
+    return {};
+}
+
+}  // namespace pccl::harness
