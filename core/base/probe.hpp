@@ -107,6 +107,7 @@
     X(no_ring_victim, "topology", "no ring: one end of an edge removed")                                               \
     X(heard_after_silence, "topology", "member spoke again after a long silence")                                      \
     X(edge_marked_stuck, "topology", "edge marked that connects and carries nothing")                                  \
+    X(stuck_without_proof, "topology", "edge said to carry nothing while its target may have been away")               \
     X(no_ring_quiet_end, "topology", "no ring: an end that is quiet is left to its silence")                           \
     X(joiner_unreachable, "topology", "joiner told that it is unreachable")                                            \
     X(joiner_not_admissible, "topology", "joiner left out of an admission")                                            \

@@ -61,6 +61,7 @@ private:
         LinkId link = 0;  // 0: absent
         std::uint64_t generation = 0;
         bool resumed = false;      // everything unanswered was declared on the current link
+        OpId resumed_after = 0;    // last_id() then; the starts of all later operations were sent on the current link
         bool closed_seen = false;  // its control link closed in this incarnation
         Instant absent_since = 0;
         // Since when its application could make the next call: its last answer has left, and neither this master nor the
@@ -169,6 +170,8 @@ private:
     void persist(const proto::Record& record);
     void compact_if_due();
     OpId next_id();
+    // The one that next_id() returned last.
+    OpId last_id() const { return (static_cast<OpId>(state_.incarnation) << 32) | op_counter_; }
     void remove_unheeding();
     void release_held();
     void append(proto::Decision& decision);
@@ -221,7 +224,7 @@ private:
     void maintain_ring(GroupId id);
     bool ring_usable(const GroupState& group) const;
     std::string edge_text(const std::pair<Uuid, Uuid>& edge) const;
-    void on_stuck(const RunningOp& op, const Uuid& from, const Uuid& to);
+    void on_stuck(OpId id, const RunningOp& op, const Uuid& from, const Uuid& to);
     bool edge_failed_long(const Uuid& from, const Uuid& to, Duration grace);
     void plan_joiners();
     std::vector<Uuid> admissible(GroupId group, std::vector<Uuid>& ring) const;

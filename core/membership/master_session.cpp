@@ -325,7 +325,10 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
         if (member) {
             Session& session = sessions_.at(link.uuid);
             // Its call could not arrive while its link was away.
-            if (!session.resumed) session.free_since += now_ - std::max(session.absent_since, session.free_since);
+            if (!session.resumed) {
+                session.free_since += now_ - std::max(session.absent_since, session.free_since);
+                session.resumed_after = last_id();
+            }
             session.resumed = true;
             end_grace_if_due();
             examine_all_ = true;

@@ -81,11 +81,16 @@ std::string MasterCore::edge_text(const std::pair<Uuid, Uuid>& edge) const {
 }
 
 // Said by the source in an operation that both ends take part in: only a neighbour can be accused, and only by the peer that
-// sends to it.
-void MasterCore::on_stuck(const RunningOp& op, const Uuid& from, const Uuid& to) {
+// sends to it. It is proof only if the target's link to the master is open since before the operation: else the target may
+// have got the start late, or not at all. Without proof the operation fails too, and the next one over this edge decides.
+void MasterCore::on_stuck(OpId id, const RunningOp& op, const Uuid& from, const Uuid& to) {
     for (std::size_t i = 0; i < op.members.size(); ++i) {
         if (op.members[i].uuid != from || op.members[(i + 1) % op.members.size()].uuid != to) continue;
         if (from == to || !state_.members.contains(to) || edges_.stuck(from, to, now_)) return;
+        if (!present(to) || id <= sessions_.at(to).resumed_after) {
+            PROBE(stuck_without_proof);
+            return;
+        }
         PROBE(edge_marked_stuck);
         edges_.mark_stuck(from, to, now_, 16 * config_.timeouts.peer);
         log(LogLevel::warn, edge_text({from, to}) + ", although it can be connected");
@@ -318,6 +323,7 @@ void MasterCore::add_admissions(proto::TopologyDecision& topology, bool all) {
             session.link_key = joiner.link_key;
             session.newcomer_links = joiner.newcomer_links;
             session.since = session.free_since = now_;
+            session.resumed_after = last_id();
             links_.at(joiner.link).stage = Link::Stage::member;
             joiners_.erase(uuid);
             edges_.admitted(uuid);

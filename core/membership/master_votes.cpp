@@ -77,7 +77,7 @@ void MasterCore::on_vote(const Uuid& uuid, const proto::Vote& vote) {
         const auto& seats = op->second.members;
         if (std::none_of(seats.begin(), seats.end(), [&](const SeatState& seat) { return seat.uuid == uuid; })) return;
         if (Uuid stuck; !vote.ok() && !vote.stuck().empty() && read(vote.stuck(), stuck))
-            on_stuck(op->second, uuid, stuck);
+            on_stuck(op->first, op->second, uuid, stuck);
         key.group = op->second.group;
         key.id = vote.id();
         break;
