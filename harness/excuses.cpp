@@ -11,6 +11,8 @@ namespace {
 // After a blockade each stream goes on within this time (Network::unblock); the ends of a reset connection notice within it.
 constexpr Duration network_notices = 400 * millisecond;
 
+constexpr std::int64_t plan_target_bytes = 75;  // of a message that names whom to dial, for each of them
+
 bool overlap(Instant from, Instant until, Instant other_from, Instant other_until) {
     return from <= other_until && other_from <= until;
 }
@@ -22,9 +24,9 @@ Instant later(Instant until, Duration by) { return until == never ? never : unti
 
 const char* to_text(Excuse excuse) {
     static constexpr const char* names[] = {
-        "silence",      "both-links",   "no-ring",      "master-gone", "revision",      "late-vote",
-        "vote-held-up", "copied-token", "lost-journal", "other-loss",  "unknown-voter", "departed",
-        "forgotten",    "early-update", "starved",      "stuck-edge",  "unreachable"};
+        "silence",   "both-links",   "no-ring",      "master-gone",  "narrow-window", "revision",
+        "late-vote", "vote-held-up", "copied-token", "lost-journal", "other-loss",    "unknown-voter",
+        "departed",  "forgotten",    "early-update", "starved",      "stuck-edge",    "unreachable"};
     static_assert(std::size(names) == excuse_kinds);
     return names[static_cast<std::size_t>(excuse)];
 }
@@ -34,12 +36,16 @@ Excuses::Excuses(const Scenario& scenario)
     const sim::NetworkParameters& n = scenario.world.network;
     Duration latency = n.latency_high;
     for (const Duration of_region : n.region_latency) latency = std::max(latency, of_region);
-    slow_ = latency + latency * n.jitter_per_mille / 1000 + 2 * scenario.world.timer_late_max +
-            (n.tail_per_million != 0 ? n.tail_max : 0);
+    const Duration one_way = latency + latency * n.jitter_per_mille / 1000;
+    slow_ = one_way + 2 * scenario.world.timer_late_max + (n.tail_per_million != 0 ? n.tail_max : 0);
     const Duration tick = std::clamp<Duration>(timeouts_.peer / 16, 10 * millisecond, 250 * millisecond);
     beat_ = timeouts_.peer / 5 + tick + 2 * slow_;
     reconnect_ = network_notices + 2 * timeouts_.redial_min + 4 * slow_;
     redial_ = network_notices + timeouts_.dial + 2 * timeouts_.redial_max + 4 * slow_;
+    // One stream carries a window per round trip. A plan may name every peer.
+    const auto plan_bytes = plan_target_bytes * static_cast<std::int64_t>(scenario.peers.size());
+    const Duration plan_takes = plan_bytes / std::max<std::int64_t>(n.window_low, 1) * 2 * one_way;
+    narrow_window_ = plan_takes > timeouts_.peer / 4;
     // A text as long as a frame takes a round trip for each window, and the vote waits behind it.
     if (scenario.world.long_texts_per_million != 0)
         vote_waits_ = 2 * slow_ * (scenario.limits.control_bytes_max / std::max<std::int64_t>(n.window_low, 1));
@@ -193,7 +199,7 @@ bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at) {
             }
         }
     }
-    return false;
+    return narrow_window_ && excused(Excuse::narrow_window);
 }
 
 bool Excuses::hindered(std::uint32_t node, Duration idle, Instant from, Instant until) {
