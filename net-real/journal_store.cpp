@@ -264,13 +264,13 @@ void JournalStore::append(std::uint64_t sequence, std::string record, bool super
     state_->changed.notify_one();
 }
 
-bool JournalStore::finish() {
+bool JournalStore::finish(std::chrono::milliseconds patience) {
     if (!state_->writer.joinable()) return !state_->abandoned && !state_->failed;
     {
         std::unique_lock guard(state_->mutex);
         state_->stopping = true;
         state_->changed.notify_all();
-        if (!state_->changed.wait_for(guard, close_time, [&] { return state_->ended; })) {
+        if (!state_->changed.wait_for(guard, patience, [&] { return state_->ended; })) {
             state_->abandoned = true;
             state_->writer.detach();
             return false;

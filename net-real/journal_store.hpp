@@ -30,9 +30,9 @@ public:
     // Any thread; does not block. What waits is bounded by the caller: a master says nothing that rests on a record before
     // it is written, so each peer has at most its open votes waiting here.
     void append(std::uint64_t sequence, std::string record, bool supersedes = false);
-    // Waits until what was appended is written, for `close_time` at most: a disk that does not answer (a dead network
+    // Waits until what was appended is written, for `patience` at most: a disk that does not answer (a dead network
     // mount) is left alone then, with its thread. Nothing may be appended afterwards. False: not all is written.
-    bool finish();
+    bool finish(std::chrono::milliseconds patience = close_time);
     // Forgets all records: the run has ended on purpose. After a finish() that was true.
     void clear();
 

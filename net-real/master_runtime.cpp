@@ -21,6 +21,7 @@ MasterSettings master_settings_from_environment() {
     settings.timeouts.master = environment.master_timeout;
     settings.timeouts.vote_warn = environment.vote_warn;
     settings.timeouts.vote = environment.vote_timeout;
+    settings.timeouts.journal = environment.journal_timeout;
     settings.congestion_control = environment.tcp_congestion;
     settings.limits.concurrent_ops = environment.concurrent_ops;
     settings.state_directory = environment.state_directory;
@@ -97,7 +98,8 @@ struct MasterRuntime::State final : LoopClient {
     void ended(const std::string& reason) override {
         if (!reason.empty()) log(Severity::err, "stopped: " + reason);
         if (store != nullptr) {
-            const bool written = store->finish();
+            // One that halted has waited for the disk long enough.
+            const bool written = store->finish(reason.empty() ? JournalStore::close_time : std::chrono::seconds(1));
             if (!written && reason.empty()) log(Severity::err, "the journal could not be written to its end");
             // The peers were told that the run has ended: nobody will resume it.
             if (written && stopped_cleanly && reason.empty()) store->clear();

@@ -40,6 +40,10 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
     {"PCCL_VOTE_TIMEOUT_S", "0", "0..86400", "the master",
      "After how many seconds in which nobody joined a vote members that make no call are removed, and calls of members "
      "that wait for each other in different calls fail with pcclInvalidUsage; 0: never."},
+    {"PCCL_JOURNAL_TIMEOUT_S", "0", "0..86400", "the master",
+     "After how many seconds in which the disk of its journal did not answer a master stops with exit code 1, so that "
+     "it "
+     "can be started again; 0: never."},
     {"PCCL_MULTIPLEX_CHUNK_SIZE", "262144", "4096..4194304, a multiple of 8", "peers",
      "Bytes of one slice of an all-reduce, the unit in which operations share connections. All members of a group need "
      "the same value."},
@@ -137,6 +141,8 @@ bool parse(Setting setting, std::string_view text, EnvironmentSettings& settings
     case Setting::advertise_address: return parse_advertised(text, settings.advertised, why);
     case Setting::vote_warn: return parse_duration(text, 1, day_ms / 1000, core::second, settings.vote_warn);
     case Setting::vote_timeout: return parse_duration(text, 0, day_ms / 1000, core::second, settings.vote_timeout);
+    case Setting::journal_timeout:
+        return parse_duration(text, 0, day_ms / 1000, core::second, settings.journal_timeout);
     case Setting::chunk_size: {
         std::uint32_t bytes = 0;
         if (!parse_count(text, 4096, 4u << 20, bytes) || bytes % 8 != 0) return false;

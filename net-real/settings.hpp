@@ -25,6 +25,7 @@ enum class Setting : std::uint8_t {
     advertise_address,
     vote_warn,
     vote_timeout,
+    journal_timeout,
     chunk_size,
     benchmark_connections,
     scratch_bytes,
@@ -59,6 +60,7 @@ struct EnvironmentSettings {
     std::optional<core::Endpoint> advertised;              // PCCL_ADVERTISE_ADDRESS; port 0: that of the listener
     core::Duration vote_warn = 30 * core::second;          // PCCL_VOTE_WARN_S
     core::Duration vote_timeout = 0;                       // PCCL_VOTE_TIMEOUT_S; 0: none
+    core::Duration journal_timeout = 0;                    // PCCL_JOURNAL_TIMEOUT_S; 0: none
     std::uint32_t chunk_bytes = 256u << 10;                // PCCL_MULTIPLEX_CHUNK_SIZE
     std::uint32_t benchmark_connections = 16;              // PCCL_NUM_BENCHMARK_CONNECTIONS
     std::uint64_t scratch_bytes = 0;                       // PCCL_MAX_SCRATCH_BYTES; 0: no limit

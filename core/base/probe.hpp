@@ -46,6 +46,7 @@
     X(newcomers_take_turns, "membership", "newcomers wait until the members can hold more connections")                \
     X(journal_not_written, "membership", "record could not be written: the master stops")                              \
     X(journal_hangs, "membership", "disk of the journal does not answer: members are told")                            \
+    X(journal_given_up, "membership", "disk of the journal has not answered for the limit: the master stops")          \
     X(journal_compacted, "membership", "journal compacted: a snapshot instead of its records")                         \
     X(compacted_with_operation, "membership", "snapshot written with an open operation")                               \
     X(compacted_with_untold, "membership", "snapshot written with decisions that were not acknowledged")               \

@@ -101,6 +101,7 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
         slept(now - last_event_);
     else if (config_.timeouts.vote != 0 && gap > config_.timeouts.vote / 4)
         restart_vote_clocks();  // their limit may be far shorter than the peer time-out
+    if (gap > disk_patience() / 4 && unwritten_since_ != never) unwritten_since_ = now_;  // nor is the disk blamed
     last_event_ = now;
     if (const auto* e = std::get_if<LinkAccepted>(&event))
         on_accepted(*e);
@@ -139,6 +140,10 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
         return Status::misuse;
     }
     if (now_ >= next_tick_) tick();
+    if (stopped_) {
+        out_ = nullptr;
+        return Status::ok;
+    }
     piece_left_ = config_.limits.search_steps;
     // Its time has come; if the search goes on, it sets the next one.
     if (survey_ && survey_->next_piece <= now_) survey_->next_piece = never;
@@ -160,7 +165,6 @@ void MasterCore::slept(Duration time) {
     for (auto& [uuid, session] : sessions_) session.absent_since = now_;
     edges_.restart_clocks(now_);
     restart_vote_clocks();
-    if (unwritten_since_ != never) unwritten_since_ = now_;
     if (survey_) {
         survey_->ends += time;
         for (auto& [id, test] : survey_->tests) test.began += time;
@@ -328,6 +332,7 @@ void MasterCore::tick() {
     warn_waiting();
     warn_unwritten();
     expire_votes();
+    stop_unwritten();
 }
 
 // ---- sending and journal -----------------------------------------------------------------------------------------

@@ -214,6 +214,8 @@ private:
     // patience with votes (master_patience.cpp)
     void warn_waiting();
     void warn_unwritten();
+    void stop_unwritten();
+    Duration disk_patience() const;
     void expire_votes();
     void restart_vote_clocks();
     void give_up(const BallotKey& key, const std::string& reason);

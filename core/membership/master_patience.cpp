@@ -86,6 +86,25 @@ void MasterCore::warn_unwritten() {
     }
 }
 
+// What happens first to a disk that does not answer.
+Duration MasterCore::disk_patience() const {
+    const Duration limit = config_.timeouts.journal;
+    return limit == 0 ? unwritten_warn : std::min(limit, unwritten_warn);
+}
+
+// Where the operator set Timeouts::journal the master stops, so that it can be started again on a disk that answers. What was
+// held is dropped: nobody was told, and a journal that lacks it or has it is taken up in the same way.
+void MasterCore::stop_unwritten() {
+    const Duration limit = config_.timeouts.journal;
+    if (limit == 0 || unwritten_since_ == never || now_ - unwritten_since_ < limit) return;
+    PROBE(journal_given_up);
+    stopped_ = true;
+    held_.clear();
+    out_->push_back(
+        Halt{"the disk of the master's journal has not answered for " + seconds(now_ - unwritten_since_) +
+             " (PCCL_JOURNAL_TIMEOUT_S); check the disk, then start the master again: it takes up the run"});
+}
+
 // The master did not decide for a while: no wait of that time is held against anybody.
 void MasterCore::restart_vote_clocks() {
     for (auto& [key, ballot] : ballots_.all()) ballot.restart_clocks(now_);

@@ -98,6 +98,7 @@ MasterStatus MasterCore::status() const {
     status.decisions = state_.last_index;
     status.started = tallies_.began;
     if (in_grace()) status.grace_until = grace_until_;
+    if (unwritten_since_ != never) status.journal_waits = unwritten_since_;
     status.stopped = stopped_;
     status.optimizes = survey_.has_value();
     status.tests_running = survey_ ? static_cast<std::uint32_t>(survey_->tests.size()) : 0;

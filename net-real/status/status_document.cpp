@@ -146,6 +146,8 @@ std::string status_json(const MasterStatus& status, Instant now) {
         {"incarnation", status.incarnation},
         {"state", state_of(status)},
         {"uptime_ms", ms_since(status.started, now)},
+        {"journal_waits_ms",
+         status.journal_waits ? json::value(ms_since(*status.journal_waits, now)) : json::value(nullptr)},
         {"epoch", status.epoch},
         {"decisions", status.decisions},
         {"members", members_of(status)},
@@ -172,6 +174,9 @@ std::string status_text(const MasterStatus& status, Instant now) {
                        seconds(status.started) + "\n" + std::to_string(members) + " members, " +
                        std::to_string(status.peers.size() - std::min(members, status.peers.size())) +
                        " wait to be admitted, epoch " + std::to_string(status.epoch) + "\n";
+    if (status.journal_waits && now - *status.journal_waits >= core::second)
+        text += "the disk of the journal has not answered for " + seconds(*status.journal_waits) +
+                ": every call waits for it\n";
     for (const MasterStatus::Group& group : status.groups) {
         text += "group " + std::to_string(group.id) + ": revision " + std::to_string(group.expected_revision) + ", " +
                 std::to_string(group.running) + " running, " + std::to_string(group.tally.committed) + " committed, " +

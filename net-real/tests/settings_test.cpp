@@ -57,6 +57,7 @@ TEST_CASE("every setting takes its limits and refuses what lies beyond") {
         {Setting::advertise_address, {"10.0.0.1", "10.0.0.1:80", "[::1]:80"}, {"[::1", "1.2.3", ":80"}},
         {Setting::vote_warn, {"1", "86400", "30"}, {"0", "86401", "x"}},
         {Setting::vote_timeout, {"0", "86400", "30"}, {"-1", "86401", "x"}},
+        {Setting::journal_timeout, {"0", "86400", "30"}, {"-1", "86401", "x"}},
         {Setting::chunk_size, {"4096", "4194304", "262144"}, {"4095", "4194305", "4100"}},
         {Setting::benchmark_connections, {"1", "64", "16"}, {"0", "65", "x"}},
         {Setting::scratch_bytes, {"0", "1048576", "999999999999"}, {"1", "1048575", "1G"}},

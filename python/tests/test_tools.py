@@ -78,6 +78,7 @@ def document(**changes: Any) -> dict[str, Any]:
     return {
         "version": "1.1.0", "run": "cccccccc", "incarnation": 1, "state": "serving", "uptime_ms": 70_000, "epoch": 2,
         "decisions": 12, "members": 2, "removed": 1, "optimizing": False, "votes_open": 1, "peers": peers,
+        "journal_waits_ms": 12_000,
         "groups": [{
             "id": 0, "ring": ["aaaaaaaa", "bbbbbbbb"], "expected_revision": 7, "running": 0, "sync": None,
             "edges": [
@@ -230,6 +231,7 @@ def test_top_tells_who_waits_and_how_fast_it_goes(serve: Callable[[bytes], Page]
     assert "aaaaaaaa -93 MB/s-> bbbbbbbb -x-> aaaaaaaa" in text
     assert "update topology for 31 s" in text
     assert "update topology: 1 voted, open for 31 s; waits for bbbbbbbb" in text
+    assert "the disk of the journal has not answered for 12 s" in text
     assert "dddddddd  5.0 s ago: silent for 10000 ms" in text
     # A master that was started anew has counted nothing before.
     again = "\n".join(plain_text(content) for content in picture(look(page, uptime_ms=1000), now, "url"))

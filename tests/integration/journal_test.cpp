@@ -95,6 +95,22 @@ TEST_CASE("a terminated master takes up the run: a call that waits goes on") {
     }
 }
 
+TEST_CASE("a master whose disk hangs for longer than the operator allows stops, and the next one takes up the run") {
+    StateDirectory directory;
+    Cluster cluster(2, directory.environment_with_disk(), {"--journal-timeout", "2"});
+    synchronize(cluster, 0);
+    directory.stall_disk(true);
+    cluster[0].send("update");
+    cluster[1].send("update");
+    CHECK(cluster.master().wait() == 1);
+    CHECK(cluster.master().log_text().find("(PCCL_JOURNAL_TIMEOUT_S)") != std::string::npos);
+    directory.stall_disk(false);
+    cluster.kill_and_restart_master();
+    for (std::size_t i = 0; i < 2; ++i) CHECK(cluster[i].answer("update").result == success);
+    synchronize(cluster, 1);
+    CHECK(cluster.master().log_text().find("removed") == std::string::npos);
+}
+
 TEST_CASE("pccl-master end: the peers are told, and the next master on the directory begins a new run") {
     StateDirectory directory;
     for (const bool stopped_before : {false, true}) {

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 
@@ -24,6 +25,19 @@ public:
     StateDirectory(const StateDirectory&) = delete;
     Environment environment() const { return {{"PCCL_STATE_DIR", path_}}; }
     const std::string& path() const { return path_; }
+    // On a disk that can be made to hang.
+    Environment environment_with_disk() const {
+        return {{"PCCL_STATE_DIR", path_},
+                {"LD_PRELOAD", PCCL_TEST_STALLED_DISK},
+                {"ASAN_OPTIONS", "verify_asan_link_order=0"},
+                {"PCCL_TEST_STALLED_WHILE", path_ + "/stalled"}};
+    }
+    void stall_disk(bool stalled) const {
+        if (stalled)
+            std::ofstream(path_ + "/stalled").put('1');
+        else
+            std::filesystem::remove(path_ + "/stalled");
+    }
 
 private:
     std::string path_;

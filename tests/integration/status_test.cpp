@@ -212,6 +212,26 @@ TEST_CASE("after a restart on its journal it says who may still resume") {
     status_until(port, [](const Value& value) { return value["state"].text == "serving"; });
 }
 
+TEST_CASE("a journal whose disk hangs is shown, and named on the peers; calls go on when it answers") {
+    const StateDirectory directory;
+    Cluster cluster(2, directory.environment_with_disk(), with_status);
+    const std::uint16_t port = status_port(cluster.master());
+    status_until(port, [](const Value& value) { return value["journal_waits_ms"].kind == Value::Kind::nothing; });
+    directory.stall_disk(true);
+    for (std::size_t i = 0; i < 2; ++i) cluster[i].send("pending");
+    status_until(port, [](const Value& value) {
+        return value["journal_waits_ms"].kind == Value::Kind::number && value["journal_waits_ms"].number() >= 6'000;
+    });
+    CHECK(get(port, "/").find("the disk of the journal has not answered for") != std::string::npos);
+    CHECK(cluster.master().log_text().find("has not answered for") != std::string::npos);
+    directory.stall_disk(false);
+    for (std::size_t i = 0; i < 2; ++i) {
+        CHECK(cluster[i].answer("pending").result == success);
+        CHECK(cluster[i].log_text().find("every call waits for it") != std::string::npos);
+    }
+    status_until(port, [](const Value& value) { return value["journal_waits_ms"].kind == Value::Kind::nothing; });
+}
+
 TEST_CASE("requests that are none get an answer or an end, and change nothing") {
     MasterProcess master({}, 0, with_status);
     const std::uint16_t port = status_port(master);

@@ -22,10 +22,10 @@ proto::Vote of_kind(proto::VoteKind kind) {
 }
 
 struct Pair {
-    World world{with_limit()};
+    World world;
     Member a{name(1), 0, {}, 0, 0, 0, {}, false}, b{name(2), 0, {}, 0, 0, 0, {}, false};
 
-    Pair() {
+    explicit Pair(const Timeouts& timeouts = with_limit()) : world(timeouts) {
         world.say_hello(a);
         world.say_hello(b);
         world.report_edges(a, b);
@@ -202,4 +202,32 @@ TEST_CASE("a disk that does not answer is named to the operator and to every mem
     run.world.hold_disk(false);
     CHECK(run.world.logged.find("written again") != std::string::npos);
     CHECK(run.b.answers.back().has_pending());
+}
+
+TEST_CASE(
+    "a master whose disk does not answer for the limit of the operator stops, and the next one takes up the run") {
+    Timeouts timeouts;
+    timeouts.journal = 20 * second;
+    Pair run(timeouts);
+    run.world.vote(run.a, of_kind(proto::VOTE_PEERS_PENDING));
+    // A disk that is slow answers each time.
+    for (int i = 0; i < 5; ++i) {
+        run.world.hold_disk(true);
+        run.world.vote(run.b, of_kind(proto::VOTE_PEERS_PENDING));
+        run.world.vote(run.a, of_kind(proto::VOTE_PEERS_PENDING));
+        run.pass(15 * second);
+        run.world.hold_disk(false);
+    }
+    CHECK(run.world.halted.empty());
+    run.world.hold_disk(true);
+    run.world.vote(run.b, of_kind(proto::VOTE_PEERS_PENDING));
+    CHECK(run.world.status().journal_waits == run.world.now());
+    // The master's own sleep is no fault of the disk.
+    run.world.advance(60 * second);
+    run.pass(19 * second);
+    CHECK(run.world.halted.empty());
+    run.pass(2 * second);
+    CHECK(run.world.halted.find("has not answered for 20 s") != std::string::npos);
+    CHECK(run.world.halted.find("takes up the run") != std::string::npos);
+    CHECK(run.world.status().stopped);
 }

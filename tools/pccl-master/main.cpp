@@ -27,6 +27,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -54,6 +55,7 @@ struct Options {
     std::string listen = "0.0.0.0:" + std::to_string(CCOIP_PROTOCOL_PORT_MASTER);
     std::string status;  // empty: none is served
     std::string state_directory;
+    std::optional<std::uint32_t> journal_timeout;  // seconds
     std::string log_level;
     std::string log_format = "text";
     int ready_descriptor = no_descriptor;
@@ -183,6 +185,8 @@ int serve(const Options& options, const std::vector<Endpoint>& endpoints,
     std::signal(SIGPIPE, SIG_IGN);
     pccl::real::MasterSettings settings = pccl::real::master_settings_from_environment();
     if (!options.state_directory.empty()) settings.state_directory = options.state_directory;
+    if (options.journal_timeout)
+        settings.timeouts.journal = static_cast<pccl::core::Duration>(*options.journal_timeout) * pccl::core::second;
     MasterRuntime master(std::move(settings));
     std::string error;
     if (!bind_one_of(endpoints, [&](const Endpoint& endpoint) { return master.bind(endpoint, error); }))
@@ -226,6 +230,12 @@ void describe(CLI::App& app, Options& options) {
            "keep the journal in DIR: a master that was killed and is started again on it, at the same address,\n"
            "takes up the run (same as PCCL_STATE_DIR). Each vote then waits for the disk.")
         ->type_name("DIR");
+    app.add_option(
+           "--journal-timeout", options.journal_timeout,
+           "stop with exit code 1 when the disk of the journal has not answered for so many seconds, so that a\n"
+           "service manager can start the master again; 0: never (same as PCCL_JOURNAL_TIMEOUT_S)")
+        ->check(CLI::Range(0, 86'400))
+        ->type_name("SECONDS");
     app.add_option("--log-level", options.log_level, "lowest level that is written (same as PCCL_LOG_LEVEL)")
         ->type_name("LEVEL");
     app.add_option("--log-format", options.log_format, "text, or json: one object a line")

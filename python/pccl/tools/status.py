@@ -100,6 +100,7 @@ class Status:
     votes_open: int
     votes: list[Vote]
     removals: list[Removal]
+    journal_waits_ms: int | None
 
 
 def url_of(where: str) -> str:
@@ -257,4 +258,5 @@ def _status(document: object) -> Status:
             Removal(_text(one["peer"]), _text(one["reason"]), _number(one["ago_ms"]))
             for one in _objects(fields["removals"])
         ],
+        journal_waits_ms=_maybe(fields.get("journal_waits_ms")),
     )

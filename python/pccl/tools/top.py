@@ -15,6 +15,7 @@ from pccl.tools.status import DEFAULT_PORT, Group, Peer, Status, StatusError, Vo
 _STATE_STYLES = {"member": "green", "joining": "yellow", "resuming": "yellow", "absent": "red", "unreachable": "red"}
 _RING_COLUMNS = 100
 _LONG_MS = 30_000
+_JOURNAL_HANGS_MS = 1_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,6 +115,9 @@ def picture(now: Look, before: Look | None, url: str) -> list[Line]:
             + (", optimizing the rings" if status.optimizing else "")
         ),
     ]
+    if status.journal_waits_ms is not None and status.journal_waits_ms >= _JOURNAL_HANGS_MS:
+        told = f"the disk of the journal has not answered for {age(status.journal_waits_ms)}: every call waits for it"
+        lines.append(line((told, "red")))
     for group in status.groups:
         lines += [line(), *_group_lines(group, now, before)]
     lines += [line(), *_peer_lines(status.peers)] if status.peers else [line(), line(("nobody is here yet", "dim"))]
