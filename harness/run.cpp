@@ -104,6 +104,12 @@ public:
         case process_finished: {
             const auto node = static_cast<std::uint32_t>(b);
             if (processes_[node] == nullptr || !processes_[node]->finished()) return;
+            if (const std::uint64_t held = world_.driver(node)->buffers().machine_bytes();
+                held != 0 && !world_.driver(node)->allocating()) {
+                world_.violate("at-rest", sim::Trace::name(node) + " has left the run and holds " +
+                                              std::to_string(held) + " bytes");
+                return;
+            }
             world_.end_process(node, true);
             if (observation_ != nullptr) observation_->recorder.explain_end(node, "its program came to its end");
             processes_[node].reset();

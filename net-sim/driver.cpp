@@ -262,6 +262,7 @@ void Driver::on(AllocateBuffer& effect) {
     const Duration slow = effect.may_be_file ? world_.parameters_.staging_max : 0;
     const Duration delay = slow == 0 ? 0 : world_.memory_.log_uniform(core::microsecond, slow);
     schedule(world_.now_ + delay, ItemKind::allocated, effect.buffer, ok ? 1 : 0);
+    ++allocating_;
     world_.machine_bytes_most_ = std::max(world_.machine_bytes_most_, buffers_.machine_bytes());
 }
 
@@ -410,7 +411,7 @@ void Driver::handle(const Item& item) {
         if (Link* still = find(item.a)) pump(*still);
         return tidy();
     }
-    case ItemKind::allocated: return give(BufferAllocated{item.a, item.b != 0});
+    case ItemKind::allocated: --allocating_; return give(BufferAllocated{item.a, item.b != 0});
     case ItemKind::computed: return finish_compute(item.a);
     case ItemKind::persisted:
         if (world_.nodes_[node_].disk_failed) return give(RecordFailed{item.a, "the disk refuses the record"});

@@ -56,6 +56,12 @@ public:
     Buffers& buffers() { return buffers_; }
     const Machine& machine() const { return *machine_; }
     std::uint64_t incarnation() const { return incarnation_; }
+    // No link, no call, no launched tag, no compute and no allocation on its way: such a machine holds no memory.
+    bool at_rest() const {
+        return links_.empty() && waiting_.empty() && operations_.empty() && computing_.empty() && allocating_ == 0;
+    }
+    // Memory that it asked for is still to be answered; it cannot be freed before.
+    bool allocating() const { return allocating_ != 0; }
     // Set when a fault aimed at an effect fired between two effects: the process is to be ended.
     bool must_die() const { return must_die_; }
     // Why the machine stopped itself; empty while it runs.
@@ -156,6 +162,7 @@ private:
     std::vector<LinkId> gone_;                                 // dropped, to be erased when nobody holds a reference
     Buffers buffers_;
     std::vector<Computing> computing_;
+    std::uint32_t allocating_ = 0;  // allocations that the machine has not been answered yet
     std::vector<Operation> operations_;
     std::vector<Waiting> waiting_;
     core::Effects effects_;

@@ -103,6 +103,10 @@ void World::after(std::uint32_t index) {
         end_process(index, true);
         return director_.halted(index);
     }
+    const std::uint64_t held = node.driver->buffers().machine_bytes();
+    if (held != 0 && node.plays_peer && node.driver->at_rest())
+        violate("at-rest", Trace::name(index) + " holds " + std::to_string(held) +
+                               " bytes without a link, a call or an operation");
     poll_timer(index);
 }
 
@@ -153,6 +157,7 @@ void World::start_machine(std::uint32_t index, std::unique_ptr<Machine> machine,
 
 void World::start_peer(std::uint32_t index, const PeerConfig& config) {
     start_machine(index, std::make_unique<MachineOf<PeerMachine>>(config), config.limits);
+    nodes_[index].plays_peer = true;
 }
 
 void World::start_master(const MasterConfig& config) {

@@ -162,6 +162,7 @@ private:
         std::uint32_t idle_timers = 0;
         Instant last_timer = -1;
         std::uint32_t compute_factor = 1;
+        bool plays_peer = false;
         bool disk_failed = false;
         bool played_master = false;
         bool silent = false;  // the machine under the dead process does not answer either
