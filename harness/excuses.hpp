@@ -17,16 +17,16 @@ namespace pccl::harness {
 enum class Excuse : std::uint8_t {
     // A membership ended although its application did not leave.
     silence,  // nothing came from the node for about the peer time-out, or its control link stayed closed for that time
-    both_links,     // its control link and a data link to it were closed at the same time
-    no_ring,        // it and another peer could not connect for the peer time-out
-    master_gone,    // it did not reach a master for the time that it waits for one
-    narrow_window,  // by its settings, a dial plan takes a large part of the peer time-out
-    revision,       // the rule of revisions: its application submitted a revision that is not the next one
-    late_vote,      // its application made no call for the limit on votes
-    vote_held_up,   // its vote could not travel: a fault touched one of its links
-    copied_token,   // somebody else used its token, or two masters know different ones
-    lost_journal,   // the master forgot its records
-    other_loss,     // Excuses::touch, for faults with no rule of their own
+    both_links,    // its control link and a data link to it were closed at the same time
+    no_ring,       // it and another peer could not connect for the peer time-out
+    master_gone,   // it did not reach a master for the time that it waits for one
+    narrow_path,   // by its settings, a dial plan or a bandwidth test takes a large part of the peer time-out
+    revision,      // the rule of revisions: its application submitted a revision that is not the next one
+    late_vote,     // its application made no call for the limit on votes
+    vote_held_up,  // its vote could not travel: a fault touched one of its links
+    copied_token,  // somebody else used its token, or two masters know different ones
+    lost_journal,  // the master forgot its records
+    other_loss,    // Excuses::touch, for faults with no rule of their own
     // A content won a synchronization that should not win by what is known.
     unknown_voter,  // somebody took part, or may have, whose seat was kept after it had given up or died
     // Members that took part in the same operation were told different outcomes.
@@ -141,7 +141,7 @@ private:
     Duration reconnect_ = 0;   // from a reset to the new connection
     Duration redial_ = 0;      // from the end of a blockade to the new connection
     Duration vote_waits_ = 0;  // behind one text as long as a frame
-    bool narrow_window_ = false;
+    bool narrow_path_ = false;
     std::vector<std::vector<Span>> control_;  // of each node with the master; of node 0: of the master with everybody
     std::vector<std::vector<Span>> data_;     // of each pair of peers
     std::vector<Touch> touches_;

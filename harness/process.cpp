@@ -62,6 +62,7 @@ void Process::attributes_set(const Attributes& attributes) {
 }
 
 void Process::Call::await_suspend(std::coroutine_handle<> awaiter) {
+    const Instant idle_before = process.idle_since_;
     process.note_idle();
     ticket = ++process.shared_.tickets;
     begin = process.now();
@@ -70,6 +71,7 @@ void Process::Call::await_suspend(std::coroutine_handle<> awaiter) {
     slot.ticket = ticket;
     slot.kind = kind;
     slot.begin = begin;
+    slot.idle_before = idle_before;
     slot.awaiter = awaiter;
     process.slots_.push_back(std::move(slot));
     // The answer never comes from inside: completed() only notes it, and the queue resumes the awaiter.
@@ -100,7 +102,9 @@ void Process::completed(Ticket ticket, const Completion& completion) {
         slot.completion = completion;
         slot.answered_at = now();
         attributes_ = completion.attributes;
-        if (!in_a_call()) idle_since_ = now();
+        // A call that failed at once never reached the master: for it the program made none.
+        const bool local = completion.result != Result::success && slot.begin == now() && slot.idle_before != never;
+        if (!in_a_call()) idle_since_ = local ? slot.idle_before : now();
         if (completion.epoch != 0 && completion.epoch < epoch_seen_) {
             return world_.violate("membership", sim::Trace::name(node_) + " was told of epoch " +
                                                     std::to_string(completion.epoch) + " after epoch " +

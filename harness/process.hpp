@@ -105,6 +105,7 @@ private:
         bool answered = false;
         Instant begin = 0;
         Instant answered_at = 0;
+        Instant idle_before = core::never;  // since when the program was in no call when it made this one
         std::coroutine_handle<> awaiter;
         core::Completion completion;
     };
