@@ -568,7 +568,10 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
                                     (s.workload.sync ? 8ll * s.workload.entries * s.workload.state_elements_max : 0);
     const Duration round_trip = 2 * s.world.network.latency_high * (1000 + s.world.network.jitter_per_mille) / 1000;
     const std::int64_t narrowest = turn_bytes * (round_trip / microsecond) / (15 * second / microsecond);
-    s.world.network.window_low = std::max(s.world.network.window_low, narrowest);
+    // A dial plan that names every peer arrives within a quarter of the peer time-out: its receiver is expected to dial.
+    const std::int64_t plan_bytes = 75 * static_cast<std::int64_t>(s.peers.size());
+    const std::int64_t plan_trips = std::max<std::int64_t>(s.timeouts.peer / 4 / std::max<Duration>(round_trip, 1), 1);
+    s.world.network.window_low = std::max({s.world.network.window_low, narrowest, plan_bytes / plan_trips});
     s.world.network.window_high = std::max(s.world.network.window_high, s.world.network.window_low);
     if (s.workload.sync) {
         // Nor does a state of which few chunks are asked for at a time, over a long way.
