@@ -94,7 +94,7 @@ struct MasterStatus {
     std::uint64_t epoch = 0;
     std::uint64_t decisions = 0;
     Instant started = 0;
-    std::optional<Instant> grace_until;  // restarted, and some members may still resume
+    std::optional<Instant> grace_until;    // restarted, and some members may still resume
     std::optional<Instant> journal_waits;  // since when the disk has not answered, while records wait for it
     bool stopped = false;
     bool optimizes = false;
