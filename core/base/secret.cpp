@@ -65,7 +65,10 @@ Secret derive(const Secret& key, std::string_view message) {
 
 bool same_secret(const Secret& a, std::string_view b) {
     if (b.size() != a.size()) return false;
-    return same_secret(load(a.data()), load(b.data())) & same_secret(load(a.data() + 8), load(b.data() + 8));
+    // Both halves, whatever the first one gives.
+    const bool first = same_secret(load(a.data()), load(b.data()));
+    const bool second = same_secret(load(a.data() + 8), load(b.data() + 8));
+    return first && second;
 }
 
 bool same_secret(std::uint64_t a, std::uint64_t b) {
