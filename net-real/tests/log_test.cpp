@@ -74,9 +74,10 @@ void log_numbered(int first, int count) {
 }
 
 std::string content(int file) {
-    std::string text(1u << 20, '\0');
-    const ssize_t n = ::pread(file, text.data(), text.size(), 0);
-    text.resize(n < 0 ? 0 : static_cast<std::size_t>(n));
+    std::string text;
+    std::array<char, 65536> bytes;
+    for (ssize_t n; (n = ::pread(file, bytes.data(), bytes.size(), static_cast<off_t>(text.size()))) > 0;)
+        text.append(bytes.data(), static_cast<std::size_t>(n));
     return text;
 }
 
