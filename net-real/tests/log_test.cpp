@@ -73,6 +73,13 @@ void log_numbered(int first, int count) {
     for (int i = first; i < first + count; ++i) log_line(Severity::warn, "master", "line " + std::to_string(i) + ";");
 }
 
+// Two processes write to it, so each write goes to the end.
+int log_file() {
+    const int file = ::memfd_create("log", MFD_CLOEXEC);
+    REQUIRE(::fcntl(file, F_SETFL, O_APPEND) == 0);
+    return file;
+}
+
 std::string content(int file) {
     std::string text;
     std::array<char, 65536> bytes;
@@ -148,7 +155,7 @@ TEST_CASE("a use that ends does not wait for ever for a standard error that bloc
 }
 
 TEST_CASE("lines that wait are written when a process ends, and a fork takes none of them twice") {
-    const int file = ::memfd_create("log", MFD_CLOEXEC);
+    const int file = log_file();
     {
         const Redirected redirected(file);
         const LogWriterUse use;
@@ -171,7 +178,7 @@ TEST_CASE("lines that wait are written when a process ends, and a fork takes non
 }
 
 TEST_CASE("forks at any time: no child meets a lock without an owner") {
-    const int file = ::memfd_create("log", MFD_CLOEXEC);
+    const int file = log_file();
     {
         const Redirected redirected(file);
         const LogWriterUse use;
