@@ -95,6 +95,8 @@ struct Ledger {
         Instant last_said = 0;
     };
     std::vector<StrangerHello> stranger_hellos;
+    // Real programs read their attributes when the call has returned. A membership that is lost in between reads 1 then.
+    bool attributes_read_late = false;
 
     // The life ended without leaving its call in order: it was lost, left, or died with its process. Nothing shows that it
     // was a member at that time or later.

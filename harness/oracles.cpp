@@ -484,6 +484,11 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger, Excuses& excus
             a.largest_group < a.group_world) {
             return {"membership", "impossible world sizes: " + text(ledger, own)};
         }
+        const Life& life = ledger.lives[own.life];
+        if (ledger.attributes_read_late && a.global_world == 1 && life.lost && life.member_until <= own.end) {
+            excuses.use(Excuse::departed);
+            continue;
+        }
         if (own.kind == CallKind::update_topology) {
             const std::string wrong = miscounted(ledger, votes[own.life], own, excuses);
             if (!wrong.empty()) return {"membership", wrong + ": " + text(ledger, own)};

@@ -358,6 +358,7 @@ Ledger merge_facts(const std::vector<ProcessFacts>& processes) {
     }
     // All processes have ended by now.
     for (Life& life : all.lives) life.ended = true;
+    all.attributes_read_late = true;
     order(all.votes);
     order(all.launches);
     order(all.syncs);
