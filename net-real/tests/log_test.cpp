@@ -190,11 +190,11 @@ TEST_CASE("forks at any time: no child meets a lock without an owner") {
                 if (i % 100 == 0) flush_log();
             }
         });
-        for (int i = 0; i < 50; ++i) in_child([i] { log_numbered(500'000 + i, 1); });
+        for (int i = 0; i < 50; ++i) in_child([i] { log_numbered(900'000'000 + i, 1); });
         done = true;
         busy.join();
     }
     const std::string text = content(file);
-    for (int i = 0; i < 50; ++i) CHECK(count_of(text, "line " + std::to_string(500'000 + i) + ";") == 1);
+    for (int i = 0; i < 50; ++i) CHECK(count_of(text, "line " + std::to_string(900'000'000 + i) + ";") == 1);
     ::close(file);
 }
