@@ -358,6 +358,7 @@ private:
     void on_hashes(LinkId id, const proto::HashPage& message);
     void on_chunk_decline(LinkId id, const SyncChunk& what);
     void source_moved(const Uuid& peer);
+    bool unequal_moved(const Uuid& peer);
     SyncRequest* request_of(std::uint64_t entry, std::uint32_t chunk, LinkId link, SyncRequest::Step step);
     BufferRef staged_chunk(const Fetch& fetch, std::uint32_t chunk) const;
     void on_bulk_chunk(LinkId id, Link& link, const wire::BulkHeader& header);

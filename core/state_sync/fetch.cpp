@@ -26,6 +26,8 @@ constexpr std::uint64_t staging_alignment = 64;
 constexpr std::uint32_t not_fetched = ~0u;
 constexpr std::uint32_t wrongs_max =
     3;  // a bit may flip; who sends what is wrong again and again is not asked any more
+// To begin anew with the same holder is progress up to its old mark this often: a connection may break in a long transfer.
+constexpr std::uint32_t beginnings_max = 3;
 
 }  // namespace
 
@@ -275,6 +277,7 @@ void PeerCore::begin_anew() {
     Sync& sync = *sync_;
     if (sync.open_unequal == 0) return;
     sync.whole_holder = Uuid{};
+    sync.unequal_verified = 0;
     for (std::size_t i = 0; i < sync.fetches.size(); ++i) {
         Fetch& fetch = sync.fetches[i];
         if (!fetch.any_content) continue;
@@ -369,7 +372,10 @@ void PeerCore::pump_fetch() {
         if (!fetch.hashes_known()) {
             Usable* from = choose(fetch);
             if (from == nullptr) continue;
-            if (fetch.any_content) sync.whole_holder = from->source->peer;
+            if (fetch.any_content && sync.whole_holder.is_nil()) {
+                sync.whole_holder = from->source->peer;
+                ++source_of(sync.whole_holder)->begun;
+            }
             set_hash_link(fetch, from->links.front());
             ++lists;
             proto::LinkMessage message;
@@ -441,6 +447,17 @@ void PeerCore::source_moved(const Uuid& peer) {
         source->since = now_;
         sync_->progress = now_;
     }
+}
+
+// Entries that may differ come whole from one holder, so what was verified is dropped when they are begun anew. What is
+// fetched again and again is no progress, or a connection that breaks at the same chunk each time is waited for for ever.
+bool PeerCore::unequal_moved(const Uuid& peer) {
+    const std::size_t verified = ++sync_->unequal_verified;
+    SyncSource* source = source_of(peer);
+    if (source == nullptr) return false;
+    const bool more = verified > source->unequal_most;
+    source->unequal_most = std::max(source->unequal_most, verified);
+    return more || source->begun <= beginnings_max;
 }
 
 // ---- landing and checking ------------------------------------------------------------------------------------------
@@ -539,7 +556,7 @@ void PeerCore::chunk_checked(const ComputeOwner& owner, const Hash128& hash) {
     }
     if (fetch.hashes.empty()) fetch.hashes.push_back(hash);
     if (++fetch.done == fetch.asked.size()) --(fetch.any_content ? sync_->open_unequal : sync_->open_compared);
-    source_moved(source);
+    if (!fetch.any_content || unequal_moved(source)) source_moved(source);
     pump_fetch();
     sync_check_end();
 }
