@@ -38,8 +38,7 @@ Excuses::Excuses(const Scenario& scenario)
     for (const Duration of_region : n.region_latency) latency = std::max(latency, of_region);
     const Duration one_way = latency + latency * n.jitter_per_mille / 1000;
     slow_ = one_way + 2 * scenario.world.timer_late_max + (n.tail_per_million != 0 ? n.tail_max : 0);
-    const Duration tick = std::clamp<Duration>(timeouts_.peer / 16, 10 * millisecond, 250 * millisecond);
-    beat_ = timeouts_.peer / 5 + tick + 2 * slow_;
+    beat_ = timeouts_.peer / 5 + timeouts_.tick() + 2 * slow_;
     reconnect_ = network_notices + 2 * timeouts_.redial_min + 4 * slow_;
     redial_ = network_notices + timeouts_.dial + 2 * timeouts_.redial_max + 4 * slow_;
     // One stream carries a window per round trip. A plan may name every peer.

@@ -48,10 +48,16 @@ void Process::note_idle() {
     idle_since_ = never;
 }
 
+// The master begins anew with a vote after a long freeze, and leaves a short one out but for what may lie between its ticks.
 void Process::frozen(Instant until) {
-    const bool idle = idle_since_ != never;
-    note_idle();
-    if (idle) idle_since_ = until;
+    if (idle_since_ == never) return;
+    const Duration noticed = until - now() - 2 * scenario_.timeouts.tick();
+    if (noticed > scenario_.timeouts.peer / 4) {
+        note_idle();
+        idle_since_ = until;
+    } else if (noticed > 0) {
+        idle_since_ += noticed;
+    }
 }
 
 // Outside of a completion: the communicator is lost.
@@ -102,8 +108,10 @@ void Process::completed(Ticket ticket, const Completion& completion) {
         slot.completion = completion;
         slot.answered_at = now();
         attributes_ = completion.attributes;
-        // A call that failed at once never reached the master: for it the program made none.
-        const bool local = completion.result != Result::success && slot.begin == now() && slot.idle_before != never;
+        // A call that failed at once, or that asked for a result that was there, never reached the master: for it the
+        // program made none.
+        const bool local = (completion.result != Result::success || slot.kind == CallKind::await) &&
+                           slot.begin == now() && slot.idle_before != never;
         if (!in_a_call()) idle_since_ = local ? slot.idle_before : now();
         if (completion.epoch != 0 && completion.epoch < epoch_seen_) {
             return world_.violate("membership", sim::Trace::name(node_) + " was told of epoch " +

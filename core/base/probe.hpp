@@ -12,6 +12,7 @@
 #define PCCL_PROBES(X)                                                                                                 \
     X(peer_slept, "membership", "peer slept and blames nobody")                                                        \
     X(master_slept, "membership", "master slept and blames nobody")                                                    \
+    X(vote_clocks_shifted, "membership", "freeze that only votes notice does not count")                               \
     X(slept_in_grace, "membership", "restarted master slept while members could resume")                               \
     X(stranger_at_a_closed_door, "membership", "connection dropped: this peer is in no run")                           \
     X(dial_timed_out, "membership", "dial was not answered in time")                                                   \
@@ -111,6 +112,7 @@
     X(stuck_without_proof, "topology", "edge said to carry nothing while its target may have been away")               \
     X(no_ring_quiet_end, "topology", "no ring: an end that is quiet is left to its silence")                           \
     X(joiner_unreachable, "topology", "joiner told that it is unreachable")                                            \
+    X(joiner_tried_again, "topology", "newcomer that could not be reached has a turn again")                         \
     X(joiner_not_admissible, "topology", "joiner left out of an admission")                                            \
     X(ring_searched, "topology", "ring found by search")                                                               \
     X(ring_not_found, "topology", "no ring exists without a forbidden edge")                                           \

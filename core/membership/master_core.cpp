@@ -12,8 +12,6 @@
 namespace pccl::core {
 
 namespace {
-constexpr Duration tick_max = 250 * millisecond;
-constexpr Duration tick_min = 10 * millisecond;
 
 // The host alone: the port of a stranger differs each time and would make each log line a new one.
 std::string host_of(const Endpoint& remote) {
@@ -21,7 +19,6 @@ std::string host_of(const Endpoint& remote) {
     return text.substr(0, text.rfind(':'));
 }
 
-Duration tick_of(const Timeouts& timeouts) { return std::clamp(timeouts.peer / 16, tick_min, tick_max); }
 }  // namespace
 
 MasterCore::MasterCore(const MasterConfig& config)
@@ -72,7 +69,7 @@ bool MasterCore::start(Instant now, std::span<const std::string> journal, Effect
         grace_until_ = now + config_.timeouts.grace();
         log(LogLevel::info, "took up the run with " + std::to_string(state_.members.size()) + " members");
     }
-    next_tick_ = now + tick_of(config_.timeouts);
+    next_tick_ = now + config_.timeouts.tick();
     out_ = nullptr;
     return true;
 }
@@ -96,11 +93,11 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
     // Without links and sessions no timer runs, so a gap says nothing. Sessions alone are enough: members that may still
     // resume are waited for without any link. A tick is due in between; with a short time-out it alone takes a quarter of it.
     const bool timer_ran = !links_.empty() || !sessions_.empty();
-    const Duration gap = timer_ran ? now - last_event_ - tick_of(config_.timeouts) : 0;
+    const Duration gap = timer_ran ? now - last_event_ - config_.timeouts.tick() : 0;
     if (gap > config_.timeouts.peer / 4)
         slept(now - last_event_);
-    else if (config_.timeouts.vote != 0 && gap > config_.timeouts.vote / 4)
-        restart_vote_clocks();  // their limit may be far shorter than the peer time-out
+    else if (gap > config_.timeouts.tick())
+        shift_vote_clocks(gap);  // their limit may be far shorter than the peer time-out
     if (gap > disk_patience() / 4 && unwritten_since_ != never) unwritten_since_ = now_;  // nor is the disk blamed
     last_event_ = now;
     if (const auto* e = std::get_if<LinkAccepted>(&event))
@@ -173,7 +170,7 @@ void MasterCore::slept(Duration time) {
         PROBE(slept_in_grace);
         grace_until_ = now_ + config_.timeouts.grace();
     }
-    next_tick_ = now_ + tick_of(config_.timeouts);
+    next_tick_ = now_ + config_.timeouts.tick();
     log(LogLevel::warn,
         "the master did not run for " + std::to_string(time / millisecond) + " ms; silence clocks start anew");
 }
@@ -205,7 +202,7 @@ void MasterCore::on_accepted(const LinkAccepted& event) {
     link.known = known;
     link.remote = event.remote;
     link.opened = link.last_received = link.last_sent = now_;
-    if (next_tick_ == never || next_tick_ < now_) next_tick_ = now_ + tick_of(config_.timeouts);
+    if (next_tick_ == never || next_tick_ < now_) next_tick_ = now_ + config_.timeouts.tick();
 }
 
 void MasterCore::on_closed(LinkId id) {
@@ -287,7 +284,7 @@ void MasterCore::heard(Link& link) {
 }
 
 void MasterCore::tick() {
-    next_tick_ = now_ + tick_of(config_.timeouts);
+    next_tick_ = now_ + config_.timeouts.tick();
     std::vector<LinkId> late, silent;
     proto::MasterMessage heartbeat;
     heartbeat.set_heartbeat(true);

@@ -83,7 +83,9 @@ private:
         std::string plan;
         Secret link_key{};
         std::uint32_t newcomer_links = 0;
-        bool told_unreachable = false;
+        bool told_unreachable = false;  // until it is reached
+        bool behind = false;            // comes after those that can be reached; only if told so
+        Instant moved = 0;              // behind, or back to its place
         std::uint32_t reports = 0;  // of edges, since the last tick
         Instant since = 0;          // registered; for spectators
     };
@@ -218,6 +220,7 @@ private:
     Duration disk_patience() const;
     void expire_votes();
     void restart_vote_clocks();
+    void shift_vote_clocks(Duration time);
     void give_up(const BallotKey& key, const std::string& reason);
     std::string whereabouts(const Uuid& uuid) const;
 
@@ -229,6 +232,7 @@ private:
     void on_stuck(OpId id, const RunningOp& op, const Uuid& from, const Uuid& to);
     bool edge_failed_long(const Uuid& from, const Uuid& to, Duration grace);
     void plan_joiners();
+    void take_turns(const std::vector<std::pair<std::uint64_t, Uuid>>& list, const std::vector<Uuid>& ring);
     std::vector<Uuid> admissible(GroupId group, std::vector<Uuid>& ring) const;
     bool any_admissible() const;
     void send_plans();

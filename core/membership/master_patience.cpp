@@ -111,6 +111,14 @@ void MasterCore::restart_vote_clocks() {
     for (auto& [uuid, session] : sessions_) session.free_since = now_;
 }
 
+// It did not run for a moment that no other clock notices. What arrived meanwhile is read before the next tick.
+void MasterCore::shift_vote_clocks(Duration time) {
+    PROBE(vote_clocks_shifted);
+    for (auto& [key, ballot] : ballots_.all()) ballot.shift_clocks(time, now_);
+    for (auto& [uuid, session] : sessions_) session.free_since = std::min(now_, session.free_since + time);
+    next_tick_ = now_ + config_.timeouts.tick();
+}
+
 // A vote that nobody joined for Timeouts::vote: members that are in no call at all are removed; when all that are missing
 // wait in other calls for just as long, the calls cross and fail. A member is judged by the time in which its application
 // could have made the call: not while an operation keeps it busy, while its last answer waits for the disk, or while its

@@ -181,6 +181,28 @@ std::size_t MasterCore::newcomers_at_a_time(const std::vector<Uuid>& ring) const
     return std::max<std::size_t>(least / 2, 1);
 }
 
+// Those that could not be reached come last: they do not keep others waiting. But others may come for ever, so each has a
+// turn now and then, short enough that all of them together take a quarter of the time.
+void MasterCore::take_turns(const std::vector<std::pair<std::uint64_t, Uuid>>& list, const std::vector<Uuid>& ring) {
+    const Duration turn = config_.timeouts.peer;
+    const std::int64_t unreachable = std::count_if(list.begin(), list.end(), [&](const auto& entry) {
+        return joiners_.at(entry.second).told_unreachable;
+    });
+    for (const auto& [order, uuid] : list) {
+        Joiner& joiner = joiners_.at(uuid);
+        if (!joiner.told_unreachable) continue;
+        const auto up = [&](const Uuid& from, const Uuid& to) { return edges_.up_at_both_ends(from, to); };
+        if (std::any_of(ring.begin(), ring.end(), [&](const Uuid& a) { return up(a, uuid); }) &&
+            std::any_of(ring.begin(), ring.end(), [&](const Uuid& a) { return up(uuid, a); })) {
+            joiner.told_unreachable = joiner.behind = false;
+        } else if (now_ - joiner.moved >= (joiner.behind ? 4 * unreachable * turn : turn)) {
+            if (joiner.behind) PROBE(joiner_tried_again);
+            joiner.behind = !joiner.behind;
+            joiner.moved = now_;
+        }
+    }
+}
+
 void MasterCore::plan_joiners() {
     const Duration grace = std::min(2 * second, config_.timeouts.peer / 4);
     std::map<GroupId, std::vector<std::pair<std::uint64_t, Uuid>>> by_group;
@@ -189,10 +211,10 @@ void MasterCore::plan_joiners() {
         std::vector<Uuid> base;
         const auto group = state_.groups.find(id);
         if (group != state_.groups.end()) base = group->second.ring;
-        // Those that could not be reached come last: they do not keep others waiting.
+        take_turns(list, base);
         std::sort(list.begin(), list.end(), [&](const auto& a, const auto& b) {
-            const bool a_last = joiners_.at(a.second).told_unreachable;
-            const bool b_last = joiners_.at(b.second).told_unreachable;
+            const bool a_last = joiners_.at(a.second).behind;
+            const bool b_last = joiners_.at(b.second).behind;
             return a_last != b_last ? b_last : a < b;
         });
         if (const std::size_t most = newcomers_at_a_time(base); list.size() > most) {
@@ -207,7 +229,8 @@ void MasterCore::plan_joiners() {
                 const auto joiner = joiners_.find(end);
                 if (joiner == joiners_.end() || joiner->second.told_unreachable) continue;
                 PROBE(joiner_unreachable);
-                joiner->second.told_unreachable = true;
+                joiner->second.told_unreachable = joiner->second.behind = true;
+                joiner->second.moved = now_;
                 proto::MasterMessage message;
                 message.mutable_notice()->set_warn(true);
                 message.mutable_notice()->set_text(

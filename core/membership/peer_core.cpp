@@ -10,10 +10,7 @@
 namespace pccl::core {
 
 namespace {
-constexpr Duration tick_max = 250 * millisecond;
-constexpr Duration tick_min = 10 * millisecond;
 
-Duration tick_of(const Timeouts& timeouts) { return std::clamp(timeouts.peer / 16, tick_min, tick_max); }
 }  // namespace
 
 PeerCore::PeerCore(const PeerConfig& config)
@@ -30,7 +27,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
     const bool active = state_ == State::member || state_ == State::connecting;
     // A tick is always due, so a longer gap is time in which this machine did not run. It is left out of the clocks: they do
     // not start anew, or a machine that is late again and again would never notice anything.
-    const Duration slept = now - last_event_ - tick_of(config_.timeouts);
+    const Duration slept = now - last_event_ - config_.timeouts.tick();
     if (active && slept > config_.timeouts.peer / 4) {
         // What looks like everybody's silence is our own.
         PROBE(peer_slept);
@@ -186,7 +183,7 @@ void PeerCore::tick() {
         next_tick_ = never;
         return;
     }
-    next_tick_ = now_ + tick_of(config_.timeouts);
+    next_tick_ = now_ + config_.timeouts.tick();
     // Without the master this peer may not know of an operation that its neighbours have begun.
     const bool starved = !master_open() || std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) {
         return waits_for_input(*entry.second);

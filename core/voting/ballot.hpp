@@ -40,6 +40,12 @@ public:
         opened = changed = now;
         for (auto& [member, cast] : votes_) cast.at = now;
     }
+    // A time in between does not count.
+    void shift_clocks(Duration time, Instant now) {
+        opened = std::min(now, opened + time);
+        changed = std::min(now, changed + time);
+        for (auto& [member, cast] : votes_) cast.at = std::min(now, cast.at + time);
+    }
     bool has(const Uuid& member) const { return votes_.contains(member); }
     // Every elector has voted. An empty electorate is complete only if the caller says what that means: never here.
     bool complete(const std::vector<Uuid>& electors) const;
