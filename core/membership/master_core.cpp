@@ -294,9 +294,7 @@ void MasterCore::tick() {
         } else if (now_ - link.last_received > config_.timeouts.peer) {
             silent.push_back(id);
         } else if (now_ - link.last_sent >= config_.timeouts.peer / 5) {
-            // Heartbeats promise nothing: they are not held back behind records.
-            link.last_sent = now_;
-            out_->push_back(SendControl{id, encode(heartbeat)});
+            say_at_once(id, link, heartbeat);
         }
     }
     for (const LinkId id : late) close_link(id, "said nothing within the handshake time");
@@ -347,15 +345,18 @@ std::string MasterCore::encode_for(const Link& link, proto::MasterMessage& messa
 void MasterCore::say(LinkId id, proto::MasterMessage message) {
     const auto it = links_.find(id);
     if (it == links_.end()) return;
-    std::string body = encode_for(it->second, message);
     if (durable_sequence_ < last_sequence_ || !held_.empty()) {
         PROBE(held_for_a_record);
-        held_.push_back(Held{last_sequence_, id, std::move(body), false, message.has_answer()});
+        held_.push_back(Held{last_sequence_, id, encode_for(it->second, message), false, message.has_answer()});
         return;
     }
-    it->second.last_sent = now_;
     if (message.has_answer()) answer_left(it->second);
-    out_->push_back(SendControl{id, std::move(body)});
+    say_at_once(id, it->second, std::move(message));
+}
+
+void MasterCore::say_at_once(LinkId id, Link& link, proto::MasterMessage message) {
+    link.last_sent = now_;
+    out_->push_back(SendControl{id, encode_for(link, message)});
 }
 
 void MasterCore::answer_left(const Link& link) {
@@ -517,14 +518,12 @@ void MasterCore::notice_all(const std::string& text) {
 void MasterCore::shut_down(Instant now, Effects& out) {
     out_ = &out;
     now_ = std::max(now, now_);
-    std::vector<LinkId> open;
-    for (const auto& [id, link] : links_) open.push_back(id);
     proto::MasterMessage message;
     message.mutable_refusal()->set_code(proto::REFUSED_STOPPING);
     message.mutable_refusal()->set_text(
         "the master was stopped on purpose and the run has ended; connect again when it runs");
-    for (const LinkId id : open) {
-        out_->push_back(SendControl{id, encode(message)});
+    for (auto& [id, link] : links_) {
+        say_at_once(id, link, message);
         out_->push_back(CloseLink{id, true});
     }
     links_.clear();

@@ -161,8 +161,10 @@ private:
     void slept(Duration time);
 
     // sending and journal
-    // The texts of `message` are cut to what the other end takes.
+    // The texts of `message` are cut to what the other end takes. say() holds it until the last record is durable;
+    // say_at_once() is for what promises nothing.
     void say(LinkId link, proto::MasterMessage message);
+    void say_at_once(LinkId id, Link& link, proto::MasterMessage message);
     void say_and_close(LinkId link, proto::MasterMessage message, bool hold);
     static std::string encode_for(const Link& link, proto::MasterMessage& message);
     void detach(LinkId id, const Link& link);

@@ -82,7 +82,7 @@ void MasterCore::warn_unwritten() {
     message.mutable_notice()->set_text(text);
     message.mutable_notice()->set_warn(true);
     for (auto& [id, link] : links_) {
-        if (link.stage == Link::Stage::member) out_->push_back(SendControl{id, encode(message)});
+        if (link.stage == Link::Stage::member) say_at_once(id, link, message);
     }
 }
 

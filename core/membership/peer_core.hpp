@@ -373,6 +373,7 @@ private:
 
     // shared state: send (core/state_sync/serve.cpp)
     bool keep_early(LinkId id, const SyncChunk& what, EarlyRequest::Kind kind);
+    void decline(LinkId id, const SyncChunk& request);
     void serve_entry_list(LinkId id, const SyncChunk& request);
     static void add_page(const Link& link, std::size_t first, const std::vector<Hash128>& all, proto::HashPage& page);
     bool can_serve(const SyncChunk& what) const;

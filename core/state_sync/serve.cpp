@@ -15,15 +15,17 @@ namespace {
 constexpr std::size_t early_requests_max = 1024;
 constexpr std::size_t serve_max = 256;
 
-proto::LinkMessage decline_message(const SyncChunk& what) {
-    proto::LinkMessage message;
-    message.mutable_chunk_decline()->set_sync(what.sync);
-    message.mutable_chunk_decline()->set_entry(what.entry);
-    message.mutable_chunk_decline()->set_chunk(what.chunk);
-    return message;
-}
-
 }  // namespace
+
+// The receiver asks another source.
+void PeerCore::decline(LinkId id, const SyncChunk& request) {
+    PROBE(sync_request_declined);
+    proto::LinkMessage message;
+    message.mutable_chunk_decline()->set_sync(request.sync);
+    message.mutable_chunk_decline()->set_entry(request.entry);
+    message.mutable_chunk_decline()->set_chunk(request.chunk);
+    send_control(id, message);
+}
 
 bool PeerCore::keep_early(LinkId id, const SyncChunk& what, EarlyRequest::Kind kind) {
     if (!sync_ || sync_->stage > Sync::Stage::voting || sync_->early_requests.size() >= early_requests_max)
@@ -47,11 +49,7 @@ bool PeerCore::is_fetched(std::uint32_t entry) const {
 
 void PeerCore::serve_hashes(LinkId id, const SyncChunk& request) {
     if (keep_early(id, request, EarlyRequest::Kind::hashes)) return;
-    if (!can_serve(request)) {
-        PROBE(sync_request_declined);
-        send_control(id, decline_message(request));
-        return;
-    }
+    if (!can_serve(request)) return decline(id, request);
     proto::LinkMessage message;
     auto* hashes = message.mutable_hashes();
     hashes->set_sync(request.sync);
@@ -66,11 +64,8 @@ void PeerCore::serve_hashes(LinkId id, const SyncChunk& request) {
 void PeerCore::serve_entry_list(LinkId id, const SyncChunk& request) {
     if (keep_early(id, request, EarlyRequest::Kind::entry_list)) return;
     if (!sync_ || sync_->stage != Sync::Stage::transfer || sync_->id != request.sync || !sync_->listed ||
-        sync_->strategy == SyncStrategy::receive_only || request.chunk >= sync_->entries.size()) {
-        PROBE(sync_request_declined);
-        send_control(id, decline_message(request));
-        return;
-    }
+        sync_->strategy == SyncStrategy::receive_only || request.chunk >= sync_->entries.size())
+        return decline(id, request);
     proto::LinkMessage message;
     auto* hashes = message.mutable_hashes();
     hashes->set_sync(request.sync);
@@ -92,11 +87,7 @@ void PeerCore::add_page(const Link& link, std::size_t first, const std::vector<H
 void PeerCore::on_chunk_request(LinkId id, const SyncChunk& chunk) {
     if (keep_early(id, chunk, EarlyRequest::Kind::chunk)) return;
     Link& link = links_.at(id);
-    if (!can_serve(chunk) || link.serve.size() >= serve_max) {
-        PROBE(sync_request_declined);
-        send_control(id, decline_message(chunk));
-        return;
-    }
+    if (!can_serve(chunk) || link.serve.size() >= serve_max) return decline(id, chunk);
     link.serve.push_back(chunk);
     if (link.sending.op == 0) serve_chunk(id, link);
 }
