@@ -339,10 +339,6 @@ private:
     Fetch* fetch_of(std::uint32_t entry);
     bool fetching() const;
     void begin_transfer(const proto::SyncAnswer& answer);
-    void list_known();
-    void ask_for_list();
-    void on_entry_list(LinkId id, const proto::HashPage& message);
-    void set_hash_link(Fetch& fetch, LinkId link);
     bool all_fetched() const;
     void sync_allocated(BufferId buffer, bool ok);
     void add_sources(const google::protobuf::RepeatedPtrField<proto::SyncHolder>& holders);
@@ -351,11 +347,9 @@ private:
     SyncSource* source_of(const Uuid& peer);
     void give_up_source(const Uuid& peer, const std::string& why, bool refuted);
     void ask_again(std::uint32_t entry, std::uint32_t chunk);
-    void forget_hashes(Fetch& fetch);
     void begin_anew();
     std::vector<LinkId> open_links_to(const Uuid& target) const;
     void pump_fetch();
-    void on_hashes(LinkId id, const proto::HashPage& message);
     void on_chunk_decline(LinkId id, const SyncChunk& what);
     void source_moved(const Uuid& peer);
     bool unequal_moved(const Uuid& peer);
@@ -370,6 +364,14 @@ private:
     void release_links_from_sources();
     void sync_slept(Duration time);
     void sync_tick();
+
+    // shared state: what differs (core/state_sync/hash_lists.cpp)
+    void list_known();
+    void ask_for_list();
+    void on_entry_list(LinkId id, const proto::HashPage& message);
+    void set_hash_link(Fetch& fetch, LinkId link);
+    void forget_hashes(Fetch& fetch);
+    void on_hashes(LinkId id, const proto::HashPage& message);
 
     // shared state: send (core/state_sync/serve.cpp)
     bool keep_early(LinkId id, const SyncChunk& what, EarlyRequest::Kind kind);

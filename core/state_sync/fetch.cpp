@@ -1,7 +1,6 @@
 // The receiver's part: everything that differs is fetched, in chunks, from all members that hold the elected state.
 //
-// First the receiver finds out what differs: it asks one of them for the hashes of all entries, page by page, and checks
-// that they give the digest of the elected state. So the plan has the same size for one entry and for a million.
+// What differs is found out first (hash_lists.cpp).
 // What comes lands in a staging buffer beside the application's memory. Each chunk is checked against the winner's chunk
 // hashes; one that does not match names its sender. A source that is wrong, dies, stalls or declines rests for a while and
 // its chunks are asked for elsewhere; when no known source can be reached, the master is asked for others:
@@ -22,7 +21,6 @@ constexpr std::size_t sources_max = 256;
 constexpr std::uint32_t hash_lists_in_flight = 8;
 // Small chunks: as many as come to chunks_in_flight large ones, but no more than a sender queues for one connection.
 constexpr std::size_t requests_max = 256;
-constexpr std::uint64_t staging_alignment = 64;
 constexpr std::uint32_t not_fetched = ~0u;
 constexpr std::uint32_t wrongs_max =
     3;  // a bit may flip; who sends what is wrong again and again is not asked any more
@@ -65,79 +63,6 @@ void PeerCore::begin_transfer(const proto::SyncAnswer& answer) {
     }
     if (fetching()) activate_sources();
     sync_check_end();
-}
-
-// From here on it is known what this peer lacks: memory for it, and requests.
-void PeerCore::list_known() {
-    Sync& sync = *sync_;
-    sync.listed = true;
-    std::uint64_t bytes = 0;
-    // Entries that may differ come last: they have to wait for one holder, and nothing waits for them.
-    for (const bool any_content : {false, true}) {
-        if (any_content ? !sync.receives_unequal : !sync.receives) continue;
-        for (std::uint32_t i = 0; i < sync.entries.size(); ++i) {
-            if (sync.entries[i].allow_content_inequality != any_content) continue;
-            if (!any_content && sync.hashes[i] == sync.elected[i]) continue;
-            Fetch fetch;
-            fetch.entry = i;
-            if (!any_content) fetch.expected = sync.elected[i];
-            fetch.any_content = any_content;
-            fetch.asked.assign(chunk_count(i), false);
-            fetch.offset = bytes;
-            bytes += (entry_bytes(i) + staging_alignment - 1) / staging_alignment * staging_alignment;
-            if (!fetch.asked.empty()) ++(any_content ? sync.open_unequal : sync.open_compared);
-            sync.fetch_index[i] = static_cast<std::uint32_t>(sync.fetches.size());
-            sync.fetches.push_back(std::move(fetch));
-        }
-    }
-    if (bytes == 0) return;
-    sync.staging = new_buffer(bytes, true);
-    ++sync.computes;
-}
-
-// The next page, of the first source that can be reached.
-void PeerCore::ask_for_list() {
-    Sync& sync = *sync_;
-    if (sync.list_link != 0) return;
-    for (const SyncSource& source : sync.sources) {
-        if (!source.active) continue;
-        const std::vector<LinkId> links = open_links_to(source.peer);
-        if (links.empty()) continue;
-        sync.list_link = links.front();
-        proto::LinkMessage message;
-        message.mutable_hash_request()->set_sync(sync.id);
-        message.mutable_hash_request()->set_of_entries(true);
-        message.mutable_hash_request()->set_first(static_cast<std::uint32_t>(sync.elected.size()));
-        send_control(sync.list_link, message);
-        return;
-    }
-}
-
-void PeerCore::on_entry_list(LinkId id, const proto::HashPage& message) {
-    if (!fetching() || sync_->id != message.sync() || sync_->listed || sync_->list_link != id) return;
-    Sync& sync = *sync_;
-    const Uuid remote = links_.at(id).remote;
-    const auto words = static_cast<std::size_t>(message.words_size());
-    if (message.first() != sync.elected.size() || words == 0 || words % 2 != 0 ||
-        sync.elected.size() + words / 2 > sync.entries.size()) {
-        give_up_source(remote, "it sent a list of entries that does not fit", true);
-        return;
-    }
-    for (std::size_t i = 0; i < words; i += 2)
-        sync.elected.push_back(Hash128{message.words(static_cast<int>(i)), message.words(static_cast<int>(i) + 1)});
-    sync.list_link = 0;
-    source_moved(remote);
-    if (sync.elected.size() == sync.entries.size()) {
-        if (!has_elected_content()) {
-            PROBE(sync_list_wrong);
-            sync.elected.clear();
-            give_up_source(remote, "the hashes that it sent are not those of the elected state", true);
-            return;
-        }
-        list_known();
-        sync_check_end();
-    }
-    if (fetching()) pump_fetch();
 }
 
 bool PeerCore::all_fetched() const { return sync_->listed && sync_->open_compared == 0 && sync_->open_unequal == 0; }
@@ -259,17 +184,6 @@ void PeerCore::ask_again(std::uint32_t entry, std::uint32_t chunk) {
     fetch.asked[chunk] = false;
     fetch.next_request = std::min(fetch.next_request, chunk);
     sync_->first_open = std::min<std::size_t>(sync_->first_open, sync_->fetch_index[entry]);
-}
-
-void PeerCore::set_hash_link(Fetch& fetch, LinkId link) {
-    if (fetch.hash_link != 0) std::erase(sync_->hash_lists, fetch.entry);
-    fetch.hash_link = link;
-    if (link != 0) sync_->hash_lists.push_back(fetch.entry);
-}
-
-void PeerCore::forget_hashes(Fetch& fetch) {
-    set_hash_link(fetch, 0);
-    if (!fetch.hashes_known()) fetch.hashes.clear();
 }
 
 // The entries that may differ, at another holder: what comes from two of them fits no state that anybody had.
@@ -403,34 +317,6 @@ void PeerCore::pump_fetch() {
             send_control(link, message);
         }
     }
-}
-
-void PeerCore::on_hashes(LinkId id, const proto::HashPage& message) {
-    if (!fetching() || sync_->id != message.sync()) return;
-    Fetch* fetch = fetch_of(message.entry());
-    if (fetch == nullptr || fetch->hash_link != id) return;
-    const Uuid remote = links_.at(id).remote;
-    const auto words = static_cast<std::size_t>(message.words_size());
-    if (message.first() != fetch->hashes.size() || words == 0 || words % 2 != 0 ||
-        fetch->hashes.size() + words / 2 > fetch->asked.size()) {
-        give_up_source(remote, "it sent a list of hashes that does not fit", true);
-        return;
-    }
-    for (std::size_t i = 0; i < words; i += 2) {
-        fetch->hashes.push_back(Hash128{message.words(static_cast<int>(i)), message.words(static_cast<int>(i) + 1)});
-    }
-    set_hash_link(*fetch, 0);
-    if (fetch->hashes.size() > fetch->hashes_most) {
-        fetch->hashes_most = fetch->hashes.size();
-        source_moved(remote);
-    }
-    if (fetch->hashes.size() == fetch->asked.size() && !fetch->any_content &&
-        hash_of_hashes(fetch->hashes) != fetch->expected) {
-        fetch->hashes.clear();
-        give_up_source(remote, "it sent hashes that are not those of the elected state", true);
-        return;
-    }
-    pump_fetch();
 }
 
 // Asked too early or too much, or of one that does not hold it (any more).
