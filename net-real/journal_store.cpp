@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <mutex>
@@ -24,6 +25,7 @@ namespace {
 
 constexpr std::size_t batch_max = 4096;  // records of one transaction
 constexpr int format = 1;                // of the records, as user_version; 0: a new file
+constexpr const char* heeds_signal = " SIGUSR1";
 
 struct Pending {
     std::uint64_t sequence = 0;
@@ -174,7 +176,8 @@ JournalStore::JournalStore(std::shared_ptr<State> state) : state_(std::move(stat
 
 JournalStore::~JournalStore() { (void)finish(); }
 
-std::unique_ptr<JournalStore> JournalStore::open(const std::string& directory, std::string& error) {
+std::unique_ptr<JournalStore> JournalStore::open(const std::string& directory, std::string& error,
+                                                 bool ends_at_signal) {
     auto state = std::make_shared<State>();
     state->directory = directory;
     if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -199,7 +202,7 @@ std::unique_ptr<JournalStore> JournalStore::open(const std::string& directory, s
         return nullptr;
     }
     // For `pccl-master end`, which signals the holder.
-    const std::string holder = std::to_string(::getpid()) + "\n";
+    const std::string holder = std::to_string(::getpid()) + (ends_at_signal ? heeds_signal : "") + "\n";
     if (::ftruncate(state->lock, 0) != 0 ||
         ::pwrite(state->lock, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size())) {
         error = "cannot write to " + lock + ": " + std::strerror(errno) + "; make room there";
@@ -234,6 +237,14 @@ std::unique_ptr<JournalStore> JournalStore::open(const std::string& directory, s
         return nullptr;
     }
     return std::unique_ptr<JournalStore>(new JournalStore(std::move(state)));
+}
+
+JournalStore::Holder JournalStore::holder(int lock) {
+    char text[40] = {};
+    if (::pread(lock, text, sizeof text - 1, 0) <= 0) return {};
+    char* end = nullptr;
+    const long process = std::strtol(text, &end, 10);
+    return {process > 0 ? static_cast<pid_t>(process) : 0, std::string(end) == std::string(heeds_signal) + "\n"};
 }
 
 bool JournalStore::read(std::vector<std::string>& records, std::string& error) {

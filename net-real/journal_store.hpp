@@ -13,12 +13,22 @@
 #include <string>
 #include <vector>
 
+#include <sys/types.h>
+
 namespace pccl::real {
 
 class JournalStore {
 public:
-    // Creates the directory (its parent must exist). Null: `error` names the cause and the remedy.
-    static std::unique_ptr<JournalStore> open(const std::string& directory, std::string& error);
+    // Creates the directory (its parent must exist). Null: `error` names the cause and the remedy. `ends_at_signal`: this
+    // process ends the run when SIGUSR1 comes; the lock says so.
+    static std::unique_ptr<JournalStore> open(const std::string& directory, std::string& error,
+                                              bool ends_at_signal = false);
+    // What the holder of a directory wrote into its lock.
+    struct Holder {
+        pid_t process = 0;  // 0: nothing yet
+        bool ends_at_signal = false;
+    };
+    static Holder holder(int lock);
     ~JournalStore();  // finish(), then closes
 
     // All records, in order. Before the first append.

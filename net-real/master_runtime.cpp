@@ -127,7 +127,7 @@ MasterRuntime::~MasterRuntime() {
 bool MasterRuntime::bind(const core::Endpoint& address, std::string& error) {
     State& state = *state_;
     if (!state.settings.state_directory.empty() && state.store == nullptr) {
-        state.store = JournalStore::open(state.settings.state_directory, error);
+        state.store = JournalStore::open(state.settings.state_directory, error, state.settings.ends_at_signal);
         if (state.store == nullptr || !state.store->read(state.journal, error)) return false;
         state.store->start([&state](std::uint64_t sequence, const std::string& failure) {
             (void)state.loop->post([&state, sequence, failure] {

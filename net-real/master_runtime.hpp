@@ -25,6 +25,7 @@ struct MasterSettings {
     core::Timeouts timeouts;
     std::string congestion_control;
     std::string state_directory;  // empty: every record is answered at once and nothing is kept
+    bool ends_at_signal = false;  // interrupt() is called when SIGUSR1 comes, which `pccl-master end` may send then
     LogSink log;                  // empty: standard error
 };
 

@@ -1,5 +1,6 @@
 // A master with a state directory: killed and started again on it, it takes up the run.
 #include "cluster.hpp"
+#include "local_members.hpp"
 #include "state_directory.hpp"
 
 #include <catch2/catch.hpp>
@@ -7,6 +8,8 @@
 #include <csignal>
 #include <fstream>
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 
 using namespace integration;
@@ -35,6 +38,9 @@ bool same_outcome(Cluster& cluster) {
     REQUIRE((answers.front().result == success || answers.front().result == rank_connection_lost));
     return answers.front().result == success;
 }
+
+volatile std::sig_atomic_t own_signals = 0;
+void count_signal(int) { own_signals = own_signals + 1; }
 
 void synchronize(Cluster& cluster, std::uint64_t revision) {
     for (const Answer& answer : cluster.all("sync " + std::to_string(revision) + " w:10:500:7")) {
@@ -136,6 +142,38 @@ TEST_CASE("pccl-master end: the peers are told, and the next master on the direc
     CHECK(nothing.says("no master has used"));
     Cluster cluster(2, directory.environment());
     synchronize(cluster, 0);
+}
+
+TEST_CASE("pccl-master end signals no process that only has the number of the one in the lock") {
+    StateDirectory directory;
+    Process stranger({"/bin/cat"});
+    const int lock = open((directory.path() + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    REQUIRE(flock(lock, LOCK_EX | LOCK_NB) == 0);
+    const std::string number = std::to_string(stranger.pid()) + " SIGUSR1\n";
+    REQUIRE(write(lock, number.data(), number.size()) == static_cast<ssize_t>(number.size()));
+    Process end({PCCL_TEST_MASTER, "end", "--state-dir", directory.path()});
+    CHECK(end.wait() == 1);
+    CHECK(end.says("does not hold"));
+    stranger.send("alive");
+    CHECK(stranger.read_line() == "alive");
+    close(lock);
+}
+
+TEST_CASE("pccl-master end signals no program that has a master inside, and names what to do") {
+    StateDirectory directory;
+    const Variable variable("PCCL_STATE_DIR", directory.path().c_str());
+    // The signal means something else to this program; most would die of it.
+    const auto former = std::signal(SIGUSR1, count_signal);
+    {
+        pcclInit();
+        LocalMaster master;
+        REQUIRE(master.runs());
+        Process end({PCCL_TEST_MASTER, "end", "--state-dir", directory.path()});
+        CHECK(end.wait() == 1);
+        CHECK(end.says("pcclInterruptMaster"));
+    }
+    CHECK(own_signals == 0);
+    std::signal(SIGUSR1, former);
 }
 
 TEST_CASE("a directory that cannot be written is an error with its name") {

@@ -5,11 +5,14 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 #include <thread>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace pccl_master {
@@ -19,7 +22,9 @@ namespace {
 constexpr std::chrono::seconds patience{30};
 constexpr std::chrono::milliseconds pause{20};
 
-// A master locks the directory as long as it serves, and writes its process id into the lock.
+using pccl::real::JournalStore;
+
+// A master locks the directory as long as it serves, and writes into the lock who it is.
 class Lock {
 public:
     explicit Lock(const std::string& directory)
@@ -32,15 +37,53 @@ public:
 
     bool exists() const { return descriptor_ >= 0; }
     bool held_by_other() const { return ::flock(descriptor_, LOCK_SH | LOCK_NB) != 0; }
-    pid_t holder() const {
-        char text[24] = {};
-        const ssize_t length = ::pread(descriptor_, text, sizeof text - 1, 0);
-        return length > 0 ? static_cast<pid_t>(std::strtol(text, nullptr, 10)) : 0;
+    JournalStore::Holder holder() const { return JournalStore::holder(descriptor_); }
+    // The number in the lock may be that of another process: of another container or host, or one that came later.
+    enum class Opened : std::uint8_t { yes, no, unknown };  // unknown: errno says why
+    Opened opened_by(pid_t process) const {
+        struct stat own {};
+        if (::fstat(descriptor_, &own) != 0) return Opened::unknown;
+        const std::string folder = "/proc/" + std::to_string(process) + "/fd";
+        DIR* list = ::opendir(folder.c_str());
+        if (list == nullptr) return errno == ENOENT ? Opened::no : Opened::unknown;
+        Opened found = Opened::no;
+        while (const dirent* entry = ::readdir(list)) {
+            struct stat other {};
+            if (::stat((folder + "/" + entry->d_name).c_str(), &other) == 0 && other.st_dev == own.st_dev &&
+                other.st_ino == own.st_ino)
+                found = Opened::yes;
+        }
+        ::closedir(list);
+        return found;
     }
 
 private:
     int descriptor_;
 };
+
+constexpr const char* as_its_user = "; run this on the master's host, as its user or as root";
+
+// The signal ends most programs, so only a process that holds the lock and heeds the signal gets it.
+bool may_signal(const Lock& lock, const JournalStore::Holder& holder, const std::string& master, std::string& error) {
+    if (holder.process == 0) {
+        error = "the lock of the state directory names no process; run this again when its master serves";
+        return false;
+    }
+    if (!holder.ends_at_signal) {
+        error = master +
+                " is part of another program; end the run there (pcclInterruptMaster, MasterNode.interrupt), " +
+                "or stop that program and run this again";
+        return false;
+    }
+    switch (lock.opened_by(holder.process)) {
+    case Lock::Opened::yes: return true;
+    case Lock::Opened::unknown: error = "cannot look at " + master + ": " + std::strerror(errno) + as_its_user; break;
+    case Lock::Opened::no:
+        error = master + " runs in another container or on another host: the process of that number here does not hold "
+                         "the lock; run this there, or send SIGUSR1 to the master";
+    }
+    return false;
+}
 
 bool stop_holder(const std::string& directory, std::string& error) {
     const Lock lock(directory);
@@ -50,18 +93,17 @@ bool stop_holder(const std::string& directory, std::string& error) {
         return false;
     }
     if (!lock.held_by_other()) return true;
-    const pid_t holder = lock.holder();
-    if (holder <= 0 || ::kill(holder, SIGUSR1) != 0) {
-        error = "cannot signal the master of " + directory + " (process " + std::to_string(holder) +
-                "): " + (holder <= 0 ? "it wrote no process id" : std::strerror(errno)) +
-                "; run this on the master's host, as its user or as root";
+    const JournalStore::Holder holder = lock.holder();
+    const std::string master = "the master of " + directory + " (process " + std::to_string(holder.process) + ")";
+    if (!may_signal(lock, holder, master, error)) return false;
+    if (::kill(holder.process, SIGUSR1) != 0) {
+        error = "cannot signal " + master + ": " + std::strerror(errno) + as_its_user;
         return false;
     }
     const auto deadline = std::chrono::steady_clock::now() + patience;
     while (lock.held_by_other()) {
         if (std::chrono::steady_clock::now() > deadline) {
-            error = "the master of " + directory + " (process " + std::to_string(holder) +
-                    ") does not stop; its log says why, SIGKILL stops it without ending the run";
+            error = master + " does not stop; its log says why, SIGKILL stops it without ending the run";
             return false;
         }
         std::this_thread::sleep_for(pause);
@@ -74,7 +116,7 @@ bool stop_holder(const std::string& directory, std::string& error) {
 bool end_run(const std::string& directory, std::string& error) {
     if (!stop_holder(directory, error)) return false;
     // Also where the master was stopped before: nobody takes up the run after this.
-    const auto store = pccl::real::JournalStore::open(directory, error);
+    const auto store = JournalStore::open(directory, error);
     if (store == nullptr) return false;
     store->clear();
     return true;

@@ -185,6 +185,7 @@ int serve(const Options& options, const std::vector<Endpoint>& endpoints,
     std::signal(SIGPIPE, SIG_IGN);
     pccl::real::MasterSettings settings = pccl::real::master_settings_from_environment();
     if (!options.state_directory.empty()) settings.state_directory = options.state_directory;
+    settings.ends_at_signal = true;
     if (options.journal_timeout)
         settings.timeouts.journal = static_cast<pccl::core::Duration>(*options.journal_timeout) * pccl::core::second;
     MasterRuntime master(std::move(settings));
