@@ -118,14 +118,20 @@ void PeerCore::requeue_stalled() {
 }
 
 // What the predecessor may send was told on one link, and that may swallow it: where nothing comes, it is told on all of
-// them. The word is cumulative, so a copy does no harm.
+// them. The word is cumulative, so a copy does no harm. Each copy waits twice as long as the one before it: many operations
+// that all wait behind a slow uplink would fill it with copies, and nothing else would get through.
 void PeerCore::repeat_ready() {
+    constexpr std::uint32_t doublings_max = 6;
     for (const auto& [id, op] : ops_) {
         if (!op->prepared || op->decided || op->finals == op->slices()) continue;
-        if (now_ - op->landed_at < config_.timeouts.peer / 16) continue;
+        if (op->landed_at > op->repeated_at) op->repeats = 0;
+        const Duration patience = (config_.timeouts.peer / 16) << std::min(op->repeats, doublings_max);
+        if (now_ - std::max(op->landed_at, op->repeated_at) < patience) continue;
         const auto reserve = reserves_.find(op->id.predecessor);
         if (reserve == reserves_.end() || reserve->second.links.size() < 2) continue;
         PROBE(ready_told_on_all_links);
+        op->repeated_at = now_;
+        ++op->repeats;
         for (const LinkId link : reserve->second.links) send_flow(link, op->id.predecessor, ready_word(*op));
     }
 }
