@@ -251,9 +251,9 @@ bool Excuses::hard_for(Excuse excuse, const std::vector<std::uint32_t>& nodes, I
     return found;
 }
 
-bool Excuses::forgotten(Instant told, Instant from, Instant until) {
+bool Excuses::forgotten(Instant from, Instant earlier, Instant later, Instant answered) {
     const bool found = std::any_of(records_lost_.begin(), records_lost_.end(), [&](const Period& lost) {
-        return lost.from <= told && from <= lost.until && lost.until <= until;
+        return lost.from <= earlier && from <= lost.until && lost.until <= later && answered <= lost.until;
     });
     if (found) use(Excuse::forgotten);
     return found;

@@ -83,8 +83,10 @@ public:
     // Its program was in no call for `idle`, and faults that touched the node or its links made up for the rest of the limit
     // on votes. What happened to the master alone does not count.
     bool hindered(std::uint32_t node, Duration idle, Instant from, Instant until);
-    // An outcome that somebody had learned by `told` was lost with the journal in that time.
-    bool forgotten(Instant told, Instant from, Instant until);
+    // Two members were told different outcomes of what began at `from`, at these two times, and the master lost the earlier
+    // outcome with its journal before it told the later one. `answered`: when the member that knows the earlier outcome
+    // last began a call that succeeded. A master without the record of what that member knows never answers it again.
+    bool forgotten(Instant from, Instant earlier, Instant later, Instant answered);
     // Whether something held up one of these nodes, or a link between two of them, in that time.
     bool hard_for(Excuse excuse, const std::vector<std::uint32_t>& nodes, Instant from, Instant until);
     // Until when the master may count somebody that was gone at that time and did not say so.

@@ -40,6 +40,14 @@ std::string text(const Ledger& ledger, const LaunchFact& f) {
            std::to_string(f.completion.world);
 }
 
+// Two facts about one operation: the master forgot what the first of the two was told before it told the second.
+template <class Fact>
+bool forgotten(Excuses& excuses, const Ledger& ledger, const Fact& one, const Fact& other) {
+    const Fact& first = one.end <= other.end ? one : other;
+    return excuses.forgotten(std::max(one.begin, other.begin), first.end, std::max(one.end, other.end),
+                             ledger.lives[first.life].member_until);
+}
+
 // Looks for the set of launches that one success speaks of.
 class AttemptSearch {
 public:
@@ -152,7 +160,7 @@ private:
                 if (other.completion.world != own.completion.world)
                     return complain("membership", own, other, "world sizes differ");
             } else if (other.end != open_end && !ledger_.departed(other.life, other.completion, other.end) &&
-                       !excuses_.forgotten(own.end, std::max(own.begin, other.begin), other.end)) {
+                       !forgotten(excuses_, ledger_, own, other)) {
                 return complain("one-outcome", own, other, "one succeeded, the other failed");
             }
         }
@@ -268,7 +276,8 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
         const auto in_question = [&] {
             if (l.asked_at >= own.end || excuses.counted_until(l.gone_at) < own.begin) return false;
             return l.connected_at == core::never || l.connected_at <= next_end || l.lost ||
-                   l.member_until <= l.connected_at || excuses.forgotten(own.end, own.begin, l.connected_at);
+                   l.member_until <= l.connected_at ||
+                   excuses.forgotten(own.begin, own.end, l.connected_at, ledger.lives[own.life].member_until);
         };
         if (in_question()) {
             ++possible;
@@ -456,8 +465,9 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
                 if (other.end != open_end && !succeeded(other.completion, other.end)) failed = &other;
             });
             // An older journal forgets outcomes, and that a member was removed which has not heard of it yet.
-            if (!good &&
-                !excuses.forgotten(own.end, own.begin, failed != nullptr ? failed->end : member.member_until)) {
+            if (!good && !(failed != nullptr ? forgotten(excuses, ledger, own, *failed)
+                                             : excuses.forgotten(own.begin, own.end, member.member_until,
+                                                                 ledger.lives[own.life].member_until))) {
                 return {"one-outcome",
                         "a member did not see this success:\n    " + text(ledger, own) + "\n    " +
                             (failed != nullptr ? text(ledger, *failed) : ledger.name(life) + " called no sync then")};
@@ -516,7 +526,9 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger, Excuses& excus
                     good = true;
                 }
             });
-            if (!good && !excuses.forgotten(own.end, own.begin, near != nullptr ? near->end : member.member_until)) {
+            if (!good && !(near != nullptr ? forgotten(excuses, ledger, own, *near)
+                                           : excuses.forgotten(own.begin, own.end, member.member_until,
+                                                               ledger.lives[own.life].member_until))) {
                 return {"membership",
                         "a member was told something else:\n    " + text(ledger, own) + "\n    " +
                             (near != nullptr ? text(ledger, *near) : ledger.name(life) + " did not call it then")};
