@@ -13,6 +13,8 @@ constexpr Duration network_notices = 400 * millisecond;
 
 constexpr std::int64_t plan_target_bytes = 75;  // of a message that names whom to dial, for each of them
 
+constexpr Duration witness_fresh = 1 * second;  // connections that closed within this time look like a death
+
 bool overlap(Instant from, Instant until, Instant other_from, Instant other_until) {
     return from <= other_until && other_from <= until;
 }
@@ -195,7 +197,7 @@ bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at) {
             if (then(data) && ends_links(data.until - data.from)) return excused(Excuse::no_ring);
             for (const Span& span : control) {
                 if (data.closes && span.closes && then(data) && then(span) &&
-                    overlap(data.from, data.until, span.from, span.until))
+                    overlap(data.from, later(data.until, witness_fresh), span.from, later(span.until, witness_fresh)))
                     return excused(Excuse::both_links);
             }
         }

@@ -59,10 +59,9 @@ void PeerCore::on_plan(const proto::DialPlan& page) {
     }
     for (auto& [remote, reserve] : reserves_) {
         if (reserve.links.empty()) continue;
-        if (!callers_.contains(remote))
-            prepare_reserve(remote);
-        else if (!callers_before.contains(remote))
-            report_incoming(remote, true, false);
+        const bool waits = callers_.contains(remote);
+        if (!waits) prepare_reserve(remote);
+        if (waits ? !callers_before.contains(remote) : all) report_incoming(remote, true, false);
     }
     declare_edges(named_before);
     maintain_edges();

@@ -15,6 +15,7 @@ namespace pccl::core {
 namespace {
 
 constexpr std::uint32_t joiner_reports_at_once = 32;  // between two ticks
+constexpr Duration witness_fresh = 1 * second;
 
 Endpoint endpoint_from(const proto::Hello& hello, const Endpoint& remote) {
     Endpoint endpoint;
@@ -360,7 +361,7 @@ void MasterCore::on_edge(const Uuid& from, const proto::EdgeReport& report) {
         return;
     }
     if (!report.outgoing()) {
-        edges_.report_incoming(other, from, report.up());
+        edges_.report_incoming(other, from, report.up(), now_);
     } else if (report.up()) {
         edges_.report_up(from, other);
     } else {
@@ -369,16 +370,18 @@ void MasterCore::on_edge(const Uuid& from, const proto::EdgeReport& report) {
     topology_dirty_ = topology_dirty_ || at_once;
     const auto session = sessions_.find(other);
     if (!report.up() && !in_grace() && session != sessions_.end() && session->second.link == 0 &&
-        session->second.closed_seen && neighbour_lost(other)) {
+        session->second.closed_seen && session->second.absent_since >= now_ - witness_fresh && neighbour_lost(other)) {
         PROBE(removed_by_late_word);
         remove(other, "its control link and a neighbour's data links to it closed");
     }
 }
 
+// Connections of a process that died close at the same time. Two that closed one after the other say nothing: the first may
+// have been closed for another reason, and its witness may be the one that died.
 bool MasterCore::neighbour_lost(const Uuid& uuid) const {
     const auto member = state_.members.find(uuid);
     return member != state_.members.end() &&
-           edges_.ring_neighbour_lost(uuid, state_.groups.at(member->second.group).ring);
+           edges_.ring_neighbour_lost(uuid, state_.groups.at(member->second.group).ring, now_ - witness_fresh);
 }
 
 void MasterCore::remove(const Uuid& uuid, const std::string& reason) {

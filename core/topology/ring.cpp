@@ -47,14 +47,14 @@ void EdgeTable::report_up(const Uuid& from, const Uuid& to) {
     edge.down_since = never;
     edge.quarantined_until = 0;
     edge.reported_down = false;
-    edge.source_lost_it = false;
-    edge.target_lost_it = false;
+    edge.source_lost_at = edge.target_lost_at = never;
     edge.restarts = 0;
 }
 
 void EdgeTable::report_down(const Uuid& from, const Uuid& to, bool answered, Instant now) {
     Edge& edge = edges_[{from, to}];
-    edge.source_lost_it = !answered && (edge.up || edge.source_lost_it);
+    const bool lost = edge.source_lost_at != never || (edge.up && edge.incoming_up);
+    edge.source_lost_at = !answered && lost ? now : never;
     edge.up = false;
     edge.reported_down = !answered;
     if (edge.down_since == never) edge.down_since = now;
@@ -62,18 +62,22 @@ void EdgeTable::report_down(const Uuid& from, const Uuid& to, bool answered, Ins
 
 void EdgeTable::report_closed(const Uuid& from, const Uuid& to) {
     Edge& edge = edges_[{from, to}];
-    edge.up = edge.source_lost_it = false;
+    edge.up = false;
+    edge.source_lost_at = never;
 }
 
 void EdgeTable::admitted(const Uuid& peer) {
     for (auto& [ends, edge] : edges_) {
-        if (ends.first == peer || ends.second == peer) edge.source_lost_it = edge.target_lost_it = false;
+        if (ends.first == peer || ends.second == peer) edge.source_lost_at = edge.target_lost_at = never;
     }
 }
 
-void EdgeTable::report_incoming(const Uuid& from, const Uuid& to, bool up) {
+void EdgeTable::report_incoming(const Uuid& from, const Uuid& to, bool up, Instant now) {
     Edge& edge = edges_[{from, to}];
-    edge.target_lost_it = !up;
+    if (up)
+        edge.target_lost_at = never;
+    else if (edge.target_lost_at != never || (edge.up && edge.incoming_up))
+        edge.target_lost_at = now;
     edge.incoming_up = up;
 }
 
@@ -89,12 +93,13 @@ bool EdgeTable::up_at_both_ends(const Uuid& from, const Uuid& to) const {
     return edge != nullptr && edge->up && edge->incoming_up;
 }
 
-bool EdgeTable::ring_neighbour_lost(const Uuid& peer, const std::vector<Uuid>& ring) const {
+bool EdgeTable::ring_neighbour_lost(const Uuid& peer, const std::vector<Uuid>& ring, Instant since) const {
     const auto at = std::find(ring.begin(), ring.end(), peer);
     if (at == ring.end() || ring.size() < 2) return false;
     const Edge* into = find(at == ring.begin() ? ring.back() : *(at - 1), peer);
     const Edge* out = find(peer, at + 1 == ring.end() ? ring.front() : *(at + 1));
-    return (into != nullptr && into->source_lost_it) || (out != nullptr && out->target_lost_it);
+    const auto said = [&](Instant at) { return at != never && at >= since; };
+    return (into != nullptr && said(into->source_lost_at)) || (out != nullptr && said(out->target_lost_at));
 }
 
 std::uint32_t EdgeTable::distinct_marks(const Uuid& peer, const std::vector<Uuid>& ring, Instant now) const {
@@ -140,8 +145,7 @@ void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted) {
         edge.up = false;
         edge.down_since = never;
         edge.reported_down = false;
-        edge.source_lost_it = false;
-        edge.target_lost_it = false;
+        edge.source_lost_at = edge.target_lost_at = never;
         edge.incoming_up = false;
         edge.restarts = 0;
     }

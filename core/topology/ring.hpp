@@ -26,9 +26,10 @@ public:
         Instant stuck_until = 0;  // it opens and carries nothing: marked for this long, connected or not
         std::uint32_t stuck_times = 0;
         bool reported_down = false;   // the source says that its links closed or were refused
-        bool source_lost_it = false;  // its links were up before, and broke
         bool incoming_up = false;     // the target says that a link from the source is open
-        bool target_lost_it = false;  // the target says that all links from the source broke
+        // Both ends said that it is up, and then an end says that all its links broke. When it said so last; never: no word.
+        Instant source_lost_at = never;
+        Instant target_lost_at = never;
     };
 
     bool up(const Uuid& from, const Uuid& to) const;
@@ -42,16 +43,16 @@ public:
     // The peer was admitted: what it said before of connections that broke is no testimony of a member.
     void admitted(const Uuid& peer);
     // Links that their source closes on purpose are not reported so: it says goodbye on them.
-    void report_incoming(const Uuid& from, const Uuid& to, bool up);
+    void report_incoming(const Uuid& from, const Uuid& to, bool up, Instant now);
     void mark(const Uuid& from, const Uuid& to, Instant until);
     // Its source could send nothing through it in an operation that both ends took part in. Each time for longer.
     void mark_stuck(const Uuid& from, const Uuid& to, Instant now, Duration patience);
     bool stuck(const Uuid& from, const Uuid& to, Instant now) const;
     // The source and the target say so. What a peer that nobody admitted says alone is no proof.
     bool up_at_both_ends(const Uuid& from, const Uuid& to) const;
-    // A neighbour of `peer` in the ring had connections with it, in one direction or the other, and says that they broke.
-    // Nobody else is a witness: who never was connected may be wrong, or lie.
-    bool ring_neighbour_lost(const Uuid& peer, const std::vector<Uuid>& ring) const;
+    // A neighbour of `peer` in the ring had connections with it, in one direction or the other, and said since then that they
+    // broke. Nobody else is a witness: who never was connected, as far as `peer` says, may be wrong, or lie.
+    bool ring_neighbour_lost(const Uuid& peer, const std::vector<Uuid>& ring, Instant since) const;
     // How many members of the ring `peer` has a marked edge with.
     std::uint32_t distinct_marks(const Uuid& peer, const std::vector<Uuid>& ring, Instant now) const;
     void forget(const Uuid& peer);
