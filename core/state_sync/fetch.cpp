@@ -72,6 +72,8 @@ void PeerCore::sync_allocated(BufferId buffer, bool ok) {
     --sync_->computes;
     if (ok) {
         sync_->staged = true;
+        sync_->progress = now_;  // no holder is to blame for the time that the memory took
+        for (SyncSource& source : sync_->sources) source.since = now_;
         pump_fetch();
     } else {
         PROBE(sync_not_allocated);
