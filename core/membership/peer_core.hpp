@@ -75,6 +75,7 @@ private:
         Transfer sending;
         Transfer receiving;
         std::deque<SyncChunk> serve;  // chunks the other end asked for
+        std::size_t chunks_owed = 0;   // asked of the other end in this synchronization, whether still wanted or not
         struct {
             std::uint64_t id = 0;
             std::uint32_t frame = 0;  // bytes of the next one
@@ -349,6 +350,7 @@ private:
     void ask_again(std::uint32_t entry, std::uint32_t chunk);
     void begin_anew();
     std::vector<LinkId> open_links_to(const Uuid& target) const;
+    LinkId link_with_room(const std::vector<LinkId>& links, std::size_t first) const;
     void pump_fetch();
     void on_chunk_decline(LinkId id, const SyncChunk& what);
     void source_moved(const Uuid& peer);

@@ -19,8 +19,6 @@ namespace {
 constexpr std::uint32_t sources_active_max = 4;
 constexpr std::size_t sources_max = 256;
 constexpr std::uint32_t hash_lists_in_flight = 8;
-// Small chunks: as many as come to chunks_in_flight large ones, but no more than a sender queues for one connection.
-constexpr std::size_t requests_max = 256;
 constexpr std::uint32_t not_fetched = ~0u;
 constexpr std::uint32_t wrongs_max =
     3;  // a bit may flip; who sends what is wrong again and again is not asked any more
@@ -47,6 +45,7 @@ void PeerCore::begin_transfer(const proto::SyncAnswer& answer) {
     sync.receives_unequal = answer.receives_unequal();
     sync.content = hash_of(answer.content());
     sync.fetch_index.assign(sync.entries.size(), not_fetched);
+    for (auto& [id, link] : links_) link.chunks_owed = 0;  // nobody serves an earlier synchronization
     sync.progress = now_;
     sync.next_ask = now_ + config_.timeouts.peer / 4;
     add_sources(answer.holders());
@@ -232,6 +231,16 @@ struct Usable {
 
 }  // namespace
 
+// What was asked of a source that was given up and is asked again is still in its queue. More than that holds it declines.
+LinkId PeerCore::link_with_room(const std::vector<LinkId>& links, std::size_t first) const {
+    for (std::size_t i = 0; i < links.size(); ++i) {
+        const LinkId link = links[(first + i) % links.size()];
+        if (links_.at(link).chunks_owed < chunk_requests_max) return link;
+    }
+    PROBE(sync_source_owes_enough);
+    return 0;
+}
+
 // Each source has the same number of chunks in flight, so it sends as much of the whole as it is fast.
 void PeerCore::pump_fetch() {
     if (!fetching()) return;
@@ -244,7 +253,7 @@ void PeerCore::pump_fetch() {
     std::uint64_t in_flight = 0;
     for (const SyncRequest& request : sync.requests) in_flight += cost(request.entry, request.chunk);
     const std::uint64_t most = std::uint64_t{config_.limits.chunks_in_flight} * config_.limits.chunk_bytes;
-    const auto full = [&] { return in_flight >= most || sync.requests.size() >= requests_max; };
+    const auto full = [&] { return in_flight >= most || sync.requests.size() >= chunk_requests_max; };
     std::vector<Usable> usable;
     for (const SyncSource& source : sync.sources) {
         if (!source.active) continue;
@@ -306,7 +315,9 @@ void PeerCore::pump_fetch() {
             if (full()) return;
             Usable* from = choose(fetch);
             if (from == nullptr) break;
-            const LinkId link = from->links[fetch.next_request % from->links.size()];
+            const LinkId link = link_with_room(from->links, fetch.next_request);
+            if (link == 0) break;
+            ++links_.at(link).chunks_owed;
             ++from->requested;
             in_flight += cost(fetch.entry, fetch.next_request);
             fetch.asked[fetch.next_request] = true;
@@ -323,6 +334,7 @@ void PeerCore::pump_fetch() {
 
 // Asked too early or too much, or of one that does not hold it (any more).
 void PeerCore::on_chunk_decline(LinkId id, const SyncChunk& what) {
+    if (std::size_t& owed = links_.at(id).chunks_owed; owed > 0) --owed;
     if (!fetching() || sync_->id != what.sync) return;
     give_up_source(links_.at(id).remote, "it declined", false);
 }
@@ -364,6 +376,7 @@ BufferRef PeerCore::staged_chunk(const Fetch& fetch, std::uint32_t chunk) const 
 }
 
 void PeerCore::on_bulk_chunk(LinkId id, Link& link, const wire::BulkHeader& header) {
+    if (link.chunks_owed > 0) --link.chunks_owed;
     SyncRequest* request = fetching() && sync_->id == header.op
                                ? request_of(header.entry, header.slice, id, SyncRequest::Step::asked)
                                : nullptr;

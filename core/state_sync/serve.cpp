@@ -13,7 +13,6 @@ namespace pccl::core {
 namespace {
 
 constexpr std::size_t early_requests_max = 1024;
-constexpr std::size_t serve_max = 256;
 
 }  // namespace
 
@@ -87,7 +86,7 @@ void PeerCore::add_page(const Link& link, std::size_t first, const std::vector<H
 void PeerCore::on_chunk_request(LinkId id, const SyncChunk& chunk) {
     if (keep_early(id, chunk, EarlyRequest::Kind::chunk)) return;
     Link& link = links_.at(id);
-    if (!can_serve(chunk) || link.serve.size() >= serve_max) return decline(id, chunk);
+    if (!can_serve(chunk) || link.serve.size() >= chunk_requests_max) return decline(id, chunk);
     link.serve.push_back(chunk);
     if (link.sending.op == 0) serve_chunk(id, link);
 }

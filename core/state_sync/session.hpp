@@ -27,6 +27,9 @@ struct EarlyRequest {
 };
 
 // A member that holds the elected state, as seen by one that lacks a part of it.
+// Chunks that are asked for and did not come: in all, and on one connection, whose other end queues as many.
+inline constexpr std::size_t chunk_requests_max = 256;
+
 struct SyncSource {
     Uuid peer;
     Endpoint endpoint;
