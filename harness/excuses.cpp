@@ -163,9 +163,9 @@ std::vector<Excuses::Span> Excuses::data_of(std::uint32_t node, std::uint32_t ot
     return merged(data_[static_cast<std::size_t>(std::min(node, other)) * nodes_ + std::max(node, other)], reconnect_);
 }
 
-bool Excuses::touched(std::uint32_t node, Instant member_until, Instant lost_at) const {
+bool Excuses::touched(std::uint32_t node, Instant member_until, Instant lost_at, std::optional<Excuse> kind) const {
     return std::any_of(touches_.begin(), touches_.end(), [&](const Touch& touch) {
-        return (touch.node == node || touch.node == every_peer) &&
+        return (touch.node == node || touch.node == every_peer) && touch.excuse == kind.value_or(touch.excuse) &&
                overlap(touch.from, touch.until, member_until, lost_at);
     });
 }

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -91,8 +92,9 @@ public:
     bool hard_for(Excuse excuse, const std::vector<std::uint32_t>& nodes, Instant from, Instant until);
     // Until when the master may count somebody that was gone at that time and did not say so.
     Instant counted_until(Instant gone) const;
-    // Whether a recorded Excuses::touch covers it; not counted.
-    bool touched(std::uint32_t node, Instant member_until, Instant lost_at) const;
+    // Whether a recorded Excuses::touch (of that kind) covers it; not counted.
+    bool touched(std::uint32_t node, Instant member_until, Instant lost_at,
+                 std::optional<Excuse> kind = std::nullopt) const;
     // For how long the master counts a member that has given up by itself.
     Duration seat_kept() const { return timeouts_.peer + timeouts_.grace() + beat_; }
     // For rules that the oracle checks itself.

@@ -33,11 +33,14 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         if (!l.lost) continue;
         const std::string who = ledger.name(life) + " on " + sim::Trace::name(l.node);
         const auto says = [&](const char* text) { return l.reason.find(text) != std::string::npos; };
-        // Where nobody copies a token and no journal loses what was durable, nobody is refused for that.
-        if ((says("another process resumed") || says("the master lost its journal") ||
-             says("this peer belongs to another run")) &&
-            !excuses.touched(l.node, l.member_until, l.lost_at))
-            return {"membership", who + " was refused: " + l.reason};
+        // Where nobody copies a token and no journal loses what was durable, nobody is refused for that. A lost journal is no
+        // reason to take a member for a copy of itself.
+        const bool explained =
+            says("another process resumed")
+                ? excuses.touched(l.node, l.member_until, l.lost_at, Excuse::copied_token)
+                : !(says("the master lost its journal") || says("this peer belongs to another run")) ||
+                      excuses.touched(l.node, l.member_until, l.lost_at);
+        if (!explained) return {"membership", who + " was refused: " + l.reason};
         if (says("for its vote")) {
             // Whatever happens to the master: only a program that made no call for so long is removed for that, or one whose
             // vote could not travel.

@@ -60,6 +60,7 @@
     X(absent_too_long, "membership", "member absent, then removed")                                                    \
     X(token_confirmed, "membership", "resume token confirmed: the older one is worth nothing")                         \
     X(token_not_confirmed, "membership", "resumed with the older of two tokens")                                       \
+    X(resume_was_lost, "membership", "seat proved by a token of the time before the resumes that the journal lost")    \
     X(token_superseded, "membership", "resume with an outdated token refused")                                         \
     X(link_superseded, "membership", "new control link while the old one was open")                                    \
     X(older_dial_refused, "membership", "hello of an older dial")                                                      \

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -19,6 +20,10 @@ Secret derive(const Secret& key, std::string_view message);
 // Comparisons take the same time whatever differs, so that nobody finds a secret by measuring refusals.
 bool same_secret(const Secret& a, std::string_view b);
 bool same_secret(std::uint64_t a, std::uint64_t b);
+
+// A member keeps so many tokens of its earlier resumes. More of them may be lost with a journal than a member ever remembers;
+// it is then refused like a copy of itself.
+inline constexpr std::size_t former_tokens_max = 16;
 
 class SecretSource {
 public:

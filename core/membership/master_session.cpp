@@ -33,6 +33,17 @@ bool holds_seat(const MemberState& member, std::uint64_t token) {
     return current || next;
 }
 
+// A member may hold a newer token than the journal contains, if the record of its last resume was lost. Then a token that it
+// held before proves the seat. While the journal is complete, that token is worth nothing once the newer one was confirmed.
+bool proves_seat(const MemberState& member, const proto::Hello& hello) {
+    if (holds_seat(member, hello.token())) return true;
+    const auto& former = hello.former_tokens();
+    const auto end = former.begin() + std::min(former.size(), static_cast<int>(former_tokens_max));
+    if (std::none_of(former.begin(), end, [&](std::uint64_t token) { return holds_seat(member, token); })) return false;
+    PROBE(resume_was_lost);
+    return true;
+}
+
 }  // namespace
 
 void MasterCore::tell_limits(proto::Welcome& welcome) const {
@@ -64,7 +75,7 @@ void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
         }
         // Only a member that proves its seat can know more than the journal. Everybody else may claim any number. The
         // number alone says little: decisions made since the restart may have taken those that were lost.
-        if (hello.seen() > 0 && member != state_.members.end() && holds_seat(member->second, hello.token())) {
+        if (hello.seen() > 0 && member != state_.members.end() && proves_seat(member->second, hello)) {
             const RunState::Recall recall = state_.recall(uuid, hello.seen(), hello.seen_chain());
             if (recall == RunState::Recall::unknown && hello.seen() <= state_.last_index) PROBE(loss_hidden_by_number);
             if (recall == RunState::Recall::unknown) return end_run_of_older_journal(id, uuid);
@@ -205,7 +216,7 @@ void MasterCore::register_joiner(LinkId id, const proto::Hello& hello, const Uui
 void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) {
     MemberState& member = state_.members.at(uuid);
     Session& session = sessions_[uuid];
-    if (!holds_seat(member, hello.token())) {
+    if (!proves_seat(member, hello)) {
         PROBE(token_superseded);
         refuse(id, proto::REFUSED_SUPERSEDED, "another process resumed this peer's seat");
         return;

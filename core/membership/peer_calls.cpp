@@ -41,6 +41,7 @@ void PeerCore::on_connect(const CommandConnect& command) {
     uuid_.bytes[6] = static_cast<std::uint8_t>((uuid_.bytes[6] & 0x0F) | 0x40);  // RFC 4122, version 4
     uuid_.bytes[8] = static_cast<std::uint8_t>((uuid_.bytes[8] & 0x3F) | 0x80);
     token_ = secrets_.next_token();
+    former_tokens_.clear();
     before_connect_ = state_;
     state_ = State::connecting;
     connect_ticket_ = command.ticket;

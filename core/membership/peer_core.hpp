@@ -419,6 +419,7 @@ private:
     std::string lost_reason_;
     Uuid uuid_;
     std::uint64_t token_ = 0;
+    std::deque<std::uint64_t> former_tokens_;  // replaced at resumes, latest first; at most former_tokens_max
     Uuid run_id_;
     LinkKeys link_keys_;  // told with each welcome; who dials this peer proves with it who it is
     std::uint32_t incarnation_ = 0;

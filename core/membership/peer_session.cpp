@@ -36,6 +36,7 @@ void PeerCore::master_opened() {
     hello->set_protocol_version(wire::protocol_version);
     hello->set_uuid(to_bytes(uuid_));
     hello->set_token(token_);
+    for (const std::uint64_t former : former_tokens_) hello->add_former_tokens(former);
     if (state_ == State::member) hello->set_run_id(to_bytes(run_id_));
     hello->set_generation(generation_);
     hello->set_group(config_.group);
@@ -139,7 +140,10 @@ void PeerCore::on_welcome(const proto::Welcome& welcome) {
     }
     run_id_ = run;
     incarnation_ = welcome.incarnation();
-    token_ = welcome.token();
+    if (const std::uint64_t former = std::exchange(token_, welcome.token()); former != token_) {
+        former_tokens_.push_front(former);
+        if (former_tokens_.size() > former_tokens_max) former_tokens_.pop_back();
+    }
     link_keys_.renew(key);
     tell_all_ = true;
     welcomed_ = true;

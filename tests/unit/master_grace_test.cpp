@@ -100,6 +100,63 @@ TEST_CASE("an older journal is recognised although decisions of the grace have t
     CHECK(run.a.refused);
 }
 
+TEST_CASE("an older journal is recognised although it lacks the resume of the member that knows more") {
+    Pair run;
+    const std::size_t lost_resumes = GENERATE(1, 2, 16);
+    std::size_t lost_records = 1;
+    for (std::size_t i = 0; i < lost_resumes; ++i, ++lost_records) {
+        run.world.reset(run.b);
+        run.world.say_hello(run.b);
+        run.world.resumed(run.b);
+    }
+    // The second member alone is told the outcome.
+    run.end(run.a, true);
+    run.world.reset(run.a);
+    run.end(run.b, true);
+    REQUIRE(Pair::outcome(run.b) == true);
+    run.world.restart_without(lost_records);
+    run.world.say_hello(run.a);
+    run.world.say_hello(run.b);
+    CHECK(run.b.refused);
+    CHECK(run.a.refused);
+    CHECK(run.world.logged.find("the journal is older than what peer") != std::string::npos);
+}
+
+TEST_CASE("a member whose resume was lost with the journal resumes, if nothing that it was told is lost") {
+    Pair run;
+    run.world.reset(run.b);
+    run.world.say_hello(run.b);
+    run.world.resumed(run.b);
+    run.world.restart_without(1);
+    for (Member* member : {&run.a, &run.b}) {
+        run.world.say_hello(*member);
+        run.end(*member, true);
+        run.world.resumed(*member);
+        CHECK_FALSE(member->refused);
+    }
+    CHECK(Pair::outcome(run.b) == true);
+}
+
+TEST_CASE("who holds only tokens of earlier resumes is no holder of the seat") {
+    Pair run;
+    Member copy = run.b;
+    for (int i = 0; i < 3; ++i) {
+        run.world.reset(run.b);
+        run.world.say_hello(run.b);
+        run.world.resumed(run.b);
+        if (i == 1) copy = run.b;
+    }
+    REQUIRE(copy.former_tokens.size() == 2);
+    copy.generation += 5;
+    // It claims a decision that nobody made, which would end the run if it were believed.
+    copy.seen += 100;
+    run.world.say_hello(copy);
+    CHECK(copy.refused);
+    CHECK_FALSE(run.a.refused);
+    CHECK_FALSE(run.b.refused);
+    CHECK(run.world.status().peers.size() == 2);
+}
+
 TEST_CASE("a member that resumes after snapshots and restarts is known by what it was told last") {
     Pair run;
     for (int i = 0; i < 3; ++i) {

@@ -36,6 +36,7 @@ struct Member {
     bool closed = false;         // by the master
     proto::DialPlan plan{};
     std::string notices{};
+    std::vector<std::uint64_t> former_tokens{};
 };
 
 // A master whose disk is fast: each record is durable before anything else happens, unless the test holds the disk.
@@ -82,6 +83,7 @@ public:
         hello.set_protocol_version(wire::protocol_version);
         hello.set_uuid(to_bytes(member.uuid));
         hello.set_token(member.welcome.token() != 0 ? member.welcome.token() : 77);
+        for (const std::uint64_t token : member.former_tokens) hello.add_former_tokens(token);
         if (member.seen > 0) hello.set_run_id(member.welcome.run_id());
         hello.set_generation(++member.generation);
         hello.mutable_advertised()->set_port(2);
@@ -188,7 +190,12 @@ private:
         proto::MasterMessage message;
         REQUIRE(message.ParseFromString(body));
         member.most_bytes = std::max(member.most_bytes, body.size());
-        if (message.has_welcome()) member.welcome = message.welcome();
+        if (message.has_welcome()) {
+            const std::uint64_t former = member.welcome.token();
+            if (former != 0 && former != message.welcome().token())
+                member.former_tokens.insert(member.former_tokens.begin(), former);
+            member.welcome = message.welcome();
+        }
         if (message.has_refusal()) member.refused = true;
         if (message.has_notice()) member.notices += message.notice().text() + "\n";
         if (message.has_plan()) {
