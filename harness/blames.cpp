@@ -21,6 +21,8 @@ public:
     std::string wrong(std::uint32_t life, Instant begin, Instant end, const Completion& completion) {
         if (end == open_end || completion.result == Result::success) return {};
         const auto says = [&](const char* text) { return completion.message.find(text) != std::string::npos; };
+        // It repeats why the membership ended: check_losses has judged that, for the time in which it happened.
+        if (says("this peer is no longer a member of the run")) return {};
         const bool edge = says("does not get through");
         std::string reason;
         if ((edge || says("lives and sends nothing")) &&

@@ -11,8 +11,6 @@ namespace {
 // After a blockade each stream goes on within this time (Network::unblock); the ends of a reset connection notice within it.
 constexpr Duration network_notices = 400 * millisecond;
 
-constexpr std::int64_t plan_target_bytes = 75;  // of a message that names whom to dial, for each of them
-
 constexpr Duration witness_fresh = 1 * second;  // connections that closed within this time look like a death
 
 bool overlap(Instant from, Instant until, Instant other_from, Instant other_until) {
@@ -39,19 +37,11 @@ Excuses::Excuses(const Scenario& scenario)
     Duration latency = n.latency_high;
     for (const Duration of_region : n.region_latency) latency = std::max(latency, of_region);
     const Duration one_way = latency + latency * n.jitter_per_mille / 1000;
-    slow_ = one_way + 2 * scenario.world.timer_late_max + (n.tail_per_million != 0 ? n.tail_max : 0);
+    slow_ = one_way + 2 * scenario.world.timer_late_max;
+    heartbeat_ = timeouts_.peer / 5 + timeouts_.tick() + 2 * scenario.world.timer_late_max;
     beat_ = timeouts_.peer / 5 + timeouts_.tick() + 2 * slow_;
     reconnect_ = network_notices + 2 * timeouts_.redial_min + 4 * slow_;
     redial_ = network_notices + timeouts_.dial + 2 * timeouts_.redial_max + 4 * slow_;
-    // One stream carries a window per round trip. A plan may name every peer.
-    const auto plan_bytes = plan_target_bytes * static_cast<std::int64_t>(scenario.peers.size());
-    const Duration plan_takes = plan_bytes / std::max<std::int64_t>(n.window_low, 1) * 2 * one_way;
-    // Heartbeats wait behind the bandwidth tests of the topology.
-    const bool tests_fill_the_uplink = scenario.workload.optimize_per_mille != 0 && n.rate_least() < 1'000'000;
-    narrow_path_ = plan_takes > timeouts_.peer / 4 || tests_fill_the_uplink;
-    // A text as long as a frame takes a round trip for each window, and the vote waits behind it.
-    if (scenario.world.long_texts_per_million != 0)
-        vote_waits_ = 2 * slow_ * (scenario.limits.control_bytes_max / std::max<std::int64_t>(n.window_low, 1));
 
     // Settings are faults that last for the whole of chaos.
     const auto setting = [&](Excuse excuse, bool is_set) {
@@ -59,10 +49,10 @@ Excuses::Excuses(const Scenario& scenario)
     };
     setting(Excuse::starved, scenario.world.allocation_fails_per_million != 0);
     setting(Excuse::stuck_edge, scenario.world.allocation_fails_per_million != 0);
-    setting(Excuse::stuck_edge, n.tail_per_million != 0 && n.tail_max >= timeouts_.peer);
-    setting(Excuse::unreachable, n.tail_per_million != 0 || scenario.world.wrong_chunks_per_million != 0);
+    setting(Excuse::unreachable, scenario.world.wrong_chunks_per_million != 0);
     control_.resize(nodes_);
     data_.resize(static_cast<std::size_t>(nodes_) * nodes_);
+    late_.resize(static_cast<std::size_t>(nodes_) * nodes_);
 }
 
 std::vector<Excuses::Span>& Excuses::between(std::uint32_t a, std::uint32_t b) {
@@ -118,6 +108,39 @@ void Excuses::dial_failed(std::uint32_t from, std::uint32_t to, Instant at, bool
                 false});
 }
 
+void Excuses::late(std::uint32_t from, std::uint32_t to, Instant since, Instant until, Duration longest) {
+    if (from != to && from < nodes_ && to < nodes_)
+        late_[static_cast<std::size_t>(from) * nodes_ + to].push_back(Late{since, until, longest});
+}
+
+// Shorter ones do not add up to a peer time-out, as something comes between them. So a network that is slow all the time
+// explains no silence.
+void Excuses::silent(std::uint32_t from, std::uint32_t to, Instant since, Instant until) {
+    if (until - since + heartbeat_ < timeouts_.peer) return;
+    record(from, to, Span{no_fault, since, until + reconnect_, true, true, false, false});
+}
+
+// One that takes longer than the limit on dials is given up and dialled again.
+void Excuses::dial_late(std::uint32_t from, std::uint32_t to, Instant since, Instant until) {
+    const bool again = until - since + slow_ > timeouts_.dial;
+    const Instant ends = (again ? since + timeouts_.dial + timeouts_.redial_max : until) + 4 * slow_;
+    record(from, to, Span{no_fault, since, ends, false, true, false, false});
+}
+
+Duration Excuses::latest(std::uint32_t from, std::uint32_t to, Instant since, Instant until) const {
+    const std::vector<Span>& spans =
+        from == 0 || to == 0 ? control_[std::max(from, to)]
+                             : data_[static_cast<std::size_t>(std::min(from, to)) * nodes_ + std::max(from, to)];
+    Duration longest = 0;
+    for (const Late& late : late_[static_cast<std::size_t>(from) * nodes_ + to]) {
+        const bool faulty = std::any_of(spans.begin(), spans.end(), [&](const Span& span) {
+            return overlap(span.from, span.until, late.from, late.until);
+        });
+        if (!faulty && overlap(late.from, late.until, since, until)) longest = std::max(longest, late.longest);
+    }
+    return longest;
+}
+
 void Excuses::touch(Excuse excuse, std::size_t fault, std::uint32_t node, Instant from, Instant until) {
     touches_.push_back(Touch{excuse, fault, node == 0 || node >= nodes_ ? every_peer : node, from, until});
 }
@@ -170,7 +193,7 @@ bool Excuses::touched(std::uint32_t node, Instant member_until, Instant lost_at,
     });
 }
 
-bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at) {
+bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at, bool unconnected) {
     const auto excused = [&](Excuse excuse) {
         use(excuse);
         return true;
@@ -202,7 +225,21 @@ bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at) {
             }
         }
     }
-    return narrow_path_ && excused(Excuse::narrow_path);
+    if (!unconnected) return false;
+    // A plan comes, the dial, its greeting and the answer go to and fro, and the edge is reported.
+    const Duration connects = 6 * slow_ + beat_;
+    const auto with_master = [&](std::uint32_t one) {
+        return latest(0, one, member_until, lost_at) + latest(one, 0, member_until, lost_at);
+    };
+    for (std::uint32_t other = 1; other < nodes_; ++other) {
+        if (other == node) continue;
+        const Duration lateness = std::max(with_master(node), with_master(other)) +
+                                  latest(node, other, member_until, lost_at) +
+                                  latest(other, node, member_until, lost_at);
+        if (lateness >= timeouts_.peer / 4 && lateness + connects >= timeouts_.peer)
+            return excused(Excuse::narrow_path);
+    }
+    return false;
 }
 
 bool Excuses::hindered(std::uint32_t node, Duration idle, Instant from, Instant until) {
@@ -220,7 +257,8 @@ bool Excuses::hindered(std::uint32_t node, Duration idle, Instant from, Instant 
         if (overlap(span.from, span.until, from, until))
             away += std::min(later(span.until, beat_), until) - std::max(span.from, from);
     }
-    const Duration waits = away + vote_waits_;
+    // The answer that its program waits for, then the vote.
+    const Duration waits = away + latest(0, node, from, until) + latest(node, 0, from, until);
     if (waits == 0 || idle + waits + 4 * slow_ + 100 * millisecond < timeouts_.vote) return false;
     use(Excuse::vote_held_up);
     return true;

@@ -21,7 +21,7 @@ enum class Excuse : std::uint8_t {
     both_links,    // its control link and a data link to it were closed at the same time
     no_ring,       // it and another peer could not connect for the peer time-out
     master_gone,   // it did not reach a master for the time that it waits for one
-    narrow_path,   // by its settings, a dial plan or a bandwidth test takes a large part of the peer time-out
+    narrow_path,   // what two peers have to say to connect, and to report it, came late by most of the peer time-out
     revision,      // the rule of revisions: its application submitted a revision that is not the next one
     late_vote,     // its application made no call for the limit on votes
     vote_held_up,  // its vote could not travel: a fault touched one of its links
@@ -68,6 +68,12 @@ public:
     void slow_records(std::size_t fault, Instant from, Instant until);
     // The network refused or swallowed a dial, or the listener closed the connection at once.
     void dial_failed(std::uint32_t from, std::uint32_t to, Instant at, bool swallowed);
+    // What one node sent to the other in that time came late by `longest` at most: a window, an uplink or a downlink was full.
+    void late(std::uint32_t from, std::uint32_t to, Instant since, Instant until, Duration longest);
+    // Nothing came in that time, though it was sent: something travelled that long.
+    void silent(std::uint32_t from, std::uint32_t to, Instant since, Instant until);
+    // A dial was not answered in that time.
+    void dial_late(std::uint32_t from, std::uint32_t to, Instant since, Instant until);
     // No machine of the run stood still alone: nobody may be lost for it, but the clock of the world went on.
     void standstill(Instant from, Instant until) { standstills_.push_back({from, until}); }
     // The master comes back without the records that it wrote from `written` on.
@@ -79,8 +85,9 @@ public:
     void hardship(Excuse excuse, std::size_t fault, std::uint32_t node, Instant from, Instant until);
 
     // --- decisions -----------------------------------------------------------------------------------------------------
-    // A membership of the node that was good at `member_until` had ended at `lost_at`.
-    bool loss(std::uint32_t node, Instant member_until, Instant lost_at);
+    // A membership of the node that was good at `member_until` had ended at `lost_at`. `unconnected`: because it and another
+    // peer did not connect.
+    bool loss(std::uint32_t node, Instant member_until, Instant lost_at, bool unconnected);
     // Its program was in no call for `idle`, and faults that touched the node or its links made up for the rest of the limit
     // on votes. What happened to the master alone does not count.
     bool hindered(std::uint32_t node, Duration idle, Instant from, Instant until);
@@ -101,7 +108,7 @@ public:
     void use(Excuse excuse) { ++used_[static_cast<std::size_t>(excuse)]; }
     const ExcuseCounts& used() const { return used_; }
 
-    // The longest time that a message takes on a path that no fault touches.
+    // The longest time that a message takes on a path that no fault touches and that is not full.
     Duration slow() const { return slow_; }
     // What is known about the node around that time, for the report of a loss.
     std::string explain(std::uint32_t node, Instant from, Instant until) const;
@@ -129,6 +136,14 @@ private:
         Instant until = 0;
     };
 
+    struct Late {
+        Instant from = 0;
+        Instant until = 0;
+        Duration longest = 0;
+    };
+
+    // The latest that anything came from the one to the other within that time, without a fault between them.
+    Duration latest(std::uint32_t from, std::uint32_t to, Instant since, Instant until) const;
     // How long after its end a hardship may still show.
     Duration aftermath() const { return 2 * timeouts_.peer + timeouts_.grace(); }
     void record(std::uint32_t a, std::uint32_t b, const Span& span);
@@ -141,15 +156,15 @@ private:
     core::Timeouts timeouts_;
     std::uint32_t nodes_;
     Duration slow_ = 0;
-    Duration beat_ = 0;        // the longest silence of a healthy link
-    Duration reconnect_ = 0;   // from a reset to the new connection
-    Duration redial_ = 0;      // from the end of a blockade to the new connection
-    Duration vote_waits_ = 0;  // behind one text as long as a frame
-    bool narrow_path_ = false;
+    Duration heartbeat_ = 0;                  // from one heartbeat to the next, where they leave
+    Duration beat_ = 0;                       // the longest silence of a healthy link
+    Duration reconnect_ = 0;                  // from a reset to the new connection
+    Duration redial_ = 0;                     // from the end of a blockade to the new connection
     std::vector<std::vector<Span>> control_;  // of each node with the master; of node 0: of the master with everybody
     std::vector<std::vector<Span>> data_;     // of each pair of peers
     std::vector<Touch> touches_;
     std::vector<Touch> hardships_;
+    std::vector<std::vector<Late>> late_;  // of each pair of nodes, in that direction
     std::vector<Period> standstills_;
     std::vector<Period> records_lost_;  // written in that time, and lost at its end
     ExcuseCounts used_{};

@@ -61,7 +61,7 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
             excuses.use(Excuse::revision);
             continue;
         }
-        if (!excuses.loss(l.node, l.member_until, l.lost_at)) {
+        if (!excuses.loss(l.node, l.member_until, l.lost_at, says("cannot reach"))) {
             return {"membership", who + " was lost, though no fault touched it: " + l.reason + "\n    " +
                                       excuses.explain(l.node, l.member_until, l.lost_at)};
         }

@@ -265,6 +265,14 @@ private:
         tamper(shared_.ledger, lie_);
         for (const sim::DialFault& dial : world_.network().dial_faults())
             excuses_.dial_failed(injector_.logical(dial.from), injector_.logical(dial.to), dial.at, dial.swallowed);
+        for (const sim::Delay& delay : world_.network().delays()) {
+            const std::uint32_t from = injector_.logical(delay.from), to = injector_.logical(delay.to);
+            switch (delay.kind) {
+            case sim::Delay::Kind::late: excuses_.late(from, to, delay.since, delay.until, delay.longest); break;
+            case sim::Delay::Kind::silent: excuses_.silent(from, to, delay.since, delay.until); break;
+            case sim::Delay::Kind::opening: excuses_.dial_late(from, to, delay.since, delay.until); break;
+            }
+        }
         if (const sim::Violation lost = check_losses(scenario_, shared_.ledger, excuses_); !lost.oracle.empty())
             return world_.violate(lost.oracle, lost.reason);
         world_.check_replay(master_config());

@@ -171,6 +171,7 @@ void Driver::on(SendControl& effect) {
     }
     const auto body = std::span(reinterpret_cast<const std::uint8_t*>(effect.body.data()), effect.body.size());
     wire::append_control(link->control, body);
+    control_added(*link);
     if (world_.recorder_ != nullptr) record_control(*link, body);
     dirty_.push_back(link->id);
 }
@@ -180,6 +181,7 @@ void Driver::on(SendFlow& effect) {
     if (link == nullptr || link->closing || !link->opened)
         return broken("sends a flow word on link " + std::to_string(effect.link) + ", which is not open");
     wire::append_flow(link->control, effect.word);
+    control_added(*link);
     if (world_.recorder_ != nullptr) record_sent(*link, Recorder::Kind::flow, to_text(effect.word));
     dirty_.push_back(link->id);
 }

@@ -91,6 +91,12 @@ private:
         core::wire::FrameDecoder decoder;
         std::string control;  // framed, waiting to leave
         std::size_t control_head = 0;
+        struct Waiting {
+            std::size_t end = 0;
+            Instant since = 0;
+        };
+        std::vector<Waiting> control_waits;  // of each frame in `control`, from control_first on
+        std::size_t control_first = 0;
         Sending sending;
         Receiving receiving = Receiving::nothing;
         BufferRef target;
@@ -123,6 +129,7 @@ private:
     void broken(const std::string& what);
     void schedule(Instant time, ItemKind kind, std::uint64_t a, std::uint64_t b);
     void perform(core::Effect& effect);
+    void control_added(Link& link);
     void pump(Link& link);
     // Returns how much of `room` it used; `out` and `zeros` get the bytes.
     std::size_t fill_bulk(Link& link, std::size_t room, std::vector<std::uint8_t>& out, std::vector<ZeroRun>& zeros);

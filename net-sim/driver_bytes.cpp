@@ -9,8 +9,11 @@ namespace pccl::sim {
 
 using namespace core;
 
+void Driver::control_added(Link& link) { link.control_waits.push_back({link.control.size(), world_.now_}); }
+
 void Driver::pump(Link& link) {
     if (!link.opened) return;
+    Instant ready = world_.now_;  // of the oldest frame that leaves
     std::size_t room = world_.network_.room(link.connection, link.side);
     leaving_.clear();
     leaving_zeros_.clear();
@@ -19,10 +22,14 @@ void Driver::pump(Link& link) {
         const bool bulk_runs = sending.active && !sending.complete && sending.position != 0;
         if (!bulk_runs && link.control_head < link.control.size()) {
             const std::size_t part = std::min(room, link.control.size() - link.control_head);
+            ready = std::min(ready, link.control_waits[link.control_first].since);
             const auto* from = reinterpret_cast<const std::uint8_t*>(link.control.data()) + link.control_head;
             leaving_.insert(leaving_.end(), from, from + part);
             link.control_head += part;
             room -= part;
+            while (link.control_first < link.control_waits.size() &&
+                   link.control_waits[link.control_first].end <= link.control_head)
+                ++link.control_first;
         } else if (sending.active && !sending.complete && (bulk_runs || !link.closing)) {
             room -= fill_bulk(link, room, leaving_, leaving_zeros_);
         } else {
@@ -32,9 +39,11 @@ void Driver::pump(Link& link) {
     if (link.control_head == link.control.size()) {
         link.control.clear();
         link.control_head = 0;
+        link.control_waits.clear();
+        link.control_first = 0;
     }
     if (!leaving_.empty() || !leaving_zeros_.empty())
-        world_.network_.write(link.connection, link.side, leaving_, leaving_zeros_);
+        world_.network_.write(link.connection, link.side, leaving_, leaving_zeros_, ready);
     if (link.control_head < link.control.size() || (link.sending.active && !link.sending.complete))
         world_.network_.want_room(link.connection, link.side);
     if (link.closing && link.control.empty() && !link.gone) {

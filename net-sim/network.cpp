@@ -9,6 +9,7 @@ namespace pccl::sim {
 
 namespace {
 constexpr std::size_t greeting_bytes = 400;
+constexpr Duration delay_noted = 50 * core::millisecond;
 // Mark of an arriving segment that has passed the downlink of its target.
 constexpr std::uint64_t passed_downlink = 1ull << 63;
 // What a sender waits for to be free of its window.
@@ -134,7 +135,10 @@ std::uint32_t Network::dial(std::uint32_t node, LinkId link, const Endpoint& tar
         return index;
     }
     c.ends[1].node = to;
-    schedule(now_ + travel(node, to), ItemKind::syn, no_node, target.port, index, 0);
+    c.dialled = now_;
+    const Instant arrival = now_ + travel(node, to);
+    note_opening(c, arrival);
+    schedule(arrival, ItemKind::syn, no_node, target.port, index, 0);
     return index;
 }
 
@@ -156,6 +160,7 @@ void Network::syn(const Item& item) {
             return;
         }
         const Duration wait = core::second << (c.attempts % 100 - 1);
+        if (blocked(dialler.node, to) || blocked(to, dialler.node)) note_opening(c, now_ + wait);
         schedule(now_ + wait, ItemKind::syn, no_node, item.incarnation, item.a, 0);
         return;
     }
@@ -179,6 +184,7 @@ void Network::accept(std::uint32_t index, bool close_again) {
     c.opened = true;
     const Duration back = travel(listener.node, dialler.node);
     schedule(now_ + back, ItemKind::opened, dialler.node, dialler.incarnation, dialler.link, index);
+    note_opening(c, now_ + back);
     // Nothing the listener writes may arrive before the dialler knows that the link is open.
     c.pipes[1].last_arrival = now_ + back;
     if (close_again) {
@@ -253,7 +259,7 @@ void Network::wake(const Item& item) {
 }
 
 void Network::write(std::uint32_t connection, std::uint32_t side, std::span<const std::uint8_t> bytes,
-                    std::span<const ZeroRun> zeros) {
+                    std::span<const ZeroRun> zeros, Instant ready) {
     Connection& c = connections_[connection];
     Pipe& pipe = c.pipes[side];
     if (keep_greetings_ && side == 0 && c.greeting.size() < greeting_bytes) {
@@ -292,9 +298,41 @@ void Network::write(std::uint32_t connection, std::uint32_t side, std::span<cons
             departure = std::max(departure, pipe.flow_free);
         }
         const Instant arrival = std::max(departure + travel(from, to), pipe.last_arrival);
+        note_delay(c, side, ready, pipe.last_arrival, arrival);
         pipe.last_arrival = arrival;
         schedule(arrival, ItemKind::arrive, no_node, pipe.generation, connection * 2ull + side, part);
     }
+}
+
+// ---- what is late ----------------------------------------------------------------------------------------------------
+
+// The dial takes until then, or longer.
+void Network::note_opening(const Connection& c, Instant until) {
+    const std::uint32_t from = c.ends[0].node;
+    const std::uint32_t to = c.ends[1].node;
+    const Duration expected = 2 * (latency(from, to) + latency(to, from));
+    if (until - c.dialled < expected + delay_noted) return;
+    delays_.push_back(Delay{Delay::Kind::opening, from, to, c.dialled, until, until - c.dialled});
+}
+
+// What could leave at `ready` arrives then; what was before it in the stream had arrived by `before`.
+void Network::note_delay(Connection& c, std::uint32_t side, Instant ready, Instant before, Instant arrival) {
+    const std::uint32_t from = c.ends[side].node;
+    const std::uint32_t to = c.ends[side ^ 1].node;
+    const Duration longest = arrival - ready - latency(from, to) * (1000 + parameters_.jitter_per_mille) / 1000;
+    if (longest < delay_noted) return;
+    const Instant quiet = std::max(ready, before);
+    if (arrival - quiet - latency(from, to) > delay_noted)
+        delays_.push_back(Delay{Delay::Kind::silent, from, to, quiet, arrival, arrival - quiet});
+    // What follows each other is one delay.
+    std::size_t& last = c.pipes[side].last_delay;
+    if (last != no_delay && delays_[last].until >= ready) {
+        delays_[last].until = std::max(delays_[last].until, arrival);
+        delays_[last].longest = std::max(delays_[last].longest, longest);
+        return;
+    }
+    last = delays_.size();
+    delays_.push_back(Delay{Delay::Kind::late, from, to, ready, arrival, longest});
 }
 
 void Network::impair(std::uint32_t from, std::uint32_t to, const Impairment& how) { impairments_[{from, to}] = how; }
@@ -396,6 +434,7 @@ bool Network::waits_for_downlink(const Item& item, Pipe& pipe, std::uint32_t tar
         b |= passed_downlink;
     }
     if (until <= now_) return false;
+    if (item.kind == ItemKind::arrive) note_delay(connections_[item.a / 2], item.a % 2, now_, pipe.downlink_end, until);
     pipe.downlink_end = until;
     schedule(until, item.kind, no_node, item.incarnation, item.a, b);
     return true;

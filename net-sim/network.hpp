@@ -60,6 +60,20 @@ struct DialFault {
     bool swallowed = false;  // never answered
 };
 
+// What was late by itself between two nodes: no fault is needed for it. Bytes wait for a full window, for a shared uplink or
+// downlink, or they are among the few that travel very long.
+struct Delay {
+    enum class Kind : std::uint8_t {
+        late,    // what was sent in that time came later than on an idle path, by `longest` at most
+        silent,  // nothing came, though something was sent before
+        opening  // a dial was not answered
+    };
+    Kind kind = Kind::late;
+    std::uint32_t from = 0, to = 0;
+    Instant since = 0, until = 0;
+    Duration longest = 0;
+};
+
 // What a directed pair of nodes does to their streams as long as it lasts: connections open, and each one fails in the
 // same way again. 0: not.
 struct Impairment {
@@ -100,8 +114,13 @@ public:
     std::size_t room(std::uint32_t connection, std::uint32_t side);
     // Receiver::room_made is wanted, once, when there is room again.
     void want_room(std::uint32_t connection, std::uint32_t side);
+    // `ready`: since when the first of these bytes waited for room; now, if it did not.
     void write(std::uint32_t connection, std::uint32_t side, std::span<const std::uint8_t> bytes,
-               std::span<const ZeroRun> zeros = {});
+               std::span<const ZeroRun> zeros, Instant ready);
+    void write(std::uint32_t connection, std::uint32_t side, std::span<const std::uint8_t> bytes,
+               std::span<const ZeroRun> zeros = {}) {
+        write(connection, side, bytes, zeros, now_);
+    }
     // The side is gone. `gracefully`: what was written arrives first.
     void close(std::uint32_t connection, std::uint32_t side, bool gracefully);
     bool tiny_read() { return segments_.chance(parameters_.tiny_read_per_million); }
@@ -146,6 +165,7 @@ public:
     void keep_greetings() { keep_greetings_ = true; }
     std::vector<std::uint8_t> greeting(std::uint32_t from, std::uint32_t to) const;
     const std::vector<DialFault>& dial_faults() const { return dial_faults_; }
+    const std::vector<Delay>& delays() const { return delays_; }
     // The latest that one of the nodes [1, nodes) said to another one of them, or to `to` if that is one of them.
     std::vector<std::uint8_t> greeting_among(std::uint32_t nodes, std::uint32_t to) const;
     std::uint32_t peer_of(std::uint32_t connection, std::uint32_t side) const {
@@ -160,6 +180,7 @@ private:
         LinkId link = 0;
         bool open = false;  // its driver holds it
     };
+    static constexpr std::size_t no_delay = ~std::size_t{0};
     struct Acknowledgement {
         Instant at = 0;
         std::size_t length = 0;
@@ -175,6 +196,7 @@ private:
         Instant flow_free = 0;     // when the flow's own rate lets the next byte leave
         Instant downlink_end = 0;  // of the last segment that waited for the target's downlink
         Instant last_arrival = 0;
+        std::size_t last_delay = no_delay;  // in delays_, of Kind::late
         std::uint64_t generation = 1;
         bool vanishing = false;
         bool end_sent = false;
@@ -190,6 +212,7 @@ private:
         Pipe pipes[2];
         std::size_t window = 0;
         std::uint32_t attempts = 0;
+        Instant dialled = 0;
         bool accepted = false;
         bool opened = false;
         std::vector<std::uint8_t> greeting;  // of side 0
@@ -214,6 +237,8 @@ private:
     void send_end(std::uint32_t index, std::uint32_t side, bool in_order, Duration extra);
     void release(const Item& item);
     void lose_bytes(Pipe& pipe);
+    void note_opening(const Connection& connection, Instant until);
+    void note_delay(Connection& connection, std::uint32_t side, Instant ready, Instant before, Instant arrival);
     bool open_between(const Connection& c) const { return c.opened && c.ends[0].open && c.ends[1].open; }
 
     EventQueue& queue_;
@@ -231,6 +256,7 @@ private:
     std::vector<std::uint32_t> names_;      // who is reached under an address; no_node: nobody
     std::vector<std::uint32_t> addresses_;  // of each node
     std::vector<DialFault> dial_faults_;
+    std::vector<Delay> delays_;
     bool keep_greetings_ = false;
     std::vector<Piece> pieces_;
     Draw latencies_{0}, segments_{0}, faults_{0};
