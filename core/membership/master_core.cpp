@@ -90,10 +90,9 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
     if (stopped_) return Status::ok;
     out_ = &out;
     now_ = now;
-    // Without links and sessions no timer runs, so a gap says nothing. Sessions alone are enough: members that may still
-    // resume are waited for without any link. A tick is due in between; with a short time-out it alone takes a quarter of it.
-    const bool timer_ran = !links_.empty() || !sessions_.empty();
-    const Duration gap = timer_ran ? now - last_event_ - config_.timeouts.tick() : 0;
+    // Where nothing is waited for no timer runs, so a gap says nothing. A tick is due in between; with a short time-out it
+    // alone takes a quarter of it.
+    const Duration gap = timer_runs() ? now - last_event_ - config_.timeouts.tick() : 0;
     if (gap > config_.timeouts.peer / 4)
         slept(now - last_event_);
     else if (gap > config_.timeouts.tick())
@@ -175,8 +174,12 @@ void MasterCore::slept(Duration time) {
         "the master did not run for " + std::to_string(time / millisecond) + " ms; silence clocks start anew");
 }
 
+// Sessions alone are enough: members that may still resume are waited for without any link. So is a record: the disk of a
+// master that nobody has reached yet may hang.
+bool MasterCore::timer_runs() const { return !links_.empty() || !sessions_.empty() || unwritten_since_ != never; }
+
 Instant MasterCore::next_deadline() const {
-    if (stopped_ || (links_.empty() && sessions_.empty())) return never;
+    if (stopped_ || !timer_runs()) return never;
     return survey_ ? std::min(next_tick_, survey_->next_piece) : next_tick_;
 }
 

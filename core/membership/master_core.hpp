@@ -158,6 +158,7 @@ private:
     void on_refused(const FrameRefused& event);
     void heard(Link& link);
     void tick();
+    bool timer_runs() const;
     void slept(Duration time);
 
     // sending and journal

@@ -231,3 +231,15 @@ TEST_CASE(
     CHECK(run.world.halted.find("takes up the run") != std::string::npos);
     CHECK(run.world.status().stopped);
 }
+
+TEST_CASE("a master that nobody has reached yet names a disk that does not answer, and stops at the limit") {
+    Timeouts timeouts;
+    timeouts.journal = 20 * second;
+    World world(timeouts);
+    world.hold_disk(true);
+    world.restart();
+    world.pass(6 * second);
+    CHECK(world.logged.find("has not answered for 5 s") != std::string::npos);
+    world.pass(15 * second);
+    CHECK(world.halted.find("has not answered for 20 s") != std::string::npos);
+}
