@@ -306,4 +306,57 @@ void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peer
     draw_small_frames(s, on);
 }
 
+// Long enough that the master names it, or gives it up where it has a limit. Some masters sleep meanwhile, which is no fault
+// of the disk; some are killed, and the next one finds the same disk.
+void draw_stuck_disk(Scenario& s, std::uint32_t on) {
+    Draw draw(sim::mix(s.seed, 166));
+    if (!(on & class_journal) || !draw.chance(100'000)) return;
+    if (draw.chance(600'000)) s.timeouts.journal = draw.log_uniform(2 * second, 8 * second);
+    if (draw.chance(500'000)) s.faults.clear();
+    if (s.timeouts.journal != 0 && draw.chance(400'000)) {
+        // Slow for most of the limit at a time, and others wait behind: it answers, again and again.
+        Fault f;
+        f.kind = FaultKind::slow_disk;
+        f.at = draw.between(0, second);
+        f.duration = draw.between(5 * second, 15 * second);
+        f.value = static_cast<std::uint64_t>(s.timeouts.journal * draw.number(3, 8) / 10 / millisecond);
+        s.faults.push_back(f);
+        s.chaos_end = std::max(s.chaos_end, f.at + f.duration);
+    }
+    // It hangs from the start, and nobody comes for a while.
+    const bool early = draw.chance(150'000);
+    if (early) {
+        const Duration later = draw.between(6 * second, 10 * second);
+        for (PeerPlan& peer : s.peers) peer.start += later;
+        s.chaos_end += later;
+    }
+    const auto persists = static_cast<std::uint32_t>(sim::effect_index<Persist>() + 1);
+    for (std::uint32_t i = draw.number(1, 2); i-- != 0;) {
+        Fault f;
+        f.kind = FaultKind::stuck_disk;
+        f.trigger = persists;
+        f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, 200));
+        f.at = draw.chance(300'000) ? 0 : draw.log_uniform(microsecond, 30 * millisecond);
+        f.duration = draw.log_uniform(300 * millisecond, 15 * second);
+        f.b = static_cast<std::uint32_t>(draw.log_uniform(1, 3'000));
+        f.value = draw.bits();
+        if (early) {
+            f.trigger = f.trigger_count = 0;
+            f.at = 0;
+            f.duration = std::max(f.duration, 6 * second);
+        }
+        s.faults.push_back(f);
+        s.chaos_end = std::max(s.chaos_end, f.duration + 3 * second);
+        if (early) break;
+        if (!draw.chance(300'000)) continue;
+        const Duration patience = s.timeouts.journal != 0 ? s.timeouts.journal : 5 * second;
+        f.kind = draw.chance(600'000) ? FaultKind::pause : FaultKind::crash_master;
+        f.at += draw.between(0, f.duration);
+        f.duration = draw.log_uniform(100 * millisecond, f.kind == FaultKind::pause ? 2 * patience : 2 * second);
+        f.a = f.b = 0;
+        s.faults.push_back(f);
+        s.chaos_end = std::max(s.chaos_end, f.duration + 6 * second);
+    }
+}
+
 }  // namespace pccl::harness

@@ -9,5 +9,7 @@ namespace pccl::harness {
 
 // `on`: the fault classes of the scenario.
 void draw_flavours(Scenario& scenario, sim::Draw& draw, std::uint32_t on, std::uint32_t peers_max);
+// A disk of the journal that does not answer, beside the other faults.
+void draw_stuck_disk(Scenario& scenario, std::uint32_t on);
 
 }  // namespace pccl::harness

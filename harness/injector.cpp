@@ -365,6 +365,14 @@ void Injector::begin(std::uint64_t index_and_node) {
                               within_chaos(fault.duration) + static_cast<Duration>(fault.value % 10'000) * millisecond);
         world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
         break;
+    case FaultKind::stuck_disk:
+        if (!world_.alive(world_.master()) || disk_hangs_) return;
+        stuck_ = &fault;
+        disk_hangs_ = true;
+        world_.hang_disk();
+        excuses_.slow_records(index, world_.now(), within_chaos(fault.duration));
+        world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
+        break;
     case FaultKind::slow_compute: {
         const auto factor = 1 + static_cast<std::uint32_t>(fault.value % 1000);
         world_.set_compute_factor(peer_of(fault), factor);
@@ -448,6 +456,7 @@ void Injector::end(std::uint64_t index) {
     const Fault& fault = scenario_.faults[index];
     world_.trace().line(world_.now(), sim::no_node, std::string("healed: ") + to_text(fault.kind));
     if (fault.kind == FaultKind::slow_disk) return world_.slow_disk(0);
+    if (fault.kind == FaultKind::stuck_disk) return disk_answers_again(fault);
     if (fault.kind == FaultKind::slow_compute) return world_.set_compute_factor(peer_of(fault), 1);
     if (impairs_an_edge(fault.kind)) return world_.network().repair(peer_of(fault), 1 + (fault.b - 1) % (nodes() - 1));
     for (const Stall& stall : stalled_) {
@@ -465,10 +474,44 @@ void Injector::aimed_crash(std::uint32_t node, std::uint64_t index) {
     if (node == world_.master()) processes_.process_gone(0, fault);
 }
 
-// Its disk failed: it said nothing more. The one that lost its journal to another master does not come back.
+void Injector::free_disk() {
+    disk_hangs_ = false;
+    world_.free_disk();
+}
+
+// Nobody waits for a disk for ever: where it has not come back by itself, the operator ends the master.
+void Injector::disk_answers_again(const Fault& fault) {
+    const std::uint32_t node = world_.master();
+    if (disk_hangs_ && chaos_ && (fault.value & stuck_until_killed) != 0 && world_.alive(node)) {
+        world_.end_process(node, (fault.value & 1) != 0);
+        start_again(fault);
+    }
+    free_disk();
+}
+
+// The master that stopped for its disk, after the `b` ms that its supervisor takes.
+void Injector::start_again(const Fault& fault) {
+    Fault supervisor = fault;
+    supervisor.duration = static_cast<Duration>(fault.b % 10'000 + 1) * millisecond;
+    excuses_.master_away(index_of(fault), world_.now(), within_chaos(supervisor.duration));
+    if ((fault.value & stuck_next_answers) != 0) free_disk();
+    processes_.process_gone(0, supervisor);
+}
+
+// Its disk failed, or was silent for the limit: it said nothing more. The one that lost its journal to another master does
+// not come back.
 void Injector::master_halted(std::uint32_t node) {
     world_.trace().line(world_.now(), node, "the master stops: its records cannot be written");
-    if (node != world_.master() || halting_ == nullptr) return;
+    if (node != world_.master()) return;
+    if (halting_ == nullptr) {
+        if (stuck_ != nullptr) return start_again(*stuck_);
+        // A slow disk was slower than the limit.
+        Fault slow;
+        slow.kind = FaultKind::slow_disk;
+        slow.duration = second;
+        excuses_.master_away(no_fault, world_.now(), within_chaos(slow.duration));
+        return processes_.process_gone(0, slow);
+    }
     const Fault& fault = *halting_;
     excuses_.master_away(index_of(fault), world_.now(), end_of(fault));
     halting_ = nullptr;
@@ -530,6 +573,7 @@ void Injector::note(std::uint64_t index, std::vector<std::uint32_t> nodes, std::
     case FaultKind::stall:
     case FaultKind::pause:
     case FaultKind::slow_disk:
+    case FaultKind::stuck_disk:
     case FaultKind::slow_compute:
     case FaultKind::hang:
     case FaultKind::swallow:
@@ -551,6 +595,7 @@ void Injector::chaos_over() {
         world_.fail_disk(false);
         halting_ = nullptr;
     }
+    disk_hangs_ = false;
     world_.stop_faults();
     world_.disarm();
     world_.trace().line(world_.now(), sim::no_node, "faults stop");

@@ -94,6 +94,9 @@ private:
     bool connection_fault(const Fault& fault, std::uint64_t index, std::uint32_t there);
     bool master_crash(const Fault& fault);
     bool two_masters(const Fault& fault);
+    void free_disk();
+    void disk_answers_again(const Fault& fault);
+    void start_again(const Fault& fault);
     Knowledge what_is_known(std::uint32_t target);
     void crowd_comes(const Fault& fault, std::uint64_t index);
     void stranger_speaks(const Fault& fault, std::uint64_t index);
@@ -121,6 +124,8 @@ private:
     };
     std::vector<Stranger> stranger_links_;  // per fault
     const Fault* halting_ = nullptr;        // the full disk that is going to stop the master
+    const Fault* stuck_ = nullptr;          // the last disk that did not answer
+    bool disk_hangs_ = false;
     std::vector<Ledger::StrangerHello> stranger_hellos_;
     std::vector<std::uint64_t> hello_of_;  // the fault that each of them belongs to
     std::vector<FaultSpan>* spans_ = nullptr;

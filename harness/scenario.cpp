@@ -505,6 +505,7 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     if (on & class_forever) make_some_last(s, draw);
     Draw impaired(mix(s.seed, 164));
     if ((on & class_connection) && impaired.chance(150'000)) draw_impaired_edges(s, impaired);
+    draw_stuck_disk(s, on);
     std::stable_sort(s.faults.begin(), s.faults.end(), [](const Fault& x, const Fault& y) { return x.at < y.at; });
 }
 

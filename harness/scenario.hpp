@@ -40,6 +40,7 @@ enum class FaultKind : std::uint8_t {
     two_masters,     // a second master takes over the journal while the first one lives and is cut off from its disk
     full_disk,       // records of the master fail from now on; it stops and is restarted after `duration`
     slow_disk,       // records take up to `value` ms for `duration`
+    stuck_disk,      // records are not answered for `duration`, see StuckDisk; a master that stops is back after `b` ms
     slow_compute,    // computes of node a take 1 + value % 1000 times as long for `duration`
     hang,            // the application of node a makes no call for `duration`
     roam,            // node a gets another address: its connections break, nobody reaches it at the old one
@@ -48,7 +49,7 @@ enum class FaultKind : std::uint8_t {
     garble,   // bits of what node a sends to node b flip, by content: the same ones each time it is sent again
     snap,     // connections break by what node a sends to node b: after `value` bytes; from 2^32 on: at a pattern
 };
-inline constexpr std::size_t fault_kinds = 29;
+inline constexpr std::size_t fault_kinds = 30;
 // Connections open and each fails in the same way again: only what gets through tells such an edge from a good one.
 constexpr bool impairs_an_edge(FaultKind kind) {
     return kind == FaultKind::swallow || kind == FaultKind::garble || kind == FaultKind::snap;
@@ -64,7 +65,8 @@ constexpr bool concerns_the_journal(FaultKind kind) {
     case FaultKind::older_journal:
     case FaultKind::empty_journal:
     case FaultKind::two_masters:
-    case FaultKind::full_disk: return true;
+    case FaultKind::full_disk:
+    case FaultKind::stuck_disk: return true;
     default: return false;
     }
 }
@@ -81,6 +83,12 @@ enum ConnectionAim : std::uint32_t {
     aim_control = 1,   // those with the master
     aim_there = 2,     // those of the node at which the trigger happened
     aim_accepted = 4,  // those that others dialled to that node
+};
+
+// How a stuck disk goes on (bits of Fault::value; bit 0: with reset).
+enum StuckDisk : std::uint64_t {
+    stuck_next_answers = 2,  // the next process of the master finds a disk that answers
+    stuck_until_killed = 4,  // at its end the operator kills the master: what was not answered is written or lost
 };
 
 struct Fault {

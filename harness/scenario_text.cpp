@@ -43,6 +43,9 @@ constexpr std::array<FaultName, fault_kinds> fault_names = {{
      "a second master takes the journal over while the first one lives; new connections reach the second"},
     {"full-disk", "records of the master fail: it stops, and is started with its journal after `for`"},
     {"slow-disk", "records of the master take up to value ms"},
+    {"stuck-disk", "records of the master are not answered; where it stops for that it is back after b ms; value bit "
+                   "1: on a disk that "
+                   "answers; bit 2: killed (bit 0: with reset) when the fault ends, else the answers come then"},
     {"slow-compute", "computes of node a take 1 + value % 1000 times as long"},
     {"hang", "the application of node a makes no call"},
     {"roam", "node a gets another address: its connections break, nobody reaches it at the old one"},
@@ -119,6 +122,7 @@ const Setting settings[] = {
     PCCL_ONE("timeouts.vote_warn", duration, millisecond, hour, timeouts.vote_warn),
     PCCL_ONE("limits.operation_bytes_max", number, 0, 1u << 30, limits.operation_bytes_max),
     PCCL_ONE("timeouts.vote", duration, 0, hour, timeouts.vote),
+    PCCL_ONE("timeouts.journal", duration, 0, hour, timeouts.journal),
     PCCL_ONE("timeouts.handshake", duration, 10 * millisecond, hour, timeouts.handshake),
     PCCL_ONE("limits.uneven", flag, 0, 1, uneven_limits),
     PCCL_ONE("workload.pump", flag, 0, 1, workload.pump),

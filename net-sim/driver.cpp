@@ -11,6 +11,9 @@ namespace pccl::sim {
 
 using namespace core;
 
+// What a master logs and sends to its members when the disk of its journal hangs.
+static constexpr const char* disk_is_silent = "journal has not answered";
+
 static Endpoint with_port(Endpoint endpoint, std::uint32_t port) {
     endpoint.port = static_cast<std::uint16_t>(port);
     return endpoint;
@@ -78,6 +81,7 @@ void Driver::give(const Event& event) {
     // A machine that is woken again and again for nothing takes a processor for itself.
     if (machine_->next_deadline() <= world_.local_time(node)) broken("asks for a timer that is due already");
     carry_out(effects_);
+    if (!must_die_ && halted_.empty()) world_.check_patience_with_disk(node_);
 }
 
 void Driver::carry_out(Effects& effects) {
@@ -93,6 +97,7 @@ void Driver::carry_out(Effects& effects) {
     effects.clear();
     inside_ = false;
     if (must_die_ || !halted_.empty()) return;
+    if (notices_owed_ != 0) broken("does not say to every member that its disk does not answer");
     if (persisted_last_ != 0) {
         world_.records_written(node_, persisted_last_);
         persisted_last_ = 0;
@@ -164,6 +169,7 @@ void Driver::on(SendControl& effect) {
     if (effect.body.size() > most)
         return broken("sends " + std::to_string(effect.body.size()) + " bytes of control on link " +
                       std::to_string(effect.link) + ", whose other end takes " + std::to_string(most));
+    if (notices_owed_ != 0 && effect.body.find(disk_is_silent) != std::string::npos) --notices_owed_;
     if (world_.parameters_.long_texts_per_million != 0 &&
         world_.texts_.chance(world_.parameters_.long_texts_per_million)) {
         const std::uint32_t far = world_.network_.peer_of(link->connection, link->side);
@@ -368,11 +374,13 @@ void Driver::on(Complete& effect) {
 void Driver::on(SetAttributes& effect) { world_.director_.attributes_set(node_, effect.attributes); }
 void Driver::on(Log& effect) {
     if (world_.recorder_ != nullptr) world_.recorder_->log(world_.now_, node_, effect.level, effect.text);
+    if (world_.is_master(node_) && effect.text.find(disk_is_silent) != std::string::npos)
+        notices_owed_ = world_.disk_is_named(node_);
     if (effect.text.find("cannot be compacted") != std::string::npos) world_.violate("replay", effect.text);
 }
 void Driver::on(Halt& effect) {
     halted_ = effect.reason;
-    if (!world_.nodes_[node_].disk_failed) broken("halts: " + effect.reason);
+    if (!world_.may_give_up_disk(node_)) broken("halts: " + effect.reason);
 }
 
 // --- what comes from the queue ---------------------------------------------------------------------------------------------

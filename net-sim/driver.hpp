@@ -183,6 +183,7 @@ private:
     std::uint64_t persisted_last_ = 0;
     bool inside_ = false;
     bool must_die_ = false;
+    std::uint32_t notices_owed_ = 0;  // of a disk that hangs, to members, within the same event
     std::string halted_;
 };
 

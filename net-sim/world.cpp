@@ -11,6 +11,7 @@ World::World(std::uint32_t nodes, std::uint32_t strangers_from, const WorldParam
     : parameters_(parameters), director_(director), network_(queue_, now_, *this), strangers_from_(strangers_from),
       clocks_(mix(seed, 11)), disks_(mix(seed, 12)), computes_(mix(seed, 13)), memory_(mix(seed, 14)),
       compactions_(mix(seed, 15)), lies_(mix(seed, 16)), texts_(mix(seed, 17)) {
+    timer_late_most_ = parameters.timer_late_max;
     nodes_.resize(nodes);
     for (std::uint32_t node = strangers_from; node < nodes; ++node)
         trace_.rename(node, "stranger" + std::to_string(node - strangers_from + 1));
@@ -55,6 +56,7 @@ void World::dispatch(const Item& item) {
 void World::dispatch_node(const Item& item) {
     Node& node = nodes_[item.node];
     if (node.driver == nullptr || item.incarnation != node.incarnation) return;
+    if (item.kind == ItemKind::persisted && node.disk.hangs) return node.disk.kept_back.push_back(item);
     if (paused(item.node)) {
         if (item.kind == ItemKind::timer) {
             node.timer_at = never;  // polled again when the node goes on
@@ -77,6 +79,8 @@ void World::dispatch_node(const Item& item) {
     } else if (item.kind == ItemKind::persisted) {
         while (!node.disk_failed && !node.writing.empty() && node.writing.front().sequence <= item.a)
             make_durable(node);
+        check_patience_with_disk(item.node);
+        disk_answered(node);
         node.driver->handle(item);
     } else if (item.kind == ItemKind::application) {
         director_.application_item(item.node, item.a, item.b);
@@ -166,6 +170,8 @@ void World::start_master(const MasterConfig& config) {
     node.silent = false;
     node.disk_failed = false;
     node.timer_at = never;
+    node.disk.limit = config.timeouts.journal;
+    node.disk.tick = config.timeouts.tick();
     auto machine = std::make_unique<MachineOf<MasterMachine>>(config);
     MasterMachine& master = machine->real;
     master_machine_ = &master;
@@ -221,6 +227,9 @@ void World::end_process(std::uint32_t index, bool with_reset, bool torn) {
     }
     node.writing.clear();
     node.disk_free = 0;
+    node.disk.kept_back.clear();
+    node.disk.silent_since = node.disk.silent_awake = never;
+    node.disk.said = false;
     network_.node_gone(index, with_reset);
     const char* how = with_reset ? "process ends" : "process ends, its machine falls silent";
     if (trace_.wants_text()) trace_.line(now_, index, how);
@@ -231,6 +240,7 @@ void World::pause(std::uint32_t index, Duration duration) {
     Node& node = nodes_[index];
     if (node.driver == nullptr || paused(index)) return;
     node.paused_until = now_ + duration;
+    node.disk.paused_at = local_time(node);
     if (recorder_ != nullptr) recorder_->paused(now_, index, duration);
     if (trace_.wants_text()) trace_.line(now_, index, "paused for " + std::to_string(duration / millisecond) + " ms");
     Item item;
@@ -245,6 +255,7 @@ void World::wake(std::uint32_t index) {
     Node& node = nodes_[index];
     if (node.driver == nullptr || paused(index) || node.paused_until == 0) return;
     node.paused_until = 0;
+    woke_before_its_disk(node);
     if (trace_.wants_text()) trace_.line(now_, index, "goes on");
     // Readable bytes and answers first, timers after.
     std::deque<Item> deferred;
@@ -336,7 +347,11 @@ bool World::count_effect(std::uint32_t index, std::size_t kind) {
     return fires;
 }
 
-void World::persist(std::uint32_t index, Persist record) { nodes_[index].writing.push_back(std::move(record)); }
+void World::persist(std::uint32_t index, Persist record) {
+    Node& node = nodes_[index];
+    if (node.disk.silent_since == never) node.disk.silent_since = node.disk.silent_awake = local_time(node);
+    node.writing.push_back(std::move(record));
+}
 
 // What a snapshot replaces goes with it, or stays until the next one: a master may die in between.
 void World::make_durable(Node& node) {
@@ -362,6 +377,75 @@ void World::records_written(std::uint32_t index, std::uint64_t sequence) {
     item.incarnation = node.incarnation;
     item.a = sequence;
     queue_.push(item);
+}
+
+// --- a disk that does not answer -------------------------------------------------------------------------------------------
+
+// After this the master names the disk that does not answer (docs/operating.md).
+static constexpr Duration disk_named_after = 5 * second;
+
+// The least sleep for which no master blames its disk; a tick is due before it, and one after it.
+static Duration sleep_noticed(Duration limit) {
+    return (limit == 0 ? disk_named_after : std::min(limit, disk_named_after)) / 4;
+}
+
+void World::free_disk() {
+    for (Node& node : nodes_) {
+        node.disk.hangs = false;
+        for (Item& item : node.disk.kept_back) {
+            item.time = now_;
+            queue_.push(item);
+        }
+        node.disk.kept_back.clear();
+    }
+}
+
+void World::disk_answered(Node& node) {
+    node.disk.silent_since = node.disk.silent_awake = node.writing.empty() ? never : local_time(node);
+    node.disk.said = false;
+}
+
+void World::woke_before_its_disk(Node& node) {
+    Disk& disk = node.disk;
+    if (disk.silent_since == never) return;
+    disk.silent_awake = local_time(node);
+    if (local_time(node) - disk.paused_at - disk.tick > sleep_noticed(disk.limit))
+        disk.silent_since = disk.silent_awake;
+}
+
+bool World::may_give_up_disk(std::uint32_t index) const {
+    const Node& node = nodes_[index];
+    const Disk& disk = node.disk;
+    return node.disk_failed ||
+           (disk.limit != 0 && disk.silent_since != never && local_time(node) - disk.silent_since >= disk.limit);
+}
+
+std::uint32_t World::disk_is_named(std::uint32_t index) {
+    Node& node = nodes_[index];
+    if (node.disk.silent_since == never || local_time(node) - node.disk.silent_since < disk_named_after)
+        violate("contract", "the master blames a disk that has not been silent for long");
+    if (node.disk.said) violate("bounded", "the master says again that its disk does not answer");
+    node.disk.said = true;
+    if (index != master_) return 0;
+    const MasterStatus status = master_machine_->status();
+    // Who was admitted at this moment came after the notice.
+    return static_cast<std::uint32_t>(
+        std::count_if(status.peers.begin(), status.peers.end(), [&](const MasterStatus::Peer& peer) {
+            return (peer.state == MasterStatus::PeerState::member || peer.state == MasterStatus::PeerState::resuming) &&
+                   peer.since != local_time(node);
+        }));
+}
+
+// A call of a member waits for each record: a disk that hangs is named, and given up where there is a limit.
+void World::check_patience_with_disk(std::uint32_t index) {
+    const Node& node = nodes_[index];
+    const Disk& disk = node.disk;
+    if (disk.silent_awake == never || node.disk_failed || sleep_noticed(disk.limit) <= 2 * timer_late_most_) return;
+    const Duration silent = local_time(node) - disk.silent_awake - 2 * disk.tick - 2 * timer_late_most_;
+    if (disk.limit != 0 && silent > disk.limit)
+        return violate("progress", "the disk has been silent for longer than the limit, and the master goes on");
+    if (silent > disk_named_after && !disk.said)
+        violate("progress", "the disk does not answer, every call waits for it, and the master does not say so");
 }
 
 // --- for the network -----------------------------------------------------------------------------------------------------

@@ -94,6 +94,9 @@ public:
     Instant forget_records(std::size_t count);
     void fail_disk(bool fails) { nodes_[master_].disk_failed = fails; }
     void slow_disk(Duration extra_max) { disk_extra_ = extra_max; }
+    // From now on the disk keeps its answers back, also from a master that is started anew; then they come in order.
+    void hang_disk() { nodes_[master_].disk.hangs = true; }
+    void free_disk();
     // From now on the journal and the master's name belong to another node; records of the former holder fail.
     void hand_over_journal(std::uint32_t node);
     bool stranger(std::uint32_t node) const { return node >= strangers_from_; }
@@ -128,6 +131,7 @@ public:
         parameters_.wrong_chunks_per_million = 0;
         parameters_.timer_late_max = 0;
         disk_extra_ = 0;
+        free_disk();
     }
     // The last frames of payload that were sent to the node, the latest behind.
     const std::deque<core::wire::BulkHeader>& payloads_to(std::uint32_t node) const { return nodes_[node].payloads; }
@@ -152,6 +156,17 @@ public:
 private:
     friend class Driver;
     using Record = core::Persist;
+    // The disk of a master's journal, and what the master may conclude from its silence. Times are those of its own clock.
+    struct Disk {
+        bool hangs = false;
+        std::deque<Item> kept_back;  // answers, while it hangs
+        Instant silent_since =
+            core::never;  // it owes an answer since then; a sleep that the master must notice is left out
+        Instant silent_awake = core::never;  // the same, begun anew after any sleep
+        bool said = false;                   // the master has said that it does not answer
+        Duration limit = 0, tick = 0;        // of the master's settings
+        Instant paused_at = 0;
+    };
     struct Node {
         std::unique_ptr<Driver> driver;
         std::uint64_t incarnation = 0;
@@ -171,6 +186,7 @@ private:
         std::vector<AimedCrash> aimed;
         std::deque<Record> writing;
         Instant disk_free = 0;
+        Disk disk;
     };
 
     // What the driver needs.
@@ -184,6 +200,11 @@ private:
     void persist(std::uint32_t node, core::Persist record);
     void make_durable(Node& node);  // the first record that waits
     void records_written(std::uint32_t node, std::uint64_t sequence);
+    void disk_answered(Node& node);
+    void woke_before_its_disk(Node& node);
+    bool may_give_up_disk(std::uint32_t node) const;
+    std::uint32_t disk_is_named(std::uint32_t node);  // to how many members it is said
+    void check_patience_with_disk(std::uint32_t node);
 
     void dispatch(const Item& item);
     void dispatch_node(const Item& item);
@@ -208,6 +229,7 @@ private:
     core::MasterMachine* master_machine_ = nullptr;  // in the driver of master_
     std::uint32_t strangers_from_;
     Duration disk_extra_ = 0;
+    Duration timer_late_most_ = 0;  // stop_faults() ends it for timers that are set from then on
     Violation violation_;
     bool stopped_ = false;
     std::uint64_t items_ = 0;

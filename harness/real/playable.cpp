@@ -80,7 +80,8 @@ const char* why_not(const Fault& fault) {
     case FaultKind::empty_journal:
     case FaultKind::two_masters: return "nobody changes the journal of a real master";
     case FaultKind::full_disk:
-    case FaultKind::slow_disk: return "the master's disk is that of this machine";
+    case FaultKind::slow_disk:
+    case FaultKind::stuck_disk: return "the master's disk is that of this machine";
     case FaultKind::slow_compute: return "reductions take what they take";
     case FaultKind::roam: return "a process keeps its loopback address";
     case FaultKind::swallow:
