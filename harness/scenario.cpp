@@ -596,6 +596,9 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
                      4 * s.timeouts.vote;
     if (s.workload.optimize_per_mille != 0) s.patience += 2 * s.timeouts.survey;
     s.patience += s.world.staging_max;
+    // Where few newcomers are connected at a time, each update admits as few.
+    const auto together = std::max<std::size_t>(s.limits.newcomer_links_max / 2, 1);
+    s.patience += static_cast<Duration>(s.peers.size() / together) * busy_time(s);
     return s;
 }
 

@@ -202,6 +202,7 @@
     X(sync_aborted, "state-sync", "synchronization aborted by a member")                                               \
     X(sync_member_gone, "state-sync", "synchronization ended without a removed member")                                \
     X(sync_chunk_late, "state-sync", "chunk came that nobody waits for")                                               \
+    X(sync_over_before_memory, "state-sync", "synchronization over while memory for it was on its way")                \
     X(sync_source_owes_enough, "state-sync", "source asked again only when it answered what it was asked before")      \
     X(sync_chunk_not_landed, "state-sync", "chunk ended without its bytes")                                            \
     X(sync_chunk_asked_again, "state-sync", "chunk asked again: its link was lost")                                    \

@@ -86,8 +86,8 @@ private:
         bool told_unreachable = false;  // until it is reached
         bool behind = false;            // comes after those that can be reached; only if told so
         Instant moved = 0;              // behind, or back to its place
-        std::uint32_t reports = 0;  // of edges, since the last tick
-        Instant since = 0;          // registered; for spectators
+        std::uint32_t reports = 0;      // of edges, since the last tick
+        Instant since = 0;              // registered; for spectators
     };
     struct Held {
         std::uint64_t sequence = 0;

@@ -185,9 +185,8 @@ std::size_t MasterCore::newcomers_at_a_time(const std::vector<Uuid>& ring) const
 // turn now and then, short enough that all of them together take a quarter of the time.
 void MasterCore::take_turns(const std::vector<std::pair<std::uint64_t, Uuid>>& list, const std::vector<Uuid>& ring) {
     const Duration turn = config_.timeouts.peer;
-    const std::int64_t unreachable = std::count_if(list.begin(), list.end(), [&](const auto& entry) {
-        return joiners_.at(entry.second).told_unreachable;
-    });
+    const std::int64_t unreachable = std::count_if(
+        list.begin(), list.end(), [&](const auto& entry) { return joiners_.at(entry.second).told_unreachable; });
     for (const auto& [order, uuid] : list) {
         Joiner& joiner = joiners_.at(uuid);
         if (!joiner.told_unreachable) continue;

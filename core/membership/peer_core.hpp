@@ -75,7 +75,7 @@ private:
         Transfer sending;
         Transfer receiving;
         std::deque<SyncChunk> serve;  // chunks the other end asked for
-        std::size_t chunks_owed = 0;   // asked of the other end in this synchronization, whether still wanted or not
+        std::size_t chunks_owed = 0;  // asked of the other end in this synchronization, whether still wanted or not
         struct {
             std::uint64_t id = 0;
             std::uint32_t frame = 0;  // bytes of the next one
@@ -438,6 +438,7 @@ private:
     BufferId next_buffer_ = 1;
     ComputeId next_compute_ = 1;
     std::map<ComputeId, ComputeOwner> computes_;
+    std::set<BufferId> abandoned_;         // for a synchronization that is over; freed when they come
     std::map<BufferId, OpId> allocating_;  // 0: not of an operation
 
     LinkId master_link_ = 0;

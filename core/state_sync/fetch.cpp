@@ -67,6 +67,10 @@ void PeerCore::begin_transfer(const proto::SyncAnswer& answer) {
 bool PeerCore::all_fetched() const { return sync_->listed && sync_->open_compared == 0 && sync_->open_unequal == 0; }
 
 void PeerCore::sync_allocated(BufferId buffer, bool ok) {
+    if (abandoned_.erase(buffer) != 0) {
+        if (ok) out_->push_back(FreeBuffer{buffer});
+        return;
+    }
     if (!sync_ || sync_->staging != buffer) return;
     --sync_->computes;
     if (ok) {

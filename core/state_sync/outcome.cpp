@@ -63,6 +63,13 @@ void PeerCore::stop_transfer() {
     sync.list_link = 0;
     sync.early_requests.clear();
     for (auto& [target, edge] : edges_) edge.wanted_by_sync = false;
+    // Memory that is still on its way, perhaps for as long as a disk takes, is freed when it comes: the call does not wait.
+    if (sync.staging != 0 && !sync.staged) {
+        PROBE(sync_over_before_memory);
+        abandoned_.insert(sync.staging);
+        sync.staging = 0;
+        --sync.computes;
+    }
     maintain_edges();
 }
 
