@@ -18,6 +18,7 @@
     X(dial_timed_out, "membership", "dial was not answered in time")                                                   \
     X(handshake_timed_out, "membership", "link opened and nothing was said in time")                                   \
     X(link_silent, "membership", "silent link closed by a peer")                                                       \
+    X(master_turned_newcomer_away, "membership", "the master closed a connection before its welcome")                  \
     X(master_unreachable_at_connect, "membership", "connect failed: no master there")                                  \
     X(lost_in_connect, "membership", "connect failed after the dial")                                                  \
     X(master_link_lost, "membership", "control link lost, dialled again")                                              \
@@ -113,7 +114,7 @@
     X(stuck_without_proof, "topology", "edge said to carry nothing while its target may have been away")               \
     X(no_ring_quiet_end, "topology", "no ring: an end that is quiet is left to its silence")                           \
     X(joiner_unreachable, "topology", "joiner told that it is unreachable")                                            \
-    X(joiner_tried_again, "topology", "newcomer that could not be reached has a turn again")                         \
+    X(joiner_tried_again, "topology", "newcomer that could not be reached has a turn again")                           \
     X(joiner_not_admissible, "topology", "joiner left out of an admission")                                            \
     X(ring_searched, "topology", "ring found by search")                                                               \
     X(ring_not_found, "topology", "no ring exists without a forbidden edge")                                           \

@@ -9,9 +9,7 @@
 
 namespace pccl::core {
 
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 PeerCore::PeerCore(const PeerConfig& config)
     : config_(config), random_(config.seed), secrets_(config.key, config.seed) {
@@ -84,7 +82,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
     } else if (const auto* e = std::get_if<LinkRefused>(&event)) {
         on_link_closed(e->link, e->reason);
     } else if (const auto* e = std::get_if<LinkClosed>(&event)) {
-        on_link_closed(e->link, e->reason);
+        on_link_closed(e->link, e->reason, true);
     } else if (const auto* e = std::get_if<LinkAccepted>(&event)) {
         if (!active) {
             PROBE(stranger_at_a_closed_door);
@@ -219,8 +217,8 @@ void PeerCore::tick() {
     if (state_ != State::member && state_ != State::connecting) return;
     if (master_lost_since_ != never && now_ - master_lost_since_ >= config_.timeouts.master) {
         PROBE(master_given_up);
-        become_lost("the master was out of reach for " + std::to_string(config_.timeouts.master / millisecond) + " ms",
-                    State::lost);
+        give_up_master("the master was out of reach for " + std::to_string(config_.timeouts.master / millisecond) +
+                       " ms");
         return;
     }
     requeue_stalled();
@@ -231,13 +229,13 @@ void PeerCore::tick() {
     tests_tick();
 }
 
-void PeerCore::on_link_closed(LinkId id, const std::string& reason) {
+void PeerCore::on_link_closed(LinkId id, const std::string& reason, bool by_remote) {
     const auto it = links_.find(id);
     if (it == links_.end()) return;
     const Link link = std::move(it->second);
     links_.erase(it);
     if (link.purpose == Purpose::master) {
-        if (id == master_link_) master_gone(reason);
+        if (id == master_link_) master_gone(reason, by_remote);
         return;
     }
     if (link.purpose == Purpose::test_out || link.purpose == Purpose::test_in) return test_link_lost(id, link);

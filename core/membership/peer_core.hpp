@@ -193,7 +193,8 @@ private:
 
     // events and clocks (peer_core.cpp)
     void tick();
-    void on_link_closed(LinkId id, const std::string& reason);
+    // by_remote: the other end or the network closed a link that was open, not this machine.
+    void on_link_closed(LinkId id, const std::string& reason, bool by_remote = false);
     void drop_link(LinkId id, const std::string& reason);  // close it ourselves
     void become_lost(const std::string& reason, State next);
     void finish_leaving();
@@ -221,7 +222,11 @@ private:
     // master session (peer_session.cpp)
     void dial_master();
     void master_opened();
-    void master_gone(const std::string& reason);
+    void master_gone(const std::string& reason, bool by_remote);
+    void give_up_master(const std::string& reason);
+    void give_up_connect();
+    void note_tried_master(const std::string& reason);
+    bool is_newcomer() const;  // that the master has not welcomed
     void on_master_message(const ControlArrived& event);
     void on_welcome(const proto::Welcome& welcome);
     void on_refusal(const proto::Refusal& refusal);

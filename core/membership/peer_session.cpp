@@ -52,20 +52,37 @@ void PeerCore::master_opened() {
     send_control(master_link_, message);
 }
 
-void PeerCore::master_gone(const std::string& reason) {
+bool PeerCore::is_newcomer() const { return state_ == State::connecting && !welcomed_; }
+
+void PeerCore::note_tried_master(const std::string& reason) {
+    master_tried_ += (master_tried_.empty() ? "" : ", nor at ") + to_text(master_address()) + ": " + reason;
+}
+
+void PeerCore::give_up_connect() {
+    const std::string tried = std::exchange(master_tried_, {});
+    become_lost("cannot connect to the master at " + tried + "; check that it runs and that the address is right",
+                before_connect_);
+}
+
+void PeerCore::give_up_master(const std::string& reason) {
+    if (!is_newcomer()) return become_lost(reason, State::lost);
+    note_tried_master(reason);
+    give_up_connect();
+}
+
+void PeerCore::master_gone(const std::string& reason, bool by_remote) {
     master_link_ = 0;
     end_test();  // nobody waits for its result any more
-    if (state_ == State::connecting && !welcomed_) {
-        master_tried_ += (master_tried_.empty() ? "" : ", nor at ") + to_text(master_address()) + ": " + reason;
+    // A master to which very many come at once closes some of the connections. Those are dialled again, as lost ones are.
+    if (is_newcomer() && by_remote) PROBE(master_turned_newcomer_away);
+    if (is_newcomer() && !by_remote) {
+        note_tried_master(reason);
         if (try_next_master_address()) {
             dial_master();
             return;
         }
         PROBE(master_unreachable_at_connect);
-        const std::string tried = std::move(master_tried_);
-        master_tried_.clear();
-        become_lost("cannot connect to the master at " + tried + "; check that it runs and that the address is right",
-                    before_connect_);
+        give_up_connect();
         return;
     }
     if (state_ != State::member && state_ != State::connecting) return;
@@ -86,7 +103,7 @@ void PeerCore::master_gone(const std::string& reason) {
         master_backoff_ = std::min(master_backoff_ * 2, config_.timeouts.redial_max);
     }
     if (now_ - master_lost_since_ >= config_.timeouts.master) {
-        become_lost("the master is gone: " + reason, State::lost);
+        give_up_master("the master is gone: " + reason);
         return;
     }
     next_master_dial_ =
