@@ -386,15 +386,19 @@ PCCL_EXPORT pcclResult_t pcclCreateMaster(ccoip_socket_address_t listen_address,
  */
 PCCL_EXPORT pcclResult_t pcclRunMaster(pcclMasterInstance_t* master);
 
-/* Makes a running master stop; does not wait for it. Idempotent. pcclInvalidUsage if it was never run. */
+/*
+ * Makes a running master end the run and stop; does not wait for it. The peers are told, and a journal (PCCL_STATE_DIR)
+ * is emptied. Idempotent. pcclInvalidUsage if it was never run.
+ */
 PCCL_EXPORT pcclResult_t pcclInterruptMaster(pcclMasterInstance_t* master);
 
 /* Blocks until the master has stopped after pcclInterruptMaster. pcclInvalidUsage if it was never run. */
 PCCL_EXPORT pcclResult_t pcclMasterAwaitTermination(pcclMasterInstance_t* master);
 
 /*
- * Stops the master if it runs and frees it; threads that wait in pcclMasterAwaitTermination return first. Legal in every
- * state, bounded in time. After the call the handle is void.
+ * Stops the master if it runs and frees it. With a journal (PCCL_STATE_DIR) the run is kept: peers wait for the next
+ * master on it as after a crash, unless pcclInterruptMaster came first. Threads that wait in pcclMasterAwaitTermination
+ * return first. Legal in every state, bounded in time. After the call the handle is void.
  */
 PCCL_EXPORT pcclResult_t pcclDestroyMaster(pcclMasterInstance_t* master);
 

@@ -38,8 +38,9 @@ struct MasterRuntime::State final : LoopClient {
     std::mutex mutex;
     std::condition_variable changed;
     std::unique_ptr<JournalStore> store;
-    std::vector<std::string> journal;    // as found; read by start
-    std::atomic<bool> keeps_run{false};  // stop() was called, not interrupt()
+    std::vector<std::string> journal;  // as found; read by start
+    enum class End : std::uint8_t { none, of_run, of_master };
+    std::atomic<End> end{End::none};  // which of interrupt() and stop() came first
     std::atomic<bool> stopped_cleanly{false};
     bool running = false;     // the thread was started
     bool terminated = false;  // and has ended
@@ -81,7 +82,7 @@ struct MasterRuntime::State final : LoopClient {
     }
     core::Instant next_deadline() const override { return machine.next_deadline(); }
     void shut_down(core::Instant now, core::Effects& out) override {
-        if (keeps_run && store != nullptr) {
+        if (end == End::of_master && store != nullptr) {
             // To the peers this is a crash: they dial again and wait. What was not told yet is told when they resume.
             log(Severity::info, "stopped; the run is kept in " + settings.state_directory +
                                     ": start the master again at this address, or end the run with `pccl-master end`");
@@ -158,10 +159,15 @@ bool MasterRuntime::failed() const {
     return state_->failed;
 }
 
-void MasterRuntime::interrupt() { state_->loop->request_stop(); }
+void MasterRuntime::interrupt() {
+    State::End none = State::End::none;
+    state_->end.compare_exchange_strong(none, State::End::of_run);
+    state_->loop->request_stop();
+}
 
 void MasterRuntime::stop() {
-    state_->keeps_run = true;
+    State::End none = State::End::none;
+    state_->end.compare_exchange_strong(none, State::End::of_master);
     state_->loop->request_stop();
 }
 

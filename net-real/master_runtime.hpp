@@ -47,7 +47,7 @@ public:
     // does not block.
     void interrupt();
     // Ends the thread and keeps the run: peers wait for the next master on the state directory as after a crash. Without a
-    // state directory the same as interrupt(). Idempotent, does not block.
+    // state directory the same as interrupt(). The first of the two decides. Idempotent, does not block.
     void stop();
     // Blocks until the thread has ended; at once when it never ran.
     void await_termination();

@@ -59,7 +59,7 @@ Outcome Master::port(std::uint16_t& port) const {
 
 void Master::stop() {
     if (runtime() == nullptr) return;
-    runtime()->interrupt();
+    runtime()->stop();
     runtime()->await_termination();
 }
 

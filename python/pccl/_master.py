@@ -12,10 +12,10 @@ from pccl._address import parse
 
 
 class MasterNode:
-    """A master in this process. Where PCCL_STATE_DIR names a directory it keeps a journal there, and another one that is
-    made with it takes up the run; otherwise the run ends with this master. A program that ends while its master runs
-    goes on serving until interrupt(), SIGINT or SIGTERM. A context manager: close() at the end. Any thread may call any
-    method.
+    """A master in this process. Where PCCL_STATE_DIR names a directory it keeps a journal there, and another one that
+    is made with it takes up the run, unless interrupt() ended it; otherwise the run ends with this master. A program
+    that ends while its master runs goes on serving until interrupt(), SIGINT or SIGTERM. A context manager: close() at
+    the end. Any thread may call any method.
 
     :param listen_address: ``"ip:port"``, ``"host:port"`` or ``"[ipv6]:port"``; port 0 asks for a free one. Nothing is
         bound yet.
@@ -39,7 +39,7 @@ class MasterNode:
         _lifetime.running_masters.add(self)
 
     def interrupt(self) -> None:
-        """Stops it and waits until it has stopped. May be called again."""
+        """Ends the run, with its journal if there is one, and waits until it has stopped. May be called again."""
         self._master.interrupt()
         _lifetime.running_masters.discard(self)
         self._stopped.set()
@@ -58,7 +58,7 @@ class MasterNode:
         return self._stopped.wait(timeout)
 
     def close(self) -> None:
-        """Stops it if it runs and frees it. May be called again."""
+        """Stops it if it runs and frees it; a run with a journal is kept for the next master. May be called again."""
         _lifetime.running_masters.discard(self)
         self._master.close()
         self._stopped.set()

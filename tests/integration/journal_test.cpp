@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <fstream>
+#include <memory>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -174,6 +175,24 @@ TEST_CASE("pccl-master end signals no program that has a master inside, and name
     }
     CHECK(own_signals == 0);
     std::signal(SIGUSR1, former);
+}
+
+TEST_CASE("a master inside a program keeps its run when it is destroyed; pcclInterruptMaster ends it") {
+    StateDirectory directory;
+    const Variable variable("PCCL_STATE_DIR", directory.path().c_str());
+    pcclInit();
+    auto first = std::make_unique<LocalMaster>();
+    REQUIRE(first->runs());
+    const std::uint16_t port = first->port();
+    ScriptPeer peer(port);
+    REQUIRE(peer.ask("connect").result == success);
+    first.reset();
+    peer.send("update");  // waits for the next master
+    LocalMaster second(port);
+    REQUIRE(second.runs());
+    CHECK(peer.answer("update").result == success);
+    CHECK(pcclInterruptMaster(second.handle()) == pcclSuccess);
+    CHECK(peer.says("stopped on purpose"));
 }
 
 TEST_CASE("a directory that cannot be written is an error with its name") {

@@ -27,11 +27,11 @@ inline pcclCommCreateParams_t params_for(std::uint16_t port, std::uint32_t group
     return params;
 }
 
-// A running master on a free port, destroyed at the end of the scope.
+// A running master on a free port unless one is given, destroyed at the end of the scope.
 class LocalMaster {
 public:
-    LocalMaster() {
-        created_ = pcclCreateMaster(loopback(0), &handle_) == pcclSuccess;
+    explicit LocalMaster(std::uint16_t port = 0) {
+        created_ = pcclCreateMaster(loopback(port), &handle_) == pcclSuccess;
         runs_ = created_ && pcclRunMaster(handle_) == pcclSuccess && pcclGetMasterPort(handle_, &port_) == pcclSuccess;
     }
     ~LocalMaster() {
