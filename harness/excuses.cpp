@@ -53,6 +53,9 @@ Excuses::Excuses(const Scenario& scenario)
     control_.resize(nodes_);
     data_.resize(static_cast<std::size_t>(nodes_) * nodes_);
     late_.resize(static_cast<std::size_t>(nodes_) * nodes_);
+    path_.assign(late_.size(), one_way);
+    jitter_per_mille_ = n.jitter_per_mille;
+    tick_ = tick;
 }
 
 std::vector<Excuses::Span>& Excuses::between(std::uint32_t a, std::uint32_t b) {
@@ -127,6 +130,17 @@ void Excuses::dial_late(std::uint32_t from, std::uint32_t to, Instant since, Ins
     record(from, to, Span{no_fault, since, ends, false, true, false, false});
 }
 
+void Excuses::path(std::uint32_t from, std::uint32_t to, Duration latency) {
+    if (from < nodes_ && to < nodes_)
+        path_[static_cast<std::size_t>(from) * nodes_ + to] = latency + latency * jitter_per_mille_ / 1000;
+}
+
+Duration Excuses::connects(std::uint32_t from, std::uint32_t to) const {
+    const auto path = [&](std::uint32_t a, std::uint32_t b) { return path_[static_cast<std::size_t>(a) * nodes_ + b]; };
+    // The plan; the dial, its greeting and the answer; the report.
+    return path(0, from) + 2 * (path(from, to) + path(to, from)) + path(from, 0) + tick_;
+}
+
 Duration Excuses::latest(std::uint32_t from, std::uint32_t to, Instant since, Instant until) const {
     const std::vector<Span>& spans =
         from == 0 || to == 0 ? control_[std::max(from, to)]
@@ -187,9 +201,15 @@ std::vector<Excuses::Span> Excuses::data_of(std::uint32_t node, std::uint32_t ot
 }
 
 bool Excuses::touched(std::uint32_t node, Instant member_until, Instant lost_at, std::optional<Excuse> kind) const {
+    const std::vector<Span> control = control_of(node, true);
     return std::any_of(touches_.begin(), touches_.end(), [&](const Touch& touch) {
-        return (touch.node == node || touch.node == every_peer) && touch.excuse == kind.value_or(touch.excuse) &&
-               overlap(touch.from, touch.until, member_until, lost_at);
+        if ((touch.node != node && touch.node != every_peer) || touch.excuse != kind.value_or(touch.excuse))
+            return false;
+        Instant until = touch.until;
+        for (const Span& span : control) {
+            if (overlap(span.from, span.until, touch.from, until)) until = std::max(until, later(span.until, redial_));
+        }
+        return overlap(touch.from, until, member_until, lost_at);
     });
 }
 
@@ -226,8 +246,6 @@ bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at, bo
         }
     }
     if (!unconnected) return false;
-    // A plan comes, the dial, its greeting and the answer go to and fro, and the edge is reported.
-    const Duration connects = 6 * slow_ + beat_;
     const auto with_master = [&](std::uint32_t one) {
         return latest(0, one, member_until, lost_at) + latest(one, 0, member_until, lost_at);
     };
@@ -236,7 +254,7 @@ bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at, bo
         const Duration lateness = std::max(with_master(node), with_master(other)) +
                                   latest(node, other, member_until, lost_at) +
                                   latest(other, node, member_until, lost_at);
-        if (lateness >= timeouts_.peer / 4 && lateness + connects >= timeouts_.peer)
+        if (lateness + std::max(connects(node, other), connects(other, node)) >= timeouts_.peer)
             return excused(Excuse::narrow_path);
     }
     return false;

@@ -78,6 +78,8 @@ public:
     void standstill(Instant from, Instant until) { standstills_.push_back({from, until}); }
     // The master comes back without the records that it wrote from `written` on.
     void records_lost(Instant written, Instant at) { records_lost_.push_back({written, at}); }
+    // How long a message takes from one node to the other on an idle path.
+    void path(std::uint32_t from, std::uint32_t to, Duration latency);
     // Any loss of the node (or of every_peer) within that time.
     void touch(Excuse excuse, std::size_t fault, std::uint32_t node, Instant from, Instant until);
 
@@ -99,7 +101,8 @@ public:
     bool hard_for(Excuse excuse, const std::vector<std::uint32_t>& nodes, Instant from, Instant until);
     // Until when the master may count somebody that was gone at that time and did not say so.
     Instant counted_until(Instant gone) const;
-    // Whether a recorded Excuses::touch (of that kind) covers it; not counted.
+    // Whether a recorded Excuses::touch (of that kind) covers it; not counted. A node that was out of reach then learns it
+    // afterwards.
     bool touched(std::uint32_t node, Instant member_until, Instant lost_at,
                  std::optional<Excuse> kind = std::nullopt) const;
     // For how long the master counts a member that has given up by itself.
@@ -144,6 +147,8 @@ private:
 
     // The latest that anything came from the one to the other within that time, without a fault between them.
     Duration latest(std::uint32_t from, std::uint32_t to, Instant since, Instant until) const;
+    // How long the two take on idle paths from a new plan to the report that they are connected.
+    Duration connects(std::uint32_t from, std::uint32_t to) const;
     // How long after its end a hardship may still show.
     Duration aftermath() const { return 2 * timeouts_.peer + timeouts_.grace(); }
     void record(std::uint32_t a, std::uint32_t b, const Span& span);
@@ -156,8 +161,10 @@ private:
     core::Timeouts timeouts_;
     std::uint32_t nodes_;
     Duration slow_ = 0;
-    Duration heartbeat_ = 0;                  // from one heartbeat to the next, where they leave
-    Duration beat_ = 0;                       // the longest silence of a healthy link
+    Duration heartbeat_ = 0;  // from one heartbeat to the next, where they leave
+    Duration beat_ = 0;       // the longest silence of a healthy link
+    Duration tick_ = 0;       // of a machine
+    std::uint32_t jitter_per_mille_ = 0;
     Duration reconnect_ = 0;                  // from a reset to the new connection
     Duration redial_ = 0;                     // from the end of a blockade to the new connection
     std::vector<std::vector<Span>> control_;  // of each node with the master; of node 0: of the master with everybody
@@ -165,6 +172,7 @@ private:
     std::vector<Touch> touches_;
     std::vector<Touch> hardships_;
     std::vector<std::vector<Late>> late_;  // of each pair of nodes, in that direction
+    std::vector<Duration> path_;           // of each pair of nodes, in that direction
     std::vector<Period> standstills_;
     std::vector<Period> records_lost_;  // written in that time, and lost at its end
     ExcuseCounts used_{};

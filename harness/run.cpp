@@ -265,6 +265,10 @@ private:
         tamper(shared_.ledger, lie_);
         for (const sim::DialFault& dial : world_.network().dial_faults())
             excuses_.dial_failed(injector_.logical(dial.from), injector_.logical(dial.to), dial.at, dial.swallowed);
+        for (std::uint32_t from = 0; from <= scenario_.peers.size(); ++from) {
+            for (std::uint32_t to = 0; to <= scenario_.peers.size(); ++to)
+                excuses_.path(from, to, world_.network().latency(from, to));
+        }
         for (const sim::Delay& delay : world_.network().delays()) {
             const std::uint32_t from = injector_.logical(delay.from), to = injector_.logical(delay.to);
             switch (delay.kind) {
