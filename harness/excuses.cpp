@@ -55,7 +55,6 @@ Excuses::Excuses(const Scenario& scenario)
     late_.resize(static_cast<std::size_t>(nodes_) * nodes_);
     path_.assign(late_.size(), one_way);
     jitter_per_mille_ = n.jitter_per_mille;
-    tick_ = tick;
 }
 
 std::vector<Excuses::Span>& Excuses::between(std::uint32_t a, std::uint32_t b) {
@@ -138,7 +137,7 @@ void Excuses::path(std::uint32_t from, std::uint32_t to, Duration latency) {
 Duration Excuses::connects(std::uint32_t from, std::uint32_t to) const {
     const auto path = [&](std::uint32_t a, std::uint32_t b) { return path_[static_cast<std::size_t>(a) * nodes_ + b]; };
     // The plan; the dial, its greeting and the answer; the report.
-    return path(0, from) + 2 * (path(from, to) + path(to, from)) + path(from, 0) + tick_;
+    return path(0, from) + 2 * (path(from, to) + path(to, from)) + path(from, 0) + timeouts_.tick();
 }
 
 Duration Excuses::latest(std::uint32_t from, std::uint32_t to, Instant since, Instant until) const {

@@ -163,7 +163,6 @@ private:
     Duration slow_ = 0;
     Duration heartbeat_ = 0;  // from one heartbeat to the next, where they leave
     Duration beat_ = 0;       // the longest silence of a healthy link
-    Duration tick_ = 0;       // of a machine
     std::uint32_t jitter_per_mille_ = 0;
     Duration reconnect_ = 0;                  // from a reset to the new connection
     Duration redial_ = 0;                     // from the end of a blockade to the new connection
