@@ -113,8 +113,10 @@
     X(edge_marked_stuck, "topology", "edge marked that connects and carries nothing")                                  \
     X(stuck_without_proof, "topology", "edge said to carry nothing while its target may have been away")               \
     X(no_ring_quiet_end, "topology", "no ring: an end that is quiet is left to its silence")                           \
+    X(no_ring_but_open, "topology", "nobody removed for an edge that its target says is open")                         \
     X(joiner_unreachable, "topology", "joiner told that it is unreachable")                                            \
     X(joiner_tried_again, "topology", "newcomer that could not be reached has a turn again")                           \
+    X(plan_waits_for_the_disk, "topology", "edge not judged while the word to dial it is held")                        \
     X(joiner_not_admissible, "topology", "joiner left out of an admission")                                            \
     X(ring_searched, "topology", "ring found by search")                                                               \
     X(ring_not_found, "topology", "no ring exists without a forbidden edge")                                           \

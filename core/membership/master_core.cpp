@@ -350,7 +350,9 @@ void MasterCore::say(LinkId id, proto::MasterMessage message) {
     if (it == links_.end()) return;
     if (durable_sequence_ < last_sequence_ || !held_.empty()) {
         PROBE(held_for_a_record);
-        held_.push_back(Held{last_sequence_, id, encode_for(it->second, message), false, message.has_answer()});
+        if (message.has_plan() && it->second.plans_held++ == 0) it->second.plan_held_since = now_;
+        held_.push_back(
+            Held{last_sequence_, id, encode_for(it->second, message), false, message.has_answer(), message.has_plan()});
         return;
     }
     if (message.has_answer()) answer_left(it->second);
@@ -377,7 +379,7 @@ void MasterCore::say_and_close(LinkId id, proto::MasterMessage message, bool hol
         it->second.uuid = Uuid{};
         it->second.opened = now_;
         PROBE(refusal_held);
-        held_.push_back(Held{last_sequence_, id, encode_for(link, message), true, false});
+        held_.push_back(Held{last_sequence_, id, encode_for(link, message), true, false, false});
     } else {
         links_.erase(it);
         out_->push_back(SendControl{id, encode_for(link, message)});
@@ -395,6 +397,8 @@ void MasterCore::release_held() {
         if (it == links_.end()) continue;
         it->second.last_sent = now_;
         if (held.answer) answer_left(it->second);
+        if (held.plan && --it->second.plans_held == 0 && now_ - it->second.plan_held_since > config_.timeouts.tick())
+            edges_.told_again(it->second.uuid, now_);
         out_->push_back(SendControl{held.link, std::move(held.body)});
         if (held.close) {
             links_.erase(it);

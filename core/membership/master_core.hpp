@@ -55,6 +55,8 @@ private:
         Instant last_received = 0;
         Instant last_sent = 0;
         std::uint32_t control_bytes = control_bytes_least;  // what may be sent to it in one frame
+        std::uint32_t plans_held = 0;                       // for a record
+        Instant plan_held_since = 0;
     };
     // The live side of a member; RunState has the promised side.
     struct Session {
@@ -95,6 +97,7 @@ private:
         std::string body;
         bool close = false;
         bool answer = false;  // to a call
+        bool plan = false;    // whom to dial
     };
     // Members whose schemas differ from the winner's are told in what. Their key lists and the winner's are read side by
     // side, a page of each at a time, up to the first difference.
@@ -233,6 +236,7 @@ private:
     bool ring_usable(const GroupState& group) const;
     std::string edge_text(const std::pair<Uuid, Uuid>& edge) const;
     void on_stuck(OpId id, const RunningOp& op, const Uuid& from, const Uuid& to);
+    bool plan_held(const Uuid& uuid) const;
     bool edge_failed_long(const Uuid& from, const Uuid& to, Duration grace);
     void plan_joiners();
     void take_turns(const std::vector<std::pair<std::uint64_t, Uuid>>& list, const std::vector<Uuid>& ring);

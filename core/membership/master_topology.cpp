@@ -54,11 +54,24 @@ bool MasterCore::ring_usable(const GroupState& group) const {
 
 // True once the edge has been down for longer than `grace` although both of its ends are here. Marks it each time its
 // quarantine has run out.
+// What it is to dial was decided, but rests on a record that is not durable yet: it cannot know.
+bool MasterCore::plan_held(const Uuid& uuid) const {
+    const auto session = sessions_.find(uuid);
+    const auto joiner = joiners_.find(uuid);
+    const auto link = links_.find(session != sessions_.end() ? session->second.link
+                                                             : (joiner != joiners_.end() ? joiner->second.link : 0));
+    return link != links_.end() && link->second.plans_held != 0;
+}
+
 bool MasterCore::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
     wanted_[from].insert(to);
     const EdgeTable::Edge edge = edges_.want(from, to, now_);
     if (edges_.stuck(from, to, now_)) return present(from) && present(to);
     if (edge.up || !present(from) || !present(to)) return false;
+    if (plan_held(from)) {
+        PROBE(plan_waits_for_the_disk);
+        return false;
+    }
     // One that is still being dialled gets the full time; one that failed before gets more each time, so that a network
     // slower than the grace cannot make the ring change for ever.
     const Duration patience = (edge.reported_down ? grace : config_.timeouts.peer) << std::min(edge.failures, 3u);
@@ -153,6 +166,12 @@ void MasterCore::maintain_ring(GroupId id) {
         const bool long_enough =
             edges_.stuck(from, to, now_) || (edge != nullptr && now_ - edge->down_since > config_.timeouts.peer);
         if (!long_enough) continue;
+        // The target has it open: the word of the source is on its way, or soon late.
+        if (!edges_.stuck(from, to, now_) && edge->incoming_up &&
+            now_ - edge->down_since <= 2 * config_.timeouts.peer) {
+            PROBE(no_ring_but_open);
+            continue;
+        }
         // An end that the master itself has not heard for a while may be the cause: its silence decides, soon.
         const auto quiet = [&](const Uuid& uuid) {
             return now_ - links_.at(sessions_.at(uuid).link).last_received > config_.timeouts.peer / 2;
