@@ -239,7 +239,7 @@ private:
     bool plan_held(const Uuid& uuid) const;
     bool edge_failed_long(const Uuid& from, const Uuid& to, Duration grace);
     void plan_joiners();
-    void take_turns(const std::vector<std::pair<std::uint64_t, Uuid>>& list, const std::vector<Uuid>& ring);
+    void take_turns(GroupId group, const std::vector<std::pair<std::uint64_t, Uuid>>& list);
     std::vector<Uuid> admissible(GroupId group, std::vector<Uuid>& ring) const;
     bool any_admissible() const;
     void send_plans();

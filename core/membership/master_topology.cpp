@@ -202,16 +202,17 @@ std::size_t MasterCore::newcomers_at_a_time(const std::vector<Uuid>& ring) const
 
 // Those that could not be reached come last: they do not keep others waiting. But others may come for ever, so each has a
 // turn now and then, short enough that all of them together take a quarter of the time.
-void MasterCore::take_turns(const std::vector<std::pair<std::uint64_t, Uuid>>& list, const std::vector<Uuid>& ring) {
+void MasterCore::take_turns(GroupId group, const std::vector<std::pair<std::uint64_t, Uuid>>& list) {
     const Duration turn = config_.timeouts.peer;
     const std::int64_t unreachable = std::count_if(
         list.begin(), list.end(), [&](const auto& entry) { return joiners_.at(entry.second).told_unreachable; });
+    if (unreachable == 0) return;
+    std::vector<Uuid> ring;
+    const std::vector<Uuid> connected = admissible(group, ring);
     for (const auto& [order, uuid] : list) {
         Joiner& joiner = joiners_.at(uuid);
         if (!joiner.told_unreachable) continue;
-        const auto up = [&](const Uuid& from, const Uuid& to) { return edges_.up_at_both_ends(from, to); };
-        if (std::any_of(ring.begin(), ring.end(), [&](const Uuid& a) { return up(a, uuid); }) &&
-            std::any_of(ring.begin(), ring.end(), [&](const Uuid& a) { return up(uuid, a); })) {
+        if (std::find(connected.begin(), connected.end(), uuid) != connected.end()) {
             joiner.told_unreachable = joiner.behind = false;
         } else if (now_ - joiner.moved >= (joiner.behind ? 4 * unreachable * turn : turn)) {
             if (joiner.behind) PROBE(joiner_tried_again);
@@ -229,7 +230,7 @@ void MasterCore::plan_joiners() {
         std::vector<Uuid> base;
         const auto group = state_.groups.find(id);
         if (group != state_.groups.end()) base = group->second.ring;
-        take_turns(list, base);
+        take_turns(id, list);
         std::sort(list.begin(), list.end(), [&](const auto& a, const auto& b) {
             const bool a_last = joiners_.at(a.second).behind;
             const bool b_last = joiners_.at(b.second).behind;
