@@ -335,6 +335,7 @@ void Injector::begin(std::uint64_t index_and_node) {
             for (std::uint32_t node = 0; node <= nodes(); ++node) {
                 if (world_.alive(node)) world_.pause(node, until - world_.now());
             }
+            standstill_until_ = std::max(standstill_until_, until);
             processes_.all_frozen(until);
             excuses_.standstill(world_.now(), until);
             break;
@@ -487,6 +488,11 @@ void Injector::disk_answers_again(const Fault& fault) {
         start_again(fault);
     }
     free_disk();
+}
+
+// Nobody begins to run while everything stands still.
+void Injector::process_began(std::uint32_t node) {
+    if (world_.now() < standstill_until_) world_.pause(node, standstill_until_ - world_.now());
 }
 
 // The master that stopped for its disk, after the `b` ms that its supervisor takes.

@@ -69,6 +69,7 @@ public:
     Instant within_chaos(Duration duration) const;
     // The master has two places; excuses know one.
     std::uint32_t logical(std::uint32_t node) const { return node == nodes() ? 0 : node; }
+    void process_began(std::uint32_t node);
     bool frozen(std::uint32_t node) const { return frozen_[node]; }  // stopped for ever
     const std::vector<Ledger::StrangerHello>& stranger_hellos() const { return stranger_hellos_; }
     const std::array<std::uint64_t, fault_kinds>& injected() const { return injected_; }
@@ -111,6 +112,7 @@ private:
     sim::Draw draw_;
     std::array<std::uint64_t, fault_kinds> injected_{};
     std::vector<bool> frozen_;
+    Instant standstill_until_ = 0;  // of all nodes
     struct Stall {
         std::uint64_t fault;
         std::uint32_t connection;

@@ -163,6 +163,7 @@ private:
         processes_[node]->lie(lie_);
         processes_[node]->keep(&checkpoints_[node]);
         world_.schedule_application(node, 0, 0, 0);
+        injector_.process_began(node);
     }
 
     MasterConfig master_config() {
@@ -178,6 +179,7 @@ private:
         if (world_.alive(world_.master())) return;
         ++master_count_;
         world_.start_master(master_config());
+        injector_.process_began(world_.master());
     }
 
     void process_gone(std::uint32_t node, const Fault& fault) override {

@@ -118,21 +118,28 @@ void PeerCore::requeue_stalled() {
 }
 
 // What the predecessor may send was told on one link, and that may swallow it: where nothing comes, it is told on all of
-// them. The word is cumulative, so a copy does no harm. Each copy waits twice as long as the one before it: many operations
-// that all wait behind a slow uplink would fill it with copies, and nothing else would get through.
+// them. The word is cumulative, so a copy does no harm. Each copy waits twice as long as the one before it, and a tick
+// repeats one operation for each predecessor: many that all wait behind a slow uplink would fill it with copies, and nothing
+// else would get through.
 void PeerCore::repeat_ready() {
     constexpr std::uint32_t doublings_max = 6;
+    std::map<Uuid, Operation*> longest;
+    const auto quiet_since = [](const Operation& op) { return std::max(op.landed_at, op.repeated_at); };
     for (const auto& [id, op] : ops_) {
         if (!op->prepared || op->decided || op->finals == op->slices()) continue;
         if (op->landed_at > op->repeated_at) op->repeats = 0;
         const Duration patience = (config_.timeouts.peer / 16) << std::min(op->repeats, doublings_max);
-        if (now_ - std::max(op->landed_at, op->repeated_at) < patience) continue;
+        if (now_ - quiet_since(*op) < patience) continue;
         const auto reserve = reserves_.find(op->id.predecessor);
         if (reserve == reserves_.end() || reserve->second.links.size() < 2) continue;
+        Operation*& chosen = longest[op->id.predecessor];
+        if (chosen == nullptr || quiet_since(*op) < quiet_since(*chosen)) chosen = op.get();
+    }
+    for (const auto& [predecessor, op] : longest) {
         PROBE(ready_told_on_all_links);
         op->repeated_at = now_;
         ++op->repeats;
-        for (const LinkId link : reserve->second.links) send_flow(link, op->id.predecessor, ready_word(*op));
+        for (const LinkId link : reserves_.at(predecessor).links) send_flow(link, predecessor, ready_word(*op));
     }
 }
 

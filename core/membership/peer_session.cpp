@@ -100,7 +100,7 @@ void PeerCore::master_gone(const std::string& reason, bool by_remote) {
     } else {
         PROBE(master_dialled_again_in_vain);
         (void)try_next_master_address();
-        master_backoff_ = std::min(master_backoff_ * 2, config_.timeouts.redial_max);
+        master_backoff_ = std::min(master_backoff_ * 2, config_.timeouts.redial_longest());
     }
     if (now_ - master_lost_since_ >= config_.timeouts.master) {
         give_up_master("the master is gone: " + reason);
