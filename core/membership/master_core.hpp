@@ -232,6 +232,7 @@ private:
 
     // topology
     void maintain_topology();
+    bool looked_just_now() const;
     void maintain_ring(GroupId id);
     bool ring_usable(const GroupState& group) const;
     std::string edge_text(const std::pair<Uuid, Uuid>& edge) const;
@@ -320,6 +321,7 @@ private:
     Instant last_event_ = 0;
     Instant next_tick_ = never;
     bool topology_dirty_ = true;
+    Instant looked_at_ = 0;  // at the topology
     bool examine_all_ = false;
     std::vector<BallotKey> dirty_;
     bool stopped_ = false;

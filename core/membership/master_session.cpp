@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::uint32_t joiner_reports_at_once = 32;  // between two ticks
 constexpr Duration witness_fresh = 1 * second;
+constexpr Duration peers_looked_at_once = 64;  // with no more than these each report is looked at when it comes
+constexpr Duration look_again_per_peer = 200 * microsecond;
 
 Endpoint endpoint_from(const proto::Hello& hello, const Endpoint& remote) {
     Endpoint endpoint;
@@ -350,6 +352,12 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
     }
 }
 
+// A look at the topology costs as much as there are peers, and a crowd of them reports several edges each.
+bool MasterCore::looked_just_now() const {
+    const auto peers = static_cast<Duration>(state_.members.size() + joiners_.size());
+    return peers > peers_looked_at_once && now_ - looked_at_ < peers * look_again_per_peer;
+}
+
 void MasterCore::on_edge(const Uuid& from, const proto::EdgeReport& report) {
     Uuid other;
     if (!read(report.peer(), other) || other == from) return;
@@ -361,8 +369,9 @@ void MasterCore::on_edge(const Uuid& from, const proto::EdgeReport& report) {
     // What many reports of one joiner change waits for the next tick: each look at the topology costs as much as there are
     // peers.
     const auto joiner = joiners_.find(from);
-    const bool at_once = joiner == joiners_.end() || ++joiner->second.reports <= joiner_reports_at_once;
-    if (!at_once) PROBE(joiner_report_waits);
+    const bool few = joiner == joiners_.end() || ++joiner->second.reports <= joiner_reports_at_once;
+    if (!few) PROBE(joiner_report_waits);
+    const bool at_once = few && !looked_just_now();
     if (!is_wanted || (!report.up() && report.unwanted())) {
         // About a connection that the plan does not name (or did not, then): no word about either end. Once it is named
         // again it is reported again.

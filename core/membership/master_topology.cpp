@@ -113,6 +113,7 @@ void MasterCore::on_stuck(OpId id, const RunningOp& op, const Uuid& from, const 
 }
 
 void MasterCore::maintain_topology() {
+    looked_at_ = now_;
     wanted_.clear();
     std::vector<GroupId> groups;
     for (const auto& [id, group] : state_.groups) groups.push_back(id);
