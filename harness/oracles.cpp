@@ -268,7 +268,11 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
     std::uint32_t sure = 0, sure_in_group = 0, possible = 0, possible_in_group = 0;
     for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
         const Life& l = ledger.lives[life];
-        if (life == own.life || (l.connected_at <= own.begin && l.member_until >= own.end)) {
+        // A journal that lost this call may have brought back a run that had ended before it.
+        const auto another_run = [&] {
+            return excuses.forgotten(own.begin, own.end, l.member_until, ledger.lives[own.life].member_until);
+        };
+        if (life == own.life || (l.connected_at <= own.begin && l.member_until >= own.end && !another_run())) {
             ++sure;
             sure_in_group += l.group == group ? 1 : 0;
         }
