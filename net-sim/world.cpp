@@ -117,12 +117,13 @@ void World::after(std::uint32_t index) {
 void World::poll_timer(std::uint32_t index) {
     Node& node = nodes_[index];
     const Instant deadline = node.driver->machine().next_deadline();
-    if (deadline == never) return;
+    if (deadline == never || (deadline == node.timer_for && node.timer_at != never)) return;
     Instant at = std::max(global_time(node, deadline), now_);
     if (at >= node.timer_at) return;
     if (parameters_.timer_late_max > 0 && clocks_.chance(100'000))
         at += clocks_.log_uniform(microsecond, parameters_.timer_late_max);
     if (at >= node.timer_at) return;
+    node.timer_for = deadline;
     node.timer_at = at;
     Item item;
     item.time = at;

@@ -173,7 +173,8 @@ private:
         std::int64_t drift_ppm = 0;
         Instant clock_base = 0;
         Instant paused_until = 0;
-        Instant timer_at = core::never;  // the earliest timer item in the queue
+        Instant timer_at = core::never;   // the earliest timer item in the queue
+        Instant timer_for = core::never;  // the deadline of the machine that it was made for
         std::uint32_t idle_timers = 0;
         Instant last_timer = -1;
         std::uint32_t compute_factor = 1;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <compare>
 #include <cstdint>
 #include <limits>
@@ -30,8 +31,23 @@ using Tag = std::uint64_t;
 
 struct Uuid {
     std::array<std::uint8_t, 16> bytes{};
-    friend constexpr auto operator<=>(const Uuid&, const Uuid&) = default;
+    // In the order of the bytes, as two numbers: every look at a table of peers compares some.
+    friend constexpr std::strong_ordering operator<=>(const Uuid& a, const Uuid& b) {
+        const auto x = a.halves(), y = b.halves();
+        return x[0] != y[0] ? in_byte_order(x[0]) <=> in_byte_order(y[0]) : in_byte_order(x[1]) <=> in_byte_order(y[1]);
+    }
+    friend constexpr bool operator==(const Uuid& a, const Uuid& b) {
+        const auto x = a.halves(), y = b.halves();
+        return x[0] == y[0] && x[1] == y[1];
+    }
     constexpr bool is_nil() const { return *this == Uuid{}; }
+
+private:
+    using Halves = std::array<std::uint64_t, 2>;
+    constexpr Halves halves() const { return std::bit_cast<Halves>(bytes); }
+    static constexpr std::uint64_t in_byte_order(std::uint64_t number) {
+        return std::endian::native == std::endian::big ? number : __builtin_bswap64(number);
+    }
 };
 
 // First 8 hex digits, as log lines name a peer.
