@@ -269,10 +269,13 @@ bool Excuses::hindered(std::uint32_t node, Duration idle, Instant from, Instant 
     for (const Touch& touch : touches_) {
         if (touch.node == node) spans.push_back(Span{touch.fault, touch.from, touch.until, true, false, false, false});
     }
+    // In one silence it was admitted and removed, and at its end it learned both at once.
+    const bool at_once = until - from <= 4 * slow_ + 100 * millisecond;
     Duration away = 0;
     for (const Span& span : merged(std::move(spans), reconnect_)) {
-        if (overlap(span.from, span.until, from, until))
-            away += std::min(later(span.until, beat_), until) - std::max(span.from, from);
+        if (!overlap(span.from, span.until, from, until)) continue;
+        const bool all_of_it = at_once && span.silent && span.from <= from;
+        away += std::min(later(span.until, beat_), until) - (all_of_it ? span.from : std::max(span.from, from));
     }
     // The answer that its program waits for, then the vote.
     const Duration waits = away + latest(0, node, from, until) + latest(node, 0, from, until);
