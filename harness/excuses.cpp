@@ -269,6 +269,10 @@ bool Excuses::hindered(std::uint32_t node, Duration idle, Instant from, Instant 
     for (const Touch& touch : touches_) {
         if (touch.node == node) spans.push_back(Span{touch.fault, touch.from, touch.until, true, false, false, false});
     }
+    for (const Computes& computes : computes_) {
+        if (computes.node == node)
+            spans.push_back(Span{no_fault, computes.from, computes.until, false, false, false, false});
+    }
     // In one silence it was admitted and removed, and at its end it learned both at once.
     const bool at_once = until - from <= 4 * slow_ + 100 * millisecond;
     Duration away = 0;

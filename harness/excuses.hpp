@@ -24,7 +24,7 @@ enum class Excuse : std::uint8_t {
     narrow_path,   // what two peers have to say to connect, and to report it, came late by most of the peer time-out
     revision,      // the rule of revisions: its application submitted a revision that is not the next one
     late_vote,     // its application made no call for the limit on votes
-    vote_held_up,  // its vote could not travel: a fault touched one of its links
+    vote_held_up,  // its vote could not travel, or was not ready: a fault touched one of its links, or its computes
     copied_token,  // somebody else used its token, or two masters know different ones
     lost_journal,  // the master forgot its records
     other_loss,    // Excuses::touch, for faults with no rule of their own
@@ -74,6 +74,10 @@ public:
     void silent(std::uint32_t from, std::uint32_t to, Instant since, Instant until);
     // A dial was not answered in that time.
     void dial_late(std::uint32_t from, std::uint32_t to, Instant since, Instant until);
+    // Computes of the node took longer for a fault. What a vote needs was not ready before.
+    void computed_slowly(std::uint32_t node, Instant since, Instant until) {
+        computes_.push_back({node, since, until});
+    }
     // No machine of the run stood still alone: nobody may be lost for it, but the clock of the world went on.
     void standstill(Instant from, Instant until) { standstills_.push_back({from, until}); }
     // The master comes back without the records that it wrote from `written` on.
@@ -90,8 +94,8 @@ public:
     // A membership of the node that was good at `member_until` had ended at `lost_at`. `unconnected`: because it and another
     // peer did not connect.
     bool loss(std::uint32_t node, Instant member_until, Instant lost_at, bool unconnected);
-    // Its program was in no call for `idle`, and faults that touched the node or its links made up for the rest of the limit
-    // on votes. What happened to the master alone does not count.
+    // Its program was in no call for `idle`, and faults that touched the node, its links or its computes made up for the rest
+    // of the limit on votes. What happened to the master alone does not count.
     bool hindered(std::uint32_t node, Duration idle, Instant from, Instant until);
     // Two members were told different outcomes of what began at `from`, at these two times, and the master lost the earlier
     // outcome with its journal before it told the later one. `answered`: when the member that knows the earlier outcome
@@ -128,6 +132,11 @@ private:
         bool extends = false;  // only makes what overlaps with it longer
     };
     struct Period {
+        Instant from = 0;
+        Instant until = 0;
+    };
+    struct Computes {
+        std::uint32_t node = 0;
         Instant from = 0;
         Instant until = 0;
     };
@@ -168,6 +177,7 @@ private:
     Duration redial_ = 0;                     // from the end of a blockade to the new connection
     std::vector<std::vector<Span>> control_;  // of each node with the master; of node 0: of the master with everybody
     std::vector<std::vector<Span>> data_;     // of each pair of peers
+    std::vector<Computes> computes_;
     std::vector<Touch> touches_;
     std::vector<Touch> hardships_;
     std::vector<std::vector<Late>> late_;  // of each pair of nodes, in that direction

@@ -88,6 +88,10 @@ public:
     void end_process(std::uint32_t node, bool with_reset, bool torn = false);
     void pause(std::uint32_t node, Duration duration);
     void set_compute_factor(std::uint32_t node, std::uint32_t factor) { nodes_[node].compute_factor = factor; }
+    // When a factor made computes of the node slow; no two of these times overlap.
+    const std::vector<std::pair<Instant, Instant>>& slow_computes(std::uint32_t node) const {
+        return nodes_[node].slow_computes;
+    }
     // --- the master's journal --------------------------------------------------------------------------------------------
     std::uint32_t master() const { return master_; }
     // The last ones, or all there are. Returns when the first of them was written: 0 if none is left, never if none was lost.
@@ -178,6 +182,7 @@ private:
         std::uint32_t idle_timers = 0;
         Instant last_timer = -1;
         std::uint32_t compute_factor = 1;
+        std::vector<std::pair<Instant, Instant>> slow_computes;
         bool plays_peer = false;
         bool disk_failed = false;
         bool played_master = false;
