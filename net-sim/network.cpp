@@ -272,6 +272,7 @@ void Network::write(std::uint32_t connection, std::uint32_t side, std::span<cons
     // An end that is on its way closes the stream. A paused node learns of it late and may still write until then.
     if (pipe.vanishing || pipe.end_sent) return;
     if (!impairments_.empty() && impaired(connection, side, bytes, left)) return;
+    if (pipe.swallowed) return;  // a stream has no gap, whether the path is repaired or not
     pipe.stream.append(bytes, zeros);
     if (!impairments_.empty()) damage(connection, side, bytes.size());
     const std::uint32_t from = c.ends[side].node;
