@@ -329,7 +329,10 @@ void draw_hidden_loss(Scenario& s, Draw& draw) {
 // votes under a short limit or, after a restart, for each other's return. Nobody else has a fault.
 void draw_frozen_master(Scenario& s, Draw& draw, std::uint32_t on) {
     clear_paths(s);
-    s.timeouts.vote = draw.log_uniform(second, 6 * second);
+    // A member calls after it got its last answer, so half of the limit leaves room for two round trips and its work.
+    const sim::NetworkParameters& n = s.world.network;
+    const Duration round_trip = 2 * n.latency_high * (1000 + n.jitter_per_mille) / 1000;
+    s.timeouts.vote = std::max(draw.log_uniform(second, 6 * second), 4 * round_trip);
     s.workload.compute_max = draw.log_uniform(10 * millisecond, s.timeouts.vote / 2);
     if (draw.chance(300'000)) s.workload.cross_per_mille = draw.number(1, 100);
     // Freezes alone, or each of them right behind a restart: the members have not come back yet.
