@@ -514,6 +514,11 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
 
 }  // namespace
 
+bool only_impairs_edges(const Scenario& scenario) {
+    return !scenario.faults.empty() && std::all_of(scenario.faults.begin(), scenario.faults.end(),
+                                                   [](const Fault& fault) { return impairs_an_edge(fault.kind); });
+}
+
 static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, sim::Choices* choices) {
     Scenario s;
     s.seed = seed;
@@ -593,8 +598,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     // With nothing but edges that lose for ever a call is bounded in peer time-outs: three for each such edge until a
     // reduction has been led around it, eight and a grace for a synchronization that gets no further.
     const auto edges = static_cast<Duration>(s.faults.size());
-    if (edges != 0 &&
-        std::all_of(s.faults.begin(), s.faults.end(), [](const Fault& f) { return impairs_an_edge(f.kind); }))
+    if (only_impairs_edges(s))
         s.patience = (12 + 4 * edges) * s.timeouts.peer + s.timeouts.grace() + 10 * second + 4 * busy_time(s) +
                      4 * s.timeouts.vote;
     if (s.workload.optimize_per_mille != 0) s.patience += 2 * s.timeouts.survey;

@@ -159,6 +159,9 @@ struct Scenario {
     std::vector<std::uint32_t> core;  // nodes
 };
 
+// Whether all its faults are edges that connect and lose, for which `patience` is short.
+bool only_impairs_edges(const Scenario& scenario);
+
 struct GeneratorOptions {
     std::uint32_t classes = 0xffffffffu;  // bits of FaultClass that may be on
     std::uint32_t peers_max = 9;

@@ -100,6 +100,7 @@ private:
         Sending sending;
         Receiving receiving = Receiving::nothing;
         BufferRef target;
+        bool chunk = false;   // of shared state, in the payload that is received
         Instant noticed = 0;  // of the last LinkActivity
     };
     struct Computing {

@@ -177,6 +177,7 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
             break;
         case Kind::bulk:
             link.receiving = Receiving::undecided;
+            link.chunk = item.bulk.phase == 2;
             give(BulkArrived{id, item.bulk});
             if (!link.gone && !link.closing && link.receiving == Receiving::undecided && !must_die_)
                 broken("did not decide about a bulk frame");
@@ -200,6 +201,8 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
                     landed.verdict = PayloadLanded::Verdict::corrupt;
                     if (!world_.network_.tainted(link.connection, link.side))
                         broken("payload changed on its way, or its target was written meanwhile");
+                } else if (link.chunk) {
+                    world_.chunk_landed_ = world_.now_;
                 }
             }
             buffers_.unlock(Use::receive, id);

@@ -145,6 +145,8 @@ public:
     // same (oracle `replay`).
     void check_replay(const core::MasterConfig& config);
     const std::array<std::uint64_t, effect_kinds>& effects_counted() const { return effects_counted_; }
+    // When a receiver last got a chunk of shared state.
+    Instant chunk_landed() const { return chunk_landed_; }
     std::uint64_t machine_bytes_most() const { return machine_bytes_most_; }
 
     // --- Receiver ----------------------------------------------------------------------------------------------------
@@ -241,6 +243,7 @@ private:
     std::uint64_t items_ = 0;
     std::uint64_t machine_bytes_most_ = 0;
     std::array<std::uint64_t, effect_kinds> effects_counted_{};
+    Instant chunk_landed_ = 0;
     Draw clocks_, disks_, computes_, memory_, compactions_, lies_, texts_;
 };
 
