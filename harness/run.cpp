@@ -234,8 +234,7 @@ private:
     }
 
     // Edges that lose for ever let a chunk of shared state through now and then, and a synchronization that gets further
-    // goes on. Patience counts from its last chunk; run() limits
-    // the sum.
+    // goes on. Patience counts from its last chunk; run() limits the sum.
     void end_patience() {
         if (all_done()) return;
         const Instant until = world_.chunk_landed() + scenario_.patience;

@@ -54,7 +54,7 @@ TEST_CASE("status of a master") {
     start.set_count(10);
     start.set_type(static_cast<std::uint32_t>(DataType::f32));
     world.vote(a, start);
-    world.advance(second);
+    world.pass(second);
     MasterStatus status = world.status();
     REQUIRE(status.votes.size() == 1);
     CHECK(status.votes_open == 1);
