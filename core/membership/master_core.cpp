@@ -157,6 +157,7 @@ void MasterCore::slept(Duration time) {
     for (auto& [id, link] : links_) {
         link.last_received = now_;
         link.opened = now_;
+        if (link.unheard_since != never) link.unheard_since = now_;
     }
     for (auto& [uuid, session] : sessions_) session.absent_since = now_;
     edges_.restart_clocks(now_);
@@ -286,6 +287,25 @@ void MasterCore::heard(Link& link) {
     edges_.heard_again(link.uuid, now_);
 }
 
+// Heartbeats acknowledge answers as often. A member that acknowledges none for so long speaks, but what is sent to it does
+// not arrive: neither does whom to dial.
+bool MasterCore::deaf(const Link& link) const {
+    return link.unheard_since != never && now_ - link.unheard_since > config_.timeouts.peer / 2 &&
+           state_.untold(link.uuid) != 0;
+}
+
+void MasterCore::acknowledge(Link& link, std::uint64_t seen) {
+    const bool was_deaf = deaf(link);
+    const std::size_t before = state_.untold(link.uuid);
+    state_.acknowledge(link.uuid, seen);
+    const std::size_t left = state_.untold(link.uuid);
+    if (left == 0)
+        link.unheard_since = never;
+    else if (left != before)
+        link.unheard_since = now_;
+    if (was_deaf && left != before) edges_.heard_again(link.uuid, now_);
+}
+
 void MasterCore::tick() {
     next_tick_ = now_ + config_.timeouts.tick();
     std::vector<LinkId> late, silent;
@@ -364,7 +384,8 @@ void MasterCore::say_at_once(LinkId id, Link& link, proto::MasterMessage message
     out_->push_back(SendControl{id, encode_for(link, message)});
 }
 
-void MasterCore::answer_left(const Link& link) {
+void MasterCore::answer_left(Link& link) {
+    link.unheard_since = std::min(link.unheard_since, now_);
     const auto session = sessions_.find(link.uuid);
     if (session != sessions_.end()) session->second.free_since = now_;
 }

@@ -57,6 +57,8 @@ private:
         std::uint32_t control_bytes = control_bytes_least;  // what may be sent to it in one frame
         std::uint32_t plans_held = 0;                       // for a record
         Instant plan_held_since = 0;
+        // Since when an answer has left for a member and none was acknowledged; never: all were.
+        Instant unheard_since = never;
     };
     // The live side of a member; RunState has the promised side.
     struct Session {
@@ -172,7 +174,9 @@ private:
     void say_and_close(LinkId link, proto::MasterMessage message, bool hold);
     static std::string encode_for(const Link& link, proto::MasterMessage& message);
     void detach(LinkId id, const Link& link);
-    void answer_left(const Link& link);
+    void answer_left(Link& link);
+    bool deaf(const Link& link) const;
+    void acknowledge(Link& link, std::uint64_t seen);
     void refuse(LinkId link, proto::RefusalCode code, const std::string& text);
     void close_link(LinkId link, const std::string& why);
     void persist(const proto::Record& record);

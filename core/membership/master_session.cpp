@@ -307,7 +307,7 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
     switch (message.kind_case()) {
     case proto::PeerMessage::kVote:
         if (member) {
-            state_.acknowledge(link.uuid, message.vote().seen());
+            acknowledge(links_.at(id), message.vote().seen());
             on_vote(link.uuid, message.vote());
         } else {
             close_link(id, "voted without being a member");
@@ -321,7 +321,7 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
         if (member) on_measured(link.uuid, message.measured());
         break;
     case proto::PeerMessage::kHeartbeat:
-        if (member) state_.acknowledge(link.uuid, message.heartbeat());
+        if (member) acknowledge(links_.at(id), message.heartbeat());
         break;
     case proto::PeerMessage::kHoldersRequest:
         if (member) on_holders_request(link.uuid, message.holders_request());

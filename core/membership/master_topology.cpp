@@ -173,9 +173,13 @@ void MasterCore::maintain_ring(GroupId id) {
             PROBE(no_ring_but_open);
             continue;
         }
-        // An end that the master itself has not heard for a while may be the cause: its silence decides, soon.
+        // An end that the master itself has not heard for a while may be the cause: its silence decides, soon. One that does
+        // not hear the master closes its link soon, and is told again whom to dial.
         const auto quiet = [&](const Uuid& uuid) {
-            return now_ - links_.at(sessions_.at(uuid).link).last_received > config_.timeouts.peer / 2;
+            const Link& link = links_.at(sessions_.at(uuid).link);
+            return now_ - link.last_received > config_.timeouts.peer / 2 ||
+                   (deaf(link) && !edges_.stuck(from, to, now_) &&
+                    now_ - edge->down_since <= 2 * config_.timeouts.peer);
         };
         if (quiet(from) || quiet(to)) PROBE(no_ring_quiet_end);
         if (quiet(from) || quiet(to)) continue;
