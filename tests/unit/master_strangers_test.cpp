@@ -220,3 +220,26 @@ TEST_CASE("who waits costs a member one connection each way, and no more than it
     CHECK(std::any_of(crowd.begin(), crowd.end(),
                       [](const auto& one) { return one->seen == 0 && one->plan.targets_size() > 0; }));
 }
+
+TEST_CASE("the time in which a member did not run counts against no edge of it") {
+    Pair run;
+    const auto pass = [&](int seconds, bool both) {
+        for (int i = 0; i < seconds; ++i) {
+            run.world.pass(second);
+            proto::PeerMessage heartbeat;
+            heartbeat.set_heartbeat(run.a.seen);
+            if (!run.a.closed) run.world.tell(run.a, heartbeat);
+            heartbeat.set_heartbeat(run.b.seen);
+            if (both && !run.b.closed) run.world.tell(run.b, heartbeat);
+        }
+    };
+    pass(1, true);  // what they were told is acknowledged
+    // A connection breaks, and the member that has to accept the next one sleeps.
+    run.report(run.a, run.b, true, false);
+    run.report(run.b, run.a, false, false);
+    pass(9, false);
+    pass(8, true);
+    CHECK(run.members() == 2);
+    pass(4, true);
+    CHECK(run.members() == 1);
+}
