@@ -194,8 +194,9 @@ void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reaso
             stripe.link = 0;
             // Opening is no progress: only a connection that was of use, or stayed, lets the next dial come soon.
             const bool served = link.useful || now_ - link.opened > config_.timeouts.peer;
-            stripe.backoff = stripe.backoff == 0 || served ? config_.timeouts.redial_min
-                                                           : std::min(stripe.backoff * 2, config_.timeouts.redial_longest());
+            stripe.backoff = stripe.backoff == 0 || served
+                                 ? config_.timeouts.redial_min
+                                 : std::min(stripe.backoff * 2, config_.timeouts.redial_longest());
             stripe.next_dial = now_ + stripe.backoff / 2 +
                                static_cast<Duration>(random_.below(static_cast<std::uint64_t>(stripe.backoff)));
             next_dial_ = std::min(next_dial_, stripe.next_dial);

@@ -34,13 +34,13 @@ struct SyncSource {
     Uuid peer;
     Endpoint endpoint;
     LinkPass pass;
-    bool whole = false;        // has the entries that may differ too
-    bool active = false;       // connected for this synchronization, or being dialled
-    std::uint32_t wrongs = 0;  // how often it sent what is not the elected state
-    std::uint32_t begun = 0;   // how often the entries that may differ were begun with it
+    bool whole = false;            // has the entries that may differ too
+    bool active = false;           // connected for this synchronization, or being dialled
+    std::uint32_t wrongs = 0;      // how often it sent what is not the elected state
+    std::uint32_t begun = 0;       // how often the entries that may differ were begun with it
     std::size_t unequal_most = 0;  // chunks of them that were verified in its longest attempt
-    Instant since = 0;         // when it last had nothing to do, or its payload moved
-    Instant rests_until = 0;   // given up; not tried again before
+    Instant since = 0;             // when it last had nothing to do, or its payload moved
+    Instant rests_until = 0;       // given up; not tried again before
 };
 
 // A chunk that was asked for and is not verified.
@@ -100,7 +100,7 @@ struct SyncSession {
     std::size_t first_open = 0;              // every fetch before it is asked for to the last chunk
     std::size_t open_compared = 0;           // fetches that are not verified whole
     std::size_t open_unequal = 0;
-    std::size_t unequal_verified = 0;  // chunks of entries that may differ, since they were begun (anew)
+    std::size_t unequal_verified = 0;       // chunks of entries that may differ, since they were begun (anew)
     std::vector<std::uint32_t> hash_lists;  // entries whose fetch has a hash_link
     BufferId staging = 0;                   // where everything that is fetched lands
     bool staged = false;

@@ -25,8 +25,8 @@ public:
         Instant quarantined_until = 0;
         Instant stuck_until = 0;  // it opens and carries nothing: marked for this long, connected or not
         std::uint32_t stuck_times = 0;
-        bool reported_down = false;   // the source says that its links closed or were refused
-        bool incoming_up = false;     // the target says that a link from the source is open
+        bool reported_down = false;  // the source says that its links closed or were refused
+        bool incoming_up = false;    // the target says that a link from the source is open
         // Both ends said that it is up, and then an end says that all its links broke. When it said so last; never: no word.
         Instant source_lost_at = never;
         Instant target_lost_at = never;
