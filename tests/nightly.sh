@@ -1,6 +1,6 @@
 # The slow checks, for ./dev nightly: sourced by it, and of no use alone. Says and does things with what ./dev defines.
 
-nightly_parts=(golden asan tsan integration20 entries kill500 masterkill500 mutants hazards seeds probes pages packages wheel bare
+nightly_parts=(golden asan tsan integration20 entries kill500 masterkill500 mutants hazards seeds sanitized-seeds probes pages packages wheel bare
     python docs fuzz)
 
 nightly_usage() {
@@ -16,7 +16,9 @@ usage: ./dev nightly [--again] [part...]
   masterkill500   the master killed 500 times under load, and started again on its state directory
   mutants         ./dev mutants
   hazards         ./dev hazards
-  seeds           sim-run --seeds 1..200000 (PCCL_NIGHTLY_SEEDS changes the last one)
+  seeds           sim-run over 200,000 seeds (PCCL_NIGHTLY_SEEDS: so many) of a range that no other state of the core and the
+                  simulator was tried on
+  sanitized-seeds the same under AddressSanitizer and UndefinedBehaviorSanitizer
   probes          sim-run --seeds 1..200000: every marked state of the protocol is reached (table: build/nightly/probes.txt)
   pages           pages of simulated runs in a browser (installs chromium)
   packages        the Debian packages in an empty Debian root: installed, a program built and run, removed
@@ -28,11 +30,34 @@ usage: ./dev nightly [--again] [part...]
   fuzz            ./dev fuzz --minutes 20
 
 Without a part: all of them, in this order. What has held for the present state of the tree is not run again
-(--again does); the long ones go on where they were stopped. State: build/nightly.
+(--again does); the long ones go on where they were stopped, those over seeds also after changes elsewhere. State: build/nightly.
 TEXT
 }
 
 tree_state() { { git rev-parse HEAD 2>/dev/null; git diff HEAD 2>/dev/null; git ls-files -o --exclude-standard | xargs -r sha1sum; } | sha1sum | cut -c 1-16; }
+
+# Of what a simulated run is made of.
+simulator_state() {
+    local parts=(core net-sim harness tools/sim-run)
+    { git rev-parse "${parts[@]/#/HEAD:}"; git diff HEAD -- "${parts[@]}"
+      git ls-files -o --exclude-standard -- "${parts[@]}" | xargs -r sha1sum; } | sha1sum | cut -c 1-16
+}
+
+# fresh_seeds <part> <sim-run>: each state of the simulator has a range of its own, ten million wide.
+fresh_seeds() {
+    local part=$1 program=$2 total=${PCCL_NIGHTLY_SEEDS:-200000} of file first done_so_far to
+    of=$(simulator_state)
+    file="$build/nightly/$part.$of.count"
+    first=$((16#${of:0:8} * 10000000))
+    done_so_far=$(cat "$file" 2>/dev/null || echo 0)
+    while [ "$done_so_far" -lt "$total" ]; do
+        to=$((done_so_far + 10000 < total ? done_so_far + 10000 : total))
+        "$program" --seeds "$((first + done_so_far + 1))..$((first + to))" --jobs "$jobs" || return 1
+        done_so_far=$to
+        echo "$done_so_far" >"$file"
+        say "$part: $done_so_far of $total, from seed $((first + 1))"
+    done
+}
 
 # counted <part> <total> <chunk> <command...>: runs the command total/chunk times, keeping count across interruptions.
 counted() {
@@ -79,16 +104,10 @@ nightly_part() {
         masterkill500) PCCL_MASTER_KILLS=50 counted masterkill500 500 50 run_ctest "$build" -L master_kill ;;
         mutants) command_mutants --shrink ;;
         hazards) command_hazards ;;
-        seeds)
-            local last=${PCCL_NIGHTLY_SEEDS:-200000} file="$build/nightly/seeds.$state.count" from
-            from=$(cat "$file" 2>/dev/null || echo 0)
-            while [ "$from" -lt "$last" ]; do
-                local to=$((from + 10000 < last ? from + 10000 : last))
-                "$build/bin/sim-run" --seeds "$((from + 1))..$to" --jobs "$jobs" || return 1
-                from=$to
-                echo "$from" >"$file"
-                say "seeds: $from of $last"
-            done ;;
+        seeds) fresh_seeds seeds "$build/bin/sim-run" ;;
+        sanitized-seeds)
+            build_preset asan "$build/asan" sim-run
+            fresh_seeds sanitized-seeds "$build/asan/bin/sim-run" ;;
         pages)
             ensure_packages chromium
             PCCL_PAGE_SEEDS="2 4 7 20 53 54" bash tests/checks/report_page.sh "$build/bin/sim-run" "$build/pages" ;;
