@@ -362,6 +362,9 @@ void Injector::begin(std::uint64_t index_and_node) {
         break;
     case FaultKind::slow_disk:
         world_.slow_disk(static_cast<Duration>(fault.value % 10'000) * millisecond);
+        // A welcome rests on a record. Who waits for it for so long dials again, which makes another record.
+        if (static_cast<Duration>(fault.value % 10'000) * millisecond >= scenario_.timeouts.peer / 4)
+            excuses_.master_away(index, world_.now(), within_chaos(fault.duration));
         excuses_.slow_records(index, world_.now(),
                               within_chaos(fault.duration) + static_cast<Duration>(fault.value % 10'000) * millisecond);
         world_.schedule_script(within_chaos(fault.duration), fault_ends, index);

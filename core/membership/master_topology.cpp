@@ -167,9 +167,9 @@ void MasterCore::maintain_ring(GroupId id) {
         const bool long_enough =
             edges_.stuck(from, to, now_) || (edge != nullptr && now_ - edge->down_since > config_.timeouts.peer);
         if (!long_enough) continue;
+        const bool may_wait = !edges_.stuck(from, to, now_) && now_ - edge->down_since <= 2 * config_.timeouts.peer;
         // The target has it open: the word of the source is on its way, or soon late.
-        if (!edges_.stuck(from, to, now_) && edge->incoming_up &&
-            now_ - edge->down_since <= 2 * config_.timeouts.peer) {
+        if (edge->incoming_up && may_wait) {
             PROBE(no_ring_but_open);
             continue;
         }
@@ -177,9 +177,7 @@ void MasterCore::maintain_ring(GroupId id) {
         // not hear the master closes its link soon, and is told again whom to dial.
         const auto quiet = [&](const Uuid& uuid) {
             const Link& link = links_.at(sessions_.at(uuid).link);
-            return now_ - link.last_received > config_.timeouts.peer / 2 ||
-                   (deaf(link) && !edges_.stuck(from, to, now_) &&
-                    now_ - edge->down_since <= 2 * config_.timeouts.peer);
+            return now_ - link.last_received > config_.timeouts.peer / 2 || (deaf(link) && may_wait);
         };
         if (quiet(from) || quiet(to)) PROBE(no_ring_quiet_end);
         if (quiet(from) || quiet(to)) continue;

@@ -68,7 +68,10 @@ void EdgeTable::report_closed(const Uuid& from, const Uuid& to) {
 
 void EdgeTable::admitted(const Uuid& peer) {
     for (auto& [ends, edge] : edges_) {
-        if (ends.first == peer || ends.second == peer) edge.source_lost_at = edge.target_lost_at = never;
+        if (ends.first != peer && ends.second != peer) continue;
+        edge.source_lost_at = edge.target_lost_at = never;
+        edge.down_since = never;
+        edge.restarts = 0;
     }
 }
 

@@ -40,7 +40,8 @@ public:
     // `answered`: the other end refused the connection itself, so the report is no word of its death.
     void report_down(const Uuid& from, const Uuid& to, bool answered, Instant now);
     void report_closed(const Uuid& from, const Uuid& to);  // on purpose
-    // The peer was admitted: what it said before of connections that broke is no testimony of a member.
+    // The peer was admitted: what it said before of connections that broke is no testimony of a member, and those that it
+    // lacks have their full time from now on, as newcomers that are left alone are admitted before they have any.
     void admitted(const Uuid& peer);
     // Links that their source closes on purpose are not reported so: it says goodbye on them.
     void report_incoming(const Uuid& from, const Uuid& to, bool up, Instant now);
