@@ -239,9 +239,10 @@ void World::end_process(std::uint32_t index, bool with_reset, bool torn) {
 
 void World::pause(std::uint32_t index, Duration duration) {
     Node& node = nodes_[index];
-    if (node.driver == nullptr || paused(index)) return;
+    if (node.driver == nullptr || now_ + duration <= node.paused_until) return;
+    // Two pauses that overlap are one: it goes on after the later one.
+    if (!paused(index)) node.disk.paused_at = local_time(node);
     node.paused_until = now_ + duration;
-    node.disk.paused_at = local_time(node);
     if (recorder_ != nullptr) recorder_->paused(now_, index, duration);
     if (trace_.wants_text()) trace_.line(now_, index, "paused for " + std::to_string(duration / millisecond) + " ms");
     Item item;
