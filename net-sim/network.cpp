@@ -244,6 +244,8 @@ void Network::wake_when_room(std::uint32_t connection, std::uint32_t side) {
         at = pipe.acknowledgements[i].at;
     }
     if (!enough()) return;
+    // An acknowledgement that comes late silences the sender.
+    if (at > now_) note_delay(c, side, now_, pipe.last_arrival, at + latency(c.ends[side].node, c.ends[side ^ 1].node));
     pipe.wake_scheduled = true;
     schedule(at, ItemKind::room, no_node, 0, connection * 2ull + side, 0);
 }
