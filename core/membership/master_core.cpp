@@ -12,13 +12,11 @@
 namespace pccl::core {
 
 namespace {
-
 // The host alone: the port of a stranger differs each time and would make each log line a new one.
 std::string host_of(const Endpoint& remote) {
     const std::string text = to_text(remote);
     return text.substr(0, text.rfind(':'));
 }
-
 }  // namespace
 
 MasterCore::MasterCore(const MasterConfig& config)

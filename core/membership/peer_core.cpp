@@ -9,8 +9,6 @@
 
 namespace pccl::core {
 
-namespace {}  // namespace
-
 PeerCore::PeerCore(const PeerConfig& config)
     : config_(config), random_(config.seed), secrets_(config.key, config.seed) {
     ASSERT(config_.limits.slice_bytes >= 8 && config_.limits.slice_bytes <= config_.limits.payload_bytes_max);
