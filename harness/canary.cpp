@@ -209,7 +209,7 @@ void tamper(Ledger& ledger, Lie lie) {
         if (VoteFact* fact = first_update(ledger)) fact->completion.attributes.groups = 2;
         break;
     case Lie::stranger_counted:
-        ledger.stranger_hellos.push_back({-100 * second, -100 * second});
+        ledger.stranger_hellos.push_back({-100 * second, -100 * second, {}});
         change_worlds(ledger, 1);
         break;
     case Lie::starved_after_slow_computes:

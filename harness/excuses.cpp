@@ -24,9 +24,9 @@ Instant later(Instant until, Duration by) { return until == never ? never : unti
 
 const char* to_text(Excuse excuse) {
     static constexpr const char* names[] = {
-        "silence",   "both-links",   "no-ring",      "master-gone",  "narrow-path", "revision",
-        "late-vote", "vote-held-up", "copied-token", "lost-journal", "other-loss",  "unknown-voter",
-        "departed",  "forgotten",    "early-update", "starved",      "stuck-edge",  "unreachable"};
+        "silence",      "both-links",   "no-ring",      "master-gone", "narrow-path", "revision",      "late-vote",
+        "vote-held-up", "copied-token", "lost-journal", "stranger",    "other-loss",  "unknown-voter", "departed",
+        "forgotten",    "early-update", "starved",      "stuck-edge",  "unreachable"};
     static_assert(std::size(names) == excuse_kinds);
     return names[static_cast<std::size_t>(excuse)];
 }

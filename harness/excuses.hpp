@@ -27,6 +27,7 @@ enum class Excuse : std::uint8_t {
     vote_held_up,  // its vote could not travel, or was not ready: a fault touched one of its links, or its computes
     copied_token,  // somebody else used its token, or two masters know different ones
     lost_journal,  // the master forgot its records
+    stranger,      // it was to connect with somebody who had asked to be a member and is no peer of the scenario
     other_loss,    // Excuses::touch, for faults with no rule of their own
     // A content won a synchronization that should not win by what is known.
     unknown_voter,  // somebody took part, or may have, whose seat was kept after it had given up or died

@@ -57,13 +57,19 @@ void fill_hello(Draw& draw, std::uint32_t own_node, proto::Hello* hello, bool so
                               : std::string(reinterpret_cast<const char*>(own.address.data()), 4));
 }
 
-std::string peer_message(Draw& draw, std::uint32_t own_node, bool& joins) {
+// How the log names who says hello.
+std::string name_of(const proto::Hello& hello) {
+    Uuid uuid;
+    return read(hello.uuid(), uuid) ? short_name(uuid) : "?";
+}
+
+std::string peer_message(Draw& draw, std::uint32_t own_node, std::string& newcomer) {
     proto::PeerMessage m;
     switch (draw.below(8)) {
     case 0:
     case 1:
         fill_hello(draw, own_node, m.mutable_hello(), false);
-        joins = true;
+        newcomer = name_of(m.hello());
         break;
     case 2:
     case 3: {
@@ -154,7 +160,10 @@ std::string link_message(Draw& draw) {
         break;
     }
     case 2: m.mutable_welcome()->set_from(noise(draw, 16)); break;
-    case 3: m.set_heartbeat(draw.chance(500'000)); break;
+    case 3:
+        m.set_heartbeat(draw.chance(500'000));
+        m.set_started(number(draw));
+        break;
     case 4: {
         auto* request = m.mutable_hash_request();
         request->set_sync(number(draw));
@@ -220,8 +229,9 @@ void fill_confined(Draw& draw, proto::Address* address) {
 }
 
 // Lies of somebody who knows whom and what it speaks of.
-std::string informed_lies_to_master(Draw& draw, std::uint32_t own_node, const Knowledge& known, bool& joins) {
+std::string informed_lies_to_master(Draw& draw, std::uint32_t own_node, const Knowledge& known, std::string& newcomer) {
     std::string out;
+    bool joins = false;
     proto::PeerMessage m;
     auto* hello = m.mutable_hello();
     fill_hello(draw, own_node, hello, true);
@@ -239,6 +249,7 @@ std::string informed_lies_to_master(Draw& draw, std::uint32_t own_node, const Kn
     // One that has registered before goes on with reports.
     const bool goes_on = joins && draw.chance(600'000);
     joins = joins && !goes_on;
+    if (joins) newcomer = name_of(*hello);
     if (!goes_on) wire::append_control(out, bytes_of(m.SerializeAsString()));
     for (std::uint64_t reports = joins || goes_on ? draw.number(1, 8) : 0; reports-- != 0;) {
         m.Clear();
@@ -288,11 +299,14 @@ Knowledge learn(const std::vector<std::uint8_t>& greeting) {
     return known;
 }
 
-std::vector<std::uint8_t> newcomer_lies(Draw& draw, std::uint32_t own_node, const Knowledge& known, bool registered) {
+std::vector<std::uint8_t> newcomer_lies(Draw& draw, std::uint32_t own_node, const Knowledge& known, bool registered,
+                                        std::string& newcomer) {
     std::string out;
     proto::PeerMessage m;
+    newcomer.clear();
     if (!registered) {
         fill_hello(draw, own_node, m.mutable_hello(), true);
+        newcomer = name_of(m.hello());
         m.mutable_hello()->set_group(0);
         wire::append_control(out, bytes_of(m.SerializeAsString()));
     }
@@ -310,11 +324,11 @@ std::vector<std::uint8_t> newcomer_lies(Draw& draw, std::uint32_t own_node, cons
 }
 
 std::vector<std::uint8_t> hostile_bytes(Draw& draw, std::uint32_t own_node, bool to_master, const Knowledge& known,
-                                        bool& joins) {
+                                        std::string& newcomer) {
     std::string out;
-    joins = false;
+    newcomer.clear();
     if (!known.run_id.empty() && draw.chance(500'000)) {
-        out = to_master ? informed_lies_to_master(draw, own_node, known, joins) : informed_lies_to_peer(draw, known);
+        out = to_master ? informed_lies_to_master(draw, own_node, known, newcomer) : informed_lies_to_peer(draw, known);
         return {out.begin(), out.end()};
     }
     if (draw.chance(150'000)) {
@@ -322,7 +336,7 @@ std::vector<std::uint8_t> hostile_bytes(Draw& draw, std::uint32_t own_node, bool
         proto::PeerMessage m;
         fill_hello(draw, own_node, m.mutable_hello(), true);
         wire::append_control(out, bytes_of(m.SerializeAsString()));
-        joins = true;
+        newcomer = name_of(m.hello());
     }
     for (std::uint64_t frames = draw.below(4) + (out.empty() ? 1 : 0); frames-- != 0;) {
         switch (draw.below(8)) {
@@ -336,7 +350,7 @@ std::vector<std::uint8_t> hostile_bytes(Draw& draw, std::uint32_t own_node, bool
         }
         case 2: wire::append_control(out, bytes_of(noise(draw, draw.below(400)))); break;
         case 3:
-        case 4: wire::append_control(out, bytes_of(peer_message(draw, own_node, joins))); break;
+        case 4: wire::append_control(out, bytes_of(peer_message(draw, own_node, newcomer))); break;
         case 5:
             wire::append_control(out, bytes_of(draw.chance(500'000) ? link_message(draw) : master_message(draw)));
             break;

@@ -19,13 +19,14 @@ struct Knowledge {
 // From the first bytes of a connection between two peers.
 Knowledge learn(const std::vector<std::uint8_t>& greeting);
 
-// What a newcomer says to the master that lies about its connections with members and goes on waiting.
+// What a newcomer says to the master that lies about its connections with members and goes on waiting. `newcomer`: the name
+// under which it registers; empty: it does not.
 std::vector<std::uint8_t> newcomer_lies(sim::Draw& draw, std::uint32_t own_node, const Knowledge& known,
-                                        bool registered);
+                                        bool registered, std::string& newcomer);
 
-// A few frames (or what looks like some). `own_node` is where the stranger pretends to listen. `joins`: a hello that a
-// master accepts as a newcomer's is among them.
+// A few frames (or what looks like some). `own_node` is where the stranger pretends to listen. `newcomer`: the name
+// of a hello among them that a master may accept as a newcomer's; empty: none.
 std::vector<std::uint8_t> hostile_bytes(sim::Draw& draw, std::uint32_t own_node, bool to_master, const Knowledge& known,
-                                        bool& joins);
+                                        std::string& newcomer);
 
 }  // namespace pccl::harness

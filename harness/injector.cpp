@@ -259,14 +259,14 @@ void Injector::stranger_speaks(const Fault& fault, std::uint64_t index) {
         ++stranger.said;  // a closed door counts too
     } else {
         const bool liar = is_lying_newcomer(fault);
-        bool joins = replay || (liar && !stranger.registered);
+        std::string newcomer;
         const std::vector<std::uint8_t> bytes =
             replay ? network.greeting(1 + (fault.a - 1) % (nodes() - 1), world_.master())
-            : liar ? newcomer_lies(draw_, own, what_is_known(0), stranger.registered)
-                   : hostile_bytes(draw_, own, fault.a % nodes() == 0, what_is_known(fault.a % nodes()), joins);
+            : liar ? newcomer_lies(draw_, own, what_is_known(0), stranger.registered, newcomer)
+                   : hostile_bytes(draw_, own, fault.a % nodes() == 0, what_is_known(fault.a % nodes()), newcomer);
         stranger.registered = liar;
-        if (joins) {
-            stranger_hellos_.push_back({world_.now(), world_.now()});
+        if (replay || !newcomer.empty()) {
+            stranger_hellos_.push_back({world_.now(), world_.now(), newcomer});
             hello_of_.push_back(index);
         }
         for (std::size_t i = 0; i < hello_of_.size(); ++i) {

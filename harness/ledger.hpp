@@ -93,6 +93,7 @@ struct Ledger {
     struct StrangerHello {
         Instant at = 0;
         Instant last_said = 0;
+        std::string name;  // as the log has it; empty: that of a peer whose hello was replayed
     };
     std::vector<StrangerHello> stranger_hellos;
     // Real programs read their attributes when the call has returned. A membership that is lost in between reads 1 then.

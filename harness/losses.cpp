@@ -61,6 +61,14 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
             excuses.use(Excuse::revision);
             continue;
         }
+        const bool stranger = std::any_of(
+            ledger.stranger_hellos.begin(), ledger.stranger_hellos.end(), [&](const Ledger::StrangerHello& hello) {
+                return !hello.name.empty() && hello.at < l.lost_at && says(("peer " + hello.name).c_str());
+            });
+        if (stranger && says("cannot reach")) {
+            excuses.use(Excuse::stranger);
+            continue;
+        }
         if (!excuses.loss(l.node, l.member_until, l.lost_at, says("cannot reach"))) {
             return {"membership", who + " was lost, though no fault touched it: " + l.reason + "\n    " +
                                       excuses.explain(l.node, l.member_until, l.lost_at)};

@@ -333,6 +333,25 @@ sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger, Exc
     return {};
 }
 
+// Until when the vote of this call may count. A member that gave up in it, and was in no other call afterwards, votes until the
+// master misses it.
+static Instant counted_until(const Ledger& ledger, const SyncFact& fact, const Excuses& excuses) {
+    const bool gave_up = !succeeded(fact.completion, fact.end) && ledger.gone_by(fact.life, fact.end);
+    return gave_up && fact.end != open_end ? fact.end + excuses.seat_kept() : fact.end;
+}
+
+// Whether a member that had given up, and that the master still counted, voted for this content.
+static bool unknown_voter_had(const Ledger& ledger, const SyncIndex& index, const SyncFact& own, Excuses& excuses) {
+    bool had = false;
+    index.groups.at(own.group).near(own.begin - excuses.seat_kept(), own.end, [&](std::size_t k) {
+        const SyncFact& other = ledger.syncs[k];
+        had = had || (&other != &own && other.before == own.after && other.strategy != SyncStrategy::receive_only &&
+                      other.end <= own.begin && own.begin < counted_until(ledger, other, excuses));
+    });
+    if (had) excuses.use(Excuse::unknown_voter);
+    return had;
+}
+
 // Where it is known who took part: the content that won is one that may win, and strategies were kept.
 static sim::Violation check_election(const Ledger& ledger, const SyncIndex& index, std::size_t own_index,
                                      Excuses& excuses) {
@@ -347,11 +366,7 @@ static sim::Violation check_election(const Ledger& ledger, const SyncIndex& inde
     const SyncFact* partner = nullptr;
     index.groups.at(own.group).near(own.begin - excuses.seat_kept(), own.end, [&](std::size_t k) {
         const SyncFact& other = ledger.syncs[k];
-        // A member that gave up in this call, and was in no other afterwards: its vote counts until the master misses it.
-        const bool gave_up = !succeeded(other.completion, other.end) && ledger.gone_by(other.life, other.end);
-        if (!overlap(own.begin, own.end, other.begin,
-                     gave_up && other.end != open_end ? other.end + excuses.seat_kept() : other.end))
-            return;
+        if (!overlap(own.begin, own.end, other.begin, counted_until(ledger, other, excuses))) return;
         if (!succeeded(other.completion, other.end)) {
             // It may have taken part and died, or been removed, before the others were told. One that stayed did not.
             const Life& life = ledger.lives[other.life];
@@ -434,7 +449,8 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
             return {"parity",
                     "one revision, two contents:\n    " + text(ledger, own) + "\n    " + text(ledger, *other_content)};
         }
-        if (!known_content) return {"value", "a content that nobody had:\n    " + text(ledger, own)};
+        if (!known_content && !unknown_voter_had(ledger, index, own, excuses))
+            return {"value", "a content that nobody had:\n    " + text(ledger, own)};
         if (!known_own_content)
             return {"value", "entries that may differ, with a content that nobody had:\n    " + text(ledger, own)};
         if (veteran && !receives_only && own.revision == own.completion.revision && !from_a_veteran) {

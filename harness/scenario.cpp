@@ -573,8 +573,9 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     Draw quantized(mix(seed, 150));
     if (quantized.chance(350'000)) s.workload.quantized_per_mille = quantized.number(100, 1000);
     // One turn over the narrowest stream takes some seconds at most: what is slower is not stuck, but looks like it.
-    const std::int64_t turn_bytes = 16ll * s.workload.tags * s.workload.elements_max +
-                                    (s.workload.sync ? 8ll * s.workload.entries * s.workload.state_elements_max : 0);
+    const std::int64_t turn_bytes =
+        16ll * s.workload.tags * s.workload.elements_max +
+        (s.workload.sync ? s.workload.entries * (8ll * s.workload.state_elements_max + s.workload.key_bytes) : 0);
     const Duration round_trip = 2 * s.world.network.latency_high * (1000 + s.world.network.jitter_per_mille) / 1000;
     const std::int64_t narrowest = turn_bytes * (round_trip / microsecond) / (15 * second / microsecond);
     // A dial plan that names every peer arrives within a quarter of the peer time-out: its receiver is expected to dial.

@@ -129,7 +129,7 @@ Task<bool> Process::membership(bool first_turn) {
                     co_return true;
                 }
                 (void)co_await leave_in_flight();
-                co_await sleep(draw_.log_uniform(second, 30 * second));
+                co_await sleep(draw_.log_uniform(second, 10 * second));
                 co_return false;
             }
             // A loop that counts its own turns goes on counting.
