@@ -274,6 +274,7 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
     }
     switch (message.kind_case()) {
     case proto::LinkMessage::kHeartbeat:
+        neighbour_started(link.remote, message.started());
         if (const auto reserve = reserves_.find(link.remote); reserve != reserves_.end()) {
             if (message.heartbeat()) PROBE(neighbour_starved);
             // Afterwards it gets time to send on what it waited for.

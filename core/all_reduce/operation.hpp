@@ -155,8 +155,11 @@ public:
     Instant landed_at = 0;  // when something new last came from the predecessor; at first when slices could come
     std::uint64_t landed_most = 0;  // bytes of slices, those that are still landing included; never gets less
     Instant prepared_at = 0;
-    Instant repeated_at = 0;      // when `ready` was last told on all links of the predecessor
-    std::uint32_t repeats = 0;    // how often since something new landed
+    Instant repeated_at = 0;    // when `ready` was last told on all links of the predecessor
+    std::uint32_t repeats = 0;  // how often since something new landed
+    // When that neighbour last said that it has not been told the start: how late the master's word comes is not its fault.
+    Instant successor_unaware_at = 0;
+    Instant predecessor_unaware_at = 0;
     Instant waits_since = 0;      // valid if unanswered(): what was sent first since then has no answer
     std::uint32_t in_flight = 0;  // slices in OutState sending or sent
     struct Lost {

@@ -65,11 +65,23 @@ void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
 void PeerCore::leave_out(Duration time) {
     const auto later = [&](Instant& clock) { clock = std::min(now_, clock + time); };
     for (auto& [id, op] : ops_) {
-        for (Instant* clock : {&op->landed_at, &op->prepared_at, &op->waits_since}) later(*clock);
+        for (Instant* clock : {&op->landed_at, &op->prepared_at, &op->waits_since, &op->successor_unaware_at,
+                               &op->predecessor_unaware_at})
+            later(*clock);
         for (auto& [slice, lost] : op->lost) later(lost.since);
     }
     for (auto& [target, edge] : edges_) later(edge.answered_at);
     for (auto& [remote, reserve] : reserves_) later(reserve.starved_at);
+}
+
+void PeerCore::neighbour_started(const Uuid& neighbour, OpId last) {
+    for (auto entry = ops_.upper_bound(last); entry != ops_.end(); ++entry) {
+        Operation& op = *entry->second;
+        if (op.id.successor != neighbour && op.id.predecessor != neighbour) continue;
+        PROBE(neighbour_unaware);
+        if (op.id.successor == neighbour) op.successor_unaware_at = now_;
+        if (op.id.predecessor == neighbour) op.predecessor_unaware_at = now_;
+    }
 }
 
 // A stripe on which nothing was acknowledged or taken for long, while another one works: its slices go there.
@@ -170,17 +182,18 @@ bool PeerCore::successor_stuck(const Operation& op) const {
     };
     // Its words that it is ready, and for how much, take the same connections, the other way. That it is ready for nothing
     // more can have its reasons, unless its words break each connection.
+    const Instant aware_since = std::max(op.prepared_at, op.successor_unaware_at);
     const bool not_ready =
-        !op.neighbour_ready && now_ - op.prepared_at > 5 * peer / 2 && (open || connects_in_vain(op.prepared_at));
-    const Instant idle_since = std::max(op.prepared_at, answered);
+        !op.neighbour_ready && now_ - aware_since > 5 * peer / 2 && (open || connects_in_vain(aware_since));
+    const Instant idle_since = std::max(aware_since, answered);
     const bool no_credit = now_ - idle_since > 5 * peer / 2 && connects_in_vain(idle_since);
     if (op.wants_to_send() && (not_ready || no_credit)) return true;
     if (!op.unanswered()) return false;
     const bool in_vain = std::any_of(op.lost.begin(), op.lost.end(), [&](const auto& entry) {
-        return entry.second.times >= lost_at_least && now_ - entry.second.since > 3 * peer / 2;
+        return entry.second.times >= lost_at_least && now_ - std::max(entry.second.since, aware_since) > 3 * peer / 2;
     });
     if (in_vain) return true;
-    const Instant since = std::max(op.waits_since, answered);
+    const Instant since = std::max({op.waits_since, answered, aware_since});
     return now_ - since > unanswered * peer && (open || connects_in_vain(since));
 }
 
@@ -194,7 +207,7 @@ std::string PeerCore::starved_reason(const Operation& op) const {
     const auto reserve = reserves_.find(op.id.predecessor);
     // Without any link from it, the edge is judged, not the neighbour's silence.
     if (reserve == reserves_.end() || reserve->second.starved || reserve->second.links.empty()) return {};
-    Instant since = std::max(op.landed_at, reserve->second.starved_at);
+    Instant since = std::max({op.landed_at, reserve->second.starved_at, op.predecessor_unaware_at});
     for (const auto& [id, other] : ops_) {
         if (other->id.predecessor == op.id.predecessor) since = std::max(since, other->landed_at);
     }

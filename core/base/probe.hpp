@@ -116,7 +116,9 @@
     X(no_ring_but_open, "topology", "nobody removed for an edge that its target says is open")                         \
     X(joiner_unreachable, "topology", "joiner told that it is unreachable")                                            \
     X(joiner_tried_again, "topology", "newcomer that could not be reached has a turn again")                           \
+    X(joiner_keeps_its_place, "topology", "oldest newcomer keeps its connections while the ring changes")              \
     X(plan_waits_for_the_disk, "topology", "edge not judged while the word to dial it is held")                        \
+    X(disk_hung, "topology", "clocks of edges do not count the time that a disk hung")                                 \
     X(joiner_not_admissible, "topology", "joiner left out of an admission")                                            \
     X(ring_searched, "topology", "ring found by search")                                                               \
     X(ring_not_found, "topology", "no ring exists without a forbidden edge")                                           \
@@ -164,6 +166,7 @@
     X(edge_connects_in_vain, "all-reduce", "edge comes up and breaks again and again, no tick finds it open")          \
     X(edge_stuck_after_vote, "all-reduce", "edge given up after the vote for the end")                                 \
     X(stalled_send_cancelled, "all-reduce", "send cancelled in mid-frame: its stripe stalls")                          \
+    X(neighbour_unaware, "all-reduce", "neighbour says that it was not told the start yet")                            \
     X(neighbour_starved, "all-reduce", "neighbour says that it is starved itself")                                     \
     X(lost_while_landing, "all-reduce", "link lost in the middle of a landing")                                        \
     X(frame_of_dead_operation, "all-reduce", "slice of a dead operation drained")                                      \
@@ -198,6 +201,7 @@
     X(sync_any_content, "state-sync", "newcomer receives an entry that may differ")                                    \
     X(sync_request_early, "state-sync", "request kept: the plan is not here yet")                                      \
     X(sync_request_declined, "state-sync", "request declined")                                                         \
+    X(sync_source_of_no_help, "state-sync", "holder without the entries that may differ makes room")                   \
     X(sync_holder_given_up, "state-sync", "holder given up")                                                           \
     X(sync_fetched_from_another, "state-sync", "chunk fetched again from another holder")                              \
     X(sync_any_content_anew, "state-sync", "entry that may differ begun anew at another holder")                       \
@@ -208,6 +212,7 @@
     X(sync_over_before_memory, "state-sync", "synchronization over while memory for it was on its way")                \
     X(sync_source_owes_enough, "state-sync", "source asked again only when it answered what it was asked before")      \
     X(sync_chunk_not_landed, "state-sync", "chunk ended without its bytes")                                            \
+    X(sync_asks_for_little, "state-sync", "a connection broke with questions on it: the holder is asked for little")   \
     X(sync_chunk_asked_again, "state-sync", "chunk asked again: its link was lost")                                    \
     X(sync_not_allocated, "state-sync", "allocation for the incoming state failed")                                    \
     X(optimize_alone, "topology", "optimize of a peer that is alone in the run")                                       \

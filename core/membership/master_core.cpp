@@ -114,6 +114,10 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
         if (it != links_.end()) heard(it->second);
     } else if (const auto* e = std::get_if<RecordPersisted>(&event)) {
         ASSERT(e->sequence <= last_sequence_);
+        if (unwritten_since_ != never && now_ - unwritten_since_ > config_.timeouts.peer / 4) {
+            PROBE(disk_hung);
+            edges_.shift_clocks(now_ - unwritten_since_, now_);
+        }
         durable_sequence_ = std::max(durable_sequence_, e->sequence);
         unwritten_since_ = durable_sequence_ < last_sequence_ ? now_ : never;
         if (unwritten_told_) log(LogLevel::warn, "the journal is written again");

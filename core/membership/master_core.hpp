@@ -90,6 +90,8 @@ private:
         bool told_unreachable = false;  // until it is reached
         bool behind = false;            // comes after those that can be reached; only if told so
         Instant moved = 0;              // behind, or back to its place
+        Uuid reached_from, reaches;     // members between which it waited; zero: none yet
+        Instant anchored = 0;           // since when
         std::uint32_t reports = 0;      // of edges, since the last tick
         Instant since = 0;              // registered; for spectators
     };

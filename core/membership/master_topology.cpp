@@ -268,12 +268,29 @@ void MasterCore::plan_joiners() {
         const std::vector<Uuid> anchors = base.empty() ? std::vector<Uuid>{order.front()} : base;
         for (const auto& entry : list) {
             const Uuid& uuid = entry.second;
+            Joiner& joiner = joiners_.at(uuid);
             const auto usable_from = std::find_if(anchors.rbegin(), anchors.rend(),
                                                   [&](const Uuid& a) { return !edges_.marked(a, uuid, now_); });
-            want(usable_from == anchors.rend() ? anchors.back() : *usable_from, uuid);
+            const Uuid from = usable_from == anchors.rend() ? anchors.back() : *usable_from;
+            want(from, uuid);
             const auto usable_to = std::find_if(anchors.begin(), anchors.end(),
                                                 [&](const Uuid& a) { return !edges_.marked(uuid, a, now_); });
-            want(uuid, usable_to == anchors.end() ? anchors.front() : *usable_to);
+            const Uuid to = usable_to == anchors.end() ? anchors.front() : *usable_to;
+            want(uuid, to);
+            if (entry != list.front()) continue;
+            // The first keeps what it has for a while: another one that is admitted and gone again, faster than this one
+            // connects, would keep it out for ever.
+            const auto member = [&](const Uuid& anchor) { return state_.members.contains(anchor); };
+            if (!member(joiner.reached_from) || !member(joiner.reaches) ||
+                now_ - joiner.anchored > config_.timeouts.peer) {
+                joiner.reached_from = from;
+                joiner.reaches = to;
+                joiner.anchored = now_;
+            }
+            if (!member(joiner.reached_from) || !member(joiner.reaches)) continue;
+            if (joiner.reached_from != from || joiner.reaches != to) PROBE(joiner_keeps_its_place);
+            want(joiner.reached_from, uuid);
+            want(uuid, joiner.reaches);
         }
     }
 }

@@ -207,6 +207,7 @@ void PeerCore::tick() {
             } else {
                 proto::LinkMessage message;
                 message.set_heartbeat(starved);
+                message.set_started(highest_op_);
                 send_control(id, message);
             }
         }
@@ -252,7 +253,7 @@ void PeerCore::on_link_closed(LinkId id, const std::string& reason, bool by_remo
         stripe_lost(id, link, reason);
     else
         incoming_lost(id, link);
-    chunk_link_lost(id);
+    chunk_link_lost(id, link.remote);
 }
 
 void PeerCore::drop_link(LinkId id, const std::string& reason) {

@@ -290,6 +290,7 @@ private:
     bool successor_stuck(const Operation& op) const;
     std::string starved_reason(const Operation& op) const;
     void repeat_ready();
+    void neighbour_started(const Uuid& neighbour, OpId last);
     void judge_progress();
     void give_up_edge(Operation& op);
 
@@ -349,6 +350,7 @@ private:
     void sync_allocated(BufferId buffer, bool ok);
     void add_sources(const google::protobuf::RepeatedPtrField<proto::SyncHolder>& holders);
     void on_sync_holders(const proto::SyncHolders& message);
+    bool helps(const SyncSource& source) const;
     void activate_sources();
     SyncSource* source_of(const Uuid& peer);
     void give_up_source(const Uuid& peer, const std::string& why, bool refuted);
@@ -364,7 +366,7 @@ private:
     BufferRef staged_chunk(const Fetch& fetch, std::uint32_t chunk) const;
     void on_bulk_chunk(LinkId id, Link& link, const wire::BulkHeader& header);
     void chunk_landed(LinkId id, const Transfer& transfer, bool ok);
-    void chunk_link_lost(LinkId id);
+    void chunk_link_lost(LinkId id, const Uuid& remote);
     void chunk_checked(const ComputeOwner& owner, const Hash128& hash);
     void sync_check_end();
     void vote_sync_end(bool ok, const std::string& reason);

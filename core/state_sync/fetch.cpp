@@ -98,6 +98,7 @@ void PeerCore::add_sources(const google::protobuf::RepeatedPtrField<proto::SyncH
         if (known != sync_->sources.end()) {
             known->whole = known->whole || holder.whole();
             known->endpoint = source.endpoint;
+            known->named_at = now_;
             known->pass = pass_from(holder);
             if (const auto edge = edges_.find(known->peer); edge != edges_.end() && known->active)
                 edge->second.pass = known->pass;
@@ -105,6 +106,7 @@ void PeerCore::add_sources(const google::protobuf::RepeatedPtrField<proto::SyncH
         }
         if (sync_->sources.size() >= sources_max) return;
         source.whole = holder.whole();
+        source.named_at = now_;
         source.pass = pass_from(holder);
         sync_->sources.push_back(source);
     }
@@ -118,18 +120,39 @@ void PeerCore::on_sync_holders(const proto::SyncHolders& message) {
     activate_sources();
 }
 
-// Connects to as many sources as are used at a time.
+// Not every holder has the entries that may differ.
+bool PeerCore::helps(const SyncSource& source) const {
+    return !sync_->listed || sync_->open_compared != 0 || source.whole;
+}
+
+// Connects to as many sources as are used at a time. One that does not help with what is still open takes no place, and one
+// that was named last comes before one that the master does not know any more; of those, the one that was not tried for the
+// longest time.
 void PeerCore::activate_sources() {
     Sync& sync = *sync_;
-    auto active = static_cast<std::uint32_t>(
-        std::count_if(sync.sources.begin(), sync.sources.end(), [](const SyncSource& s) { return s.active; }));
-    const auto together = static_cast<std::uint32_t>(std::min<std::size_t>(sync.sources.size(), sources_active_max));
+    std::uint32_t active = 0;
     for (SyncSource& source : sync.sources) {
-        if (active >= sources_active_max) break;
-        if (source.active || source.wrongs >= wrongs_max || source.rests_until > now_) continue;
+        if (source.active && !helps(source)) {
+            PROBE(sync_source_of_no_help);
+            source.active = false;
+            if (const auto edge = edges_.find(source.peer); edge != edges_.end()) edge->second.wanted_by_sync = false;
+        }
+        active += source.active ? 1 : 0;
+    }
+    const auto together = static_cast<std::uint32_t>(std::min<std::size_t>(sync.sources.size(), sources_active_max));
+    const auto comes_before = [](const SyncSource& a, const SyncSource& b) {
+        return a.named_at != b.named_at ? a.named_at > b.named_at : a.since < b.since;
+    };
+    for (; active < sources_active_max; ++active) {
+        SyncSource* next = nullptr;
+        for (SyncSource& source : sync.sources) {
+            if (source.active || source.wrongs >= wrongs_max || source.rests_until > now_ || !helps(source)) continue;
+            if (next == nullptr || comes_before(source, *next)) next = &source;
+        }
+        if (next == nullptr) break;
+        SyncSource& source = *next;
         source.active = true;
         source.since = now_;
-        ++active;
         Edge& edge = edges_[source.peer];
         edge.wanted_by_sync = true;
         edge.target = source.endpoint;
@@ -263,12 +286,14 @@ void PeerCore::pump_fetch() {
         if (!source.active) continue;
         std::vector<LinkId> links = open_links_to(source.peer);
         if (links.empty()) continue;
-        const auto requested = static_cast<std::uint32_t>(
-            std::count_if(sync.requests.begin(), sync.requests.end(),
-                          [&](const SyncRequest& request) { return request.source == source.peer; }));
-        usable.push_back({&source, std::move(links), requested});
+        const auto here = [&](LinkId link) { return std::find(links.begin(), links.end(), link) != links.end(); };
+        const auto chunks = std::count_if(sync.requests.begin(), sync.requests.end(),
+                                          [&](const SyncRequest& request) { return request.source == source.peer; });
+        const auto lists = std::count_if(sync.hash_lists.begin(), sync.hash_lists.end(),
+                                         [&](std::uint32_t entry) { return here(fetch_of(entry)->hash_link); });
+        usable.push_back({&source, std::move(links), static_cast<std::uint32_t>(chunks + lists)});
     }
-    if (usable.empty()) return;
+    const auto has_room = [](const Usable& one) { return one.requested < one.source->window; };
     // Entries that come whole from one member come from the longest accepted, which is the first, unless it was given up.
     const auto eldest = std::find_if(sync.sources.begin(), sync.sources.end(),
                                      [](const SyncSource& source) { return source.active && source.whole; });
@@ -281,7 +306,7 @@ void PeerCore::pump_fetch() {
                                        : candidate.source->peer == sync.whole_holder;
                 if (!right) continue;
             }
-            if (best == nullptr || candidate.requested < best->requested) best = &candidate;
+            if (has_room(candidate) && (best == nullptr || candidate.requested < best->requested)) best = &candidate;
         }
         return best;
     };
@@ -292,7 +317,7 @@ void PeerCore::pump_fetch() {
             if (i == sync.first_open) ++sync.first_open;
             continue;
         }
-        if (full() || lists >= hash_lists_in_flight) return;
+        if (full() || lists >= hash_lists_in_flight || std::none_of(usable.begin(), usable.end(), has_room)) return;
         if (fetch.hash_link != 0) {
             ++lists;
             continue;
@@ -307,6 +332,7 @@ void PeerCore::pump_fetch() {
             }
             set_hash_link(fetch, from->links.front());
             ++lists;
+            ++from->requested;
             proto::LinkMessage message;
             message.mutable_hash_request()->set_sync(sync.id);
             message.mutable_hash_request()->set_entry(fetch.entry);
@@ -349,6 +375,7 @@ void PeerCore::source_moved(const Uuid& peer) {
     if (!fetching()) return;
     if (SyncSource* source = source_of(peer); source != nullptr && source->active) {
         source->since = now_;
+        source->window = std::min<std::uint32_t>(source->window + 1, chunk_requests_max);
         sync_->progress = now_;
     }
 }
@@ -423,18 +450,26 @@ void PeerCore::chunk_landed(LinkId id, const Transfer& transfer, bool ok) {
     out_->push_back(compute);
 }
 
-void PeerCore::chunk_link_lost(LinkId id) {
+void PeerCore::chunk_link_lost(LinkId id, const Uuid& remote) {
     if (!sync_) return;
     std::erase_if(sync_->early_requests, [&](const EarlyRequest& request) { return request.link == id; });
     if (!fetching()) return;
+    bool asked = false;
     std::erase_if(sync_->requests, [&](const SyncRequest& request) {
         if (request.link != id || request.step != SyncRequest::Step::asked) return false;
         PROBE(sync_chunk_asked_again);
+        asked = true;
         ask_again(request.entry, request.chunk);
         return true;
     });
     for (const std::uint32_t entry : std::vector<std::uint32_t>(sync_->hash_lists)) {
-        if (fetch_of(entry)->hash_link == id) forget_hashes(*fetch_of(entry));
+        if (fetch_of(entry)->hash_link != id) continue;
+        asked = true;
+        forget_hashes(*fetch_of(entry));
+    }
+    if (SyncSource* source = source_of(remote); asked && source != nullptr) {
+        PROBE(sync_asks_for_little);
+        source->window = 1;
     }
     if (sync_->list_link == id) sync_->list_link = 0;
     pump_fetch();

@@ -40,7 +40,11 @@ struct SyncSource {
     std::uint32_t begun = 0;       // how often the entries that may differ were begun with it
     std::size_t unequal_most = 0;  // chunks of them that were verified in its longest attempt
     Instant since = 0;             // when it last had nothing to do, or its payload moved
-    Instant rests_until = 0;       // given up; not tried again before
+    // What may be asked of it at a time. A connection that breaks may do so after so many bytes, and questions that are lost
+    // with it have used them up: from then on one at first, then one more for each answer that is of use.
+    std::uint32_t window = chunk_requests_max;
+    Instant named_at = 0;     // when the master named it last
+    Instant rests_until = 0;  // given up; not tried again before
 };
 
 // A chunk that was asked for and is not verified.
@@ -104,7 +108,7 @@ struct SyncSession {
     std::vector<std::uint32_t> hash_lists;  // entries whose fetch has a hash_link
     BufferId staging = 0;                   // where everything that is fetched lands
     bool staged = false;
-    std::vector<SyncSource> sources;  // in the order in which they are tried
+    std::vector<SyncSource> sources;  // in the order in which they were learned of
     Uuid whole_holder;                // of the entries that may differ; nil: none yet
     std::vector<SyncRequest> requests;
     Instant progress = 0;      // when something of use last came

@@ -135,6 +135,12 @@ void EdgeTable::heard_again(const Uuid& peer, Instant now) {
     }
 }
 
+void EdgeTable::shift_clocks(Duration hung, Instant now) {
+    for (auto& [ends, edge] : edges_) {
+        if (edge.down_since != never) edge.down_since = std::min(edge.down_since + hung, now);
+    }
+}
+
 void EdgeTable::restart_clocks(Instant now) {
     for (auto& [ends, edge] : edges_) {
         if (edge.down_since != never) edge.down_since = now;

@@ -63,6 +63,8 @@ public:
     // The peer was silent for long: nobody could connect with it in that time, which says nothing about the other ends of
     // its edges. Limited like told_again.
     void heard_again(const Uuid& peer, Instant now);
+    // The disk of the master hung for that time, until now: who was not welcomed, or not told whom to dial, dialled nobody.
+    void shift_clocks(Duration hung, Instant now);
     // After a restart or a sleep of the master: nobody is blamed for the time before.
     void restart_clocks(Instant now);
     // Edges that nobody is asked to dial are not up, have no clock and no complaints: wanted again, they are reported again
