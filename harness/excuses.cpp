@@ -311,6 +311,8 @@ bool Excuses::hard_for(Excuse excuse, const std::vector<std::uint32_t>& nodes, I
             }
         }
     }
+    // Only the master says that a holder is gone, and has those that live elect again.
+    if (excuse == Excuse::unreachable) found = found || std::any_of(control_[0].begin(), control_[0].end(), held_up);
     if (found) use(excuse);
     return found;
 }

@@ -599,9 +599,13 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     // With nothing but edges that lose for ever a call is bounded in peer time-outs: three for each such edge until a
     // reduction has been led around it, eight and a grace for a synchronization that gets no further.
     const auto edges = static_cast<Duration>(s.faults.size());
-    if (only_impairs_edges(s))
+    if (only_impairs_edges(s)) {
         s.patience = (12 + 4 * edges) * s.timeouts.peer + s.timeouts.grace() + 10 * second + 4 * busy_time(s) +
                      4 * s.timeouts.vote;
+        // A call for many tags goes on as long as each of them gets through, on a new connection or two.
+        if (s.workload.many_window != 0)
+            s.patience += s.workload.tags / s.workload.many_window * edges * 2 * s.timeouts.redial_longest();
+    }
     if (s.workload.optimize_per_mille != 0) s.patience += 2 * s.timeouts.survey;
     s.patience += s.world.staging_max;
     // Where few newcomers are connected at a time, each update admits as few.
