@@ -48,6 +48,9 @@ add_library(pccl_sqlite INTERFACE)
 target_include_directories(pccl_sqlite SYSTEM INTERFACE "${PCCL_SQLITE_INCLUDE}")
 target_link_libraries(pccl_sqlite INTERFACE "${PCCL_SQLITE_LIBRARY}")
 
+# --- jemalloc, where it is: a fifth of the simulator's time is the allocator of the C library -------------------------
+find_library(PCCL_JEMALLOC_LIBRARY jemalloc)
+
 # --- CLI11: header only ---------------------------------------------------------------------------------------------
 find_path(PCCL_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
 add_library(pccl_cli11 INTERFACE)
