@@ -43,6 +43,9 @@ public:
     // What the journal has to give again: the same text from the machine that wrote it and from one that has read it.
     std::string promised() const;
     std::string explain() const;
+    // What it still keeps though nothing needs it any more, in words; empty: nothing. For tests: who keeps one entry of every
+    // operation, link or newcomer is found in one run.
+    std::string leftovers() const;
     // For spectators: as of the last event. Not small for a large run, and not for every event.
     MasterStatus status() const;
     // Tells every peer that the master stops for good (clean stop); close the driver when the links are flushed.

@@ -11,6 +11,7 @@ Status PeerMachine::handle(Instant now, const Event& event, Effects& out) { retu
 Instant PeerMachine::next_deadline() const { return core_->next_deadline(); }
 std::uint64_t PeerMachine::state_hash() const { return core_->state_hash(); }
 std::string PeerMachine::explain() const { return core_->explain(); }
+std::string PeerMachine::leftovers() const { return core_->leftovers(); }
 PeerStatistics PeerMachine::statistics() const { return core_->statistics(); }
 const Uuid& PeerMachine::uuid() const { return core_->uuid(); }
 Duration PeerMachine::peer_timeout() const { return core_->peer_timeout(); }

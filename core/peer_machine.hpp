@@ -75,6 +75,9 @@ public:
     std::uint64_t state_hash() const;
     // One line of text for people: who waits for what (liveness reports, traces).
     std::string explain() const;
+    // What it still keeps though nothing needs it any more, in words; empty: nothing. For tests: who keeps one entry of every
+    // operation, link or newcomer is found in one run.
+    std::string leftovers() const;
     const Uuid& uuid() const;
     // In force: the master's, once it has told it.
     Duration peer_timeout() const;

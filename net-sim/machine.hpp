@@ -15,6 +15,7 @@ public:
     virtual core::Instant next_deadline() const = 0;
     virtual std::uint64_t state_hash() const = 0;
     virtual std::string explain() const = 0;
+    virtual std::string leftovers() const { return {}; }
 };
 
 // Adapts a class with the same members.
@@ -29,6 +30,7 @@ public:
     core::Instant next_deadline() const override { return real.next_deadline(); }
     std::uint64_t state_hash() const override { return real.state_hash(); }
     std::string explain() const override { return real.explain(); }
+    std::string leftovers() const override { return real.leftovers(); }
     Real real;
 };
 

@@ -111,6 +111,11 @@ void World::after(std::uint32_t index) {
     if (held != 0 && node.plays_peer && node.driver->at_rest())
         violate("at-rest", Trace::name(index) + " holds " + std::to_string(held) +
                                " bytes without a link, a call or an operation");
+    // Not after each event: what is kept stays.
+    if (++node.looks % 8 == 0) {
+        if (const std::string kept = node.driver->machine().leftovers(); !kept.empty())
+            violate("at-rest", Trace::name(index) + " keeps " + kept);
+    }
     poll_timer(index);
 }
 

@@ -186,6 +186,7 @@ private:
         std::uint32_t compute_factor = 1;
         std::vector<std::pair<Instant, Instant>> slow_computes;
         bool plays_peer = false;
+        std::uint32_t looks = 0;  // at what its machine keeps
         bool disk_failed = false;
         bool played_master = false;
         bool silent = false;  // the machine under the dead process does not answer either

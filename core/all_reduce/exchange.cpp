@@ -461,7 +461,7 @@ void PeerCore::free_cell(const Uuid& remote, std::uint32_t cell) {
     if (it == reserves_.end()) return;
     Reserve& reserve = it->second;
     if (cell != Operation::none) reserve.free_cells.push_back(cell);
-    if (!reserve.links.empty() || reserve.free_cells.size() < cells()) return;
+    if (!reserve.links.empty() || (reserve.buffer != 0 && reserve.free_cells.size() < cells())) return;
     if (reserve.buffer != 0 && !reserve.usable) return;  // its allocation is still to be answered
     PROBE(reserve_freed);
     if (reserve.buffer != 0) out_->push_back(FreeBuffer{reserve.buffer});

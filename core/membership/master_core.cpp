@@ -1,6 +1,7 @@
 #include "core/membership/master_core.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/leftovers.hpp"
 #include "core/base/probe.hpp"
 #include "core/membership/journal.hpp"
 #include "core/membership/waiting_room.hpp"
@@ -592,6 +593,31 @@ std::uint64_t MasterCore::state_hash() const {
         mix(ballot.votes().size());
     }
     return hash;
+}
+
+std::string MasterCore::leftovers() const {
+    const auto known = [&](const Uuid& uuid) { return state_.members.contains(uuid) || joiners_.contains(uuid); };
+    const auto gone = [&](const auto& entry) { return !state_.members.contains(entry.first); };
+    std::size_t votes = 0;
+    for (const auto& [key, ballot] : ballots_.all()) {
+        votes += static_cast<std::size_t>(std::count_if(ballot.votes().begin(), ballot.votes().end(), gone));
+        votes += ballot.empty() ? 1 : 0;
+    }
+    const auto without_group = [&](const auto& table) {
+        return static_cast<std::size_t>(std::count_if(
+            table.begin(), table.end(), [&](const auto& entry) { return !state_.groups.contains(entry.first); }));
+    };
+    const auto strange_wanted =
+        std::count_if(wanted_.begin(), wanted_.end(), [&](const auto& entry) { return !known(entry.first); });
+    return name_leftovers(
+        {{"sessions of nobody", static_cast<std::size_t>(std::count_if(sessions_.begin(), sessions_.end(), gone))},
+         {"edges of nobody", edges_.strange(known)},
+         {"bandwidths of nobody", bandwidths_.strange(known)},
+         {"votes of nobody", votes},
+         {"wanted edges of nobody", static_cast<std::size_t>(strange_wanted)},
+         {"key lists of no group", without_group(key_comparisons_)},
+         {"starts of no group", without_group(waiting_starts_)},
+         {"searches of no group", without_group(searches_)}});
 }
 
 std::string MasterCore::explain() const {

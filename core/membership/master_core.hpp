@@ -40,6 +40,7 @@ public:
     std::uint64_t state_hash() const;
     std::string promised() const { return state_.promised(); }
     std::string explain() const;
+    std::string leftovers() const;
     MasterStatus status() const;
     void shut_down(Instant now, Effects& out);
 

@@ -1,6 +1,7 @@
 #include "core/membership/peer_core.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/leftovers.hpp"
 #include "core/base/probe.hpp"
 #include "core/membership/waiting_room.hpp"
 #include "core/wire/convert.hpp"
@@ -523,6 +524,27 @@ std::string PeerCore::explain() const {
             ", edge to " + short_name(target) + " " + std::to_string(open) + "/" + std::to_string(edge.stripes.size());
     }
     return text;
+}
+
+std::string PeerCore::leftovers() const {
+    const bool calls = connect_ticket_ != 0 || leave_ticket_ != 0 || !run_wide_.empty() || !launches_.empty() ||
+                       !batches_.empty() || !ops_.empty() || sync_;
+    if (calls) return {};
+    std::string text = name_leftovers({{"votes", open_votes_.size()},
+                                       {"votes that end something", open_end_votes_.size()},
+                                       {"launches that wait for a start", launch_by_serial_.size()}});
+    if (state_ == State::member || !links_.empty()) return text;
+    // Memory that was asked for is freed when it comes.
+    const auto reserves = std::count_if(reserves_.begin(), reserves_.end(), [](const auto& entry) {
+        return entry.second.buffer == 0 || entry.second.usable;
+    });
+    const std::string outside =
+        name_leftovers({{"edges", edges_.size()},
+                        {"reserves", static_cast<std::size_t>(reserves)},
+                        {"callers", callers_.size()},
+                        {"tests", receiving_tests_.size() + (sending_test_ ? 1 : 0)},
+                        {"pages of a plan", static_cast<std::size_t>(plan_pages_.targets_size())}});
+    return text.empty() || outside.empty() ? text + outside : text + ", " + outside;
 }
 
 }  // namespace pccl::core

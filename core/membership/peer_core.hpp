@@ -37,6 +37,7 @@ public:
     Instant next_deadline() const;
     std::uint64_t state_hash() const;
     std::string explain() const;
+    std::string leftovers() const;
     const Uuid& uuid() const { return uuid_; }
     Duration peer_timeout() const { return config_.timeouts.peer; }
     PeerStatistics statistics() const;

@@ -5,6 +5,7 @@
 
 #include "core/base/ids.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -64,6 +65,13 @@ public:
     bool known(const Uuid& from, const Uuid& to, Instant now, Duration age_max) const;
     void forget(const Uuid& peer);
     std::size_t size() const { return entries_.size(); }
+    // Measurements of which an end is nobody that `known` knows.
+    template <class Known>
+    std::size_t strange(const Known& known) const {
+        return static_cast<std::size_t>(std::count_if(entries_.begin(), entries_.end(), [&](const auto& entry) {
+            return !known(entry.first.first) || !known(entry.first.second);
+        }));
+    }
 
     // Cost of each directed edge for a tour, row by row: picoseconds per byte. One that could not be measured costs several
     // times the worst that could: it is used where nothing else is left. The same when nothing at all is known.

@@ -7,6 +7,7 @@
 #include "core/base/ids.hpp"
 #include "core/base/probe.hpp"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -71,6 +72,13 @@ public:
     // and get their full time, and a connection that was closed because nobody wants it says nothing about its ends.
     void release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted);
     const Edge* find(const Uuid& from, const Uuid& to) const;
+    // Edges of which an end is nobody that `known` knows.
+    template <class Known>
+    std::size_t strange(const Known& known) const {
+        return static_cast<std::size_t>(std::count_if(edges_.begin(), edges_.end(), [&](const auto& entry) {
+            return !known(entry.first.first) || !known(entry.first.second);
+        }));
+    }
 
 private:
     static void restart_clock(Edge& edge, Instant now);
