@@ -325,6 +325,15 @@ bool Excuses::forgotten(Instant from, Instant earlier, Instant later, Instant an
     return found;
 }
 
+bool Excuses::cut_off(std::uint32_t node, Instant from, Instant until) {
+    const std::vector<Span> spans = control_of(node, false);
+    const bool found = std::any_of(spans.begin(), spans.end(), [&](const Span& span) {
+        return (span.closes || span.silent) && overlap(span.from, span.until, from, until);
+    });
+    if (found) use(Excuse::silence);
+    return found;
+}
+
 Instant Excuses::counted_until(Instant gone) const {
     if (gone == never) return never;
     Instant until = gone + seat_kept();

@@ -102,6 +102,8 @@ public:
     // outcome with its journal before it told the later one. `answered`: when the member that knows the earlier outcome
     // last began a call that succeeded. A master without the record of what that member knows never answers it again.
     bool forgotten(Instant from, Instant earlier, Instant later, Instant answered);
+    // The node may have been removed in that time, and did not know that it had been admitted: its control link was away.
+    bool cut_off(std::uint32_t node, Instant from, Instant until);
     // Whether something held up one of these nodes, or a link between two of them, in that time.
     bool hard_for(Excuse excuse, const std::vector<std::uint32_t>& nodes, Instant from, Instant until);
     // Until when the master may count somebody that was gone at that time and did not say so.

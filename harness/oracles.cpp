@@ -281,7 +281,8 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
             if (l.asked_at >= own.end || excuses.counted_until(l.gone_at) < own.begin) return false;
             return l.connected_at == core::never || l.connected_at <= next_end || l.lost ||
                    l.member_until <= l.connected_at ||
-                   excuses.forgotten(own.begin, own.end, l.connected_at, ledger.lives[own.life].member_until);
+                   excuses.forgotten(own.begin, own.end, l.connected_at, ledger.lives[own.life].member_until) ||
+                   excuses.cut_off(l.node, own.begin, next_end);
         };
         if (in_question()) {
             ++possible;
