@@ -13,6 +13,7 @@ bool MasterMachine::start(Instant now, std::span<const std::string> journal, Eff
 Status MasterMachine::handle(Instant now, const Event& event, Effects& out) { return core_->handle(now, event, out); }
 Instant MasterMachine::next_deadline() const { return core_->next_deadline(); }
 std::uint64_t MasterMachine::state_hash() const { return core_->state_hash(); }
+std::uint64_t MasterMachine::abstract_state() const { return core_->abstract_state(); }
 std::string MasterMachine::promised() const { return core_->promised(); }
 MasterStatus MasterMachine::status() const { return core_->status(); }
 std::string MasterMachine::explain() const { return core_->explain(); }

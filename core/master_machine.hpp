@@ -40,6 +40,9 @@ public:
     Status handle(Instant now, const Event& event, Effects& out);
     Instant next_deadline() const;
     std::uint64_t state_hash() const;
+    // The situation with counts put into a few classes, so that many runs come to the same one; for measuring what runs
+    // reach. The low byte is the phase of the operations.
+    std::uint64_t abstract_state() const;
     // What the journal has to give again: the same text from the machine that wrote it and from one that has read it.
     std::string promised() const;
     std::string explain() const;

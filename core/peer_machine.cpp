@@ -10,6 +10,7 @@ PeerMachine::~PeerMachine() = default;
 Status PeerMachine::handle(Instant now, const Event& event, Effects& out) { return core_->handle(now, event, out); }
 Instant PeerMachine::next_deadline() const { return core_->next_deadline(); }
 std::uint64_t PeerMachine::state_hash() const { return core_->state_hash(); }
+std::uint64_t PeerMachine::abstract_state() const { return core_->abstract_state(); }
 std::string PeerMachine::explain() const { return core_->explain(); }
 std::string PeerMachine::leftovers() const { return core_->leftovers(); }
 PeerStatistics PeerMachine::statistics() const { return core_->statistics(); }

@@ -73,6 +73,9 @@ public:
     Instant next_deadline() const;
     // A hash of the whole state, for the determinism gate and the recorder.
     std::uint64_t state_hash() const;
+    // The situation with counts put into a few classes, so that many runs come to the same one; for measuring what runs
+    // reach. The low byte is the phase of the calls.
+    std::uint64_t abstract_state() const;
     // One line of text for people: who waits for what (liveness reports, traces).
     std::string explain() const;
     // What it still keeps though nothing needs it any more, in words; empty: nothing. For tests: who keeps one entry of every

@@ -418,8 +418,13 @@ void Injector::begin(std::uint64_t index_and_node) {
     case FaultKind::hostile:
     case FaultKind::replayed_hello: go_on(index); break;
     }
-    ++injected_[static_cast<std::size_t>(fault.kind)];
+    took_effect(fault);
     note(index);
+}
+
+void Injector::took_effect(const Fault& fault) {
+    ++injected_[static_cast<std::size_t>(fault.kind)];
+    if (coverage_ != nullptr) coverage_->fault(fault.kind, world_.now(), end_of(fault));
 }
 
 // Faults of several steps. The step is in the upper half.
@@ -471,7 +476,7 @@ void Injector::end(std::uint64_t index) {
 
 void Injector::aimed_crash(std::uint32_t node, std::uint64_t index) {
     const Fault& fault = scenario_.faults[index];
-    ++injected_[static_cast<std::size_t>(fault.kind)];
+    took_effect(fault);
     note(index, {node}, {});
     if (node == world_.master()) excuses_.master_away(index, world_.now(), end_of(fault));
     if (node != 0 && node != nodes()) return processes_.process_gone(node, fault);

@@ -4,6 +4,7 @@
 // What they do to nodes and links goes to Excuses.
 #pragma once
 
+#include "harness/coverage.hpp"
 #include "harness/excuses.hpp"
 #include "harness/hostile.hpp"
 #include "harness/ledger.hpp"
@@ -56,6 +57,8 @@ public:
     // Notes there what happens, for a report.
     void watch(std::vector<FaultSpan>* spans) { spans_ = spans; }
 
+    void cover(Coverage* coverage) { coverage_ = coverage; }
+
     void schedule();
     // The upper half: the node at which the fault's trigger happened, plus one.
     void begin(std::uint64_t index_and_node);
@@ -102,6 +105,7 @@ private:
     void crowd_comes(const Fault& fault, std::uint64_t index);
     void stranger_speaks(const Fault& fault, std::uint64_t index);
     void schedule_end(const Fault& fault, std::uint64_t index);
+    void took_effect(const Fault& fault);
     void note(std::uint64_t index);
     void note(std::uint64_t index, std::vector<std::uint32_t> nodes, std::vector<std::uint32_t> others);
 
@@ -131,6 +135,7 @@ private:
     std::vector<Ledger::StrangerHello> stranger_hellos_;
     std::vector<std::uint64_t> hello_of_;  // the fault that each of them belongs to
     std::vector<FaultSpan>* spans_ = nullptr;
+    Coverage* coverage_ = nullptr;
     bool chaos_ = true;
 };
 

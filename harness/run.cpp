@@ -32,6 +32,11 @@ public:
             injector_.watch(&observation_->faults);
         }
         world_.watch(options.status);
+        if (options.coverage != nullptr) {
+            options.coverage->begin(nodes());
+            world_.watch(options.coverage);
+            injector_.cover(options.coverage);
+        }
         shared_.goals.assign(nodes(), false);
         if (scenario.claim == Claim::core) {
             for (const std::uint32_t node : scenario.core) shared_.goals[node] = true;
@@ -346,7 +351,19 @@ void on_broken_assertion(const char* expression, const char* file, int line) {
 
 std::array<std::uint64_t, probe_count> probe_hits;
 
-void on_probe(Probe probe) { ++probe_hits[static_cast<std::size_t>(probe)]; }
+Coverage* covering = nullptr;
+
+void on_probe(Probe probe) {
+    ++probe_hits[static_cast<std::size_t>(probe)];
+    if (covering != nullptr) covering->hit(probe);
+}
+
+Verdict with_probes(Verdict verdict) {
+    verdict.probes = probe_hits;
+    if (covering != nullptr) covering->end(probe_hits);
+    covering = nullptr;
+    return verdict;
+}
 
 }  // namespace
 
@@ -354,25 +371,24 @@ Verdict run(const Scenario& scenario, const RunOptions& options) {
     set_assertion_handler(&on_broken_assertion);
     set_probe_handler(&on_probe);
     probe_hits.fill(0);
+    covering = options.coverage;
     // Volatile: its value is needed behind longjmp.
     Runner* volatile runner = new Runner(scenario, options);
     if (setjmp(broken_jump) == 0) {
-        Verdict verdict = runner->run();
-        verdict.probes = probe_hits;
+        Verdict verdict = with_probes(runner->run());
         delete runner;
         return verdict;
     }
     // Frames of the core were left in the middle of their work: nothing of this world is touched again, not even freed.
     runner->world().violate("assertion",
                             std::string(broken.expression) + " at " + broken.file + ":" + std::to_string(broken.line));
-    Verdict verdict = runner->verdict();
-    verdict.probes = probe_hits;
-    return verdict;
+    return with_probes(runner->verdict());
 }
 
-Verdict run_twice(const Scenario& scenario) {
+Verdict run_twice(const Scenario& scenario, Coverage* coverage) {
     RunOptions options;
     options.keep_hashes = true;
+    options.coverage = coverage;
     Verdict first = run(scenario, options);
     const Verdict second = run(scenario, options);
     if (!first.held()) return first;

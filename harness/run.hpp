@@ -6,6 +6,7 @@
 
 #include "core/base/probe.hpp"
 #include "harness/canary.hpp"
+#include "harness/coverage.hpp"
 #include "harness/excuses.hpp"
 #include "harness/observation.hpp"
 #include "harness/process.hpp"
@@ -26,6 +27,7 @@ struct RunOptions {
     std::uint64_t items_max = 3'000'000;
     Observation* observation = nullptr;  // filled for a report
     sim::StatusWatch* status = nullptr;  // holds what the master tells spectators against what it promised
+    Coverage* coverage = nullptr;        // what the run reaches; of the last run, when it is used again
     Instant explain_at = -1;             // says then what everybody waits for; core::never: at the end
     Lie lie = Lie::none;                 // of the application, to see that an oracle is alive
 };
@@ -50,7 +52,7 @@ struct Verdict {
 Verdict run(const Scenario& scenario, const RunOptions& options = {});
 
 // Runs twice and compares event by event; a difference is a violation named `determinism`.
-Verdict run_twice(const Scenario& scenario);
+Verdict run_twice(const Scenario& scenario, Coverage* coverage = nullptr);
 
 // Takes away faults, peers, turns, workload and everything unusual in the world as long as the same promise is broken and
 // `go_on` says so. Left to its end, nothing that is left can be taken away alone.

@@ -14,6 +14,8 @@ public:
     virtual core::Status handle(core::Instant now, const core::Event& event, core::Effects& out) = 0;
     virtual core::Instant next_deadline() const = 0;
     virtual std::uint64_t state_hash() const = 0;
+    // See PeerMachine; toys have none.
+    virtual std::uint64_t abstract_state() const { return 0; }
     virtual std::string explain() const = 0;
     virtual std::string leftovers() const { return {}; }
 };
@@ -29,6 +31,7 @@ public:
     }
     core::Instant next_deadline() const override { return real.next_deadline(); }
     std::uint64_t state_hash() const override { return real.state_hash(); }
+    std::uint64_t abstract_state() const override { return real.abstract_state(); }
     std::string explain() const override { return real.explain(); }
     std::string leftovers() const override { return real.leftovers(); }
     Real real;

@@ -333,6 +333,7 @@ std::string World::explain() {
 void World::handled(std::uint32_t index, const Event& event) {
     const std::uint64_t state = trace_.wants_state() ? nodes_[index].driver->machine().state_hash() : 0;
     trace_.event(mix(mix(index, static_cast<std::uint64_t>(now_)), mix(fingerprint(event), state)));
+    if (machine_watch_ != nullptr) machine_watch_->handled(index, now_, event, nodes_[index].driver->machine());
 }
 
 void World::look_at_status(std::uint32_t index) {

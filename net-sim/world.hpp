@@ -57,6 +57,13 @@ struct Trigger {
     std::uint64_t a = 0, b = 0;
 };
 
+// Sees each machine behind each event that it has handled.
+class MachineWatch {
+public:
+    virtual ~MachineWatch() = default;
+    virtual void handled(std::uint32_t node, Instant now, const core::Event& event, const Machine& machine) = 0;
+};
+
 class Director {
 public:
     virtual ~Director() = default;
@@ -128,6 +135,7 @@ public:
     Trace& trace() { return trace_; }
     void attach(Recorder* recorder) { recorder_ = recorder; }  // before the first process starts
     void watch(StatusWatch* status) { status_watch_ = status; }
+    void watch(MachineWatch* machines) { machine_watch_ = machines; }
     void stop_faults() {
         network_.stop_faults();
         parameters_.allocation_fails_per_million = 0;
@@ -230,6 +238,7 @@ private:
     Trace trace_;
     Recorder* recorder_ = nullptr;
     StatusWatch* status_watch_ = nullptr;
+    MachineWatch* machine_watch_ = nullptr;
     std::deque<Node> nodes_;
     std::vector<Trigger> triggers_;
     std::vector<std::string> journal_;  // durable

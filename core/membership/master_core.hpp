@@ -38,6 +38,7 @@ public:
     Status handle(Instant now, const Event& event, Effects& out);
     Instant next_deadline() const;
     std::uint64_t state_hash() const;
+    std::uint64_t abstract_state() const;
     std::string promised() const { return state_.promised(); }
     std::string explain() const;
     std::string leftovers() const;

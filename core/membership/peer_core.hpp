@@ -1,6 +1,6 @@
 // The peer's protocol: its session with the master, its data links, and the calls of its application.
 //
-// Files: peer_core.cpp (events, clocks, loss of the run), peer_session.cpp (master link, votes, answers), peer_calls.cpp
+// Files: peer_core.cpp (events, clocks, loss of the run), peer_abstract.cpp (the situation in classes), peer_session.cpp (master link, votes, answers), peer_calls.cpp
 // (commands and tickets), core/all_reduce/links.cpp (stripes to and from neighbours), core/all_reduce/exchange.cpp
 // (slices), core/all_reduce/progress.cpp (what gets through), core/all_reduce/batch.cpp (many tags in one call), core/state_sync/{submit,fetch,serve,outcome}.cpp (shared
 // state), core/topology/bandwidth_test.cpp (bandwidth tests).
@@ -36,6 +36,7 @@ public:
     Status handle(Instant now, const Event& event, Effects& out);
     Instant next_deadline() const;
     std::uint64_t state_hash() const;
+    std::uint64_t abstract_state() const;
     std::string explain() const;
     std::string leftovers() const;
     const Uuid& uuid() const { return uuid_; }

@@ -1,0 +1,62 @@
+// The situation of a peer with counts put into a few classes. Observation only.
+#include "core/base/packed.hpp"
+#include "core/membership/peer_core.hpp"
+
+namespace pccl::core {
+
+std::uint64_t PeerCore::abstract_state() const {
+    Packed state;
+    // phase
+    state.count(static_cast<std::size_t>(state_), 2);
+    state.count(sync_ ? static_cast<std::size_t>(sync_->stage) + 1 : 0, 3);
+    state.flags(!ops_.empty(), !launch_by_serial_.empty(), !run_wide_.empty());
+    // session
+    const auto master = links_.find(master_link_);
+    state.count(master == links_.end() ? 0 : 1 + static_cast<std::size_t>(master->second.stage), 2);
+    state.flags(master_lost_since_ != never);
+    state.count(open_votes_.size(), 2);
+    state.count(run_wide_.size(), 2);
+    // operations
+    state.count(ops_.size(), 2);
+    bool unprepared = false, unready = false, decided = false, given_up = false, ended = false, lost = false;
+    for (const auto& [id, op] : ops_) {
+        unprepared |= !op->prepared;
+        unready |= !op->neighbour_ready;
+        decided |= op->decided;
+        given_up |= op->given_up;
+        ended |= op->end_serial != 0;
+        lost |= !op->lost.empty();
+    }
+    state.flags(unprepared, unready, decided, given_up, ended, lost);
+    state.flags(!batches_.empty());
+    // edges
+    state.count(edges_.size(), 2);
+    bool closed = false, stalled = false, reported_down = false;
+    for (const auto& [target, edge] : edges_) {
+        for (const Stripe& stripe : edge.stripes) closed |= stripe.link == 0;
+        stalled |= edge.stalls != 0;
+        reported_down |= edge.report == Edge::Report::down;
+    }
+    bool early = false, starved = false;
+    for (const auto& [remote, reserve] : reserves_) {
+        early |= !reserve.slices.empty();
+        starved |= reserve.starved;
+    }
+    state.flags(closed, stalled, reported_down, early, starved);
+    // shared state
+    if (sync_) {
+        std::size_t active = 0;
+        for (const SyncSource& source : sync_->sources) active += source.active ? 1 : 0;
+        state.count(active, 2);
+        state.flags(sync_->receives, sync_->receives_unequal, sync_->listed, !sync_->requests.empty(), sync_->voted_end,
+                    sync_->holds_all, !sync_->early_requests.empty());
+    } else {
+        state.count(0, 2);
+        state.count(0, 7);
+    }
+    state.flags(sending_test_.has_value(), !receiving_tests_.empty(), !allocating_.empty(), !abandoned_.empty(),
+                !former_tokens_.empty());
+    return state.word();
+}
+
+}  // namespace pccl::core
