@@ -1,6 +1,7 @@
 #include "harness/scenario.hpp"
 
 #include "harness/flavours.hpp"
+#include "harness/settle.hpp"
 
 #include <algorithm>
 
@@ -123,14 +124,6 @@ std::uint32_t trigger_of() {
     return static_cast<std::uint32_t>(sim::effect_index<T>() + 1);
 }
 
-// A guess at how long the workload takes without faults: most faults are to happen while it runs.
-Duration busy_time(const Scenario& s) {
-    const Duration latency = (s.world.network.latency_low + s.world.network.latency_high) / 2;
-    Instant start = 0;
-    for (const PeerPlan& plan : s.peers) start = std::max(start, plan.start);
-    return start + 5 * (s.workload.compute_max + 12 * latency + static_cast<Duration>(s.workload.tags) * 4 * latency);
-}
-
 Fault timed(FaultKind kind, const Scenario& s, Draw& draw) {
     Fault f;
     f.kind = kind;
@@ -214,27 +207,8 @@ void draw_core(Scenario& s, Draw& draw) {
 
 // Some faults never heal, as long as the core and the master stay whole among themselves.
 void make_some_last(Scenario& s, Draw& draw) {
-    const auto in_core = [&](std::uint32_t node) {
-        return node == 0 || s.core.empty() || std::find(s.core.begin(), s.core.end(), node) != s.core.end();
-    };
-    const auto nodes = static_cast<std::uint32_t>(s.peers.size() + 1);
     for (Fault& f : s.faults) {
-        if (!draw.chance(400'000)) continue;
-        switch (f.kind) {
-        case FaultKind::pause:
-        case FaultKind::clog: f.forever = !in_core(f.a % nodes); break;
-        case FaultKind::one_way:
-        case FaultKind::cut_pair: f.forever = !in_core(f.a % nodes) || !in_core(f.b % nodes); break;
-        case FaultKind::partition: {
-            bool whole = nodes < 31;
-            for (std::uint32_t node = 1; node < nodes; ++node) {
-                if (in_core(node) && ((f.a >> node) & 1) != (f.a & 1)) whole = false;
-            }
-            f.forever = whole;
-            break;
-        }
-        default: break;
-        }
+        if (draw.chance(400'000)) f.forever = may_last(s, f);
     }
 }
 
@@ -370,9 +344,6 @@ void draw_frozen_master(Scenario& s, Draw& draw, std::uint32_t on) {
 void draw_impaired_edges(Scenario& s, Draw& draw) {
     const auto peers = static_cast<std::uint32_t>(s.peers.size());
     if (peers < 2) return;
-    const auto in_core = [&](std::uint32_t node) {
-        return std::find(s.core.begin(), s.core.end(), node) != s.core.end();
-    };
     const bool alone = draw.chance(600'000);
     if (alone) {
         sim::NetworkParameters& n = s.world.network;
@@ -394,8 +365,7 @@ void draw_impaired_edges(Scenario& s, Draw& draw) {
         f.value = draw.bits() | 1ull << 32;
         if (kind == 0) f.value = static_cast<std::uint64_t>(draw.log_uniform(32, 2 * s.limits.slice_bytes));
         if (kind == 2) f.value = static_cast<std::uint64_t>(draw.log_uniform(100, 8 * s.limits.slice_bytes));
-        // A core member that cannot be in one ring with somebody else may be the one that goes, again and again.
-        f.forever = (alone || draw.chance(500'000)) && (s.core.empty() || (!in_core(f.a) && !in_core(f.b)));
+        f.forever = (alone || draw.chance(500'000)) && may_last(s, f);
         s.faults.push_back(f);
         if (draw.chance(200'000)) {
             std::swap(f.a, f.b);
@@ -514,11 +484,6 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
 
 }  // namespace
 
-bool only_impairs_edges(const Scenario& scenario) {
-    return !scenario.faults.empty() && std::all_of(scenario.faults.begin(), scenario.faults.end(),
-                                                   [](const Fault& fault) { return impairs_an_edge(fault.kind); });
-}
-
 static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, sim::Choices* choices) {
     Scenario s;
     s.seed = seed;
@@ -554,14 +519,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
         }
         if (shared.chance(300'000)) n.flow_rate = shared.log_uniform(n.rate_low, n.rate_high);
     }
-    // Some hundred slices are as many as thousands.
-    const std::uint32_t least = s.workload.elements_max * 8 / 100 / 8 * 8;
-    if (s.limits.slice_bytes < least) {
-        s.limits.slice_bytes = least;
-        s.limits.eager_bytes = std::max(s.limits.eager_bytes, least);
-        s.limits.scratch_bytes =
-            std::max<std::uint64_t>(s.limits.scratch_bytes, std::uint64_t{least} * s.limits.min_slots);
-    }
+    raise_slices(s);
     Draw crowds(mix(seed, 170));
     if ((on & class_hostile) && crowds.chance(500'000))
         s.limits.unregistered_links_max = crowds.number(32, 64) + 4 * static_cast<std::uint32_t>(s.peers.size());
@@ -572,45 +530,11 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     draw_flavours(s, flavours, on, options.peers_max);
     Draw quantized(mix(seed, 150));
     if (quantized.chance(350'000)) s.workload.quantized_per_mille = quantized.number(100, 1000);
-    // One turn over the narrowest stream takes some seconds at most: what is slower is not stuck, but looks like it.
-    const std::int64_t turn_bytes =
-        16ll * s.workload.tags * s.workload.elements_max +
-        (s.workload.sync ? s.workload.entries * (8ll * s.workload.state_elements_max + s.workload.key_bytes) : 0);
-    const Duration round_trip = 2 * s.world.network.latency_high * (1000 + s.world.network.jitter_per_mille) / 1000;
-    const std::int64_t narrowest = turn_bytes * (round_trip / microsecond) / (15 * second / microsecond);
-    // A dial plan that names every peer arrives within a quarter of the peer time-out: its receiver is expected to dial.
-    const std::int64_t plan_bytes = 75 * static_cast<std::int64_t>(s.peers.size());
-    const std::int64_t plan_trips = std::max<std::int64_t>(s.timeouts.peer / 4 / std::max<Duration>(round_trip, 1), 1);
-    s.world.network.window_low = std::max({s.world.network.window_low, narrowest, plan_bytes / plan_trips});
-    s.world.network.window_high = std::max(s.world.network.window_high, s.world.network.window_low);
-    if (s.workload.sync) {
-        // Nor does a state of which few chunks are asked for at a time, over a long way.
-        const std::int64_t round_trips = std::max<std::int64_t>(30 * second / std::max<Duration>(round_trip, 1), 1);
-        const std::int64_t state_bytes = 8ll * s.workload.entries * s.workload.state_elements_max;
-        const auto chunk =
-            static_cast<std::uint32_t>(state_bytes / (round_trips * s.limits.chunks_in_flight) / 8 * 8 + 8);
-        s.limits.chunk_bytes = std::max(s.limits.chunk_bytes, std::min(chunk, s.limits.payload_bytes_max));
-    }
+    widen_windows(s);
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     draw_faults(s, faults, on);
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
-    s.patience = 4 * s.timeouts.peer + 2 * s.timeouts.master + 10 * second + 4 * busy_time(s) + 60 * second +
-                 4 * s.timeouts.vote;
-    // With nothing but edges that lose for ever a call is bounded in peer time-outs: three for each such edge until a
-    // reduction has been led around it, eight and a grace for a synchronization that gets no further.
-    const auto edges = static_cast<Duration>(s.faults.size());
-    if (only_impairs_edges(s)) {
-        s.patience = (12 + 4 * edges) * s.timeouts.peer + s.timeouts.grace() + 10 * second + 4 * busy_time(s) +
-                     4 * s.timeouts.vote;
-        // A call for many tags goes on as long as each of them gets through, on a new connection or two.
-        if (s.workload.many_window != 0)
-            s.patience += s.workload.tags / s.workload.many_window * edges * 2 * s.timeouts.redial_longest();
-    }
-    if (s.workload.optimize_per_mille != 0) s.patience += 2 * s.timeouts.survey;
-    s.patience += s.world.staging_max;
-    // Where few newcomers are connected at a time, each update admits as few.
-    const auto together = std::max<std::size_t>(s.limits.newcomer_links_max / 2, 1);
-    s.patience += static_cast<Duration>(s.peers.size() / together) * busy_time(s);
+    s.patience = patience_of(s);
     return s;
 }
 

@@ -1,0 +1,222 @@
+#include "harness/settle.hpp"
+
+#include "harness/scenario_text.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness {
+
+using namespace core;
+
+namespace {
+
+Duration round_trip_of(const Scenario& s) {
+    return 2 * s.world.network.latency_high * (1000 + s.world.network.jitter_per_mille) / 1000;
+}
+
+bool in_core(const Scenario& s, std::uint32_t node) {
+    return std::find(s.core.begin(), s.core.end(), node) != s.core.end();
+}
+
+void raise_rates(Scenario& s, std::int64_t least) {
+    sim::NetworkParameters& n = s.world.network;
+    for (std::int64_t* rate : {&n.rate_low, &n.rate_high, &n.down_low, &n.down_high, &n.flow_rate}) {
+        if (*rate != 0) *rate = std::max(*rate, least);
+    }
+}
+
+void fit_limits(Scenario& s) {
+    Limits& l = s.limits;
+    l.slice_bytes = std::min(l.slice_bytes, l.payload_bytes_max / 8 * 8);
+    l.chunk_bytes = std::min(l.chunk_bytes, l.payload_bytes_max / 8 * 8);
+    l.eager_bytes = std::max(l.eager_bytes, l.slice_bytes);
+    l.scratch_bytes = std::max<std::uint64_t>(l.scratch_bytes, std::uint64_t{l.slice_bytes} * l.min_slots);
+    // One operation has to fit.
+    if (l.operation_bytes_max != 0)
+        l.operation_bytes_max = std::max<std::uint64_t>(l.operation_bytes_max, 8ull * (s.workload.elements_max + 1) +
+                                                                                   std::uint64_t{l.slice_bytes} * 32 +
+                                                                                   2 * l.scratch_bytes + l.eager_bytes);
+    l.key_bytes_max = std::min(l.key_bytes_max, l.control_bytes_max - key_overhead);
+    // No longer than the smallest machine of uneven ones takes.
+    const std::uint32_t least = std::max(control_bytes_least, l.control_bytes_max / (s.uneven_limits ? 2 : 1));
+    s.workload.key_bytes = std::min({s.workload.key_bytes, l.key_bytes_max, least - key_overhead});
+    l.untold_max = std::max(l.untold_max, 64 + 8 * s.workload.tags);
+}
+
+void fit_workload(Scenario& s) {
+    Workload& w = s.workload;
+    w.elements_min = std::min(w.elements_min, w.elements_max);
+    w.state_elements_min = std::min(w.state_elements_min, w.state_elements_max);
+    // Key lists are read page after page: not so many that it takes minutes.
+    if (w.entries > 4)
+        w.entries = std::max(std::min(w.entries, 40 * s.limits.control_bytes_max / (w.key_bytes + key_overhead)), 1u);
+    // An early update tells one peer alone: not with programs that decide from the last update of all.
+    if (w.optimize_per_mille != 0 || w.async_sync) w.early_update_per_mille = 0;
+    // Members in different calls wait for each other until the limit on votes.
+    if (s.timeouts.vote == 0) w.cross_per_mille = 0;
+    if (w.visit_per_mille != 0) {
+        for (PeerPlan& plan : s.peers) {
+            plan.group = 0;
+            plan.rejoins = true;
+        }
+        raise_rates(s, 1'000'000);
+    }
+}
+
+void fit_core(Scenario& s) {
+    std::erase_if(s.core, [&](std::uint32_t node) { return node == 0 || node > s.peers.size(); });
+    if (!s.core.empty()) {
+        const GroupId group = s.peers[s.core.front() - 1].group;
+        std::erase_if(s.core, [&](std::uint32_t node) { return s.peers[node - 1].group != group; });
+    }
+    if (s.core.size() < 2 || s.workload.tags == 0) s.core.clear();
+    s.claim = s.core.empty() ? Claim::all_end : Claim::core;
+}
+
+void fit_timeouts(Scenario& s) {
+    const sim::NetworkParameters& n = s.world.network;
+    const Duration slow = n.latency_high + n.latency_high * n.jitter_per_mille / 1000 + s.world.timer_late_max +
+                          (n.tail_per_million != 0 ? n.tail_max : 0);
+    s.timeouts.handshake = std::max(s.timeouts.handshake, std::min(300 * millisecond + 4 * slow, 5 * second));
+    s.world.staging_max = std::min(s.world.staging_max, std::min(12 * s.timeouts.peer, 60 * second));
+    // Who is far away answers in time.
+    if (n.latency_high > 300 * millisecond) s.timeouts.peer = std::max(s.timeouts.peer, 8 * n.latency_high);
+    // A text as long as a frame takes no seconds.
+    if (s.limits.control_bytes_max > 8'192 || n.rate_low < 100'000 || n.window_low < 2'000)
+        s.world.long_texts_per_million = 0;
+    // A short limit on votes is for runs in which nothing but the master makes anybody late.
+    const Duration usual = 5 * second + 2 * s.workload.compute_max;
+    if (s.timeouts.vote == 0 || s.timeouts.vote >= usual) return;
+    const bool others = std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& f) {
+        return f.kind != FaultKind::crash_master && (f.kind != FaultKind::pause || (f.a != 0 && (f.b & 1) == 0));
+    });
+    if (others ||
+        n.tail_per_million + n.refuse_per_million + n.black_hole_per_million + n.accept_close_per_million != 0)
+        s.timeouts.vote = std::max(usual, 4 * round_trip_of(s));
+}
+
+void fit_faults(Scenario& s) {
+    const auto nodes = static_cast<std::uint32_t>(s.peers.size() + 1);
+    for (Fault& f : s.faults) {
+        // By the n-th effect it begins late or never; by the clock, while there are faults.
+        if (f.trigger == 0) f.at = std::min(f.at, s.chaos_end);
+        if (f.kind == FaultKind::partition && nodes < 31) {
+            f.a &= (1u << nodes) - 1;
+            if (f.a == 0 || f.a == (1u << nodes) - 1) f.a = 1;
+        }
+        if (f.forever) f.forever = may_last(s, f);
+    }
+    if (only_impairs_edges(s)) {
+        // Patience is short where nothing else makes anybody late.
+        sim::NetworkParameters& n = s.world.network;
+        n.tail_per_million = n.refuse_per_million = n.black_hole_per_million = n.accept_close_per_million = 0;
+        s.core.clear();
+        s.claim = Claim::all_end;
+    }
+    std::stable_sort(s.faults.begin(), s.faults.end(), [](const Fault& x, const Fault& y) { return x.at < y.at; });
+}
+
+}  // namespace
+
+bool only_impairs_edges(const Scenario& scenario) {
+    return !scenario.faults.empty() && std::all_of(scenario.faults.begin(), scenario.faults.end(),
+                                                   [](const Fault& fault) { return impairs_an_edge(fault.kind); });
+}
+
+Duration busy_time(const Scenario& s) {
+    const Duration latency = (s.world.network.latency_low + s.world.network.latency_high) / 2;
+    Instant start = 0;
+    for (const PeerPlan& plan : s.peers) start = std::max(start, plan.start);
+    return start + 5 * (s.workload.compute_max + 12 * latency + static_cast<Duration>(s.workload.tags) * 4 * latency);
+}
+
+bool may_last(const Scenario& s, const Fault& f) {
+    const auto nodes = static_cast<std::uint32_t>(s.peers.size() + 1);
+    // Without a core everybody has to come to an end.
+    const auto needed = [&](std::uint32_t node) { return node == 0 || s.core.empty() || in_core(s, node); };
+    switch (f.kind) {
+    case FaultKind::pause:
+    case FaultKind::clog: return !needed(f.a % nodes);
+    case FaultKind::one_way:
+    case FaultKind::cut_pair: return !needed(f.a % nodes) || !needed(f.b % nodes);
+    case FaultKind::partition: {
+        bool whole = nodes < 31;
+        for (std::uint32_t node = 1; node < nodes; ++node) {
+            if (needed(node) && ((f.a >> node) & 1) != (f.a & 1)) whole = false;
+        }
+        return whole;
+    }
+    // A core member that cannot be in one ring with somebody else may be the one that goes, again and again.
+    case FaultKind::swallow:
+    case FaultKind::garble:
+    case FaultKind::snap: {
+        const std::uint32_t peers = std::max(nodes - 1, 1u);
+        return s.core.empty() || (!in_core(s, 1 + (f.a - 1) % peers) && !in_core(s, 1 + (f.b - 1) % peers));
+    }
+    default: return false;
+    }
+}
+
+void raise_slices(Scenario& s) {
+    const std::uint32_t least = s.workload.elements_max * 8 / 100 / 8 * 8;
+    if (s.limits.slice_bytes >= least) return;
+    s.limits.slice_bytes = least;
+    s.limits.eager_bytes = std::max(s.limits.eager_bytes, least);
+    s.limits.scratch_bytes = std::max<std::uint64_t>(s.limits.scratch_bytes, std::uint64_t{least} * s.limits.min_slots);
+}
+
+void widen_windows(Scenario& s) {
+    // One turn over the narrowest stream takes some seconds at most.
+    const std::int64_t turn_bytes =
+        16ll * s.workload.tags * s.workload.elements_max +
+        (s.workload.sync ? s.workload.entries * (8ll * s.workload.state_elements_max + s.workload.key_bytes) : 0);
+    const Duration round_trip = round_trip_of(s);
+    const std::int64_t narrowest = turn_bytes * (round_trip / microsecond) / (15 * second / microsecond);
+    // A dial plan that names every peer arrives within a quarter of the peer time-out: its receiver is expected to dial.
+    const std::int64_t plan_bytes = 75 * static_cast<std::int64_t>(s.peers.size());
+    const std::int64_t plan_trips = std::max<std::int64_t>(s.timeouts.peer / 4 / std::max<Duration>(round_trip, 1), 1);
+    s.world.network.window_low = std::max({s.world.network.window_low, narrowest, plan_bytes / plan_trips});
+    s.world.network.window_high = std::max(s.world.network.window_high, s.world.network.window_low);
+    if (!s.workload.sync) return;
+    // Nor does a state of which few chunks are asked for at a time, over a long way.
+    const std::int64_t round_trips = std::max<std::int64_t>(30 * second / std::max<Duration>(round_trip, 1), 1);
+    const std::int64_t state_bytes = 8ll * s.workload.entries * s.workload.state_elements_max;
+    const auto chunk = static_cast<std::uint32_t>(state_bytes / (round_trips * s.limits.chunks_in_flight) / 8 * 8 + 8);
+    s.limits.chunk_bytes = std::max(s.limits.chunk_bytes, std::min(chunk, s.limits.payload_bytes_max));
+}
+
+Duration patience_of(const Scenario& s) {
+    Duration patience = 4 * s.timeouts.peer + 2 * s.timeouts.master + 10 * second + 4 * busy_time(s) + 60 * second +
+                        4 * s.timeouts.vote;
+    // With nothing but edges that lose for ever a call is bounded in peer time-outs: three for each such edge until a
+    // reduction has been led around it, eight and a grace for a synchronization that gets no further.
+    const auto edges = static_cast<Duration>(s.faults.size());
+    if (only_impairs_edges(s)) {
+        patience = (12 + 4 * edges) * s.timeouts.peer + s.timeouts.grace() + 10 * second + 4 * busy_time(s) +
+                   4 * s.timeouts.vote;
+        // A call for many tags goes on as long as each of them gets through, on a new connection or two.
+        if (s.workload.many_window != 0)
+            patience += s.workload.tags / s.workload.many_window * edges * 2 * s.timeouts.redial_longest();
+    }
+    if (s.workload.optimize_per_mille != 0) patience += 2 * s.timeouts.survey;
+    patience += s.world.staging_max;
+    // Where few newcomers are connected at a time, each update admits as few.
+    const auto together = std::max<std::size_t>(s.limits.newcomer_links_max / 2, 1);
+    return patience + static_cast<Duration>(s.peers.size() / together) * busy_time(s);
+}
+
+void settle(Scenario& s) {
+    s.world.network.latency_high = std::max(s.world.network.latency_high, s.world.network.latency_low);
+    s.world.network.rate_high = std::max(s.world.network.rate_high, s.world.network.rate_low);
+    raise_slices(s);
+    fit_limits(s);
+    fit_workload(s);
+    widen_windows(s);
+    s.chaos_end = std::max(s.chaos_end, busy_time(s));
+    fit_core(s);
+    fit_faults(s);
+    fit_timeouts(s);
+    s.patience = patience_of(s);
+}
+
+}  // namespace pccl::harness
