@@ -5,8 +5,10 @@
 #include "harness/run.hpp"
 #include "harness/scenario_text.hpp"
 #include "tools/sim-run/bench.hpp"
+#include "tools/sim-run/jobs.hpp"
 #include "tools/sim-run/real_run.hpp"
 #include "tools/sim-run/report_files.hpp"
+#include "tools/sim-run/search.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -100,25 +102,6 @@ Scenario scenario_of(const Choice& choice, std::uint64_t seed) {
     return generate(seed, options);
 }
 
-bool read_scenario(const std::string& file, Scenario& scenario) {
-    std::FILE* in = std::fopen(file.c_str(), "r");
-    if (in == nullptr) {
-        std::fprintf(stderr, "sim-run: cannot read %s\n", file.c_str());
-        return false;
-    }
-    std::string text(scenario_bytes_max + 1, '\0');
-    text.resize(std::fread(text.data(), 1, text.size(), in));
-    std::fclose(in);
-    ScenarioError error;
-    const std::optional<Scenario> read = parse_scenario(text, error);
-    if (!read) {
-        std::fprintf(stderr, "%s:%u:%u: %s\n", file.c_str(), error.line, error.column, error.expected.c_str());
-        return false;
-    }
-    scenario = *read;
-    return true;
-}
-
 std::string replay_of(const Choice& choice, std::uint64_t seed) {
     return "sim-run " +
            (choice.file.empty() ? "--seed " + std::to_string(seed) + choice.replay : "--scenario " + choice.file);
@@ -140,14 +123,7 @@ void save_scenario(const Choice& choice, std::uint64_t seed, const char* suffix,
     const std::string what = choice.file.empty() ? "seed-" + std::to_string(seed)
                                                  : std::filesystem::path(choice.file).stem().string() + "-failed";
     const std::string name = choice.save + "/" + what + suffix + ".scenario";
-    std::FILE* out = std::fopen(name.c_str(), "w");
-    if (out == nullptr) {
-        std::fprintf(stderr, "sim-run: cannot write %s\n", name.c_str());
-        return;
-    }
-    std::string reason = v.violation.reason.substr(0, v.violation.reason.find('\n'));
-    std::fprintf(out, "# %s: %s\n%s", v.violation.oracle.c_str(), reason.c_str(), to_text(scenario).c_str());
-    std::fclose(out);
+    if (!tools::write_scenario(name, scenario, v.violation)) return;
     std::printf("  written to %s\n", name.c_str());
 }
 
@@ -155,7 +131,7 @@ int run_one(const Choice& choice) {
     Scenario scenario;
     if (choice.file.empty()) {
         scenario = scenario_of(choice, choice.first);
-    } else if (!read_scenario(choice.file, scenario)) {
+    } else if (!tools::read_scenario(choice.file, scenario)) {
         return 2;
     }
     std::fputs(to_text(scenario).c_str(), stdout);
@@ -225,15 +201,6 @@ int run_one(const Choice& choice) {
     return v.held() ? 0 : v.violation.oracle == "determinism" ? 3 : 1;
 }
 
-// Sanitizers have handlers of their own.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true;
-#elif defined(__has_feature)
-constexpr bool sanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-constexpr bool sanitized = false;
-#endif
-
 // A run that ends the process (a map without its key, memory out of bounds) still says which seed it was.
 volatile std::sig_atomic_t in_a_seed = 0;
 std::uint64_t seed_that_runs = 0;
@@ -251,8 +218,11 @@ void watch_crashes() {
 }
 
 // Every job-th seed from `first` on.
-Sums run_share(const Choice& choice, std::uint32_t job, bool progress) {
+Sums run_share(const Choice& choice, std::uint32_t job, bool progress, Census& states) {
     Sums sums;
+    Coverage coverage(Coverage::Detail::states);
+    RunOptions options;
+    options.coverage = &coverage;
     const auto start = std::chrono::steady_clock::now();
     double told = 0;
     for (std::uint64_t seed = choice.first + job; seed <= choice.last; seed += choice.jobs) {
@@ -260,9 +230,10 @@ Sums run_share(const Choice& choice, std::uint32_t job, bool progress) {
         const bool twice = choice.twice || seed % 20 == 3;
         seed_that_runs = seed;
         in_a_seed = 1;
-        const Verdict v = twice ? run_twice(scenario) : run(scenario);
+        const Verdict v = twice ? run_twice(scenario, &coverage) : run(scenario, options);
         in_a_seed = 0;
         sums.add(v);
+        states.add(static_cast<std::uint32_t>(seed - choice.first), coverage.states());
         if (!v.held()) {
             ++sums.failed;
             if (v.violation.oracle == "determinism") ++sums.not_deterministic;
@@ -351,10 +322,11 @@ int run_lies() {
 
 int run_range(const Choice& choice) {
     const auto start = std::chrono::steady_clock::now();
-    if (!sanitized) watch_crashes();
+    if (!tools::sanitized) watch_crashes();
     Sums sums;
+    Census states;
     if (choice.jobs == 1) {
-        sums = run_share(choice, 0, true);
+        sums = run_share(choice, 0, true, states);
     } else {
         std::vector<int> pipes;
         for (std::uint32_t job = 0; job < choice.jobs; ++job) {
@@ -364,9 +336,9 @@ int run_range(const Choice& choice) {
             const pid_t child = fork();
             if (child < 0) return 2;
             if (child == 0) {
-                const Sums share = run_share(choice, job, job == 0);
-                const bool told = write(ends[1], &share, sizeof share) == static_cast<ssize_t>(sizeof share);
+                const Sums share = run_share(choice, job, job == 0, states);
                 std::fflush(nullptr);
+                const bool told = tools::send(ends[1], &share, sizeof share) && tools::send(ends[1], states);
                 _exit(told ? 0 : 2);
             }
             close(ends[1]);
@@ -374,7 +346,7 @@ int run_range(const Choice& choice) {
         }
         for (const int end : pipes) {
             Sums share;
-            if (read(end, &share, sizeof share) == static_cast<ssize_t>(sizeof share)) {
+            if (tools::receive(end, &share, sizeof share) && tools::receive_into(end, states)) {
                 sums.add(share);
             } else {
                 ++sums.failed;
@@ -386,6 +358,7 @@ int run_range(const Choice& choice) {
         }
     }
     print_summary(sums, seconds_since(start));
+    std::printf("%s", thoroughness(states, "seeds").c_str());
     if (choice.probes) print_probes(sums);
     const std::size_t missed = report_missed_probes(sums, choice.probes_least);
     if (sums.failed == 0 && missed != 0) return 1;
@@ -418,7 +391,7 @@ int main(int argc, char** argv) {
     seed->excludes(seeds);
     auto* file = app.add_option("--scenario", choice.file, "run the scenario of a file");
     file->excludes(seed)->excludes(seeds);
-    app.add_option("--jobs", choice.jobs, "processes for a range")->check(CLI::Range(1, 64));
+    app.add_option("--jobs", choice.jobs, "processes for a range or a search")->check(CLI::Range(1, 64));
     app.add_option("--trace", choice.trace,
                    "write an event log of the run to FILE (- for standard output); FILE.json: a trace for Perfetto")
         ->excludes(seeds);
@@ -445,8 +418,24 @@ int main(int argc, char** argv) {
         "--explain", explain, "say who waits for what: at the end of the run, or at a time such as 12.5 (seconds)");
     explained->expected(0, 1)->default_str("end")->excludes(seeds);
     app.add_flag("--stats", choice.stats, "the summary of a range for one run")->excludes(seeds);
+    tools::SearchChoice searched;
+    bool searches = false;
+    auto* search = app.add_flag("--search", searches,
+                                "hunt with scenarios that are kept when they reach something new, and changed; --seed "
+                                "is that of the search (default 1)");
+    search->excludes(seeds)->excludes(file);
+    auto* runs = app.add_option("--runs", searched.runs, "how many runs a search has (default 10000)");
+    runs->needs(search)->check(CLI::PositiveNumber);
+    app.add_option("--minutes", searched.minutes, "end a search after this time instead")
+        ->needs(search)
+        ->excludes(runs)
+        ->check(CLI::PositiveNumber);
+    app.add_option("--corpus", searched.corpus,
+                   "begin a search with the scenarios of this folder, and write those into it that it keeps")
+        ->needs(search)
+        ->check(CLI::ExistingDirectory);
     app.add_option("--save", choice.save, "write failing scenarios into this folder")->check(CLI::ExistingDirectory);
-    app.add_flag("--stop-at-first", choice.stop_at_first, "end a range at its first failure");
+    app.add_flag("--stop-at-first", choice.stop_at_first, "end a range or a search at its first failure");
     bool canary = false;
     app.add_flag("--canary", canary, "check the oracles: each has to report an application that lies to it")
         ->excludes(seed)
@@ -531,6 +520,14 @@ int main(int argc, char** argv) {
         return 0;
     }
     if (canary) return run_lies();
+    if (searches) {
+        if (seed->count() != 0) searched.seed = choice.first;
+        searched.jobs = choice.jobs;
+        searched.classes = choice.classes;
+        searched.stop_at_first = choice.stop_at_first;
+        searched.save = choice.save;
+        return tools::search(searched);
+    }
     if (seed->count() != 0 || file->count() != 0) return run_one(choice);
     if (seeds->count() == 0 || !parse_range(range, choice)) {
         std::fprintf(stderr, "sim-run: give --seed N, --seeds A..B or --scenario F (see --help)\n");

@@ -1,0 +1,130 @@
+// The search for scenarios, and what is said about how thorough runs were.
+#include "harness/search.hpp"
+#include "harness/scenario_text.hpp"
+#include "harness/settle.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace pccl;
+using namespace pccl::harness;
+
+namespace {
+
+// A search of so many runs; the texts of what it kept.
+std::vector<std::string> corpus_of(std::uint64_t seed, int runs, std::uint64_t* changed = nullptr) {
+    Search search(seed, {});
+    Coverage coverage(Coverage::Detail::all);
+    RunOptions options;
+    options.coverage = &coverage;
+    for (int i = 0; i < runs; ++i) {
+        const Scenario scenario = search.next();
+        (void)search.learn(scenario, run(scenario, options), coverage);
+    }
+    std::vector<std::string> texts;
+    for (const Search::Kept& kept : search.corpus()) texts.push_back(to_text(kept.scenario));
+    if (changed != nullptr) *changed = search.mutated();
+    return texts;
+}
+
+}  // namespace
+
+TEST_CASE("what the generator draws is settled") {
+    // Some of its scenarios break such a rule on purpose: those that are about the limit on votes, or on windows.
+    std::size_t unchanged = 0;
+    for (std::uint64_t seed = 1; seed <= 3'000; ++seed) {
+        const Scenario scenario = generate(seed);
+        Scenario settled = scenario;
+        settle(settled);
+        const std::string text = to_text(settled);
+        unchanged += text == to_text(scenario) ? 1 : 0;
+        INFO("seed " << seed);
+        REQUIRE(sound(settled));
+        settle(settled);
+        REQUIRE(to_text(settled) == text);
+    }
+    CHECK(unchanged > 2'700);
+}
+
+TEST_CASE("a changed scenario is sound, settled, and survives its text") {
+    sim::Draw draw(17);
+    EffectCounts effects;
+    effects.fill(200);
+    Scenario parent = generate(1);
+    for (std::uint64_t seed = 2; seed <= 3'000; ++seed) {
+        const Scenario donor = generate(seed);
+        const Scenario child = mutate(parent, donor, effects, draw);
+        INFO("seed " << seed << "\n" << to_text(child));
+        REQUIRE(sound(child));
+        ScenarioError error;
+        const auto read = parse_scenario(to_text(child), error);
+        INFO(error.line << ": " << error.expected);
+        REQUIRE(read.has_value());
+        REQUIRE(to_text(*read) == to_text(child));
+        Scenario again = child;
+        settle(again);
+        REQUIRE(to_text(again) == to_text(child));
+        // Changes pile up, as in a search.
+        parent = seed % 20 == 0 ? donor : child;
+    }
+}
+
+TEST_CASE("the same search keeps the same scenarios") {
+    std::uint64_t changed = 0;
+    const std::vector<std::string> first = corpus_of(5, 150, &changed);
+    CHECK(changed > 30);
+    CHECK(first.size() > 50);
+    CHECK(first == corpus_of(5, 150));
+    CHECK(first != corpus_of(6, 150));
+}
+
+TEST_CASE("what a run reaches is observed only") {
+    for (const Coverage::Detail detail : {Coverage::Detail::states, Coverage::Detail::all}) {
+        Coverage coverage(detail);
+        RunOptions options;
+        options.coverage = &coverage;
+        for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+            const Scenario scenario = generate(seed);
+            CHECK(run(scenario, options).trace_hash == run(scenario).trace_hash);
+            CHECK(coverage.states().size() > 5);
+            CHECK(coverage.marks().empty() == (detail == Coverage::Detail::states));
+        }
+    }
+}
+
+TEST_CASE("Good-Turing says how likely the next run shows something new") {
+    // Five runs: 1 and 2 in several; 3 and 4 in the second only, 5 in the last only.
+    Census census;
+    CHECK(census.chance_of_new() == 1);
+    const std::vector<std::vector<Mark>> runs = {{1, 2}, {1, 3, 4}, {1, 2}, {2}, {1, 5}};
+    std::size_t novel = 0;
+    for (std::uint32_t i = 0; i < runs.size(); ++i) novel += census.add(i, runs[i]);
+    CHECK(novel == 5);
+    CHECK(census.size() == 5);
+    CHECK(census.runs() == 5);
+    CHECK(census.seen_once() == 3);
+    CHECK(census.chance_of_new() == Approx(2.0 / 5));  // two runs reached what no other did
+    CHECK(census.size_within(1) == 2);
+    CHECK(census.size_within(4) == 4);
+    CHECK(census.runs_of(1) == 4);
+    CHECK(census.runs_of(7) == 0);
+
+    // Counts of two processes: what each alone has seen once is known from both together.
+    Census even, odd;
+    for (std::uint32_t i = 0; i < runs.size(); ++i) (i % 2 == 0 ? even : odd).add(i, runs[i]);
+    even.merge(odd.entries(), odd.runs());
+    CHECK(even.runs() == 5);
+    CHECK(even.size() == 5);
+    CHECK(even.seen_once() == 3);
+    CHECK(even.chance_of_new() == Approx(2.0 / 5));
+    CHECK(even.size_within(1) == 2);
+
+    // A uniform draw among a thousand: after n runs (1 - 1/1000)^n of them is unseen.
+    sim::Draw draw(3);
+    Census uniform;
+    for (std::uint32_t i = 0; i < 1'500; ++i) {
+        const Mark mark = static_cast<Mark>(draw.below(1'000));
+        uniform.add(i, {&mark, 1});
+    }
+    CHECK(uniform.chance_of_new() == Approx(0.223).margin(0.04));
+    CHECK(uniform.chance_of_new() == Approx(1 - static_cast<double>(uniform.size()) / 1'000).margin(0.04));
+}

@@ -1,0 +1,213 @@
+#include "tools/sim-run/search.hpp"
+
+#include "harness/scenario_text.hpp"
+#include "harness/search.hpp"
+#include "tools/sim-run/jobs.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cinttypes>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <vector>
+
+namespace pccl::tools {
+
+using namespace pccl::harness;
+
+namespace {
+
+// Plain data, sent through a pipe.
+struct Totals {
+    std::uint64_t runs = 0, mutated = 0, kept = 0, failed = 0, not_deterministic = 0, first_failed = ~0ull;
+};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::string search_command(const SearchChoice& choice, std::uint64_t run) {
+    std::string text = "sim-run --search --seed " + std::to_string(choice.seed) + " --runs " + std::to_string(run);
+    if (choice.jobs != 1) text += " --jobs " + std::to_string(choice.jobs);
+    if (!choice.corpus.empty()) text += " --corpus " + choice.corpus;
+    return text;
+}
+
+void print_failure(const SearchChoice& choice, std::uint64_t run, const Scenario& scenario, const Verdict& verdict) {
+    std::printf("run %" PRIu64 " FAILED  oracle %s\n  %s\n", run, verdict.violation.oracle.c_str(),
+                verdict.violation.reason.c_str());
+    const std::string file =
+        choice.save + "/search-" + std::to_string(choice.seed) + "-" + std::to_string(run) + ".scenario";
+    if (!choice.save.empty() && write_scenario(file, scenario, verdict.violation)) {
+        std::printf("  replay: sim-run --scenario %s\n", file.c_str());
+    } else {
+        std::printf("%s  replay: put the text from pccl-scenario to claim into F; sim-run --scenario F\n",
+                    to_text(scenario).c_str());
+    }
+    std::fflush(stdout);
+}
+
+// A run that ends the process still leaves its scenario.
+std::string scenario_that_runs;
+
+extern "C" void on_crash_in_search(int) {
+    static constexpr char begin[] = "run ? FAILED  oracle crash\n";
+    (void)!write(1, begin, sizeof begin - 1);
+    (void)!write(1, scenario_that_runs.data(), scenario_that_runs.size());
+    _exit(1);
+}
+
+void watch_crashes() {
+    for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) std::signal(signal, &on_crash_in_search);
+}
+
+std::vector<std::string> files_of(const std::string& folder) {
+    std::vector<std::string> files;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        if (entry.path().extension() == ".scenario") files.push_back(entry.path().string());
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+}
+
+// One process of the command, with a search of its own.
+class Job {
+public:
+    Job(const SearchChoice& choice, std::uint32_t job)
+        : choice_(choice), job_(job), search_(choice.seed, options_of(choice), job, choice.jobs) {}
+
+    Totals run() {
+        if (!choice_.corpus.empty()) {
+            const std::vector<std::string> files = files_of(choice_.corpus);
+            for (std::size_t i = job_; i < files.size() && !over(); i += choice_.jobs) {
+                Scenario scenario;
+                if (read_scenario(files[i], scenario)) play(scenario, false);
+            }
+        }
+        while (!over()) play(search_.next(), true);
+        totals_.runs = search_.runs();
+        totals_.mutated = search_.mutated();
+        totals_.kept = search_.corpus().size();
+        if (job_ == 0 && isatty(2) != 0) std::fputs("\n", stderr);
+        return totals_;
+    }
+    const Search& search() const { return search_; }
+
+private:
+    static GeneratorOptions options_of(const SearchChoice& choice) {
+        GeneratorOptions options;
+        options.classes = choice.classes;
+        return options;
+    }
+    bool over() const {
+        if (choice_.stop_at_first && totals_.failed != 0) return true;
+        if (choice_.minutes != 0) return seconds_since(start_) >= 60 * choice_.minutes;
+        return search_.runs() >= (choice_.runs + choice_.jobs - 1 - job_) / choice_.jobs;
+    }
+
+    void play(const Scenario& scenario, bool is_new) {
+        const std::uint64_t run = search_.runs() * choice_.jobs + job_ + 1;
+        scenario_that_runs = to_text(scenario);
+        RunOptions options;
+        options.coverage = &coverage_;
+        const Verdict verdict =
+            search_.runs() % 20 == 3 ? run_twice(scenario, &coverage_) : harness::run(scenario, options);
+        const bool kept = search_.learn(scenario, verdict, coverage_);
+        if (kept && is_new && !choice_.corpus.empty()) {
+            char name[32];
+            std::snprintf(name, sizeof name, "/%016" PRIx64 ".scenario",
+                          core::numeric::checksum64(scenario_that_runs.data(), scenario_that_runs.size()));
+            (void)write_scenario(choice_.corpus + name, scenario, {});
+        }
+        if (!verdict.held()) {
+            ++totals_.failed;
+            if (verdict.violation.oracle == "determinism") ++totals_.not_deterministic;
+            totals_.first_failed = std::min(totals_.first_failed, run);
+            print_failure(choice_, run, scenario, verdict);
+        }
+        const double now = seconds_since(start_);
+        if (job_ != 0 || now - told_ < (isatty(2) != 0 ? 1.0 : 10.0)) return;
+        told_ = now;
+        std::fprintf(stderr, "%s%" PRIu64 " runs, %.0f runs/s, %zu kept, %zu marks, %" PRIu64 " failed%s",
+                     isatty(2) != 0 ? "\r" : "", search_.runs() * choice_.jobs,
+                     static_cast<double>(search_.runs()) * choice_.jobs / now, search_.corpus().size(),
+                     search_.marks().size(), totals_.failed, isatty(2) != 0 ? "  " : "\n");
+    }
+
+    const SearchChoice& choice_;
+    std::uint32_t job_;
+    Search search_;
+    Coverage coverage_{Coverage::Detail::all};
+    Totals totals_;
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+    double told_ = 0;
+};
+
+}  // namespace
+
+int search(const SearchChoice& choice) {
+    const auto start = std::chrono::steady_clock::now();
+    if (!sanitized) watch_crashes();
+    Totals totals;
+    Census states, marks;
+    bool lost = false;
+    if (choice.jobs == 1) {
+        Job job(choice, 0);
+        totals = job.run();
+        states = job.search().states();
+        marks = job.search().marks();
+    } else {
+        std::vector<int> pipes;
+        for (std::uint32_t i = 0; i < choice.jobs; ++i) {
+            int ends[2];
+            if (pipe(ends) != 0) return 2;
+            std::fflush(nullptr);
+            const pid_t child = fork();
+            if (child < 0) return 2;
+            if (child == 0) {
+                Job job(choice, i);
+                const Totals share = job.run();
+                std::fflush(nullptr);
+                const bool told = send(ends[1], &share, sizeof share) && send(ends[1], job.search().states()) &&
+                                  send(ends[1], job.search().marks());
+                _exit(told ? 0 : 2);
+            }
+            close(ends[1]);
+            pipes.push_back(ends[0]);
+        }
+        for (const int end : pipes) {
+            Totals share;
+            if (receive(end, &share, sizeof share) && receive_into(end, states) && receive_into(end, marks)) {
+                totals.runs += share.runs;
+                totals.mutated += share.mutated;
+                totals.kept += share.kept;
+                totals.failed += share.failed;
+                totals.not_deterministic += share.not_deterministic;
+                totals.first_failed = std::min(totals.first_failed, share.first_failed);
+            } else {
+                lost = true;
+                std::printf("a job died without telling its result\n");
+            }
+            close(end);
+        }
+        while (wait(nullptr) > 0) {
+        }
+    }
+    const double wall = seconds_since(start);
+    std::printf("\nsearch %" PRIu64 ": %" PRIu64 " runs in %.1f s (%.0f runs/s), %" PRIu64
+                " of changed scenarios; %" PRIu64 " kept; %zu marks; failed %" PRIu64 "\n",
+                choice.seed, totals.runs, wall, static_cast<double>(totals.runs) / wall, totals.mutated, totals.kept,
+                marks.size(), totals.failed);
+    std::printf("%s", thoroughness(states, "runs").c_str());
+    if (totals.failed != 0)
+        std::printf("first failing run %" PRIu64 "; the same search: %s\n", totals.first_failed,
+                    search_command(choice, totals.first_failed).c_str());
+    if (totals.failed == 0) return lost ? 1 : 0;
+    return totals.failed == totals.not_deterministic ? 3 : 1;
+}
+
+}  // namespace pccl::tools
