@@ -9,6 +9,9 @@ using sim::Draw;
 
 namespace {
 
+constexpr std::uint32_t interrupted_per_million = 150'000;
+constexpr std::uint32_t beside_per_million = 200'000;
+
 void draw_patience(Scenario& s, Draw& draw, std::uint32_t on) {
     const sim::NetworkParameters& n = s.world.network;
     // Short enough that a second loss of the master falls into the time of the first.
@@ -260,6 +263,30 @@ void draw_small_frames(Scenario& s, std::uint32_t on) {
     if (draw.chance(500'000)) l.untold_max = 64 + 8 * w.tags;
 }
 
+// Another thread leaves the run in the middle of a call, or collectives run beside updates of the topology.
+void draw_threads(Scenario& s, std::uint32_t on) {
+    if (!(on & class_application)) return;
+    Workload& w = s.workload;
+    Draw interrupts(sim::mix(s.seed, 180));
+    if (interrupts.chance(interrupted_per_million)) w.interrupt_per_mille = interrupts.number(2, 60);
+    Draw draw(sim::mix(s.seed, 181));
+    if (!draw.chance(beside_per_million)) return;
+    w.beside = draw.number(1, 3);
+    w.beside_asks = draw.number(0, 2);
+    w.beside_queued = draw.chance(500'000);
+    // One kind of collective. Nothing that is decided by what all have just returned from, and no limit on votes: they wait
+    // for the rounds of others.
+    if (w.sync && (w.tags == 0 || draw.chance(400'000)))
+        w.tags = 0;
+    else
+        w.sync = false;
+    if (!w.sync) w.tags = std::clamp(w.tags, 1u, 8u);
+    w.async_sync = false;
+    w.many_window = w.optimize_per_mille = w.cross_per_mille = w.early_update_per_mille = w.visit_per_mille = 0;
+    s.timeouts.vote = 0;
+    for (PeerPlan& plan : s.peers) plan.turns = std::min(plan.turns, 6u);
+}
+
 }  // namespace
 
 void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peers_max) {
@@ -304,6 +331,7 @@ void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peer
     draw_interrupted_sync(s, on, peers_max);
     draw_given_up_midway(s, on, peers_max);
     draw_small_frames(s, on);
+    draw_threads(s, on);
 }
 
 // Long enough that the master names it, or gives it up where it has a limit. Some masters sleep meanwhile, which is no fault

@@ -4,6 +4,7 @@
 #include "harness/reference.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace pccl::harness {
 
@@ -15,7 +16,8 @@ Process::Process(ProcessWorld& world, const Scenario& scenario, Shared& shared, 
     : world_(world), scenario_(scenario), shared_(shared), ledger_(shared.ledger), counters_(shared.counters),
       node_(node), number_(number), plan_(scenario.peers[node - 1]),
       draw_(mix(scenario.seed, mix(500, mix(node, number)))),
-      strategies_(mix(scenario.seed, mix(800, mix(node, number)))) {}
+      strategies_(mix(scenario.seed, mix(800, mix(node, number)))),
+      interrupts_(mix(scenario.seed, mix(820, mix(node, number)))) {}
 
 void Process::start() {
     make_state();
@@ -80,20 +82,35 @@ void Process::Call::await_suspend(std::coroutine_handle<> awaiter) {
     slot.idle_before = idle_before;
     slot.awaiter = awaiter;
     process.slots_.push_back(std::move(slot));
+    process.may_be_interrupted(kind);
     // The answer never comes from inside: completed() only notes it, and the queue resumes the awaiter.
     process.world_.command(process.node_, std::move(command));
 }
 
-void Process::Sleep::await_suspend(std::coroutine_handle<> awaiter) {
-    ticket = ++process.shared_.tickets;
+// Not in a call of the library.
+Ticket Process::suspend(std::coroutine_handle<> awaiter) {
     Slot slot;
-    slot.ticket = ticket;
+    slot.ticket = ++shared_.tickets;
     slot.sleeping = true;
     slot.answered = true;
-    slot.begin = process.now();
+    slot.begin = now();
     slot.awaiter = awaiter;
-    process.slots_.push_back(std::move(slot));
+    slots_.push_back(std::move(slot));
+    return shared_.tickets;
+}
+
+void Process::Sleep::await_suspend(std::coroutine_handle<> awaiter) {
+    ticket = process.suspend(awaiter);
     process.world_.wake_after(process.node_, duration, ticket);
+}
+
+void Process::Wait::await_suspend(std::coroutine_handle<> awaiter) {
+    ticket = signal.waiting = process.suspend(awaiter);
+}
+
+// The waiting thread goes on behind whatever this one does now.
+void Process::notify(Signal& signal) {
+    if (const Ticket ticket = std::exchange(signal.waiting, 0); ticket != 0) world_.wake_after(node_, 0, ticket);
 }
 
 void Process::Sleep::await_resume() {
@@ -160,6 +177,8 @@ Task<bool> Process::connect() {
     ledger_.lives.push_back(begun);
     ledger_.votes.push_back(VoteFact{CallKind::connect, number_, life, now(), open_end, {}});
     epoch_seen_ = epoch_updated_ = epoch_synced_ = 0;
+    interrupted_at_ = never;
+    destroyed_ = false;
     sync_failed_ = false;
     life_ = life;
     connecting_ = true;
@@ -182,7 +201,8 @@ Task<bool> Process::connect() {
 
 Task<Completion> Process::vote(CallKind kind) {
     const std::size_t fact = ledger_.votes.size();
-    ledger_.votes.push_back(VoteFact{kind, number_, life_, now(), open_end, {}});
+    const std::uint32_t life = life_;
+    ledger_.votes.push_back(VoteFact{kind, number_, life, now(), open_end, {}});
     Command command = CommandArePeersPending{};
     if (kind == CallKind::update_topology) command = CommandUpdateTopology{};
     if (kind == CallKind::optimize) command = CommandOptimizeTopology{};
@@ -190,7 +210,7 @@ Task<Completion> Process::vote(CallKind kind) {
     ledger_.votes[fact].end = now();
     ledger_.votes[fact].completion = c;
     if (c.result == Result::success) {
-        ledger_.lives[life_].member_until = ledger_.votes[fact].begin;
+        was_member(life, ledger_.votes[fact].begin);
         if (kind == CallKind::update_topology) {
             ++counters_.updates;
             epoch_updated_ = c.epoch;
@@ -200,15 +220,26 @@ Task<Completion> Process::vote(CallKind kind) {
     co_return c;
 }
 
+// A call that began then succeeded.
+void Process::was_member(std::uint32_t life, Instant begin) {
+    ledger_.lives[life].member_until = std::max(ledger_.lives[life].member_until, begin);
+}
+
 Task<bool> Process::still_member(const Completion& failed) {
     if (failed.attributes.global_world > 1 && attributes_.global_world > 1) co_return true;
     const Completion c = co_await vote(CallKind::are_peers_pending);
     if (c.result == Result::success) co_return true;
-    ledger_.lives[life_].lost = true;
-    // The last thing that a machine did as a member.
-    ledger_.lives[life_].lost_at = attributes_set_ > ledger_.lives[life_].member_until ? attributes_set_ : now();
-    ledger_.lives[life_].gone_at = ledger_.lives[life_].lost_at;
-    ledger_.lives[life_].reason = failed.message + " / " + c.message;
+    Life& life = ledger_.lives[life_];
+    if (interrupted_by(now())) {
+        life.ended = true;
+        life.gone_at = now();
+    } else {
+        life.lost = true;
+        // The last thing that a machine did as a member.
+        life.lost_at = attributes_set_ > life.member_until ? attributes_set_ : now();
+        life.gone_at = life.lost_at;
+        life.reason = failed.message + " / " + c.message;
+    }
     // A program that did not notice goes on calling: every call fails, none succeeds alone.
     CommandSync alone;
     alone.revision = revision_;
@@ -219,19 +250,20 @@ Task<bool> Process::still_member(const Completion& failed) {
                        ledger_.name(life_) + " is lost, and a synchronization said " + sim::to_text(lonely.result));
     }
     const Completion update = co_await call(CallKind::update_topology, CommandUpdateTopology{});
-    if (update.result != Result::update_topology_failed) {
+    if (update.result != Result::update_topology_failed && !(destroyed() && update.result == Result::invalid_usage)) {
         world_.violate("membership", ledger_.name(life_) + " is lost, and an update of the topology said " +
                                          sim::to_text(update.result));
     }
     if (scenario_.workload.optimize_per_mille != 0) {
         const Completion optimize = co_await call(CallKind::optimize, CommandOptimizeTopology{});
-        if (optimize.result != Result::topology_optimization_failed) {
+        if (optimize.result != Result::topology_optimization_failed &&
+            !(destroyed() && optimize.result == Result::invalid_usage)) {
             world_.violate("membership", ledger_.name(life_) + " is lost, and an optimization of the topology said " +
                                              sim::to_text(optimize.result));
         }
     }
     connected_ = false;
-    ++counters_.lost;
+    if (!interrupted_by(now())) ++counters_.lost;
     co_return false;
 }
 
@@ -347,8 +379,15 @@ Task<Completion> Process::launch(std::size_t index, bool mismatched) {
 Task<Completion> Process::await(std::size_t index) {
     CommandAwait command;
     command.tag = tensors_[index].tag;
+    const Instant begin = now();
     const Completion c = co_await call(CallKind::await, std::move(command));
-    returned(index, c);
+    if (c.result == Result::rank_connection_lost && interrupted_by(begin)) {
+        // Asked about after the communicator had left: its outcome may have been there, and went with it.
+        tensors_[index].waiting = false;
+        tensors_[index].untouched_since = false;
+    } else {
+        returned(index, c);
+    }
     co_return c;
 }
 
@@ -367,7 +406,7 @@ void Process::returned(std::size_t index, const Completion& c) {
         // Only what the operation covers: a larger buffer keeps the tail of an earlier, longer operation.
         fact.output = memory(tensor.in_place ? tensor.send : tensor.receive);
         if (!scenario_.world.symbolic) fact.output.resize(fact.shape.count * element_bytes(fact.shape.type));
-        ledger_.lives[life_].member_until = std::max(ledger_.lives[life_].member_until, fact.begin);
+        was_member(fact.life, fact.begin);
     } else {
         ++counters_.aborted;
         // Told that it can never be done: nothing is left to wait for.
@@ -477,7 +516,7 @@ Task<Completion> Process::sync() {
     done.own_after = state_bytes(true);
     if (c.result == Result::success) {
         ++counters_.syncs;
-        ledger_.lives[life_].member_until = done.begin;
+        was_member(done.life, done.begin);
     } else {
         ++counters_.syncs_failed;
         if (done.after != done.before || done.own_after != done.own_before)

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <coroutine>
+#include <utility>
 #include <vector>
 
 namespace pccl::harness {
@@ -21,6 +22,9 @@ struct Counters {
     std::uint64_t committed = 0, aborted = 0, refused = 0;
     std::uint64_t syncs = 0, syncs_failed = 0;
     std::uint64_t connects = 0, lost = 0, updates = 0, optimized = 0;
+    std::uint64_t aborted_lives = 0, destroyed_lives = 0;  // by another thread, in the middle of what the first one did
+    std::uint64_t beside = 0;                              // updates of the topology with collectives beside them
+    std::uint64_t queued = 0;                              // run-wide calls made while another one was open
     Counters& operator+=(const Counters& c) {
         committed += c.committed;
         aborted += c.aborted;
@@ -31,6 +35,10 @@ struct Counters {
         lost += c.lost;
         updates += c.updates;
         optimized += c.optimized;
+        aborted_lives += c.aborted_lives;
+        destroyed_lives += c.destroyed_lives;
+        beside += c.beside;
+        queued += c.queued;
         return *this;
     }
 };
@@ -98,6 +106,18 @@ private:
         void await_suspend(std::coroutine_handle<> awaiter);
         void await_resume();
     };
+    // Suspends until another thread of the program notifies the signal; one waits for it at most.
+    struct Signal {
+        core::Ticket waiting = 0;
+    };
+    struct Wait {
+        Process& process;
+        Signal& signal;
+        core::Ticket ticket = 0;
+        bool await_ready() const { return false; }
+        void await_suspend(std::coroutine_handle<> awaiter);
+        void await_resume() { process.take(ticket); }
+    };
     struct Slot {
         core::Ticket ticket = 0;
         CallKind kind = CallKind::connect;
@@ -122,10 +142,14 @@ private:
     };
 
     core::Completion take(core::Ticket ticket);
+    void was_member(std::uint32_t life, Instant begin);
     bool in_a_call() const;
     void note_idle();
     Call call(CallKind kind, core::Command command) { return Call{*this, std::move(command), kind, 0, 0}; }
     Sleep sleep(Duration duration) { return Sleep{*this, duration, 0}; }
+    core::Ticket suspend(std::coroutine_handle<> awaiter);
+    Wait wait(Signal& signal) { return Wait{*this, signal, 0}; }
+    void notify(Signal& signal);
     Instant now() const { return world_.now(); }
     bool stopping() const { return shared_.stopping; }
     bool has_goal() const { return shared_.core[node_] && shared_.goal_open(); }
@@ -152,6 +176,22 @@ private:
     bool given_up(const core::Completion& completion) const;
     Task<bool> leave_in_flight();
     Task<bool> leave();
+    Task<void> leave_the_run();
+
+    // --- more threads (threads.cpp) --------------------------------------------------------------------------------------
+    Task<bool> membership_beside();
+    Task<bool> renew_beside();
+    Task<void> ask_beside();
+    Task<void> collectives();
+    Task<void> chain(std::size_t tensor);
+    Task<void> synchronize_beside();
+    Task<void> end_collectives();
+    void may_be_interrupted(CallKind kind);
+    Task<void> interrupt(Duration delay, bool abort);
+    // Another thread has ended this membership, at that time or before it.
+    bool interrupted_by(Instant time) const { return interrupted_at_ <= time; }
+    // Calls fail as on a communicator that was never connected.
+    bool destroyed() const { return destroyed_; }
 
     bool raises_all_the_same();
     core::SyncStrategy strategy();
@@ -201,6 +241,20 @@ private:
     sim::Draw strategies_;
     bool hasty_ = false;       // the revision was raised after a failure
     bool odd_schema_ = false;  // the next sync has a key that the others do not know
+    // Another thread leaves the run.
+    sim::Draw interrupts_;
+    Instant interrupted_at_ = core::never;  // of this membership
+    bool destroyed_ = false;                // not aborted: the next connect is that of a new communicator
+    bool interrupting_ = false;             // its call has not returned
+    Signal interrupt_returned_;
+    // Collectives beside updates of the topology. `gate_`: where they wait between two rounds until an update was called.
+    bool gate_wanted_ = false, at_gate_ = false, collectives_end_ = false, collectives_ended_ = true;
+    Signal gate_, gate_reached_, chains_done_, ask_returned_, collectives_returned_;
+    std::size_t chains_open_ = 0;
+    bool asking_ = false;
+    core::Completion asked_;
+    std::vector<Task<void>> chains_;
+    Task<void> collectives_, ask_, interrupt_;
     Task<void> main_;
 };
 

@@ -534,6 +534,9 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     draw_faults(s, faults, on);
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
+    // Faults may have brought tags or a limit on votes with them.
+    if (s.timeouts.vote != 0) s.workload.beside = 0;
+    if (s.workload.beside != 0 && s.workload.tags != 0) s.workload.sync = false;
     s.patience = patience_of(s);
     return s;
 }

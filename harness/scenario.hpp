@@ -141,6 +141,12 @@ struct Workload {
     std::uint32_t many_window = 0;             // not 0: one call for all tags, with windows of up to this many
     std::uint32_t quantized_per_mille = 0;     // per tag (in bytes by minimum and maximum if f32_sum)
     std::uint32_t optimize_per_mille = 0;      // per membership epoch: optimize_topology in each turn
+    std::uint32_t interrupt_per_mille = 0;     // per call: another thread aborts or destroys the communicator
+    // Not 0: collectives run on threads of their own, each tag so often between two updates of the topology, and updates are
+    // called beside them (threads.cpp).
+    std::uint32_t beside = 0;
+    std::uint32_t beside_asks = 0;  // are_peers_pending before each of these updates
+    bool beside_queued = false;     // the last of them together with the update, on another thread
 };
 
 struct Scenario {

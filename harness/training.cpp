@@ -24,7 +24,7 @@ Task<void> Process::main() {
         }
         bool member = true;
         for (bool first = true; member && (turns != 0 || has_goal()) && !stopping(); first = false) {
-            member = co_await membership(first);
+            member = scenario_.workload.beside != 0 ? co_await membership_beside() : co_await membership(first);
             if (turns != 0 && !waited_) --turns;
             // Who only waits for the faults to end does not work meanwhile.
             if (member && turns == 0 && has_goal()) co_await sleep(scenario_.chaos_end - now());
@@ -32,6 +32,7 @@ Task<void> Process::main() {
                 co_await sleep(draw_.log_uniform(microsecond, scenario_.workload.compute_max));
         }
         if (member) break;
+        co_await end_collectives();
         if (!plan_.rejoins && !has_goal()) break;
         if (draw_.chance(300'000)) {
             revision_ = 0;
@@ -41,11 +42,12 @@ Task<void> Process::main() {
     }
     while (lie_ == Lie::never_ends) co_await sleep(second);
     if (connected_) {
-        const Completion c = co_await call(CallKind::leave, CommandLeave{});
-        if (c.result != Result::success) world_.violate("progress", "leave failed");
-        life_ended();
-        connected_ = false;
+        // Half of them leave in the middle of what their other threads do.
+        if (!collectives_ended_ && draw_.chance(500'000)) co_await end_collectives();
+        co_await leave_the_run();
     }
+    co_await end_collectives();
+    if (interrupting_) co_await wait(interrupt_returned_);
     finished_ = true;
     world_.program_ended(node_);
 }
@@ -114,6 +116,7 @@ Task<bool> Process::membership(bool first_turn) {
         const Completion c = co_await sync();
         if (c.result != Result::success) {
             if (!co_await still_member(c)) {
+                if (interrupted_by(now())) co_return false;
                 ledger_.lives[life_].refused_revision = c.result == Result::invalid_usage;
                 if (c.result == Result::invalid_usage && ++refusals_ > 1) revision_ = 0;
                 co_return false;
@@ -186,7 +189,7 @@ Task<bool> Process::optimize() {
     }
     const Completion c = co_await vote(CallKind::optimize);
     if (c.result == Result::success) co_return true;
-    if (c.result != Result::topology_optimization_failed && !given_up(c))
+    if (c.result != Result::topology_optimization_failed && !given_up(c) && !destroyed())
         world_.violate("contract", std::string("an optimize gave ") + sim::to_text(c.result) + ": " + c.message);
     co_return co_await still_member(c);
 }
@@ -207,7 +210,7 @@ Task<bool> Process::reduce_all() {
             if (c.result != Result::success) {
                 all_good = false;
                 if (c.result == Result::too_few_peers) continue;
-                if (c.result != Result::rank_connection_lost)
+                if (c.result != Result::rank_connection_lost && !destroyed())
                     world_.violate("contract", std::string("a launch was refused with ") + sim::to_text(c.result));
                 continue;
             }
@@ -218,7 +221,7 @@ Task<bool> Process::reduce_all() {
                 again.shape = tensors_[i].shape;
                 again.send = again.receive = tensors_[i].send;
                 const Completion twice = co_await call(CallKind::launch, again);
-                if (twice.result != Result::invalid_argument && twice.result != Result::too_few_peers) {
+                if (twice.result != Result::invalid_argument && twice.result != Result::too_few_peers && !destroyed()) {
                     world_.violate("contract", std::string("a tag launched twice gave ") + sim::to_text(twice.result));
                 }
             }
@@ -287,7 +290,7 @@ Task<bool> Process::reduce_many() {
         world_.violate("window", sim::Trace::name(node_) + " ran " + std::to_string(c.peak) +
                                      " operations at a time, with a window of " + std::to_string(window));
     if (c.result != Result::success && c.result != Result::too_few_peers && c.result != Result::invalid_argument &&
-        !given_up(c))
+        !given_up(c) && !destroyed())
         world_.violate("contract", std::string("a call for many tags gave ") + sim::to_text(c.result));
     if (c.result == Result::too_few_peers && attributes_.group_world > 1)
         world_.violate("contract", "a call for many tags found too few peers in a group of " +
@@ -325,11 +328,18 @@ Task<bool> Process::leave_in_flight() {
     co_return co_await leave();
 }
 
-Task<bool> Process::leave() {
+Task<void> Process::leave_the_run() {
+    if (interrupting_) co_await wait(interrupt_returned_);
+    interrupted_at_ = std::min(interrupted_at_, now());
+    destroyed_ = true;
     const Completion c = co_await call(CallKind::leave, CommandLeave{});
     if (c.result != Result::success) world_.violate("progress", "leave failed");
     life_ended();
     connected_ = false;
+}
+
+Task<bool> Process::leave() {
+    co_await leave_the_run();
     for (Tensor& tensor : tensors_) {
         // Whether these operations were committed before this peer left is not known: either content is legal.
         tensor.waiting = false;

@@ -265,6 +265,9 @@ void print_summary(const Sums& s, double wall) {
                 ", topology updates %" PRIu64 ", optimized %" PRIu64 "\n",
                 s.counters.syncs, s.counters.syncs_failed, s.counters.connects, s.counters.lost, s.counters.updates,
                 s.counters.optimized);
+    std::printf("threads: %" PRIu64 " updates with collectives beside them, %" PRIu64 " calls queued, %" PRIu64
+                " memberships aborted, %" PRIu64 " destroyed in a call\n",
+                s.counters.beside, s.counters.queued, s.counters.aborted_lives, s.counters.destroyed_lives);
     std::printf("faults injected:");
     for (std::size_t i = 0; i < fault_kinds; ++i) {
         std::printf(" %s %" PRIu64 "%s", to_text(static_cast<FaultKind>(i)), s.faults[i],

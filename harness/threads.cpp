@@ -1,0 +1,170 @@
+// Programs with more than one thread: collectives that run beside updates of the topology, run-wide calls made while another
+// one is open, and a thread that aborts or destroys the communicator in the middle of what the others do.
+//
+// What a program may do and still come to an end:
+//  - All members make their run-wide calls in the same order: so many questions for pending peers, then an update.
+//  - One kind of collective runs beside them: all tags, or synchronizations. Whoever joins in the middle of a round lacks the
+//    part that was decided before it was admitted, so it is at most one operation of a tag behind the others. A round launches
+//    each tag equally often, nothing is tried again, and each round ends whatever the update does.
+//  - An update is called between two rounds, because launched tags must have been awaited. The next round begins as soon as
+//    it was called, not when it returns.
+#include "harness/process.hpp"
+
+namespace pccl::harness {
+
+using namespace core;
+
+// One turn: the update of the topology. The thread of the collectives begins with the membership.
+Task<bool> Process::membership_beside() {
+    waited_ = false;
+    if (collectives_ended_) {
+        collectives_end_ = collectives_ended_ = gate_wanted_ = at_gate_ = false;
+        collectives_ = collectives();
+        collectives_.start();
+    }
+    co_return co_await renew_beside();
+}
+
+Task<bool> Process::renew_beside() {
+    const Workload& w = scenario_.workload;
+    const bool queued = w.beside_queued && w.beside_asks != 0;
+    Completion failed;
+    for (std::uint32_t i = queued ? 1 : 0; i < w.beside_asks && failed.result == Result::success; ++i) {
+        failed = co_await vote(CallKind::are_peers_pending);
+        if (stopping()) break;
+    }
+    if (failed.result == Result::success && !stopping()) {
+        gate_wanted_ = true;
+        if (!at_gate_) co_await wait(gate_reached_);
+        if (queued) {
+            asking_ = true;
+            ++counters_.queued;
+            ask_ = ask_beside();
+            ask_.start();
+        }
+        gate_wanted_ = false;
+        notify(gate_);
+        ++counters_.beside;
+        failed = co_await vote(CallKind::update_topology);
+        if (asking_) co_await wait(ask_returned_);
+        if (queued && failed.result == Result::success) failed = asked_;
+    }
+    if (failed.result == Result::success) co_return true;
+    if (co_await still_member(failed))
+        world_.violate("contract",
+                       sim::Trace::name(node_) + " is a member, and a run-wide call failed: " + failed.message);
+    co_return false;
+}
+
+Task<void> Process::ask_beside() {
+    asked_ = co_await vote(CallKind::are_peers_pending);
+    asking_ = false;
+    notify(ask_returned_);
+}
+
+// The thread of the collectives, round by round.
+Task<void> Process::collectives() {
+    while (!collectives_end_) {
+        if (gate_wanted_) {
+            at_gate_ = true;
+            notify(gate_reached_);
+            co_await wait(gate_);
+            at_gate_ = false;
+            continue;
+        }
+        if (attributes_.group_world < 2 && draw_.chance(700'000)) {
+            co_await sleep(draw_.log_uniform(millisecond, 100 * millisecond));
+            continue;
+        }
+        if (scenario_.workload.sync) {
+            co_await synchronize_beside();
+        } else {
+            chains_.clear();
+            chains_open_ = tensors_.size();
+            for (std::size_t i = 0; i < tensors_.size(); ++i) chains_.push_back(chain(i));
+            for (Task<void>& one : chains_) one.start();
+            if (chains_open_ != 0) co_await wait(chains_done_);
+        }
+        co_await sleep(draw_.log_uniform(microsecond, scenario_.workload.compute_max));
+    }
+    collectives_ended_ = true;
+    notify(collectives_returned_);
+}
+
+// One tag, launched again as soon as the one before has come to its outcome: as from a completion.
+Task<void> Process::chain(std::size_t index) {
+    for (std::uint32_t i = 0; i < scenario_.workload.beside; ++i) {
+        refill(tensors_[index]);
+        const Completion launched = co_await launch(index, draw_.chance(scenario_.workload.mismatch_per_mille * 1000));
+        if (launched.result != Result::success) {
+            if (launched.result != Result::too_few_peers && !destroyed())
+                world_.violate("contract", std::string("a launch was refused with ") + sim::to_text(launched.result));
+            break;
+        }
+        const Completion c = co_await await(index);
+        if (c.result == Result::success) continue;
+        if (c.result != Result::rank_connection_lost && c.result != Result::invalid_argument &&
+            c.result != Result::too_few_peers && !given_up(c))
+            world_.violate("contract", std::string("an await gave ") + sim::to_text(c.result));
+        co_await sleep(draw_.log_uniform(100 * microsecond, 50 * millisecond));
+    }
+    if (--chains_open_ == 0) notify(chains_done_);
+}
+
+Task<void> Process::synchronize_beside() {
+    const Completion c = co_await sync();
+    if (c.result == Result::success) {
+        revision_ = c.revision + 1;
+        refusals_ = 0;
+        apply();
+        save_checkpoint();
+        co_return;
+    }
+    if (c.result == Result::invalid_usage && !interrupted_by(now()) && ++refusals_ > 2) revision_ = 0;
+    co_await sleep(draw_.log_uniform(millisecond, 100 * millisecond));
+}
+
+// Behind it no thread but the first one is in a call.
+Task<void> Process::end_collectives() {
+    if (collectives_ended_) co_return;
+    collectives_end_ = true;
+    gate_wanted_ = false;
+    notify(gate_);
+    co_await wait(collectives_returned_);
+}
+
+// --- abort and destroy -----------------------------------------------------------------------------------------------------
+
+void Process::may_be_interrupted(CallKind kind) {
+    const std::uint32_t per_mille = scenario_.workload.interrupt_per_mille;
+    if (per_mille == 0 || kind == CallKind::leave || !interrupt_.done() || stopping()) return;
+    if (interrupted_at_ != never || now() >= scenario_.chaos_end || (!connected_ && !connecting_)) return;
+    if (!interrupts_.chance(per_mille * 1000)) return;
+    const Duration delay = interrupts_.log_uniform(microsecond, 300 * millisecond);
+    interrupt_ = interrupt(delay, interrupts_.chance(600'000));
+    interrupt_.start();
+}
+
+Task<void> Process::interrupt(Duration delay, bool abort) {
+    const std::uint32_t life = life_;
+    co_await sleep(delay);
+    if (life != life_ || interrupted_at_ != never || finished_ || (!connected_ && !connecting_)) co_return;
+    // A membership that was lost before is not ended by this.
+    const bool member = attributes_set_ <= ledger_.lives[life].connected_at;
+    if (member) interrupted_at_ = now();
+    destroyed_ = destroyed_ || !abort;
+    interrupting_ = true;
+    CommandLeave command;
+    command.abort = abort;
+    const Completion c = co_await call(CallKind::leave, command);
+    if (c.result != Result::success) world_.violate("progress", abort ? "abort failed" : "destroy failed");
+    if (Life& ended = ledger_.lives[life]; member && ended.connected_at != never && !ended.lost) {
+        ended.ended = true;
+        ended.gone_at = std::min(ended.gone_at, now());
+    }
+    ++(abort ? counters_.aborted_lives : counters_.destroyed_lives);
+    interrupting_ = false;
+    notify(interrupt_returned_);
+}
+
+}  // namespace pccl::harness
