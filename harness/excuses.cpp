@@ -24,9 +24,9 @@ Instant later(Instant until, Duration by) { return until == never ? never : unti
 
 const char* to_text(Excuse excuse) {
     static constexpr const char* names[] = {
-        "silence",      "both-links",   "no-ring",      "master-gone", "narrow-path", "revision",      "late-vote",
-        "vote-held-up", "copied-token", "lost-journal", "stranger",    "other-loss",  "unknown-voter", "departed",
-        "forgotten",    "early-update", "starved",      "stuck-edge",  "unreachable"};
+        "silence",      "both-links",   "no-ring",      "master-gone",    "narrow-path", "revision",   "late-vote",
+        "vote-held-up", "copied-token", "lost-journal", "master-stopped", "stranger",    "other-loss", "unknown-voter",
+        "departed",     "forgotten",    "early-update", "starved",        "stuck-edge",  "unreachable"};
     static_assert(std::size(names) == excuse_kinds);
     return names[static_cast<std::size_t>(excuse)];
 }
@@ -193,6 +193,21 @@ std::vector<Excuses::Span> Excuses::control_of(std::uint32_t node, bool with_mas
     std::vector<Span> spans = control_[node];
     if (with_master) spans.insert(spans.end(), control_[0].begin(), control_[0].end());
     return merged(std::move(spans), beat_);
+}
+
+bool Excuses::run_ended(std::uint32_t node, Instant asked_at, Instant lost_at, bool told) {
+    const bool found = std::any_of(stops_.begin(), stops_.end(), [&](const Stop& stop) {
+        if (stop.at < asked_at || stop.at > lost_at) return false;
+        if (told) return true;
+        std::vector<Span> others = control_[node];
+        others.insert(others.end(), control_[0].begin(), control_[0].end());
+        std::erase_if(others, [&](const Span& span) { return span.fault == stop.fault; });
+        others = merged(std::move(others), beat_);
+        return std::any_of(others.begin(), others.end(),
+                           [&](const Span& span) { return overlap(span.from, span.until, stop.at, stop.until); });
+    });
+    if (found) use(Excuse::master_stopped);
+    return found;
 }
 
 std::vector<Excuses::Span> Excuses::data_of(std::uint32_t node, std::uint32_t other) const {

@@ -18,17 +18,18 @@ namespace pccl::harness {
 enum class Excuse : std::uint8_t {
     // A membership ended although its application did not leave.
     silence,  // nothing came from the node for about the peer time-out, or its control link stayed closed for that time
-    both_links,    // its control link and a data link to it were closed at the same time
-    no_ring,       // it and another peer could not connect for the peer time-out
-    master_gone,   // it did not reach a master for the time that it waits for one
-    narrow_path,   // what two peers have to say to connect, and to report it, came late by most of the peer time-out
-    revision,      // the rule of revisions: its application submitted a revision that is not the next one
-    late_vote,     // its application made no call for the limit on votes
-    vote_held_up,  // its vote could not travel, or was not ready: a fault touched one of its links, or its computes
-    copied_token,  // somebody else used its token, or two masters know different ones
-    lost_journal,  // the master forgot its records
-    stranger,      // it was to connect with somebody who had asked to be a member and is no peer of the scenario
-    other_loss,    // Excuses::touch, for faults with no rule of their own
+    both_links,      // its control link and a data link to it were closed at the same time
+    no_ring,         // it and another peer could not connect for the peer time-out
+    master_gone,     // it did not reach a master for the time that it waits for one
+    narrow_path,     // what two peers have to say to connect, and to report it, came late by most of the peer time-out
+    revision,        // the rule of revisions: its application submitted a revision that is not the next one
+    late_vote,       // its application made no call for the limit on votes
+    vote_held_up,    // its vote could not travel, or was not ready: a fault touched one of its links, or its computes
+    copied_token,    // somebody else used its token, or two masters know different ones
+    lost_journal,    // the master forgot its records
+    master_stopped,  // the master was stopped on purpose and told it, or could not tell it
+    stranger,        // it was to connect with somebody who had asked to be a member and is no peer of the scenario
+    other_loss,      // Excuses::touch, for faults with no rule of their own
     // A content won a synchronization that should not win by what is known.
     unknown_voter,  // somebody took part, or may have, whose seat was kept after it had given up or died
     // Members that took part in the same operation were told different outcomes.
@@ -83,6 +84,8 @@ public:
     void standstill(Instant from, Instant until) { standstills_.push_back({from, until}); }
     // The master comes back without the records that it wrote from `written` on.
     void records_lost(Instant written, Instant at) { records_lost_.push_back({written, at}); }
+    // The master told everybody that the run has ended, and nobody knows of that run any more from then on.
+    void master_stopped(std::size_t fault, Instant at, Instant until) { stops_.push_back({fault, at, until}); }
     // How long a message takes from one node to the other on an idle path.
     void path(std::uint32_t from, std::uint32_t to, Duration latency);
     // Any loss of the node (or of every_peer) within that time.
@@ -112,6 +115,9 @@ public:
     // afterwards.
     bool touched(std::uint32_t node, Instant member_until, Instant lost_at,
                  std::optional<Excuse> kind = std::nullopt) const;
+    // Whether a master was stopped after the node had asked to be a member. `told`: the node says that the master told it; else
+    // something must have happened to its control link then.
+    bool run_ended(std::uint32_t node, Instant asked_at, Instant lost_at, bool told);
     // For how long the master counts a member that has given up by itself.
     Duration seat_kept() const { return timeouts_.peer + timeouts_.grace() + beat_; }
     // For rules that the oracle checks itself.
@@ -136,6 +142,11 @@ private:
     };
     struct Period {
         Instant from = 0;
+        Instant until = 0;
+    };
+    struct Stop {
+        std::size_t fault = no_fault;
+        Instant at = 0;
         Instant until = 0;
     };
     struct Computes {
@@ -186,6 +197,7 @@ private:
     std::vector<std::vector<Late>> late_;  // of each pair of nodes, in that direction
     std::vector<Duration> path_;           // of each pair of nodes, in that direction
     std::vector<Period> standstills_;
+    std::vector<Stop> stops_;
     std::vector<Period> records_lost_;  // written in that time, and lost at its end
     ExcuseCounts used_{};
 };

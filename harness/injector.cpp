@@ -41,6 +41,9 @@ sim::Impairment impairment_of(const Fault& fault) {
     return how;
 }
 
+// A process that was told to end does so at the latest.
+constexpr Duration stops_within = second;
+
 bool by_stranger(FaultKind kind) { return kind == FaultKind::hostile || kind == FaultKind::replayed_hello; }
 
 }  // namespace
@@ -285,6 +288,7 @@ void Injector::begin(std::uint64_t index_and_node) {
     const std::uint64_t index = index_and_node & 0xffffffffu;
     const auto there = static_cast<std::uint32_t>(index_and_node >> 32);
     const Fault& fault = scenario_.faults[index];
+    if (stopping_ != nullptr && concerns_the_journal(fault.kind)) return;  // there is none any more
     if (fault.kind != FaultKind::aimed_master && fault.kind != FaultKind::aimed_peer) {
         world_.trace().line(world_.now(), sim::no_node,
                             std::string("FAULT ") + to_text(fault.kind) + " a " + std::to_string(fault.a) + " b " +
@@ -414,6 +418,9 @@ void Injector::begin(std::uint64_t index_and_node) {
         schedule_end(fault, index);
         break;
     }
+    case FaultKind::stop_master:
+        if (!stop_the_master(fault, index)) return;
+        break;
     case FaultKind::swizzle:
     case FaultKind::hostile:
     case FaultKind::replayed_hello: go_on(index); break;
@@ -465,6 +472,7 @@ void Injector::end(std::uint64_t index) {
     const Fault& fault = scenario_.faults[index];
     world_.trace().line(world_.now(), sim::no_node, std::string("healed: ") + to_text(fault.kind));
     if (fault.kind == FaultKind::slow_disk) return world_.slow_disk(0);
+    if (fault.kind == FaultKind::stop_master) return master_stops(index);
     if (fault.kind == FaultKind::stuck_disk) return disk_answers_again(fault);
     if (fault.kind == FaultKind::slow_compute) return world_.set_compute_factor(peer_of(fault), 1);
     if (impairs_an_edge(fault.kind)) return world_.network().repair(peer_of(fault), 1 + (fault.b - 1) % (nodes() - 1));
@@ -478,6 +486,7 @@ void Injector::aimed_crash(std::uint32_t node, std::uint64_t index) {
     const Fault& fault = scenario_.faults[index];
     took_effect(fault);
     note(index, {node}, {});
+    if (node == world_.master() && stopping_ != nullptr) return run_is_over(*stopping_);
     if (node == world_.master()) excuses_.master_away(index, world_.now(), end_of(fault));
     if (node != 0 && node != nodes()) return processes_.process_gone(node, fault);
     if (node == world_.master()) processes_.process_gone(0, fault);
@@ -496,6 +505,35 @@ void Injector::disk_answers_again(const Fault& fault) {
         start_again(fault);
     }
     free_disk();
+}
+
+// Not one whose journal another master has taken over, or whose disk is about to stop it.
+bool Injector::stop_the_master(const Fault& fault, std::uint64_t index) {
+    const std::uint32_t node = world_.master(), other = node == 0 ? nodes() : 0;
+    if (!world_.alive(node) || world_.alive(other) || halting_ != nullptr || world_.paused(node)) return false;
+    stopping_ = &fault;
+    stopping_until_ = world_.now() + stops_within;
+    excuses_.master_stopped(index_of(fault), world_.now(), stopping_until_ + fault.duration);
+    world_.shut_down_master();
+    master_stops(index);
+    return true;
+}
+
+// Its process ends when it has told everybody, or after a while.
+void Injector::master_stops(std::uint64_t index) {
+    const std::uint32_t node = world_.master();
+    if (stopping_ == nullptr) return;
+    if (world_.alive(node) && world_.driver(node)->flushing() && world_.now() < stopping_until_)
+        return world_.schedule_script(world_.now() + 5 * millisecond, fault_ends, index);
+    if (world_.alive(node)) world_.end_process(node, true);
+    run_is_over(scenario_.faults[index]);
+}
+
+void Injector::run_is_over(const Fault& fault) {
+    stopping_ = nullptr;
+    world_.forget_records(~std::size_t{0});
+    excuses_.master_away(index_of(fault), world_.now(), end_of(fault));
+    processes_.process_gone(0, fault);
 }
 
 // Nobody begins to run while everything stands still.
@@ -517,6 +555,7 @@ void Injector::start_again(const Fault& fault) {
 void Injector::master_halted(std::uint32_t node) {
     world_.trace().line(world_.now(), node, "the master stops: its records cannot be written");
     if (node != world_.master()) return;
+    if (stopping_ != nullptr) return run_is_over(*stopping_);
     if (halting_ == nullptr) {
         if (stuck_ != nullptr) return start_again(*stuck_);
         // A slow disk was slower than the limit.

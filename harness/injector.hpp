@@ -101,6 +101,9 @@ private:
     void free_disk();
     void disk_answers_again(const Fault& fault);
     void start_again(const Fault& fault);
+    bool stop_the_master(const Fault& fault, std::uint64_t index);
+    void master_stops(std::uint64_t index);
+    void run_is_over(const Fault& fault);
     Knowledge what_is_known(std::uint32_t target);
     void crowd_comes(const Fault& fault, std::uint64_t index);
     void stranger_speaks(const Fault& fault, std::uint64_t index);
@@ -132,6 +135,8 @@ private:
     const Fault* halting_ = nullptr;        // the full disk that is going to stop the master
     const Fault* stuck_ = nullptr;          // the last disk that did not answer
     bool disk_hangs_ = false;
+    const Fault* stopping_ = nullptr;  // for which the master is about to end
+    Instant stopping_until_ = 0;
     std::vector<Ledger::StrangerHello> stranger_hellos_;
     std::vector<std::uint64_t> hello_of_;  // the fault that each of them belongs to
     std::vector<FaultSpan>* spans_ = nullptr;

@@ -33,6 +33,14 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         if (!l.lost) continue;
         const std::string who = ledger.name(life) + " on " + sim::Trace::name(l.node);
         const auto says = [&](const char* text) { return l.reason.find(text) != std::string::npos; };
+        // A run that was ended on purpose: each member was told, unless something happened to its link then.
+        if (says("the master was stopped on purpose")) {
+            if (excuses.run_ended(l.node, l.asked_at, l.lost_at, true)) continue;
+            return {"membership", who + " was told that the master was stopped, and it was not: " + l.reason};
+        }
+        if ((says("this peer belongs to another run") || says("no longer a member of the run")) &&
+            excuses.run_ended(l.node, l.asked_at, l.lost_at, false))
+            continue;
         // Where nobody copies a token and no journal loses what was durable, nobody is refused for that. A lost journal is no
         // reason to take a member for a copy of itself.
         const bool explained =

@@ -146,10 +146,19 @@ private:
         if (world_.alive(node)) return;
         PeerConfig config;
         config.seed = mix(scenario_.seed, mix(1000 + node, ++process_count_));
-        config.master = sim::endpoint_of(0);
-        config.group = scenario_.peers[node - 1].group;
-        config.stripes = scenario_.peers[node - 1].stripes;
+        const PeerPlan& plan = scenario_.peers[node - 1];
+        static constexpr std::uint32_t names[] = {0, sim::dead_name, sim::silent_name};  // by MasterAddress
+        config.master = sim::endpoint_of(names[static_cast<std::size_t>(plan.masters.front())]);
+        for (std::size_t i = 1; i < plan.masters.size(); ++i)
+            config.other_masters.push_back(sim::endpoint_of(names[static_cast<std::size_t>(plan.masters[i])]));
+        config.group = plan.group;
+        config.stripes = plan.stripes;
         config.listen_port = sim::listen_port;
+        if (plan.advertises) {
+            config.has_advertised = true;
+            config.advertised = sim::endpoint_of(node);
+            world_.network().hide(node);
+        }
         config.limits = scenario_.limits;
         if (scenario_.uneven_limits && node % 2 == 0) {
             config.limits.eager_bytes *= 4;

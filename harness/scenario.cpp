@@ -13,6 +13,13 @@ using sim::mix;
 
 namespace {
 
+constexpr std::uint32_t stop_per_million = 60'000;
+constexpr std::uint32_t several_masters_per_million = 200'000;
+constexpr std::uint32_t advertised_per_million = 200'000;
+constexpr std::uint32_t edge_of_limit_per_million = 100'000;
+// Not yet: a member keeps the places of newcomers that were never admitted, and refuses data connections in the end.
+constexpr std::uint32_t peers_limit_per_million = 0;
+
 void draw_network(Scenario& s, Draw& draw, std::uint32_t on) {
     sim::NetworkParameters& n = s.world.network;
     n.latency_low = n.latency_high = draw.log_uniform(50 * microsecond, 2 * millisecond);
@@ -374,6 +381,61 @@ void draw_impaired_edges(Scenario& s, Draw& draw) {
     }
 }
 
+// The operator ends the run and begins another one.
+void draw_stops(Scenario& s, std::uint32_t on) {
+    Draw draw(mix(s.seed, 183));
+    if (!(on & class_master) || !draw.chance(stop_per_million)) return;
+    for (std::uint32_t i = draw.number(1, 2); i-- != 0;) {
+        Fault f = timed(FaultKind::stop_master, s, draw);
+        f.duration = draw.log_uniform(millisecond, 5 * second);
+        s.faults.push_back(f);
+    }
+}
+
+// Several addresses of the master, of which some are of no use; peers that are not reached where they dial from.
+void draw_addresses(Scenario& s, std::uint32_t on) {
+    if (!(on & class_shape)) return;
+    Draw draw(mix(s.seed, 182));
+    if (draw.chance(several_masters_per_million)) {
+        for (PeerPlan& plan : s.peers) {
+            if (draw.chance(400'000)) continue;
+            for (std::uint32_t i = draw.number(1, 2); i-- != 0;) {
+                const auto at = static_cast<std::ptrdiff_t>(draw.below(plan.masters.size() + 1));
+                const bool answers = draw.chance(500'000);
+                plan.masters.insert(plan.masters.begin() + at, answers ? MasterAddress::dead : MasterAddress::silent);
+            }
+        }
+    }
+    Draw gateways(mix(s.seed, 184));
+    // Who moves does not stay reachable at the address that it tells.
+    const bool roams =
+        std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& fault) { return fault.kind == FaultKind::roam; });
+    if (roams || !gateways.chance(advertised_per_million)) return;
+    for (PeerPlan& plan : s.peers) plan.advertises = gateways.chance(700'000);
+}
+
+// Limits that are just reached.
+void draw_edges_of_limits(Scenario& s, std::uint32_t on) {
+    Draw draw(mix(s.seed, 185));
+    if (!(on & class_limits)) return;
+    Limits& l = s.limits;
+    Timeouts& t = s.timeouts;
+    const auto peers = static_cast<std::uint32_t>(s.peers.size());
+    std::uint32_t stripes = 1;
+    for (const PeerPlan& plan : s.peers) stripes = std::max(stripes, plan.stripes);
+    const auto tight = [&] { return draw.chance(edge_of_limit_per_million); };
+    if (draw.chance(peers_limit_per_million)) l.peers_max = peers + draw.number(0, 2);
+    if (tight()) l.stripes_max = stripes;
+    if (tight()) l.tags_max = std::max(s.workload.tags, 1u);
+    if (tight()) l.entries_max = std::max(s.workload.entries, 1u);
+    if (tight()) l.revision_max = 1'000'000;
+    if (tight()) t.dial = draw.log_uniform(second, 6 * second);
+    if (tight()) {
+        t.redial_min = draw.log_uniform(5 * millisecond, 200 * millisecond);
+        t.redial_max = std::max(t.redial_min, draw.log_uniform(200 * millisecond, 2 * second));
+    }
+}
+
 void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     const auto nodes = static_cast<std::uint32_t>(s.peers.size() + 1);
     Draw aims(mix(s.seed, 113));
@@ -479,6 +541,7 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     Draw impaired(mix(s.seed, 164));
     if ((on & class_connection) && impaired.chance(150'000)) draw_impaired_edges(s, impaired);
     draw_stuck_disk(s, on);
+    draw_stops(s, on);
     std::stable_sort(s.faults.begin(), s.faults.end(), [](const Fault& x, const Fault& y) { return x.at < y.at; });
 }
 
@@ -533,10 +596,12 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     widen_windows(s);
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     draw_faults(s, faults, on);
+    draw_edges_of_limits(s, on);
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
     // Faults may have brought tags or a limit on votes with them.
     if (s.timeouts.vote != 0) s.workload.beside = 0;
     if (s.workload.beside != 0 && s.workload.tags != 0) s.workload.sync = false;
+    draw_addresses(s, on);
     s.patience = patience_of(s);
     return s;
 }

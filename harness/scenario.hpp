@@ -45,11 +45,12 @@ enum class FaultKind : std::uint8_t {
     hang,            // the application of node a makes no call for `duration`
     roam,            // node a gets another address: its connections break, nobody reaches it at the old one
     swizzle,         // half of the nodes fall silent one by one and come back in another order
-    swallow,  // what node a writes to node b at once, if longer than `value` bytes, never arrives, nor what follows
-    garble,   // bits of what node a sends to node b flip, by content: the same ones each time it is sent again
-    snap,     // connections break by what node a sends to node b: after `value` bytes; from 2^32 on: at a pattern
+    swallow,      // what node a writes to node b at once, if longer than `value` bytes, never arrives, nor what follows
+    garble,       // bits of what node a sends to node b flip, by content: the same ones each time it is sent again
+    snap,         // connections break by what node a sends to node b: after `value` bytes; from 2^32 on: at a pattern
+    stop_master,  // the master is stopped on purpose, which ends the run; a new one begins after `duration`
 };
-inline constexpr std::size_t fault_kinds = 30;
+inline constexpr std::size_t fault_kinds = 31;
 // Connections open and each fails in the same way again: only what gets through tells such an edge from a good one.
 constexpr bool impairs_an_edge(FaultKind kind) {
     return kind == FaultKind::swallow || kind == FaultKind::garble || kind == FaultKind::snap;
@@ -66,7 +67,8 @@ constexpr bool concerns_the_journal(FaultKind kind) {
     case FaultKind::empty_journal:
     case FaultKind::two_masters:
     case FaultKind::full_disk:
-    case FaultKind::stuck_disk: return true;
+    case FaultKind::stuck_disk:
+    case FaultKind::stop_master: return true;
     default: return false;
     }
 }
@@ -104,12 +106,21 @@ struct Fault {
     bool forever = false;  // does not heal when the others do
 };
 
+// An entry in a peer's list of addresses of the master.
+enum class MasterAddress : std::uint8_t {
+    right,
+    dead,    // refuses dials
+    silent,  // never answers
+};
+
 struct PeerPlan {
     Instant start = 0;
     core::GroupId group = 0;
     std::uint32_t stripes = 1;
     std::uint32_t turns = 3;
-    bool rejoins = true;  // connects again when it was lost
+    bool rejoins = true;                                       // connects again when it was lost
+    std::vector<MasterAddress> masters{MasterAddress::right};  // in the order in which they are tried
+    bool advertises = false;  // nobody reaches it where its dials come from: it tells its address
 };
 
 struct Workload {

@@ -53,7 +53,11 @@ constexpr std::array<FaultName, fault_kinds> fault_names = {{
     {"swallow", "what node a writes to node b at once, if longer than value bytes, never arrives, nor what follows"},
     {"garble", "bits of what node a sends to node b flip, by content (value): the same ones when it is sent again"},
     {"snap", "connections between a and b break when a has sent value bytes to b; value from 2^32: at a pattern"},
+    {"stop-master", "the master is stopped on purpose, which ends the run; a new one begins after `for`"},
 }};
+
+constexpr std::array<const char*, 3> master_address_names = {"right", "dead", "silent"};
+constexpr std::size_t master_addresses_max = 16;
 
 constexpr std::array<const char*, 2> claim_names = {"all-end", "core"};
 
@@ -112,6 +116,11 @@ const Setting settings[] = {
     PCCL_ONE("limits.payload_bytes_max", number, 64, 1 << 24, limits.payload_bytes_max),
     PCCL_ONE("limits.control_bytes_max", number, 1 << 12, 1 << 24, limits.control_bytes_max),
     PCCL_ONE("limits.key_bytes_max", number, 16, 1024, limits.key_bytes_max),
+    PCCL_ONE("limits.peers_max", number, 1, 1 << 20, limits.peers_max),
+    PCCL_ONE("limits.stripes_max", number, 1, 1024, limits.stripes_max),
+    PCCL_ONE("limits.tags_max", number, 1, 1 << 20, limits.tags_max),
+    PCCL_ONE("limits.entries_max", number, 1, 1 << 24, limits.entries_max),
+    PCCL_ONE("limits.revision_max", number, 1, (std::numeric_limits<std::int64_t>::max)(), limits.revision_max),
     PCCL_ONE("limits.untold_max", number, 16, 1 << 20, limits.untold_max),
     PCCL_ONE("limits.ids_per_incarnation", number, 1, 0xffffffffll, limits.ids_per_incarnation),
     PCCL_ONE("limits.journal_records", number, 1, 1 << 20, limits.journal_records),
@@ -123,6 +132,9 @@ const Setting settings[] = {
     PCCL_ONE("limits.operation_bytes_max", number, 0, 1u << 30, limits.operation_bytes_max),
     PCCL_ONE("timeouts.vote", duration, 0, hour, timeouts.vote),
     PCCL_ONE("timeouts.journal", duration, 0, hour, timeouts.journal),
+    PCCL_ONE("timeouts.dial", duration, 10 * millisecond, hour, timeouts.dial),
+    PCCL_ONE("timeouts.redial_min", duration, millisecond, hour, timeouts.redial_min),
+    PCCL_ONE("timeouts.redial_max", duration, millisecond, hour, timeouts.redial_max),
     PCCL_ONE("timeouts.handshake", duration, 10 * millisecond, hour, timeouts.handshake),
     PCCL_ONE("limits.uneven", flag, 0, 1, uneven_limits),
     PCCL_ONE("workload.pump", flag, 0, 1, workload.pump),
@@ -204,6 +216,31 @@ void parse_region(ScenarioReader& reader, Scenario& s) {
     }
 }
 
+// masters=silent,right: in the order in which they are tried.
+void parse_masters(ScenarioReader& reader, const NamedValue& pair, PeerPlan& plan) {
+    plan.masters.clear();
+    for (std::size_t at = 0; at <= pair.value.size();) {
+        const std::size_t end = std::min(pair.value.find(',', at), pair.value.size());
+        const std::string_view name = pair.value.substr(at, end - at);
+        const auto found = std::find(master_address_names.begin(), master_address_names.end(), name);
+        if (found == master_address_names.end() || plan.masters.size() >= master_addresses_max)
+            return reader.fail("right, dead or silent, with commas between them", name, pair.value_at + at);
+        plan.masters.push_back(static_cast<MasterAddress>(found - master_address_names.begin()));
+        at = end + 1;
+    }
+    if (std::find(plan.masters.begin(), plan.masters.end(), MasterAddress::right) == plan.masters.end())
+        reader.fail("one address that is right", pair.value, pair.value_at);
+}
+
+std::string masters_text(const PeerPlan& plan) {
+    if (plan.masters == PeerPlan{}.masters) return {};
+    std::string text;
+    for (const MasterAddress address : plan.masters)
+        text +=
+            (text.empty() ? " masters=" : ",") + std::string(master_address_names[static_cast<std::size_t>(address)]);
+    return text;
+}
+
 void parse_peer(ScenarioReader& reader, Scenario& s) {
     PeerPlan plan;
     std::uint32_t region = 0;
@@ -212,6 +249,10 @@ void parse_peer(ScenarioReader& reader, Scenario& s) {
         const NamedValue pair = named_value(word);
         if (word == "rejoins") {
             plan.rejoins = true;
+        } else if (word == "advertises") {
+            plan.advertises = true;
+        } else if (pair.name == "masters") {
+            parse_masters(reader, pair, plan);
         } else if (pair.name == "start") {
             if (auto v = reader.value(Unit::duration, pair.value, 0, hour, pair.value_at)) plan.start = *v;
         } else if (pair.name == "group") {
@@ -226,7 +267,7 @@ void parse_peer(ScenarioReader& reader, Scenario& s) {
         } else if (pair.name == "region") {
             region = read_region(reader, pair);
         } else {
-            reader.fail("start=, group=, stripes=, turns=, region= or rejoins", word);
+            reader.fail("start=, group=, stripes=, turns=, region=, masters=, advertises or rejoins", word);
         }
     }
     s.world.network.regions.push_back(region);
@@ -393,8 +434,8 @@ std::string to_text(const Scenario& s) {
         const PeerPlan& p = s.peers[i];
         text += "peer start=" + duration_text(p.start) + " group=" + std::to_string(p.group) +
                 " stripes=" + std::to_string(p.stripes) + " turns=" + std::to_string(p.turns) +
-                (n.regions.empty() ? "" : " region=" + std::to_string(n.regions[i + 1])) +
-                (p.rejoins ? " rejoins" : "") + "\n";
+                (n.regions.empty() ? "" : " region=" + std::to_string(n.regions[i + 1])) + masters_text(p) +
+                (p.advertises ? " advertises" : "") + (p.rejoins ? " rejoins" : "") + "\n";
     }
     for (const Fault& f : s.faults) {
         text += "fault " + std::string(to_text(f.kind)) + " at=" + duration_text(f.at) +

@@ -200,6 +200,12 @@ Duration patience_of(const Scenario& s) {
     }
     if (s.workload.optimize_per_mille != 0) patience += 2 * s.timeouts.survey;
     patience += s.world.staging_max;
+    // A dial to an address of the master that does not answer takes its time.
+    for (const PeerPlan& plan : s.peers) {
+        patience += 4 * s.timeouts.dial *
+                    static_cast<Duration>(
+                        std::count(plan.masters.begin(), plan.masters.end(), MasterAddress::silent));
+    }
     // Where few newcomers are connected at a time, each update admits as few.
     const auto together = std::max<std::size_t>(s.limits.newcomer_links_max / 2, 1);
     return patience + static_cast<Duration>(s.peers.size() / together) * busy_time(s);

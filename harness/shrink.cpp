@@ -158,6 +158,13 @@ private:
             if (best_.peers[i].stripes > 1) better |= change([i](Scenario& s) { s.peers[i].stripes = 1; });
             if (best_.peers[i].group != 0) better |= change([i](Scenario& s) { s.peers[i].group = 0; });
             if (best_.peers[i].start != 0) better |= change([i](Scenario& s) { s.peers[i].start = 0; });
+            if (best_.peers[i].advertises) better |= change([i](Scenario& s) { s.peers[i].advertises = false; });
+            for (std::size_t at = 0; at < best_.peers[i].masters.size(); ++at) {
+                if (best_.peers[i].masters[at] == MasterAddress::right) continue;
+                better |= change([i, at](Scenario& s) {
+                    s.peers[i].masters.erase(s.peers[i].masters.begin() + static_cast<std::ptrdiff_t>(at));
+                });
+            }
             if (best_.peers[i].rejoins) better |= change([i](Scenario& s) { s.peers[i].rejoins = false; });
         }
         const auto tags = [](Scenario& s, std::size_t) -> std::uint32_t& { return s.workload.tags; };

@@ -64,7 +64,7 @@ void Driver::tidy() {
 // --- one event, all its effects ----------------------------------------------------------------------------------------
 
 void Driver::give(const Event& event) {
-    if (must_die_ || !halted_.empty() || world_.violated()) return;
+    if (must_die_ || stopped_ || !halted_.empty() || world_.violated()) return;
     if (inside_) return broken("re-entered");
     if (const auto* command = std::get_if<Command>(&event)) note_command(*command);
     inside_ = true;
@@ -151,6 +151,10 @@ void Driver::on(CloseLink& effect) {
     // away what it holds.
     world_.network_.close(link->connection, link->side, effect.flush || (world_.network_.segments().below(2) == 0));
     drop(*link);
+}
+
+bool Driver::flushing() const {
+    return std::any_of(links_.begin(), links_.end(), [](const auto& entry) { return entry.second->closing; });
 }
 
 // By one frame: of both ends the smaller limit (the other end may be gone, or a stranger).
@@ -417,11 +421,12 @@ void Driver::handle(const Item& item) {
     }
     case ItemKind::accepted: {
         const auto connection = static_cast<std::uint32_t>(item.b);
+        if (stopped_) return world_.network_.close(connection, 1, false);
         auto& link = links_[item.a] = std::make_unique<Link>(item.a, connection, 1, limits_);
         link->opened = true;
         if (world_.recorder_ != nullptr) world_.recorder_->link_begins(connection, 1, node_);
         const std::uint32_t from = world_.network_.peer_of(connection, 1);
-        return give(LinkAccepted{item.a, with_port(world_.network_.address_of(from), 32768 + connection % 28000)});
+        return give(LinkAccepted{item.a, with_port(world_.network_.dials_from(from), 32768 + connection % 28000)});
     }
     case ItemKind::payload_sent: {
         Link* link = find(item.a);

@@ -62,6 +62,11 @@ public:
     }
     // Memory that it asked for is still to be answered; it cannot be freed before.
     bool allocating() const { return allocating_ != 0; }
+    // The process is told to end: its listener is closed, and the machine is called no more.
+    void stop() { stopped_ = true; }
+    bool stopped() const { return stopped_; }
+    // Links that the machine has closed still hand over what was sent on them.
+    bool flushing() const;
     // Set when a fault aimed at an effect fired between two effects: the process is to be ended.
     bool must_die() const { return must_die_; }
     // Why the machine stopped itself; empty while it runs.
@@ -184,6 +189,7 @@ private:
     std::uint64_t persisted_last_ = 0;
     bool inside_ = false;
     bool must_die_ = false;
+    bool stopped_ = false;
     std::uint32_t notices_owed_ = 0;  // of a disk that hangs, to members, within the same event
     std::string halted_;
 };

@@ -86,6 +86,7 @@ void Network::start(std::uint32_t nodes, const NetworkParameters& parameters, st
     names_.resize(nodes);
     for (std::uint32_t node = 0; node < nodes; ++node) names_[node] = node;
     addresses_ = names_;
+    hidden_.assign(nodes, false);
     downlink_free_.assign(nodes, 0);
 }
 
@@ -129,6 +130,10 @@ std::uint32_t Network::dial(std::uint32_t node, LinkId link, const Endpoint& tar
     c.window = static_cast<std::size_t>(latencies_.log_uniform(parameters_.window_low, parameters_.window_high));
     c.ends[0] = End{node, receiver_.incarnation(node), link, true};
     std::uint32_t to = node_of(target);
+    if (to == silent_name) {
+        c.ends[1].node = node;  // nobody
+        return index;
+    }
     to = to < names_.size() ? names_[to] : no_node;
     if (to == no_node) {
         schedule(now_, ItemKind::refused, node, c.ends[0].incarnation, link, 0);
@@ -577,6 +582,13 @@ void Network::move_away(std::uint32_t node) {
     names_[addresses_[node]] = no_node;
     addresses_[node] = static_cast<std::uint32_t>(names_.size());
     names_.push_back(node);
+}
+
+void Network::hide(std::uint32_t node) { hidden_[node] = true; }
+
+Endpoint Network::dials_from(std::uint32_t node) const {
+    constexpr std::uint32_t gateway = 0x8000;
+    return hidden_[node] ? endpoint_of(gateway | node) : address_of(node);
 }
 
 void Network::node_gone(std::uint32_t node, bool with_reset) {

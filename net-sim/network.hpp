@@ -27,6 +27,8 @@ using core::LinkId;
 inline constexpr std::uint16_t listen_port = 48149;
 
 Endpoint endpoint_of(std::uint32_t node, std::uint16_t port = listen_port);
+// Addresses at which nobody ever answers: one refuses dials, one swallows them.
+inline constexpr std::uint32_t dead_name = 0xfffe, silent_name = 0xffff;
 std::uint32_t node_of(const Endpoint& endpoint);  // no_node: not an address of this network
 
 struct NetworkParameters {
@@ -161,6 +163,9 @@ public:
     // The node has another address; nobody reaches it at the one before. Its connections are not touched.
     void move_away(std::uint32_t node);
     Endpoint address_of(std::uint32_t node) const { return endpoint_of(addresses_[node]); }
+    // Its dials come from an address at which nobody reaches it, as behind a gateway that forwards its listener only.
+    void hide(std::uint32_t node);
+    Endpoint dials_from(std::uint32_t node) const;
     // What the node said first on its connections to another one, while greetings are kept.
     void keep_greetings() { keep_greetings_ = true; }
     std::vector<std::uint8_t> greeting(std::uint32_t from, std::uint32_t to) const;
@@ -255,6 +260,7 @@ private:
     std::vector<std::uint8_t> reading_;
     std::vector<std::uint32_t> names_;      // who is reached under an address; no_node: nobody
     std::vector<std::uint32_t> addresses_;  // of each node
+    std::vector<bool> hidden_;
     std::vector<DialFault> dial_faults_;
     std::vector<Delay> delays_;
     bool keep_greetings_ = false;

@@ -190,6 +190,16 @@ void World::start_master(const MasterConfig& config) {
     after(master_);
 }
 
+void World::shut_down_master() {
+    Node& node = nodes_[master_];
+    Effects effects;
+    master_machine_->shut_down(local_time(node), effects);
+    node.driver->carry_out(effects);
+    node.driver->stop();
+    trace_.event(mix(now_, effects.size()));
+    after(master_);
+}
+
 Instant World::forget_records(std::size_t count) {
     const std::size_t left = journal_.size() - std::min(count, journal_.size());
     const Instant first = left == journal_.size() ? core::never : left == 0 ? 0 : written_[left];
@@ -461,7 +471,7 @@ void World::check_patience_with_disk(std::uint32_t index) {
 Reach World::reach(std::uint32_t index, std::uint16_t port) {
     const Node& node = nodes_[index];
     if (node.driver == nullptr) return node.silent ? Reach::silent : Reach::refusing;
-    return port == listen_port ? Reach::listening : Reach::refusing;
+    return port == listen_port && !node.driver->stopped() ? Reach::listening : Reach::refusing;
 }
 
 void World::payload_begins(std::uint32_t to, const wire::BulkHeader& header) {

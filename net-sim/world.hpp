@@ -93,6 +93,8 @@ public:
     void start_machine(std::uint32_t node, std::unique_ptr<Machine> machine, const core::Limits& limits);
     // Ends the process. Not from inside its own effects. `torn`: a part of the first record that was not written is there.
     void end_process(std::uint32_t node, bool with_reset, bool torn = false);
+    // The master is stopped on purpose: it says so to all. Its process is to be ended when its links have handed that over.
+    void shut_down_master();
     void pause(std::uint32_t node, Duration duration);
     void set_compute_factor(std::uint32_t node, std::uint32_t factor) { nodes_[node].compute_factor = factor; }
     // When a factor made computes of the node slow; no two of these times overlap.

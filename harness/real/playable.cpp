@@ -3,6 +3,8 @@
 #include "harness/real/proxy.hpp"
 #include "harness/scenario_text.hpp"
 
+#include <algorithm>
+
 namespace pccl::harness {
 
 using namespace core;
@@ -48,6 +50,20 @@ const Unplayable settings[] = {
      [](Scenario& s) { s.workload.interrupt_per_mille = 0; }},
     {"workload.beside", "a process of the bridge makes one call at a time",
      [](const Scenario& s) { return s.workload.beside != 0; }, [](Scenario& s) { s.workload.beside = 0; }},
+    {"peer masters=", "nobody plays the addresses at which nobody answers",
+     [](const Scenario& s) {
+         return std::any_of(s.peers.begin(), s.peers.end(), [](const PeerPlan& p) { return p.masters.size() != 1; });
+     },
+     [](Scenario& s) {
+         for (PeerPlan& plan : s.peers) plan.masters = PeerPlan{}.masters;
+     }},
+    {"peer advertises", "all processes are on this machine",
+     [](const Scenario& s) {
+         return std::any_of(s.peers.begin(), s.peers.end(), [](const PeerPlan& p) { return p.advertises; });
+     },
+     [](Scenario& s) {
+         for (PeerPlan& plan : s.peers) plan.advertises = false;
+     }},
     {"memory.wrong_chunks_per_million", "nothing makes a real sender's memory lie",
      [](const Scenario& s) { return s.world.wrong_chunks_per_million != 0; },
      [](Scenario& s) { s.world.wrong_chunks_per_million = 0; }},
@@ -83,6 +99,7 @@ const char* why_not(const Fault& fault) {
     case FaultKind::torn_write:
     case FaultKind::older_journal:
     case FaultKind::empty_journal:
+    case FaultKind::stop_master:
     case FaultKind::two_masters: return "nobody changes the journal of a real master";
     case FaultKind::full_disk:
     case FaultKind::slow_disk:
