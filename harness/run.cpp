@@ -21,7 +21,8 @@ public:
     Runner(const Scenario& scenario, const RunOptions& options)
         : scenario_(scenario), world_(Injector::nodes_for(scenario), Injector::strangers_from(scenario), scenario.world,
                                       scenario.seed, *this),
-          excuses_(scenario), processes_(nodes()), injector_(world_, scenario, *this, excuses_) {
+          reach_(options.reach), program_world_(world_, process_finished, options.reach), excuses_(scenario),
+          processes_(nodes()), injector_(world_, scenario, *this, excuses_) {
         world_.trace().write_to(options.trace);
         world_.trace().keep_hashes(options.keep_hashes);
         items_max_ = options.items_max;
@@ -170,6 +171,7 @@ private:
                 std::min(config.limits.key_bytes_max, config.limits.control_bytes_max - key_overhead);
         }
         config.timeouts = scenario_.timeouts;
+        if (reach_ != nullptr) reach_->peer(config);
         world_.start_peer(node, config);
         processes_[node] = std::make_unique<Process>(program_world_, scenario_, shared_, node, process_count_);
         processes_[node]->lie(lie_);
@@ -190,6 +192,7 @@ private:
     void begin_master() override {
         if (world_.alive(world_.master())) return;
         ++master_count_;
+        if (reach_ != nullptr) reach_->master(master_config());
         world_.start_master(master_config());
         injector_.process_began(world_.master());
     }
@@ -328,7 +331,8 @@ private:
 
     const Scenario& scenario_;
     sim::World world_;
-    SimulatedWorld program_world_{world_, process_finished};
+    Reach* reach_;
+    SimulatedWorld program_world_;
     Excuses excuses_;
     std::vector<std::unique_ptr<Process>> processes_;
     Injector injector_;

@@ -10,6 +10,7 @@
 #include "harness/excuses.hpp"
 #include "harness/observation.hpp"
 #include "harness/process.hpp"
+#include "harness/reach.hpp"
 #include "harness/scenario.hpp"
 #include "net-sim/world.hpp"
 
@@ -28,6 +29,7 @@ struct RunOptions {
     Observation* observation = nullptr;  // filled for a report
     sim::StatusWatch* status = nullptr;  // holds what the master tells spectators against what it promised
     Coverage* coverage = nullptr;        // what the run reaches; of the last run, when it is used again
+    Reach* reach = nullptr;              // hears what programs ask of the core
     Instant explain_at = -1;             // says then what everybody waits for; core::never: at the end
     Lie lie = Lie::none;                 // of the application, to see that an oracle is alive
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "harness/process_world.hpp"
+#include "harness/reach.hpp"
 #include "net-sim/world.hpp"
 
 #include <utility>
@@ -11,7 +12,8 @@ namespace pccl::harness {
 class SimulatedWorld final : public ProcessWorld {
 public:
     // `ended_item`: the script item that is scheduled, with the node, when a program has ended.
-    SimulatedWorld(sim::World& world, std::uint64_t ended_item) : world_(world), ended_item_(ended_item) {}
+    SimulatedWorld(sim::World& world, std::uint64_t ended_item, Reach* reach)
+        : world_(world), ended_item_(ended_item), reach_(reach) {}
 
     core::Instant now() const override { return world_.now(); }
     core::BufferId add_buffer(std::uint32_t node, std::uint64_t bytes) override {
@@ -20,7 +22,10 @@ public:
     std::vector<std::uint8_t>& memory(std::uint32_t node, core::BufferId id) override {
         return *world_.driver(node)->buffers().find(id);
     }
-    void command(std::uint32_t node, core::Command command) override { world_.command(node, std::move(command)); }
+    void command(std::uint32_t node, core::Command command) override {
+        if (reach_ != nullptr) reach_->command(command);
+        world_.command(node, std::move(command));
+    }
     void wake_after(std::uint32_t node, core::Duration duration, core::Ticket ticket) override {
         world_.schedule_application(node, duration, ticket, 0);
     }
@@ -32,6 +37,7 @@ public:
 private:
     sim::World& world_;
     std::uint64_t ended_item_;
+    Reach* reach_;
 };
 
 }  // namespace pccl::harness

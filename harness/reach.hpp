@@ -1,0 +1,17 @@
+// What programs asked of the core in a run: each command and each configuration, for a test that nothing is never drawn.
+#pragma once
+
+#include "core/master_machine.hpp"
+#include "core/peer_machine.hpp"
+
+namespace pccl::harness {
+
+class Reach {
+public:
+    virtual ~Reach() = default;
+    virtual void peer(const core::PeerConfig& config) = 0;
+    virtual void master(const core::MasterConfig& config) = 0;
+    virtual void command(const core::Command& command) = 0;
+};
+
+}  // namespace pccl::harness

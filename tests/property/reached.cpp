@@ -1,0 +1,267 @@
+// No command, field or setting of the core without a program that draws it.
+//
+// Each structure is taken apart by a structured binding with as many names as it has fields, so a new field does not compile
+// here until it has a name. Then a range of seeds has to give each of them at least two values, or each value of an enum.
+// What cannot be drawn is in a list with the reason, and leaves the list when it can.
+#include "harness/run.hpp"
+#include "net-sim/describe.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <map>
+#include <set>
+#include <string>
+
+using namespace pccl;
+using namespace pccl::core;
+using namespace pccl::harness;
+
+namespace {
+
+const std::map<std::string, std::string> not_drawn = {
+    {"PeerConfig.key", "nobody guesses tokens: strangers know what they saw"},
+    {"MasterConfig.key", "nobody guesses tokens: strangers know what they saw"},
+    {"PeerConfig.listen_port", "the network leads to nodes: each has one listener"},
+    {"Limits.peers_max", "members keep the places of newcomers that were never admitted (peers_limit_per_million)"},
+    {"CommandReduceMany.launches.ticket", "not used there"},
+};
+
+constexpr std::uint64_t last_seed = 1'500;
+
+class Values final : public Reach {
+public:
+    void peer(const PeerConfig& config) override {
+        const auto& [seed, key, master, other_masters, group, stripes, listen_port, has_advertised, advertised, limits,
+                     timeouts] = config;
+        in_ = "PeerConfig.";
+        see("seed", seed);
+        see("key", std::string(key.begin(), key.end()));
+        see("master", to_text(master));
+        see("other_masters", other_masters.size());
+        for (const Endpoint& other : other_masters) see("other_masters.address", to_text(other));
+        see("group", group);
+        see("stripes", stripes);
+        see("listen_port", listen_port);
+        see("has_advertised", has_advertised);
+        see("advertised", to_text(advertised));
+        see_limits(limits);
+        see_timeouts(timeouts);
+    }
+
+    void master(const MasterConfig& config) override {
+        const auto& [seed, key, limits, timeouts] = config;
+        in_ = "MasterConfig.";
+        see("seed", seed);
+        see("key", std::string(key.begin(), key.end()));
+        see_limits(limits);
+        see_timeouts(timeouts);
+    }
+
+    void command(const Command& command) override {
+        ++commands_[command.index()];
+        std::visit([this](const auto& c) { see_command(c); }, command);
+    }
+
+    std::vector<std::string> missing() const {
+        std::vector<std::string> names;
+        for (const auto& [name, value] : seen_) {
+            if (value.different.size() < value.least) names.push_back(name);
+        }
+        return names;
+    }
+    bool all_commands() const {
+        return std::all_of(commands_.begin(), commands_.end(), [](std::uint64_t count) { return count != 0; });
+    }
+
+private:
+    struct Seen {
+        std::set<std::string> different;
+        std::size_t least = 0;
+    };
+
+    void see(const char* name, const std::string& value, std::size_t least = 2) {
+        Seen& seen = seen_[in_ + name];
+        seen.least = least;
+        if (seen.different.size() < least) seen.different.insert(value);
+    }
+    template <class Number>
+    requires std::is_arithmetic_v<Number>
+    void see(const char* name, Number value) { see(name, std::to_string(value)); }
+    template <class Enum>
+    requires std::is_enum_v<Enum>
+    void see(const char* name, Enum value, std::size_t values) {
+        see(name, std::to_string(static_cast<unsigned>(value)), values);
+    }
+
+    void see_limits(const Limits& limits) {
+        const auto& [control_bytes_max, payload_bytes_max, key_bytes_max, peers_max, unregistered_links_max,
+                     newcomer_links_max, stripes_max, untold_max, ids_per_incarnation, journal_records, slice_bytes,
+                     eager_bytes, tags_max, concurrent_ops, scratch_bytes, min_slots, operation_bytes_max, entries_max,
+                     chunk_bytes, chunks_in_flight, hashes_in_flight, revision_max, test_connections, test_bytes,
+                     search_steps] = limits;
+        in_ = "Limits.";
+        see("control_bytes_max", control_bytes_max);
+        see("payload_bytes_max", payload_bytes_max);
+        see("key_bytes_max", key_bytes_max);
+        see("peers_max", peers_max);
+        see("unregistered_links_max", unregistered_links_max);
+        see("newcomer_links_max", newcomer_links_max);
+        see("stripes_max", stripes_max);
+        see("untold_max", untold_max);
+        see("ids_per_incarnation", ids_per_incarnation);
+        see("journal_records", journal_records);
+        see("slice_bytes", slice_bytes);
+        see("eager_bytes", eager_bytes);
+        see("tags_max", tags_max);
+        see("concurrent_ops", concurrent_ops);
+        see("scratch_bytes", scratch_bytes);
+        see("min_slots", min_slots);
+        see("operation_bytes_max", operation_bytes_max);
+        see("entries_max", entries_max);
+        see("chunk_bytes", chunk_bytes);
+        see("chunks_in_flight", chunks_in_flight);
+        see("hashes_in_flight", hashes_in_flight);
+        see("revision_max", revision_max);
+        see("test_connections", test_connections);
+        see("test_bytes", test_bytes);
+        see("search_steps", search_steps);
+    }
+
+    void see_timeouts(const Timeouts& timeouts) {
+        const auto& [peer, master, handshake, dial, redial_min, redial_max, vote_warn, vote, journal, test, survey,
+                     edge_age] = timeouts;
+        in_ = "Timeouts.";
+        see("peer", peer);
+        see("master", master);
+        see("handshake", handshake);
+        see("dial", dial);
+        see("redial_min", redial_min);
+        see("redial_max", redial_max);
+        see("vote_warn", vote_warn);
+        see("vote", vote);
+        see("journal", journal);
+        see("test", test);
+        see("survey", survey);
+        see("edge_age", edge_age);
+    }
+
+    void see_shape(const ReduceShape& shape) {
+        const auto& [count, type, op, quantization] = shape;
+        const auto& [algorithm, code, hint] = quantization;
+        see("shape.count", count);
+        see("shape.type", type, data_type_count);
+        see("shape.op", op, reduce_op_count);
+        see("shape.quantization.algorithm", algorithm, 3);
+        see("shape.quantization.type", code, 8);
+        see("shape.quantization.hint", hint, 3);
+    }
+
+    void see_command(const CommandConnect& command) {
+        const auto& [ticket] = command;
+        in_ = "CommandConnect.";
+        see("ticket", ticket);
+    }
+    void see_command(const CommandUpdateTopology& command) {
+        const auto& [ticket] = command;
+        in_ = "CommandUpdateTopology.";
+        see("ticket", ticket);
+    }
+    void see_command(const CommandArePeersPending& command) {
+        const auto& [ticket] = command;
+        in_ = "CommandArePeersPending.";
+        see("ticket", ticket);
+    }
+    void see_launch(const CommandLaunch& command) {
+        const auto& [ticket, tag, shape, send, receive] = command;
+        see("ticket", ticket);
+        see("tag", tag);
+        see_shape(shape);
+        see("send", send);
+        see("receive", receive);
+        see("in_place", send == receive);
+    }
+    void see_command(const CommandLaunch& command) {
+        in_ = "CommandLaunch.";
+        see_launch(command);
+    }
+    void see_command(const CommandAwait& command) {
+        const auto& [ticket, tag] = command;
+        in_ = "CommandAwait.";
+        see("ticket", ticket);
+        see("tag", tag);
+    }
+    void see_command(const CommandSync& command) {
+        const auto& [ticket, revision, entries, strategy] = command;
+        in_ = "CommandSync.";
+        see("ticket", ticket);
+        see("revision", revision);
+        see("entries", entries.size());
+        see("strategy", strategy, sync_strategy_count);
+        for (const StateEntry& entry : entries) {
+            const auto& [name, buffer, count, type, allow_content_inequality] = entry;
+            see("entries.name", name);
+            see("entries.buffer", buffer);
+            see("entries.count", count);
+            see("entries.type", type, data_type_count);
+            see("entries.allow_content_inequality", allow_content_inequality);
+        }
+    }
+    void see_command(const CommandLeave& command) {
+        const auto& [ticket, abort] = command;
+        in_ = "CommandLeave.";
+        see("ticket", ticket);
+        see("abort", abort);
+    }
+    void see_command(const CommandReduceMany& command) {
+        const auto& [ticket, launches, window] = command;
+        in_ = "CommandReduceMany.";
+        see("ticket", ticket);
+        see("launches", launches.size());
+        see("window", window);
+        in_ = "CommandReduceMany.launches.";
+        for (const CommandLaunch& launch : launches) see_launch(launch);
+    }
+    void see_command(const CommandOptimizeTopology& command) {
+        const auto& [ticket] = command;
+        in_ = "CommandOptimizeTopology.";
+        see("ticket", ticket);
+    }
+
+    std::string in_;
+    std::map<std::string, Seen> seen_;
+    std::array<std::uint64_t, std::variant_size_v<Command>> commands_{};
+};
+
+}  // namespace
+
+TEST_CASE("every command, field and setting of the core has a program that draws it") {
+    Values values;
+    RunOptions options;
+    options.reach = &values;
+    std::uint64_t stops = 0, queued = 0, beside = 0, aborted = 0, destroyed = 0;
+    for (std::uint64_t seed = 1; seed <= last_seed; ++seed) {
+        const Verdict verdict = run(generate(seed), options);
+        stops += verdict.faults[static_cast<std::size_t>(FaultKind::stop_master)];
+        queued += verdict.counters.queued;
+        beside += verdict.counters.beside;
+        aborted += verdict.counters.aborted_lives;
+        destroyed += verdict.counters.destroyed_lives;
+    }
+    CHECK(values.all_commands());
+    const std::vector<std::string> missing = values.missing();
+    for (const std::string& name : missing) {
+        INFO(name << " has fewer values than it can have in the seeds 1.." << last_seed
+                  << ": let the generator draw it, or say in not_drawn why it cannot");
+        CHECK(not_drawn.contains(name));
+    }
+    for (const auto& [name, reason] : not_drawn) {
+        INFO(name << " is drawn now, or has another name: take it out of not_drawn");
+        CHECK(std::find(missing.begin(), missing.end(), name) != missing.end());
+    }
+    // MasterMachine::shut_down, and calls beside each other.
+    CHECK(stops > 0);
+    CHECK(queued > 0);
+    CHECK(beside > 0);
+    CHECK(aborted > 0);
+    CHECK(destroyed > 0);
+}
