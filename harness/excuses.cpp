@@ -198,7 +198,7 @@ std::vector<Excuses::Span> Excuses::control_of(std::uint32_t node, bool with_mas
 bool Excuses::run_ended(std::uint32_t node, Instant asked_at, Instant lost_at, bool told) {
     const bool found = std::any_of(stops_.begin(), stops_.end(), [&](const Stop& stop) {
         if (stop.at < asked_at || stop.at > lost_at) return false;
-        if (told) return true;
+        if (told || stop.cut_short) return true;
         std::vector<Span> others = control_[node];
         others.insert(others.end(), control_[0].begin(), control_[0].end());
         std::erase_if(others, [&](const Span& span) { return span.fault == stop.fault; });

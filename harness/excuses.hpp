@@ -85,7 +85,9 @@ public:
     // The master comes back without the records that it wrote from `written` on.
     void records_lost(Instant written, Instant at) { records_lost_.push_back({written, at}); }
     // The master told everybody that the run has ended, and nobody knows of that run any more from then on.
-    void master_stopped(std::size_t fault, Instant at, Instant until) { stops_.push_back({fault, at, until}); }
+    void master_stopped(std::size_t fault, Instant at, Instant until) { stops_.push_back({fault, at, until, false}); }
+    // It died while it did so.
+    void stop_was_cut_short() { stops_.back().cut_short = true; }
     // How long a message takes from one node to the other on an idle path.
     void path(std::uint32_t from, std::uint32_t to, Duration latency);
     // Any loss of the node (or of every_peer) within that time.
@@ -148,6 +150,7 @@ private:
         std::size_t fault = no_fault;
         Instant at = 0;
         Instant until = 0;
+        bool cut_short = false;
     };
     struct Computes {
         std::uint32_t node = 0;

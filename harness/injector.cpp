@@ -486,7 +486,10 @@ void Injector::aimed_crash(std::uint32_t node, std::uint64_t index) {
     const Fault& fault = scenario_.faults[index];
     took_effect(fault);
     note(index, {node}, {});
-    if (node == world_.master() && stopping_ != nullptr) return run_is_over(*stopping_);
+    if (node == world_.master() && stopping_ != nullptr) {
+        excuses_.stop_was_cut_short();
+        return run_is_over(*stopping_);
+    }
     if (node == world_.master()) excuses_.master_away(index, world_.now(), end_of(fault));
     if (node != 0 && node != nodes()) return processes_.process_gone(node, fault);
     if (node == world_.master()) processes_.process_gone(0, fault);
@@ -555,7 +558,10 @@ void Injector::start_again(const Fault& fault) {
 void Injector::master_halted(std::uint32_t node) {
     world_.trace().line(world_.now(), node, "the master stops: its records cannot be written");
     if (node != world_.master()) return;
-    if (stopping_ != nullptr) return run_is_over(*stopping_);
+    if (stopping_ != nullptr) {
+        excuses_.stop_was_cut_short();
+        return run_is_over(*stopping_);
+    }
     if (halting_ == nullptr) {
         if (stuck_ != nullptr) return start_again(*stuck_);
         // A slow disk was slower than the limit.

@@ -27,7 +27,11 @@ bool misfit(const Ledger& ledger, const SyncFact& own, Duration seat_kept) {
 
 sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excuses& excuses) {
     std::vector<const SyncFact*> last_sync(ledger.lives.size(), nullptr);
-    for (const SyncFact& fact : ledger.syncs) last_sync[fact.life] = &fact;
+    // Another thread may go on calling on a communicator that is lost.
+    for (const SyncFact& fact : ledger.syncs) {
+        if (const Life& life = ledger.lives[fact.life]; !life.lost || fact.begin < life.lost_at)
+            last_sync[fact.life] = &fact;
+    }
     for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
         const Life& l = ledger.lives[life];
         if (!l.lost) continue;
