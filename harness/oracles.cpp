@@ -502,7 +502,8 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger, Excuses& excus
     const std::vector<Intervals> votes = by_life(ledger, ledger.votes);
     std::vector<Instant> first_call(ledger.lives.size(), open_end);
     const auto called = [&](std::uint32_t life, Instant at) { first_call[life] = std::min(first_call[life], at); };
-    for (const SyncFact& sync : ledger.syncs) called(sync.life, sync.begin);
+    // The vote of a synchronization leaves when its state is hashed; another thread may have called the update meanwhile.
+    for (const SyncFact& sync : ledger.syncs) called(sync.life, sync.answered);
     for (const LaunchFact& launch : ledger.launches) called(launch.life, launch.begin);
     for (std::size_t i = 0; i < ledger.votes.size(); ++i) {
         const VoteFact& own = ledger.votes[i];

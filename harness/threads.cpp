@@ -6,8 +6,8 @@
 //  - One kind of collective runs beside them: all tags, or synchronizations. Whoever joins in the middle of a round lacks the
 //    part that was decided before it was admitted, so it is at most one operation of a tag behind the others. A round launches
 //    each tag equally often, nothing is tried again, and each round ends whatever the update does.
-//  - An update is called between two rounds, because launched tags must have been awaited. The next round begins as soon as
-//    it was called, not when it returns.
+//  - An update is called between two rounds, because launched tags must have been awaited; beside a synchronization now and
+//    then in the middle. The next round begins as soon as it was called, not when it returns.
 #include "harness/process.hpp"
 
 namespace pccl::harness {
@@ -34,8 +34,10 @@ Task<bool> Process::renew_beside() {
         if (stopping()) break;
     }
     if (failed.result == Result::success && !stopping()) {
-        gate_wanted_ = true;
-        if (!at_gate_) co_await wait(gate_reached_);
+        // Beside a synchronization it may be called at any time.
+        const bool between_rounds = !w.sync || draw_.chance(500'000);
+        gate_wanted_ = between_rounds;
+        if (between_rounds && !at_gate_) co_await wait(gate_reached_);
         if (queued) {
             asking_ = true;
             ++counters_.queued;
