@@ -10,6 +10,8 @@ using sim::Draw;
 namespace {
 
 constexpr std::uint32_t interrupted_per_million = 150'000;
+// Not yet: an abort beside one that has not returned is answered at once, while calls still wait.
+constexpr std::uint32_t left_twice_per_million = 0;
 constexpr std::uint32_t beside_per_million = 200'000;
 
 void draw_patience(Scenario& s, Draw& draw, std::uint32_t on) {
@@ -269,6 +271,7 @@ void draw_threads(Scenario& s, std::uint32_t on) {
     Workload& w = s.workload;
     Draw interrupts(sim::mix(s.seed, 180));
     if (interrupts.chance(interrupted_per_million)) w.interrupt_per_mille = interrupts.number(2, 60);
+    if (interrupts.chance(left_twice_per_million)) w.leave_twice_per_mille = 500;
     Draw draw(sim::mix(s.seed, 181));
     if (!draw.chance(beside_per_million)) return;
     w.beside = draw.number(1, 3);

@@ -188,6 +188,7 @@ private:
     Task<void> end_collectives();
     void may_be_interrupted(CallKind kind);
     Task<void> interrupt(Duration delay, bool abort);
+    Task<void> leave_again();
     // Another thread has ended this membership, at that time or before it.
     bool interrupted_by(Instant time) const { return interrupted_at_ <= time; }
     // Calls fail as on a communicator that was never connected.
@@ -254,7 +255,7 @@ private:
     bool asking_ = false;
     core::Completion asked_;
     std::vector<Task<void>> chains_;
-    Task<void> collectives_, ask_, interrupt_;
+    Task<void> collectives_, ask_, interrupt_, leave_again_;
     Task<void> main_;
 };
 

@@ -430,7 +430,8 @@ void draw_edges_of_limits(Scenario& s, std::uint32_t on) {
     if (tight()) l.entries_max = std::max(s.workload.entries, 1u);
     if (tight()) l.revision_max = 1'000'000;
     if (tight()) l.key_bytes_max = std::max(s.workload.key_bytes, 16u);
-    if (tight()) l.payload_bytes_max = std::max(l.slice_bytes, l.chunk_bytes);
+    // A quantized slice may be longer than one that is not, with its parameters.
+    if (tight() && s.workload.quantized_per_mille == 0) l.payload_bytes_max = std::max(l.slice_bytes, l.chunk_bytes);
     if (tight()) t.dial = draw.log_uniform(second, 6 * second);
     if (tight()) {
         t.redial_min = draw.log_uniform(5 * millisecond, 200 * millisecond);

@@ -153,6 +153,7 @@ struct Workload {
     std::uint32_t quantized_per_mille = 0;     // per tag (in bytes by minimum and maximum if f32_sum)
     std::uint32_t optimize_per_mille = 0;      // per membership epoch: optimize_topology in each turn
     std::uint32_t interrupt_per_mille = 0;     // per call: another thread aborts or destroys the communicator
+    std::uint32_t leave_twice_per_mille = 0;   // of these and of usual leaves: beside another one that has not returned
     // Not 0: collectives run on threads of their own, each tag so often between two updates of the topology, and updates are
     // called beside them (threads.cpp).
     std::uint32_t beside = 0;

@@ -168,6 +168,7 @@ const Setting settings[] = {
     PCCL_ONE("workload.quantized_per_mille", number, 0, 1000, workload.quantized_per_mille),
     PCCL_ONE("workload.optimize_per_mille", number, 0, 1000, workload.optimize_per_mille),
     PCCL_ONE("workload.interrupt_per_mille", number, 0, 1000, workload.interrupt_per_mille),
+    PCCL_ONE("workload.leave_twice_per_mille", number, 0, 1000, workload.leave_twice_per_mille),
     PCCL_ONE("workload.beside", number, 0, 16, workload.beside),
     PCCL_ONE("workload.beside_asks", number, 0, 8, workload.beside_asks),
     PCCL_ONE("workload.beside_queued", flag, 0, 1, workload.beside_queued),

@@ -151,22 +151,36 @@ Task<void> Process::interrupt(Duration delay, bool abort) {
     const std::uint32_t life = life_;
     co_await sleep(delay);
     if (life != life_ || interrupted_at_ != never || finished_ || (!connected_ && !connecting_)) co_return;
-    // A membership that was lost before is not ended by this.
-    const bool member = attributes_set_ <= ledger_.lives[life].connected_at;
-    if (member) interrupted_at_ = now();
+    // Lost before: the first thread has to see why.
+    if (attributes_set_ > ledger_.lives[life].connected_at) co_return;
+    interrupted_at_ = now();
     destroyed_ = destroyed_ || !abort;
     interrupting_ = true;
     CommandLeave command;
     command.abort = abort;
+    if (const std::uint32_t twice = scenario_.workload.leave_twice_per_mille;
+        twice != 0 && interrupts_.chance(twice * 1000) && leave_again_.done()) {
+        leave_again_ = leave_again();
+        leave_again_.start();
+    }
     const Completion c = co_await call(CallKind::leave, command);
     if (c.result != Result::success) world_.violate("progress", abort ? "abort failed" : "destroy failed");
-    if (Life& ended = ledger_.lives[life]; member && ended.connected_at != never && !ended.lost) {
+    if (Life& ended = ledger_.lives[life]; ended.connected_at != never && !ended.lost) {
         ended.ended = true;
         ended.gone_at = std::min(ended.gone_at, now());
     }
     ++(abort ? counters_.aborted_lives : counters_.destroyed_lives);
     interrupting_ = false;
     notify(interrupt_returned_);
+}
+
+// Right behind the first one. It has to return when the other calls have returned, too.
+Task<void> Process::leave_again() {
+    co_await sleep(microsecond);
+    CommandLeave command;
+    command.abort = true;
+    const Completion c = co_await call(CallKind::leave, command);
+    if (c.result != Result::success) world_.violate("progress", "a second abort failed");
 }
 
 }  // namespace pccl::harness

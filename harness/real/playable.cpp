@@ -45,7 +45,7 @@ const Unplayable settings[] = {
      [](Scenario& s) { s.world.symbolic = false; }},
     {"workload.many_window", "the call does not tell which tags were reduced among whom",
      [](const Scenario& s) { return s.workload.many_window != 0; }, [](Scenario& s) { s.workload.many_window = 0; }},
-    {"workload.interrupt_per_mille", "nothing leaves a run beside a call that waits",
+    {"workload.interrupt_per_mille", "nothing leaves the run beside a call that waits",
      [](const Scenario& s) { return s.workload.interrupt_per_mille != 0; },
      [](Scenario& s) { s.workload.interrupt_per_mille = 0; }},
     {"workload.beside", "a process of the bridge makes one call at a time",
