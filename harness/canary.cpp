@@ -39,7 +39,9 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a world that counts a stranger for ever", "membership"},
                           {"a peer that sends nothing, long after slow computes", "progress"},
                           {"a call given up before the limit on votes", "progress"},
-                          {"a member removed for its vote after a short reset", "membership"}};
+                          {"a member removed for its vote after a short reset", "membership"},
+                          {"a member told of a stop of the master that was none", "membership"},
+                          {"a member with a good link that was not told of a stop", "membership"}};
 static_assert(std::size(kinds) == static_cast<std::size_t>(Lie::count));
 
 // Three members, all calls of the interface, no fault.
@@ -159,6 +161,12 @@ void fail(Completion& completion, Result result) {
 }  // namespace
 
 void tamper(Ledger& ledger, Lie lie) {
+    if (lie == Lie::not_told_of_a_stop) {
+        for (Life& life : ledger.lives) {
+            if (life.lost) life.reason = "this peer belongs to another run";
+        }
+        return;
+    }
     const std::vector<LaunchFact*> operation = last_operation(ledger);
     const std::vector<SyncFact*> sync = last_sync(ledger);
     if (operation.size() < 3 || sync.size() < 3) return;  // nothing to lie about: the line will say so
@@ -197,6 +205,10 @@ void tamper(Ledger& ledger, Lie lie) {
             fact->strategy = SyncStrategy::send_only;
             fact->completion.received_bytes = 1;
         }
+        break;
+    case Lie::told_of_no_stop:
+        ledger.lives.back().lost = true;
+        ledger.lives.back().reason = "the master was stopped on purpose";
         break;
     case Lie::lost_for_nothing: ledger.lives.back().lost = true; break;
     case Lie::failed_and_stayed:
@@ -263,6 +275,13 @@ std::vector<CanaryLine> run_canary() {
             slow.duration = millisecond;
             slow.a = 1;
             scenario.faults.push_back(slow);
+        }
+        if (options.lie == Lie::not_told_of_a_stop) {
+            Fault stop;
+            stop.kind = FaultKind::stop_master;
+            stop.at = 20 * millisecond;
+            stop.duration = 20 * millisecond;
+            scenario.faults.push_back(stop);
         }
         if (options.lie == Lie::vote_after_a_reset) {
             scenario.timeouts.vote = 5 * second;

@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::uint32_t stop_per_million = 60'000;
 constexpr std::uint32_t several_masters_per_million = 200'000;
+// Not yet: a member that dials addresses at which nobody answers comes back later than a restarted master waits for it.
+constexpr std::uint32_t silent_among_faults_per_million = 0;
 constexpr std::uint32_t advertised_per_million = 200'000;
 constexpr std::uint32_t edge_of_limit_per_million = 100'000;
 // Not yet: a member keeps the places of newcomers that were never admitted, and refuses data connections in the end.
@@ -392,17 +394,32 @@ void draw_stops(Scenario& s, std::uint32_t on) {
     }
 }
 
+// Whether it may end a connection with the master.
+bool parts_from_master(FaultKind kind) {
+    switch (kind) {
+    case FaultKind::crash_peer:
+    case FaultKind::aimed_peer:
+    case FaultKind::slow_compute:
+    case FaultKind::hang: return false;
+    default: return !impairs_an_edge(kind);
+    }
+}
+
 // Several addresses of the master, of which some are of no use; peers that are not reached where they dial from.
 void draw_addresses(Scenario& s, std::uint32_t on) {
     if (!(on & class_shape)) return;
     Draw draw(mix(s.seed, 182));
+    const sim::NetworkParameters& n = s.world.network;
+    const bool calm =
+        n.refuse_per_million + n.black_hole_per_million + n.accept_close_per_million == 0 &&
+        std::none_of(s.faults.begin(), s.faults.end(), [](const Fault& f) { return parts_from_master(f.kind); });
     if (draw.chance(several_masters_per_million)) {
         for (PeerPlan& plan : s.peers) {
             if (draw.chance(400'000)) continue;
             for (std::uint32_t i = draw.number(1, 2); i-- != 0;) {
                 const auto at = static_cast<std::ptrdiff_t>(draw.below(plan.masters.size() + 1));
-                const bool answers = draw.chance(500'000);
-                plan.masters.insert(plan.masters.begin() + at, answers ? MasterAddress::dead : MasterAddress::silent);
+                const bool dead = draw.chance(500'000) || (!calm && !draw.chance(silent_among_faults_per_million));
+                plan.masters.insert(plan.masters.begin() + at, dead ? MasterAddress::dead : MasterAddress::silent);
             }
         }
     }

@@ -203,8 +203,7 @@ Duration patience_of(const Scenario& s) {
     // A dial to an address of the master that does not answer takes its time.
     for (const PeerPlan& plan : s.peers) {
         patience += 4 * s.timeouts.dial *
-                    static_cast<Duration>(
-                        std::count(plan.masters.begin(), plan.masters.end(), MasterAddress::silent));
+                    static_cast<Duration>(std::count(plan.masters.begin(), plan.masters.end(), MasterAddress::silent));
     }
     // Where few newcomers are connected at a time, each update admits as few.
     const auto together = std::max<std::size_t>(s.limits.newcomer_links_max / 2, 1);

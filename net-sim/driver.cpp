@@ -154,7 +154,8 @@ void Driver::on(CloseLink& effect) {
 }
 
 bool Driver::flushing() const {
-    return std::any_of(links_.begin(), links_.end(), [](const auto& entry) { return entry.second->closing; });
+    return std::any_of(links_.begin(), links_.end(),
+                       [](const auto& entry) { return entry.second->closing && !entry.second->gone; });
 }
 
 // By one frame: of both ends the smaller limit (the other end may be gone, or a stranger).
