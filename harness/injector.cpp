@@ -528,6 +528,8 @@ void Injector::master_stops(std::uint64_t index) {
     if (stopping_ == nullptr) return;
     if (world_.alive(node) && world_.driver(node)->flushing() && world_.now() < stopping_until_)
         return world_.schedule_script(world_.now() + 5 * millisecond, fault_ends, index);
+    // A path that is full for so long: what waited for it is lost.
+    if (world_.now() + 5 * millisecond >= stopping_until_) excuses_.stop_was_cut_short();
     if (world_.alive(node)) world_.end_process(node, true);
     run_is_over(scenario_.faults[index]);
 }
