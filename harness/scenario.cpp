@@ -19,8 +19,6 @@ constexpr std::uint32_t several_masters_per_million = 200'000;
 constexpr std::uint32_t silent_among_faults_per_million = 0;
 constexpr std::uint32_t advertised_per_million = 200'000;
 constexpr std::uint32_t edge_of_limit_per_million = 100'000;
-// Not yet: a member keeps the places of newcomers that were never admitted, and refuses data connections in the end.
-constexpr std::uint32_t peers_limit_per_million = 0;
 
 void draw_network(Scenario& s, Draw& draw, std::uint32_t on) {
     sim::NetworkParameters& n = s.world.network;
@@ -441,7 +439,7 @@ void draw_edges_of_limits(Scenario& s, std::uint32_t on) {
     std::uint32_t stripes = 1;
     for (const PeerPlan& plan : s.peers) stripes = std::max(stripes, plan.stripes);
     const auto tight = [&] { return draw.chance(edge_of_limit_per_million); };
-    if (draw.chance(peers_limit_per_million)) l.peers_max = peers + draw.number(0, 2);
+    if (tight()) l.peers_max = peers + draw.number(0, 2);
     if (tight()) l.stripes_max = stripes;
     if (tight()) l.tags_max = std::max(s.workload.tags, 1u);
     if (tight()) l.entries_max = std::max(s.workload.entries, 1u);

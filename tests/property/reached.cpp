@@ -22,7 +22,6 @@ const std::map<std::string, std::string> not_drawn = {
     {"PeerConfig.key", "nobody guesses tokens: strangers know what they saw"},
     {"MasterConfig.key", "nobody guesses tokens: strangers know what they saw"},
     {"PeerConfig.listen_port", "the network leads to nodes: each has one listener"},
-    {"Limits.peers_max", "members keep the places of newcomers that were never admitted (peers_limit_per_million)"},
     {"CommandReduceMany.launches.ticket", "not used there"},
 };
 
