@@ -447,7 +447,12 @@ void draw_edges_of_limits(Scenario& s, std::uint32_t on) {
     if (tight()) l.key_bytes_max = std::max(s.workload.key_bytes, 16u);
     // A quantized slice may be longer than one that is not, with its parameters.
     if (tight() && s.workload.quantized_per_mille == 0) l.payload_bytes_max = std::max(l.slice_bytes, l.chunk_bytes);
-    if (tight()) t.dial = draw.log_uniform(second, 6 * second);
+    if (tight()) {
+        // Longer than a path takes, there and back.
+        const sim::NetworkParameters& n = s.world.network;
+        const Duration round_trip = 2 * n.latency_high * (1000 + n.jitter_per_mille) / 1000;
+        t.dial = std::max(draw.log_uniform(second, 6 * second), 2 * round_trip + 4 * s.world.timer_late_max);
+    }
     if (tight()) {
         t.redial_min = draw.log_uniform(5 * millisecond, 200 * millisecond);
         t.redial_max = std::max(t.redial_min, draw.log_uniform(200 * millisecond, 2 * second));
