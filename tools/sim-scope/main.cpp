@@ -1,0 +1,102 @@
+// Explores small worlds completely: every order of deliveries, and faults at every point (docs/SIMULATOR.md).
+#include "harness/scope/explore.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <ctime>
+#include <string>
+
+namespace {
+
+using namespace pccl::scope;
+
+// True: it held.
+bool run(const Scope& scope, const Bounds& bounds, const std::string& options) {
+    const std::clock_t began = std::clock();
+    const Report report = explore(scope, bounds);
+    const double took = static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC;
+    const auto number = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
+    std::string verdict = report.complete ? "complete" : "cut at " + std::to_string(report.states) + " states";
+    if (!report.findings.empty()) verdict = "VIOLATED";
+    std::printf(
+        "%-18s %9llu states %10llu transitions %7llu ends %4llu outcomes, depth %4llu, waits %4.2f s, %6llu states "
+        "of machines, %5.1f s of CPU: %s\n",
+        scope.name.c_str(), number(report.states), number(report.transitions), number(report.ends),
+        number(report.outcomes), number(report.depth), static_cast<double>(report.waited) / 1e9,
+        number(report.machine_states), took, verdict.c_str());
+    for (const Finding& finding : report.findings) {
+        std::printf("  VIOLATION: %s\n  replay: build/bin/sim-scope --scope %s%s --replay '%s'\n", finding.what.c_str(),
+                    scope.name.c_str(), options.c_str(), finding.sequence.c_str());
+    }
+    std::fflush(stdout);
+    return report.findings.empty();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    CLI::App app("Explores small worlds completely.");
+    std::string name, sequence, identity = "memory", lie;
+    Bounds bounds;
+    int faults = -1, peers = 0;
+    bool list = false, nightly = false, all = false, in_place = false, heartbeats = false;
+    app.add_flag("--list", list, "the scopes by name");
+    app.add_option("--scope", name, "explores this one");
+    app.add_flag("--nightly", nightly, "explores the smallest ones, to the end");
+    app.add_option("--states", bounds.states, "gives up after so many states");
+    app.add_flag("--all", all, "goes on behind a violation and prints each kind");
+    bool stop = true;
+    app.add_flag("--stop-at-first", stop, "stops at the first violation (so it does without --all)");
+    app.add_option("--replay", sequence,
+                   "plays the choices that a violation was printed with, and prints what happens");
+    app.add_option("--faults", faults, "at most so many faults, of the kinds of the scope");
+    app.add_option("--peers", peers, "another number of members, at most 3")->check(CLI::Range(2, 3));
+    app.add_flag("--in-place", in_place, "the reduction writes over its input");
+    app.add_flag("--heartbeats", heartbeats, "heartbeats may be late too");
+    app.add_option("--identity", identity, "memory: equal states are merged; history: equal histories only")
+        ->check(CLI::IsMember({"memory", "history"}));
+    app.add_option("--lie", lie, "the harness lies in some orders: it has to be found")
+        ->check(CLI::IsMember({"value", "outcome", "input", "memory"}));
+    CLI11_PARSE(app, argc, argv);
+    if (list) {
+        for (const Scope& scope : all_scopes())
+            std::printf("%-18s %s%s\n", scope.name.c_str(), scope.about.c_str(), scope.nightly ? " (nightly)" : "");
+        return 0;
+    }
+    bounds.stop_at_first = !all;
+    bounds.identity = identity == "memory" ? Identity::memory : Identity::history;
+    if (nightly) {
+        bool held = true;
+        for (const Scope& scope : all_scopes()) {
+            if (scope.nightly) held = run(scope, bounds, "") && held;
+        }
+        return held ? 0 : 1;
+    }
+    const Scope* const found = find_scope(name);
+    if (found == nullptr) {
+        std::fprintf(stderr, "sim-scope: no scope of that name; --list prints them\n");
+        return 2;
+    }
+    Scope scope = *found;
+    if (faults >= 0) scope.faults = static_cast<std::uint32_t>(faults);
+    if (peers != 0) scope.peers = static_cast<std::uint32_t>(peers);
+    scope.in_place = scope.in_place || in_place;
+    scope.heartbeats = heartbeats;
+    if (lie == "value") scope.lie = Lie::value;
+    if (lie == "outcome") scope.lie = Lie::outcome;
+    if (lie == "input") scope.lie = Lie::input;
+    if (lie == "memory") scope.lie = Lie::memory;
+    if (app.count("--replay") == 0) {
+        std::string options;
+        if (faults >= 0) options += " --faults " + std::to_string(faults);
+        if (peers != 0) options += " --peers " + std::to_string(peers);
+        if (in_place) options += " --in-place";
+        if (heartbeats) options += " --heartbeats";
+        if (!lie.empty()) options += " --lie " + lie;
+        return run(scope, bounds, options) ? 0 : 1;
+    }
+    const std::string what = replay(scope, sequence, true);
+    std::printf("%s\n", what.empty() ? "held" : ("VIOLATION: " + what).c_str());
+    return what.empty() ? 0 : 1;
+}
