@@ -1,7 +1,7 @@
 # The slow checks, for ./dev nightly: sourced by it, and of no use alone. Says and does things with what ./dev defines.
 
-nightly_parts=(golden asan tsan integration20 entries kill500 masterkill500 mutants hazards seeds sanitized-seeds probes pages packages wheel bare
-    python docs fuzz)
+nightly_parts=(golden asan tsan integration20 entries kill500 masterkill500 mutants hazards seeds sanitized-seeds scopes probes
+    pages packages wheel bare python docs fuzz)
 
 nightly_usage() {
     cat <<'TEXT'
@@ -19,6 +19,7 @@ usage: ./dev nightly [--again] [part...]
   seeds           sim-run over 200,000 seeds (PCCL_NIGHTLY_SEEDS: so many) of a range that no other state of the core and the
                   simulator was tried on
   sanitized-seeds the same under AddressSanitizer and UndefinedBehaviorSanitizer
+  scopes          sim-scope --nightly: the smallest worlds, every order of deliveries and each fault at every point
   probes          sim-run --seeds 1..200000: every marked state of the protocol is reached (table: build/nightly/probes.txt)
   pages           pages of simulated runs in a browser (installs chromium)
   packages        the Debian packages in an empty Debian root: installed, a program built and run, removed
@@ -108,6 +109,7 @@ nightly_part() {
         sanitized-seeds)
             build_preset asan "$build/asan" sim-run
             fresh_seeds sanitized-seeds "$build/asan/bin/sim-run" ;;
+        scopes) "$build/bin/sim-scope" --nightly ;;
         pages)
             ensure_packages chromium
             PCCL_PAGE_SEEDS="2 4 7 20 53 54" bash tests/checks/report_page.sh "$build/bin/sim-run" "$build/pages" ;;
