@@ -10,8 +10,7 @@ using sim::Draw;
 namespace {
 
 constexpr std::uint32_t interrupted_per_million = 150'000;
-// Not yet: an abort beside one that has not returned is answered at once, while calls still wait.
-constexpr std::uint32_t left_twice_per_million = 0;
+constexpr std::uint32_t left_twice_per_million = 300'000;
 constexpr std::uint32_t beside_per_million = 200'000;
 
 void draw_patience(Scenario& s, Draw& draw, std::uint32_t on) {

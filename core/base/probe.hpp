@@ -27,6 +27,7 @@
     X(refusal_read, "membership", "master refused or removed this peer")                                               \
     X(edge_declared_again, "membership", "edge reported again after a resume")                                         \
     X(call_after_loss, "membership", "run-wide call of a peer that is lost")                                           \
+    X(left_while_leaving, "membership", "left or aborted again while the first time is not over")                      \
     X(left_in_flight, "membership", "left with operations that run")                                                   \
     X(lost_with_open_operation, "membership", "lost with an undecided operation")                                      \
     X(lost_before_start, "membership", "lost while a launch waited for its start")                                     \

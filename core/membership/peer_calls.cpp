@@ -29,7 +29,7 @@ void PeerCore::on_command(const Command& command) {
 }
 
 void PeerCore::on_connect(const CommandConnect& command) {
-    if (state_ == State::member || state_ == State::connecting || leave_ticket_ != 0) {
+    if (state_ == State::member || state_ == State::connecting || !leave_tickets_.empty()) {
         complete(command.ticket, failure(Result::invalid_usage, "the communicator is connected already"));
         return;
     }
@@ -59,11 +59,12 @@ void PeerCore::on_connect(const CommandConnect& command) {
 }
 
 void PeerCore::on_leave(const CommandLeave& command) {
-    if (leave_ticket_ != 0) {
-        complete(command.ticket, Completion{});
+    // Each waits until nothing of this peer uses its memory any more.
+    leave_tickets_.push_back(command.ticket);
+    if (leave_tickets_.size() > 1) {
+        PROBE(left_while_leaving);
         return;
     }
-    leave_ticket_ = command.ticket;
     const bool joined = state_ == State::member || state_ == State::connecting;
     if (command.abort && !joined) return;
     if (!ops_.empty()) PROBE(left_in_flight);

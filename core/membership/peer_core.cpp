@@ -267,14 +267,15 @@ void PeerCore::drop_link(LinkId id, const std::string& reason) {
 void PeerCore::become_lost(const std::string& reason, State next) {
     if (next == State::lost) {
         // Whoever aborts knows it; everybody else learns it here.
-        log(leave_ticket_ != 0 ? LogLevel::info : LogLevel::warn, "left the run: " + reason, true);
+        log(!leave_tickets_.empty() ? LogLevel::info : LogLevel::warn, "left the run: " + reason, true);
         lost_reason_ = reason;
         ++counted_.losses;
     }
     state_ = next;
     end_test();
     receiving_tests_.clear();
-    for (const auto& [id, link] : links_) out_->push_back(CloseLink{id, next == State::fresh || leave_ticket_ != 0});
+    for (const auto& [id, link] : links_)
+        out_->push_back(CloseLink{id, next == State::fresh || !leave_tickets_.empty()});
     std::map<LinkId, Link> links = std::move(links_);
     links_.clear();
     for (const auto& [id, link] : links) {
@@ -348,11 +349,11 @@ void PeerCore::become_lost(const std::string& reason, State next) {
 }
 
 void PeerCore::finish_leaving() {
-    if (leave_ticket_ == 0 || !ops_.empty() || sync_) return;
-    const Ticket ticket = leave_ticket_;
-    leave_ticket_ = 0;
+    if (leave_tickets_.empty() || !ops_.empty() || sync_) return;
+    const std::vector<Ticket> tickets = std::move(leave_tickets_);
+    leave_tickets_.clear();
     launches_.clear();  // what was concluded and never awaited goes with the run
-    complete(ticket, Completion{});
+    for (const Ticket ticket : tickets) complete(ticket, Completion{});
 }
 
 void PeerCore::log(LogLevel level, std::string text, bool for_caller) {
@@ -527,7 +528,7 @@ std::string PeerCore::explain() const {
 }
 
 std::string PeerCore::leftovers() const {
-    const bool calls = connect_ticket_ != 0 || leave_ticket_ != 0 || !run_wide_.empty() || !launches_.empty() ||
+    const bool calls = connect_ticket_ != 0 || !leave_tickets_.empty() || !run_wide_.empty() || !launches_.empty() ||
                        !batches_.empty() || !ops_.empty() || sync_;
     if (calls) return {};
     std::string text = name_leftovers({{"votes", open_votes_.size()},

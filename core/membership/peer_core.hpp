@@ -465,7 +465,7 @@ private:
     std::set<std::pair<OpId, Serial>> open_end_votes_;  // those of them that end an operation or a synchronization
 
     Ticket connect_ticket_ = 0;
-    Ticket leave_ticket_ = 0;
+    std::vector<Ticket> leave_tickets_;
     std::deque<RunWide> run_wide_;
     std::map<Tag, Launch> launches_;
     std::map<std::uint64_t, Batch> batches_;
