@@ -620,6 +620,8 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     draw_faults(s, faults, on);
     draw_edges_of_limits(s, on);
+    s.limits.scratch_bytes =
+        std::max<std::uint64_t>(s.limits.scratch_bytes, std::uint64_t{s.limits.slice_bytes} * s.limits.min_slots);
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
     // Faults may have brought tags or a limit on votes with them.
     if (s.timeouts.vote != 0) s.workload.beside = 0;

@@ -18,7 +18,13 @@ using core::microsecond;
 using core::never;
 using sim::Recorder;
 
-enum Track : std::uint32_t { process_track = 1, calls_track = 2, events_track = 3, first_tag_track = 10 };
+enum Track : std::uint32_t {
+    process_track = 1,
+    calls_track = 2,
+    events_track = 3,
+    first_tag_track = 10,
+    more_calls_track = 10'000  // of other threads of the program
+};
 
 std::string time_text(Instant time) {
     const std::string rest = std::to_string(time % microsecond);
@@ -48,7 +54,7 @@ public:
         names();
         processes();
         faults();
-        for (const Bar& bar : calls(subject_)) bar_slice(calls_track, bar);
+        call_slices();
         operation_slices();
         events();
         flows();
@@ -135,6 +141,25 @@ private:
             slice(faults_pid(), track + 1, fault.begin, end, to_text(fault.kind), "fault");
             json_.field("text", fault_text(subject_, fault));
             end_event();
+        }
+    }
+
+    // A program with several threads has several calls open.
+    void call_slices() {
+        std::vector<Bar> bars = calls(subject_);
+        std::stable_sort(bars.begin(), bars.end(), [](const Bar& x, const Bar& y) { return x.begin < y.begin; });
+        std::map<std::uint32_t, std::vector<Instant>> free;  // of each node: when each of its tracks is free again
+        for (const Bar& bar : bars) {
+            std::vector<Instant>& tracks = free[bar.node];
+            std::uint32_t at = 0;
+            while (at < tracks.size() && tracks[at] > bar.begin) ++at;
+            const std::uint32_t track = at == 0 ? static_cast<std::uint32_t>(calls_track) : more_calls_track + at;
+            if (at == tracks.size()) {
+                tracks.push_back(0);
+                if (at != 0) meta("thread_name", pid(bar.node), track, "calls " + std::to_string(at + 1));
+            }
+            tracks[at] = bar.end;
+            bar_slice(track, bar);
         }
     }
 

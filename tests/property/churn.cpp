@@ -18,6 +18,8 @@ Scenario draw_scenario(std::uint32_t classes) {
     GeneratorOptions options;
     options.classes = classes;
     Scenario scenario = generate(*rc::gen::resize(1000, rc::gen::inRange<std::uint64_t>(1, 1'000'000'000)), options);
+    scenario.workload.beside = 0;  // programs with a thread of their own for collectives have one kind of them
+    scenario.limits.tags_max = core::Limits{}.tags_max;  // the tests below ask for more tags than were drawn
     if (!scenario.faults.empty()) {
         const auto chosen =
             *rc::gen::container<std::vector<std::size_t>>(rc::gen::inRange<std::size_t>(0, scenario.faults.size()));
