@@ -237,8 +237,10 @@ bool speaks_of_increment(const SyncFact& fact) {
     return fact.completion.message.find("increment") != std::string::npos;
 }
 
+// Not in a call that began later: such a one repeats the reason.
 bool removed_by_revision(const Ledger& ledger, const SyncFact& fact) {
-    return ledger.lives[fact.life].lost && speaks_of_increment(fact) &&
+    const Life& life = ledger.lives[fact.life];
+    return life.lost && fact.begin <= life.lost_at && speaks_of_increment(fact) &&
            fact.completion.message.find("removed from the run") != std::string::npos;
 }
 

@@ -1,5 +1,6 @@
 #include "harness/scenario_text.hpp"
 
+#include "core/numeric/quantize.hpp"
 #include "harness/scenario_reader.hpp"
 #include "net-sim/describe.hpp"
 
@@ -113,7 +114,7 @@ const Setting settings[] = {
     PCCL_ONE("limits.min_slots", number, 1, 64, limits.min_slots),
     PCCL_ONE("limits.chunks_in_flight", number, 1, 64, limits.chunks_in_flight),
     PCCL_ONE("limits.hashes_in_flight", number, 1, 64, limits.hashes_in_flight),
-    PCCL_ONE("limits.payload_bytes_max", number, 8, 1 << 24, limits.payload_bytes_max),
+    PCCL_ONE("limits.payload_bytes_max", number, numeric::quantized_bytes_least, 1 << 24, limits.payload_bytes_max),
     PCCL_ONE("limits.control_bytes_max", number, 1 << 12, 1 << 24, limits.control_bytes_max),
     PCCL_ONE("limits.key_bytes_max", number, 16, 1024, limits.key_bytes_max),
     PCCL_ONE("limits.peers_max", number, 1, 1 << 20, limits.peers_max),

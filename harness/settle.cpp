@@ -27,10 +27,8 @@ void raise_rates(Scenario& s, std::int64_t least) {
 
 void fit_limits(Scenario& s) {
     Limits& l = s.limits;
-    l.slice_bytes = std::min(l.slice_bytes, l.payload_bytes_max / 8 * 8);
+    set_slices(s, std::min(l.slice_bytes, l.payload_bytes_max / 8 * 8));
     l.chunk_bytes = std::min(l.chunk_bytes, l.payload_bytes_max / 8 * 8);
-    l.eager_bytes = std::max(l.eager_bytes, l.slice_bytes);
-    l.scratch_bytes = std::max<std::uint64_t>(l.scratch_bytes, std::uint64_t{l.slice_bytes} * l.min_slots);
     // One operation has to fit.
     if (l.operation_bytes_max != 0)
         l.operation_bytes_max = std::max<std::uint64_t>(l.operation_bytes_max, 8ull * (s.workload.elements_max + 1) +
@@ -157,12 +155,17 @@ bool may_last(const Scenario& s, const Fault& f) {
     }
 }
 
+void set_slices(Scenario& s, std::uint32_t bytes) {
+    Limits& l = s.limits;
+    l.slice_bytes = bytes;
+    l.eager_bytes = std::max(l.eager_bytes, bytes);
+    l.scratch_bytes = std::max<std::uint64_t>(l.scratch_bytes, std::uint64_t{bytes} * l.min_slots);
+}
+
 void raise_slices(Scenario& s) {
     const std::uint32_t least = s.workload.elements_max * 8 / 100 / 8 * 8;
     if (s.limits.slice_bytes >= least) return;
-    s.limits.slice_bytes = least;
-    s.limits.eager_bytes = std::max(s.limits.eager_bytes, least);
-    s.limits.scratch_bytes = std::max<std::uint64_t>(s.limits.scratch_bytes, std::uint64_t{least} * s.limits.min_slots);
+    set_slices(s, least);
 }
 
 void widen_windows(Scenario& s) {

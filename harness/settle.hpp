@@ -12,6 +12,9 @@ Duration busy_time(const Scenario& scenario);
 // Whether the core and the master stay whole among themselves although the fault never heals.
 bool may_last(const Scenario& scenario, const Fault& fault);
 
+// With the copies and the memory that slices of this size need at least.
+void set_slices(Scenario& scenario, std::uint32_t bytes);
+
 // Slices large enough that the largest operation has some hundreds of them at most.
 void raise_slices(Scenario& scenario);
 

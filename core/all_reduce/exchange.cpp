@@ -167,8 +167,9 @@ void PeerCore::on_flow(const FlowArrived& event) {
     const auto found = ops_.find(word.op);
     Edge& edge = edges_.at(link.remote);
     if (found == ops_.end() && word.op > highest_op_ && word.kind == wire::FlowKind::ready) {
-        // The start is on its way to us: kept, the latest of each operation, as the neighbour will not say it again.
-        if (edge.future_ready.size() >= config_.limits.tags_max) {
+        // The start is on its way to us: kept, the latest of each operation, as the neighbour will not say it again. None
+        // starts that was not launched here.
+        if (edge.future_ready.size() >= config_.limits.tags_max && !edge.future_ready.contains(word.op)) {
             ++refused_frames_;
             drop_link(event.link, "is ready for too many operations that are not known here");
             return;

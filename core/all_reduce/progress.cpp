@@ -182,7 +182,9 @@ bool PeerCore::successor_stuck(const Operation& op) const {
     };
     // Its words that it is ready, and for how much, take the same connections, the other way. That it is ready for nothing
     // more can have its reasons, unless its words break each connection.
-    const Instant aware_since = std::max(op.prepared_at, op.successor_unaware_at);
+    // Who says for ever that it was told nothing is judged in the end.
+    const Instant aware_since =
+        std::clamp(op.successor_unaware_at, op.prepared_at, op.prepared_at + starved_for_good * peer);
     const bool not_ready =
         !op.neighbour_ready && now_ - aware_since > 5 * peer / 2 && (open || connects_in_vain(aware_since));
     const Instant idle_since = std::max(aware_since, answered);

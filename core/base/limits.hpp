@@ -22,7 +22,7 @@ struct Limits {
     // Body of one control frame; at least control_bytes_least. Machines tell each other theirs, and none sends more than
     // the other end takes.
     std::uint32_t control_bytes_max = 1u << 20;
-    std::uint32_t payload_bytes_max = 1u << 22;  // payload of one bulk frame
+    std::uint32_t payload_bytes_max = 1u << 22;  // payload of one bulk frame; at least numeric::quantized_bytes_least
     std::uint32_t key_bytes_max =
         1024;  // name of a shared-state entry; must fit into a control frame with key_overhead
     // membership
@@ -35,7 +35,7 @@ struct Limits {
     std::uint32_t ids_per_incarnation = ~0u;  // of operations, synchronizations and tests
     std::uint32_t journal_records = 4096;     // since the last snapshot, before the next one is written
     // all-reduce
-    std::uint32_t slice_bytes = 256u << 10;  // payload of one slice, at most
+    std::uint32_t slice_bytes = 256u << 10;  // payload of one slice; a quantized one of few elements may be longer
     std::uint32_t eager_bytes = 256u << 10;  // what a sender may have in flight before the neighbour's ready
     std::uint32_t tags_max = 65'536;         // launched and not awaited, per communicator
     std::uint32_t concurrent_ops = 16;       // started operations per group (PCCL_MAX_CONCURRENT_COLLECTIVE_OPS)

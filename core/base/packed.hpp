@@ -1,6 +1,8 @@
 // Small numbers one behind the other in a word: abstract states are made of them.
 #pragma once
 
+#include "core/base/assert.hpp"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -21,6 +23,7 @@ public:
 
 private:
     void put(std::uint64_t value, unsigned bits) {
+        ASSERT(used_ + bits <= 64);
         word_ |= value << used_;
         used_ += bits;
     }

@@ -23,6 +23,7 @@
     X(lost_in_connect, "membership", "connect failed after the dial")                                                  \
     X(master_link_lost, "membership", "control link lost, dialled again")                                              \
     X(master_dialled_again_in_vain, "membership", "dial to a lost master failed")                                      \
+    X(master_dialled_where_it_was, "membership", "back to where a lost master was, after another address")             \
     X(master_given_up, "membership", "master given up after its time")                                                 \
     X(refusal_read, "membership", "master refused or removed this peer")                                               \
     X(edge_declared_again, "membership", "edge reported again after a resume")                                         \

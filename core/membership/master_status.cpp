@@ -1,5 +1,4 @@
 // What the master tells a spectator, and the counters that are kept for this alone. Nothing here changes what it decides.
-#include "core/base/packed.hpp"
 #include "core/membership/master_core.hpp"
 #include "core/numeric/types.hpp"
 #include "core/wire/convert.hpp"
@@ -21,40 +20,6 @@ bool is_run_wide(proto::VoteKind kind) {
 }
 
 }  // namespace
-
-std::uint64_t MasterCore::abstract_state() const {
-    bool kinds[7] = {};
-    for (const auto& [key, ballot] : ballots_.all()) kinds[std::min(static_cast<unsigned>(key.kind), 6u)] = true;
-    std::size_t absent = 0, resuming = 0, strangers = 0, fewest_holders = 3;
-    for (const auto& [uuid, session] : sessions_) {
-        absent += session.link == 0 ? 1 : 0;
-        resuming += session.link != 0 && !session.resumed ? 1 : 0;
-    }
-    for (const auto& [id, link] : links_) strangers += link.stage == Link::Stage::fresh ? 1 : 0;
-    bool sync = false, unusable = false;
-    for (const auto& [id, group] : state_.groups) {
-        sync |= group.sync.has_value();
-        unusable |= !ring_usable(group);
-        if (group.sync) fewest_holders = std::min(fewest_holders, group.sync->holders.size());
-    }
-    Packed state;
-    // phase
-    state.flags(in_grace(), sync, !state_.ops.empty(), survey_.has_value(), !joiners_.empty(), absent != 0, unusable,
-                durable_sequence_ != last_sequence_);
-    state.count(state_.members.size(), 3);
-    state.count(joiners_.size(), 2);
-    state.count(absent, 2);
-    state.count(resuming, 2);
-    state.count(strangers, 2);
-    state.count(state_.ops.size(), 2);
-    state.count(state_.groups.size(), 2);
-    state.count(state_.kept().size(), 1);
-    state.count(fewest_holders, 2);
-    state.flags(kinds[0], kinds[1], kinds[2], kinds[3], kinds[4], kinds[5], kinds[6]);
-    state.flags(!waiting_starts_.empty(), !key_comparisons_.empty(), !searches_.empty(), !held_.empty(),
-                unwritten_told_, stopped_);
-    return state.word();
-}
 
 // Called before `record` changes the state: an operation that ends is still known.
 void MasterCore::tally(const proto::Record& record) {

@@ -4,6 +4,7 @@
 #include "core/base/leftovers.hpp"
 #include "core/base/probe.hpp"
 #include "core/membership/waiting_room.hpp"
+#include "core/numeric/quantize.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -13,6 +14,7 @@ namespace pccl::core {
 PeerCore::PeerCore(const PeerConfig& config)
     : config_(config), random_(config.seed), secrets_(config.key, config.seed) {
     ASSERT(config_.limits.slice_bytes >= 8 && config_.limits.slice_bytes <= config_.limits.payload_bytes_max);
+    ASSERT(config_.limits.payload_bytes_max >= numeric::quantized_bytes_least);
     ASSERT(config_.limits.control_bytes_max >= control_bytes_least);
     ASSERT(config_.limits.chunk_bytes >= 1 && config_.limits.chunk_bytes <= config_.limits.payload_bytes_max);
 }
@@ -175,6 +177,12 @@ Instant PeerCore::next_deadline() const {
     return std::min({next_tick_, next_dial_, next_master_dial_});
 }
 
+// Less long where the master may never have been: it is waited for where it was.
+Duration PeerCore::dial_longest(const Link& link) const {
+    const Timeouts& t = config_.timeouts;
+    return link.purpose == Purpose::master && away_from_found_master() ? std::min(t.dial, t.peer / 4) : t.dial;
+}
+
 void PeerCore::tick() {
     if (state_ != State::member && state_ != State::connecting) {
         next_tick_ = never;
@@ -188,7 +196,7 @@ void PeerCore::tick() {
     std::vector<std::pair<LinkId, const char*>> dead;
     for (auto& [id, link] : links_) {
         if (link.stage == Stage::dialing) {
-            if (now_ - link.opened > config_.timeouts.dial) {
+            if (now_ - link.opened > dial_longest(link)) {
                 PROBE(dial_timed_out);
                 dead.emplace_back(id, "did not answer the dial");
             }

@@ -1,9 +1,9 @@
 // The peer's protocol: its session with the master, its data links, and the calls of its application.
 //
-// Files: peer_core.cpp (events, clocks, loss of the run), peer_abstract.cpp (the situation in classes), peer_session.cpp (master link, votes, answers), peer_calls.cpp
-// (commands and tickets), core/all_reduce/links.cpp (stripes to and from neighbours), core/all_reduce/exchange.cpp
-// (slices), core/all_reduce/progress.cpp (what gets through), core/all_reduce/batch.cpp (many tags in one call), core/state_sync/{submit,fetch,serve,outcome}.cpp (shared
-// state), core/topology/bandwidth_test.cpp (bandwidth tests).
+// Files: peer_core.cpp (events, clocks, loss of the run), peer_abstract.cpp (the situation in classes), peer_session.cpp
+// (master link, votes, answers), peer_calls.cpp (commands and tickets), core/all_reduce/links.cpp (stripes to and from
+// neighbours), exchange.cpp (slices), progress.cpp (what gets through), batch.cpp (many tags in one call),
+// core/state_sync/{submit,fetch,serve,outcome}.cpp (shared state), core/topology/bandwidth_test.cpp (bandwidth tests).
 // Invariants: an answer is processed once (by decision index); a vote is open until its answer came; every ticket is
 // completed exactly once; nothing of an operation is outstanding when its outcome is told.
 #pragma once
@@ -240,6 +240,9 @@ private:
     bool master_open() const;
     const Endpoint& master_address() const;
     bool try_next_master_address();  // false: all were tried, the first one is next
+    void turn_master_address();
+    bool away_from_found_master() const;
+    Duration dial_longest(const Link& link) const;
 
     // calls (peer_calls.cpp)
     void on_command(const Command& command);
@@ -292,6 +295,7 @@ private:
     bool successor_stuck(const Operation& op) const;
     std::string starved_reason(const Operation& op) const;
     void repeat_ready();
+    // What it says in its heartbeats: it was told no operation behind that one yet.
     void neighbour_started(const Uuid& neighbour, OpId last);
     void judge_progress();
     void give_up_edge(Operation& op);
@@ -451,9 +455,11 @@ private:
     std::map<BufferId, OpId> allocating_;  // 0: not of an operation
 
     LinkId master_link_ = 0;
-    std::size_t master_address_ = 0;  // 0: config_.master, then config_.other_masters
-    std::string master_tried_;        // the addresses that did not answer this connect, and why
-    bool welcomed_ = false;           // by this run, since connect
+    std::size_t master_address_ = 0;     // 0: config_.master, then config_.other_masters
+    std::size_t master_found_ = 0;       // the one whose connection was lost
+    std::size_t master_tried_last_ = 0;  // of the others, since then
+    std::string master_tried_;           // the addresses that did not answer this connect, and why
+    bool welcomed_ = false;              // by this run, since connect
     Instant master_lost_since_ = never;
     Instant next_master_dial_ = never;
     Duration master_backoff_ = 0;

@@ -23,6 +23,24 @@ bool PeerCore::try_next_master_address() {
     return master_address_ != 0;
 }
 
+bool PeerCore::away_from_found_master() const {
+    return master_lost_since_ != never && master_address_ != master_found_;
+}
+
+// Between two others comes the one at which the master was found: a master that was started again waits for the members
+// of its journal for a grace only, and the others may be silent for long.
+void PeerCore::turn_master_address() {
+    const std::size_t addresses = 1 + config_.other_masters.size();
+    if (addresses == 1) return;
+    if (away_from_found_master()) {
+        PROBE(master_dialled_where_it_was);
+        master_tried_last_ = std::exchange(master_address_, master_found_);
+        return;
+    }
+    master_address_ = (master_tried_last_ + 1) % addresses;
+    if (master_address_ == master_found_) master_address_ = (master_address_ + 1) % addresses;
+}
+
 void PeerCore::dial_master() {
     next_master_dial_ = never;
     if (master_link_ != 0 || (state_ != State::member && state_ != State::connecting)) return;
@@ -90,6 +108,7 @@ void PeerCore::master_gone(const std::string& reason, bool by_remote) {
         PROBE(master_link_lost);
         ++counted_.master_links_lost;
         master_lost_since_ = now_;
+        master_found_ = master_tried_last_ = master_address_;
         master_backoff_ = config_.timeouts.redial_min;
         // Calls wait in silence from now on, so this is said where everybody reads it.
         if (config_.timeouts.master > 0)
@@ -99,7 +118,7 @@ void PeerCore::master_gone(const std::string& reason, bool by_remote) {
                 true);
     } else {
         PROBE(master_dialled_again_in_vain);
-        (void)try_next_master_address();
+        turn_master_address();
         master_backoff_ = std::min(master_backoff_ * 2, config_.timeouts.redial_longest());
     }
     if (now_ - master_lost_since_ >= config_.timeouts.master) {

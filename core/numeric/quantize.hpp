@@ -28,6 +28,8 @@
 namespace pccl::core::numeric {
 
 inline constexpr std::uint32_t quantization_block = 512;
+// One element with its parameters, of the largest types.
+inline constexpr std::uint32_t quantized_bytes_least = 2 * 8 + 8;
 
 constexpr std::uint32_t code_bits(CodeType type) {
     switch (type) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/base/ids.hpp"
+#include "core/base/leftovers.hpp"
 
 #include <algorithm>
 #include <array>
@@ -68,9 +69,7 @@ public:
     // Measurements of which an end is nobody that `known` knows.
     template <class Known>
     std::size_t strange(const Known& known) const {
-        return static_cast<std::size_t>(std::count_if(entries_.begin(), entries_.end(), [&](const auto& entry) {
-            return !known(entry.first.first) || !known(entry.first.second);
-        }));
+        return count_strange(entries_, known);
     }
 
     // Cost of each directed edge for a tour, row by row: picoseconds per byte. One that could not be measured costs several

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "core/base/ids.hpp"
+#include "core/base/leftovers.hpp"
 #include "core/base/probe.hpp"
 
 #include <algorithm>
@@ -75,9 +76,7 @@ public:
     // Edges of which an end is nobody that `known` knows.
     template <class Known>
     std::size_t strange(const Known& known) const {
-        return static_cast<std::size_t>(std::count_if(edges_.begin(), edges_.end(), [&](const auto& entry) {
-            return !known(entry.first.first) || !known(entry.first.second);
-        }));
+        return count_strange(edges_, known);
     }
 
 private:

@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
+#include <vector>
 
 namespace pccl::harness::report {
 namespace {
@@ -38,6 +40,23 @@ const char* colour(Outcome outcome) {
     default: return "grey";
     }
 }
+
+// Slices that overlap go to different tracks.
+class Tracks {
+public:
+    // The first track that is free at `begin`, and whether it is new.
+    std::pair<std::uint32_t, bool> take(Instant begin, Instant end) {
+        std::uint32_t track = 0;
+        while (track < free_.size() && free_[track] > begin) ++track;
+        const bool added = track == free_.size();
+        if (added) free_.push_back(0);
+        free_[track] = end;
+        return {track, added};
+    }
+
+private:
+    std::vector<Instant> free_;  // when each is free again
+};
 
 class Writer {
 public:
@@ -128,16 +147,11 @@ private:
     }
 
     void faults() {
-        std::vector<Instant> free;  // when each track is free again
+        Tracks tracks;
         for (const FaultSpan& fault : subject_.observation.faults) {
             const Instant end = std::max(fault.end, fault.begin + microsecond);
-            std::uint32_t track = 0;
-            while (track < free.size() && free[track] > fault.begin) ++track;
-            if (track == free.size()) {
-                free.push_back(0);
-                meta("thread_name", faults_pid(), track + 1, "faults " + std::to_string(track + 1));
-            }
-            free[track] = end;
+            const auto [track, added] = tracks.take(fault.begin, end);
+            if (added) meta("thread_name", faults_pid(), track + 1, "faults " + std::to_string(track + 1));
             slice(faults_pid(), track + 1, fault.begin, end, to_text(fault.kind), "fault");
             json_.field("text", fault_text(subject_, fault));
             end_event();
@@ -148,17 +162,11 @@ private:
     void call_slices() {
         std::vector<Bar> bars = calls(subject_);
         std::stable_sort(bars.begin(), bars.end(), [](const Bar& x, const Bar& y) { return x.begin < y.begin; });
-        std::map<std::uint32_t, std::vector<Instant>> free;  // of each node: when each of its tracks is free again
+        std::map<std::uint32_t, Tracks> tracks;  // of each node
         for (const Bar& bar : bars) {
-            std::vector<Instant>& tracks = free[bar.node];
-            std::uint32_t at = 0;
-            while (at < tracks.size() && tracks[at] > bar.begin) ++at;
+            const auto [at, added] = tracks[bar.node].take(bar.begin, bar.end);
             const std::uint32_t track = at == 0 ? static_cast<std::uint32_t>(calls_track) : more_calls_track + at;
-            if (at == tracks.size()) {
-                tracks.push_back(0);
-                if (at != 0) meta("thread_name", pid(bar.node), track, "calls " + std::to_string(at + 1));
-            }
-            tracks[at] = bar.end;
+            if (added && at != 0) meta("thread_name", pid(bar.node), track, "calls " + std::to_string(at + 1));
             bar_slice(track, bar);
         }
     }

@@ -2,6 +2,7 @@
 
 #include "harness/scenario_text.hpp"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -49,6 +50,32 @@ bool receive_into(int end, Census& census) {
     std::vector<Census::Entry> entries(sizes[1]);
     if (!receive(end, entries.data(), entries.size() * sizeof(Census::Entry))) return false;
     census.merge(entries, sizes[0]);
+    return true;
+}
+
+bool run_jobs(std::uint32_t jobs, const std::function<bool(std::uint32_t, int)>& job,
+              const std::function<void(int)>& tell) {
+    std::vector<int> pipes;
+    for (std::uint32_t i = 0; i < jobs; ++i) {
+        int ends[2];
+        if (pipe(ends) != 0) return false;
+        std::fflush(nullptr);
+        const pid_t child = fork();
+        if (child < 0) return false;
+        if (child == 0) {
+            const bool told = job(i, ends[1]);
+            std::fflush(nullptr);
+            _exit(told ? 0 : 2);
+        }
+        close(ends[1]);
+        pipes.push_back(ends[0]);
+    }
+    for (const int end : pipes) {
+        tell(end);
+        close(end);
+    }
+    while (wait(nullptr) > 0) {
+    }
     return true;
 }
 

@@ -6,6 +6,8 @@
 #include "harness/scenario.hpp"
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <string>
 
 namespace pccl::tools {
@@ -24,6 +26,11 @@ bool send(int end, const void* data, std::size_t bytes);
 bool receive(int end, void* data, std::size_t bytes);
 bool send(int end, const harness::Census& census);
 bool receive_into(int end, harness::Census& census);
+
+// Runs `job` in that many processes, each with its number and the end of a pipe at which `tell` hears it, in their order;
+// `job` says whether it told all. False: one could not be begun. A job that died is one that tell() gets too little from.
+bool run_jobs(std::uint32_t jobs, const std::function<bool(std::uint32_t job, int end)>& job,
+              const std::function<void(int end)>& tell);
 
 // Says on standard error why it could not be read.
 bool read_scenario(const std::string& file, harness::Scenario& scenario);

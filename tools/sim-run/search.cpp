@@ -4,7 +4,6 @@
 #include "harness/search.hpp"
 #include "tools/sim-run/jobs.hpp"
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -161,41 +160,27 @@ int search(const SearchChoice& choice) {
         states = job.search().states();
         marks = job.search().marks();
     } else {
-        std::vector<int> pipes;
-        for (std::uint32_t i = 0; i < choice.jobs; ++i) {
-            int ends[2];
-            if (pipe(ends) != 0) return 2;
-            std::fflush(nullptr);
-            const pid_t child = fork();
-            if (child < 0) return 2;
-            if (child == 0) {
-                Job job(choice, i);
-                const Totals share = job.run();
-                std::fflush(nullptr);
-                const bool told = send(ends[1], &share, sizeof share) && send(ends[1], job.search().states()) &&
-                                  send(ends[1], job.search().marks());
-                _exit(told ? 0 : 2);
-            }
-            close(ends[1]);
-            pipes.push_back(ends[0]);
-        }
-        for (const int end : pipes) {
+        const auto job = [&](std::uint32_t i, int end) {
+            Job share(choice, i);
+            const Totals sums = share.run();
+            return send(end, &sums, sizeof sums) && send(end, share.search().states()) &&
+                   send(end, share.search().marks());
+        };
+        const auto tell = [&](int end) {
             Totals share;
-            if (receive(end, &share, sizeof share) && receive_into(end, states) && receive_into(end, marks)) {
-                totals.runs += share.runs;
-                totals.mutated += share.mutated;
-                totals.kept += share.kept;
-                totals.failed += share.failed;
-                totals.not_deterministic += share.not_deterministic;
-                totals.first_failed = std::min(totals.first_failed, share.first_failed);
-            } else {
+            if (!receive(end, &share, sizeof share) || !receive_into(end, states) || !receive_into(end, marks)) {
                 lost = true;
                 std::printf("a job died without telling its result\n");
+                return;
             }
-            close(end);
-        }
-        while (wait(nullptr) > 0) {
-        }
+            totals.runs += share.runs;
+            totals.mutated += share.mutated;
+            totals.kept += share.kept;
+            totals.failed += share.failed;
+            totals.not_deterministic += share.not_deterministic;
+            totals.first_failed = std::min(totals.first_failed, share.first_failed);
+        };
+        if (!run_jobs(choice.jobs, job, tell)) return 2;
     }
     const double wall = seconds_since(start);
     std::printf("\nsearch %" PRIu64 ": %" PRIu64 " runs in %.1f s (%.0f runs/s), %" PRIu64

@@ -331,23 +331,11 @@ int run_range(const Choice& choice) {
     if (choice.jobs == 1) {
         sums = run_share(choice, 0, true, states);
     } else {
-        std::vector<int> pipes;
-        for (std::uint32_t job = 0; job < choice.jobs; ++job) {
-            int ends[2];
-            if (pipe(ends) != 0) return 2;
-            std::fflush(nullptr);
-            const pid_t child = fork();
-            if (child < 0) return 2;
-            if (child == 0) {
-                const Sums share = run_share(choice, job, job == 0, states);
-                std::fflush(nullptr);
-                const bool told = tools::send(ends[1], &share, sizeof share) && tools::send(ends[1], states);
-                _exit(told ? 0 : 2);
-            }
-            close(ends[1]);
-            pipes.push_back(ends[0]);
-        }
-        for (const int end : pipes) {
+        const auto job = [&](std::uint32_t i, int end) {
+            const Sums share = run_share(choice, i, i == 0, states);
+            return tools::send(end, &share, sizeof share) && tools::send(end, states);
+        };
+        const auto tell = [&](int end) {
             Sums share;
             if (tools::receive(end, &share, sizeof share) && tools::receive_into(end, states)) {
                 sums.add(share);
@@ -355,10 +343,8 @@ int run_range(const Choice& choice) {
                 ++sums.failed;
                 std::printf("a job died without telling its result\n");
             }
-            close(end);
-        }
-        while (wait(nullptr) > 0) {
-        }
+        };
+        if (!tools::run_jobs(choice.jobs, job, tell)) return 2;
     }
     print_summary(sums, seconds_since(start));
     std::printf("%s", thoroughness(states, "seeds").c_str());

@@ -1,0 +1,15 @@
+// The faults of a seed: what happens to nodes, networks, disks and machines, and when.
+#pragma once
+
+#include "harness/scenario.hpp"
+#include "net-sim/draw.hpp"
+
+namespace pccl::harness {
+
+// `on`: the fault classes of the scenario. Sets the core and the claim too, which follow from the faults.
+void draw_faults(Scenario& scenario, sim::Draw& draw, std::uint32_t on);
+
+// Whether it may end a connection with the master.
+bool parts_from_master(FaultKind kind);
+
+}  // namespace pccl::harness
