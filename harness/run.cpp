@@ -25,7 +25,8 @@ public:
           processes_(nodes()), injector_(world_, scenario, *this, excuses_) {
         world_.trace().write_to(options.trace);
         world_.trace().keep_hashes(options.keep_hashes);
-        items_max_ = options.items_max;
+        // Programs go on as long as there are faults.
+        items_max_ = options.items_max * (1 + static_cast<std::uint64_t>(scenario.chaos_end / (13 * core::second)));
         explain_at_ = options.explain_at;
         observation_ = options.observation;
         if (observation_ != nullptr) {
