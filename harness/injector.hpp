@@ -30,6 +30,7 @@ enum Script : std::uint64_t {
     start_the_master = 7,
     patience_over = 8,
     explain_now = 9,
+    draw_anew = 10,
 };
 
 // What faults do to processes is done by the run, which owns them.
@@ -59,6 +60,7 @@ public:
 
     void cover(Coverage* coverage) { coverage_ = coverage; }
 
+    void draw_from(std::uint64_t seed) { draw_ = sim::Draw(sim::mix(seed, 910)); }
     void schedule();
     // The upper half: the node at which the fault's trigger happened, plus one.
     void begin(std::uint64_t index_and_node);

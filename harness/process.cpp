@@ -14,10 +14,15 @@ using sim::mix;
 Process::Process(ProcessWorld& world, const Scenario& scenario, Shared& shared, std::uint32_t node,
                  std::uint32_t number)
     : world_(world), scenario_(scenario), shared_(shared), ledger_(shared.ledger), counters_(shared.counters),
-      node_(node), number_(number), plan_(scenario.peers[node - 1]),
-      draw_(mix(scenario.seed, mix(500, mix(node, number)))),
-      strategies_(mix(scenario.seed, mix(800, mix(node, number)))),
-      interrupts_(mix(scenario.seed, mix(820, mix(node, number)))) {}
+      node_(node), number_(number), plan_(scenario.peers[node - 1]), draw_(0), strategies_(0), interrupts_(0) {
+    draw_from(scenario.seed);
+}
+
+void Process::draw_from(std::uint64_t seed) {
+    draw_ = sim::Draw(mix(seed, mix(500, mix(node_, number_))));
+    strategies_ = sim::Draw(mix(seed, mix(800, mix(node_, number_))));
+    interrupts_ = sim::Draw(mix(seed, mix(820, mix(node_, number_))));
+}
 
 void Process::start() {
     make_state();

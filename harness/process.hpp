@@ -65,6 +65,7 @@ public:
     Process(ProcessWorld& world, const Scenario& scenario, Shared& shared, std::uint32_t node, std::uint32_t number);
 
     // Runs the training program; `finished` afterwards.
+    void draw_from(std::uint64_t seed);  // what it draws from now on
     void start();
     void lie(Lie lie) { lie_ = lie; }
     void keep(Checkpoint* checkpoint) { checkpoint_ = checkpoint; }

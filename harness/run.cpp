@@ -22,12 +22,14 @@ public:
         : scenario_(scenario), world_(Injector::nodes_for(scenario), Injector::strangers_from(scenario), scenario.world,
                                       scenario.seed, *this),
           reach_(options.reach), program_world_(world_, process_finished, options.reach), excuses_(scenario),
-          processes_(nodes()), injector_(world_, scenario, *this, excuses_) {
+          processes_(nodes()), injector_(world_, scenario, *this, excuses_), seed_(scenario.seed) {
         world_.trace().write_to(options.trace);
         world_.trace().keep_hashes(options.keep_hashes);
         // Programs go on as long as there are faults.
         items_max_ = options.items_max * (1 + static_cast<std::uint64_t>(scenario.chaos_end / (13 * core::second)));
         explain_at_ = options.explain_at;
+        redraw_at_ = options.redraw_at;
+        redraw_seed_ = options.redraw_seed;
         observation_ = options.observation;
         if (observation_ != nullptr) {
             world_.attach(&observation_->recorder);
@@ -53,6 +55,7 @@ public:
         for (std::uint32_t node = 1; node < nodes(); ++node) schedule_start(node, scenario_.peers[node - 1].start);
         injector_.schedule();
         explain_at_the_end_ = explain_at_ == never;
+        if (redraw_at_ >= 0) world_.schedule_script(redraw_at_, draw_anew, 0);
         if (explain_at_ >= 0 && !explain_at_the_end_) world_.schedule_script(explain_at_, explain_now, 0);
         world_.schedule_script(scenario_.chaos_end, chaos_ends, 0);
         world_.schedule_script(scenario_.chaos_end + scenario_.stop_after, stop_flag, 0);
@@ -131,6 +134,7 @@ public:
         case patience_over: return end_patience();
         case start_the_master: return begin_master();
         case explain_now: explanation_ = explain(); return;
+        case draw_anew: return draw_from(redraw_seed_);
         default: return;
         }
     }
@@ -147,7 +151,7 @@ private:
         --starts_;
         if (world_.alive(node)) return;
         PeerConfig config;
-        config.seed = mix(scenario_.seed, mix(1000 + node, ++process_count_));
+        config.seed = mix(seed_, mix(1000 + node, ++process_count_));
         const PeerPlan& plan = scenario_.peers[node - 1];
         static constexpr std::uint32_t names[] = {0, sim::dead_name, sim::silent_name};  // by MasterAddress
         config.master = sim::endpoint_of(names[static_cast<std::size_t>(plan.masters.front())]);
@@ -175,15 +179,25 @@ private:
         if (reach_ != nullptr) reach_->peer(config);
         world_.start_peer(node, config);
         processes_[node] = std::make_unique<Process>(program_world_, scenario_, shared_, node, process_count_);
+        if (seed_ != scenario_.seed) processes_[node]->draw_from(seed_);
         processes_[node]->lie(lie_);
         processes_[node]->keep(&checkpoints_[node]);
         world_.schedule_application(node, 0, 0, 0);
         injector_.process_began(node);
     }
 
+    void draw_from(std::uint64_t seed) {
+        seed_ = seed;
+        world_.draw_from(seed);
+        injector_.draw_from(seed);
+        for (const auto& process : processes_) {
+            if (process != nullptr) process->draw_from(seed);
+        }
+    }
+
     MasterConfig master_config() {
         MasterConfig config;
-        config.seed = mix(scenario_.seed, mix(2000, master_count_));
+        config.seed = mix(seed_, mix(2000, master_count_));
         config.limits = scenario_.limits;
         config.timeouts = scenario_.timeouts;
         return config;
@@ -342,6 +356,9 @@ private:
     std::uint32_t master_count_ = 0;
     std::uint32_t starts_ = 0;
     std::uint64_t items_max_ = 0;
+    std::uint64_t seed_;
+    Instant redraw_at_ = -1;
+    std::uint64_t redraw_seed_ = 0;
     Instant explain_at_ = -1;
     bool explain_at_the_end_ = false;
     std::string explanation_;

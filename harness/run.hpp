@@ -30,8 +30,10 @@ struct RunOptions {
     sim::StatusWatch* status = nullptr;  // holds what the master tells spectators against what it promised
     Coverage* coverage = nullptr;        // what the run reaches; of the last run, when it is used again
     Reach* reach = nullptr;              // hears what programs ask of the core
-    Instant explain_at = -1;             // says then what everybody waits for; core::never: at the end
-    Lie lie = Lie::none;                 // of the application, to see that an oracle is alive
+    Instant redraw_at = -1;              // from then on everything is drawn from redraw_seed
+    std::uint64_t redraw_seed = 0;
+    Instant explain_at = -1;  // says then what everybody waits for; core::never: at the end
+    Lie lie = Lie::none;      // of the application, to see that an oracle is alive
 };
 
 struct Verdict {

@@ -43,12 +43,16 @@ std::int64_t NetworkParameters::rate_least() const {
     return least;
 }
 
-void Network::start(std::uint32_t nodes, const NetworkParameters& parameters, std::uint64_t seed) {
-    parameters_ = parameters;
-    nodes_ = nodes;
+void Network::draw_from(std::uint64_t seed) {
     latencies_ = Draw(mix(seed, 1));
     segments_ = Draw(mix(seed, 2));
     faults_ = Draw(mix(seed, 3));
+}
+
+void Network::start(std::uint32_t nodes, const NetworkParameters& parameters, std::uint64_t seed) {
+    parameters_ = parameters;
+    nodes_ = nodes;
+    draw_from(seed);
     blocks_.assign(static_cast<std::size_t>(nodes) * nodes, 0);
     base_latency_.resize(static_cast<std::size_t>(nodes) * nodes);
     if (parameters.regions.empty()) {

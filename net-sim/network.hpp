@@ -108,6 +108,7 @@ public:
         : queue_(queue), now_(now), receiver_(receiver) {}
 
     void start(std::uint32_t nodes, const NetworkParameters& parameters, std::uint64_t seed);
+    void draw_from(std::uint64_t seed);
     void stop_faults();  // no more faults drawn by the network itself, no more tails
 
     // --- used by drivers -------------------------------------------------------------------------------------------

@@ -8,9 +8,8 @@ using namespace core;
 
 World::World(std::uint32_t nodes, std::uint32_t strangers_from, const WorldParameters& parameters, std::uint64_t seed,
              Director& director)
-    : parameters_(parameters), director_(director), network_(queue_, now_, *this), strangers_from_(strangers_from),
-      clocks_(mix(seed, 11)), disks_(mix(seed, 12)), computes_(mix(seed, 13)), memory_(mix(seed, 14)),
-      compactions_(mix(seed, 15)), lies_(mix(seed, 16)), texts_(mix(seed, 17)) {
+    : parameters_(parameters), director_(director), network_(queue_, now_, *this), strangers_from_(strangers_from) {
+    draw_from(seed);
     timer_late_most_ = parameters.timer_late_max;
     nodes_.resize(nodes);
     for (std::uint32_t node = strangers_from; node < nodes; ++node)
@@ -20,6 +19,17 @@ World::World(std::uint32_t nodes, std::uint32_t strangers_from, const WorldParam
         node.clock_base = clocks_.between(0, 1000 * second);
     }
     network_.start(nodes, parameters.network, mix(seed, 10));
+}
+
+void World::draw_from(std::uint64_t seed) {
+    clocks_ = Draw(mix(seed, 11));
+    disks_ = Draw(mix(seed, 12));
+    computes_ = Draw(mix(seed, 13));
+    memory_ = Draw(mix(seed, 14));
+    compactions_ = Draw(mix(seed, 15));
+    lies_ = Draw(mix(seed, 16));
+    texts_ = Draw(mix(seed, 17));
+    network_.draw_from(mix(seed, 10));
 }
 
 // --- the loop ----------------------------------------------------------------------------------------------------------

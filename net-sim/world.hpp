@@ -85,6 +85,8 @@ public:
     // Runs until the director stops it, a violation, no items, the horizon, or too many items.
     void run(Instant horizon, std::uint64_t items_max);
     void stop() { stopped_ = true; }
+    // What is drawn from now on: networks, disks, clocks. What nodes and paths were drawn once stays.
+    void draw_from(std::uint64_t seed);
 
     // --- processes ---------------------------------------------------------------------------------------------------
     void start_peer(std::uint32_t node, const core::PeerConfig& config);
@@ -256,7 +258,7 @@ private:
     std::uint64_t machine_bytes_most_ = 0;
     std::array<std::uint64_t, effect_kinds> effects_counted_{};
     Instant chunk_landed_ = 0;
-    Draw clocks_, disks_, computes_, memory_, compactions_, lies_, texts_;
+    Draw clocks_{0}, disks_{0}, computes_{0}, memory_{0}, compactions_{0}, lies_{0}, texts_{0};
 };
 
 }  // namespace pccl::sim

@@ -125,6 +125,10 @@ std::string data_of(const Subject& subject) {
     json.close(']');
     write_bars(json, subject, "calls", call_bars);
     write_bars(json, subject, "operations", operation_bars);
+    json.line().key("futures").open('[');
+    for (const Futures& point : subject.futures)
+        json.open('[').value(point.at).value(point.drawn).value(point.failed).close(']');
+    json.close(']');
     json.line().key("logs").open('[');
     for (const Recorder::Log& log : recorder.logs()) {
         json.line().open('[').value(log.at).value(log.node).value(static_cast<unsigned>(log.level));

@@ -80,6 +80,7 @@ function draw() {
   pen.clip();
   const low = view.top, high = positionAt(view.height);
   drawAxis();
+  drawFutures();
   drawAbsence(low, high);
   if (shown.faults) drawFaults(low, high);
   drawLifelines();
@@ -104,6 +105,18 @@ function drawAxis() {
     pen.fillStyle = "#59636e";
     pen.fillText(timeText(time, digits), axisWidth - 8, y);
   }
+}
+
+// At the left edge: how many futures, drawn anew from there, fail in the same way.
+function drawFutures() {
+  data.futures.forEach(([at, drawn, failed], index) => {
+    const next = index + 1 < data.futures.length ? data.futures[index + 1][0] : data.end;
+    const top = Math.max(yOfTime(at), headHeight), bottom = Math.min(Math.max(yOfTime(next), top + 1), view.height);
+    if (bottom < top) return;
+    pen.fillStyle = `rgba(200,32,47,${0.04 + 0.96 * failed / drawn})`;
+    pen.fillRect(0, top, 8, bottom - top);
+    shapes.push({ x: 0, y: top, w: 10, h: bottom - top, what: { type: "futures", index } });
+  });
 }
 
 function band(node, begin, end, fill, least = 0) {

@@ -95,6 +95,10 @@ function select(what) {
     const [node, begin, end, why] = deadTimes[what.index];
     title(nodeName(node) + " has no process");
     block(why + "\nfrom " + timeText(begin, 6) + "\nto   " + timeText(end, 6));
+  } else if (what.type === "futures") {
+    const [at] = data.futures[what.index];
+    title("Futures from " + timeText(at, 6));
+    block(futuresText(what.index) + "\nUp to there everything is as it was; from there on networks, disks, clocks and programs draw anew, and faults come earlier or later.");
   } else if (what.type === "pause") {
     const pause = data.pauses[what.index];
     title(nodeName(pause.node) + " is paused");
@@ -102,6 +106,11 @@ function select(what) {
   } else describeBar(what, title, block, panel);
   openTab("detail");
   redraw();
+}
+
+function futuresText(index) {
+  const [, drawn, failed] = data.futures[index];
+  return failed + " of " + drawn + " futures that were drawn anew from here fail in the same way";
 }
 
 function describeStep(index, title, block, panel) {
@@ -275,6 +284,7 @@ function hover(event) {
     : what.type === "message" ? nodeName(messages.from[what.index]) + " \u2192 " + nodeName(messages.to[what.index]) + ": " + texts[messages.text[what.index]]
     : what.type === "fault" ? data.faults[what.index].text
     : what.type === "absence" ? nodeName(deadTimes[what.index][0]) + ": " + deadTimes[what.index][3]
+    : what.type === "futures" ? futuresText(what.index)
     : what.type === "pause" ? "paused" : nodeName(what.node) + " " + what.label + ": " + outcomeNames[what.outcome];
   tip.style.left = Math.min(event.offsetX + 14, view.width - 260) + "px";
   tip.style.top = Math.min(event.offsetY + 14, view.height - 50) + "px";
@@ -313,6 +323,8 @@ function makeLegend() {
   outcomeNames.forEach((name, i) => row(fill(outcomeColours[i]), name + " (right of the line: operations by tag; left: the call that waits)"));
   row((brush) => { brush.strokeStyle = "#c8202f"; brush.lineWidth = 3; brush.strokeRect(4, 4, 36, 12); }, "the violation speaks of it");
   row(fill("rgba(240,150,0,0.35)"), "fault, over the columns that it concerns");
+  if (data.futures.length !== 0)
+    row(fill("rgba(200,32,47,0.6)"), "left edge: how many futures, drawn anew from there, fail in the same way");
   row(fill(stripes.paused), "process paused");
   row(fill(stripes.dead), "process dead");
   row(fill(stripes.absent), "not started yet");

@@ -3,6 +3,7 @@
 // Both are written from the same model: bars (calls and operations with their outcome), faults, processes and messages.
 #pragma once
 
+#include "harness/futures.hpp"
 #include "harness/observation.hpp"
 #include "harness/run.hpp"
 
@@ -16,7 +17,8 @@ struct Subject {
     const Scenario& scenario;
     const Verdict& verdict;
     const Observation& observation;
-    std::string replay;  // the command that runs this again
+    std::string replay;                 // the command that runs this again
+    std::vector<Futures> futures = {};  // of a run that failed, if somebody asked for them
 };
 
 // Runs with a recorder of at most `entries_max` entries. A run that has more is run again, so that what is kept is the

@@ -32,10 +32,11 @@ ReportFiles ReportFiles::shrunk() const { return ReportFiles{shrunk_name(html), 
 bool is_perfetto(const std::string& trace_file) { return trace_file.ends_with(".json"); }
 
 harness::Verdict run_and_report(const harness::Scenario& scenario, const harness::RunOptions& options,
-                                const ReportFiles& files, const std::string& replay, bool& written) {
+                                const ReportFiles& files, const std::string& replay, const FuturesOf& futures,
+                                bool& written) {
     harness::Observation observation;
     harness::Verdict verdict = harness::report::run_recorded(scenario, options, observation);
-    const harness::report::Subject subject{scenario, verdict, observation, replay};
+    const harness::report::Subject subject{scenario, verdict, observation, replay, futures(scenario, verdict)};
     written = true;
     if (!files.html.empty()) written &= write_file(files.html, harness::report::to_html(subject));
     if (!files.perfetto.empty()) written &= write_file(files.perfetto, harness::report::to_perfetto(subject));

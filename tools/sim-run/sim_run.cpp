@@ -46,9 +46,10 @@ struct Choice {
     tools::ReportFiles report;
     core::Instant explain_at = -1;
     bool stats = false;
-    std::string save;    // folder for failing scenarios
-    std::string file;    // a scenario instead of a seed
-    std::string replay;  // the options that a failing seed is to be replayed with
+    bool futures = false;  // of a failing run, drawn anew
+    std::string save;      // folder for failing scenarios
+    std::string file;      // a scenario instead of a seed
+    std::string replay;    // the options that a failing seed is to be replayed with
 };
 
 // What one job tells its parent; plain data, sent through a pipe.
@@ -151,9 +152,21 @@ int run_one(const Choice& choice) {
     }
     const std::string replay = replay_of(choice, choice.first);
     bool written = true;
-    const Verdict v = choice.twice             ? run_twice(scenario)
-                      : choice.report.wanted() ? run_and_report(scenario, options, choice.report, replay, written)
-                                               : run(scenario, options);
+    std::string futures_text;
+    const tools::FuturesOf futures = [&](const Scenario& failed, const Verdict& verdict) {
+        std::vector<Futures> points;
+        if (!choice.futures || verdict.held()) return points;
+        const auto begin = std::chrono::steady_clock::now();
+        points = draw_futures(failed, verdict,
+                              [&] { return seconds_since(begin) < static_cast<double>(choice.shrink_seconds); });
+        futures_text = to_text(points);
+        return points;
+    };
+    const Verdict v = choice.twice ? run_twice(scenario)
+                      : choice.report.wanted()
+                          ? run_and_report(scenario, options, choice.report, replay, futures, written)
+                          : run(scenario, options);
+    if (!choice.report.wanted()) (void)futures(scenario, v);
     if (file != nullptr && file != stdout) std::fclose(file);
     std::printf("events %" PRIu64 ", simulated %.3f s, committed %" PRIu64 ", aborted %" PRIu64 ", syncs %" PRIu64
                 " (%" PRIu64 " failed), connects %" PRIu64 ", lost %" PRIu64 "\n",
@@ -172,6 +185,7 @@ int run_one(const Choice& choice) {
         if (choice.shrink) std::printf("nothing to shrink: only a run that fails is taken apart\n");
     } else {
         print_failure(choice, choice.first, v);
+        std::printf("%s", futures_text.c_str());
         if (!choice.save.empty()) save_scenario(choice, choice.first, "", scenario, v);
         if (choice.shrink) {
             const auto begin = std::chrono::steady_clock::now();
@@ -180,9 +194,9 @@ int run_one(const Choice& choice) {
             });
             std::printf("shrunk in %.1f s to %zu faults and %zu operations of %zu peers\n", seconds_since(begin),
                         small.faults.size(), operations_of(small), small.peers.size());
-            const Verdict again = choice.report.wanted()
-                                      ? run_and_report(small, {}, choice.report.shrunk(), replay + " --shrink", written)
-                                      : run(small);
+            const Verdict again = choice.report.wanted() ? run_and_report(small, {}, choice.report.shrunk(),
+                                                                          replay + " --shrink", futures, written)
+                                                         : run(small);
             std::printf("shrunk to:\n%s  %s: %s\n", to_text(small).c_str(), again.violation.oracle.c_str(),
                         again.violation.reason.c_str());
             if (!choice.save.empty()) save_scenario(choice, choice.first, "-shrunk", small, again);
@@ -398,7 +412,11 @@ int main(int argc, char** argv) {
     app.add_flag("--determinism", choice.twice,
                  "run every seed twice and compare each event (a range does so for 5 %)");
     app.add_flag("--shrink", choice.shrink, "take a failing run apart as far as it still fails")->excludes(seeds);
-    app.add_option("--shrink-seconds", choice.shrink_seconds, "how long that may take")->check(CLI::Range(1, 3600));
+    app.add_flag("--futures", choice.futures,
+                 "since when a failing run was bound to fail: draw its future anew from several instants")
+        ->excludes(seeds);
+    app.add_option("--shrink-seconds", choice.shrink_seconds, "how long that, or --futures, may take")
+        ->check(CLI::Range(1, 3600));
     auto* real =
         app.add_flag("--real", choice.real, "play it with real processes over loopback instead")->excludes(seeds);
     app.add_flag("--skip-unplayable", choice.skip_unplayable, "leave out what real processes cannot play")->needs(real);
