@@ -91,6 +91,14 @@ std::vector<Futures> draw_futures(const Scenario& scenario, const Verdict& faile
     return found.take();
 }
 
+std::size_t decided_before(const std::vector<Futures>& futures) {
+    std::size_t decided = 0;
+    for (std::size_t i = 1; i < futures.size(); ++i) {
+        if (futures[i].failed >= futures[i - 1].failed + (futures[i].drawn + 1) / 2) decided = i;
+    }
+    return decided;
+}
+
 std::string to_text(const std::vector<Futures>& futures) {
     std::string text = "futures drawn anew from an instant, and how many of them fail in the same way:\n";
     for (const Futures& point : futures) {
@@ -100,10 +108,7 @@ std::string to_text(const std::vector<Futures>& futures) {
                       point.failed, point.drawn, bar.c_str());
         text += line;
     }
-    std::size_t decided = 0;
-    for (std::size_t i = 1; i < futures.size(); ++i) {
-        if (futures[i].failed >= futures[i - 1].failed + (futures[i].drawn + 1) / 2) decided = i;
-    }
+    const std::size_t decided = decided_before(futures);
     if (decided == 0) return text;
     char line[128];
     std::snprintf(line, sizeof line, "  it was mostly decided between %.6f and %.6f ms\n",

@@ -26,6 +26,8 @@ inline constexpr std::uint32_t futures_points = 24;
 // `go_on` is asked between runs: when it says no, what was drawn so far is the result.
 std::vector<Futures> draw_futures(const Scenario& scenario, const Verdict& failed, const std::function<bool()>& go_on,
                                   std::uint32_t points = futures_points, std::uint32_t each = futures_each);
+// The first instant behind the step by which most was decided; 0: there is none.
+std::size_t decided_before(const std::vector<Futures>& futures);
 std::string to_text(const std::vector<Futures>& futures);
 
 }  // namespace pccl::harness

@@ -162,6 +162,8 @@ Focus focus(const Subject& subject, const std::vector<Bar>& call_bars, const std
             }
         }
         if (region.begin < region.end) return region;
+        if (const std::size_t decided = decided_before(subject.futures); decided != 0)
+            return Focus{subject.futures[decided - 1].at, subject.futures[decided].at};
         // The last part before the violation: as much as a few hundred events.
         const auto& steps = subject.observation.recorder.steps();
         return Focus{steps.size() > 400 ? steps[steps.size() - 400].at : 0, end};
