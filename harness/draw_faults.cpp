@@ -136,7 +136,7 @@ void draw_ring_changes(Scenario& s, Draw& draw) {
 // Only the master is to blame for whoever is lost: paths lose nothing, and there are no faults.
 void clear_paths(Scenario& s) {
     sim::NetworkParameters& n = s.world.network;
-    n.tail_per_million = n.refuse_per_million = n.black_hole_per_million = n.accept_close_per_million = 0;
+    n.stop_faults();
     for (std::int64_t* rate : {&n.rate_low, &n.rate_high, &n.down_low, &n.down_high, &n.flow_rate}) {
         if (*rate != 0) *rate = std::max<std::int64_t>(*rate, 1'000'000);
     }
@@ -243,7 +243,7 @@ void draw_impaired_edges(Scenario& s, Draw& draw) {
     const bool alone = draw.chance(600'000);
     if (alone) {
         sim::NetworkParameters& n = s.world.network;
-        n.tail_per_million = n.refuse_per_million = n.black_hole_per_million = n.accept_close_per_million = 0;
+        n.stop_faults();
         s.faults.clear();
         s.core.clear();
         s.claim = Claim::all_end;
@@ -376,7 +376,7 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
         // Nothing but a ring that changes as peers come and go, and one link that breaks at such a moment: whoever is lost
         // then is lost without a reason.
         sim::NetworkParameters& n = s.world.network;
-        n.tail_per_million = n.refuse_per_million = n.black_hole_per_million = n.accept_close_per_million = 0;
+        n.stop_faults();
         s.faults.clear();
         Fault f = timed(FaultKind::reset, s, draw);
         f.value &= ~(std::uint64_t{3} << 40);  // any connection, busy or not

@@ -34,7 +34,7 @@ void draw_far_peers(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
     const Duration grace = std::min(2 * second, s.timeouts.peer / 4);
     n.latency_low = n.latency_high = draw.between(grace / 4, grace / 2);
     n.jitter_per_mille = 0;
-    n.tail_per_million = 0;
+    n.tail_per_million = n.loss_per_million = 0;
     for (std::uint32_t i = draw.number(2, 8); i-- != 0 && s.peers.size() < peers_max;)
         s.peers.push_back(s.peers.back());
     for (PeerPlan& plan : s.peers) {

@@ -15,6 +15,7 @@ using sim::mix;
 
 namespace {
 
+constexpr std::uint32_t losses_per_million = 150'000;
 constexpr std::uint32_t several_masters_per_million = 200'000;
 constexpr std::uint32_t silent_among_faults_per_million = 500'000;
 constexpr std::uint32_t advertised_per_million = 200'000;
@@ -126,14 +127,22 @@ void draw_peers(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peers_m
     }
 }
 
+// Packets that are lost, and senders that are slower afterwards.
+void draw_losses(Scenario& s, std::uint32_t on) {
+    Draw draw(mix(s.seed, 195));
+    if (!(on & (class_latency | class_bandwidth)) || !draw.chance(losses_per_million)) return;
+    sim::NetworkParameters& n = s.world.network;
+    n.loss_per_million = static_cast<std::uint32_t>(draw.log_uniform(500, 30'000));
+    if (draw.chance(300'000)) n.queue_max = draw.log_uniform(5 * millisecond, 300 * millisecond);
+}
+
 // Several addresses of the master, of which some are of no use; peers that are not reached where they dial from.
 void draw_addresses(Scenario& s, std::uint32_t on) {
     if (!(on & class_shape)) return;
     Draw draw(mix(s.seed, 182));
     const sim::NetworkParameters& n = s.world.network;
-    const bool calm =
-        n.refuse_per_million + n.black_hole_per_million + n.accept_close_per_million == 0 &&
-        std::none_of(s.faults.begin(), s.faults.end(), [](const Fault& f) { return parts_from_master(f.kind); });
+    const bool calm = !n.fails_dials() && std::none_of(s.faults.begin(), s.faults.end(),
+                                                       [](const Fault& f) { return parts_from_master(f.kind); });
     if (draw.chance(several_masters_per_million)) {
         for (PeerPlan& plan : s.peers) {
             if (draw.chance(400'000)) continue;
@@ -215,6 +224,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
         }
         if (shared.chance(300'000)) n.flow_rate = shared.log_uniform(n.rate_low, n.rate_high);
     }
+    draw_losses(s, on);
     raise_slices(s);
     Draw crowds(mix(seed, 170));
     if ((on & class_hostile) && crowds.chance(500'000))

@@ -97,6 +97,8 @@ const Setting settings[] = {
     PCCL_ONE("network.refuse_per_million", number, 0, million, world.network.refuse_per_million),
     PCCL_ONE("network.black_hole_per_million", number, 0, million, world.network.black_hole_per_million),
     PCCL_ONE("network.accept_close_per_million", number, 0, million, world.network.accept_close_per_million),
+    PCCL_ONE("network.loss_per_million", number, 0, million / 2, world.network.loss_per_million),
+    PCCL_ONE("network.queue_max", duration, 0, hour, world.network.queue_max),
     PCCL_ONE("clock.drift_ppm", number, 0, 10'000, world.drift_ppm),
     PCCL_ONE("clock.timer_late_max", duration, 0, hour, world.timer_late_max),
     PCCL_ONE("compute.max", duration, 0, hour, world.compute_max),

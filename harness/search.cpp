@@ -104,7 +104,7 @@ std::vector<std::uint32_t> traits_of(const Scenario& s) {
     t.size(static_cast<std::uint64_t>(65'535 / std::max<std::int64_t>(n.window_low, 1)));
     for (const bool value :
          {n.tail_per_million != 0, n.split_per_million != 0, n.refuse_per_million != 0, n.black_hole_per_million != 0,
-          n.accept_close_per_million != 0, n.down_low != 0, n.flow_rate != 0})
+          n.accept_close_per_million != 0, n.down_low != 0, n.flow_rate != 0, n.loses_packets()})
         t.add(value ? 1 : 0);
     t.add(std::min<std::uint64_t>(s.peers.size(), 5));
     std::uint32_t late = 0, groups = 0, stripes = 0, leaves = 0;

@@ -88,9 +88,7 @@ void fit_timeouts(Scenario& s) {
     const bool others = std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& f) {
         return f.kind != FaultKind::crash_master && (f.kind != FaultKind::pause || (f.a != 0 && (f.b & 1) == 0));
     });
-    if (others ||
-        n.tail_per_million + n.refuse_per_million + n.black_hole_per_million + n.accept_close_per_million != 0)
-        s.timeouts.vote = std::max(usual, 4 * round_trip_of(s));
+    if (others || n.tail_per_million != 0 || n.fails_dials()) s.timeouts.vote = std::max(usual, 4 * round_trip_of(s));
 }
 
 void fit_faults(Scenario& s) {
@@ -107,7 +105,7 @@ void fit_faults(Scenario& s) {
     if (only_impairs_edges(s)) {
         // Patience is short where nothing else makes anybody late.
         sim::NetworkParameters& n = s.world.network;
-        n.tail_per_million = n.refuse_per_million = n.black_hole_per_million = n.accept_close_per_million = 0;
+        n.stop_faults();
         s.core.clear();
         s.claim = Claim::all_end;
     }

@@ -3,11 +3,13 @@
 // Bytes written are cut into segments; a segment leaves when the node's uplink and the flow's own rate allow it and arrives
 // after the latency of the directed pair, or later where the target's downlink is busy, never before an earlier one of the
 // same stream. Its acknowledgement takes the way back and makes room in the window then, so a flow alone runs at
-// window / round trip. While a direction is blocked (partition, clog) segments wait and come in one burst afterwards, as
+// window / round trip. A lost packet comes later, and so does all behind it; its sender has less on its way from then on.
+// While a direction is blocked (partition, clog) segments wait and come in one burst afterwards, as
 // retransmission does. A stream can vanish (half-open): bytes go nowhere and nothing is acknowledged. The network knows no
 // frames and no machines; it calls its Receiver.
 #pragma once
 
+#include "net-sim/congestion.hpp"
 #include "net-sim/draw.hpp"
 #include "net-sim/event_queue.hpp"
 #include "net-sim/stream.hpp"
@@ -51,6 +53,18 @@ struct NetworkParameters {
     std::uint32_t refuse_per_million = 0;     // of dials, while chaos lasts; so are the next two
     std::uint32_t black_hole_per_million = 0;
     std::uint32_t accept_close_per_million = 0;
+    // Of packets, while chaos lasts: what is lost comes a round trip or a time-out later, and its sender has less in flight
+    // from then on (CongestionWindow).
+    std::uint32_t loss_per_million = 0;
+    Duration queue_max = 0;  // likewise lost: what would wait longer for its node's uplink; 0: all waits
+
+    bool loses_packets() const { return loss_per_million != 0 || queue_max != 0; }
+    // Whether something happens by itself that keeps connections from being made.
+    bool fails_dials() const {
+        return refuse_per_million + black_hole_per_million + accept_close_per_million + loss_per_million != 0;
+    }
+    // Nothing more goes wrong by itself.
+    void stop_faults();
 
     std::int64_t rate_least() const;  // of a node's sending, its receiving and one stream
 };
@@ -109,7 +123,7 @@ public:
 
     void start(std::uint32_t nodes, const NetworkParameters& parameters, std::uint64_t seed);
     void draw_from(std::uint64_t seed);
-    void stop_faults();  // no more faults drawn by the network itself, no more tails
+    void stop_faults() { parameters_.stop_faults(); }
 
     // --- used by drivers -------------------------------------------------------------------------------------------
     std::uint32_t dial(std::uint32_t node, LinkId link, const Endpoint& target);  // the connection; side 0 dials
@@ -194,6 +208,7 @@ private:
     struct Pipe {  // from ends[i] to ends[i ^ 1]
         Stream stream;
         std::size_t in_flight = 0;
+        CongestionWindow congestion;
         std::vector<Acknowledgement> acknowledgements;  // on their way back, from acknowledged_head on
         std::size_t acknowledged_head = 0;
         std::size_t acknowledged_later = 0;  // arrived, but the way back is blocked
@@ -236,6 +251,9 @@ private:
                   std::size_t length);
     void damage(std::uint32_t connection, std::uint32_t side, std::size_t length);
     void settle(Pipe& pipe) const;
+    std::size_t window_of(const Connection& c, const Pipe& pipe) const;
+    Duration lost(Connection& c, std::uint32_t side, std::size_t bytes);
+    Duration lost_at_dial();
     void wake_when_room(std::uint32_t connection, std::uint32_t side);
     void wake(const Item& item);
     void end(std::uint32_t index, std::uint32_t to_side, const char* reason, bool keep_sent);
@@ -266,7 +284,8 @@ private:
     std::vector<Delay> delays_;
     bool keep_greetings_ = false;
     std::vector<Piece> pieces_;
-    Draw latencies_{0}, segments_{0}, faults_{0};
+    bool congested_ = false;  // packets are lost, or were
+    Draw latencies_{0}, segments_{0}, faults_{0}, losses_{0};
 };
 
 }  // namespace pccl::sim

@@ -429,6 +429,7 @@ void MasterCore::remove(const Uuid& uuid, const std::string& reason) {
     bandwidths_.forget(uuid);
     abandon_tests(uuid, false);
     searches_.erase(group);
+    if (!state_.groups.contains(group)) key_comparisons_.erase(group);
     if (survey_) survey_->searching.erase(group);
     const bool left = reason == "left the run";
     log(left ? LogLevel::info : LogLevel::warn, "peer " + short_name(uuid) + " removed: " + reason);

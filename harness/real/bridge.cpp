@@ -537,8 +537,7 @@ private:
     // Nobody is removed, or gives up, without a fault that touched it.
     void check_losses(const Ledger& ledger) {
         const sim::NetworkParameters& n = scenario_.world.network;
-        if (n.tail_per_million != 0 || n.refuse_per_million != 0 || n.black_hole_per_million != 0 ||
-            n.accept_close_per_million != 0 || n.rate_low < 1'000'000 || scenario_.timeouts.master < second)
+        if (n.tail_per_million != 0 || n.fails_dials() || n.rate_low < 1'000'000 || scenario_.timeouts.master < second)
             return;
         for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
             const Life& l = ledger.lives[life];

@@ -423,12 +423,7 @@ void Proxy::deliver_end(Connection& c, std::uint32_t side) {
 
 // --- faults --------------------------------------------------------------------------------------------------------------
 
-void Proxy::stop_faults() {
-    parameters_.tail_per_million = 0;
-    parameters_.refuse_per_million = 0;
-    parameters_.black_hole_per_million = 0;
-    parameters_.accept_close_per_million = 0;
-}
+void Proxy::stop_faults() { parameters_.stop_faults(); }
 
 void Proxy::node_dies(std::uint32_t node, bool with_reset) {
     if (with_reset) {

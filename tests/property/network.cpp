@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <vector>
 
@@ -174,4 +175,53 @@ TEST_CASE("runs of zeros keep their place between real bytes") {
     CHECK(pieces[2].length == 2);
     CHECK(pieces[2].data[1] == 4);
     CHECK(stream.empty());
+}
+
+TEST_CASE("a flow that loses packets runs at about a packet per round trip and root of the losses") {
+    const Duration round_trip = 40 * millisecond;
+    constexpr double bytes = 20e6;
+    double last = 1e18;
+    for (const std::uint32_t per_million : {1'000u, 5'000u, 20'000u}) {
+        NetworkParameters parameters;
+        parameters.latency_low = parameters.latency_high = round_trip / 2;
+        parameters.window_low = parameters.window_high = 4 << 20;
+        parameters.loss_per_million = per_million;
+        Flows flows(2, parameters);
+        flows.add(0, 1, static_cast<std::uint64_t>(bytes));
+        flows.run();
+        REQUIRE(flows.arrived(0) == static_cast<std::uint64_t>(bytes));
+        const double rate = bytes / (static_cast<double>(flows.done(0)) / second);
+        // Mathis, Semke, Mahdavi, Ott: "The macroscopic behavior of the TCP congestion avoidance algorithm", 1997.
+        const double expected = CongestionWindow::packet / (static_cast<double>(round_trip) / second) * 1.22 /
+                                std::sqrt(static_cast<double>(per_million) / 1e6);
+        INFO(per_million << ": " << rate << " of " << expected << " bytes per second");
+        CHECK(rate > expected / 3);
+        CHECK(rate < expected * 3);
+        CHECK(rate < last);
+        last = rate;
+    }
+}
+
+TEST_CASE("what would wait long for its uplink is lost, and the sender slows down") {
+    NetworkParameters parameters;
+    parameters.latency_low = parameters.latency_high = 10 * millisecond;
+    parameters.rate_low = parameters.rate_high = 1'000'000;
+    parameters.window_low = parameters.window_high = 4 << 20;
+    Flows patient(2, parameters);
+    patient.add(0, 1, 4'000'000);
+    patient.run();
+    parameters.queue_max = 50 * millisecond;
+    Flows dropped(2, parameters);
+    dropped.add(0, 1, 4'000'000);
+    dropped.run();
+    REQUIRE(dropped.arrived(0) == 4'000'000);
+    CHECK(patient.done(0) < 5 * second);
+    CHECK(dropped.done(0) < 2 * patient.done(0));
+    // The sender has not much more on its way than the path and its queue hold.
+    const auto latest = [](Flows& flows) {
+        Duration longest = 0;
+        for (const Delay& delay : flows.network().delays()) longest = std::max(longest, delay.longest);
+        return longest;
+    };
+    CHECK(latest(dropped) < latest(patient) / 2);
 }

@@ -22,8 +22,8 @@ Scenario even(std::uint64_t seed) {
     s.faults.clear();
     sim::NetworkParameters& n = s.world.network;
     n.latency_high = n.latency_low;
-    n.jitter_per_mille = n.tail_per_million = 0;
-    n.refuse_per_million = n.black_hole_per_million = n.accept_close_per_million = 0;
+    n.jitter_per_mille = 0;
+    n.stop_faults();
     n.window_low = n.window_high = 64 << 20;
     n.rate_low = n.rate_high = 10'000'000'000;
     n.down_low = n.down_high = n.flow_rate = 0;
