@@ -11,5 +11,9 @@ void draw_faults(Scenario& scenario, sim::Draw& draw, std::uint32_t on);
 
 // Whether it may end a connection with the master.
 bool parts_from_master(FaultKind kind);
+// Behind everything else of the scenario: faults that follow others or a phase of the protocol, and that come again.
+// `allowed`: the fault classes that may happen at all.
+void draw_followers(Scenario& s, std::uint32_t allowed);
+void draw_repeated(Scenario& s, std::uint32_t on);
 
 }  // namespace pccl::harness

@@ -1,6 +1,7 @@
 #include "harness/injector.hpp"
 
 #include "harness/fault_pairs.hpp"
+#include "harness/fault_refs.hpp"
 #include "harness/hostile.hpp"
 
 #include <algorithm>
@@ -14,14 +15,6 @@ using sim::mix;
 namespace {
 
 constexpr std::uint32_t strangers_max = 3;
-
-// Whether the stranger of a `hostile` fault comes in numbers and says nothing.
-bool is_crowd(const Fault& fault) { return ((fault.value >> 50) & 3) == 0; }
-
-// Whether it waits to be admitted and lies about members all the time.
-bool is_lying_newcomer(const Fault& fault) {
-    return fault.kind == FaultKind::hostile && ((fault.value >> 50) & 3) == 1;
-}
 
 constexpr std::uint64_t by_pattern = 1ull << 32;
 
@@ -41,8 +34,20 @@ sim::Impairment impairment_of(const Fault& fault) {
     return how;
 }
 
-// A process that was told to end does so at the latest.
-constexpr Duration stops_within = second;
+// Whether it goes on for its duration, or its node comes back then.
+bool spans_time(FaultKind kind) {
+    switch (kind) {
+    case FaultKind::reset:
+    case FaultKind::end_early:
+    case FaultKind::half_open:
+    case FaultKind::corrupt:
+    case FaultKind::hostile:
+    case FaultKind::replayed_hello:
+    case FaultKind::roam:
+    case FaultKind::clock_jump: return false;
+    default: return true;
+    }
+}
 
 bool by_stranger(FaultKind kind) { return kind == FaultKind::hostile || kind == FaultKind::replayed_hello; }
 
@@ -50,6 +55,7 @@ bool by_stranger(FaultKind kind) { return kind == FaultKind::hostile || kind == 
 
 Injector::Injector(sim::World& world, const Scenario& scenario, Processes& processes, Excuses& excuses)
     : world_(world), scenario_(scenario), processes_(processes), excuses_(excuses), draw_(mix(scenario.seed, 910)),
+      faults_(scenario.faults), progress_(faults_.size()), triggers_(world, faults_, fault_begins),
       frozen_(nodes() + 1, false), stranger_links_(scenario.faults.size()) {
     for (const Fault& fault : scenario.faults) {
         if (by_stranger(fault.kind)) world.network().keep_greetings();
@@ -62,16 +68,7 @@ std::uint32_t Injector::nodes_for(const Scenario& scenario) {
     return strangers_from(scenario) + std::min(static_cast<std::uint32_t>(strangers), strangers_max);
 }
 
-void Injector::schedule() {
-    for (std::size_t i = 0; i < scenario_.faults.size(); ++i) {
-        const Fault& fault = scenario_.faults[i];
-        if (fault.trigger == 0) {
-            world_.schedule_script(fault.at, fault_begins, i);
-        } else {
-            world_.arm(sim::Trigger{fault.trigger - 1, fault.trigger_count, fault.at, fault_begins, i});
-        }
-    }
-}
+void Injector::schedule() { triggers_.schedule(); }
 
 Instant Injector::within_chaos(Duration duration) const {
     return std::min(world_.now() + duration, std::max(scenario_.chaos_end, world_.now()));
@@ -136,6 +133,8 @@ std::vector<std::uint32_t> Injector::aimed_at(const Fault& fault, std::uint32_t 
             const std::uint32_t dialler = network.peer_of(connection, 0), acceptor = network.peer_of(connection, 1);
             const auto is_master = [this](std::uint32_t node) { return node == 0 || node == nodes(); };
             return ((fault.b & aim_control) != 0 && !is_master(dialler) && !is_master(acceptor)) ||
+                   ((fault.b & aim_named) != 0 && logical(dialler) != fault.a % nodes() &&
+                    logical(acceptor) != fault.a % nodes()) ||
                    ((fault.b & aim_there) != 0 && dialler + 1 != there && acceptor + 1 != there) ||
                    ((fault.b & aim_accepted) != 0 && acceptor + 1 != there);
         });
@@ -170,6 +169,7 @@ bool Injector::connection_fault(const Fault& fault, std::uint64_t index, std::ui
     default: break;
     }
     const std::uint32_t a = logical(network.peer_of(connection, 0)), b = logical(network.peer_of(connection, 1));
+    progress_[index].hit = Scene{a, b};
     if (fault.kind == FaultKind::stall)
         apart(fault, a, b, world_.now(), end_of(fault));
     else if (fault.kind == FaultKind::half_open)
@@ -186,109 +186,55 @@ bool Injector::connection_fault(const Fault& fault, std::uint64_t index, std::ui
     return true;
 }
 
-bool Injector::master_crash(const Fault& fault) {
-    const std::uint32_t node = world_.master();
-    if (!world_.alive(node)) return false;
-    excuses_.master_away(index_of(fault), world_.now(), end_of(fault));
-    world_.end_process(node, (fault.value & 1) != 0, fault.kind == FaultKind::torn_write);
-    if (fault.kind == FaultKind::older_journal || fault.kind == FaultKind::empty_journal) {
-        touch(fault, 0, Excuse::lost_journal);
-        const Instant written =
-            world_.forget_records(fault.kind == FaultKind::empty_journal ? ~std::size_t{0} : fault.b);
-        if (written != never) excuses_.records_lost(written, world_.now());
-    }
-    processes_.process_gone(0, fault);
-    return true;
-}
-
-// The first master lives on, cut off from the journal; what of it anybody still hears is drawn per peer.
-bool Injector::two_masters(const Fault& fault) {
-    const std::uint32_t old = world_.master();
-    const std::uint32_t next = old == 0 ? nodes() : 0;
-    if (!world_.alive(old)) return false;
-    for (const Excuse excuse : {Excuse::starved, Excuse::stuck_edge})
-        excuses_.hardship(excuse, index_of(fault), every_peer, world_.now(), scenario_.chaos_end);
-    // The first one goes on until its disk refuses a record, at the end of chaos at the latest.
-    excuses_.touch(Excuse::copied_token, index_of(fault), every_peer, world_.now(),
-                   scenario_.chaos_end + 2 * scenario_.timeouts.peer + scenario_.timeouts.grace());
-    if (world_.alive(next)) world_.end_process(next, true);
-    world_.hand_over_journal(next);
-    processes_.begin_master();
-    sim::Network& network = world_.network();
-    for (const std::uint32_t connection : network.established()) {
-        const bool control = network.peer_of(connection, 0) == old || network.peer_of(connection, 1) == old;
-        if (control && ((fault.value >> (connection % 60)) & 1) != 0) network.reset(connection);
-    }
-    return true;
-}
-
-// What somebody outside of the run can know of it and of the node.
-Knowledge Injector::what_is_known(std::uint32_t target) {
-    Knowledge known = learn(world_.network().greeting_among(nodes(), target));
-    const auto& payloads = world_.payloads_to(target);
-    known.payloads.assign(payloads.begin(), payloads.end());
-    return known;
-}
-
-// Connections that say nothing, more and more of them.
-void Injector::crowd_comes(const Fault& fault, std::uint64_t index) {
-    Stranger& stranger = stranger_links_[index];
-    if (stranger.said++ >= std::max(fault.b % 40, 1u)) return;
-    const std::uint32_t first = strangers_from(scenario_);
-    const std::uint32_t own = first + static_cast<std::uint32_t>(index % (nodes_for(scenario_) - first));
-    for (std::uint64_t i = draw_.number(1, 20); i-- != 0;)
-        world_.network().dial(own, 0, sim::endpoint_of(fault.a % nodes()));
-    world_.schedule_script(world_.now() + draw_.log_uniform(millisecond, second), fault_goes_on, index);
-}
-
-// One thing said each time; the next one follows after a while.
-void Injector::stranger_speaks(const Fault& fault, std::uint64_t index) {
-    Stranger& stranger = stranger_links_[index];
-    sim::Network& network = world_.network();
-    const std::uint32_t first = strangers_from(scenario_);
-    const std::uint32_t own = first + static_cast<std::uint32_t>(index % (nodes_for(scenario_) - first));
-    const bool replay = fault.kind == FaultKind::replayed_hello;
-    if (fault.kind == FaultKind::hostile && is_crowd(fault)) return crowd_comes(fault, index);
-    if (stranger.said >= std::max(fault.b % 40, 1u)) return;
-    Duration wait = 0;
-    if (!stranger.dialled || !network.open_end(stranger.connection, 0) || draw_.chance(150'000)) {
-        // Where a link is closed on it, it tries again.
-        if (stranger.dialled) network.close(stranger.connection, 0, draw_.chance(500'000));
-        const std::uint32_t target = replay || is_lying_newcomer(fault) ? 0 : fault.a % nodes();
-        stranger.registered = false;
-        stranger.connection = network.dial(own, 0, sim::endpoint_of(target));
-        stranger.dialled = true;
-        wait = 2 * network.latency(own, target) + millisecond;
-        ++stranger.said;  // a closed door counts too
-    } else {
-        const bool liar = is_lying_newcomer(fault);
-        std::string newcomer;
-        const std::vector<std::uint8_t> bytes =
-            replay ? network.greeting(1 + (fault.a - 1) % (nodes() - 1), world_.master())
-            : liar ? newcomer_lies(draw_, own, what_is_known(0), stranger.registered, newcomer)
-                   : hostile_bytes(draw_, own, fault.a % nodes() == 0, what_is_known(fault.a % nodes()), newcomer);
-        stranger.registered = liar;
-        if (replay || !newcomer.empty()) {
-            stranger_hellos_.push_back({world_.now(), world_.now(), newcomer});
-            hello_of_.push_back(index);
-        }
-        for (std::size_t i = 0; i < hello_of_.size(); ++i) {
-            if (hello_of_[i] == index) stranger_hellos_[i].last_said = world_.now();
-        }
-        if (replay) touch(fault, 1 + (fault.a - 1) % (nodes() - 1), Excuse::copied_token);
-        if (!bytes.empty()) network.write(stranger.connection, 0, bytes);
-        ++stranger.said;
-        wait = draw_.log_uniform(100 * microsecond, second);
-    }
-    world_.schedule_script(world_.now() + wait, fault_goes_on, index);
-}
-
 void Injector::begin(std::uint64_t index_and_node) {
     if (!chaos_) return;
     const std::uint64_t index = index_and_node & 0xffffffffu;
-    const auto there = static_cast<std::uint32_t>(index_and_node >> 32);
-    const Fault& fault = scenario_.faults[index];
-    if (stopping_ != nullptr && concerns_the_journal(fault.kind)) return;  // there is none any more
+    if (!find_place(index)) return;
+    const Fault& fault = faults_[index];
+    const bool begun = carry_out(index, static_cast<std::uint32_t>(index_and_node >> 32));
+    if (progress_[index].again >= fault.again) return;
+    ++progress_[index].again;
+    const Duration lasts = begun && spans_time(fault.kind) ? fault.duration : 0;
+    world_.schedule_script(world_.now() + lasts + fault.every, fault_begins, index_and_node);
+}
+
+// The nodes of a fault that happens where something else did; false: it cannot happen there.
+bool Injector::find_place(std::uint64_t index) {
+    Fault& fault = faults_[index];
+    if (fault.place == FaultPlace::named || progress_[index].placed) return true;
+    progress_[index].placed = true;
+    const Scene& scene = triggers_.scene_of(index);
+    const auto known = [&](std::uint32_t node) { return node <= nodes() ? logical(node) : sim::no_node; };
+    std::uint32_t here = known(scene.here), there = known(scene.there);
+    if (here == sim::no_node) here = fault.a % nodes();
+    // Where nobody else was concerned: the master, or any peer.
+    if (there == sim::no_node || there == here) there = here != 0 ? 0 : peer_of(fault);
+    if (fault.place == FaultPlace::there) std::swap(here, there);
+    switch (fault.kind) {
+    case FaultKind::partition: fault.a = 1u << here % 31; return here < 31;
+    case FaultKind::crash_peer:
+    case FaultKind::aimed_peer:
+    case FaultKind::slow_compute:
+    case FaultKind::hang:
+    case FaultKind::replayed_hello:
+    case FaultKind::roam: fault.a = here != 0 ? here : there; return true;
+    case FaultKind::swallow:
+    case FaultKind::garble:
+    case FaultKind::snap:
+        if (here == 0 || there == 0) return false;
+        break;
+    default: break;
+    }
+    fault.a = here;
+    if (names_two(fault.kind)) fault.b = there;
+    if (chooses_a_connection(fault.kind)) fault.b = (fault.b & aim_control) | aim_named;
+    return true;
+}
+
+// False: nothing could happen, or it will happen later.
+bool Injector::carry_out(std::uint64_t index, std::uint32_t there) {
+    const Fault& fault = faults_[index];
+    if (stopping_ != nullptr && concerns_the_journal(fault.kind)) return false;  // there is none any more
     if (fault.kind != FaultKind::aimed_master && fault.kind != FaultKind::aimed_peer) {
         world_.trace().line(world_.now(), sim::no_node,
                             std::string("FAULT ") + to_text(fault.kind) + " a " + std::to_string(fault.a) + " b " +
@@ -305,11 +251,11 @@ void Injector::begin(std::uint64_t index_and_node) {
     case FaultKind::half_open:
     case FaultKind::corrupt:
     case FaultKind::stall:
-        if (!connection_fault(fault, index, there)) return;
+        if (!connection_fault(fault, index, there)) return false;
         break;
     case FaultKind::crash_peer: {
         const std::uint32_t node = peer_of(fault);
-        if (!world_.alive(node)) return;
+        if (!world_.alive(node)) return false;
         world_.end_process(node, with_reset);
         processes_.process_gone(node, fault);
         break;
@@ -318,19 +264,19 @@ void Injector::begin(std::uint64_t index_and_node) {
     case FaultKind::torn_write:
     case FaultKind::older_journal:
     case FaultKind::empty_journal:
-        if (!master_crash(fault)) return;
+        if (!master_crash(fault)) return false;
         break;
     case FaultKind::aimed_peer: {
         static const std::size_t kinds[] = {effect_index<SendControl>(), effect_index<SendPayload>(),
                                             effect_index<Complete>(),    effect_index<ReceivePayload>(),
                                             effect_index<Compute>(),     effect_index<SendFlow>()};
         world_.arm(peer_of(fault), sim::AimedCrash{kinds[(fault.value >> 8) % 6], fault.b, with_reset, index});
-        return;  // counted when it fires
+        return false;  // counted when it fires
     }
     case FaultKind::aimed_master: {
         static const std::size_t kinds[] = {effect_index<SendControl>(), effect_index<Persist>()};
         world_.arm(world_.master(), sim::AimedCrash{kinds[(fault.value >> 8) % 2], fault.b, with_reset, index});
-        return;
+        return false;
     }
     case FaultKind::pause: {
         if ((fault.b & 1) != 0) {
@@ -345,7 +291,7 @@ void Injector::begin(std::uint64_t index_and_node) {
             break;
         }
         const std::uint32_t node = fault.a % nodes();
-        if (!world_.alive(played_by(node))) return;
+        if (!world_.alive(played_by(node))) return false;
         if (node == 0)
             excuses_.master_away(index, world_.now(), end_of(fault));
         else
@@ -357,10 +303,10 @@ void Injector::begin(std::uint64_t index_and_node) {
         break;
     }
     case FaultKind::two_masters:
-        if (!two_masters(fault)) return;
+        if (!two_masters(fault)) return false;
         break;
     case FaultKind::full_disk:
-        if (!world_.alive(world_.master()) || halting_ != nullptr) return;
+        if (!world_.alive(world_.master()) || halting_ != nullptr) return false;
         halting_ = &fault;
         world_.fail_disk(true);
         break;
@@ -374,7 +320,7 @@ void Injector::begin(std::uint64_t index_and_node) {
         world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
         break;
     case FaultKind::stuck_disk:
-        if (!world_.alive(world_.master()) || disk_hangs_) return;
+        if (!world_.alive(world_.master()) || disk_hangs_) return false;
         stuck_ = &fault;
         disk_hangs_ = true;
         world_.hang_disk();
@@ -408,7 +354,7 @@ void Injector::begin(std::uint64_t index_and_node) {
     case FaultKind::garble:
     case FaultKind::snap: {
         const std::uint32_t from = peer_of(fault), to = 1 + (fault.b - 1) % (nodes() - 1);
-        if (from == to) return;
+        if (from == to) return false;
         for (const std::uint32_t node : {from, to}) {
             touch(fault, node, Excuse::no_ring);
             for (const Excuse excuse : {Excuse::starved, Excuse::stuck_edge, Excuse::unreachable})
@@ -419,26 +365,68 @@ void Injector::begin(std::uint64_t index_and_node) {
         break;
     }
     case FaultKind::stop_master:
-        if (!stop_the_master(fault, index)) return;
+        if (!stop_the_master(fault, index)) return false;
         break;
+    case FaultKind::flap:
+        if (fault.a % nodes() == fault.b % nodes()) return false;
+        link_flaps(fault, true);
+        schedule_end(fault, index);
+        break;
+    case FaultKind::clock_jump: clock_jumps(fault); break;
     case FaultKind::swizzle:
     case FaultKind::hostile:
     case FaultKind::replayed_hello: go_on(index); break;
     }
     took_effect(fault);
     note(index);
+    return true;
 }
+
+// As often as it comes up again, whoever writes.
+void Injector::link_flaps(const Fault& fault, bool begins) {
+    const std::uint32_t a = fault.a % nodes(), b = fault.b % nodes();
+    if (begins) apart(fault, a, b, world_.now(), end_of(fault), 0);
+    sim::Impairment how;
+    how.breaks_after = std::max<std::uint64_t>(fault.value, 1);
+    for (std::uint32_t from = 0; from <= nodes(); ++from) {
+        for (std::uint32_t to = 0; to <= nodes(); ++to) {
+            const std::uint32_t x = logical(from), y = logical(to);
+            if ((x != a || y != b) && (x != b || y != a)) continue;
+            if (begins)
+                world_.network().impair(from, to, how);
+            else
+                world_.network().repair(from, to);
+        }
+    }
+}
+
+void Injector::clock_jumps(const Fault& fault) { world_.jump_clock(played_by(fault.a % nodes()), fault.duration); }
 
 void Injector::took_effect(const Fault& fault) {
     ++injected_[static_cast<std::size_t>(fault.kind)];
+    if (progress_[index_of(fault)].again != 0)
+        ++second_.repeated;
+    else if (fault.follows != 0)
+        ++second_.behind_faults;
+    else if (fault.trigger > effects_end)
+        ++second_.at_phases;
     if (coverage_ != nullptr) coverage_->fault(fault.kind, world_.now(), end_of(fault));
+    triggers_.began(index_of(fault), scene_of(fault), spans_time(fault.kind) ? end_of(fault) : world_.now());
+}
+
+// Where those that follow it find themselves.
+Scene Injector::scene_of(const Fault& fault) const {
+    if (chooses_a_connection(fault.kind)) return progress_[index_of(fault)].hit;
+    if (names_two(fault.kind)) return {fault.a % nodes(), fault.b % nodes()};
+    if (names_a_node(fault.kind)) return {fault.a % nodes(), sim::no_node};
+    return {0, sim::no_node};
 }
 
 // Faults of several steps. The step is in the upper half.
 void Injector::go_on(std::uint64_t index_and_step) {
     const std::uint64_t index = index_and_step & 0xffffffffu;
     const std::uint64_t step = index_and_step >> 32;
-    const Fault& fault = scenario_.faults[index];
+    const Fault& fault = faults_[index];
     if (fault.kind != FaultKind::swizzle) {
         if (chaos_) stranger_speaks(fault, index);
         return;
@@ -469,21 +457,23 @@ void Injector::go_on(std::uint64_t index_and_step) {
 }
 
 void Injector::end(std::uint64_t index) {
-    const Fault& fault = scenario_.faults[index];
+    const Fault& fault = faults_[index];
     world_.trace().line(world_.now(), sim::no_node, std::string("healed: ") + to_text(fault.kind));
     if (fault.kind == FaultKind::slow_disk) return world_.slow_disk(0);
     if (fault.kind == FaultKind::stop_master) return master_stops(index);
     if (fault.kind == FaultKind::stuck_disk) return disk_answers_again(fault);
+    if (fault.kind == FaultKind::flap) return link_flaps(fault, false);
     if (fault.kind == FaultKind::slow_compute) return world_.set_compute_factor(peer_of(fault), 1);
     if (impairs_an_edge(fault.kind)) return world_.network().repair(peer_of(fault), 1 + (fault.b - 1) % (nodes() - 1));
     for (const Stall& stall : stalled_) {
         if (stall.fault == index) world_.network().go_on(stall.connection, (fault.value >> 32) & 1);
     }
+    std::erase_if(stalled_, [index](const Stall& stall) { return stall.fault == index; });
     each_pair(fault, [&](std::uint32_t from, std::uint32_t to) { world_.network().unblock(from, to); });
 }
 
 void Injector::aimed_crash(std::uint32_t node, std::uint64_t index) {
-    const Fault& fault = scenario_.faults[index];
+    const Fault& fault = faults_[index];
     took_effect(fault);
     note(index, {node}, {});
     if (node == world_.master() && stopping_ != nullptr) {
@@ -495,96 +485,16 @@ void Injector::aimed_crash(std::uint32_t node, std::uint64_t index) {
     if (node == world_.master()) processes_.process_gone(0, fault);
 }
 
-void Injector::free_disk() {
-    disk_hangs_ = false;
-    world_.free_disk();
-}
-
-// Nobody waits for a disk for ever: where it has not come back by itself, the operator ends the master.
-void Injector::disk_answers_again(const Fault& fault) {
-    const std::uint32_t node = world_.master();
-    if (disk_hangs_ && chaos_ && (fault.value & stuck_until_killed) != 0 && world_.alive(node)) {
-        world_.end_process(node, (fault.value & 1) != 0);
-        start_again(fault);
-    }
-    free_disk();
-}
-
-// Not one whose journal another master has taken over, or whose disk is about to stop it.
-bool Injector::stop_the_master(const Fault& fault, std::uint64_t index) {
-    const std::uint32_t node = world_.master(), other = node == 0 ? nodes() : 0;
-    if (!world_.alive(node) || world_.alive(other) || halting_ != nullptr || world_.paused(node)) return false;
-    stopping_ = &fault;
-    stopping_until_ = world_.now() + stops_within;
-    excuses_.master_stopped(index_of(fault), world_.now(), stopping_until_ + fault.duration);
-    world_.shut_down_master();
-    master_stops(index);
-    return true;
-}
-
-// Its process ends when it has told everybody, or after a while.
-void Injector::master_stops(std::uint64_t index) {
-    const std::uint32_t node = world_.master();
-    if (stopping_ == nullptr) return;
-    if (world_.alive(node) && world_.driver(node)->flushing() && world_.now() < stopping_until_)
-        return world_.schedule_script(world_.now() + 5 * millisecond, fault_ends, index);
-    // A path that is full for so long: what waited for it is lost.
-    if (world_.now() + 5 * millisecond >= stopping_until_) excuses_.stop_was_cut_short();
-    if (world_.alive(node)) world_.end_process(node, true);
-    run_is_over(scenario_.faults[index]);
-}
-
-void Injector::run_is_over(const Fault& fault) {
-    stopping_ = nullptr;
-    world_.forget_records(~std::size_t{0});
-    excuses_.master_away(index_of(fault), world_.now(), end_of(fault));
-    processes_.process_gone(0, fault);
-}
-
 // Nobody begins to run while everything stands still.
 void Injector::process_began(std::uint32_t node) {
     if (world_.now() < standstill_until_) world_.pause(node, standstill_until_ - world_.now());
-}
-
-// The master that stopped for its disk, after the `b` ms that its supervisor takes.
-void Injector::start_again(const Fault& fault) {
-    Fault supervisor = fault;
-    supervisor.duration = static_cast<Duration>(fault.b % 10'000 + 1) * millisecond;
-    excuses_.master_away(index_of(fault), world_.now(), within_chaos(supervisor.duration));
-    if ((fault.value & stuck_next_answers) != 0) free_disk();
-    processes_.process_gone(0, supervisor);
-}
-
-// Its disk failed, or was silent for the limit: it said nothing more. The one that lost its journal to another master does
-// not come back.
-void Injector::master_halted(std::uint32_t node) {
-    world_.trace().line(world_.now(), node, "the master stops: its records cannot be written");
-    if (node != world_.master()) return;
-    if (stopping_ != nullptr) {
-        excuses_.stop_was_cut_short();
-        return run_is_over(*stopping_);
-    }
-    if (halting_ == nullptr) {
-        if (stuck_ != nullptr) return start_again(*stuck_);
-        // A slow disk was slower than the limit.
-        Fault slow;
-        slow.kind = FaultKind::slow_disk;
-        slow.duration = second;
-        excuses_.master_away(no_fault, world_.now(), within_chaos(slow.duration));
-        return processes_.process_gone(0, slow);
-    }
-    const Fault& fault = *halting_;
-    excuses_.master_away(index_of(fault), world_.now(), end_of(fault));
-    halting_ = nullptr;
-    world_.fail_disk(false);
-    if (!fault.forever) processes_.process_gone(0, fault);
 }
 
 // --- for reports ---------------------------------------------------------------------------------------------------------
 
 void Injector::note(std::uint64_t index) {
     if (spans_ == nullptr) return;
-    const Fault& fault = scenario_.faults[index];
+    const Fault& fault = faults_[index];
     std::vector<std::uint32_t> nodes, others;
     const std::uint32_t a = fault.a % this->nodes(), b = fault.b % this->nodes();
     switch (fault.kind) {
@@ -601,12 +511,14 @@ void Injector::note(std::uint64_t index) {
     case FaultKind::garble:
     case FaultKind::snap: nodes = {peer_of(fault)}, others = {1 + (fault.b - 1) % (this->nodes() - 1)}; break;
     case FaultKind::one_way:
+    case FaultKind::flap:
     case FaultKind::cut_pair:
         nodes = {played_by(a)};
         if (b != a) others = {played_by(b)};
         break;
     case FaultKind::clog:
     case FaultKind::pause:
+    case FaultKind::clock_jump:
     case FaultKind::hostile: nodes = {played_by(a)}; break;
     case FaultKind::crash_peer:
     case FaultKind::slow_compute:
@@ -621,7 +533,7 @@ void Injector::note(std::uint64_t index) {
 
 void Injector::note(std::uint64_t index, std::vector<std::uint32_t> nodes, std::vector<std::uint32_t> others) {
     if (spans_ == nullptr) return;
-    const Fault& fault = scenario_.faults[index];
+    const Fault& fault = faults_[index];
     FaultSpan span;
     span.index = index;
     span.kind = fault.kind;
@@ -640,6 +552,7 @@ void Injector::note(std::uint64_t index, std::vector<std::uint32_t> nodes, std::
     case FaultKind::swallow:
     case FaultKind::garble:
     case FaultKind::snap:
+    case FaultKind::flap:
     case FaultKind::swizzle: span.end = fault.forever ? never : within_chaos(fault.duration); break;
     default: break;  // a moment
     }
@@ -659,6 +572,7 @@ void Injector::chaos_over() {
     disk_hangs_ = false;
     world_.stop_faults();
     world_.disarm();
+    triggers_.disarm();
     world_.trace().line(world_.now(), sim::no_node, "faults stop");
 }
 

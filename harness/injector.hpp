@@ -10,6 +10,7 @@
 #include "harness/ledger.hpp"
 #include "harness/observation.hpp"
 #include "harness/scenario.hpp"
+#include "harness/triggers.hpp"
 #include "net-sim/world.hpp"
 
 #include <array>
@@ -61,6 +62,9 @@ public:
     void cover(Coverage* coverage) { coverage_ = coverage; }
 
     void draw_from(std::uint64_t seed) { draw_ = sim::Draw(sim::mix(seed, 910)); }
+    // Null where no fault waits for a probe.
+    Triggers* hears_probes() { return triggers_.wants_probes() ? &triggers_ : nullptr; }
+
     void schedule();
     // The upper half: the node at which the fault's trigger happened, plus one.
     void begin(std::uint64_t index_and_node);
@@ -78,15 +82,18 @@ public:
     bool frozen(std::uint32_t node) const { return frozen_[node]; }  // stopped for ever
     const std::vector<Ledger::StrangerHello>& stranger_hellos() const { return stranger_hellos_; }
     const std::array<std::uint64_t, fault_kinds>& injected() const { return injected_; }
+    const SecondFaults& second_faults() const { return second_; }
 
 private:
     std::uint32_t nodes() const { return static_cast<std::uint32_t>(scenario_.peers.size() + 1); }
     std::uint32_t peer_of(const Fault& fault) const { return 1 + (fault.a - 1) % (nodes() - 1); }
     // The node whose process plays the n-th of the scenario: the master may have moved.
     std::uint32_t played_by(std::uint32_t node) const { return node == 0 ? world_.master() : node; }
-    std::size_t index_of(const Fault& fault) const {
-        return static_cast<std::size_t>(&fault - scenario_.faults.data());
-    }
+    std::size_t index_of(const Fault& fault) const { return static_cast<std::size_t>(&fault - faults_.data()); }
+    bool find_place(std::uint64_t index);
+    bool carry_out(std::uint64_t index, std::uint32_t there);
+    void clock_jumps(const Fault& fault);
+    void link_flaps(const Fault& fault, bool begins);
     Instant end_of(const Fault& fault) const { return fault.forever ? core::never : within_chaos(fault.duration); }
     void touch(const Fault& fault, std::uint32_t node, Excuse excuse = Excuse::other_loss);
     void apart(const Fault& fault, std::uint32_t a, std::uint32_t b, Instant from, Instant until,
@@ -111,6 +118,7 @@ private:
     void stranger_speaks(const Fault& fault, std::uint64_t index);
     void schedule_end(const Fault& fault, std::uint64_t index);
     void took_effect(const Fault& fault);
+    Scene scene_of(const Fault& fault) const;
     void note(std::uint64_t index);
     void note(std::uint64_t index, std::vector<std::uint32_t> nodes, std::vector<std::uint32_t> others);
 
@@ -119,7 +127,16 @@ private:
     Processes& processes_;
     Excuses& excuses_;
     sim::Draw draw_;
+    std::vector<Fault> faults_;  // of the scenario, with the nodes that were found when they began
+    struct Progress {
+        std::uint32_t again = 0;  // so often it has been repeated
+        bool placed = false;
+        Scene hit;  // of a connection: its ends
+    };
+    std::vector<Progress> progress_;
+    Triggers triggers_;
     std::array<std::uint64_t, fault_kinds> injected_{};
+    SecondFaults second_;
     std::vector<bool> frozen_;
     Instant standstill_until_ = 0;  // of all nodes
     struct Stall {

@@ -1,6 +1,8 @@
 #include "harness/mutate.hpp"
 
+#include "harness/fault_refs.hpp"
 #include "harness/settle.hpp"
+#include "harness/triggers.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -14,6 +16,7 @@ namespace {
 
 constexpr std::size_t faults_most = 24;
 constexpr std::uint32_t peers_most = 6;
+constexpr std::uint64_t phase_count_most = 30;
 
 // A time near this one: mostly a little earlier or later, now and then far away.
 Duration near(Duration time, Draw& draw) {
@@ -63,7 +66,7 @@ private:
     const Fault* any_of_donor() {
         if (donor_.faults.empty()) return nullptr;
         const Fault& f = donor_.faults[draw_.below(donor_.faults.size())];
-        return may_join(f) ? &f : nullptr;
+        return f.follows == 0 && may_join(f) ? &f : nullptr;
     }
     bool may_join(const Fault& f) {
         return s_.faults.size() > 3 || draw_.chance(300'000) ||
@@ -91,7 +94,8 @@ private:
     }
 
     std::uint64_t effect_count(std::uint32_t trigger) const {
-        return std::max<std::uint64_t>(trigger == 0 ? 1 : effects_[trigger - 1], 1);
+        if (!is_effect(trigger)) return trigger == 0 ? 1 : phase_count_most;
+        return std::max<std::uint64_t>(effects_[trigger - 1], 1);
     }
 
     bool tie_fault() {
@@ -99,20 +103,32 @@ private:
         if (f == nullptr) return false;
         if (f->trigger != 0 && draw_.chance(200'000)) {
             f->trigger = f->trigger_count = 0;
+            f->place = FaultPlace::named;
             f->at = draw_.between(0, std::min(s_.chaos_end, busy_time(s_)));
             return true;
         }
-        return tie(*f);
+        return draw_.chance(300'000) ? tie_to_phase(*f) : tie(*f);
     }
 
     bool tie(Fault& f) {
         const auto effect = static_cast<std::uint32_t>(draw_.below(sim::effect_kinds));
         if (effects_[effect] == 0) return false;
         f.trigger = effect + 1;
+        f.follows = 0;
         const auto most = static_cast<std::int64_t>(effects_[effect]);
         f.trigger_count =
             static_cast<std::uint32_t>(draw_.chance(500'000) ? draw_.log_uniform(1, most) : draw_.between(1, most));
         f.at = draw_.chance(200'000) ? 0 : draw_.log_uniform(microsecond, 30 * millisecond);
+        return true;
+    }
+
+    bool tie_to_phase(Fault& f) {
+        f.trigger = trigger_of(static_cast<Phase>(draw_.below(static_cast<std::uint64_t>(Phase::count))));
+        if (draw_.chance(200'000)) f.trigger = trigger_of(static_cast<Probe>(draw_.below(probe_count)));
+        f.trigger_count = static_cast<std::uint32_t>(draw_.log_uniform(1, phase_count_most));
+        f.follows = 0;
+        f.at = draw_.chance(300'000) ? 0 : draw_.log_uniform(10 * microsecond, 50 * millisecond);
+        f.place = static_cast<FaultPlace>(draw_.below(3));
         return true;
     }
 
@@ -122,8 +138,20 @@ private:
         const Fault* behind = draw_.chance(700'000) ? any_of_donor() : any_fault();
         if (first == nullptr || behind == nullptr || !room()) return false;
         Fault f = *behind;
+        if (draw_.chance(600'000)) {
+            f.trigger = f.trigger_count = 0;
+            f.follows = static_cast<std::uint32_t>(first - s_.faults.data()) + 1;
+            f.behind_its_end = draw_.chance(200'000);
+            f.place = static_cast<FaultPlace>(draw_.below(3));
+            f.at = draw_.log_uniform(draw_.chance(300'000) ? microsecond : 2 * millisecond,
+                                     draw_.chance(700'000) ? 50 * millisecond : s_.timeouts.peer);
+            s_.faults.push_back(f);
+            return true;
+        }
         f.trigger = first->trigger;
         f.trigger_count = first->trigger_count;
+        f.follows = first->follows;
+        f.behind_its_end = first->behind_its_end;
         f.at =
             first->at + (draw_.chance(200'000) ? first->duration : 0) + draw_.log_uniform(10 * microsecond, 2 * second);
         if (draw_.chance(300'000)) f.a = first->a;
@@ -135,8 +163,15 @@ private:
         if (donor_.faults.empty()) return false;
         const bool instead = draw_.chance(400'000);
         if (instead) s_.faults.clear();
-        for (const Fault& f : donor_.faults) {
-            if (room() && (instead || (draw_.chance(500'000) && may_join(f)))) s_.faults.push_back(f);
+        std::vector<std::uint32_t> places(donor_.faults.size());
+        for (std::size_t i = 0; i < donor_.faults.size(); ++i) {
+            const Fault& f = donor_.faults[i];
+            if (!room() || (!instead && (!draw_.chance(500'000) || !may_join(f)))) continue;
+            // With the one that it follows, if that came before it.
+            const std::uint32_t first = f.follows == 0 ? 0 : places[f.follows - 1];
+            s_.faults.push_back(first == 0 ? untied(donor_.faults, f) : f);
+            s_.faults.back().follows = first;
+            places[i] = static_cast<std::uint32_t>(s_.faults.size());
         }
         return true;
     }
@@ -159,6 +194,7 @@ private:
     void change_b(Fault& f) {
         switch (f.kind) {
         case FaultKind::one_way:
+        case FaultKind::flap:
         case FaultKind::cut_pair: f.b = any_node(); break;
         case FaultKind::swallow:
         case FaultKind::garble:
@@ -189,6 +225,7 @@ private:
                           ? static_cast<std::uint64_t>(draw_.log_uniform(100, 8 * s_.limits.slice_bytes + 100))
                           : draw_.bits() | 1ull << 32;
             break;
+        case FaultKind::flap: f.value = static_cast<std::uint64_t>(draw_.log_uniform(1, 2'000)); break;
         case FaultKind::garble: f.value = draw_.bits() | 1ull << 32; break;
         default: f.value = draw_.chance(500'000) ? draw_.bits() : f.value ^ (1ull << draw_.below(4));
         }
@@ -198,16 +235,25 @@ private:
         if (s_.faults.empty()) return false;
         const Fault gone = *any_fault();
         if (draw_.chance(500'000)) {
-            std::erase_if(s_.faults, [&](const Fault& f) { return f.kind == gone.kind; });
+            remove_faults(
+                s_.faults, [&](const Fault& f) { return f.kind == gone.kind; }, Followers::stay);
         } else {
-            s_.faults.erase(s_.faults.begin() + static_cast<std::ptrdiff_t>(draw_.below(s_.faults.size())));
+            const Fault* one = any_fault();
+            remove_faults(
+                s_.faults, [one](const Fault& f) { return &f == one; },
+                draw_.chance(500'000) ? Followers::go : Followers::stay);
         }
         return true;
     }
 
     bool repeat_fault() {
-        const Fault* f = any_fault();
+        Fault* f = any_fault();
         if (f == nullptr) return false;
+        if (draw_.chance(300'000)) {
+            f->again = draw_.number(1, 12);
+            f->every = draw_.log_uniform(millisecond, 500 * millisecond);
+            return true;
+        }
         Fault again = *f;
         const Duration gap = draw_.log_uniform(millisecond, 2 * second);
         for (std::uint32_t i = draw_.number(1, 4); i-- != 0 && room();) {

@@ -74,6 +74,7 @@ public:
         v.simulated = world_.now();
         v.counters = shared_.counters;
         v.faults = injector_.injected();
+        v.second_faults = injector_.second_faults();
         v.excuses = excuses_.used();
         v.reduce_time = reduce_time();
         v.effects = world_.effects_counted();
@@ -89,6 +90,7 @@ public:
         return v;
     }
     sim::World& world() { return world_; }
+    Triggers* hears_probes() { return injector_.hears_probes(); }
 
     // --- Director ------------------------------------------------------------------------------------------------------
     void completed(std::uint32_t node, Ticket ticket, const Completion& completion) override {
@@ -383,14 +385,17 @@ void on_broken_assertion(const char* expression, const char* file, int line) {
 std::array<std::uint64_t, probe_count> probe_hits;
 
 Coverage* covering = nullptr;
+Triggers* waiting = nullptr;  // faults that wait for a probe
 
 void on_probe(Probe probe) {
     ++probe_hits[static_cast<std::size_t>(probe)];
     if (covering != nullptr) covering->hit(probe);
+    if (waiting != nullptr) waiting->hit(probe);
 }
 
 Verdict with_probes(Verdict verdict) {
     verdict.probes = probe_hits;
+    waiting = nullptr;
     if (covering != nullptr) covering->end(probe_hits);
     covering = nullptr;
     return verdict;
@@ -405,6 +410,7 @@ Verdict run(const Scenario& scenario, const RunOptions& options) {
     covering = options.coverage;
     // Volatile: its value is needed behind longjmp.
     Runner* volatile runner = new Runner(scenario, options);
+    waiting = runner->hears_probes();
     if (setjmp(broken_jump) == 0) {
         Verdict verdict = with_probes(runner->run());
         delete runner;

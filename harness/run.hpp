@@ -12,6 +12,7 @@
 #include "harness/process.hpp"
 #include "harness/reach.hpp"
 #include "harness/scenario.hpp"
+#include "harness/triggers.hpp"
 #include "net-sim/world.hpp"
 
 #include <array>
@@ -44,6 +45,7 @@ struct Verdict {
     Counters counters;
     Duration reduce_time = 0;  // from the last launch to the last return of collectives that succeeded
     std::array<std::uint64_t, fault_kinds> faults{};
+    SecondFaults second_faults;
     ExcuseCounts excuses{};                                  // how often an oracle forgave something
     std::array<std::uint64_t, sim::effect_kinds> effects{};  // by index of core::Effect
     std::array<std::uint64_t, core::probe_count> probes{};

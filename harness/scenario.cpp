@@ -244,6 +244,8 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     // Faults may have brought tags or a limit on votes with them.
     if (s.timeouts.vote != 0) s.workload.beside = 0;
     if (s.workload.beside != 0 && s.workload.tags != 0) s.workload.sync = false;
+    draw_followers(s, options.classes);
+    draw_repeated(s, on);
     draw_addresses(s, on);
     s.patience = patience_of(s);
     return s;

@@ -49,8 +49,10 @@ enum class FaultKind : std::uint8_t {
     garble,       // bits of what node a sends to node b flip, by content: the same ones each time it is sent again
     snap,         // connections break by what node a sends to node b: after `value` bytes; from 2^32 on: at a pattern
     stop_master,  // the master is stopped on purpose, which ends the run; a new one begins after `duration`
+    flap,         // connections of nodes a and b break when `value` bytes went one way, each of them again
+    clock_jump,   // the clock of node a goes forward by `duration` at once
 };
-inline constexpr std::size_t fault_kinds = 31;
+inline constexpr std::size_t fault_kinds = 33;
 // Connections open and each fails in the same way again: only what gets through tells such an edge from a good one.
 constexpr bool impairs_an_edge(FaultKind kind) {
     return kind == FaultKind::swallow || kind == FaultKind::garble || kind == FaultKind::snap;
@@ -85,12 +87,20 @@ enum ConnectionAim : std::uint32_t {
     aim_control = 1,   // those with the master
     aim_there = 2,     // those of the node at which the trigger happened
     aim_accepted = 4,  // those that others dialled to that node
+    aim_named = 8,     // those of node a
 };
 
 // How a stuck disk goes on (bits of Fault::value; bit 0: with reset).
 enum StuckDisk : std::uint64_t {
     stuck_next_answers = 2,  // the next process of the master finds a disk that answers
     stuck_until_killed = 4,  // at its end the operator kills the master: what was not answered is written or lost
+};
+
+// Which nodes a fault concerns that waits for something: those that it names, or those at which that happened.
+enum class FaultPlace : std::uint8_t {
+    named,
+    here,   // `a` is the node at which it happened, `b` the other one
+    there,  // the other way round: `a` is whom a message was for, or the other end of a connection
 };
 
 struct Fault {
@@ -100,9 +110,16 @@ struct Fault {
     std::uint32_t a = 0;
     std::uint32_t b = 0;
     std::uint64_t value = 0;
-    // When not 0: begins `at` after the trigger_count-th effect of this kind (its index in core::Effect, plus one).
+    // When not 0: begins `at` after the trigger_count-th time that this happens (triggers.hpp: an effect, the index in
+    // core::Effect plus one; a phase of the protocol; a probe).
     std::uint32_t trigger = 0;
     std::uint32_t trigger_count = 0;
+    // When not 0: begins `at` after this fault of the scenario (its index, plus one) took effect, or has ended.
+    std::uint32_t follows = 0;
+    bool behind_its_end = false;
+    FaultPlace place = FaultPlace::named;
+    std::uint32_t again = 0;  // so many more times, each `every` after the one before it (and what it lasts)
+    Duration every = 0;
     bool forever = false;  // does not heal when the others do
 };
 

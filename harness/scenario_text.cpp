@@ -1,7 +1,9 @@
 #include "harness/scenario_text.hpp"
 
 #include "core/numeric/quantize.hpp"
+#include "harness/fault_refs.hpp"
 #include "harness/scenario_reader.hpp"
+#include "harness/triggers.hpp"
 #include "net-sim/describe.hpp"
 
 #include <algorithm>
@@ -23,9 +25,9 @@ constexpr std::array<FaultName, fault_kinds> fault_names = {{
     {"one-way", "nothing gets from node a to node b"},
     {"cut-pair", "nodes a and b do not reach each other; both may see the master"},
     {"clog", "node a sends nothing, then everything at once"},
-    {"reset",
-     "a connection (drawn from value; b bit 0: one with the master, bit 1: one of the node at which `after` "
-     "happened, bit 2: one that was dialled to that node): both ends see a reset, bytes on their way are lost"},
+    {"reset", "a connection (drawn from value; b bit 0: one with the master, bit 1: one of the node at which `after` "
+              "happened, bit 2: one that was dialled to that node, bit 3: one of node a): both ends see a reset, bytes "
+              "on their way are lost"},
     {"end-early", "a connection (as for reset) ends after a part of what is on its way"},
     {"half-open", "bytes of a connection (as for reset) vanish; at most one end is told"},
     {"crash-peer", "node a dies; value bit 0: its system resets the links, bit 1: started anew after `for`"},
@@ -55,10 +57,14 @@ constexpr std::array<FaultName, fault_kinds> fault_names = {{
     {"garble", "bits of what node a sends to node b flip, by content (value): the same ones when it is sent again"},
     {"snap", "connections between a and b break when a has sent value bytes to b; value from 2^32: at a pattern"},
     {"stop-master", "the master is stopped on purpose, which ends the run; a new one begins after `for`"},
+    {"flap", "connections of nodes a and b break when value bytes went one way, each that comes up again"},
+    {"clock-jump", "the clock of node a goes forward by `for` at once"},
 }};
 
 constexpr std::array<const char*, 3> master_address_names = {"right", "dead", "silent"};
 constexpr std::size_t master_addresses_max = 16;
+
+constexpr std::array<const char*, 3> place_names = {"named", "here", "there"};
 
 constexpr std::array<const char*, 2> claim_names = {"all-end", "core"};
 
@@ -191,7 +197,7 @@ const Setting settings[] = {
 #undef PCCL_SET
 #undef PCCL_GET
 
-constexpr std::size_t peers_max = 2000, faults_max = 10'000, regions_max = 200;
+constexpr std::size_t peers_max = 2000, faults_max = 10'000, again_max = 10'000, regions_max = 200;
 
 std::uint32_t read_region(ScenarioReader& reader, const NamedValue& pair) {
     return static_cast<std::uint32_t>(
@@ -282,21 +288,36 @@ void parse_peer(ScenarioReader& reader, Scenario& s) {
 bool parse_trigger(ScenarioReader& reader, const NamedValue& pair, Fault& fault) {
     const std::size_t star = pair.value.find('*');
     if (star != std::string_view::npos) {
-        for (std::size_t i = 0; i < sim::effect_kinds; ++i) {
-            if (pair.value.substr(0, star) != sim::effect_name(i)) continue;
+        if (const auto trigger = trigger_named(pair.value.substr(0, star))) {
             const auto count =
                 reader.value(Unit::number, pair.value.substr(star + 1), 1, 1'000'000'000, pair.value_at + star + 1);
             if (!count) return false;
-            fault.trigger = static_cast<std::uint32_t>(i + 1);
+            fault.trigger = *trigger;
             fault.trigger_count = static_cast<std::uint32_t>(*count);
             return true;
         }
     }
     reader.fail(
         "an effect and a number such as payload*17 (effects: control, flow, payload, receive, compute, persist, "
-        "complete, ...)",
+        "complete, ...; phases: sim-run --list-faults; probes)",
         pair.value, pair.value_at);
     return false;
+}
+
+// follows=2 or follows=2:end: faults are counted from 1, in the order of their lines.
+void parse_leader(ScenarioReader& reader, const NamedValue& pair, Fault& fault) {
+    const std::size_t colon = pair.value.find(':');
+    fault.behind_its_end = colon != std::string_view::npos;
+    if (fault.behind_its_end && pair.value.substr(colon) != ":end")
+        return reader.fail("the number of a fault, or with its end 3:end", pair.value, pair.value_at);
+    if (auto v = reader.value(Unit::number, pair.value.substr(0, colon), 1, faults_max, pair.value_at))
+        fault.follows = static_cast<std::uint32_t>(*v);
+}
+
+void parse_place(ScenarioReader& reader, const NamedValue& pair, Fault& fault) {
+    const auto* found = std::find(place_names.begin(), place_names.end(), pair.value);
+    if (found == place_names.end()) return reader.fail("named, here or there", pair.value, pair.value_at);
+    fault.place = static_cast<FaultPlace>(found - place_names.begin());
 }
 
 void parse_fault(ScenarioReader& reader, Scenario& s) {
@@ -321,8 +342,17 @@ void parse_fault(ScenarioReader& reader, Scenario& s) {
             if (auto v = reader.unsigned_number(pair.value, "a number", pair.value_at)) fault.value = *v;
         } else if (pair.name == "after") {
             parse_trigger(reader, pair, fault);
+        } else if (pair.name == "follows") {
+            parse_leader(reader, pair, fault);
+        } else if (pair.name == "node") {
+            parse_place(reader, pair, fault);
+        } else if (pair.name == "again") {
+            if (auto v = reader.value(Unit::number, pair.value, 0, again_max, pair.value_at))
+                fault.again = static_cast<std::uint32_t>(*v);
+        } else if (pair.name == "every") {
+            if (auto v = reader.value(Unit::duration, pair.value, 0, hour, pair.value_at)) fault.every = *v;
         } else {
-            reader.fail("at=, for=, a=, b=, value=, after= or forever", word);
+            reader.fail("at=, for=, a=, b=, value=, after=, follows=, node=, again=, every= or forever", word);
         }
     }
     if (s.faults.size() >= faults_max)
@@ -366,6 +396,8 @@ const char* contradiction(const Scenario& s) {
     }
     if (s.claim == Claim::core && (s.core.size() < 2 || s.workload.tags == 0))
         return "a core of at least two peers, and workload.tags above 0 for it";
+    if (!references_hold(s.faults))
+        return "faults that follow another one of the scenario, which waits for nothing but others";
     if (s.workload.elements_min > s.workload.elements_max) return "elements_min of at most elements_max";
     if (s.workload.state_elements_min > s.workload.state_elements_max)
         return "state_elements_min of at most state_elements_max";
@@ -389,9 +421,11 @@ std::string list_faults() {
         text += name + fault.meaning + "\n";
     }
     text += "\nEach begins at=TIME, or TIME after the n-th effect of a kind (after=payload*17), and lasts for=TIME\n"
-            "or forever. Node 0 is the master. Effects:";
+            "or forever. Node 0 is the master. It may be tied to an effect:";
     for (std::size_t i = 0; i < sim::effect_kinds; ++i) text += std::string(" ") + sim::effect_name(i);
-    return text + "\n";
+    return text + "\nor to a phase of the protocol (after=start-told*2), or a probe:\n" + list_phases() +
+           "or TIME after another fault took effect (follows=1) or ended (follows=1:end). node=here: a is where that\n"
+           "happened, and b the other end; node=there: a is the other end. again=3 every=TIME: three more times.\n";
 }
 
 bool sound(const Scenario& scenario) { return contradiction(scenario) == nullptr; }
@@ -445,8 +479,11 @@ std::string to_text(const Scenario& s) {
         text += "fault " + std::string(to_text(f.kind)) + " at=" + duration_text(f.at) +
                 " for=" + duration_text(f.duration) + " a=" + std::to_string(f.a) + " b=" + std::to_string(f.b) +
                 " value=" + std::to_string(f.value);
-        if (f.trigger != 0)
-            text += std::string(" after=") + sim::effect_name(f.trigger - 1) + "*" + std::to_string(f.trigger_count);
+        if (f.trigger != 0) text += " after=" + trigger_name(f.trigger) + "*" + std::to_string(f.trigger_count);
+        if (f.follows != 0) text += " follows=" + std::to_string(f.follows) + (f.behind_its_end ? ":end" : "");
+        if (f.place != FaultPlace::named)
+            text += std::string(" node=") + place_names[static_cast<std::size_t>(f.place)];
+        if (f.again != 0) text += " again=" + std::to_string(f.again) + " every=" + duration_text(f.every);
         text += f.forever ? " forever\n" : "\n";
     }
     text += std::string("claim ") + claim_names[static_cast<std::size_t>(s.claim)] + "\n";

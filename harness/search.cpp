@@ -1,6 +1,7 @@
 #include "harness/search.hpp"
 
 #include "harness/scenario_text.hpp"
+#include "harness/triggers.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -19,8 +20,8 @@ constexpr std::uint32_t fresh_share = 500'000;
 constexpr std::uint64_t weigh_every = 50;
 
 std::uint32_t kinds_of(const Scenario& scenario) {
-    std::uint32_t kinds = 0;
-    for (const Fault& fault : scenario.faults) kinds |= 1u << static_cast<unsigned>(fault.kind);
+    std::uint64_t kinds = 0;
+    for (const Fault& fault : scenario.faults) kinds |= 1ull << static_cast<unsigned>(fault.kind);
     return static_cast<std::uint32_t>(std::popcount(kinds));
 }
 
@@ -45,16 +46,19 @@ private:
 std::vector<std::uint32_t> traits_of(const Scenario& s) {
     Traits t;
     std::array<std::uint32_t, fault_kinds> kinds{};
-    std::array<std::uint32_t, sim::effect_kinds + 1> triggers{};
-    std::uint32_t forever = 0;
+    std::array<std::uint32_t, phases_end + 2> triggers{};  // all probes are one
+    std::uint32_t forever = 0, followers = 0, repeated = 0, places = 0;
     for (const Fault& fault : s.faults) {
         ++kinds[static_cast<std::size_t>(fault.kind)];
-        ++triggers[fault.trigger];
+        ++triggers[std::min(fault.trigger, phases_end + 1)];
+        followers |= fault.follows != 0 ? 1 : 0;
+        repeated |= fault.again != 0 ? 1 : 0;
+        places |= fault.place != FaultPlace::named ? 1 : 0;
         forever |= fault.forever ? 1 : 0;
     }
     for (const std::uint32_t count : kinds) t.add(std::min(count, 2u));
     for (const std::uint32_t count : triggers) t.add(std::min(count, 1u));
-    t.add(forever);
+    for (const std::uint32_t value : {forever, followers, repeated, places}) t.add(value);
     t.add(s.faults.empty() ? 1 : 0);
     const Workload& w = s.workload;
     for (const bool value : {w.pump,

@@ -1,5 +1,6 @@
 #include "harness/settle.hpp"
 
+#include "harness/fault_refs.hpp"
 #include "harness/scenario_text.hpp"
 
 #include <algorithm>
@@ -95,7 +96,7 @@ void fit_faults(Scenario& s) {
     const auto nodes = static_cast<std::uint32_t>(s.peers.size() + 1);
     for (Fault& f : s.faults) {
         // By the n-th effect it begins late or never; by the clock, while there are faults.
-        if (f.trigger == 0) f.at = std::min(f.at, s.chaos_end);
+        if (f.trigger == 0 && f.follows == 0) f.at = std::min(f.at, s.chaos_end);
         if (f.kind == FaultKind::partition && nodes < 31) {
             f.a &= (1u << nodes) - 1;
             if (f.a == 0 || f.a == (1u << nodes) - 1) f.a = 1;
@@ -109,7 +110,7 @@ void fit_faults(Scenario& s) {
         s.core.clear();
         s.claim = Claim::all_end;
     }
-    std::stable_sort(s.faults.begin(), s.faults.end(), [](const Fault& x, const Fault& y) { return x.at < y.at; });
+    sort_by_time(s.faults);
 }
 
 }  // namespace

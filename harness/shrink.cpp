@@ -1,3 +1,4 @@
+#include "harness/fault_refs.hpp"
 #include "harness/run.hpp"
 #include "harness/scenario_text.hpp"
 
@@ -8,30 +9,6 @@ namespace pccl::harness {
 
 namespace {
 
-bool names_two(FaultKind kind) {
-    return kind == FaultKind::one_way || kind == FaultKind::cut_pair || impairs_an_edge(kind);
-}
-
-bool names_a_node(FaultKind kind) {
-    switch (kind) {
-    case FaultKind::one_way:
-    case FaultKind::cut_pair:
-    case FaultKind::clog:
-    case FaultKind::crash_peer:
-    case FaultKind::aimed_peer:
-    case FaultKind::pause:
-    case FaultKind::hostile:
-    case FaultKind::replayed_hello:
-    case FaultKind::slow_compute:
-    case FaultKind::roam:
-    case FaultKind::hang:
-    case FaultKind::swallow:
-    case FaultKind::garble:
-    case FaultKind::snap: return true;
-    default: return false;
-    }
-}
-
 // The scenario without one peer: what names a later one names it still.
 Scenario without_peer(const Scenario& scenario, std::uint32_t node) {
     Scenario s = scenario;
@@ -39,9 +16,10 @@ Scenario without_peer(const Scenario& scenario, std::uint32_t node) {
     const auto move = [node](std::uint32_t& x) {
         if (x > node) --x;
     };
-    std::erase_if(s.faults, [node](const Fault& f) {
+    const auto names_it = [node](const Fault& f) {
         return names_a_node(f.kind) && (f.a == node || (f.b == node && names_two(f.kind)));
-    });
+    };
+    remove_faults(s.faults, names_it, Followers::stay);
     for (Fault& f : s.faults) {
         if (f.kind == FaultKind::partition && node < 31) {
             const std::uint32_t below = (1u << node) - 1;
@@ -49,6 +27,8 @@ Scenario without_peer(const Scenario& scenario, std::uint32_t node) {
         } else if (names_a_node(f.kind)) {
             move(f.a);
             if (names_two(f.kind)) move(f.b);
+        } else if (chooses_a_connection(f.kind) && (f.b & aim_named) != 0) {
+            move(f.a);
         }
     }
     std::erase(s.core, node);
@@ -101,10 +81,16 @@ private:
         for (std::size_t part = best_.faults.size(); part != 0; part /= 2) {
             for (std::size_t at = 0; at < best_.faults.size() && go_on_();) {
                 const std::size_t count = std::min(part, best_.faults.size() - at);
-                const bool gone = change([&](Scenario& s) {
-                    const auto first = s.faults.begin() + static_cast<std::ptrdiff_t>(at);
-                    s.faults.erase(first, first + static_cast<std::ptrdiff_t>(count));
-                });
+                const bool followed = std::any_of(best_.faults.begin(), best_.faults.end(),
+                                                  [](const Fault& f) { return f.follows != 0; });
+                const auto without = [&](Followers followers) {
+                    return change([&](Scenario& s) {
+                        const Fault* first = s.faults.data() + at;
+                        harness::remove_faults(
+                            s.faults, [&](const Fault& f) { return &f >= first && &f < first + count; }, followers);
+                    });
+                };
+                const bool gone = without(Followers::go) || (followed && without(Followers::stay));
                 better |= gone;
                 if (!gone) at += count;
             }
@@ -198,6 +184,10 @@ private:
                 change([&](Scenario& s) { s.faults[i].at = rounded(s.faults[i].at); });
             if (rounded(best_.faults[i].duration) != best_.faults[i].duration)
                 change([&](Scenario& s) { s.faults[i].duration = rounded(s.faults[i].duration); });
+            if (best_.faults[i].again != 0) {
+                change([&](Scenario& s) { s.faults[i].again = 0; }) ||
+                    change([&](Scenario& s) { s.faults[i].again /= 2; });
+            }
             for (const std::uint64_t mask : {0xffull, 0xffffffffffull}) {
                 const std::uint64_t value = best_.faults[i].value & mask;
                 if (value != best_.faults[i].value && change([&](Scenario& s) { s.faults[i].value = value; })) break;

@@ -71,7 +71,10 @@ void Driver::give(const Event& event) {
     World::Node& node = world_.nodes_[node_];
     const std::string said = watched() ? text(event) : std::string();
     if (world_.trace_.wants_text()) world_.trace_.line(world_.now_, node_, said);
+    world_.acting_ = node_;
+    handling_ = &event;
     const Status status = machine_->handle(world_.local_time(node), event, effects_);
+    handling_ = nullptr;
     if (world_.recorder_ != nullptr)
         world_.recorder_->step(world_.now_, node_, said, world_.recorder_->keeps() ? machine_->explain() : "");
     world_.handled(node_, event);
@@ -82,6 +85,18 @@ void Driver::give(const Event& event) {
     if (machine_->next_deadline() <= world_.local_time(node)) broken("asks for a timer that is due already");
     carry_out(effects_);
     if (!must_die_ && halted_.empty()) world_.check_patience_with_disk(node_);
+}
+
+std::uint32_t Driver::speaks_with() const {
+    if (handling_ == nullptr) return no_node;
+    return std::visit(
+        [this](const auto& event) {
+            if constexpr (requires { event.link; })
+                return far_end(event.link);
+            else
+                return no_node;
+        },
+        *handling_);
 }
 
 void Driver::carry_out(Effects& effects) {
@@ -174,6 +189,12 @@ void Driver::on(SendControl& effect) {
     if (effect.body.size() > most)
         return broken("sends " + std::to_string(effect.body.size()) + " bytes of control on link " +
                       std::to_string(effect.link) + ", whose other end takes " + std::to_string(most));
+    if (world_.message_watch_ != nullptr && !must_die_) {
+        const std::uint32_t far = world_.network_.peer_of(link->connection, link->side);
+        const auto said = std::span(reinterpret_cast<const std::uint8_t*>(effect.body.data()), effect.body.size());
+        const Talk talk = talk_between(world_.is_master(node_), world_.is_master(far));
+        if (world_.message_watch_->says(node_, far, talk, said)) return dies_before_this();
+    }
     if (notices_owed_ != 0 && effect.body.find(disk_is_silent) != std::string::npos) --notices_owed_;
     if (world_.parameters_.long_texts_per_million != 0 &&
         world_.texts_.chance(world_.parameters_.long_texts_per_million)) {
@@ -185,6 +206,15 @@ void Driver::on(SendControl& effect) {
     control_added(*link);
     if (world_.recorder_ != nullptr) record_control(*link, body);
     dirty_.push_back(link->id);
+}
+
+// What it said before within the same event has left.
+void Driver::dies_before_this() {
+    for (std::size_t i = 0; i < dirty_.size(); ++i) {
+        if (Link* link = find(dirty_[i])) pump(*link);
+    }
+    dirty_.clear();
+    must_die_ = true;
 }
 
 void Driver::on(SendFlow& effect) {

@@ -51,6 +51,8 @@ public:
     void link_ended(LinkId link, const char* reason);
     void room_made(LinkId link);
 
+    // The other end of the link that the event being handled came from.
+    std::uint32_t speaks_with() const;
     LinkId next_accepted_link() { return accepted_links_ += 2; }
     BufferId add_application_buffer(std::uint64_t bytes);
     Buffers& buffers() { return buffers_; }
@@ -145,6 +147,7 @@ private:
     void note_activity(Link& link);
     std::uint32_t control_bytes_taken(const Link& link) const;
     void note_command(const core::Command& command);
+    void dies_before_this();
 
     void on(core::OpenLink& effect);
     void on(core::CloseLink& effect);
@@ -188,6 +191,7 @@ private:
     std::uint32_t ended_far_end_ = no_node;  // of the link that has just ended
     std::uint64_t persisted_last_ = 0;
     bool inside_ = false;
+    const core::Event* handling_ = nullptr;
     bool must_die_ = false;
     bool stopped_ = false;
     std::uint32_t notices_owed_ = 0;  // of a disk that hangs, to members, within the same event

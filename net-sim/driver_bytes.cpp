@@ -203,6 +203,7 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
                         broken("payload changed on its way, or its target was written meanwhile");
                 } else if (link.chunk) {
                     world_.chunk_landed_ = world_.now_;
+                    if (world_.message_watch_ != nullptr) world_.message_watch_->chunk_arrived(node_, far_end(link.id));
                 }
             }
             buffers_.unlock(Use::receive, id);

@@ -194,6 +194,7 @@ void World::start_master(const MasterConfig& config) {
     node.driver = std::make_unique<Driver>(*this, master_, node.incarnation, std::move(machine), config.limits);
     if (recorder_ != nullptr) recorder_->process_starts(now_, master_);
     Effects effects;
+    acting_ = master_;
     if (!master.start(local_time(node), journal_, effects)) violate("replay", "the master refuses its own journal");
     node.driver->carry_out(effects);
     trace_.event(mix(now_, journal_.size()));
@@ -276,6 +277,23 @@ void World::pause(std::uint32_t index, Duration duration) {
     item.node = index;
     item.incarnation = node.incarnation;
     queue_.push(item);
+}
+
+void World::jump_clock(std::uint32_t index, Duration by) {
+    Node& node = nodes_[index];
+    if (!paused(index)) node.disk.paused_at = local_time(node);
+    node.clock_base += by;
+    if (trace_.wants_text())
+        trace_.line(now_, index, "its clock jumps forward by " + std::to_string(by / millisecond) + " ms");
+    if (node.driver == nullptr || paused(index)) return;
+    woke_before_its_disk(node);
+    node.timer_at = never;
+    poll_timer(index);
+}
+
+std::pair<std::uint32_t, std::uint32_t> World::acting() const {
+    const bool lives = acting_ != no_node && nodes_[acting_].driver != nullptr;
+    return {acting_, lives ? nodes_[acting_].driver->speaks_with() : no_node};
 }
 
 void World::wake(std::uint32_t index) {

@@ -64,6 +64,16 @@ public:
     virtual void handled(std::uint32_t node, Instant now, const core::Event& event, const Machine& machine) = 0;
 };
 
+// Hears what machines say to each other, before they have said it. Only where a fault waits for it: it costs time.
+class MessageWatch {
+public:
+    virtual ~MessageWatch() = default;
+    // True: the process of the node dies in place of saying it (an AimedCrash without a countdown was armed).
+    virtual bool says(std::uint32_t node, std::uint32_t to, Talk talk, std::span<const std::uint8_t> body) = 0;
+    // A chunk of shared state has arrived, and its receiver does not know yet.
+    virtual void chunk_arrived(std::uint32_t node, std::uint32_t from) = 0;
+};
+
 class Director {
 public:
     virtual ~Director() = default;
@@ -98,6 +108,8 @@ public:
     // The master is stopped on purpose: it says so to all. Its process is to be ended when its links have handed that over.
     void shut_down_master();
     void pause(std::uint32_t node, Duration duration);
+    // The node's clock goes forward at once, as after a sleep of its host or a step of the clock.
+    void jump_clock(std::uint32_t node, Duration by);
     void set_compute_factor(std::uint32_t node, std::uint32_t factor) { nodes_[node].compute_factor = factor; }
     // When a factor made computes of the node slow; no two of these times overlap.
     const std::vector<std::pair<Instant, Instant>>& slow_computes(std::uint32_t node) const {
@@ -120,6 +132,7 @@ public:
     void arm(std::uint32_t node, const AimedCrash& crash) { nodes_[node].aimed.push_back(crash); }
     void arm(const Trigger& trigger) { triggers_.push_back(trigger); }
     void disarm() {
+        message_watch_ = nullptr;
         triggers_.clear();
         for (Node& node : nodes_) node.aimed.clear();
     }
@@ -140,6 +153,9 @@ public:
     void attach(Recorder* recorder) { recorder_ = recorder; }  // before the first process starts
     void watch(StatusWatch* status) { status_watch_ = status; }
     void watch(MachineWatch* machines) { machine_watch_ = machines; }
+    void watch(MessageWatch* messages) { message_watch_ = messages; }
+    // Whose machine runs right now, and who is at the other end of the link that the event came from (no_node: none).
+    std::pair<std::uint32_t, std::uint32_t> acting() const;
     void stop_faults() {
         network_.stop_faults();
         parameters_.allocation_fails_per_million = 0;
@@ -243,6 +259,8 @@ private:
     Recorder* recorder_ = nullptr;
     StatusWatch* status_watch_ = nullptr;
     MachineWatch* machine_watch_ = nullptr;
+    MessageWatch* message_watch_ = nullptr;
+    std::uint32_t acting_ = no_node;
     std::deque<Node> nodes_;
     std::vector<Trigger> triggers_;
     std::vector<std::string> journal_;  // durable

@@ -1,4 +1,5 @@
 // Which parts of a scenario real processes can play.
+#include "harness/fault_refs.hpp"
 #include "harness/real/bridge.hpp"
 #include "harness/real/proxy.hpp"
 #include "harness/scenario_text.hpp"
@@ -124,6 +125,8 @@ const char* why_not(const Fault& fault) {
                                  fault.kind == FaultKind::half_open || fault.kind == FaultKind::stall ||
                                  fault.kind == FaultKind::corrupt;
     if (of_a_connection && fault.b != 0) return "the proxy chooses from all connections";
+    if (fault.follows != 0 || fault.again != 0 || fault.place != FaultPlace::named)
+        return "the bridge plays each fault once, by the clock or by what the proxy reads";
     if (fault.forever) return "every fault of a real run heals when the faults end";
     if (fault.trigger == 0) return nullptr;
     const std::size_t effect = fault.trigger - 1;
@@ -160,7 +163,8 @@ std::vector<std::string> unplayable(const Scenario& scenario) {
 
 Scenario playable_part(Scenario scenario) {
     for (const Unplayable& setting : settings) setting.drop(scenario);
-    std::erase_if(scenario.faults, [](const Fault& fault) { return why_not(fault) != nullptr; });
+    remove_faults(
+        scenario.faults, [](const Fault& fault) { return why_not(fault) != nullptr; }, Followers::stay);
     return scenario;
 }
 

@@ -1,5 +1,6 @@
 // Properties of whole runs under churn. rapidcheck draws the seed of the scenario and which of its faults happen, and takes
 // faults away when a run fails; the message holds the scenario that is left.
+#include "harness/fault_refs.hpp"
 #include "harness/run.hpp"
 #include "harness/scenario_text.hpp"
 
@@ -24,7 +25,7 @@ Scenario draw_scenario(std::uint32_t classes) {
         const auto chosen =
             *rc::gen::container<std::vector<std::size_t>>(rc::gen::inRange<std::size_t>(0, scenario.faults.size()));
         std::vector<Fault> faults;
-        for (const std::size_t i : chosen) faults.push_back(scenario.faults[i]);
+        for (const std::size_t i : chosen) faults.push_back(untied(scenario.faults, scenario.faults[i]));
         std::stable_sort(faults.begin(), faults.end(), [](const Fault& x, const Fault& y) { return x.at < y.at; });
         scenario.faults = std::move(faults);
     }

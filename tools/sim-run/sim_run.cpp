@@ -60,6 +60,7 @@ struct Sums {
     std::int64_t simulated = 0;
     Counters counters;
     std::array<std::uint64_t, fault_kinds> faults{};
+    SecondFaults second_faults;
     ExcuseCounts excuses{};
     std::array<std::uint64_t, sim::effect_kinds> effects{};
     std::array<std::uint64_t, core::probe_count> probes{};
@@ -71,6 +72,7 @@ struct Sums {
         simulated += v.simulated;
         counters += v.counters;
         for (std::size_t i = 0; i < fault_kinds; ++i) faults[i] += v.faults[i];
+        second_faults += v.second_faults;
         for (std::size_t i = 0; i < excuse_kinds; ++i) excuses[i] += v.excuses[i];
         for (std::size_t i = 0; i < sim::effect_kinds; ++i) effects[i] += v.effects[i];
         for (std::size_t i = 0; i < core::probe_count; ++i) probes[i] += v.probes[i];
@@ -86,6 +88,7 @@ struct Sums {
         simulated += s.simulated;
         counters += s.counters;
         for (std::size_t i = 0; i < fault_kinds; ++i) faults[i] += s.faults[i];
+        second_faults += s.second_faults;
         for (std::size_t i = 0; i < excuse_kinds; ++i) excuses[i] += s.excuses[i];
         for (std::size_t i = 0; i < sim::effect_kinds; ++i) effects[i] += s.effects[i];
         for (std::size_t i = 0; i < core::probe_count; ++i) probes[i] += s.probes[i];
@@ -287,6 +290,8 @@ void print_summary(const Sums& s, double wall) {
         std::printf(" %s %" PRIu64 "%s", to_text(static_cast<FaultKind>(i)), s.faults[i],
                     i + 1 < fault_kinds ? "," : "\n");
     }
+    std::printf("of them behind another fault %" PRIu64 ", at a phase or probe %" PRIu64 ", once more %" PRIu64 "\n",
+                s.second_faults.behind_faults, s.second_faults.at_phases, s.second_faults.repeated);
     std::printf("excuses used:");
     for (std::size_t i = 0; i < excuse_kinds; ++i) {
         std::printf(" %s %" PRIu64 "%s", to_text(static_cast<Excuse>(i)), s.excuses[i],
