@@ -43,18 +43,20 @@ FaultClass class_of(FaultKind kind) {
     case FaultKind::aimed_master: return class_master;
     case FaultKind::pause: return class_pause;
     case FaultKind::cut_pair: return class_partition;
+    case FaultKind::clock_jump: return class_clock;
     default: return class_connection;
     }
 }
 
 // What comes second: mostly what breaks a path of errors, where something has just happened.
 Fault second_fault(const Scenario& s, Draw& draw) {
-    static constexpr FaultKind kinds[] = {
-        FaultKind::crash_peer,   FaultKind::crash_peer, FaultKind::crash_peer,   FaultKind::reset,
-        FaultKind::reset,        FaultKind::reset,      FaultKind::reset,        FaultKind::pause,
-        FaultKind::pause,        FaultKind::half_open,  FaultKind::half_open,    FaultKind::cut_pair,
-        FaultKind::stall,        FaultKind::stall,      FaultKind::crash_master, FaultKind::crash_master,
-        FaultKind::crash_master, FaultKind::aimed_peer, FaultKind::aimed_master, FaultKind::end_early};
+    static constexpr FaultKind kinds[] = {FaultKind::crash_peer,   FaultKind::crash_peer,   FaultKind::crash_peer,
+                                          FaultKind::reset,        FaultKind::reset,        FaultKind::reset,
+                                          FaultKind::reset,        FaultKind::pause,        FaultKind::pause,
+                                          FaultKind::half_open,    FaultKind::half_open,    FaultKind::cut_pair,
+                                          FaultKind::stall,        FaultKind::stall,        FaultKind::crash_master,
+                                          FaultKind::crash_master, FaultKind::crash_master, FaultKind::aimed_peer,
+                                          FaultKind::aimed_master, FaultKind::end_early,    FaultKind::clock_jump};
     Fault f;
     f.kind = kinds[draw.below(std::size(kinds))];
     f.a = draw.number(0, static_cast<std::uint32_t>(s.peers.size()));
@@ -67,6 +69,7 @@ Fault second_fault(const Scenario& s, Draw& draw) {
     if (f.kind == FaultKind::pause) f.b = 0;
     if (f.kind == FaultKind::pause && draw.chance(300'000))
         f.duration = draw.between(s.timeouts.peer / 4, 2 * s.timeouts.peer);
+    if (f.kind == FaultKind::clock_jump) f.duration = draw.log_uniform(10 * millisecond, 30 * second);
     if (f.kind == FaultKind::aimed_peer || f.kind == FaultKind::aimed_master)
         f.b = static_cast<std::uint32_t>(draw.log_uniform(1, 8));
     // Connections between peers, too, where the first one had nothing to do with one.

@@ -89,7 +89,7 @@ TEST_CASE("a fault comes again") {
     reset.a = 2;
     reset.b = aim_control | aim_named;
     reset.again = 4;
-    reset.every = 60 * millisecond;
+    reset.every = 80 * millisecond;
     s.faults = {reset};
     const Seen seen = played(s);
     CHECK(seen.verdict.faults[static_cast<std::size_t>(FaultKind::reset)] == 5);
