@@ -108,8 +108,11 @@ void draw_end_of_grace(Scenario& s, Draw& draw) {
     s.faults.push_back(f);
     f.kind = draw.chance(700'000) ? FaultKind::reset : FaultKind::pause;
     f.behind_its_end = true;
-    const Duration aside = draw.log_uniform(millisecond, 80 * millisecond);
-    f.at = s.timeouts.grace() + (draw.chance(700'000) ? s.timeouts.tick() - aside : aside);
+    f.at = s.timeouts.grace() + draw.between(-60 * millisecond, s.timeouts.tick());
+    if (f.kind == FaultKind::reset && draw.chance(500'000)) {
+        f.again = draw.number(1, 8);
+        f.every = draw.log_uniform(5 * millisecond, 40 * millisecond);
+    }
     f.a = 1 + f.a % peers;
     f.b = f.kind == FaultKind::reset ? std::uint32_t{aim_control | aim_named} : 0;
     f.duration = draw.log_uniform(millisecond, s.timeouts.peer);

@@ -2,6 +2,7 @@
 
 #include "core/numeric/quantize.hpp"
 #include "harness/draw_faults.hpp"
+#include "harness/fault_refs.hpp"
 #include "harness/flavours.hpp"
 #include "harness/settle.hpp"
 
@@ -246,6 +247,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     if (s.workload.beside != 0 && s.workload.tags != 0) s.workload.sync = false;
     draw_followers(s, options.classes);
     draw_repeated(s, on);
+    sort_by_time(s.faults);
     draw_addresses(s, on);
     s.patience = patience_of(s);
     return s;
