@@ -41,7 +41,9 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a call given up before the limit on votes", "progress"},
                           {"a member removed for its vote after a short reset", "membership"},
                           {"a member told of a stop of the master that was none", "membership"},
-                          {"a member with a good link that was not told of a stop", "membership"}};
+                          {"a member with a good link that was not told of a stop", "membership"},
+                          {"a byte more received by an operation", "numbers"},
+                          {"a changed state of which nothing was received", "numbers"}};
 static_assert(std::size(kinds) == static_cast<std::size_t>(Lie::count));
 
 // Three members, all calls of the interface, no fault.
@@ -178,6 +180,12 @@ void tamper(Ledger& ledger, Lie lie) {
     case Lie::parity_of_one: operation.back()->output[0] ^= 1; break;  // behind one that is right
     case Lie::outcome_of_one: fail(operation[0]->completion, Result::rank_connection_lost); break;
     case Lie::world_of_one: ++operation[0]->completion.world; break;
+    case Lie::received_of_one: ++operation[0]->completion.received_bytes; break;
+    case Lie::sync_received:
+        for (SyncFact& fact : ledger.syncs) {
+            if (good(fact.completion, fact.end)) fact.completion.received_bytes = 0;
+        }
+        break;
     case Lie::state_of_one: sync[0]->after[0] ^= 1; break;
     case Lie::state_of_all:
         for (SyncFact* fact : sync) fact->after[0] ^= 1;

@@ -41,6 +41,9 @@ enum class Lie : std::uint8_t {
     vote_after_a_reset,           // a member was removed for its vote because one of its links was reset once
     told_of_no_stop,              // a member was told that the master was stopped, and it was not
     not_told_of_a_stop,           // a member with a good link learned only from the next run that its own had ended
+    // Numbers.
+    received_of_one,  // an operation with one byte more for one member
+    sync_received,    // a synchronization that changed the state of a member, and brought it nothing
     count
 };
 

@@ -82,6 +82,7 @@ struct SyncFact {
     core::Completion completion;
     std::vector<std::uint8_t> before, after;          // all entries that must be equal, one behind the other
     std::vector<std::uint8_t> own_before, own_after;  // those that may differ
+    std::uint64_t changed_bytes = 0;                  // of all entries, in whole chunks
 };
 
 struct Ledger {

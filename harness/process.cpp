@@ -478,6 +478,29 @@ std::vector<std::uint8_t> Process::state_bytes(bool may_differ) {
     return all;
 }
 
+// In chunks of an entry, which come whole.
+std::uint64_t Process::changed_bytes(const SyncFact& fact) const {
+    if (fact.before == fact.after && fact.own_before == fact.own_after) return 0;
+    std::size_t at = 0, own_at = 0;
+    std::uint64_t changed = 0;
+    for (const StateEntry& entry : entries_) {
+        const bool own = entry.allow_content_inequality;
+        const std::vector<std::uint8_t>& before = own ? fact.own_before : fact.before;
+        const std::vector<std::uint8_t>& after = own ? fact.own_after : fact.after;
+        const std::size_t bytes = entry.count * element_bytes(entry.type);
+        std::size_t& from = own ? own_at : at;
+        for (std::size_t chunk = 0; chunk < bytes && !before.empty(); chunk += scenario_.limits.chunk_bytes) {
+            const std::size_t length = std::min<std::size_t>(scenario_.limits.chunk_bytes, bytes - chunk);
+            const auto begin = before.begin() + static_cast<std::ptrdiff_t>(from + chunk);
+            if (!std::equal(begin, begin + static_cast<std::ptrdiff_t>(length),
+                            after.begin() + static_cast<std::ptrdiff_t>(from + chunk)))
+                changed += length;
+        }
+        from += bytes;
+    }
+    return changed;
+}
+
 // As asynchronous DiLoCo does: when the topology has changed, who was there sends and who is new receives.
 SyncStrategy Process::strategy() {
     const Workload& w = scenario_.workload;
@@ -519,6 +542,7 @@ Task<Completion> Process::sync() {
     if (!sync_failed_) epoch_synced_ = c.epoch;
     done.after = state_bytes(false);
     done.own_after = state_bytes(true);
+    done.changed_bytes = changed_bytes(done);
     if (c.result == Result::success) {
         ++counters_.syncs;
         was_member(done.life, done.begin);

@@ -205,6 +205,7 @@ private:
     void refill(Tensor& tensor);
     void check_untouched(Tensor& tensor, const char* moment);
     std::vector<std::uint8_t> state_bytes(bool may_differ);
+    std::uint64_t changed_bytes(const SyncFact& fact) const;
     std::vector<std::uint8_t>& memory(core::BufferId id);
     template <class T>
     void shuffle(std::vector<T>& items);

@@ -2,6 +2,7 @@
 
 #include "core/base/assert.hpp"
 #include "harness/injector.hpp"
+#include "harness/numbers.hpp"
 #include "harness/oracles.hpp"
 #include "harness/simulated_world.hpp"
 
@@ -22,7 +23,7 @@ public:
         : scenario_(scenario), world_(Injector::nodes_for(scenario), Injector::strangers_from(scenario), scenario.world,
                                       scenario.seed, *this),
           reach_(options.reach), program_world_(world_, process_finished, options.reach), excuses_(scenario),
-          processes_(nodes()), injector_(world_, scenario, *this, excuses_), seed_(scenario.seed) {
+          numbers_(world_, scenario), processes_(nodes()), injector_(world_, scenario, *this, excuses_), seed_(scenario.seed) {
         world_.trace().write_to(options.trace);
         world_.trace().keep_hashes(options.keep_hashes);
         // Programs go on as long as there are faults.
@@ -95,6 +96,9 @@ public:
     // --- Director ------------------------------------------------------------------------------------------------------
     void completed(std::uint32_t node, Ticket ticket, const Completion& completion) override {
         if (processes_[node] != nullptr) processes_[node]->completed(ticket, completion);
+    }
+    void told(std::uint32_t node, const Command& command, const Completion& completion) override {
+        numbers_.told(node, command, completion);
     }
     void attributes_set(std::uint32_t node, const Attributes& attributes) override {
         if (processes_[node] != nullptr) processes_[node]->attributes_set(attributes);
@@ -332,12 +336,16 @@ private:
             const sim::Violation violation = check(scenario_, shared_.ledger, excuses_);
             if (!violation.oracle.empty()) return world_.violate(violation.oracle, violation.reason);
         }
+        if (const sim::Violation wrong = check_numbers(scenario_, shared_.ledger); !wrong.oracle.empty())
+            return world_.violate(wrong.oracle, wrong.reason);
         // What the machine may hold: slots, one undo copy per started operation and per synchronised state, early slices.
         const Limits& l = scenario_.limits;
+        std::uint64_t operations = l.scratch_bytes +
+                                   std::uint64_t{l.min_slots} * l.slice_bytes * (l.concurrent_ops + 1) +
+                                   2ull * (l.concurrent_ops + 1) * 8 * (scenario_.workload.elements_max + 2);
+        if (l.operation_bytes_max != 0) operations = std::min(operations, l.operation_bytes_max);
         const std::uint64_t bound =
-            (1u << 16) + l.scratch_bytes + std::uint64_t{l.min_slots} * l.slice_bytes * (l.concurrent_ops + 1) +
-            2ull * (l.concurrent_ops + 1) * 8 * (scenario_.workload.elements_max + 2) +
-            std::uint64_t{l.eager_bytes} * (scenario_.uneven_limits ? 4 : 1) * (nodes() + 1) +
+            (1u << 16) + operations + std::uint64_t{l.eager_bytes} * (scenario_.uneven_limits ? 4 : 1) * (nodes() + 1) +
             (2ull * 8 * (scenario_.workload.state_elements_max + 1) + 64) * scenario_.workload.entries +
             std::uint64_t{l.chunk_bytes} * (l.chunks_in_flight + l.hashes_in_flight + 2);
         if (world_.machine_bytes_most() > bound) {
@@ -351,6 +359,7 @@ private:
     Reach* reach_;
     SimulatedWorld program_world_;
     Excuses excuses_;
+    Numbers numbers_;
     std::vector<std::unique_ptr<Process>> processes_;
     Injector injector_;
     Shared shared_;

@@ -243,7 +243,7 @@ void Driver::on(SendPayload& effect) {
     link->sending.sum.reset();
     link->sending.position = 0;
     link->sending.active = true;
-    link->sending.cancelled = link->sending.complete = link->sending.dropped = false;
+    link->sending.cancelled = link->sending.withdrawn = link->sending.complete = link->sending.dropped = false;
     if (world_.recorder_ != nullptr) record_sent(*link, Recorder::Kind::bulk, to_text(effect.header));
     world_.payload_begins(far_end(effect.link), effect.header);
     dirty_.push_back(link->id);
@@ -256,6 +256,7 @@ void Driver::on(CancelSend& effect) {
     Sending& sending = link->sending;
     if (!sending.active) return broken("cancels a send that does not run");
     buffers_.unlock(Use::send, link->id);
+    sending.withdrawn = true;
     if (sending.complete || sending.cancelled) return;
     sending.cancelled = true;
     if (sending.position == 0) {
@@ -418,6 +419,8 @@ void Driver::on(Complete& effect) {
         }
         operations_.clear();
     }
+    world_.director_.told(node_, command, effect.completion);
+    if (world_.violated()) return;
     world_.director_.completed(node_, effect.ticket, effect.completion);
 }
 
@@ -468,6 +471,7 @@ void Driver::handle(const Item& item) {
         buffers_.unlock(Use::send, link->id);
         PayloadSent sent{link->id, link->sending.cancelled ? 0 : link->sending.what.checksum, link->sending.cancelled};
         link->sending.active = false;
+        if (!link->sending.withdrawn) carried_.sent(link->sending.what.header);
         give(sent);
         if (Link* still = find(item.a)) pump(*still);
         return tidy();

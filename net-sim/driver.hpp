@@ -7,6 +7,7 @@
 
 #include "core/wire/frame.hpp"
 #include "net-sim/buffers.hpp"
+#include "net-sim/carried.hpp"
 #include "net-sim/describe.hpp"
 #include "net-sim/event_queue.hpp"
 #include "net-sim/machine.hpp"
@@ -57,6 +58,9 @@ public:
     BufferId add_application_buffer(std::uint64_t bytes);
     Buffers& buffers() { return buffers_; }
     const Machine& machine() const { return *machine_; }
+    Carried& carried() { return carried_; }
+    // Tags that were launched one by one and not awaited.
+    std::size_t tags_open() const { return operations_.size(); }
     std::uint64_t incarnation() const { return incarnation_; }
     // No link, no call, no launched tag, no compute and no allocation on its way: such a machine holds no memory.
     bool at_rest() const {
@@ -81,8 +85,9 @@ private:
         std::uint64_t position = 0;  // bytes of the frame that have left
         bool active = false;
         bool cancelled = false;
-        bool complete = false;                                          // the notice is on its way to the machine
-        bool dropped = false;                                           // cancelled before its first byte
+        bool withdrawn = false;  // cancelled, also when the whole frame had left already
+        bool complete = false;   // the notice is on its way to the machine
+        bool dropped = false;    // cancelled before its first byte
         std::array<std::uint8_t, core::wire::trailer_bytes> trailer{};  // fixed when its first byte leaves
     };
     enum class Receiving : std::uint8_t { nothing, undecided, into, nowhere };
@@ -107,8 +112,8 @@ private:
         Sending sending;
         Receiving receiving = Receiving::nothing;
         BufferRef target;
-        bool chunk = false;   // of shared state, in the payload that is received
-        Instant noticed = 0;  // of the last LinkActivity
+        core::wire::BulkHeader arriving;  // of the payload that is received
+        Instant noticed = 0;              // of the last LinkActivity
     };
     struct Computing {
         core::Compute what;
@@ -177,6 +182,7 @@ private:
     std::unordered_map<LinkId, std::unique_ptr<Link>> links_;  // never iterated
     std::vector<LinkId> gone_;                                 // dropped, to be erased when nobody holds a reference
     Buffers buffers_;
+    Carried carried_;
     std::vector<Computing> computing_;
     std::uint32_t allocating_ = 0;  // allocations that the machine has not been answered yet
     std::vector<Operation> operations_;

@@ -177,7 +177,7 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
             break;
         case Kind::bulk:
             link.receiving = Receiving::undecided;
-            link.chunk = item.bulk.phase == 2;
+            link.arriving = item.bulk;
             give(BulkArrived{id, item.bulk});
             if (!link.gone && !link.closing && link.receiving == Receiving::undecided && !must_die_)
                 broken("did not decide about a bulk frame");
@@ -201,9 +201,13 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
                     landed.verdict = PayloadLanded::Verdict::corrupt;
                     if (!world_.network_.tainted(link.connection, link.side))
                         broken("payload changed on its way, or its target was written meanwhile");
-                } else if (link.chunk) {
-                    world_.chunk_landed_ = world_.now_;
-                    if (world_.message_watch_ != nullptr) world_.message_watch_->chunk_arrived(node_, far_end(link.id));
+                } else {
+                    carried_.landed(link.arriving);
+                    if (link.arriving.phase == 2) {
+                        world_.chunk_landed_ = world_.now_;
+                        if (world_.message_watch_ != nullptr)
+                            world_.message_watch_->chunk_arrived(node_, far_end(link.id));
+                    }
                 }
             }
             buffers_.unlock(Use::receive, id);

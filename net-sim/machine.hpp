@@ -2,9 +2,11 @@
 #pragma once
 
 #include "core/events.hpp"
+#include "core/peer_machine.hpp"
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 namespace pccl::sim {
 
@@ -18,6 +20,7 @@ public:
     virtual std::uint64_t abstract_state() const { return 0; }
     virtual std::string explain() const = 0;
     virtual std::string leftovers() const { return {}; }
+    virtual const core::PeerMachine* peer() const { return nullptr; }  // if it is one
 };
 
 // Adapts a class with the same members.
@@ -34,6 +37,12 @@ public:
     std::uint64_t abstract_state() const override { return real.abstract_state(); }
     std::string explain() const override { return real.explain(); }
     std::string leftovers() const override { return real.leftovers(); }
+    const core::PeerMachine* peer() const override {
+        if constexpr (std::is_same_v<Real, core::PeerMachine>)
+            return &real;
+        else
+            return nullptr;
+    }
     Real real;
 };
 

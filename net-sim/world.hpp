@@ -78,6 +78,8 @@ class Director {
 public:
     virtual ~Director() = default;
     virtual void completed(std::uint32_t node, core::Ticket ticket, const core::Completion& completion) = 0;
+    // Before completed(): which command it answers.
+    virtual void told(std::uint32_t, const core::Command&, const core::Completion&) {}
     virtual void attributes_set(std::uint32_t node, const core::Attributes& attributes) = 0;
     virtual void application_item(std::uint32_t node, std::uint64_t a, std::uint64_t b) = 0;
     virtual void script_item(std::uint64_t a, std::uint64_t b) = 0;
@@ -138,6 +140,8 @@ public:
     }
     bool alive(std::uint32_t node) const { return nodes_[node].driver != nullptr; }
     Driver* driver(std::uint32_t node) { return nodes_[node].driver.get(); }
+    // Of the process that is the master now; none while it does not run.
+    const core::MasterMachine* master_machine() const { return master_machine_; }
 
     void command(std::uint32_t node, core::Command command);
     void schedule_application(std::uint32_t node, Duration after, std::uint64_t a, std::uint64_t b);

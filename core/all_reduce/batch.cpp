@@ -103,9 +103,9 @@ void PeerCore::batch_concluded(Tag tag, const Completion& completion) {
     }
     if (launch.again) {
         launch.again = false;
-        ++counted_.retried;
         if (++launch.failures <= failures_at_once) {
             PROBE(batch_tag_again);
+            ++counted_.retried;
             cast_start(tag, launch);
         } else {
             PROBE(batch_tag_delayed);
@@ -152,6 +152,7 @@ void PeerCore::launch_delayed() {
     for (auto& [id, batch] : batches_) {
         const std::vector<Tag> tags = std::move(batch.delayed);
         batch.delayed.clear();
+        counted_.retried += tags.size();
         for (const Tag tag : tags) cast_start(tag, launches_.at(tag));
     }
 }

@@ -254,7 +254,11 @@ void PeerCore::conclude_launch(Tag tag, Serial serial, Completion completion) {
     const auto it = launches_.find(tag);
     ASSERT(it != launches_.end() && it->second.serial == serial && !it->second.outcome);
     const bool was_started = it->second.op != 0;
-    ++(completion.result == Result::success ? counted_.committed : was_started ? counted_.aborted : counted_.refused);
+    // One that waited to be tried again was counted when it failed.
+    if (serial != 0)
+        ++(completion.result == Result::success ? counted_.committed
+           : was_started                        ? counted_.aborted
+                                                : counted_.refused);
     counted_.payload_sent += completion.sent_bytes;
     counted_.payload_received += completion.received_bytes;
     if (it->second.batch != 0) return batch_concluded(tag, completion);

@@ -277,7 +277,8 @@ void PeerCore::become_lost(const std::string& reason, State next) {
         // Whoever aborts knows it; everybody else learns it here.
         log(!leave_tickets_.empty() ? LogLevel::info : LogLevel::warn, "left the run: " + reason, true);
         lost_reason_ = reason;
-        ++counted_.losses;
+        // A connect that fails after a loss loses nothing more.
+        if (state_ == State::member) ++counted_.losses;
     }
     state_ = next;
     end_test();

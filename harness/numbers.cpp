@@ -1,0 +1,258 @@
+#include "harness/numbers.hpp"
+
+#include "core/numeric/quantize.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace pccl::harness {
+
+using namespace core;
+
+namespace {
+
+// Statistics and status are looked at behind one in so many completions.
+constexpr std::uint32_t looks_apart = 32;
+
+std::string differ(const char* what, std::uint64_t told, const char* how, std::uint64_t known) {
+    return std::string(what) + ": told " + std::to_string(told) + ", " + how + " " + std::to_string(known);
+}
+
+std::string equal(const char* what, std::uint64_t told, std::uint64_t known) {
+    return told == known ? std::string() : differ(what, told, "and it is", known);
+}
+
+std::string at_least(const char* what, std::uint64_t told, std::uint64_t known) {
+    return told >= known ? std::string() : differ(what, told, "and it is at least", known);
+}
+
+std::string at_most(const char* what, std::uint64_t told, std::uint64_t known) {
+    return told <= known ? std::string() : differ(what, told, "and it is at most", known);
+}
+
+std::string first_of(std::initializer_list<std::string> wrongs) {
+    for (const std::string& wrong : wrongs) {
+        if (!wrong.empty()) return wrong;
+    }
+    return {};
+}
+
+bool is_member(const MasterStatus::Peer& peer) {
+    return peer.state != MasterStatus::PeerState::joining && peer.state != MasterStatus::PeerState::unreachable;
+}
+
+}  // namespace
+
+// One of the operations that this process had a part in. Slices that came twice landed and do not count.
+std::string Numbers::bytes_of_reduction(sim::Carried& carried, const Completion& completion) {
+    if (completion.sent_bytes == 0 && completion.received_bytes == 0) return {};
+    const std::vector<sim::Carried::Part>& parts = carried.parts();
+    if (std::any_of(parts.rbegin(), parts.rend(), [&](const sim::Carried::Part& part) {
+            return !part.state && part.sent == completion.sent_bytes && part.landed >= completion.received_bytes;
+        }))
+        return {};
+    std::string text = "no operation sent " + std::to_string(completion.sent_bytes) + " bytes and received " +
+                       std::to_string(completion.received_bytes) + "; carried were";
+    for (const sim::Carried::Part& part : parts) {
+        if (!part.state) text += " " + std::to_string(part.sent) + " and " + std::to_string(part.landed);
+    }
+    return text;
+}
+
+// `all`: no other reduction was beside it, so all that was carried belongs to it.
+std::string Numbers::bytes_of_many(sim::Carried& carried, const Completion& completion, bool all) {
+    std::uint64_t sent = 0, landed = 0;
+    for (const sim::Carried::Part& part : carried.parts()) {
+        sent += part.state ? 0 : part.sent;
+        landed += part.state ? 0 : part.landed;
+    }
+    if (all) std::erase_if(carried.parts(), [](const sim::Carried::Part& part) { return !part.state; });
+    return first_of({all ? equal("bytes sent by a call for many tags", completion.sent_bytes, sent)
+                         : at_most("bytes sent by a call for many tags", completion.sent_bytes, sent),
+                     at_most("bytes received by a call for many tags", completion.received_bytes, landed)});
+}
+
+std::string Numbers::bytes_of_sync(sim::Carried& carried, const Completion& completion) {
+    std::uint64_t sent = 0, landed = 0;
+    for (const sim::Carried::Part& part : carried.parts()) {
+        sent += part.state ? part.sent : 0;
+        landed += part.state ? part.landed : 0;
+    }
+    std::erase_if(carried.parts(), [](const sim::Carried::Part& part) { return part.state; });
+    return first_of({equal("bytes sent by a synchronization", completion.sent_bytes, sent),
+                     equal("bytes received by a synchronization", completion.received_bytes, landed)});
+}
+
+std::string Numbers::statistics(const Told& told, sim::Driver& driver) const {
+    const PeerStatistics now = driver.machine().peer()->statistics();
+    const sim::Carried& carried = driver.carried();
+    const std::uint64_t ended = now.committed + now.aborted + now.refused;
+    std::string wrong =
+        first_of({equal("memberships gained", now.connects, told.connects),
+                  at_most("memberships lost", now.losses, now.connects),
+                  equal("updates of the topology", now.topology_updates, told.updates),
+                  at_least("attempts of reductions", now.launches, told.launched + told.many + now.retried),
+                  at_most("reductions that came to an end", ended, now.launches),
+                  at_least("reductions that came to an end or are not awaited", ended + now.tags_open, now.launches),
+                  at_least("reductions that succeeded", now.committed, told.committed),
+                  at_least("reductions that failed", now.aborted + now.refused, told.failed),
+                  at_most("payload sent", now.payload_sent, carried.slices_sent()),
+                  at_least("payload sent", now.payload_sent, told.sent),
+                  at_most("payload received", now.payload_received, carried.slices_landed()),
+                  at_least("payload received", now.payload_received, told.received)});
+    if (wrong.empty() && now.operations_running == 0)
+        wrong = equal("payload sent", now.payload_sent, carried.slices_sent());
+    if (wrong.empty() && !told.asked_for_many) {
+        wrong = first_of({equal("attempts of reductions", now.launches, told.launched),
+                          equal("tags that are not awaited", now.tags_open, driver.tags_open()),
+                          equal("attempts of a call for many tags", now.retried, 0)});
+    }
+    // Who leaves does not ask for all outcomes any more.
+    if (wrong.empty() && !told.asked_for_many && !told.has_left)
+        wrong = at_most("reductions that succeeded", now.committed, told.committed + now.tags_open);
+    return wrong.empty() ? wrong : "statistics of a peer: " + wrong;
+}
+
+// What it answered is in its state, unless the member has gone meanwhile.
+std::string Numbers::status(const Told& told, const PeerMachine& peer, GroupId id, const Command& command,
+                            const Completion& completion) const {
+    const MasterStatus now = world_.master_machine()->status();
+    std::set<Uuid> members, in_rings;
+    bool is_one = false;
+    for (const MasterStatus::Peer& other : now.peers) {
+        if (!is_member(other)) continue;
+        members.insert(other.uuid);
+        is_one = is_one || (other.uuid == peer.uuid() && other.group == id);
+    }
+    std::size_t largest = 0;
+    const MasterStatus::Group* own = nullptr;
+    for (const MasterStatus::Group& group : now.groups) {
+        if (group.id == id) own = &group;
+        largest = std::max(largest, group.ring.size());
+        in_rings.insert(group.ring.begin(), group.ring.end());
+        const std::string wrong = first_of({equal("operations that started", group.tally.started,
+                                                  group.tally.committed + group.tally.aborted + group.running),
+                                            at_most("operations listed", group.operations.size(), group.running)});
+        if (!wrong.empty()) return wrong;
+    }
+    std::string wrong = first_of({equal("members in rings", in_rings.size(), members.size()),
+                                  at_most("members", members.size(), now.admitted),
+                                  equal("last removals", now.removals.size(), std::min<std::uint64_t>(now.removed, 16)),
+                                  at_least("epoch", now.epoch, is_one ? completion.epoch : 0)});
+    if (!wrong.empty() || !is_one) return wrong;
+    if (own == nullptr) return "the group of a member is missing";
+    if (std::get_if<CommandSync>(&command) != nullptr)
+        return equal("the next revision", own->expected_revision, completion.revision + 1);
+    if (std::get_if<CommandAwait>(&command) != nullptr)
+        return at_least("operations that were committed", own->tally.committed, told.life_committed);
+    if (std::get_if<CommandUpdateTopology>(&command) != nullptr && completion.epoch == now.epoch) {
+        const Attributes& a = completion.attributes;
+        return first_of({equal("members", members.size(), a.global_world),
+                         equal("members of a group", own->ring.size(), a.group_world),
+                         equal("groups", now.groups.size(), a.groups),
+                         equal("members of the largest group", largest, a.largest_group)});
+    }
+    return {};
+}
+
+void Numbers::told(std::uint32_t node, const Command& command, const Completion& completion) {
+    if (node >= told_.size() || node == 0) return;
+    sim::Driver& driver = *world_.driver(node);
+    const PeerMachine* peer = driver.machine().peer();
+    if (peer == nullptr) return;
+    Told& told = told_[node];
+    if (told.incarnation != driver.incarnation()) {
+        told = {};
+        told.incarnation = driver.incarnation();
+    }
+    const bool good = completion.result == Result::success;
+    std::string wrong;
+    bool look = false;
+    if (std::get_if<CommandConnect>(&command) != nullptr) {
+        told.connects += good ? 1 : 0;
+        told.life_committed = 0;
+        driver.carried().parts().clear();
+    } else if (std::get_if<CommandUpdateTopology>(&command) != nullptr) {
+        told.updates += good ? 1 : 0;
+        look = good;
+    } else if (std::get_if<CommandLaunch>(&command) != nullptr) {
+        told.launched += good ? 1 : 0;
+    } else if (const auto* many = std::get_if<CommandReduceMany>(&command)) {
+        const bool begun = !completion.worlds.empty();
+        told.asked_for_many |= begun;
+        told.many += begun ? many->launches.size() : 0;
+        told.sent += completion.sent_bytes;
+        told.received += completion.received_bytes;
+        wrong = bytes_of_many(driver.carried(), completion, begun && driver.tags_open() == 0);
+    } else if (std::get_if<CommandAwait>(&command) != nullptr) {
+        told.committed += good ? 1 : 0;
+        told.life_committed += good ? 1 : 0;
+        told.sent += completion.sent_bytes;
+        told.received += completion.received_bytes;
+        wrong = bytes_of_reduction(driver.carried(), completion);
+        look = good;
+    } else if (std::get_if<CommandSync>(&command) != nullptr) {
+        wrong = bytes_of_sync(driver.carried(), completion);
+        look = good;
+    }
+    const bool leaves = std::get_if<CommandLeave>(&command) != nullptr;
+    told.has_left |= leaves;
+    if (wrong.empty() && (leaves || (look && ++looks_ % looks_apart == 0))) {
+        wrong = statistics(told, driver);
+        if (wrong.empty() && !leaves && journal_is_safe_ && world_.master_machine() != nullptr) {
+            wrong = status(told, *peer, scenario_.peers[node - 1].group, command, completion);
+            if (!wrong.empty()) wrong = "status of the master: " + wrong;
+        }
+    }
+    if (!wrong.empty()) world_.violate("numbers", sim::Trace::name(node) + ": " + wrong);
+}
+
+// Part p, from p * count / world on, starts at the member behind position p and ends there: nobody sends it to who starts it
+// as a partial sum, or to position p as a result.
+std::vector<RingBytes> ring_bytes(const ReduceShape& shape, std::uint32_t world, std::uint32_t slice_bytes) {
+    const std::uint64_t slice = numeric::elements_within(shape.quantization, shape.type, slice_bytes);
+    const auto begin = [&](std::uint64_t part) {
+        return static_cast<std::uint64_t>(static_cast<unsigned __int128>(shape.count) * part / world);
+    };
+    std::vector<std::uint64_t> parts(world);
+    std::uint64_t all = 0;
+    for (std::uint32_t part = 0; part < world; ++part) {
+        const std::uint64_t elements = begin(part + 1) - begin(part);
+        parts[part] = elements / slice * numeric::wire_bytes(shape.quantization, shape.type, slice);
+        if (elements % slice != 0) parts[part] += numeric::wire_bytes(shape.quantization, shape.type, elements % slice);
+        all += parts[part];
+    }
+    std::vector<RingBytes> members(world);
+    for (std::uint32_t i = 0; i < world; ++i) {
+        members[i].received = 2 * all - parts[i] - parts[(i + world - 1) % world];
+        members[i].sent = 2 * all - parts[i] - parts[(i + 1) % world];
+    }
+    return members;
+}
+
+sim::Violation check_numbers(const Scenario& scenario, const Ledger& ledger) {
+    for (const LaunchFact& fact : ledger.launches) {
+        const Completion& c = fact.completion;
+        if (fact.end == open_end || c.result != Result::success || !c.worlds.empty()) continue;
+        const std::vector<RingBytes> ring = ring_bytes(fact.shape, c.world, scenario.limits.slice_bytes);
+        if (std::any_of(ring.begin(), ring.end(),
+                        [&](const RingBytes& member) { return member.received == c.received_bytes; }))
+            continue;
+        std::string known;
+        for (const RingBytes& member : ring) known += " " + std::to_string(member.received);
+        return {"numbers", ledger.name(fact.life) + " was told that it received " + std::to_string(c.received_bytes) +
+                               " bytes of tag " + std::to_string(fact.tag) + " in a world of " +
+                               std::to_string(c.world) + "; its members receive" + known};
+    }
+    for (const SyncFact& fact : ledger.syncs) {
+        const Completion& c = fact.completion;
+        if (fact.end == open_end || c.result != Result::success || scenario.world.symbolic) continue;
+        if (c.received_bytes < fact.changed_bytes)
+            return {"numbers", ledger.name(fact.life) + " was told that a synchronization received " +
+                                   std::to_string(c.received_bytes) + " bytes, and " +
+                                   std::to_string(fact.changed_bytes) + " have changed"};
+    }
+    return {};
+}
+
+}  // namespace pccl::harness

@@ -1,0 +1,49 @@
+// How much payload a driver carried of each operation, counted beside the machine: what it tells of that is held against it.
+#pragma once
+
+#include "core/wire/frame.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace pccl::sim {
+
+class Carried {
+public:
+    struct Part {
+        core::OpId op = 0;
+        bool state = false;        // chunks of shared state, else slices of a reduction
+        std::uint64_t sent = 0;    // frames that left whole, and whose send was not cancelled
+        std::uint64_t landed = 0;  // in the place that was named for them, undamaged
+    };
+
+    static bool counts(const core::wire::BulkHeader& header) { return header.phase <= 2; }
+    void sent(const core::wire::BulkHeader& header) {
+        if (!counts(header)) return;
+        part(header).sent += header.length;
+        if (header.phase < 2) slices_sent_ += header.length;
+    }
+    void landed(const core::wire::BulkHeader& header) {
+        if (!counts(header)) return;
+        part(header).landed += header.length;
+        if (header.phase < 2) slices_landed_ += header.length;
+    }
+    std::vector<Part>& parts() { return parts_; }
+    // Of all reductions.
+    std::uint64_t slices_sent() const { return slices_sent_; }
+    std::uint64_t slices_landed() const { return slices_landed_; }
+
+private:
+    Part& part(const core::wire::BulkHeader& header) {
+        const bool state = header.phase == 2;
+        for (std::size_t i = parts_.size(); i-- != 0;) {
+            if (parts_[i].op == header.op && parts_[i].state == state) return parts_[i];
+        }
+        return parts_.emplace_back(Part{header.op, state, 0, 0});
+    }
+
+    std::vector<Part> parts_;
+    std::uint64_t slices_sent_ = 0, slices_landed_ = 0;
+};
+
+}  // namespace pccl::sim
