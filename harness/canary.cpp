@@ -43,6 +43,7 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a member told of a stop of the master that was none", "membership"},
                           {"a member with a good link that was not told of a stop", "membership"},
                           {"a byte more received by an operation", "numbers"},
+                          {"an optimized ring twice as dear", "rings"},
                           {"a changed state of which nothing was received", "numbers"}};
 static_assert(std::size(kinds) == static_cast<std::size_t>(Lie::count));
 
@@ -268,6 +269,7 @@ std::vector<CanaryLine> run_canary() {
             scenario.peers[1].start = second;
             scenario.peers[2].start = 4 * second;
         }
+        if (options.lie == Lie::ring_dearer) scenario.workload.optimize_per_mille = 1000;
         if (options.lie == Lie::stranger_counted) {
             scenario.timeouts.peer = 100 * millisecond;
             scenario.timeouts.master = 200 * millisecond;

@@ -4,6 +4,7 @@
 #include "harness/injector.hpp"
 #include "harness/numbers.hpp"
 #include "harness/oracles.hpp"
+#include "harness/rings.hpp"
 #include "harness/simulated_world.hpp"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ public:
         : scenario_(scenario), world_(Injector::nodes_for(scenario), Injector::strangers_from(scenario), scenario.world,
                                       scenario.seed, *this),
           reach_(options.reach), program_world_(world_, process_finished, options.reach), excuses_(scenario),
-          numbers_(world_, scenario), processes_(nodes()), injector_(world_, scenario, *this, excuses_), seed_(scenario.seed) {
+          numbers_(world_, scenario), rings_(world_, scenario), processes_(nodes()), injector_(world_, scenario, *this, excuses_), seed_(scenario.seed) {
         world_.trace().write_to(options.trace);
         world_.trace().keep_hashes(options.keep_hashes);
         // Programs go on as long as there are faults.
@@ -48,6 +49,7 @@ public:
         }
         shared_.core = shared_.goals;
         lie_ = options.lie;
+        if (lie_ == Lie::ring_dearer) rings_.lie();
         checkpoints_.resize(nodes());
     }
 
@@ -100,6 +102,7 @@ public:
     void told(std::uint32_t node, const Command& command, const Completion& completion) override {
         numbers_.told(node, command, completion);
     }
+    void logged(const std::string& text) override { rings_.logged(text); }
     void attributes_set(std::uint32_t node, const Attributes& attributes) override {
         if (processes_[node] != nullptr) processes_[node]->attributes_set(attributes);
     }
@@ -213,6 +216,7 @@ private:
     void begin_master() override {
         if (world_.alive(world_.master())) return;
         ++master_count_;
+        rings_.master_began();
         if (reach_ != nullptr) reach_->master(master_config());
         world_.start_master(master_config());
         injector_.process_began(world_.master());
@@ -360,6 +364,7 @@ private:
     SimulatedWorld program_world_;
     Excuses excuses_;
     Numbers numbers_;
+    Rings rings_;
     std::vector<std::unique_ptr<Process>> processes_;
     Injector injector_;
     Shared shared_;

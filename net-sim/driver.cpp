@@ -427,6 +427,7 @@ void Driver::on(Complete& effect) {
 void Driver::on(SetAttributes& effect) { world_.director_.attributes_set(node_, effect.attributes); }
 void Driver::on(Log& effect) {
     if (world_.recorder_ != nullptr) world_.recorder_->log(world_.now_, node_, effect.level, effect.text);
+    if (node_ == world_.master_) world_.director_.logged(effect.text);
     if (world_.is_master(node_) && effect.text.find(disk_is_silent) != std::string::npos)
         notices_owed_ = world_.disk_is_named(node_);
     if (effect.text.find("cannot be compacted") != std::string::npos) world_.violate("replay", effect.text);

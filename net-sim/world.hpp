@@ -80,6 +80,8 @@ public:
     virtual void completed(std::uint32_t node, core::Ticket ticket, const core::Completion& completion) = 0;
     // Before completed(): which command it answers.
     virtual void told(std::uint32_t, const core::Command&, const core::Completion&) {}
+    // By the master, behind the event that it speaks of.
+    virtual void logged(const std::string&) {}
     virtual void attributes_set(std::uint32_t node, const core::Attributes& attributes) = 0;
     virtual void application_item(std::uint32_t node, std::uint64_t a, std::uint64_t b) = 0;
     virtual void script_item(std::uint64_t a, std::uint64_t b) = 0;

@@ -1,0 +1,99 @@
+#include "harness/rings.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+
+namespace pccl::harness {
+
+using namespace core;
+
+namespace {
+
+constexpr std::uint64_t picoseconds = 1'000'000'000'000;
+constexpr std::uint64_t better_per_cent = 99;   // a ring is changed for one that costs less than this part of it
+constexpr std::uint64_t dearest = 125'000'000;  // slower edges are told apart no more
+constexpr std::uint64_t unmeasured_factor = 4;  // of the worst edge that was measured
+
+std::uint64_t number_at(std::string_view text) {
+    std::uint64_t number = 0;
+    std::from_chars(text.data(), text.data() + text.size(), number);
+    return number;
+}
+
+std::string_view next_word(std::string_view& text) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    return word;
+}
+
+}  // namespace
+
+// All orders behind the first node.
+std::uint64_t cheapest_ring(const std::vector<std::uint64_t>& costs, std::size_t nodes) {
+    std::vector<std::size_t> order(nodes);
+    std::iota(order.begin(), order.end(), 0);
+    std::uint64_t best = ~std::uint64_t{0};
+    do {
+        std::uint64_t cost = 0;
+        for (std::size_t i = 0; i < nodes; ++i) cost += costs[order[i] * nodes + order[(i + 1) % nodes]];
+        best = std::min(best, cost);
+    } while (nodes > 1 && std::next_permutation(order.begin() + 1, order.end()));
+    return best;
+}
+
+// bandwidth from peer A to peer B: R ...
+void Rings::heard_rate(std::string_view text) {
+    for (int i = 0; i < 3; ++i) next_word(text);
+    const std::string from(next_word(text));
+    next_word(text);
+    next_word(text);
+    std::string to(next_word(text));
+    if (!to.empty()) to.pop_back();
+    if (const std::uint64_t rate = number_at(text); rate != 0) rates_[{from, to}] = rate;
+}
+
+void Rings::logged(const std::string& text) {
+    static constexpr std::string_view ring = "ring of group ";
+    if (!listens_) return;
+    if (text.starts_with("bandwidth from peer ")) return heard_rate(text);
+    // It may be led around an edge that cannot be connected, over worse ones.
+    if (text.find(" cannot reach peer ") != std::string::npos) listens_ = false;
+    if (text.starts_with(ring) && text.find(" ps per byte over its edges") != std::string::npos)
+        look_at(static_cast<GroupId>(number_at(std::string_view(text).substr(ring.size()))));
+}
+
+// Behind the event that decided: the ring is the one that was adopted, or the one that was good enough.
+void Rings::look_at(GroupId id) {
+    if (world_.master_machine() == nullptr) return;
+    const MasterStatus status = world_.master_machine()->status();
+    for (const MasterStatus::Group& group : status.groups) {
+        const std::size_t nodes = group.ring.size();
+        if (group.id != id || nodes < 3 || nodes > tried_max) continue;
+        std::vector<std::string> names;
+        for (const Uuid& uuid : group.ring) names.push_back(short_name(uuid));
+        std::vector<std::uint64_t> costs(nodes * nodes, 0);
+        std::uint64_t worst = 1;
+        for (std::size_t from = 0; from < nodes; ++from) {
+            for (std::size_t to = 0; to < nodes; ++to) {
+                const auto rate = rates_.find({names[from], names[to]});
+                if (rate == rates_.end()) continue;
+                costs[from * nodes + to] = std::clamp<std::uint64_t>(picoseconds / rate->second, 1, dearest);
+                worst = std::max(worst, costs[from * nodes + to]);
+            }
+        }
+        for (std::uint64_t& cost : costs) cost = cost == 0 ? worst * unmeasured_factor : cost;
+        std::uint64_t cost = 0;
+        for (std::size_t i = 0; i < nodes; ++i) cost += costs[i * nodes + (i + 1) % nodes];
+        if (lies_) cost *= 2;
+        const std::uint64_t best = cheapest_ring(costs, nodes);
+        if (cost * better_per_cent <= (best + 1) * 100) continue;
+        std::string text;
+        for (const std::string& name : names) text += " " + name;
+        return world_.violate("rings", "an optimize left the ring" + text + ", which takes " + std::to_string(cost) +
+                                           " ps per byte over its edges; the best one takes " + std::to_string(best));
+    }
+}
+
+}  // namespace pccl::harness
