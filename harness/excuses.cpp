@@ -206,8 +206,7 @@ bool Excuses::run_ended(std::uint32_t node, Instant asked_at, Instant lost_at, b
         return std::any_of(others.begin(), others.end(),
                            [&](const Span& span) { return overlap(span.from, span.until, stop.at, stop.until); });
     });
-    if (found) use(Excuse::master_stopped);
-    return found;
+    return found && use(Excuse::master_stopped);
 }
 
 std::vector<Excuses::Span> Excuses::data_of(std::uint32_t node, std::uint32_t other) const {
@@ -228,34 +227,33 @@ bool Excuses::touched(std::uint32_t node, Instant member_until, Instant lost_at,
 }
 
 bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at, bool unconnected) {
-    const auto excused = [&](Excuse excuse) {
-        use(excuse);
-        return true;
-    };
     const Duration notice = slow_ + 250 * millisecond;  // and a tick
     const auto then = [&](const Span& span) {
         return overlap(span.from, later(span.until, notice), member_until, lost_at);
     };
     for (const Touch& touch : touches_) {
-        if ((touch.node == node || touch.node == every_peer) && overlap(touch.from, touch.until, member_until, lost_at))
-            return excused(touch.excuse);
+        if ((touch.node == node || touch.node == every_peer) &&
+            overlap(touch.from, touch.until, member_until, lost_at) && use(touch.excuse))
+            return true;
     }
     for (const Span& span : control_of(node, false)) {
-        if (then(span) && ends_links(span.until - span.from)) return excused(Excuse::silence);
+        if (then(span) && ends_links(span.until - span.from) && use(Excuse::silence)) return true;
     }
     const std::vector<Span> control = control_of(node, true);
     for (const Span& span : control) {
-        if (then(span) && span.closes && later(span.until, beat_) - span.from >= timeouts_.master)
-            return excused(Excuse::master_gone);
+        if (then(span) && span.closes && later(span.until, beat_) - span.from >= timeouts_.master &&
+            use(Excuse::master_gone))
+            return true;
     }
     for (std::uint32_t other = 1; other < nodes_; ++other) {
         if (other == node) continue;
         for (const Span& data : data_of(node, other)) {
-            if (then(data) && ends_links(data.until - data.from)) return excused(Excuse::no_ring);
+            if (then(data) && ends_links(data.until - data.from) && use(Excuse::no_ring)) return true;
             for (const Span& span : control) {
                 if (data.closes && span.closes && then(data) && then(span) &&
-                    overlap(data.from, later(data.until, witness_fresh), span.from, later(span.until, witness_fresh)))
-                    return excused(Excuse::both_links);
+                    overlap(data.from, later(data.until, witness_fresh), span.from, later(span.until, witness_fresh)) &&
+                    use(Excuse::both_links))
+                    return true;
             }
         }
     }
@@ -268,8 +266,9 @@ bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at, bo
         const Duration lateness = std::max(with_master(node), with_master(other)) +
                                   latest(node, other, member_until, lost_at) +
                                   latest(other, node, member_until, lost_at);
-        if (lateness + std::max(connects(node, other), connects(other, node)) >= timeouts_.peer)
-            return excused(Excuse::narrow_path);
+        if (lateness + std::max(connects(node, other), connects(other, node)) >= timeouts_.peer &&
+            use(Excuse::narrow_path))
+            return true;
     }
     return false;
 }
@@ -299,8 +298,7 @@ bool Excuses::hindered(std::uint32_t node, Duration idle, Instant from, Instant 
     // The answer that its program waits for, then the vote.
     const Duration waits = away + latest(0, node, from, until) + latest(node, 0, from, until);
     if (waits == 0 || idle + waits + 4 * slow_ + 100 * millisecond < timeouts_.vote) return false;
-    use(Excuse::vote_held_up);
-    return true;
+    return use(Excuse::vote_held_up);
 }
 
 void Excuses::hardship(Excuse excuse, std::size_t fault, std::uint32_t node, Instant from, Instant until) {
@@ -328,16 +326,14 @@ bool Excuses::hard_for(Excuse excuse, const std::vector<std::uint32_t>& nodes, I
     }
     // Only the master says that a holder is gone, and has those that live elect again.
     if (excuse == Excuse::unreachable) found = found || std::any_of(control_[0].begin(), control_[0].end(), held_up);
-    if (found) use(excuse);
-    return found;
+    return found && use(excuse);
 }
 
 bool Excuses::forgotten(Instant from, Instant earlier, Instant later, Instant answered) {
     const bool found = std::any_of(records_lost_.begin(), records_lost_.end(), [&](const Period& lost) {
         return lost.from <= earlier && from <= lost.until && lost.until <= later && answered <= lost.until;
     });
-    if (found) use(Excuse::forgotten);
-    return found;
+    return found && use(Excuse::forgotten);
 }
 
 bool Excuses::cut_off(std::uint32_t node, Instant from, Instant until) {
@@ -345,8 +341,7 @@ bool Excuses::cut_off(std::uint32_t node, Instant from, Instant until) {
     const bool found = std::any_of(spans.begin(), spans.end(), [&](const Span& span) {
         return (span.closes || span.silent) && overlap(span.from, span.until, from, until);
     });
-    if (found) use(Excuse::silence);
-    return found;
+    return found && use(Excuse::silence);
 }
 
 Instant Excuses::counted_until(Instant gone) const {

@@ -122,8 +122,15 @@ public:
     bool run_ended(std::uint32_t node, Instant asked_at, Instant lost_at, bool told);
     // For how long the master counts a member that has given up by itself.
     Duration seat_kept() const { return timeouts_.peer + timeouts_.grace() + beat_; }
-    // For rules that the oracle checks itself.
-    void use(Excuse excuse) { ++used_[static_cast<std::size_t>(excuse)]; }
+    // For rules that the oracle checks itself: false if it has to do without.
+    bool use(Excuse excuse) {
+        if (excuse == refused_) return false;
+        ++used_[static_cast<std::size_t>(excuse)];
+        return true;
+    }
+    bool refuses(Excuse excuse) const { return excuse == refused_; }
+    // Does not forgive anything for that one, to see whether it is needed.
+    void refuse(Excuse excuse) { refused_ = excuse; }
     const ExcuseCounts& used() const { return used_; }
 
     // The longest time that a message takes on a path that no fault touches and that is not full.
@@ -203,6 +210,7 @@ private:
     std::vector<Stop> stops_;
     std::vector<Period> records_lost_;  // written in that time, and lost at its end
     ExcuseCounts used_{};
+    Excuse refused_ = Excuse::count;  // none
 };
 
 }  // namespace pccl::harness

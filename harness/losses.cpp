@@ -57,9 +57,8 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
             // Whatever happens to the master: only a program that made no call for so long is removed for that, or one whose
             // vote could not travel.
             const Duration unseen = 4 * excuses.slow() + 100 * millisecond;
-            if (l.idle_longest + unseen >= scenario.timeouts.vote) {
-                excuses.use(Excuse::late_vote);
-            } else if (!excuses.hindered(l.node, l.idle_longest, l.member_until, l.lost_at)) {
+            const bool late = l.idle_longest + unseen >= scenario.timeouts.vote && excuses.use(Excuse::late_vote);
+            if (!late && !excuses.hindered(l.node, l.idle_longest, l.member_until, l.lost_at)) {
                 return {"membership", who + " was removed for a vote, though it was in no call for " +
                                           std::to_string(l.idle_longest / millisecond) + " ms at most: " + l.reason +
                                           "\n    " + excuses.explain(l.node, l.member_until, l.lost_at)};
@@ -69,18 +68,14 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         // It learned in its last synchronization that it is no member any more.
         const SyncFact* sync = last_sync[life];
         if (sync != nullptr && sync->answered >= l.lost_at && sync->answered != open_end &&
-            sync->completion.result == Result::invalid_usage && misfit(ledger, *sync, excuses.seat_kept())) {
-            excuses.use(Excuse::revision);
+            sync->completion.result == Result::invalid_usage && misfit(ledger, *sync, excuses.seat_kept()) &&
+            excuses.use(Excuse::revision))
             continue;
-        }
         const bool stranger = std::any_of(
             ledger.stranger_hellos.begin(), ledger.stranger_hellos.end(), [&](const Ledger::StrangerHello& hello) {
                 return !hello.name.empty() && hello.at < l.lost_at && says(("peer " + hello.name).c_str());
             });
-        if (stranger && says("cannot reach")) {
-            excuses.use(Excuse::stranger);
-            continue;
-        }
+        if (stranger && says("cannot reach") && excuses.use(Excuse::stranger)) continue;
         if (!excuses.loss(l.node, l.member_until, l.lost_at, says("cannot reach"))) {
             return {"membership", who + " was lost, though no fault touched it: " + l.reason + "\n    " +
                                       excuses.explain(l.node, l.member_until, l.lost_at)};

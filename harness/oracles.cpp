@@ -159,7 +159,9 @@ private:
                 if (other.output != own.output) return complain("parity", own, other, "bytes differ");
                 if (other.completion.world != own.completion.world)
                     return complain("membership", own, other, "world sizes differ");
-            } else if (other.end != open_end && !ledger_.departed(other.life, other.completion, other.end) &&
+            } else if (other.end != open_end &&
+                       (excuses_.refuses(Excuse::departed) ||
+                        !ledger_.departed(other.life, other.completion, other.end)) &&
                        !forgotten(excuses_, ledger_, own, other)) {
                 return complain("one-outcome", own, other, "one succeeded, the other failed");
             }
@@ -351,8 +353,7 @@ static bool unknown_voter_had(const Ledger& ledger, const SyncIndex& index, cons
         had = had || (&other != &own && other.before == own.after && other.strategy != SyncStrategy::receive_only &&
                       other.end <= own.begin && own.begin < counted_until(ledger, other, excuses));
     });
-    if (had) excuses.use(Excuse::unknown_voter);
-    return had;
+    return had && excuses.use(Excuse::unknown_voter);
 }
 
 // Where it is known who took part: the content that won is one that may win, and strategies were kept.
@@ -393,9 +394,8 @@ static sim::Violation check_election(const Ledger& ledger, const SyncIndex& inde
     });
     if (broken != nullptr) return complain(broken, partner);
     if (may_win(group, own.completion.revision, own.after)) return {};
-    if (!may_win_with_some(group, unknown, own.completion.revision, own.after))
+    if (!may_win_with_some(group, unknown, own.completion.revision, own.after) || !excuses.use(Excuse::unknown_voter))
         return complain("a content won that is not the one to win", nullptr);
-    excuses.use(Excuse::unknown_voter);
     return {};
 }
 
@@ -519,17 +519,13 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger, Excuses& excus
             return {"membership", "impossible world sizes: " + text(ledger, own)};
         }
         const Life& life = ledger.lives[own.life];
-        if (ledger.attributes_read_late && a.global_world == 1 && life.lost && life.member_until <= own.end) {
-            excuses.use(Excuse::departed);
+        if (ledger.attributes_read_late && a.global_world == 1 && life.lost && life.member_until <= own.end &&
+            excuses.use(Excuse::departed))
             continue;
-        }
         if (own.kind == CallKind::update_topology) {
             const std::string wrong = miscounted(ledger, votes[own.life], own, excuses);
             if (!wrong.empty()) return {"membership", wrong + ": " + text(ledger, own)};
-            if (first_of_life && answered_alone(ledger, own)) {
-                excuses.use(Excuse::early_update);
-                continue;
-            }
+            if (first_of_life && answered_alone(ledger, own) && excuses.use(Excuse::early_update)) continue;
         }
         for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
             const Life& member = ledger.lives[life];

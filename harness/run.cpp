@@ -48,6 +48,7 @@ public:
             for (const std::uint32_t node : scenario.core) shared_.goals[node] = true;
         }
         shared_.core = shared_.goals;
+        excuses_.refuse(options.refused);
         lie_ = options.lie;
         if (lie_ == Lie::ring_dearer) rings_.lie();
         checkpoints_.resize(nodes());

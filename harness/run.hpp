@@ -33,8 +33,9 @@ struct RunOptions {
     Reach* reach = nullptr;              // hears what programs ask of the core
     Instant redraw_at = -1;              // from then on everything is drawn from redraw_seed
     std::uint64_t redraw_seed = 0;
-    Instant explain_at = -1;  // says then what everybody waits for; core::never: at the end
-    Lie lie = Lie::none;      // of the application, to see that an oracle is alive
+    Instant explain_at = -1;         // says then what everybody waits for; core::never: at the end
+    Excuse refused = Excuse::count;  // no oracle may use it; count: all may be used
+    Lie lie = Lie::none;             // of the application, to see that an oracle is alive
 };
 
 struct Verdict {

@@ -1,6 +1,6 @@
 # The slow checks, for ./dev nightly: sourced by it, and of no use alone. Says and does things with what ./dev defines.
 
-nightly_parts=(golden asan tsan integration20 entries kill500 masterkill500 mutants hazards seeds sanitized-seeds scopes probes
+nightly_parts=(golden asan tsan integration20 entries kill500 masterkill500 mutants hazards seeds sanitized-seeds scopes excuses probes
     pages packages wheel bare python docs fuzz)
 
 nightly_usage() {
@@ -20,6 +20,8 @@ usage: ./dev nightly [--again] [part...]
                   simulator was tried on
   sanitized-seeds the same under AddressSanitizer and UndefinedBehaviorSanitizer
   scopes          sim-scope --nightly: the smallest worlds, every order of deliveries and each fault at every point
+  excuses         sim-run --audit-excuses over 20,000 seeds (PCCL_NIGHTLY_AUDIT: so many): no excuse of an oracle is used in a
+                  hundred of them and needed in none
   probes          sim-run --seeds 1..200000: every marked state of the protocol is reached (table: build/nightly/probes.txt)
   pages           pages of simulated runs in a browser (installs chromium)
   packages        the Debian packages in an empty Debian root: installed, a program built and run, removed
@@ -110,6 +112,7 @@ nightly_part() {
             build_preset asan "$build/asan" sim-run
             fresh_seeds sanitized-seeds "$build/asan/bin/sim-run" ;;
         scopes) "$build/bin/sim-scope" --nightly ;;
+        excuses) "$build/bin/sim-run" --seeds "1..${PCCL_NIGHTLY_AUDIT:-20000}" --jobs "$jobs" --audit-excuses ;;
         pages)
             ensure_packages chromium
             PCCL_PAGE_SEEDS="2 4 7 20 53 54" bash tests/checks/report_page.sh "$build/bin/sim-run" "$build/pages" ;;

@@ -4,6 +4,7 @@
 // played here, 128 + n when signal n asked it to end.
 #include "harness/run.hpp"
 #include "harness/scenario_text.hpp"
+#include "tools/sim-run/audit.hpp"
 #include "tools/sim-run/bench.hpp"
 #include "tools/sim-run/jobs.hpp"
 #include "tools/sim-run/real_run.hpp"
@@ -453,6 +454,11 @@ int main(int argc, char** argv) {
         ->excludes(seed)
         ->excludes(seeds)
         ->excludes(file);
+    bool audit = false;
+    app.add_flag("--audit-excuses", audit,
+                 "run each seed of a range again without each excuse that its oracles used: fails for one that no seed "
+                 "needs")
+        ->needs(seeds);
     app.add_flag("--probes", choice.probes, "print how often a range reached each marked state of the protocol")
         ->needs(seeds);
     app.add_option("--probes-min", choice.probes_least, "fail a range that reached a marked state less than N times")
@@ -545,5 +551,6 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "sim-run: give --seed N, --seeds A..B or --scenario F (see --help)\n");
         return 2;
     }
+    if (audit) return tools::audit_excuses(choice.first, choice.last, choice.jobs, choice.classes);
     return run_range(choice);
 }
