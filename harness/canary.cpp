@@ -42,6 +42,7 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a member removed for its vote after a short reset", "membership"},
                           {"a member told of a stop of the master that was none", "membership"},
                           {"a member with a good link that was not told of a stop", "membership"},
+                          {"a newcomer that waits though members update", "admission"},
                           {"a byte more received by an operation", "numbers"},
                           {"an optimized ring twice as dear", "rings"},
                           {"a changed state of which nothing was received", "numbers"}};
@@ -181,6 +182,12 @@ void tamper(Ledger& ledger, Lie lie) {
     case Lie::parity_of_one: operation.back()->output[0] ^= 1; break;  // behind one that is right
     case Lie::outcome_of_one: fail(operation[0]->completion, Result::rank_connection_lost); break;
     case Lie::world_of_one: ++operation[0]->completion.world; break;
+    case Lie::newcomer_waits:
+        for (VoteFact& fact : ledger.votes) {
+            if (fact.kind == CallKind::connect && fact.life == ledger.lives.size() - 1) fact.end = open_end;
+        }
+        ledger.lives.back().gone_at = open_end;
+        break;
     case Lie::received_of_one: ++operation[0]->completion.received_bytes; break;
     case Lie::sync_received:
         for (SyncFact& fact : ledger.syncs) {
@@ -268,6 +275,11 @@ std::vector<CanaryLine> run_canary() {
             scenario.workload.world_min = 3;
             scenario.peers[1].start = second;
             scenario.peers[2].start = 4 * second;
+        }
+        if (options.lie == Lie::newcomer_waits) {
+            Timeouts& t = scenario.timeouts;
+            t.peer = t.dial = t.handshake = t.redial_max = 100 * millisecond;
+            for (PeerPlan& peer : scenario.peers) peer.turns = 1000;
         }
         if (options.lie == Lie::ring_dearer) scenario.workload.optimize_per_mille = 1000;
         if (options.lie == Lie::stranger_counted) {

@@ -21,6 +21,8 @@ sim::Violation check_votes(const Scenario& scenario, const Ledger& ledger, Excus
 
 // progress: errors blame a peer, an edge or the limit on votes only with a reason.
 sim::Violation check_blames(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
+// admission: a newcomer that can be reached is pending, or let in, within a bound while members go on.
+sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses);
 // membership: nobody is lost without an excuse.
 sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
 

@@ -341,6 +341,8 @@ private:
             const sim::Violation violation = check(scenario_, shared_.ledger, excuses_);
             if (!violation.oracle.empty()) return world_.violate(violation.oracle, violation.reason);
         }
+        if (const sim::Violation late = check_admissions(scenario_, shared_.ledger, excuses_); !late.oracle.empty())
+            return world_.violate(late.oracle, late.reason);
         if (const sim::Violation wrong = check_numbers(scenario_, shared_.ledger); !wrong.oracle.empty())
             return world_.violate(wrong.oracle, wrong.reason);
         // What the machine may hold: slots, one undo copy per started operation and per synchronised state, early slices.

@@ -1,0 +1,83 @@
+// The oracle of admissions: who can be reached is not left waiting while members go on.
+//
+// Only where nothing is in the way: after the faults, or from the first moment where nothing can go wrong. Then a newcomer
+// is ready some time after it asked, the next update of the topology lets it in, and until then it is pending.
+#include "harness/oracles.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness {
+
+using namespace core;
+
+namespace {
+
+struct Terms {
+    Instant quiet = 0;   // nothing is in the way from then on
+    Duration ready = 0;  // from asking, or from that time, until it can be let in
+    Duration hears = 0;  // from the decision until it knows
+};
+
+bool nothing_can_happen(const Scenario& s) {
+    const sim::NetworkParameters& n = s.world.network;
+    return s.faults.empty() && n.refuse_per_million == 0 && n.black_hole_per_million == 0 &&
+           n.accept_close_per_million == 0 && s.world.allocation_fails_per_million == 0 && n.tail_per_million == 0;
+}
+
+Terms terms_of(const Scenario& s, const Excuses& excuses) {
+    const Timeouts& t = s.timeouts;
+    std::size_t addresses = 1;
+    for (const PeerPlan& plan : s.peers) addresses = std::max(addresses, plan.masters.size());
+    Terms terms;
+    const Duration attempt = t.dial + t.handshake + t.redial_max + 8 * excuses.slow();
+    terms.hears = attempt + 2 * t.tick() + 100 * millisecond;
+    terms.ready = static_cast<Duration>(addresses + 2) * attempt + 2 * t.peer + 2 * t.tick();
+    if (nothing_can_happen(s)) return terms;
+    terms.quiet = s.chaos_end;
+    // Seats of the dead are kept, connections that nobody closed are silent first, and who could not be reached waits its
+    // turn behind the others.
+    terms.ready += t.grace() + t.master + static_cast<Duration>(4 * s.peers.size() + 4) * t.peer;
+    return terms;
+}
+
+}  // namespace
+
+sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses) {
+    if (std::any_of(scenario.faults.begin(), scenario.faults.end(), [](const Fault& fault) { return fault.forever; }))
+        return {};
+    const Terms terms = terms_of(scenario, excuses);
+    std::vector<const VoteFact*> answers;  // that show whether anybody waits
+    std::vector<bool> called(ledger.lives.size(), false);
+    for (const VoteFact& vote : ledger.votes) {
+        if (vote.kind != CallKind::update_topology && vote.kind != CallKind::are_peers_pending) continue;
+        // The first call of a newcomer may be answered to it alone.
+        const bool first = !called[vote.life];
+        called[vote.life] = true;
+        if (!first && vote.begin >= terms.quiet + terms.ready && vote.end != open_end &&
+            vote.completion.result == Result::success)
+            answers.push_back(&vote);
+    }
+    if (answers.empty()) return {};
+    for (const VoteFact& connect : ledger.votes) {
+        if (connect.kind != CallKind::connect) continue;
+        const Life& life = ledger.lives[connect.life];
+        const Instant ready = std::max(life.asked_at, terms.quiet) + terms.ready;
+        const Instant waits_until = std::min(connect.end, life.gone_at);
+        for (const VoteFact* answer : answers) {
+            if (answer->begin < ready || answer->end >= waits_until) continue;
+            const bool update = answer->kind == CallKind::update_topology;
+            if (update ? waits_until != open_end && answer->end + terms.hears >= waits_until
+                       : answer->completion.pending)
+                continue;
+            return {"admission", ledger.name(connect.life) + " has asked to be a member since " +
+                                     std::to_string(life.asked_at / millisecond) + " ms, and " +
+                                     ledger.name(answer->life) +
+                                     (update ? " updated the topology without it" : " was told that nobody waits") +
+                                     " from " + std::to_string(answer->begin / millisecond) + " ms to " +
+                                     std::to_string(answer->end / millisecond) + " ms"};
+        }
+    }
+    return {};
+}
+
+}  // namespace pccl::harness
