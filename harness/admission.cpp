@@ -57,7 +57,18 @@ sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, 
             vote.completion.result == Result::success)
             answers.push_back(&vote);
     }
-    if (answers.empty()) return {};
+    // Who takes most of a time-out to connect is taken for one that nobody reaches.
+    if (answers.empty() || excuses.latest_of_all(terms.quiet) > scenario.timeouts.peer / 8) return {};
+    // Who comes or goes takes the place between whom others wait: they connect anew.
+    std::erase_if(answers, [&](const VoteFact* answer) {
+        return std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& life) {
+            const auto within = [&](Instant at, Duration time) {
+                return at >= answer->begin - time && at <= answer->end;
+            };
+            return within(life.connected_at, terms.hears + 2 * scenario.timeouts.peer) ||
+                   within(life.gone_at, terms.ready);
+        });
+    });
     for (const VoteFact& connect : ledger.votes) {
         if (connect.kind != CallKind::connect) continue;
         const Life& life = ledger.lives[connect.life];

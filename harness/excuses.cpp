@@ -154,6 +154,14 @@ Duration Excuses::latest(std::uint32_t from, std::uint32_t to, Instant since, In
     return longest;
 }
 
+Duration Excuses::latest_of_all(Instant since) const {
+    Duration longest = 0;
+    for (const std::vector<Late>& list : late_) {
+        for (const Late& late : list) longest = late.until >= since ? std::max(longest, late.longest) : longest;
+    }
+    return longest;
+}
+
 void Excuses::touch(Excuse excuse, std::size_t fault, std::uint32_t node, Instant from, Instant until) {
     touches_.push_back(Touch{excuse, fault, node == 0 || node >= nodes_ ? every_peer : node, from, until});
 }

@@ -135,6 +135,8 @@ public:
 
     // The longest time that a message takes on a path that no fault touches and that is not full.
     Duration slow() const { return slow_; }
+    // The latest that anything came after that time, between any two nodes.
+    Duration latest_of_all(Instant since) const;
     // What is known about the node around that time, for the report of a loss.
     std::string explain(std::uint32_t node, Instant from, Instant until) const;
 
