@@ -32,6 +32,7 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"another answer about pending peers for one member", "membership"},
                           {"a member lost for nothing", "membership"},
                           {"bytes received by a member that only sends", "election"},
+                          {"a part of a result that was never written", "geometry"},
                           {"an application that never ends", "progress"},
                           {"an operation failed for one member that stayed", "one-outcome"},
                           {"a state for which neither members nor dead ones voted", "election"},
@@ -269,6 +270,7 @@ std::vector<CanaryLine> run_canary() {
         RunOptions options;
         options.lie = static_cast<Lie>(i);
         scenario.workload.pump = options.lie == Lie::pending_to_one;
+        scenario.world.symbolic = options.lie == Lie::part_not_written;
         if (options.lie == Lie::groups_of_one) {
             // Members that wait for a third one update again and again, and so does a newcomer in its first turn.
             scenario.workload.early_update_per_mille = 1000;

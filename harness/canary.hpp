@@ -30,6 +30,7 @@ enum class Lie : std::uint8_t {
     pending_to_one,      // one member is told something else of pending peers
     lost_for_nothing,    // a member was lost though no fault touched it
     sender_received,     // a member that only sends was told of bytes that it received
+    part_not_written,    // of a result without content, a part was never written
     never_ends,          // an application does not come to its end
     // What an excuse must not hide.
     failed_and_stayed,            // an operation failed for one member, which read a world of one and stayed a member

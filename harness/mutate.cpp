@@ -1,5 +1,6 @@
 #include "harness/mutate.hpp"
 
+#include "harness/draw_units.hpp"
 #include "harness/fault_refs.hpp"
 #include "harness/settle.hpp"
 #include "harness/triggers.hpp"
@@ -352,6 +353,8 @@ private:
         s_.limits.journal_records = donor_.limits.journal_records;
         s_.limits.ids_per_incarnation = donor_.limits.ids_per_incarnation;
         s_.limits.newcomer_links_max = donor_.limits.newcomer_links_max;
+        take_units(s_.limits, donor_.limits);
+        if (draw_.chance(300'000)) draw_units(s_.limits, draw_, 150'000);
         return true;
     }
 
@@ -386,6 +389,9 @@ private:
 }  // namespace
 
 Scenario mutate(const Scenario& parent, const Scenario& donor, const EffectCounts& effects, Draw& draw) {
+    // Sizes of the huge fit each other and nothing else.
+    if (is_huge(parent)) return parent;
+    if (is_huge(donor)) return mutate(parent, parent, effects, draw);
     Scenario child = parent;
     Mutation mutation(child, donor, effects, draw);
     std::uint32_t changes = 1;

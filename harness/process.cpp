@@ -287,6 +287,7 @@ void Process::prepare_tensors() {
         tensor.shape.op = static_cast<ReduceOp>(shapes.below(reduce_op_count));
         tensor.shape.count =
             shapes.chance(20'000) ? 0 : static_cast<std::uint64_t>(shapes.log_uniform(w.elements_min, w.elements_max));
+        tensor.shape.count *= w.elements_times;
         if (w.f32_sum) tensor.shape = ReduceShape{std::max<std::uint64_t>(tensor.shape.count, w.elements_min)};
         if (ways.chance(w.quantized_per_mille * 1000)) {
             if (!w.f32_sum) {
@@ -325,6 +326,19 @@ void Process::check_untouched(Tensor& tensor, const char* moment) {
     }
 }
 
+// Of symbolic payload only where it went can be wrong: all of the input was read, all of the result
+// written, and nothing behind them.
+void Process::check_geometry(const Tensor& tensor, const LaunchFact& fact) {
+    if (!scenario_.world.symbolic || fact.completion.world < 2) return;
+    const std::uint64_t bytes = fact.shape.count * element_bytes(fact.shape.type);
+    const std::uint64_t written = world_.written(node_, tensor.in_place ? tensor.send : tensor.receive);
+    const std::uint64_t read = world_.read(node_, tensor.send);
+    if (lie_ != Lie::part_not_written && written == bytes && read == bytes) return;
+    world_.violate("geometry", "tag " + std::to_string(tensor.tag) + " on " + sim::Trace::name(node_) + ": of " +
+                                   std::to_string(bytes) + " bytes " + std::to_string(read) +
+                                   " of the input were read and " + std::to_string(written) + " of the result written");
+}
+
 // Another shape that the buffers of this one can hold.
 void Process::mismatch(core::ReduceShape& shape) {
     core::Quantization& how = shape.quantization;
@@ -343,6 +357,10 @@ void Process::mismatch(core::ReduceShape& shape) {
 CommandLaunch Process::prepare_launch(std::size_t index, bool mismatched) {
     Tensor& tensor = tensors_[index];
     check_untouched(tensor, "at a launch");
+    if (scenario_.world.symbolic) {
+        world_.forget_uses(node_, tensor.send);
+        world_.forget_uses(node_, tensor.receive);
+    }
     LaunchFact fact;
     fact.process = number_;
     fact.life = life_;
@@ -408,6 +426,7 @@ void Process::returned(std::size_t index, const Completion& c) {
     if (c.result == Result::success) {
         ++counters_.committed;
         if (fact.begin >= scenario_.chaos_end) shared_.goals[node_] = false;
+        check_geometry(tensor, fact);
         // Only what the operation covers: a larger buffer keeps the tail of an earlier, longer operation.
         fact.output = memory(tensor.in_place ? tensor.send : tensor.receive);
         if (!scenario_.world.symbolic) fact.output.resize(fact.shape.count * element_bytes(fact.shape.type));

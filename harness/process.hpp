@@ -203,6 +203,7 @@ private:
     void apply();
     void prepare_tensors();
     void refill(Tensor& tensor);
+    void check_geometry(const Tensor& tensor, const LaunchFact& fact);
     void check_untouched(Tensor& tensor, const char* moment);
     std::vector<std::uint8_t> state_bytes(bool may_differ);
     std::uint64_t changed_bytes(const SyncFact& fact) const;

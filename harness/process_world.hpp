@@ -16,6 +16,10 @@ public:
     virtual core::Instant now() const = 0;
 
     virtual core::BufferId add_buffer(std::uint32_t node, std::uint64_t bytes) = 0;
+    // Of symbolic memory: how many different bytes were written, or read, since the last call of forget_uses.
+    virtual std::uint64_t written(std::uint32_t, core::BufferId) { return 0; }
+    virtual std::uint64_t read(std::uint32_t, core::BufferId) { return 0; }
+    virtual void forget_uses(std::uint32_t, core::BufferId) {}
     virtual std::vector<std::uint8_t>& memory(std::uint32_t node, core::BufferId id) = 0;
 
     // Answered later by Process::completed, never from inside.

@@ -349,7 +349,9 @@ private:
         const Limits& l = scenario_.limits;
         std::uint64_t operations = l.scratch_bytes +
                                    std::uint64_t{l.min_slots} * l.slice_bytes * (l.concurrent_ops + 1) +
-                                   2ull * (l.concurrent_ops + 1) * 8 * (scenario_.workload.elements_max + 2);
+                                   2ull * (l.concurrent_ops + 1) * 8 *
+                                       (std::uint64_t{scenario_.workload.elements_max} *
+                                            scenario_.workload.elements_times + 2);
         if (l.operation_bytes_max != 0) operations = std::min(operations, l.operation_bytes_max);
         const std::uint64_t bound =
             (1u << 16) + operations + std::uint64_t{l.eager_bytes} * (scenario_.uneven_limits ? 4 : 1) * (nodes() + 1) +

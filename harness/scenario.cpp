@@ -2,6 +2,7 @@
 
 #include "core/numeric/quantize.hpp"
 #include "harness/draw_faults.hpp"
+#include "harness/draw_units.hpp"
 #include "harness/fault_refs.hpp"
 #include "harness/flavours.hpp"
 #include "harness/settle.hpp"
@@ -21,6 +22,7 @@ constexpr std::uint32_t several_masters_per_million = 200'000;
 constexpr std::uint32_t silent_among_faults_per_million = 500'000;
 constexpr std::uint32_t advertised_per_million = 200'000;
 constexpr std::uint32_t edge_of_limit_per_million = 100'000;
+constexpr std::uint32_t small_unit_per_million = 150'000;
 
 void draw_network(Scenario& s, Draw& draw, std::uint32_t on) {
     sim::NetworkParameters& n = s.world.network;
@@ -241,6 +243,11 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     draw_faults(s, faults, on);
     draw_edges_of_limits(s, on);
+    Draw units(mix(seed, 230));
+    if (on & class_limits) draw_units(s.limits, units, small_unit_per_million);
+    draw_many_entries(s, on);
+    draw_huge_counts(s, on, options.peers_max);
+    fit_units(s);
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
     // Faults may have brought tags or a limit on votes with them.
     if (s.timeouts.vote != 0) s.workload.beside = 0;

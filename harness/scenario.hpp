@@ -145,6 +145,8 @@ struct Workload {
     bool sync = true;        // shared state each turn
     std::uint32_t tags = 1;  // collectives per turn
     std::uint32_t elements_min = 1, elements_max = 64;
+    // Each count is so many times as large; with symbolic memory only.
+    std::uint32_t elements_times = 1;
     bool f32_sum = false;                     // every collective a sum of f32 (else drawn per tag)
     std::uint32_t world_min = 2;              // members of its group that a program waits for before it goes on
     bool exact = true;                        // small integers (else random values, checked with an error bound)

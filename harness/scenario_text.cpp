@@ -1,6 +1,7 @@
 #include "harness/scenario_text.hpp"
 
 #include "core/numeric/quantize.hpp"
+#include "harness/draw_units.hpp"
 #include "harness/fault_refs.hpp"
 #include "harness/scenario_reader.hpp"
 #include "harness/triggers.hpp"
@@ -114,11 +115,11 @@ const Setting settings[] = {
     PCCL_ONE("memory.wrong_chunks_per_million", number, 0, million, world.wrong_chunks_per_million),
     PCCL_ONE("network.long_texts_per_million", number, 0, million, world.long_texts_per_million),
     PCCL_ONE("memory.symbolic", flag, 0, 1, world.symbolic),
-    PCCL_ONE("limits.slice_bytes", number, 8, 1 << 20, limits.slice_bytes),
-    PCCL_ONE("limits.eager_bytes", number, 8, 1 << 24, limits.eager_bytes),
+    PCCL_ONE("limits.slice_bytes", number, 8, 1 << 24, limits.slice_bytes),
+    PCCL_ONE("limits.eager_bytes", number, 8, 1 << 30, limits.eager_bytes),
     PCCL_ONE("limits.chunk_bytes", number, 8, 1 << 20, limits.chunk_bytes),
     PCCL_ONE("limits.concurrent_ops", number, 1, 1024, limits.concurrent_ops),
-    PCCL_ONE("limits.scratch_bytes", number, 8, 1 << 30, limits.scratch_bytes),
+    PCCL_ONE("limits.scratch_bytes", number, 8, std::int64_t{1} << 40, limits.scratch_bytes),
     PCCL_ONE("limits.min_slots", number, 1, 64, limits.min_slots),
     PCCL_ONE("limits.chunks_in_flight", number, 1, 64, limits.chunks_in_flight),
     PCCL_ONE("limits.hashes_in_flight", number, 1, 64, limits.hashes_in_flight),
@@ -135,7 +136,10 @@ const Setting settings[] = {
     PCCL_ONE("limits.journal_records", number, 1, 1 << 20, limits.journal_records),
     PCCL_ONE("limits.unregistered_links_max", number, 1, 1 << 16, limits.unregistered_links_max),
     PCCL_ONE("limits.newcomer_links_max", number, 1, 1 << 16, limits.newcomer_links_max),
-    PCCL_ONE("timeouts.peer", duration, 20 * millisecond, hour, timeouts.peer),
+#define PCCL_UNIT(field, least, most, small) PCCL_ONE("limits." #field, number, least, most, limits.field),
+    PCCL_UNIT_LIMITS(PCCL_UNIT)
+#undef PCCL_UNIT
+        PCCL_ONE("timeouts.peer", duration, 20 * millisecond, hour, timeouts.peer),
     PCCL_ONE("timeouts.master", duration, 0, hour, timeouts.master),
     PCCL_ONE("timeouts.vote_warn", duration, millisecond, hour, timeouts.vote_warn),
     PCCL_ONE("limits.operation_bytes_max", number, 0, 1u << 30, limits.operation_bytes_max),
@@ -151,6 +155,7 @@ const Setting settings[] = {
     PCCL_ONE("workload.tags", number, 0, 256, workload.tags),
     PCCL_ONE("workload.elements_max", number, 1, 1 << 28, workload.elements_max),
     PCCL_ONE("workload.elements_min", number, 1, 1 << 28, workload.elements_min),
+    PCCL_ONE("workload.elements_times", number, 1, 1 << 30, workload.elements_times),
     PCCL_ONE("workload.f32_sum", flag, 0, 1, workload.f32_sum),
     PCCL_ONE("workload.world_min", number, 2, 2000, workload.world_min),
     PCCL_ONE("workload.exact", flag, 0, 1, workload.exact),
@@ -383,6 +388,7 @@ const char* contradiction(const Scenario& s) {
     while (rows * rows < n.region_latency.size()) ++rows;
     if (rows * rows != n.region_latency.size()) return "as many latencies in each region line as there are such lines";
     if (regions > rows) return "a region line for each region that is used";
+    if (const char* wrong = impossible(l)) return wrong;
     if (s.peers.empty()) return "at least one peer";
     if (l.slice_bytes % 8 != 0 || l.chunk_bytes % 8 != 0) return "slice_bytes and chunk_bytes that are multiples of 8";
     if (l.slice_bytes > l.payload_bytes_max || l.chunk_bytes > l.payload_bytes_max)
@@ -404,6 +410,8 @@ const char* contradiction(const Scenario& s) {
     // Content of this size for every peer would not fit into memory.
     if (s.workload.elements_max > 1 << 20 && !s.world.symbolic)
         return "elements_max of at most 1048576 without memory.symbolic";
+    if (s.workload.elements_times > 1 && (!s.world.symbolic || l.slice_bytes < 1u << 20))
+        return "elements_times of 1 without memory.symbolic and slice_bytes of at least 1048576";
     return nullptr;
 }
 

@@ -1,5 +1,6 @@
 #include "harness/settle.hpp"
 
+#include "harness/draw_units.hpp"
 #include "harness/fault_refs.hpp"
 #include "harness/scenario_text.hpp"
 
@@ -219,6 +220,7 @@ void settle(Scenario& s) {
     fit_limits(s);
     fit_workload(s);
     widen_windows(s);
+    fit_units(s);
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     fit_core(s);
     fit_faults(s);

@@ -22,6 +22,13 @@ public:
     std::vector<std::uint8_t>& memory(std::uint32_t node, core::BufferId id) override {
         return *world_.driver(node)->buffers().find(id);
     }
+    std::uint64_t written(std::uint32_t node, core::BufferId id) override {
+        return world_.driver(node)->buffers().written(id);
+    }
+    std::uint64_t read(std::uint32_t node, core::BufferId id) override {
+        return world_.driver(node)->buffers().read(id);
+    }
+    void forget_uses(std::uint32_t node, core::BufferId id) override { world_.driver(node)->buffers().forget_uses(id); }
     void command(std::uint32_t node, core::Command command) override {
         if (reach_ != nullptr) reach_->command(command);
         world_.command(node, std::move(command));

@@ -11,6 +11,8 @@
 #include "core/numeric/kernels.hpp"
 
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <unordered_map>
 #include <vector>
 
@@ -43,6 +45,31 @@ private:
     std::vector<std::uint8_t> block_;
     std::unordered_map<std::uint64_t, std::uint64_t> checksums_;        // never iterated
     std::unordered_map<std::uint64_t, core::numeric::Hash128> hashes_;  // never iterated
+};
+
+// Disjoint ranges that do not touch.
+class Ranges {
+public:
+    void add(std::uint64_t begin, std::uint64_t end) {
+        auto next = ranges_.upper_bound(begin);
+        if (next != ranges_.begin() && std::prev(next)->second >= begin) {
+            --next;
+            begin = next->first;
+        }
+        while (next != ranges_.end() && next->first <= end) {
+            if (next->second > end) end = next->second;
+            next = ranges_.erase(next);
+        }
+        ranges_.emplace(begin, end);
+    }
+    std::uint64_t bytes() const {
+        std::uint64_t sum = 0;
+        for (const auto& [begin, end] : ranges_) sum += end - begin;
+        return sum;
+    }
+
+private:
+    std::map<std::uint64_t, std::uint64_t> ranges_;  // begin and end
 };
 
 class Buffers {
@@ -100,6 +127,10 @@ public:
                 return false;
         }
         locks_.push_back(Lock{ref, key, use, writes});
+        if (symbolic()) {
+            Memory& memory = memory_[ref.id];
+            (writes ? memory.writes : memory.reads).add(ref.offset, ref.offset + ref.length);
+        }
         return true;
     }
     void unlock(Use use, std::uint64_t key) {
@@ -115,6 +146,16 @@ public:
         }
         return false;
     }
+    // How many different bytes were written, or read, since forget_uses, where that is all that is known of the content.
+    std::uint64_t written(BufferId id) const {
+        const auto found = memory_.find(id);
+        return found == memory_.end() ? 0 : found->second.writes.bytes();
+    }
+    std::uint64_t read(BufferId id) const {
+        const auto found = memory_.find(id);
+        return found == memory_.end() ? 0 : found->second.reads.bytes();
+    }
+    void forget_uses(BufferId id) { memory_[id].writes = memory_[id].reads = {}; }
     std::uint64_t machine_bytes() const { return machine_bytes_; }
     std::uint64_t machine_bytes_most() const { return machine_bytes_most_; }
 
@@ -128,6 +169,7 @@ private:
     struct Memory {
         std::uint64_t bytes = 0;
         std::vector<std::uint8_t> content;
+        Ranges writes, reads;  // of symbolic memory
     };
     Zeros* zeros_ = nullptr;
     std::unordered_map<BufferId, Memory> memory_;  // never iterated

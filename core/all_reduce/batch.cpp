@@ -14,11 +14,6 @@
 
 namespace pccl::core {
 
-namespace {
-// A tag that fails more often waits for the next tick: whatever it fails for is not to be repeated at network speed.
-constexpr std::uint32_t failures_at_once = 3;
-}  // namespace
-
 void PeerCore::on_reduce_many(const CommandReduceMany& command) {
     const auto refuse = [&](Result result, const std::string& why) { complete(command.ticket, failure(result, why)); };
     if (state_ == State::fresh || state_ == State::connecting)
@@ -103,7 +98,8 @@ void PeerCore::batch_concluded(Tag tag, const Completion& completion) {
     }
     if (launch.again) {
         launch.again = false;
-        if (++launch.failures <= failures_at_once) {
+        // One that fails more often waits for the next tick: whatever it fails for is not to be repeated at network speed.
+        if (++launch.failures <= config_.limits.batch_failures_at_once) {
             PROBE(batch_tag_again);
             ++counted_.retried;
             cast_start(tag, launch);

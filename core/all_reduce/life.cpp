@@ -9,12 +9,6 @@
 
 namespace pccl::core {
 
-namespace {
-constexpr std::uint64_t copy_bytes = 4u << 20;  // unit of the commit copy
-constexpr std::uint32_t copies_in_flight = 4;
-constexpr std::uint32_t slots_max = 4096;
-}  // namespace
-
 // ---- start ---------------------------------------------------------------------------------------------------------
 
 void PeerCore::begin_operation(const proto::StartAnswer& answer, Launch& launch, Tag tag) {
@@ -37,7 +31,8 @@ void PeerCore::begin_operation(const proto::StartAnswer& answer, Launch& launch,
     if (partials > 0) {
         const std::uint64_t left =
             config_.limits.scratch_bytes > in_use ? (config_.limits.scratch_bytes - in_use) / 2 : 0;
-        const auto affordable = static_cast<std::uint32_t>(std::min<std::uint64_t>(left / op.slot_bytes, slots_max));
+        const auto affordable =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(left / op.slot_bytes, config_.limits.slots_max));
         const std::uint32_t least = std::max(config_.limits.min_slots, cells() + 2);
         const std::uint64_t room = memory_left(op);
         const std::uint64_t rest = op.memory_bytes();
@@ -274,7 +269,7 @@ void PeerCore::decide(Operation& op, bool commit, Completion outcome) {
 void PeerCore::copy_next(Operation& op) {
     if (!op.committed || !op.has_scratch()) return;
     const std::uint64_t end = op.is_quantized() ? op.slices() : op.bytes();
-    while (op.copied < end && op.computes < copies_in_flight) {
+    while (op.copied < end && op.computes < config_.limits.copies_in_flight) {
         ComputeOwner owner;
         owner.what = ComputeOwner::What::commit_copy;
         owner.op = op.id.id;
@@ -288,7 +283,7 @@ void PeerCore::copy_next(Operation& op) {
             compute.target = BufferRef{op.receive, op.byte_offset(slice), op.byte_length(slice)};
             compute.a = BufferRef{op.result, op.wire_offset(slice), op.wire_length(slice)};
         } else {
-            const std::uint64_t length = std::min(copy_bytes, end - op.copied);
+            const std::uint64_t length = std::min(config_.limits.copy_bytes, end - op.copied);
             compute.kind = Compute::Kind::copy;
             compute.target = BufferRef{op.receive, op.copied, length};
             compute.a = BufferRef{op.result, op.copied, length};

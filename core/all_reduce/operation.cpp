@@ -8,13 +8,10 @@
 
 namespace pccl::core {
 
-namespace {
-constexpr std::uint32_t inputs_ready = 8;  // slices of own input that are quantized before it is their turn to leave
-}
-
 Operation::Operation(const Identity& identity, const ReduceShape& reduce_shape, BufferId send_buffer,
                      BufferId receive_buffer, const Limits& limits)
-    : id(identity), shape(reduce_shape), send(send_buffer), receive(receive_buffer) {
+    : id(identity), shape(reduce_shape), send(send_buffer), receive(receive_buffer),
+      inputs_ready_(limits.inputs_ready) {
     ASSERT(id.world >= 2 && id.position < id.world);
     in_place = send == receive;
     slice_elements_ = numeric::elements_within(shape.quantization, shape.type, limits.slice_bytes);
@@ -220,7 +217,7 @@ BufferRef Operation::input_ref(std::uint32_t slice) const {
 }
 
 std::uint32_t Operation::take_input() {
-    if (!is_quantized() || quantize_next_ == inject_end_ || quantize_next_ - inject_next_ >= inputs_ready) return none;
+    if (!is_quantized() || quantize_next_ == inject_end_ || quantize_next_ - inject_next_ >= inputs_ready_) return none;
     return quantize_next_++;
 }
 

@@ -199,6 +199,7 @@ private:
     std::uint32_t inject_next_ = 0;
     std::uint32_t inject_end_ = 0;
     std::uint32_t quantize_next_ = 0;
+    std::uint32_t inputs_ready_;
 };
 
 }  // namespace pccl::core

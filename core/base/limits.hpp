@@ -34,6 +34,16 @@ struct Limits {
     std::uint32_t untold_max = 4 * 65'536;    // decisions that one member may not have acknowledged
     std::uint32_t ids_per_incarnation = ~0u;  // of operations, synchronizations and tests
     std::uint32_t journal_records = 4096;     // since the last snapshot, before the next one is written
+    std::uint32_t removed_kept = 4096;        // removed peers that are told why when they come back
+    // Of its earlier resumes, that a member keeps. More of them may be lost with a journal than a member ever remembers; it
+    // is then refused like a copy of itself.
+    std::uint32_t former_tokens_max = 16;
+    std::uint32_t joiner_reports_at_once = 32;  // of one joiner, between two ticks, that are looked at when they come
+    // of the status
+    std::uint32_t votes_listed = 64;
+    std::uint32_t operations_listed = 32;  // of each group
+    std::uint32_t removals_listed = 16;
+    std::uint32_t members_named = 8;  // of those that a vote waits for; in a line of the log too
     // all-reduce
     std::uint32_t slice_bytes = 256u << 10;  // payload of one slice; a quantized one of few elements may be longer
     std::uint32_t eager_bytes = 256u << 10;  // what a sender may have in flight before the neighbour's ready
@@ -42,19 +52,61 @@ struct Limits {
     std::uint64_t scratch_bytes =
         16u << 20;  // slots for partial sums, whole communicator (at least min_slots per operation)
     std::uint32_t min_slots = 4;
-    std::uint64_t operation_bytes_max =
-        0;  // slots and results of all running operations (PCCL_MAX_SCRATCH_BYTES); 0: any
+    // Slots and results of all running operations (PCCL_MAX_SCRATCH_BYTES); 0: any.
+    std::uint64_t operation_bytes_max = 0;
+    std::uint32_t slots_max = 4096;  // of one operation (at least min_slots)
+    std::uint32_t inputs_ready = 8;  // slices of own input that are quantized before it is their turn to leave
+    std::uint32_t batch_failures_at_once = 3;  // of a tag of many that is tried again beside the others
+    // all-reduce and state sync: results are copied to the application's memory in pieces, so many at a time
+    std::uint64_t copy_bytes = 4u << 20;
+    std::uint32_t copies_in_flight = 4;
     // state sync
     std::uint32_t entries_max = 1'000'000;
     std::uint32_t chunk_bytes = 1u << 20;  // unit of hashing and transfer; <= payload_bytes_max
     std::uint32_t chunks_in_flight = 8;    // requested and not landed, per receiver
     std::uint32_t hashes_in_flight = 4;
+    // Chunks that are asked for and did not come: in all, and on one connection, whose other end queues as many. The same
+    // for all members, like chunk_bytes and digest_block_bytes.
+    std::uint32_t chunk_requests_max = 256;
+    std::uint32_t digest_block_bytes = 64u << 10;         // of keys and hashes that are digested at a time
+    std::uint32_t early_requests_max = 1024;              // that came before the plan they belong to
+    std::uint32_t hash_lists_in_flight = 8;               // entries whose chunk hashes were asked for
+    std::uint32_t sources_active_max = 4;                 // holders that one receiver is connected to
+    std::uint32_t sources_max = 256;                      // holders that one receiver knows
+    std::uint32_t holders_told_max = 16;                  // to each receiver with the plan
+    std::uint32_t holders_told_again_max = 64;            // to one that asks for others
+    std::uint32_t abandoned_stagings_max = 2;             // memory of earlier synchronizations that has not come yet
     std::uint64_t revision_max = ~std::uint64_t{0} >> 1;  // of shared state; the one behind it must be a number too
     // bandwidth tests and the search for rings
     std::uint32_t test_connections = 16;     // of one test (PCCL_NUM_BENCHMARK_CONNECTIONS)
     std::uint64_t test_bytes = 64ull << 20;  // payload of one test, at most
-    std::uint32_t search_steps = 200'000;    // of the search for a ring, in one event: about a millisecond
+    std::uint32_t test_frame_least = 4u << 10;
+    std::uint32_t test_frame_most = 256u << 10;
+    std::uint32_t search_steps = 200'000;            // of the search for a ring, in one event: about a millisecond
+    std::uint64_t search_answer_steps = 50'000'000;  // of one group's search that callers wait for
+    std::uint64_t search_background_steps = 1'000'000'000;  // and those from then on, a piece per tick
 };
+
+// What no machine can work with. Their constructors insist on it; readers of settings and scenarios say so before.
+constexpr const char* impossible(const Limits& l) {
+    if (l.removed_kept == 0 || l.former_tokens_max == 0) return "removed_kept and former_tokens_max of at least 1";
+    if (l.votes_listed == 0 || l.operations_listed == 0 || l.removals_listed == 0 || l.members_named == 0)
+        return "at least 1 of what the status lists";
+    if (l.slots_max == 0 || l.inputs_ready == 0) return "slots_max and inputs_ready of at least 1";
+    if (l.copy_bytes == 0 || l.copies_in_flight == 0) return "copy_bytes and copies_in_flight of at least 1";
+    if (l.chunk_requests_max == 0 || l.hash_lists_in_flight == 0)
+        return "chunk_requests_max and hash_lists_in_flight of at least 1";
+    if (l.digest_block_bytes == 0) return "digest_block_bytes of at least 1";
+    if (l.sources_active_max == 0 || l.sources_active_max > l.sources_max)
+        return "sources_active_max from 1 to sources_max";
+    if (l.holders_told_max == 0 || l.holders_told_again_max == 0)
+        return "holders_told_max and holders_told_again_max of at least 1";
+    if (l.abandoned_stagings_max == 0) return "abandoned_stagings_max of at least 1";
+    if (l.test_frame_least == 0 || l.test_frame_least > l.test_frame_most)
+        return "test_frame_least from 1 to test_frame_most";
+    if (l.search_steps == 0 || l.search_answer_steps == 0) return "search_steps and search_answer_steps of at least 1";
+    return nullptr;
+}
 
 struct Timeouts {
     Duration peer =

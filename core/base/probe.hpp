@@ -203,6 +203,7 @@
     X(sync_any_content, "state-sync", "newcomer receives an entry that may differ")                                    \
     X(sync_request_early, "state-sync", "request kept: the plan is not here yet")                                      \
     X(sync_request_declined, "state-sync", "request declined")                                                         \
+    X(sync_source_forgotten, "state-sync", "full table of holders makes place for one that is named")                  \
     X(sync_source_of_no_help, "state-sync", "holder without the entries that may differ makes room")                   \
     X(sync_holder_given_up, "state-sync", "holder given up")                                                           \
     X(sync_fetched_from_another, "state-sync", "chunk fetched again from another holder")                              \

@@ -21,10 +21,6 @@ Secret derive(const Secret& key, std::string_view message);
 bool same_secret(const Secret& a, std::string_view b);
 bool same_secret(std::uint64_t a, std::uint64_t b);
 
-// A member keeps so many tokens of its earlier resumes. More of them may be lost with a journal than a member ever remembers;
-// it is then refused like a copy of itself.
-inline constexpr std::size_t former_tokens_max = 16;
-
 class SecretSource {
 public:
     // `seed` separates users of equal keys; only tests have such.

@@ -20,7 +20,8 @@ std::string host_of(const Endpoint& remote) {
 }  // namespace
 
 MasterCore::MasterCore(const MasterConfig& config)
-    : config_(config), random_(config.seed), secrets_(config.key, config.seed) {
+    : config_(config), random_(config.seed), secrets_(config.key, config.seed), state_(config.limits.removed_kept) {
+    ASSERT(impossible(config_.limits) == nullptr);
     ASSERT(config_.limits.control_bytes_max >= control_bytes_least);
     ASSERT(config_.limits.control_bytes_max - key_overhead >= config_.limits.key_bytes_max);
 }
@@ -494,7 +495,7 @@ void MasterCore::compact_if_due() {
     proto::Record record;
     *record.mutable_snapshot() = state_.snapshot();
     journal_records_ = journal_bytes_ = 0;
-    RunState again;
+    RunState again(config_.limits.removed_kept);
     if (!again.apply(record) || again != state_) {
         // A longer journal is better than a wrong one.
         log(LogLevel::error, "the journal cannot be compacted: its snapshot does not give the same state again");
@@ -520,7 +521,8 @@ void MasterCore::append(proto::Decision& decision) {
         const auto session = sessions_.find(uuid);
         if (session != sessions_.end() && session->second.link == 0) PROBE(answer_for_absent_member);
         if (session == sessions_.end() || session->second.link == 0) continue;  // told when it resumes
-        const auto answer = RunState::answer_for(decision, uuid, state_.members.at(uuid).group);
+        const auto answer =
+            RunState::answer_for(decision, uuid, state_.members.at(uuid).group, config_.limits.holders_told_max);
         if (!answer) continue;
         tell(session->second.link, uuid, *answer);
     }

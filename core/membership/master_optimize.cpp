@@ -11,10 +11,8 @@
 namespace pccl::core {
 
 namespace {
-constexpr std::uint64_t answer_steps = 50'000'000;         // what callers wait for
-constexpr std::uint64_t background_steps = 1'000'000'000;  // from then on, a piece per tick
-constexpr Duration piece_pause = 100 * microsecond;        // messages come between two pieces
-constexpr std::uint64_t better_per_cent = 99;              // a ring is changed for at least 1 %
+constexpr Duration piece_pause = 100 * microsecond;  // messages come between two pieces
+constexpr std::uint64_t better_per_cent = 99;        // a ring is changed for at least 1 %
 }  // namespace
 
 // The edges to measure: present rings first, then each member with those ever farther behind it, so that tests that come
@@ -144,7 +142,8 @@ MasterCore::RingSearch& MasterCore::search_of(GroupId id) {
     const std::uint64_t seed = random_.next();
     searches_.erase(id);
     return searches_
-        .emplace(id, RingSearch{nodes, TourSearch(std::move(costs), std::move(start), seed, background_steps)})
+        .emplace(id, RingSearch{nodes, TourSearch(std::move(costs), std::move(start), seed,
+                                                  config_.limits.search_background_steps)})
         .first->second;
 }
 
@@ -154,7 +153,8 @@ bool MasterCore::search_rings() {
         if (group.ring.size() < 3 || group.ring.size() > TourSearch::nodes_max) continue;
         RingSearch& search = survey_->searching.contains(id) ? searches_.at(id) : search_of(id);
         survey_->searching.try_emplace(id, search.tour.steps());
-        while (!search.tour.over() && search.tour.steps() - survey_->searching.at(id) < answer_steps) {
+        while (!search.tour.over() &&
+               search.tour.steps() - survey_->searching.at(id) < config_.limits.search_answer_steps) {
             if (piece_left_ == 0) {
                 PROBE(ring_searched_in_pieces);
                 survey_->next_piece = now_ + piece_pause;

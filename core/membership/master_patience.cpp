@@ -12,7 +12,6 @@ namespace pccl::core {
 namespace {
 
 constexpr Duration unwritten_warn = 5 * second;
-constexpr std::size_t named_max = 8;  // members that one line names
 
 // Cast by calls of the application; the ends of operations are voted by the machines themselves.
 bool is_call(proto::VoteKind kind) { return kind != proto::VOTE_END && kind != proto::VOTE_SYNC_END; }
@@ -49,6 +48,7 @@ void MasterCore::warn_waiting() {
         if (ballot.warned || now_ - ballot.opened < config_.timeouts.vote_warn) continue;
         const auto missing = ballot.missing(electors_of(key));
         if (missing.empty()) continue;
+        const std::size_t named_max = config_.limits.members_named;
         PROBE(waiting_warned);
         ballot.warned = true;
         std::string text =

@@ -14,7 +14,6 @@ namespace pccl::core {
 
 namespace {
 
-constexpr std::uint32_t joiner_reports_at_once = 32;  // between two ticks
 constexpr Duration witness_fresh = 1 * second;
 constexpr Duration peers_looked_at_once = 64;  // with no more than these each report is looked at when it comes
 constexpr Duration look_again_per_peer = 200 * microsecond;
@@ -37,10 +36,10 @@ bool holds_seat(const MemberState& member, std::uint64_t token) {
 
 // A member may hold a newer token than the journal contains, if the record of its last resume was lost. Then a token that it
 // held before proves the seat. While the journal is complete, that token is worth nothing once the newer one was confirmed.
-bool proves_seat(const MemberState& member, const proto::Hello& hello) {
+bool proves_seat(const MemberState& member, const proto::Hello& hello, std::uint32_t former_max) {
     if (holds_seat(member, hello.token())) return true;
     const auto& former = hello.former_tokens();
-    const auto end = former.begin() + std::min(former.size(), static_cast<int>(former_tokens_max));
+    const auto end = former.begin() + std::min(former.size(), static_cast<int>(former_max));
     if (std::none_of(former.begin(), end, [&](std::uint64_t token) { return holds_seat(member, token); })) return false;
     PROBE(resume_was_lost);
     return true;
@@ -77,7 +76,8 @@ void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
         }
         // Only a member that proves its seat can know more than the journal. Everybody else may claim any number. The
         // number alone says little: decisions made since the restart may have taken those that were lost.
-        if (hello.seen() > 0 && member != state_.members.end() && proves_seat(member->second, hello)) {
+        if (hello.seen() > 0 && member != state_.members.end() &&
+            proves_seat(member->second, hello, config_.limits.former_tokens_max)) {
             const RunState::Recall recall = state_.recall(uuid, hello.seen(), hello.seen_chain());
             if (recall == RunState::Recall::unknown && hello.seen() <= state_.last_index) PROBE(loss_hidden_by_number);
             if (recall == RunState::Recall::unknown) return end_run_of_older_journal(id, uuid);
@@ -218,7 +218,7 @@ void MasterCore::register_joiner(LinkId id, const proto::Hello& hello, const Uui
 void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) {
     MemberState& member = state_.members.at(uuid);
     Session& session = sessions_[uuid];
-    if (!proves_seat(member, hello)) {
+    if (!proves_seat(member, hello, config_.limits.former_tokens_max)) {
         PROBE(token_superseded);
         refuse(id, proto::REFUSED_SUPERSEDED, "another process resumed this peer's seat");
         return;
@@ -281,7 +281,7 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
     std::uint32_t told = 0;
     for (const auto& [index, kept] : state_.kept()) {
         if (index <= hello.seen() || !kept.waiting.contains(uuid)) continue;
-        const auto answer = RunState::answer_for(kept.decision, uuid, member.group);
+        const auto answer = RunState::answer_for(kept.decision, uuid, member.group, config_.limits.holders_told_max);
         if (!answer) continue;
         tell(id, uuid, *answer);
         PROBE(told_again_at_resume);
@@ -369,7 +369,7 @@ void MasterCore::on_edge(const Uuid& from, const proto::EdgeReport& report) {
     // What many reports of one joiner change waits for the next tick: each look at the topology costs as much as there are
     // peers.
     const auto joiner = joiners_.find(from);
-    const bool few = joiner == joiners_.end() || ++joiner->second.reports <= joiner_reports_at_once;
+    const bool few = joiner == joiners_.end() || ++joiner->second.reports <= config_.limits.joiner_reports_at_once;
     if (!few) PROBE(joiner_report_waits);
     const bool at_once = few && !looked_just_now();
     if (!is_wanted || (!report.up() && report.unwanted())) {

@@ -9,11 +9,6 @@ namespace pccl::core {
 
 namespace {
 
-constexpr std::size_t votes_listed_max = 64;
-constexpr std::size_t missing_named_max = 8;
-constexpr std::size_t operations_listed_max = 32;
-constexpr std::size_t removals_kept_max = 16;
-
 bool is_run_wide(proto::VoteKind kind) {
     return kind == proto::VOTE_UPDATE_TOPOLOGY || kind == proto::VOTE_PEERS_PENDING ||
            kind == proto::VOTE_OPTIMIZE_TOPOLOGY;
@@ -34,7 +29,7 @@ void MasterCore::tally(const proto::Record& record) {
     } else if (decision.has_removal()) {
         ++tallies_.removed;
         tallies_.removals.push_back({uuid_of(decision.removal().uuid()), decision.removal().reason(), now_});
-        if (tallies_.removals.size() > removals_kept_max) tallies_.removals.pop_front();
+        if (tallies_.removals.size() > config_.limits.removals_listed) tallies_.removals.pop_front();
         if (decision.removal().ring().order_size() != 0) return;
         // The group ends with its last member.
         const GroupId group = decision.removal().ring().group();
@@ -166,7 +161,7 @@ MasterStatus::Group MasterCore::status_of(GroupId id, const GroupState& group) c
         to.edges.push_back(edge);
     }
     for (const auto& [op_id, op] : state_.ops) {
-        if (to.operations.size() == operations_listed_max) break;
+        if (to.operations.size() == config_.limits.operations_listed) break;
         if (op.group != id) continue;
         MasterStatus::Operation operation{op_id, op.tag, static_cast<std::uint32_t>(op.members.size()), {}, 0};
         if (const auto begun = tallies_.operations.find(op_id); begun != tallies_.operations.end()) {
@@ -188,7 +183,7 @@ void MasterCore::add_votes(MasterStatus& status) const {
     std::vector<const Entry*> open;
     for (const Entry& entry : ballots_.all()) open.push_back(&entry);
     status.votes_open = open.size();
-    const std::size_t listed = std::min(open.size(), votes_listed_max);
+    const std::size_t listed = std::min<std::size_t>(open.size(), config_.limits.votes_listed);
     std::partial_sort(open.begin(), open.begin() + static_cast<std::ptrdiff_t>(listed), open.end(),
                       [](const Entry* a, const Entry* b) {
                           return std::tie(a->second.opened, a->first) < std::tie(b->second.opened, b->first);
@@ -205,7 +200,7 @@ void MasterCore::add_votes(MasterStatus& status) const {
         vote.voted = static_cast<std::uint32_t>(ballot.votes().size());
         vote.waits_for = ballot.missing(electors_of(key));
         vote.missing = static_cast<std::uint32_t>(vote.waits_for.size());
-        if (vote.waits_for.size() > missing_named_max) vote.waits_for.resize(missing_named_max);
+        if (vote.waits_for.size() > config_.limits.members_named) vote.waits_for.resize(config_.limits.members_named);
         status.votes.push_back(std::move(vote));
     }
 }

@@ -9,9 +9,7 @@
 
 namespace pccl::core {
 
-namespace {
-constexpr std::size_t holders_told_max = 64;
-}
+namespace {}
 
 std::vector<Candidate> MasterCore::candidates_of(const Ballot& ballot, const std::vector<Uuid>& electors) const {
     std::vector<Candidate> candidates;
@@ -157,7 +155,8 @@ void MasterCore::on_holders_request(const Uuid& uuid, OpId sync) {
     // Of many, others each time it asks.
     const LinkId link = sessions_.at(uuid).link;
     const std::size_t told_max =
-        std::min(holders_told_max, wire::items_per_page(links_.at(link).control_bytes, wire::sync_holder_bytes));
+        std::min<std::size_t>(config_.limits.holders_told_again_max,
+                              wire::items_per_page(links_.at(link).control_bytes, wire::sync_holder_bytes));
     const std::size_t first = holders.size() > told_max ? random_.below(holders.size()) : 0;
     for (std::size_t i = 0; i < std::min(holders.size(), told_max); ++i) {
         const RunningSync::Holder& holder = holders[(first + i) % holders.size()];

@@ -13,6 +13,7 @@ namespace pccl::core {
 
 PeerCore::PeerCore(const PeerConfig& config)
     : config_(config), random_(config.seed), secrets_(config.key, config.seed) {
+    ASSERT(impossible(config_.limits) == nullptr);
     ASSERT(config_.limits.slice_bytes >= 8 && config_.limits.slice_bytes <= config_.limits.payload_bytes_max);
     ASSERT(config_.limits.payload_bytes_max >= numeric::quantized_bytes_least);
     ASSERT(config_.limits.control_bytes_max >= control_bytes_least);

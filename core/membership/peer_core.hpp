@@ -358,6 +358,7 @@ private:
     void on_sync_holders(const proto::SyncHolders& message);
     bool helps(const SyncSource& source) const;
     void activate_sources();
+    bool forget_source();
     SyncSource* source_of(const Uuid& peer);
     void give_up_source(const Uuid& peer, const std::string& why, bool refuted);
     void ask_again(std::uint32_t entry, std::uint32_t chunk);
@@ -432,7 +433,7 @@ private:
     std::string lost_reason_;
     Uuid uuid_;
     std::uint64_t token_ = 0;
-    std::deque<std::uint64_t> former_tokens_;  // replaced at resumes, latest first; at most former_tokens_max
+    std::deque<std::uint64_t> former_tokens_;  // replaced at resumes, latest first; at most Limits::former_tokens_max
     Uuid run_id_;
     LinkKeys link_keys_;  // told with each welcome; who dials this peer proves with it who it is
     std::uint32_t incarnation_ = 0;

@@ -178,7 +178,7 @@ void PeerCore::on_welcome(const proto::Welcome& welcome) {
     incarnation_ = welcome.incarnation();
     if (const std::uint64_t former = std::exchange(token_, welcome.token()); former != token_) {
         former_tokens_.push_front(former);
-        if (former_tokens_.size() > former_tokens_max) former_tokens_.pop_back();
+        if (former_tokens_.size() > config_.limits.former_tokens_max) former_tokens_.pop_back();
     }
     link_keys_.renew(key);
     tell_all_ = true;

@@ -11,9 +11,6 @@ namespace pccl::core {
 
 namespace {
 
-constexpr std::size_t removed_max = 4096;
-constexpr int holders_told_max = 16;
-
 std::vector<Uuid> order_of(const proto::RingRecord& ring) {
     std::vector<Uuid> order;
     for (const auto& bytes : ring.order()) order.push_back(uuid_of(bytes));
@@ -21,16 +18,15 @@ std::vector<Uuid> order_of(const proto::RingRecord& ring) {
 }
 
 // The longest accepted, for what comes whole from one member, and some others: each receiver begins at another place.
-void add_holders(const proto::SyncDecision& sync, int receiver,
+void add_holders(const proto::SyncDecision& sync, int receiver, int told_max,
                  google::protobuf::RepeatedPtrField<proto::SyncHolder>& to) {
     const int count = sync.holders_size();
-    const int told = std::min(count, holders_told_max);
+    const int told = std::min(count, told_max);
     for (int i = 0; i < told; ++i) {
         const std::int64_t others = count - 1;
-        const int index =
-            count <= holders_told_max || i == 0
-                ? i
-                : static_cast<int>(1 + (std::int64_t{receiver} * (holders_told_max - 1) + i - 1) % others);
+        const int index = count <= told_max || i == 0
+                              ? i
+                              : static_cast<int>(1 + (std::int64_t{receiver} * (told_max - 1) + i - 1) % others);
         *to.Add() = sync.holders(index);
     }
 }
@@ -41,7 +37,7 @@ bool RunState::apply(const proto::Record& record) {
     switch (record.kind_case()) {
     case proto::Record::kRun: {
         const std::uint32_t incarnation_kept = incarnation;
-        *this = RunState{};
+        *this = RunState(removed_kept_);
         incarnation = incarnation_kept;
         return read(record.run(), run_id);
     }
@@ -92,7 +88,7 @@ void RunState::apply_removal(const proto::RemovalDecision& removal) {
     ++epoch;
     removed[uuid] = removal.reason();
     removed_order_.push_back(uuid);
-    if (removed_order_.size() > removed_max) {
+    if (removed_order_.size() > removed_kept_) {
         removed.erase(removed_order_.front());
         removed_order_.pop_front();
     }
@@ -317,7 +313,8 @@ std::vector<Uuid> RunState::recipients(const proto::Decision& decision) {
     return out;
 }
 
-std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decision, const Uuid& member, GroupId group) {
+std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decision, const Uuid& member, GroupId group,
+                                                  std::uint32_t holders_max) {
     const std::string name = to_bytes(member);
     const auto view = [&](const proto::Sizes& sizes, proto::View& to) { write(sizes, group, to); };
     proto::Answer answer;
@@ -411,7 +408,8 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
             to->set_receives(seat.receives());
             to->set_receives_unequal(seat.receives_unequal());
             if (sync.has_content()) *to->mutable_content() = sync.content();
-            if (seat.receives() || seat.receives_unequal()) add_holders(sync, i, *to->mutable_holders());
+            if (seat.receives() || seat.receives_unequal())
+                add_holders(sync, i, static_cast<int>(holders_max), *to->mutable_holders());
             view(sync.sizes(), *to->mutable_view());
             return answer;
         }

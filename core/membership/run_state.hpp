@@ -72,6 +72,8 @@ struct GroupState {
 
 class RunState {
 public:
+    // removed_kept: Limits::removed_kept.
+    explicit RunState(std::size_t removed_kept) : removed_kept_(removed_kept) {}
     // False: the record is not one of ours (a damaged journal).
     bool apply(const proto::Record& record);
     // All of it as one record; applied to any state it gives this one.
@@ -103,9 +105,11 @@ public:
     Recall recall(const Uuid& member, std::uint64_t seen, std::uint64_t chain) const;
     // The member has been told everything up to `seen`. Does nothing if that decision was not for this member.
     void acknowledge(const Uuid& member, std::uint64_t seen);
-    // The members concerned, and what each of them is told. Nothing: the decision does not concern that peer.
+    // The members concerned, and what each of them is told, with at most `holders_max` holders of a state. Nothing: the
+    // decision does not concern that peer.
     static std::vector<Uuid> recipients(const proto::Decision& decision);
-    static std::optional<proto::Answer> answer_for(const proto::Decision& decision, const Uuid& member, GroupId group);
+    static std::optional<proto::Answer> answer_for(const proto::Decision& decision, const Uuid& member, GroupId group,
+                                                   std::uint32_t holders_max);
     // Decisions that some recipient has not acknowledged, in order.
     struct Kept {
         proto::Decision decision;
@@ -133,6 +137,7 @@ private:
     std::map<std::uint64_t, Kept> kept_;
     std::map<Uuid, std::deque<std::uint64_t>> untold_;  // indices of kept_ that wait for a member, in order
     std::deque<Uuid> removed_order_;
+    std::size_t removed_kept_;
     std::uint64_t next_seniority_ = 1;
 };
 

@@ -129,7 +129,7 @@ proto::Snapshot RunState::snapshot() const {
 }
 
 bool RunState::restore(const proto::Snapshot& from) {
-    *this = RunState{};
+    *this = RunState(removed_kept_);
     if (!read(from.run(), run_id)) return false;
     incarnation = from.incarnation();
     last_index = from.last_index();

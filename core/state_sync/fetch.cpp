@@ -16,9 +16,6 @@ namespace pccl::core {
 
 namespace {
 
-constexpr std::uint32_t sources_active_max = 4;
-constexpr std::size_t sources_max = 256;
-constexpr std::uint32_t hash_lists_in_flight = 8;
 constexpr std::uint32_t not_fetched = ~0u;
 constexpr std::uint32_t wrongs_max =
     3;  // a bit may flip; who sends what is wrong again and again is not asked any more
@@ -104,8 +101,9 @@ void PeerCore::add_sources(const google::protobuf::RepeatedPtrField<proto::SyncH
                 edge->second.pass = known->pass;
             continue;
         }
-        if (sync_->sources.size() >= sources_max) return;
+        if (sync_->sources.size() >= config_.limits.sources_max && !forget_source()) return;
         source.whole = holder.whole();
+        source.window = config_.limits.chunk_requests_max;
         source.named_at = now_;
         source.pass = pass_from(holder);
         sync_->sources.push_back(source);
@@ -139,11 +137,12 @@ void PeerCore::activate_sources() {
         }
         active += source.active ? 1 : 0;
     }
-    const auto together = static_cast<std::uint32_t>(std::min<std::size_t>(sync.sources.size(), sources_active_max));
+    const auto together =
+        static_cast<std::uint32_t>(std::min<std::size_t>(sync.sources.size(), config_.limits.sources_active_max));
     const auto comes_before = [](const SyncSource& a, const SyncSource& b) {
         return a.named_at != b.named_at ? a.named_at > b.named_at : a.since < b.since;
     };
-    for (; active < sources_active_max; ++active) {
+    for (; active < config_.limits.sources_active_max; ++active) {
         SyncSource* next = nullptr;
         for (SyncSource& source : sync.sources) {
             if (source.active || source.wrongs >= wrongs_max || source.rests_until > now_ || !helps(source)) continue;
@@ -178,6 +177,7 @@ void PeerCore::give_up_source(const Uuid& peer, const std::string& why, bool ref
     PROBE(sync_holder_given_up);
     log(LogLevel::warn, "peer " + short_name(peer) + " is given up as a source of shared state: " + why);
     source->active = false;
+    ++source->given_up;
     if (refuted) ++source->wrongs;
     source->rests_until = now_ + config_.timeouts.peer / 2;
     if (const auto edge = edges_.find(peer); edge != edges_.end()) edge->second.wanted_by_sync = false;
@@ -262,7 +262,7 @@ struct Usable {
 LinkId PeerCore::link_with_room(const std::vector<LinkId>& links, std::size_t first) const {
     for (std::size_t i = 0; i < links.size(); ++i) {
         const LinkId link = links[(first + i) % links.size()];
-        if (links_.at(link).chunks_owed < chunk_requests_max) return link;
+        if (links_.at(link).chunks_owed < config_.limits.chunk_requests_max) return link;
     }
     PROBE(sync_source_owes_enough);
     return 0;
@@ -280,7 +280,7 @@ void PeerCore::pump_fetch() {
     std::uint64_t in_flight = 0;
     for (const SyncRequest& request : sync.requests) in_flight += cost(request.entry, request.chunk);
     const std::uint64_t most = std::uint64_t{config_.limits.chunks_in_flight} * config_.limits.chunk_bytes;
-    const auto full = [&] { return in_flight >= most || sync.requests.size() >= chunk_requests_max; };
+    const auto full = [&] { return in_flight >= most || sync.requests.size() >= config_.limits.chunk_requests_max; };
     std::vector<Usable> usable;
     for (const SyncSource& source : sync.sources) {
         if (!source.active) continue;
@@ -294,15 +294,21 @@ void PeerCore::pump_fetch() {
         usable.push_back({&source, std::move(links), static_cast<std::uint32_t>(chunks + lists)});
     }
     const auto has_room = [](const Usable& one) { return one.requested < one.source->window; };
-    // Entries that come whole from one member come from the longest accepted, which is the first, unless it was given up.
-    const auto eldest = std::find_if(sync.sources.begin(), sync.sources.end(),
-                                     [](const SyncSource& source) { return source.active && source.whole; });
+    // Entries that come whole from one member come from the longest accepted, which is the first. One that was given up, or
+    // that the master does not name any more, is not waited for where there is another.
+    const SyncSource* eldest = nullptr;
+    for (const SyncSource& source : sync.sources) {
+        if (!source.active || !source.whole) continue;
+        if (eldest == nullptr || source.given_up < eldest->given_up ||
+            (source.given_up == eldest->given_up && source.named_at > eldest->named_at))
+            eldest = &source;
+    }
     const auto choose = [&](const Fetch& fetch) -> Usable* {
         Usable* best = nullptr;
         for (Usable& candidate : usable) {
             if (fetch.any_content) {
                 const bool right = sync.whole_holder.is_nil()
-                                       ? eldest != sync.sources.end() && candidate.source->peer == eldest->peer
+                                       ? candidate.source == eldest
                                        : candidate.source->peer == sync.whole_holder;
                 if (!right) continue;
             }
@@ -317,7 +323,9 @@ void PeerCore::pump_fetch() {
             if (i == sync.first_open) ++sync.first_open;
             continue;
         }
-        if (full() || lists >= hash_lists_in_flight || std::none_of(usable.begin(), usable.end(), has_room)) return;
+        if (full() || lists >= config_.limits.hash_lists_in_flight ||
+            std::none_of(usable.begin(), usable.end(), has_room))
+            return;
         if (fetch.hash_link != 0) {
             ++lists;
             continue;
@@ -375,7 +383,7 @@ void PeerCore::source_moved(const Uuid& peer) {
     if (!fetching()) return;
     if (SyncSource* source = source_of(peer); source != nullptr && source->active) {
         source->since = now_;
-        source->window = std::min<std::uint32_t>(source->window + 1, chunk_requests_max);
+        source->window = std::min<std::uint32_t>(source->window + 1, config_.limits.chunk_requests_max);
         sync_->progress = now_;
     }
 }

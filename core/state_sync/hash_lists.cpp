@@ -10,8 +10,6 @@ namespace pccl::core {
 namespace {
 
 constexpr std::uint64_t staging_alignment = 64;
-// Synchronizations that ended before their memory came, while it may still come: a disk that hangs gets no more requests.
-constexpr std::size_t abandoned_max = 2;
 
 }  // namespace
 
@@ -41,7 +39,8 @@ void PeerCore::list_known() {
         }
     }
     if (bytes == 0) return;
-    if (abandoned_.size() >= abandoned_max)
+    // Synchronizations that ended before their memory came, while it may still come: a disk that hangs gets no more requests.
+    if (abandoned_.size() >= config_.limits.abandoned_stagings_max)
         return vote_sync_end(false, "memory or disk space that was asked for earlier has not come yet");
     sync.staging = new_buffer(bytes, true);
     ++sync.computes;

@@ -11,11 +11,6 @@
 
 namespace pccl::core {
 
-namespace {
-constexpr std::uint64_t copy_bytes = 4u << 20;
-constexpr std::uint32_t copies_in_flight = 4;
-}  // namespace
-
 void PeerCore::answer_sync(const proto::SyncAnswer& answer) {
     open_votes_.erase(answer.serial());
     const bool mine = sync_ && sync_->serial != 0 && sync_->serial == answer.serial() && !sync_->outcome;
@@ -103,14 +98,14 @@ void PeerCore::sync_decided(Completion outcome, bool apply) {
 void PeerCore::copy_state() {
     Sync& sync = *sync_;
     if (sync.stage != Sync::Stage::applying) return;
-    while (sync.apply_at < sync.fetches.size() && sync.computes < copies_in_flight) {
+    while (sync.apply_at < sync.fetches.size() && sync.computes < config_.limits.copies_in_flight) {
         Fetch& fetch = sync.fetches[sync.apply_at];
         const std::uint64_t bytes = entry_bytes(fetch.entry);
         if (fetch.copied == bytes) {
             ++sync.apply_at;
             continue;
         }
-        const std::uint64_t length = std::min(copy_bytes, bytes - fetch.copied);
+        const std::uint64_t length = std::min(config_.limits.copy_bytes, bytes - fetch.copied);
         ComputeOwner owner;
         owner.what = ComputeOwner::What::state_copy;
         Compute compute;

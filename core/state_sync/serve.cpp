@@ -10,12 +10,6 @@
 
 namespace pccl::core {
 
-namespace {
-
-constexpr std::size_t early_requests_max = 1024;
-
-}  // namespace
-
 // The receiver asks another source.
 void PeerCore::decline(LinkId id, const SyncChunk& request) {
     PROBE(sync_request_declined);
@@ -27,7 +21,8 @@ void PeerCore::decline(LinkId id, const SyncChunk& request) {
 }
 
 bool PeerCore::keep_early(LinkId id, const SyncChunk& what, EarlyRequest::Kind kind) {
-    if (!sync_ || sync_->stage > Sync::Stage::voting || sync_->early_requests.size() >= early_requests_max)
+    if (!sync_ || sync_->stage > Sync::Stage::voting ||
+        sync_->early_requests.size() >= config_.limits.early_requests_max)
         return false;
     PROBE(sync_request_early);
     sync_->early_requests.push_back({id, what, kind});
@@ -86,7 +81,7 @@ void PeerCore::add_page(const Link& link, std::size_t first, const std::vector<H
 void PeerCore::on_chunk_request(LinkId id, const SyncChunk& chunk) {
     if (keep_early(id, chunk, EarlyRequest::Kind::chunk)) return;
     Link& link = links_.at(id);
-    if (!can_serve(chunk) || link.serve.size() >= chunk_requests_max) return decline(id, chunk);
+    if (!can_serve(chunk) || link.serve.size() >= config_.limits.chunk_requests_max) return decline(id, chunk);
     link.serve.push_back(chunk);
     if (link.sending.op == 0) serve_chunk(id, link);
 }

@@ -27,22 +27,20 @@ struct EarlyRequest {
 };
 
 // A member that holds the elected state, as seen by one that lacks a part of it.
-// Chunks that are asked for and did not come: in all, and on one connection, whose other end queues as many.
-inline constexpr std::size_t chunk_requests_max = 256;
-
 struct SyncSource {
     Uuid peer;
     Endpoint endpoint;
     LinkPass pass;
     bool whole = false;            // has the entries that may differ too
     bool active = false;           // connected for this synchronization, or being dialled
+    std::uint32_t given_up = 0;    // how often
     std::uint32_t wrongs = 0;      // how often it sent what is not the elected state
     std::uint32_t begun = 0;       // how often the entries that may differ were begun with it
     std::size_t unequal_most = 0;  // chunks of them that were verified in its longest attempt
     Instant since = 0;             // when it last had nothing to do, or its payload moved
     // What may be asked of it at a time. A connection that breaks may do so after so many bytes, and questions that are lost
     // with it have used them up: from then on one at first, then one more for each answer that is of use.
-    std::uint32_t window = chunk_requests_max;
+    std::uint32_t window = 0;
     Instant named_at = 0;     // when the master named it last
     Instant rests_until = 0;  // given up; not tried again before
 };

@@ -6,7 +6,6 @@ namespace pccl::core {
 
 namespace {
 
-constexpr std::size_t block_bytes = 64u << 10;
 constexpr std::size_t named_bytes = 128;  // of a key, in a text
 
 std::string named(std::string key) {
@@ -21,7 +20,7 @@ void StateDigest::add_number(std::uint64_t value) {
 }
 
 void StateDigest::add(std::string_view name, std::uint64_t count, DataType type, bool may_differ) {
-    if (block_.size() >= block_bytes) fold();
+    if (block_.size() >= block_bytes_) fold();
     add_number(name.size());
     block_ += name;
     add_number(count);

@@ -14,6 +14,8 @@ namespace pccl::core {
 
 class StateDigest {
 public:
+    // What is digested at a time (Limits::digest_block_bytes). Digests of different block sizes are never equal.
+    explicit StateDigest(std::size_t block_bytes) : block_bytes_(block_bytes) {}
     void add(std::string_view name, std::uint64_t count, DataType type, bool may_differ);
     void add_content(const Hash128& hash);
     Hash128 value() const;
@@ -22,6 +24,7 @@ private:
     void add_number(std::uint64_t value);
     void fold();
 
+    std::size_t block_bytes_;
     std::string block_;
     Hash128 before_;  // of all blocks that were folded
 };

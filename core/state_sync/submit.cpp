@@ -112,7 +112,7 @@ void PeerCore::pump_hashes() {
 void PeerCore::vote_sync() {
     Sync& sync = *sync_;
     sync.stage = Sync::Stage::voting;
-    StateDigest schema, content;
+    StateDigest schema(config_.limits.digest_block_bytes), content(config_.limits.digest_block_bytes);
     sync.hashes.clear();
     for (std::size_t i = 0; i < sync.entries.size(); ++i) {
         const StateEntry& entry = sync.entries[i];
@@ -135,7 +135,7 @@ void PeerCore::vote_sync() {
 
 // Whether the list that has come is that of the elected state.
 bool PeerCore::has_elected_content() const {
-    StateDigest content;
+    StateDigest content(config_.limits.digest_block_bytes);
     for (std::size_t i = 0; i < sync_->entries.size(); ++i) {
         const StateEntry& entry = sync_->entries[i];
         content.add(entry.name, entry.count, entry.type, entry.allow_content_inequality);

@@ -10,8 +10,6 @@
 namespace pccl::core {
 
 namespace {
-constexpr std::uint32_t frame_least = 4u << 10;
-constexpr std::uint32_t frame_most = 256u << 10;
 // A frame is to take about this long on its connection: long enough to cost little, short enough to count finely.
 constexpr Duration frame_short = 5 * millisecond;
 constexpr Duration frame_long = 20 * millisecond;
@@ -30,7 +28,7 @@ void PeerCore::on_test_order(const proto::TestOrder& order) {
         return;
     test.id = order.test();
     test.began = now_;
-    test.buffer = new_buffer(std::min(frame_most, config_.limits.payload_bytes_max));
+    test.buffer = new_buffer(std::min(config_.limits.test_frame_most, config_.limits.payload_bytes_max));
     const std::uint32_t connections =
         std::clamp<std::uint32_t>(config_.limits.test_connections, 1, config_.limits.stripes_max);
     for (std::uint32_t i = 0; i < connections; ++i) {
@@ -100,9 +98,11 @@ void PeerCore::send_test_frame(LinkId id, Link& link) {
     if (!test.usable || link.stage != Stage::open || link.sending.op != 0 || test.bytes >= config_.limits.test_bytes)
         return;
     const std::uint64_t left = config_.limits.test_bytes - test.bytes;
-    const std::uint32_t most = std::min(frame_most, config_.limits.payload_bytes_max);
-    const std::uint64_t grown = std::clamp<std::uint64_t>(link.test.sent / frames_behind, frame_least, frame_most);
-    link.test.frame = std::min({std::max(link.test.frame, frame_least), static_cast<std::uint32_t>(grown), most});
+    const std::uint32_t most = std::min(config_.limits.test_frame_most, config_.limits.payload_bytes_max);
+    const std::uint32_t least = config_.limits.test_frame_least;
+    const std::uint64_t grown =
+        std::clamp<std::uint64_t>(link.test.sent / frames_behind, least, config_.limits.test_frame_most);
+    link.test.frame = std::min({std::max(link.test.frame, least), static_cast<std::uint32_t>(grown), most});
     SendPayload send;
     send.link = id;
     send.header.op = test.id;

@@ -94,10 +94,15 @@ private:
 
     void see_limits(const Limits& limits) {
         const auto& [control_bytes_max, payload_bytes_max, key_bytes_max, peers_max, unregistered_links_max,
-                     newcomer_links_max, stripes_max, untold_max, ids_per_incarnation, journal_records, slice_bytes,
-                     eager_bytes, tags_max, concurrent_ops, scratch_bytes, min_slots, operation_bytes_max, entries_max,
-                     chunk_bytes, chunks_in_flight, hashes_in_flight, revision_max, test_connections, test_bytes,
-                     search_steps] = limits;
+                     newcomer_links_max, stripes_max, untold_max, ids_per_incarnation, journal_records, removed_kept,
+                     former_tokens_max, joiner_reports_at_once, votes_listed, operations_listed, removals_listed,
+                     members_named, slice_bytes, eager_bytes, tags_max, concurrent_ops, scratch_bytes, min_slots,
+                     operation_bytes_max, slots_max, inputs_ready, batch_failures_at_once, copy_bytes, copies_in_flight,
+                     entries_max, chunk_bytes, chunks_in_flight, hashes_in_flight, chunk_requests_max,
+                     digest_block_bytes, early_requests_max, hash_lists_in_flight, sources_active_max, sources_max,
+                     holders_told_max, holders_told_again_max, abandoned_stagings_max, revision_max, test_connections,
+                     test_bytes, test_frame_least, test_frame_most, search_steps, search_answer_steps,
+                     search_background_steps] = limits;
         in_ = "Limits.";
         see("control_bytes_max", control_bytes_max);
         see("payload_bytes_max", payload_bytes_max);
@@ -124,6 +129,31 @@ private:
         see("test_connections", test_connections);
         see("test_bytes", test_bytes);
         see("search_steps", search_steps);
+        see("removed_kept", removed_kept);
+        see("former_tokens_max", former_tokens_max);
+        see("joiner_reports_at_once", joiner_reports_at_once);
+        see("votes_listed", votes_listed);
+        see("operations_listed", operations_listed);
+        see("removals_listed", removals_listed);
+        see("members_named", members_named);
+        see("slots_max", slots_max);
+        see("inputs_ready", inputs_ready);
+        see("batch_failures_at_once", batch_failures_at_once);
+        see("copy_bytes", copy_bytes);
+        see("copies_in_flight", copies_in_flight);
+        see("chunk_requests_max", chunk_requests_max);
+        see("digest_block_bytes", digest_block_bytes);
+        see("early_requests_max", early_requests_max);
+        see("hash_lists_in_flight", hash_lists_in_flight);
+        see("sources_active_max", sources_active_max);
+        see("sources_max", sources_max);
+        see("holders_told_max", holders_told_max);
+        see("holders_told_again_max", holders_told_again_max);
+        see("abandoned_stagings_max", abandoned_stagings_max);
+        see("test_frame_least", test_frame_least);
+        see("test_frame_most", test_frame_most);
+        see("search_answer_steps", search_answer_steps);
+        see("search_background_steps", search_background_steps);
     }
 
     void see_timeouts(const Timeouts& timeouts) {

@@ -20,7 +20,7 @@ public:
         candidate.synced = synced;
         candidate.revision = revision;
         candidate.unequal = true;
-        StateDigest schema, whole;
+        StateDigest schema(64), whole(64);
         schema.add(key, 4, DataType::f32, false);
         whole.add(key, 4, DataType::f32, false);
         whole.add_content(Hash128{content, 0});

@@ -1,0 +1,50 @@
+// Limits that are units of work or bounds of tables, drawn small: second pages, copies and windows are common then, and
+// tables are full.
+#pragma once
+
+#include "harness/scenario.hpp"
+#include "net-sim/draw.hpp"
+
+namespace pccl::harness {
+
+// Field of Limits, least and most in scenario text, most that is drawn where it is small (the least is that of the text).
+#define PCCL_UNIT_LIMITS(X)                                                                                            \
+    X(removed_kept, 1, 1 << 20, 3)                                                                                     \
+    X(former_tokens_max, 1, 1024, 16)                                                                                  \
+    X(joiner_reports_at_once, 0, 1 << 20, 3)                                                                           \
+    X(votes_listed, 1, 1 << 20, 3)                                                                                     \
+    X(operations_listed, 1, 1 << 20, 3)                                                                                \
+    X(removals_listed, 1, 1 << 20, 3)                                                                                  \
+    X(members_named, 1, 1 << 20, 3)                                                                                    \
+    X(slots_max, 1, 1 << 20, 8)                                                                                        \
+    X(inputs_ready, 1, 1 << 20, 3)                                                                                     \
+    X(batch_failures_at_once, 0, 1 << 20, 2)                                                                           \
+    X(copy_bytes, 1, std::int64_t{1} << 40, 4096)                                                                      \
+    X(copies_in_flight, 1, 1 << 20, 3)                                                                                 \
+    X(chunk_requests_max, 1, 1 << 20, 4)                                                                               \
+    X(digest_block_bytes, 1, 1 << 30, 256)                                                                             \
+    X(early_requests_max, 0, 1 << 20, 3)                                                                               \
+    X(hash_lists_in_flight, 1, 1 << 20, 2)                                                                             \
+    X(sources_active_max, 1, 1 << 20, 2)                                                                               \
+    X(sources_max, 1, 1 << 20, 3)                                                                                      \
+    X(holders_told_max, 1, 1 << 20, 3)                                                                                 \
+    X(holders_told_again_max, 1, 1 << 20, 3)                                                                           \
+    X(abandoned_stagings_max, 1, 1 << 20, 1)                                                                           \
+    X(test_frame_least, 1, 1 << 24, 2048)                                                                              \
+    X(test_frame_most, 1, 1 << 24, 8192)                                                                               \
+    X(search_answer_steps, 1, std::int64_t{1} << 40, 1'000'000)                                                        \
+    X(search_background_steps, 0, std::int64_t{1} << 40, 1'000'000)
+
+// Each of them small with this chance.
+void draw_units(core::Limits& limits, sim::Draw& draw, std::uint32_t per_million);
+void take_units(core::Limits& to, const core::Limits& from);
+// Raised until a correct run ends within its patience, and they fit together.
+void fit_units(Scenario& scenario);
+
+// As many entries as the limit allows, with long names.
+void draw_many_entries(Scenario& scenario, std::uint32_t on);
+// Operations of more than 2^32 elements, of which only lengths exist.
+void draw_huge_counts(Scenario& scenario, std::uint32_t on, std::uint32_t peers_max);
+bool is_huge(const Scenario& scenario);
+
+}  // namespace pccl::harness
