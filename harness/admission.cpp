@@ -20,8 +20,8 @@ struct Terms {
 
 bool nothing_can_happen(const Scenario& s) {
     const sim::NetworkParameters& n = s.world.network;
-    return s.faults.empty() && n.refuse_per_million == 0 && n.black_hole_per_million == 0 &&
-           n.accept_close_per_million == 0 && s.world.allocation_fails_per_million == 0 && n.tail_per_million == 0;
+    return s.faults.empty() && !n.fails_dials() && n.queue_max == 0 && s.world.allocation_fails_per_million == 0 &&
+           n.tail_per_million == 0;
 }
 
 Terms terms_of(const Scenario& s, const Excuses& excuses) {
@@ -45,6 +45,8 @@ Terms terms_of(const Scenario& s, const Excuses& excuses) {
 sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses) {
     if (std::any_of(scenario.faults.begin(), scenario.faults.end(), [](const Fault& fault) { return fault.forever; }))
         return {};
+    // With so few connections for newcomers some wait while others are let in.
+    if (scenario.limits.newcomer_links_max < scenario.peers.size()) return {};
     const Terms terms = terms_of(scenario, excuses);
     std::vector<const VoteFact*> answers;  // that show whether anybody waits
     std::vector<bool> called(ledger.lives.size(), false);

@@ -35,11 +35,12 @@ private:
         std::uint64_t sent = 0, received = 0;
         std::uint64_t life_committed = 0;  // of this membership
         bool asked_for_many = false, has_left = false;
+        bool syncs_unsure = false;  // since the last connect
     };
 
     std::string bytes_of_reduction(sim::Carried& carried, const core::Completion& completion);
     std::string bytes_of_many(sim::Carried& carried, const core::Completion& completion, bool all);
-    std::string bytes_of_sync(sim::Carried& carried, const core::Completion& completion);
+    std::string bytes_of_sync(sim::Carried& carried, const core::Completion& completion, bool& unsure);
     std::string statistics(const Told& told, sim::Driver& driver) const;
     std::string status(const Told& told, const core::PeerMachine& peer, core::GroupId group,
                        const core::Command& command, const core::Completion& completion) const;

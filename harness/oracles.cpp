@@ -372,10 +372,11 @@ static sim::Violation check_election(const Ledger& ledger, const SyncIndex& inde
         const SyncFact& other = ledger.syncs[k];
         if (!overlap(own.begin, own.end, other.begin, counted_until(ledger, other, excuses))) return;
         if (!succeeded(other.completion, other.end)) {
-            // It may have taken part and died, or been removed, before the others were told. One that stayed did not.
+            // It may have taken part and died, or been removed, before the others were told. One that stayed did not, unless
+            // the master forgot what that one was told.
             const Life& life = ledger.lives[other.life];
             if (other.end == open_end || (life.lost && ledger.gone_by(other.life, other.end)) ||
-                ledger.departed(other.life, other.completion, other.end))
+                ledger.departed(other.life, other.completion, other.end) || forgotten(excuses, ledger, own, other))
                 unknown.push_back({&other, index.synced_before(k), life.asked_at, life.connected_at});
             return;
         }

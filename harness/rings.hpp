@@ -16,9 +16,12 @@ namespace pccl::harness {
 
 class Rings {
 public:
-    static constexpr std::size_t tried_max = 8;  // members of a ring for which all rings are tried
+    static constexpr std::size_t tried_max = 8;               // members of a ring for which all rings are tried
+    static constexpr std::uint64_t whole_search = 1'000'000;  // steps, more than those of an exact one among so many
 
     Rings(sim::World& world, const Scenario& scenario) : world_(world) {
+        // A search that ends early promises less.
+        listens_ = scenario.limits.search_answer_steps >= whole_search;
         // Two masters know different measurements.
         for (const Fault& fault : scenario.faults) listens_ &= fault.kind != FaultKind::two_masters;
     }

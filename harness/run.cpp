@@ -24,7 +24,8 @@ public:
         : scenario_(scenario), world_(Injector::nodes_for(scenario), Injector::strangers_from(scenario), scenario.world,
                                       scenario.seed, *this),
           reach_(options.reach), program_world_(world_, process_finished, options.reach), excuses_(scenario),
-          numbers_(world_, scenario), rings_(world_, scenario), processes_(nodes()), injector_(world_, scenario, *this, excuses_), seed_(scenario.seed) {
+          numbers_(world_, scenario), rings_(world_, scenario), processes_(nodes()),
+          injector_(world_, scenario, *this, excuses_), seed_(scenario.seed) {
         world_.trace().write_to(options.trace);
         world_.trace().keep_hashes(options.keep_hashes);
         // Programs go on as long as there are faults.
@@ -347,11 +348,10 @@ private:
             return world_.violate(wrong.oracle, wrong.reason);
         // What the machine may hold: slots, one undo copy per started operation and per synchronised state, early slices.
         const Limits& l = scenario_.limits;
-        std::uint64_t operations = l.scratch_bytes +
-                                   std::uint64_t{l.min_slots} * l.slice_bytes * (l.concurrent_ops + 1) +
-                                   2ull * (l.concurrent_ops + 1) * 8 *
-                                       (std::uint64_t{scenario_.workload.elements_max} *
-                                            scenario_.workload.elements_times + 2);
+        std::uint64_t operations =
+            l.scratch_bytes + std::uint64_t{l.min_slots} * l.slice_bytes * (l.concurrent_ops + 1) +
+            2ull * (l.concurrent_ops + 1) * 8 *
+                (std::uint64_t{scenario_.workload.elements_max} * scenario_.workload.elements_times + 2);
         if (l.operation_bytes_max != 0) operations = std::min(operations, l.operation_bytes_max);
         const std::uint64_t bound =
             (1u << 16) + operations + std::uint64_t{l.eager_bytes} * (scenario_.uneven_limits ? 4 : 1) * (nodes() + 1) +

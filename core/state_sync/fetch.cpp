@@ -307,9 +307,8 @@ void PeerCore::pump_fetch() {
         Usable* best = nullptr;
         for (Usable& candidate : usable) {
             if (fetch.any_content) {
-                const bool right = sync.whole_holder.is_nil()
-                                       ? candidate.source == eldest
-                                       : candidate.source->peer == sync.whole_holder;
+                const bool right = sync.whole_holder.is_nil() ? candidate.source == eldest
+                                                              : candidate.source->peer == sync.whole_holder;
                 if (!right) continue;
             }
             if (has_room(candidate) && (best == nullptr || candidate.requested < best->requested)) best = &candidate;
