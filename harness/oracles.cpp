@@ -446,7 +446,9 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
             if (other.process == own.process || !succeeded(other.completion, other.end)) return;
             // A peer that was removed meanwhile may read its answer late, when the group had ended and began anew at 0.
             if (ledger.gone_by(own.life, other.begin) || ledger.gone_by(other.life, own.begin)) return;
-            if (other.completion.revision == own.completion.revision && other.after != own.after)
+            // An older journal has forgotten what one of them was told.
+            if (other.completion.revision == own.completion.revision && other.after != own.after &&
+                !forgotten(excuses, ledger, own, other))
                 other_content = &other;
         });
         if (other_content != nullptr) {
