@@ -26,11 +26,12 @@ bool misfit(const Ledger& ledger, const SyncFact& own, Duration seat_kept) {
 }  // namespace
 
 sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excuses& excuses) {
-    std::vector<const SyncFact*> last_sync(ledger.lives.size(), nullptr);
-    // Another thread may go on calling on a communicator that is lost.
+    // The synchronizations in which a membership ended: of two threads that call one each, one is refused.
+    std::vector<std::vector<const SyncFact*>> last_syncs(ledger.lives.size());
     for (const SyncFact& fact : ledger.syncs) {
-        if (const Life& life = ledger.lives[fact.life]; !life.lost || fact.begin < life.lost_at)
-            last_sync[fact.life] = &fact;
+        const Life& life = ledger.lives[fact.life];
+        if (life.lost && fact.begin < life.lost_at && fact.answered >= life.lost_at && fact.answered != open_end)
+            last_syncs[fact.life].push_back(&fact);
     }
     for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
         const Life& l = ledger.lives[life];
@@ -66,10 +67,10 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
             continue;
         }
         // It learned in its last synchronization that it is no member any more.
-        const SyncFact* sync = last_sync[life];
-        if (sync != nullptr && sync->answered >= l.lost_at && sync->answered != open_end &&
-            sync->completion.result == Result::invalid_usage && misfit(ledger, *sync, excuses.seat_kept()) &&
-            excuses.use(Excuse::revision))
+        const auto ended_it = [&](const SyncFact* sync) {
+            return sync->completion.result == Result::invalid_usage && misfit(ledger, *sync, excuses.seat_kept());
+        };
+        if (std::any_of(last_syncs[life].begin(), last_syncs[life].end(), ended_it) && excuses.use(Excuse::revision))
             continue;
         const bool stranger = std::any_of(
             ledger.stranger_hellos.begin(), ledger.stranger_hellos.end(), [&](const Ledger::StrangerHello& hello) {

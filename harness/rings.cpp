@@ -59,7 +59,9 @@ void Rings::logged(const std::string& text) {
     if (!listens_) return;
     if (text.starts_with("bandwidth from peer ")) return heard_rate(text);
     // It may be led around an edge that cannot be connected, over worse ones.
-    if (text.find(" cannot reach peer ") != std::string::npos) listens_ = false;
+    if (text.find(" cannot reach peer ") != std::string::npos ||
+        text.find(" does not get through") != std::string::npos)
+        listens_ = false;
     if (text.starts_with(ring) && text.find(" ps per byte over its edges") != std::string::npos)
         look_at(static_cast<GroupId>(number_at(std::string_view(text).substr(ring.size()))));
 }

@@ -26,7 +26,7 @@ namespace pccl::harness {
 struct RunOptions {
     std::FILE* trace = nullptr;  // readable event log
     bool keep_hashes = false;    // one hash per event, and the state of the machine in each
-    std::uint64_t items_max = 3'000'000;
+    std::uint64_t items_max = 5'000'000;
     Observation* observation = nullptr;  // filled for a report
     sim::StatusWatch* status = nullptr;  // holds what the master tells spectators against what it promised
     Coverage* coverage = nullptr;        // what the run reaches; of the last run, when it is used again
