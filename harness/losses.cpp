@@ -30,7 +30,7 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
     std::vector<std::vector<const SyncFact*>> last_syncs(ledger.lives.size());
     for (const SyncFact& fact : ledger.syncs) {
         const Life& life = ledger.lives[fact.life];
-        if (life.lost && fact.begin < life.lost_at && fact.answered >= life.lost_at && fact.answered != open_end)
+        if (life.lost && fact.begin < life.lost_at && fact.answered >= life.lost_at)
             last_syncs[fact.life].push_back(&fact);
     }
     for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
@@ -68,7 +68,9 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         }
         // It learned in its last synchronization that it is no member any more.
         const auto ended_it = [&](const SyncFact* sync) {
-            return sync->completion.result == Result::invalid_usage && misfit(ledger, *sync, excuses.seat_kept());
+            // Its thread may not have looked at the answer before the program came to its end.
+            const bool failed = sync->answered == open_end || sync->completion.result == Result::invalid_usage;
+            return failed && misfit(ledger, *sync, excuses.seat_kept());
         };
         if (std::any_of(last_syncs[life].begin(), last_syncs[life].end(), ended_it) && excuses.use(Excuse::revision))
             continue;
