@@ -108,6 +108,18 @@ void make_some_last(Scenario& s, Draw& draw) {
     }
 }
 
+// The control link of a member outside of the core breaks for ever, after so few bytes that it may never resume.
+void draw_lasting_flap(Scenario& s) {
+    Draw draw(mix(s.seed, 186));
+    if (s.claim != Claim::core || !draw.chance(100'000)) return;
+    Fault f = timed(FaultKind::flap, s, draw);
+    f.a = 0;
+    f.b = draw.number(1, static_cast<std::uint32_t>(s.peers.size()));
+    f.value = static_cast<std::uint64_t>(draw.log_uniform(20, 4'000));
+    f.forever = true;
+    if (may_last(s, f)) s.faults.push_back(f);
+}
+
 // Members come and go at once, and who has just closed a connection for it loses its link to the master before the ring is
 // whole again. It resumes: a control link alone is no reason to lose anybody, however many of them break.
 void draw_ring_changes(Scenario& s, Draw& draw) {
@@ -395,6 +407,7 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     if ((on & class_journal) && s.peers.size() > 1 && hidden.chance(100'000)) draw_hidden_loss(s, hidden);
     if (draw.chance(600'000)) draw_core(s, draw);
     if (on & class_forever) make_some_last(s, draw);
+    if ((on & class_forever) && (on & class_connection)) draw_lasting_flap(s);
     Draw impaired(mix(s.seed, 164));
     if ((on & class_connection) && impaired.chance(150'000)) draw_impaired_edges(s, impaired);
     draw_stuck_disk(s, on);

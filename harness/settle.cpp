@@ -151,6 +151,12 @@ bool may_last(const Scenario& s, const Fault& f) {
         const std::uint32_t peers = std::max(nodes - 1, 1u);
         return s.core.empty() || (!in_core(s, 1 + (f.a - 1) % peers) && !in_core(s, 1 + (f.b - 1) % peers));
     }
+    case FaultKind::flap: {
+        // With the master, or like an edge that loses.
+        const std::uint32_t a = f.a % nodes, b = f.b % nodes;
+        const auto outside = [&](std::uint32_t node) { return node == 0 || !in_core(s, node); };
+        return !s.core.empty() && a != b && outside(a) && outside(b);
+    }
     default: return false;
     }
 }

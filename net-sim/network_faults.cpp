@@ -106,8 +106,9 @@ void Network::give_up(const Item& item) {
         receiver_.defer(target.node, item);
         return;
     }
-    if (!at_once && c.ends[side ^ 1].open) send_end(index, side, false, 0);
     end(index, side, at_once ? "connection reset" : "connection timed out", item.b == 2);
+    // Behind end(), which drops what this end had sent. The reset reaches the other end after the blockade.
+    if (!at_once && c.ends[side ^ 1].open) send_end(index, side, false, 0);
 }
 
 void Network::give_up_between(std::uint32_t a, std::uint32_t b, Duration within) {

@@ -57,6 +57,8 @@
     X(snapshot_read, "membership", "master restarted from a snapshot")                                                 \
     X(grace_over_all_resumed, "membership", "grace ended early: everybody resumed")                                    \
     X(grace_ran_out, "membership", "grace ran out")                                                                    \
+    X(resumed_in_vain, "membership", "link of a member lost before it had resumed, more often than that is excused")   \
+    X(resume_waited_for_disk, "membership", "link of a resuming member lost while its welcome waited for the disk")    \
     X(not_resumed_after_restart, "membership", "member removed: it did not resume after a restart")                    \
     X(resumed, "membership", "member resumed its seat")                                                                \
     X(resumed_after_absence, "membership", "member absent, then resumed")                                              \
@@ -204,6 +206,7 @@
     X(sync_request_early, "state-sync", "request kept: the plan is not here yet")                                      \
     X(sync_request_declined, "state-sync", "request declined")                                                         \
     X(sync_source_forgotten, "state-sync", "full table of holders makes place for one that is named")                  \
+    X(sync_source_remembered, "state-sync", "forgotten holder is named again, with what was counted for it")           \
     X(sync_source_of_no_help, "state-sync", "holder without the entries that may differ makes room")                   \
     X(sync_holder_given_up, "state-sync", "holder given up")                                                           \
     X(sync_fetched_from_another, "state-sync", "chunk fetched again from another holder")                              \

@@ -12,6 +12,9 @@
 namespace pccl::core {
 
 namespace {
+// Three breaks in a row can be bad luck on a healthy member's path.
+constexpr std::uint32_t resumes_in_vain_max = 3;
+
 // The host alone: the port of a stranger differs each time and would make each log line a new one.
 std::string host_of(const Endpoint& remote) {
     const std::string text = to_text(remote);
@@ -119,6 +122,7 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
             PROBE(disk_hung);
             edges_.shift_clocks(now_ - unwritten_since_, now_);
         }
+        if (disk_hangs()) shift_resumes(now_ - unwritten_since_);
         durable_sequence_ = std::max(durable_sequence_, e->sequence);
         unwritten_since_ = durable_sequence_ < last_sequence_ ? now_ : never;
         if (unwritten_told_) log(LogLevel::warn, "the journal is written again");
@@ -233,16 +237,54 @@ void MasterCore::detach(LinkId id, const Link& link) {
     } else if (link.stage == Link::Stage::member) {
         const auto session = sessions_.find(link.uuid);
         if (session == sessions_.end() || session->second.link != id) return;
-        session->second.link = 0;
-        session->second.resumed = false;
+        begin_absence(session->second);
         session->second.closed_seen = true;
-        session->second.absent_since = now_;
         abandon_tests(link.uuid, true);
         log(LogLevel::info, "control link of " + short_name(link.uuid) + " closed; its seat is kept");
         if (!in_grace() && neighbour_lost(link.uuid)) {
             PROBE(removed_by_both_links);
             remove(link.uuid, "its control link and a neighbour's data links to it closed");
         }
+    }
+}
+
+bool MasterCore::disk_hangs() const {
+    return unwritten_since_ != never && now_ - unwritten_since_ >= config_.timeouts.tick();
+}
+
+// Something for this member waits for a record: its welcome, if it is resuming.
+bool MasterCore::waits_for_disk(const Session& session) const {
+    return std::any_of(held_.begin(), held_.end(), [&](const Held& held) { return held.link == session.link; });
+}
+
+// Resuming is complete when the member has declared everything unanswered. A link that breaks before that made no progress,
+// unless this master's disk kept the member waiting.
+void MasterCore::begin_absence(Session& session) {
+    if (session.resumed)
+        session.resumes_in_vain = 0;
+    else if (disk_hangs() && waits_for_disk(session))
+        PROBE(resume_waited_for_disk);
+    else
+        ++session.resumes_in_vain;
+    if (session.resumes_in_vain <= resumes_in_vain_max)
+        session.absent_since = now_;
+    else
+        PROBE(resumed_in_vain);
+    session.link = 0;
+    session.resumed = false;
+}
+
+bool MasterCore::absent_too_long(const Session& session) const {
+    const bool in_vain = session.link != 0 && !session.resumed && session.resumes_in_vain > resumes_in_vain_max &&
+                         !waits_for_disk(session);
+    return (session.link == 0 || in_vain) && now_ - session.absent_since > config_.timeouts.peer;
+}
+
+// The disk answers after `time`. Members that were resuming meanwhile lose none of theirs.
+void MasterCore::shift_resumes(Duration time) {
+    for (auto& [uuid, session] : sessions_) {
+        if (session.link != 0 && !session.resumed && waits_for_disk(session))
+            session.absent_since = std::min(now_, session.absent_since + time);
     }
 }
 
@@ -341,7 +383,7 @@ void MasterCore::tick() {
     if (!in_grace()) {
         std::vector<Uuid> gone;
         for (const auto& [uuid, session] : sessions_) {
-            if (session.link == 0 && now_ - session.absent_since > config_.timeouts.peer) gone.push_back(uuid);
+            if (absent_too_long(session)) gone.push_back(uuid);
         }
         if (!gone.empty()) PROBE(absent_too_long);
         for (const Uuid& uuid : gone) remove(uuid, "its control link closed and it did not resume in time");

@@ -69,7 +69,10 @@ private:
         bool resumed = false;      // everything unanswered was declared on the current link
         OpId resumed_after = 0;    // last_id() then; the starts of all later operations were sent on the current link
         bool closed_seen = false;  // its control link closed in this incarnation
+        // The clock of its absence. Each loss of its link starts it anew, but only `resumes_in_vain_max` times in a row
+        // without a completed resume between them: links that break for ever must not keep the seat for ever.
         Instant absent_since = 0;
+        std::uint32_t resumes_in_vain = 0;  // links lost in a row before everything unanswered was declared
         // Since when its application could make the next call: its last answer has left, and neither this master nor the
         // member's link was away since. Clock of expire_votes.
         Instant free_since = 0;
@@ -178,6 +181,11 @@ private:
     void say_and_close(LinkId link, proto::MasterMessage message, bool hold);
     static std::string encode_for(const Link& link, proto::MasterMessage& message);
     void detach(LinkId id, const Link& link);
+    bool disk_hangs() const;
+    bool waits_for_disk(const Session& session) const;
+    void begin_absence(Session& session);
+    void shift_resumes(Duration time);
+    bool absent_too_long(const Session& session) const;
     void answer_left(Link& link);
     bool deaf(const Link& link) const;
     void acknowledge(Link& link, std::uint64_t seen);

@@ -235,8 +235,7 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
         PROBE(link_superseded);
         const LinkId old = session.link;
         ASSERT(old != id);
-        session.link = 0;
-        session.absent_since = now_;
+        begin_absence(session);
         links_.erase(old);
         out_->push_back(CloseLink{old, false});
         abandon_tests(uuid, true);
@@ -344,6 +343,7 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
                 session.resumed_after = last_id();
             }
             session.resumed = true;
+            session.resumes_in_vain = 0;
             end_grace_if_due();
             examine_all_ = true;
         }

@@ -358,7 +358,7 @@ private:
     void on_sync_holders(const proto::SyncHolders& message);
     bool helps(const SyncSource& source) const;
     void activate_sources();
-    bool forget_source();
+    bool forget_source(std::uint32_t given_up);
     SyncSource* source_of(const Uuid& peer);
     void give_up_source(const Uuid& peer, const std::string& why, bool refuted);
     void ask_again(std::uint32_t entry, std::uint32_t chunk);

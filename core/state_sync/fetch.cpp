@@ -101,9 +101,18 @@ void PeerCore::add_sources(const google::protobuf::RepeatedPtrField<proto::SyncH
                 edge->second.pass = known->pass;
             continue;
         }
-        if (sync_->sources.size() >= config_.limits.sources_max && !forget_source()) return;
-        source.whole = holder.whole();
         source.window = config_.limits.chunk_requests_max;
+        const auto before = sync_->forgotten.find(source.peer);
+        const std::uint32_t given_up = before == sync_->forgotten.end() ? 0 : before->second.given_up;
+        if (sync_->sources.size() >= config_.limits.sources_max && !forget_source(given_up)) continue;
+        if (before != sync_->forgotten.end()) {
+            PROBE(sync_source_remembered);
+            const Endpoint endpoint = source.endpoint;
+            source = before->second;
+            source.endpoint = endpoint;
+            sync_->forgotten.erase(before);
+        }
+        source.whole = source.whole || holder.whole();
         source.named_at = now_;
         source.pass = pass_from(holder);
         sync_->sources.push_back(source);
@@ -582,8 +591,10 @@ void PeerCore::sync_tick() {
     }
     for (const auto& [peer, why] : stuck) give_up_source(peer, why, false);
     if (stuck.empty()) activate_sources();  // some may have rested long enough
-    if (std::all_of(sync.sources.begin(), sync.sources.end(),
-                    [](const SyncSource& source) { return source.wrongs >= wrongs_max; })) {
+    const auto refuted = [](const SyncSource& source) { return source.wrongs >= wrongs_max; };
+    if (std::all_of(sync.sources.begin(), sync.sources.end(), refuted) &&
+        std::all_of(sync.forgotten.begin(), sync.forgotten.end(),
+                    [&](const auto& entry) { return refuted(entry.second); })) {
         vote_sync_end(false, "every member that holds the state sends content that does not match it");
         return;
     }

@@ -143,6 +143,7 @@ void PeerCore::sync_finish_if_idle() {
     sync.staging = 0;
     sync.staged = sync.voted_end = sync.holds_all = false;
     sync.sources.clear();
+    sync.forgotten.clear();
     sync.whole_holder = Uuid{};
     sync.next_ask = 0;
     vote_sync();

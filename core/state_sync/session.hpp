@@ -6,6 +6,7 @@
 #include "core/topology/link_pass.hpp"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -107,7 +108,10 @@ struct SyncSession {
     BufferId staging = 0;                   // where everything that is fetched lands
     bool staged = false;
     std::vector<SyncSource> sources;  // in the order in which they were learned of
-    Uuid whole_holder;                // of the entries that may differ; nil: none yet
+    // Sources that gave up their place in the full table. What was counted for them stays: a source that came back as new
+    // would have its failures forgiven each time. At most peers_max.
+    std::map<Uuid, SyncSource> forgotten;
+    Uuid whole_holder;  // of the entries that may differ; nil: none yet
     std::vector<SyncRequest> requests;
     Instant progress = 0;      // when something of use last came
     Instant next_ask = 0;      // for further sources
