@@ -87,6 +87,11 @@ void Driver::give(const Event& event) {
     if (!must_die_ && halted_.empty()) world_.check_patience_with_disk(node_);
 }
 
+bool Driver::leaving() const {
+    return std::any_of(waiting_.begin(), waiting_.end(),
+                       [](const Waiting& w) { return std::holds_alternative<CommandLeave>(w.command); });
+}
+
 std::uint32_t Driver::speaks_with() const {
     if (handling_ == nullptr) return no_node;
     return std::visit(

@@ -61,6 +61,8 @@ public:
     Carried& carried() { return carried_; }
     // Tags that were launched one by one and not awaited.
     std::size_t tags_open() const { return operations_.size(); }
+    // A leave or an abort is not answered yet.
+    bool leaving() const;
     std::uint64_t incarnation() const { return incarnation_; }
     // No link, no call, no launched tag, no compute and no allocation on its way: such a machine holds no memory.
     bool at_rest() const {
