@@ -115,7 +115,7 @@ std::string Numbers::statistics(const Told& told, sim::Driver& driver) const {
                           equal("attempts of a call for many tags", now.retried, 0)});
     }
     // Who leaves does not ask for all outcomes any more.
-    if (wrong.empty() && !told.asked_for_many && !told.has_left)
+    if (wrong.empty() && !told.asked_for_many && !told.has_left && !driver.leaving())
         wrong = at_most("reductions that succeeded", now.committed, told.committed + now.tags_open);
     return wrong.empty() ? wrong : "statistics of a peer: " + wrong;
 }
