@@ -47,10 +47,12 @@ struct Choice {
     tools::ReportFiles report;
     core::Instant explain_at = -1;
     bool stats = false;
-    bool futures = false;  // of a failing run, drawn anew
-    std::string save;      // folder for failing scenarios
-    std::string file;      // a scenario instead of a seed
-    std::string replay;    // the options that a failing seed is to be replayed with
+    bool futures = false;     // of a failing run, drawn anew
+    std::string save;         // folder for failing scenarios
+    std::string file;         // a scenario instead of a generated one
+    Scenario scenario;        // of that file
+    bool other_seed = false;  // what the file leaves open is drawn from another seed than its own
+    std::string replay;       // the options that a failing seed is to be replayed with
 };
 
 // What one job tells its parent; plain data, sent through a pipe.
@@ -102,19 +104,26 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 Scenario scenario_of(const Choice& choice, std::uint64_t seed) {
+    if (!choice.file.empty()) {
+        Scenario scenario = choice.scenario;
+        if (choice.other_seed) scenario.seed = seed;
+        return scenario;
+    }
     GeneratorOptions options;
     options.classes = choice.classes;
     return generate(seed, options);
 }
 
 std::string replay_of(const Choice& choice, std::uint64_t seed) {
-    return "sim-run " +
-           (choice.file.empty() ? "--seed " + std::to_string(seed) + choice.replay : "--scenario " + choice.file);
+    const std::string file = choice.file.empty() ? "" : "--scenario " + choice.file;
+    if (!file.empty() && !choice.other_seed) return "sim-run " + file;
+    return "sim-run " + (file.empty() ? "" : file + " ") + "--seed " + std::to_string(seed) + choice.replay;
 }
 
 void print_failure(const Choice& choice, std::uint64_t seed, const Verdict& v) {
-    std::printf("%s %s FAILED  oracle %s\n  %s\n  replay: %s\n", choice.file.empty() ? "seed" : "scenario",
-                choice.file.empty() ? std::to_string(seed).c_str() : choice.file.c_str(), v.violation.oracle.c_str(),
+    const bool by_seed = choice.file.empty() || choice.other_seed;
+    std::printf("%s %s FAILED  oracle %s\n  %s\n  replay: %s\n", by_seed ? "seed" : "scenario",
+                by_seed ? std::to_string(seed).c_str() : choice.file.c_str(), v.violation.oracle.c_str(),
                 v.violation.reason.c_str(), replay_of(choice, seed).c_str());
     std::fflush(stdout);
 }
@@ -125,20 +134,16 @@ void print_summary(const Sums& s, double wall);
 void save_scenario(const Choice& choice, std::uint64_t seed, const char* suffix, const Scenario& scenario,
                    const Verdict& v) {
     // Not the name of the file that was read: it may lie in the same folder.
-    const std::string what = choice.file.empty() ? "seed-" + std::to_string(seed)
-                                                 : std::filesystem::path(choice.file).stem().string() + "-failed";
+    std::string what = "seed-" + std::to_string(seed);
+    if (!choice.file.empty())
+        what = std::filesystem::path(choice.file).stem().string() + (choice.other_seed ? "-" + what : "") + "-failed";
     const std::string name = choice.save + "/" + what + suffix + ".scenario";
     if (!tools::write_scenario(name, scenario, v.violation)) return;
     std::printf("  written to %s\n", name.c_str());
 }
 
 int run_one(const Choice& choice) {
-    Scenario scenario;
-    if (choice.file.empty()) {
-        scenario = scenario_of(choice, choice.first);
-    } else if (!tools::read_scenario(choice.file, scenario)) {
-        return 2;
-    }
+    const Scenario scenario = scenario_of(choice, choice.first);
     std::fputs(to_text(scenario).c_str(), stdout);
     if (choice.print_scenario) return 0;
     if (choice.real) return run_for_real(scenario, choice.skip_unplayable);
@@ -398,8 +403,9 @@ int main(int argc, char** argv) {
         app.add_option("--seed", choice.first, "run one seed; prints its scenario, the verdict and the trace hash");
     auto* seeds = app.add_option("--seeds", range, "run a range A..B (both included); prints a summary");
     seed->excludes(seeds);
-    auto* file = app.add_option("--scenario", choice.file, "run the scenario of a file");
-    file->excludes(seed)->excludes(seeds);
+    auto* file = app.add_option("--scenario", choice.file,
+                                "run the scenario of a file; with --seed or --seeds, what it leaves open is drawn from "
+                                "these seeds instead of its own");
     app.add_option("--jobs", choice.jobs, "processes for a range or a search")->check(CLI::Range(1, 64));
     app.add_option("--trace", choice.trace,
                    "write an event log of the run to FILE (- for standard output); FILE.json: a trace for Perfetto")
@@ -458,7 +464,8 @@ int main(int argc, char** argv) {
     app.add_flag("--audit-excuses", audit,
                  "run each seed of a range again without each excuse that its oracles used: fails for one that no seed "
                  "needs")
-        ->needs(seeds);
+        ->needs(seeds)
+        ->excludes(file);
     app.add_flag("--probes", choice.probes, "print how often a range reached each marked state of the protocol")
         ->needs(seeds);
     app.add_option("--probes-min", choice.probes_least, "fail a range that reached a marked state less than N times")
@@ -546,7 +553,9 @@ int main(int argc, char** argv) {
         searched.save = choice.save;
         return tools::search(searched);
     }
-    if (seed->count() != 0 || file->count() != 0) return run_one(choice);
+    choice.other_seed = seed->count() != 0 || seeds->count() != 0;
+    if (file->count() != 0 && !tools::read_scenario(choice.file, choice.scenario)) return 2;
+    if (seed->count() != 0 || (file->count() != 0 && seeds->count() == 0)) return run_one(choice);
     if (seeds->count() == 0 || !parse_range(range, choice)) {
         std::fprintf(stderr, "sim-run: give --seed N, --seeds A..B or --scenario F (see --help)\n");
         return 2;
