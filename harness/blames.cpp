@@ -30,6 +30,9 @@ public:
             reason = "no fault held up a member of its group";
         else if (says("could be reached") && !hardship(Excuse::unreachable, life, begin, end))
             reason = "no fault kept members of its group apart";
+        else if (says("times in a row, although no member was lost") &&
+                 end - begin + jumps() < 3 * scenario_.timeouts.peer - drift(3 * scenario_.timeouts.peer))
+            reason = "the call was open for less than three peer time-outs";
         else if (completion.result == Result::invalid_usage && says("all members have to make the same calls") &&
                  waited_too_short(begin, end))
             reason = "the call was open for less than the limit";
@@ -49,10 +52,9 @@ private:
     }
     bool waited_too_short(Instant begin, Instant end) const {
         const Duration limit = scenario_.timeouts.vote;
-        // Clocks drift.
-        const Duration least = limit - 2 * limit * scenario_.world.drift_ppm / 1'000'000;
-        return limit == 0 || end - begin + jumps() < least;
+        return limit == 0 || end - begin + jumps() < limit - drift(limit);
     }
+    Duration drift(Duration time) const { return 2 * time * scenario_.world.drift_ppm / 1'000'000; }
     // How far the clock of the master may have gone forward at once.
     Duration jumps() const {
         Duration by = 0;

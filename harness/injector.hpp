@@ -93,6 +93,7 @@ private:
     bool find_place(std::uint64_t index);
     bool carry_out(std::uint64_t index, std::uint32_t there);
     void clock_jumps(const Fault& fault);
+    void peer_gone(std::uint64_t index, std::uint32_t node);
     void link_flaps(const Fault& fault, bool begins);
     Instant end_of(const Fault& fault) const { return fault.forever ? core::never : within_chaos(fault.duration); }
     void touch(const Fault& fault, std::uint32_t node, Excuse excuse = Excuse::other_loss);

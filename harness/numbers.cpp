@@ -108,11 +108,11 @@ std::string Numbers::statistics(const Told& told, sim::Driver& driver) const {
     if (wrong.empty() && now.operations_running == 0)
         wrong = equal("payload sent", now.payload_sent, carried.slices_sent());
     if (wrong.empty() && !told.asked_for_many) {
-        wrong = first_of({equal("attempts of reductions", now.launches, told.launched),
-                          // A leaving machine drops them before the driver has answered its calls.
-                          (driver.leaving() ? at_most : equal)("tags that are not awaited", now.tags_open,
-                                                               driver.tags_open()),
-                          equal("attempts of a call for many tags", now.retried, 0)});
+        wrong = first_of(
+            {equal("attempts of reductions", now.launches, told.launched),
+             // A leaving machine drops them before the driver has answered its calls.
+             (driver.leaving() ? at_most : equal)("tags that are not awaited", now.tags_open, driver.tags_open()),
+             equal("attempts of a call for many tags", now.retried, 0)});
     }
     // Who leaves does not ask for all outcomes any more.
     if (wrong.empty() && !told.asked_for_many && !told.has_left && !driver.leaving())

@@ -55,16 +55,11 @@ void Process::note_idle() {
     idle_since_ = never;
 }
 
-// The master begins anew with a vote after a long freeze, and leaves a short one out but for what may lie between its ticks.
+// The master leaves the freeze out of the clocks of votes, but for what may lie between its ticks.
 void Process::frozen(Instant until) {
     if (idle_since_ == never) return;
     const Duration noticed = until - now() - 2 * scenario_.timeouts.tick();
-    if (noticed > scenario_.timeouts.peer / 4) {
-        note_idle();
-        idle_since_ = until;
-    } else if (noticed > 0) {
-        idle_since_ += noticed;
-    }
+    if (noticed > 0) idle_since_ += noticed;
 }
 
 // Outside of a completion: the communicator is lost.

@@ -263,9 +263,11 @@ Task<bool> Process::reduce_all() {
     co_return true;
 }
 
-// A vote that the master gave up, or what a member cannot do: only where there is a limit, and the error names it.
+// A vote that the master gave up, or what a member cannot do: only where there is a limit, and the error names it. Or a tag
+// of many that failed again and again; the oracle of blames holds it against the time that the call took.
 bool Process::given_up(const Completion& completion) const {
     const auto names = [&](const char* limit) { return completion.message.find(limit) != std::string::npos; };
+    if (completion.result == Result::internal_error) return names("times in a row, although no member was lost");
     return completion.result == Result::invalid_usage &&
            ((scenario_.timeouts.vote != 0 && names("PCCL_VOTE_TIMEOUT_S")) ||
             (scenario_.limits.operation_bytes_max != 0 && names("PCCL_MAX_SCRATCH_BYTES")));

@@ -14,6 +14,12 @@
 
 namespace pccl::core {
 
+namespace {
+// With this many failures of one tag within one membership, and three peer time-outs since the first, the next one will fail,
+// too: memory that damages results, or a member without memory.
+constexpr std::uint32_t failures_in_vain_max = 16;
+}  // namespace
+
 void PeerCore::on_reduce_many(const CommandReduceMany& command) {
     const auto refuse = [&](Result result, const std::string& why) { complete(command.ticket, failure(result, why)); };
     if (state_ == State::fresh || state_ == State::connecting)
@@ -79,7 +85,26 @@ void PeerCore::batch_told(Launch& launch, const Completion& result) {
         batch.outcome.message = result.message.starts_with(alone) ? result.message : alone + ": " + result.message;
     } else {
         launch.again = true;
+        // Only the loss of a member is progress: nobody joins while the call runs, so that ends. Nothing else starts the
+        // count anew.
+        const std::uint32_t world = result.attributes.group_world;
+        if (launch.failures_in_vain == 0 || world < launch.failing_world) {
+            launch.failures_in_vain = 0;
+            launch.failing_since = now_;
+        }
+        launch.failing_world = world;
+        ++launch.failures_in_vain;
+        launch.last_failure = result.message;
     }
+}
+
+// Why a tag is given up, or empty. Each member counts for itself; the master refuses the start to all if one says so.
+std::string PeerCore::given_up_tag(const Launch& launch) const {
+    if (launch.failures_in_vain < failures_in_vain_max || now_ - launch.failing_since <= 3 * config_.timeouts.peer)
+        return {};
+    PROBE(batch_tag_given_up);
+    return "it failed " + std::to_string(launch.failures_in_vain) +
+           " times in a row, although no member was lost; the last time: " + launch.last_failure;
 }
 
 // The operation has come to rest, or never began.

@@ -126,6 +126,8 @@ struct Timeouts {
     // How long a master that was started again waits for the members of its journal to come back: longer than any
     // reconnect back-off of a healthy one. Nothing is decided meanwhile.
     Duration grace() const { return std::max(peer, 3 * redial_max) + handshake; }
+    // How long an edge of the ring that was connected may be down before the ring is led around it.
+    Duration edge_grace() const { return std::min(2 * second, peer / 4); }
     // Who dials again does so a few times within the time-out after which it is given up.
     Duration redial_longest() const { return std::max(redial_min, std::min(redial_max, peer / 4)); }
     // Machines look at their clocks this often.

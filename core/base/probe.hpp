@@ -57,6 +57,9 @@
     X(snapshot_read, "membership", "master restarted from a snapshot")                                                 \
     X(grace_over_all_resumed, "membership", "grace ended early: everybody resumed")                                    \
     X(grace_ran_out, "membership", "grace ran out")                                                                    \
+    X(master_slept_again, "membership",                                                                                \
+      "master that slept a short while ago sleeps again: its clocks do not start anew")                                \
+    X(edge_flaps, "topology", "edge that opened and broke again and again counts as down all the time")                \
     X(resumed_in_vain, "membership", "link of a member lost before it had resumed, more often than that is excused")   \
     X(resume_waited_for_disk, "membership", "link of a resuming member lost while its welcome waited for the disk")    \
     X(not_resumed_after_restart, "membership", "member removed: it did not resume after a restart")                    \
@@ -132,6 +135,8 @@
     X(tag_twice, "all-reduce", "tag launched twice")                                                                   \
     X(launch_alone, "all-reduce", "launch refused: the group has one member")                                          \
     X(batch_tag_again, "all-reduce", "tag of a call for many launched again")                                          \
+    X(batch_tag_given_up, "all-reduce", "tag of a call for many failed again and again: given up for all")             \
+    X(start_given_up, "voting", "start refused to all: a member says that the tag failed too often")                   \
     X(batch_tag_delayed, "all-reduce", "tag of a call for many failed often: launched again at the next tick")         \
     X(batch_stopped, "all-reduce", "call for many ends early: a tag failed for good")                                  \
     X(batch_left_alone, "all-reduce", "call for many ends early: no other member is left")                             \
@@ -206,6 +211,7 @@
     X(sync_request_early, "state-sync", "request kept: the plan is not here yet")                                      \
     X(sync_request_declined, "state-sync", "request declined")                                                         \
     X(sync_source_forgotten, "state-sync", "full table of holders makes place for one that is named")                  \
+    X(sync_no_memory_in_time, "state-sync", "memory for what is fetched did not come for long: given up")              \
     X(sync_source_remembered, "state-sync", "forgotten holder is named again, with what was counted for it")           \
     X(sync_source_of_no_help, "state-sync", "holder without the entries that may differ makes room")                   \
     X(sync_holder_given_up, "state-sync", "holder given up")                                                           \

@@ -122,7 +122,6 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
             PROBE(disk_hung);
             edges_.shift_clocks(now_ - unwritten_since_, now_);
         }
-        if (disk_hangs()) shift_resumes(now_ - unwritten_since_);
         durable_sequence_ = std::max(durable_sequence_, e->sequence);
         unwritten_since_ = durable_sequence_ < last_sequence_ ? now_ : never;
         if (unwritten_told_) log(LogLevel::warn, "the journal is written again");
@@ -157,27 +156,37 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
     return Status::ok;
 }
 
-// This machine did not run. Nobody is blamed for that time: every clock that can remove a member, close a link or give up
-// a vote starts anew. The tick waits, too: what arrived meanwhile is read before anybody is judged.
+// This machine did not run. Nobody is blamed for that time: it is left out of every clock that can remove a member, close a
+// link or give up a vote. The tick waits, too: what arrived meanwhile is read before anybody is judged.
+// After a sleep the peers may have to dial again, so clocks of links and members even start anew; but not before this machine
+// ran for `awake_least` since it last did so: a machine that stops again and again would never notice a death.
 void MasterCore::slept(Duration time) {
     PROBE(master_slept);
+    const Duration awake_least = 4 * config_.timeouts.peer + config_.timeouts.handshake;
+    const bool anew = clocks_anew_at_ == -never || now_ - clocks_anew_at_ - time > awake_least;
+    if (!anew) PROBE(master_slept_again);
+    clocks_anew_at_ = anew ? now_ : std::min(now_, clocks_anew_at_ + time);
+    const auto leave_out = [&](Instant& clock) { clock = anew ? now_ : std::min(now_, clock + time); };
     for (auto& [id, link] : links_) {
-        link.last_received = now_;
-        link.opened = now_;
-        if (link.unheard_since != never) link.unheard_since = now_;
+        leave_out(link.last_received);
+        leave_out(link.opened);
+        if (link.unheard_since != never) leave_out(link.unheard_since);
     }
-    for (auto& [uuid, session] : sessions_) session.absent_since = now_;
-    edges_.restart_clocks(now_);
-    restart_vote_clocks();
+    for (auto& [uuid, session] : sessions_) leave_out(session.absent_since);
+    if (anew)
+        edges_.restart_clocks(now_);
+    else
+        edges_.shift_clocks(time, now_);
+    shift_vote_clocks(time);
+    sees_again_at_ = now_ + config_.timeouts.tick() + witness_fresh;
     if (survey_) {
         survey_->ends += time;
         for (auto& [id, test] : survey_->tests) test.began += time;
     }
     if (in_grace()) {
         PROBE(slept_in_grace);
-        grace_until_ = now_ + config_.timeouts.grace();
+        grace_until_ = anew ? now_ + config_.timeouts.grace() : grace_until_ + time;
     }
-    next_tick_ = now_ + config_.timeouts.tick();
     log(LogLevel::warn,
         "the master did not run for " + std::to_string(time / millisecond) + " ms; silence clocks start anew");
 }
@@ -239,53 +248,45 @@ void MasterCore::detach(LinkId id, const Link& link) {
         if (session == sessions_.end() || session->second.link != id) return;
         begin_absence(session->second);
         session->second.closed_seen = true;
+        session->second.closed_at = now_;
         abandon_tests(link.uuid, true);
         log(LogLevel::info, "control link of " + short_name(link.uuid) + " closed; its seat is kept");
-        if (!in_grace() && neighbour_lost(link.uuid)) {
+        if (!in_grace() && now_ >= sees_again_at_ && neighbour_lost(link.uuid)) {
             PROBE(removed_by_both_links);
             remove(link.uuid, "its control link and a neighbour's data links to it closed");
         }
     }
 }
 
-bool MasterCore::disk_hangs() const {
-    return unwritten_since_ != never && now_ - unwritten_since_ >= config_.timeouts.tick();
-}
-
-// Something for this member waits for a record: its welcome, if it is resuming.
+// The welcome of a resuming member waits for a record, and has done so for a tick.
 bool MasterCore::waits_for_disk(const Session& session) const {
-    return std::any_of(held_.begin(), held_.end(), [&](const Held& held) { return held.link == session.link; });
+    return std::any_of(held_.begin(), held_.end(), [&](const Held& held) {
+        return held.welcome && held.link == session.link && now_ - held.since >= config_.timeouts.tick();
+    });
 }
 
-// Resuming is complete when the member has declared everything unanswered. A link that breaks before that made no progress,
-// unless this master's disk kept the member waiting.
+// A resume is complete when the member has declared everything unanswered and something that it was told has arrived. A link
+// that breaks before that made no progress, unless this master's disk kept the member waiting.
 void MasterCore::begin_absence(Session& session) {
-    if (session.resumed)
+    if (session.resumed && session.settled) {
         session.resumes_in_vain = 0;
-    else if (disk_hangs() && waits_for_disk(session))
-        PROBE(resume_waited_for_disk);
-    else
-        ++session.resumes_in_vain;
-    if (session.resumes_in_vain <= resumes_in_vain_max)
         session.absent_since = now_;
-    else
+    } else if (waits_for_disk(session)) {
+        PROBE(resume_waited_for_disk);
+        session.absent_since = now_;
+    } else if (++session.resumes_in_vain <= resumes_in_vain_max) {
+        session.absent_since = now_;
+    } else {
         PROBE(resumed_in_vain);
+    }
     session.link = 0;
-    session.resumed = false;
+    session.resumed = session.settled = false;
 }
 
 bool MasterCore::absent_too_long(const Session& session) const {
-    const bool in_vain = session.link != 0 && !session.resumed && session.resumes_in_vain > resumes_in_vain_max &&
-                         !waits_for_disk(session);
+    const bool in_vain = session.link != 0 && !(session.resumed && session.settled) &&
+                         session.resumes_in_vain > resumes_in_vain_max && !waits_for_disk(session);
     return (session.link == 0 || in_vain) && now_ - session.absent_since > config_.timeouts.peer;
-}
-
-// The disk answers after `time`. Members that were resuming meanwhile lose none of theirs.
-void MasterCore::shift_resumes(Duration time) {
-    for (auto& [uuid, session] : sessions_) {
-        if (session.link != 0 && !session.resumed && waits_for_disk(session))
-            session.absent_since = std::min(now_, session.absent_since + time);
-    }
 }
 
 void MasterCore::on_refused(const FrameRefused& event) {
@@ -344,6 +345,8 @@ void MasterCore::acknowledge(Link& link, std::uint64_t seen) {
     const std::size_t before = state_.untold(link.uuid);
     state_.acknowledge(link.uuid, seen);
     const std::size_t left = state_.untold(link.uuid);
+    if (const auto session = sessions_.find(link.uuid); session != sessions_.end() && (left == 0 || left != before))
+        session->second.settled = true;
     if (left == 0)
         link.unheard_since = never;
     else if (left != before)
@@ -416,8 +419,8 @@ void MasterCore::say(LinkId id, proto::MasterMessage message) {
     if (durable_sequence_ < last_sequence_ || !held_.empty()) {
         PROBE(held_for_a_record);
         if (message.has_plan() && it->second.plans_held++ == 0) it->second.plan_held_since = now_;
-        held_.push_back(
-            Held{last_sequence_, id, encode_for(it->second, message), false, message.has_answer(), message.has_plan()});
+        held_.push_back(Held{last_sequence_, id, encode_for(it->second, message), false, message.has_answer(),
+                             message.has_plan(), message.has_welcome(), now_});
         return;
     }
     if (message.has_answer()) answer_left(it->second);
@@ -445,7 +448,7 @@ void MasterCore::say_and_close(LinkId id, proto::MasterMessage message, bool hol
         it->second.uuid = Uuid{};
         it->second.opened = now_;
         PROBE(refusal_held);
-        held_.push_back(Held{last_sequence_, id, encode_for(link, message), true, false, false});
+        held_.push_back(Held{last_sequence_, id, encode_for(link, message), true, false, false, false, now_});
     } else {
         links_.erase(it);
         out_->push_back(SendControl{id, encode_for(link, message)});
@@ -463,6 +466,10 @@ void MasterCore::release_held() {
         if (it == links_.end()) continue;
         it->second.last_sent = now_;
         if (held.answer) answer_left(it->second);
+        if (const auto session = sessions_.find(it->second.uuid); held.welcome && session != sessions_.end()) {
+            // No time of a resuming member passes while its welcome waits.
+            session->second.absent_since = std::min(now_, session->second.absent_since + (now_ - held.since));
+        }
         if (held.plan && --it->second.plans_held == 0 && now_ - it->second.plan_held_since > config_.timeouts.tick())
             edges_.told_again(it->second.uuid, now_);
         out_->push_back(SendControl{held.link, std::move(held.body)});

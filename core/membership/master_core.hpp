@@ -31,6 +31,9 @@
 
 namespace pccl::core {
 
+// Connections that closed within this time of each other look like a death.
+inline constexpr Duration witness_fresh = 1 * second;
+
 class MasterCore {
 public:
     explicit MasterCore(const MasterConfig& config);
@@ -66,9 +69,12 @@ private:
     struct Session {
         LinkId link = 0;  // 0: absent
         std::uint64_t generation = 0;
-        bool resumed = false;      // everything unanswered was declared on the current link
-        OpId resumed_after = 0;    // last_id() then; the starts of all later operations were sent on the current link
-        bool closed_seen = false;  // its control link closed in this incarnation
+        bool resumed = false;    // everything unanswered was declared on the current link
+        OpId resumed_after = 0;  // last_id() then; the starts of all later operations were sent on the current link
+        // Something that it was told since its resume has arrived, or nothing was left to tell: the link carries both ways.
+        bool settled = true;
+        bool closed_seen = false;   // its control link closed in this incarnation
+        Instant closed_at = never;  // when it closed last; no sleep of the master moves it
         // The clock of its absence. Each loss of its link starts it anew, but only `resumes_in_vain_max` times in a row
         // without a completed resume between them: links that break for ever must not keep the seat for ever.
         Instant absent_since = 0;
@@ -107,6 +113,8 @@ private:
         bool close = false;
         bool answer = false;  // to a call
         bool plan = false;    // whom to dial
+        bool welcome = false;
+        Instant since = 0;
     };
     // Members whose schemas differ from the winner's are told in what. Their key lists and the winner's are read side by
     // side, a page of each at a time, up to the first difference.
@@ -181,10 +189,8 @@ private:
     void say_and_close(LinkId link, proto::MasterMessage message, bool hold);
     static std::string encode_for(const Link& link, proto::MasterMessage& message);
     void detach(LinkId id, const Link& link);
-    bool disk_hangs() const;
     bool waits_for_disk(const Session& session) const;
     void begin_absence(Session& session);
-    void shift_resumes(Duration time);
     bool absent_too_long(const Session& session) const;
     void answer_left(Link& link);
     bool deaf(const Link& link) const;
@@ -333,6 +339,8 @@ private:
     std::uint64_t registration_order_ = 0;
     std::uint32_t op_counter_ = 0;  // of this incarnation: ids of operations, synchronizations and tests (next_id)
     Instant grace_until_ = never;
+    Instant clocks_anew_at_ = -never;  // when a sleep last started all clocks anew, plus the time that was slept since
+    Instant sees_again_at_ = 0;        // until then the order of what happened during a sleep is not known
     Instant now_ = 0;
     Instant last_event_ = 0;
     Instant next_tick_ = never;

@@ -14,7 +14,6 @@ namespace pccl::core {
 
 namespace {
 
-constexpr Duration witness_fresh = 1 * second;
 constexpr Duration peers_looked_at_once = 64;  // with no more than these each report is looked at when it comes
 constexpr Duration look_again_per_peer = 200 * microsecond;
 
@@ -243,7 +242,7 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
     session.link = id;
     session.generation = hello.generation();
     session.newcomer_links = hello.newcomer_links();
-    session.resumed = false;
+    session.resumed = session.settled = false;
     session.plan.clear();
     edges_.told_again(uuid, now_);
     for (auto& [group, comparison] : key_comparisons_) {
@@ -343,7 +342,7 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
                 session.resumed_after = last_id();
             }
             session.resumed = true;
-            session.resumes_in_vain = 0;
+            session.settled = session.settled || state_.untold(link.uuid) == 0;
             end_grace_if_due();
             examine_all_ = true;
         }
@@ -383,14 +382,15 @@ void MasterCore::on_edge(const Uuid& from, const proto::EdgeReport& report) {
     if (!report.outgoing()) {
         edges_.report_incoming(other, from, report.up(), now_);
     } else if (report.up()) {
-        edges_.report_up(from, other);
+        edges_.report_up(from, other, now_);
     } else {
-        edges_.report_down(from, other, report.answered(), now_);
+        edges_.report_down(from, other, report.answered(), now_, config_.timeouts.edge_grace());
     }
     topology_dirty_ = topology_dirty_ || at_once;
     const auto session = sessions_.find(other);
-    if (!report.up() && !in_grace() && session != sessions_.end() && session->second.link == 0 &&
-        session->second.closed_seen && session->second.absent_since >= now_ - witness_fresh && neighbour_lost(other)) {
+    if (!report.up() && !in_grace() && now_ >= sees_again_at_ && session != sessions_.end() &&
+        session->second.link == 0 && session->second.closed_seen && session->second.closed_at >= now_ - witness_fresh &&
+        neighbour_lost(other)) {
         PROBE(removed_by_late_word);
         remove(other, "its control link and a neighbour's data links to it closed");
     }

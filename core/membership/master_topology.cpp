@@ -124,7 +124,7 @@ void MasterCore::maintain_topology() {
 }
 
 void MasterCore::maintain_ring(GroupId id) {
-    const Duration grace = std::min(2 * second, config_.timeouts.peer / 4);
+    const Duration grace = config_.timeouts.edge_grace();
     const std::vector<Uuid> ring = state_.groups.at(id).ring;
     if (ring.size() < 2) return;
     std::vector<std::pair<Uuid, Uuid>> failed;

@@ -322,6 +322,16 @@ void MasterCore::start_waiting(GroupId id) {
             refuse_start(key, Result::invalid_argument, mismatch);
             continue;
         }
+        const auto gives_up = std::find_if(ballot->votes().begin(), ballot->votes().end(),
+                                           [](const auto& entry) { return !entry.second.vote.refused().empty(); });
+        if (gives_up != ballot->votes().end()) {
+            PROBE(start_given_up);
+            const std::string reason = "peer " + short_name(gives_up->first) + " gives tag " + std::to_string(key.id) +
+                                       " up: " + gives_up->second.vote.refused();
+            waiting.erase(first);
+            refuse_start(key, Result::internal_error, reason);
+            continue;
+        }
         std::uint32_t running_max = ~0u;
         for (const Uuid& uuid : ring) running_max = std::min(running_max, state_.members.at(uuid).concurrent_ops);
         if (group->second.running_ops >= running_max)

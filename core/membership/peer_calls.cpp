@@ -226,6 +226,7 @@ void PeerCore::cast_start(Tag tag, Launch& launch) {
     if (launch.batch != 0) {
         vote.set_batch(launch.batch);
         vote.set_window(batches_.at(launch.batch).window);
+        vote.set_refused(given_up_tag(launch));
     }
     launch.op = 0;
     launch.serial = cast(vote);

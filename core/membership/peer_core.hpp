@@ -141,6 +141,11 @@ private:
         std::size_t index = 0;
         std::uint32_t failures = 0;
         bool again = false;  // its result, told already, is one to try again
+        // Failures in a row that no loss of a member explains, since when, and what was said of the last one.
+        std::uint32_t failures_in_vain = 0;
+        Instant failing_since = 0;
+        std::uint32_t failing_world = 0;
+        std::string last_failure;
     };
     // A call that reduces many tags.
     struct Batch {
@@ -266,6 +271,7 @@ private:
     void batch_started(const Launch& launch);
     void batch_told(Launch& launch, const Completion& result);
     void batch_concluded(Tag tag, const Completion& completion);
+    std::string given_up_tag(const Launch& launch) const;
     void batches_lost(const std::string& reason);
     void launch_delayed();
 
@@ -358,7 +364,8 @@ private:
     void on_sync_holders(const proto::SyncHolders& message);
     bool helps(const SyncSource& source) const;
     void activate_sources();
-    bool forget_source(std::uint32_t given_up);
+    bool useless(const SyncSource& source) const;
+    bool make_room_for(const SyncSource& candidate);
     SyncSource* source_of(const Uuid& peer);
     void give_up_source(const Uuid& peer, const std::string& why, bool refuted);
     void ask_again(std::uint32_t entry, std::uint32_t chunk);

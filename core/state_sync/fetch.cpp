@@ -17,8 +17,6 @@ namespace pccl::core {
 namespace {
 
 constexpr std::uint32_t not_fetched = ~0u;
-constexpr std::uint32_t wrongs_max =
-    3;  // a bit may flip; who sends what is wrong again and again is not asked any more
 // To begin anew with the same holder is progress up to its old mark this often: a connection may break in a long transfer.
 constexpr std::uint32_t beginnings_max = 3;
 
@@ -103,18 +101,17 @@ void PeerCore::add_sources(const google::protobuf::RepeatedPtrField<proto::SyncH
         }
         source.window = config_.limits.chunk_requests_max;
         const auto before = sync_->forgotten.find(source.peer);
-        const std::uint32_t given_up = before == sync_->forgotten.end() ? 0 : before->second.given_up;
-        if (sync_->sources.size() >= config_.limits.sources_max && !forget_source(given_up)) continue;
         if (before != sync_->forgotten.end()) {
             PROBE(sync_source_remembered);
             const Endpoint endpoint = source.endpoint;
             source = before->second;
             source.endpoint = endpoint;
-            sync_->forgotten.erase(before);
         }
         source.whole = source.whole || holder.whole();
         source.named_at = now_;
         source.pass = pass_from(holder);
+        if (sync_->sources.size() >= config_.limits.sources_max && !make_room_for(source)) continue;
+        if (before != sync_->forgotten.end()) sync_->forgotten.erase(before);
         sync_->sources.push_back(source);
     }
 }
@@ -560,10 +557,17 @@ void PeerCore::sync_slept(Duration time) {
 }
 
 void PeerCore::sync_tick() {
-    if (!fetching() || (sync_->listed && !sync_->staged)) return;
+    if (!fetching()) return;
     Sync& sync = *sync_;
     // A master that was started again says nothing of a dead holder until its grace is over.
-    if (now_ - sync.progress > 8 * config_.timeouts.peer + config_.timeouts.grace()) {
+    const bool too_long = now_ - sync.progress > 8 * config_.timeouts.peer + config_.timeouts.grace();
+    if (sync.listed && !sync.staged) {
+        if (!too_long) return;
+        PROBE(sync_no_memory_in_time);
+        vote_sync_end(false, "the memory for the incoming state did not come in time");
+        return;
+    }
+    if (too_long) {
         PROBE(sync_no_holder);
         vote_sync_end(false, "no living member that holds the state could be reached");
         return;

@@ -144,6 +144,7 @@ void PeerCore::sync_finish_if_idle() {
     sync.staged = sync.voted_end = sync.holds_all = false;
     sync.sources.clear();
     sync.forgotten.clear();
+    sync.unequal_verified = 0;
     sync.whole_holder = Uuid{};
     sync.next_ask = 0;
     vote_sync();

@@ -46,6 +46,9 @@ struct SyncSource {
     Instant rests_until = 0;  // given up; not tried again before
 };
 
+// A bit may flip; a source that sends what is wrong again and again is not asked any more.
+inline constexpr std::uint32_t wrongs_max = 3;
+
 // A chunk that was asked for and is not verified.
 struct SyncRequest {
     enum class Step : std::uint8_t { asked, landing, checking } step = Step::asked;

@@ -4,20 +4,27 @@
 
 namespace pccl::core {
 
-// Makes room in the full table for a source that was given up `given_up` times. False: every other one has to stay. A source
-// that is not used leaves if the master stopped naming it, the longest known first, or if it was given up more often.
-bool PeerCore::forget_source(std::uint32_t given_up) {
+// Nothing can be asked of it at present: it sent what is not the elected state, or lacks what is still open.
+bool PeerCore::useless(const SyncSource& source) const { return source.wrongs >= wrongs_max || !helps(source); }
+
+// Makes room in the full table for `candidate`. False: every source in it has to stay. Of those that are not used, a useless
+// one leaves first, then one that the master stopped naming, the longest known first, then one that was given up more often.
+bool PeerCore::make_room_for(const SyncSource& candidate) {
     Sync& sync = *sync_;
-    if (sync.forgotten.size() >= config_.limits.peers_max) return false;
-    auto oldest = sync.sources.end();
+    if (sync.forgotten.size() >= config_.limits.peers_max || useless(candidate)) return false;
+    const auto may_leave = [&](const SyncSource& source) {
+        return !source.active && (useless(source) || source.named_at != now_ || source.given_up > candidate.given_up);
+    };
+    auto leaves = sync.sources.end();
     for (auto source = sync.sources.begin(); source != sync.sources.end(); ++source) {
-        if (source->active || (source->named_at == now_ && source->given_up <= given_up)) continue;
-        if (oldest == sync.sources.end() || source->named_at < oldest->named_at) oldest = source;
+        if (!may_leave(*source)) continue;
+        const auto rank = [&](const SyncSource& one) { return std::pair(!useless(one), one.named_at); };
+        if (leaves == sync.sources.end() || rank(*source) < rank(*leaves)) leaves = source;
     }
-    if (oldest == sync.sources.end()) return false;
+    if (leaves == sync.sources.end()) return false;
     PROBE(sync_source_forgotten);
-    sync.forgotten.emplace(oldest->peer, *oldest);
-    sync.sources.erase(oldest);
+    sync.forgotten.emplace(leaves->peer, *leaves);
+    sync.sources.erase(leaves);
     return true;
 }
 

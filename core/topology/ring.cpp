@@ -8,6 +8,7 @@ namespace pccl::core {
 namespace {
 constexpr std::uint32_t restarts_max = 3;
 constexpr std::uint32_t stuck_doubles_max = 6;
+constexpr std::uint32_t flaps_max = 3;
 }  // namespace
 
 const EdgeTable::Edge* EdgeTable::find(const Uuid& from, const Uuid& to) const {
@@ -41,18 +42,29 @@ EdgeTable::Edge& EdgeTable::want(const Uuid& from, const Uuid& to, Instant now) 
     return edge;
 }
 
-void EdgeTable::report_up(const Uuid& from, const Uuid& to) {
+void EdgeTable::report_up(const Uuid& from, const Uuid& to, Instant now) {
     Edge& edge = edges_[{from, to}];
+    if (!edge.up) {
+        edge.up_since = now;
+        edge.down_before = edge.down_since;
+    }
     edge.up = true;
     edge.down_since = never;
     edge.quarantined_until = 0;
     edge.reported_down = false;
     edge.source_lost_at = edge.target_lost_at = never;
-    edge.restarts = 0;
+    if (edge.flaps == 0) edge.restarts = 0;
 }
 
-void EdgeTable::report_down(const Uuid& from, const Uuid& to, bool answered, Instant now) {
+void EdgeTable::report_down(const Uuid& from, const Uuid& to, bool answered, Instant now, Duration steady) {
     Edge& edge = edges_[{from, to}];
+    if (edge.up) {
+        edge.flaps = now - edge.up_since < steady ? edge.flaps + 1 : 0;
+        if (edge.flaps > flaps_max) {
+            PROBE(edge_flaps);
+            edge.down_since = edge.down_before;
+        }
+    }
     const bool lost = edge.source_lost_at != never || (edge.up && edge.incoming_up);
     edge.source_lost_at = !answered && lost ? now : never;
     edge.up = false;
@@ -70,8 +82,8 @@ void EdgeTable::admitted(const Uuid& peer) {
     for (auto& [ends, edge] : edges_) {
         if (ends.first != peer && ends.second != peer) continue;
         edge.source_lost_at = edge.target_lost_at = never;
-        edge.down_since = never;
-        edge.restarts = 0;
+        edge.down_since = edge.down_before = never;
+        edge.flaps = edge.restarts = 0;
     }
 }
 
@@ -137,13 +149,17 @@ void EdgeTable::heard_again(const Uuid& peer, Instant now) {
 
 void EdgeTable::shift_clocks(Duration hung, Instant now) {
     for (auto& [ends, edge] : edges_) {
-        if (edge.down_since != never) edge.down_since = std::min(edge.down_since + hung, now);
+        for (Instant* clock : {&edge.down_since, &edge.down_before}) {
+            if (*clock != never) *clock = std::min(*clock + hung, now);
+        }
     }
 }
 
 void EdgeTable::restart_clocks(Instant now) {
     for (auto& [ends, edge] : edges_) {
-        if (edge.down_since != never) edge.down_since = now;
+        for (Instant* clock : {&edge.down_since, &edge.down_before}) {
+            if (*clock != never) *clock = now;
+        }
     }
 }
 
@@ -156,7 +172,8 @@ void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted) {
         edge.reported_down = false;
         edge.source_lost_at = edge.target_lost_at = never;
         edge.incoming_up = false;
-        edge.restarts = 0;
+        edge.down_before = never;
+        edge.flaps = edge.restarts = 0;
     }
 }
 

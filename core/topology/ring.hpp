@@ -22,6 +22,11 @@ public:
     struct Edge {
         bool up = false;
         Instant down_since = never;  // since when it is wanted or known to be down; never: not wanted yet
+        // An edge that opens and breaks again and again is not up: from the flaps_max-th time in a row on, its clock goes on
+        // from where it was when the edge opened.
+        Instant up_since = 0;
+        Instant down_before = never;
+        std::uint32_t flaps = 0;  // times in a row that it broke less than `steady` after it had opened
         std::uint32_t failures = 0;
         std::uint32_t restarts = 0;  // of its clock, since it is wanted or was up
         Instant quarantined_until = 0;
@@ -38,9 +43,10 @@ public:
     bool marked(const Uuid& from, const Uuid& to, Instant now) const;
     // The edge is wanted from now on; starts its clock unless it is up.
     Edge& want(const Uuid& from, const Uuid& to, Instant now);
-    void report_up(const Uuid& from, const Uuid& to);
+    void report_up(const Uuid& from, const Uuid& to, Instant now);
     // `answered`: the other end refused the connection itself, so the report is no word of its death.
-    void report_down(const Uuid& from, const Uuid& to, bool answered, Instant now);
+    // `steady`: an edge that was up for so long is a good one.
+    void report_down(const Uuid& from, const Uuid& to, bool answered, Instant now, Duration steady);
     void report_closed(const Uuid& from, const Uuid& to);  // on purpose
     // The peer was admitted: what it said before of connections that broke is no testimony of a member, and those that it
     // lacks have their full time from now on, as newcomers that are left alone are admitted before they have any.

@@ -26,13 +26,16 @@ public:
     struct Cast {
         Serial serial = 0;
         proto::Vote vote;
-        Instant at = 0;
+        Instant at = never;
     };
 
-    // One vote per member: a later one of the same member replaces the earlier (it can only be a newer launch).
+    // One vote per member: a later one of the same member replaces the earlier (it can only be a newer launch). A vote that is
+    // declared again, with its serial, is no new one: it renews no clock.
     void cast(const Uuid& member, const proto::Vote& vote, Instant now) {
-        votes_[member] = Cast{vote.serial(), vote, now};
-        changed = now;
+        Cast& cast = votes_[member];
+        if (cast.vote.serial() != vote.serial() || cast.at == never) cast.at = changed = now;
+        cast.serial = vote.serial();
+        cast.vote = vote;
     }
     void withdraw(const Uuid& member) { votes_.erase(member); }
     // Its waiting begins anew: the time before does not count.

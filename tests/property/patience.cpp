@@ -1,0 +1,90 @@
+// Waits that end, and members that stay, in schedules in which no oracle can tell: a run that takes long is no broken promise
+// by itself, and a member that a fault touched may be lost. Here the schedule says what has to happen.
+#include "harness/run.hpp"
+#include "harness/scenario_text.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+using namespace pccl;
+using namespace pccl::core;
+using namespace pccl::harness;
+
+namespace {
+
+struct Removal {
+    Instant at = 0;
+    std::string reason;
+};
+
+struct Played {
+    Verdict verdict;
+    std::vector<Removal> removals;  // by the master, but not of those that left
+};
+
+Played play(const std::string& name) {
+    std::ifstream file(std::string(PCCL_PATIENCE) + "/" + name + ".scenario");
+    std::stringstream text;
+    text << file.rdbuf();
+    ScenarioError error;
+    const auto scenario = parse_scenario(text.str(), error);
+    INFO("line " << error.line << ": " << error.expected);
+    REQUIRE(scenario);
+    char* lines = nullptr;
+    std::size_t length = 0;
+    RunOptions options;
+    options.trace = open_memstream(&lines, &length);
+    Played played;
+    played.verdict = run(*scenario, options);
+    std::fclose(options.trace);
+    std::istringstream trace(std::string(lines, length));
+    std::free(lines);
+    for (std::string line; std::getline(trace, line);) {
+        const auto at = line.find(" removed: ");
+        if (line.find("master     log: peer ") == std::string::npos || at == std::string::npos) continue;
+        const std::string reason = line.substr(at + 10);
+        if (reason == "left the run") continue;
+        played.removals.push_back({static_cast<Instant>(std::strtod(line.c_str(), nullptr) * 1e6), reason});
+    }
+    INFO(played.verdict.violation.oracle << " " << played.verdict.violation.reason);
+    CHECK(played.verdict.held());
+    return played;
+}
+
+}  // namespace
+
+TEST_CASE("a vote that is declared again after a resume does not renew the limit on votes") {
+    const Played played = play("vote-declared-again");
+    REQUIRE(played.removals.size() == 1);
+    CHECK(played.removals[0].at < 10 * second);
+}
+
+TEST_CASE("the limit on votes passes beside a master that stutters") {
+    const Played played = play("limit-on-votes-beside-a-master-that-stutters");
+    REQUIRE(played.removals.size() == 1);
+    CHECK(played.removals[0].at < 40 * second);
+}
+
+TEST_CASE("a master that stutters notices a death") {
+    const Played played = play("death-beside-a-master-that-stutters");
+    REQUIRE(played.removals.size() == 1);
+    CHECK(played.removals[0].at < 10 * second);
+}
+
+TEST_CASE("links that closed long before and behind a pause of the master are no death") {
+    CHECK(play("closed-long-before-a-pause").removals.empty());
+}
+
+TEST_CASE("a member whose welcome waits for the disk stays, though its link flapped before") {
+    CHECK(play("flaps-before-the-disk-hangs").removals.empty());
+}
+
+TEST_CASE("a call for many tags that fails each time ends") {
+    const Played played = play("no-memory-for-many-tags");
+    CHECK(played.verdict.simulated < 20 * second);
+    CHECK(played.verdict.counters.committed == 0);
+}
