@@ -17,6 +17,8 @@ namespace pccl::core {
 namespace {
 
 constexpr std::uint32_t not_fetched = ~0u;
+// A file system that cannot reserve space writes all of it: a slow disk does 20 MB in a second.
+constexpr Duration staging_per_megabyte = 50 * millisecond;
 // To begin anew with the same holder is progress up to its old mark this often: a connection may break in a long transfer.
 constexpr std::uint32_t beginnings_max = 3;
 
@@ -560,14 +562,16 @@ void PeerCore::sync_tick() {
     if (!fetching()) return;
     Sync& sync = *sync_;
     // A master that was started again says nothing of a dead holder until its grace is over.
-    const bool too_long = now_ - sync.progress > 8 * config_.timeouts.peer + config_.timeouts.grace();
+    const Duration waited = now_ - sync.progress;
+    const Duration patience = 8 * config_.timeouts.peer + config_.timeouts.grace();
     if (sync.listed && !sync.staged) {
-        if (!too_long) return;
+        const auto megabytes = static_cast<Duration>(sync.staging_bytes >> 20);
+        if (waited <= patience + megabytes * staging_per_megabyte) return;
         PROBE(sync_no_memory_in_time);
         vote_sync_end(false, "the memory for the incoming state did not come in time");
         return;
     }
-    if (too_long) {
+    if (waited > patience) {
         PROBE(sync_no_holder);
         vote_sync_end(false, "no living member that holds the state could be reached");
         return;

@@ -43,6 +43,7 @@ void PeerCore::list_known() {
     if (abandoned_.size() >= config_.limits.abandoned_stagings_max)
         return vote_sync_end(false, "memory or disk space that was asked for earlier has not come yet");
     sync.staging = new_buffer(bytes, true);
+    sync.staging_bytes = bytes;
     ++sync.computes;
 }
 

@@ -109,6 +109,7 @@ struct SyncSession {
     std::size_t unequal_verified = 0;       // chunks of entries that may differ, since they were begun (anew)
     std::vector<std::uint32_t> hash_lists;  // entries whose fetch has a hash_link
     BufferId staging = 0;                   // where everything that is fetched lands
+    std::uint64_t staging_bytes = 0;
     bool staged = false;
     std::vector<SyncSource> sources;  // in the order in which they were learned of
     // Sources that gave up their place in the full table. What was counted for them stays: a source that came back as new

@@ -88,3 +88,12 @@ TEST_CASE("a call for many tags that fails each time ends") {
     CHECK(played.verdict.simulated < 20 * second);
     CHECK(played.verdict.counters.committed == 0);
 }
+
+TEST_CASE("edges that open and break at once do not hold up the start of a reduction") {
+    CHECK(play("edges-that-open-and-break").verdict.simulated < 20 * second);
+}
+
+TEST_CASE("a synchronization does not wait for ever for the memory of a receiver") {
+    const Played played = play("memory-that-does-not-come");
+    CHECK(played.verdict.probes[static_cast<std::size_t>(Probe::sync_no_memory_in_time)] > 0);
+}
