@@ -338,6 +338,8 @@ PCCL_EXPORT pcclResult_t pcclAwaitAsyncReduce(const pcclAsyncReduceOp_t* reduce_
  *
  * pcclSuccess only if every buffer is reduced. pcclTooFewPeers if the others are gone, or the communicator is lost; any
  * other failure of a tag (shapes that differ: pcclInvalidArgument) ends the call too, when what runs has come to its end.
+ * pcclInternalError on all members if a tag failed 16 times in a row, and for three peer time-outs, although no member was
+ * lost: a member has no memory left, or its memory damages results. The log line names the last failure.
  * After a failure an in-place buffer either is reduced or holds its input again, and it is not known which: keep a copy of
  * inputs that have to be used again. pcclInvalidArgument, and nothing is launched: op_count 0, null, max_in_flight below
  * 1, a tag that is launched already or stands twice. pcclInvalidUsage before pcclConnect.
