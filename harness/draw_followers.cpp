@@ -17,6 +17,7 @@ namespace {
 constexpr std::uint32_t followed_per_million = 250'000;
 constexpr std::uint32_t end_of_grace_per_million = 80'000;
 constexpr std::uint32_t flap_per_million = 40'000;
+constexpr std::uint32_t stutter_per_million = 40'000;
 constexpr std::uint32_t jump_per_million = 60'000;
 
 // A time that the protocol itself waits.
@@ -174,6 +175,18 @@ void draw_repeated(Scenario& s, std::uint32_t on) {
             f.again = draw.number(1, 12);
             f.every = draw.log_uniform(millisecond, 300 * millisecond);
         }
+        s.faults.push_back(f);
+    }
+    // A machine that stands still again and again.
+    Draw stutters(mix(s.seed, 192));
+    if ((on & class_pause) && stutters.chance(stutter_per_million)) {
+        Fault f;
+        f.kind = FaultKind::pause;
+        f.at = stutters.between(0, s.chaos_end);
+        f.a = stutters.chance(600'000) ? 0 : stutters.number(1, peers);
+        f.duration = stutters.log_uniform(s.timeouts.peer / 8, 2 * s.timeouts.peer);
+        f.again = stutters.number(2, 20);
+        f.every = stutters.log_uniform(s.timeouts.tick(), 4 * s.timeouts.peer);
         s.faults.push_back(f);
     }
     if ((on & class_clock) && draw.chance(jump_per_million)) {

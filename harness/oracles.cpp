@@ -417,8 +417,10 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
         if (own.end != open_end && removed_by_revision(ledger, own)) {
             bool somebody_stays = false;
             for (const SyncFact& other : ledger.syncs) {
-                if (&other == &own || other.group != own.group || other.begin >= own.end || other.end <= own.begin)
-                    continue;
+                if (&other == &own || other.group != own.group || other.begin >= own.end) continue;
+                // The vote of a member that gave up, or aborted, counts until the master misses it.
+                const bool gave_up = other.end != open_end && other.completion.result != Result::success;
+                if ((gave_up ? excuses.counted_until(other.end) : other.end) <= own.begin) continue;
                 somebody_stays = somebody_stays || !removed_by_revision(ledger, other);
             }
             if (!somebody_stays)
