@@ -30,7 +30,7 @@ public:
             reason = "no fault held up a member of its group";
         else if (says("could be reached") && !hardship(Excuse::unreachable, life, begin, end))
             reason = "no fault kept members of its group apart";
-        else if (says("times in a row, although no member was lost") &&
+        else if (says("times in a row, although no member was lost and no other tag was reduced") &&
                  end - begin + jumps() < 3 * scenario_.timeouts.peer - drift(3 * scenario_.timeouts.peer))
             reason = "the call was open for less than three peer time-outs";
         else if (completion.result == Result::invalid_usage && says("all members have to make the same calls") &&

@@ -31,6 +31,17 @@ EventLoop::Impl::Connection* EventLoop::Impl::find(core::LinkId id) {
     return found == links_.end() ? nullptr : found->second.get();
 }
 
+// Null also if the other end reads so little that `bytes` more would exceed the bound: the link is lost then. Looked at here
+// and not where bytes leave, because a full socket is not written to until it has room.
+EventLoop::Impl::Connection* EventLoop::Impl::find_with_room(core::LinkId id, std::size_t bytes) {
+    const auto found = links_.find(id);
+    if (found == links_.end()) return nullptr;
+    const ConnectionRef connection = found->second;
+    if (connection->link.queued_control_bytes() + bytes <= queued_control_bytes_max) return connection.get();
+    lose(connection, "the other end does not read");
+    return nullptr;
+}
+
 EventLoop::Impl::ConnectionRef EventLoop::Impl::make_connection(core::LinkId id, int descriptor) {
     try {
         auto connection = std::make_shared<Connection>(context_, id, descriptor, settings_.limits);
@@ -251,10 +262,6 @@ void EventLoop::Impl::pump(const ConnectionRef& connection) {
         return;
     }
     if (connection->link.has_output()) {
-        if (connection->link.queued_control_bytes() > queued_control_bytes_max) {
-            lose(connection, "the other end does not read");
-            return;
-        }
         if (outcome.events == 0) {
             arm_write(connection);
             return;

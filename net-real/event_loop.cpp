@@ -314,14 +314,14 @@ void EventLoop::Impl::carry_out(core::Effect& effect) {
                    [&](const core::OpenLink& e) { open_link(e); },
                    [&](const core::CloseLink& e) { close_link(e); },
                    [&](const core::SendControl& e) {
-                       Connection* connection = find(e.link);
+                       Connection* connection = find_with_room(e.link, e.body.size());
                        if (connection == nullptr) return;
                        ASSERT(e.body.size() <= settings_.limits.control_bytes_max);
                        connection->link.queue_control(e.body);
                        mark_dirty(*connection);
                    },
                    [&](const core::SendFlow& e) {
-                       Connection* connection = find(e.link);
+                       Connection* connection = find_with_room(e.link, core::wire::flow_word_bytes);
                        if (connection == nullptr) return;
                        connection->link.queue_flow(e.word);
                        mark_dirty(*connection);

@@ -94,6 +94,7 @@ private:
 
     // links
     Connection* find(core::LinkId id);
+    Connection* find_with_room(core::LinkId id, std::size_t bytes);
     ConnectionRef make_connection(core::LinkId id, int descriptor);
     void open_link(const core::OpenLink& effect);
     void close_link(const core::CloseLink& effect);

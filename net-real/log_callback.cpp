@@ -25,6 +25,7 @@ struct Delivery {
     struct Line {
         Severity severity = Severity::info;
         std::string text;
+        std::shared_ptr<const LogCallback> target;  // the callback that was set when the line was logged
     };
     std::mutex mutex;
     std::condition_variable changed;
@@ -47,15 +48,17 @@ struct Delivery {
             Line line = std::move(lines.front());
             lines.pop_front();
             const std::uint64_t lost = std::exchange(dropped, 0);
-            const std::shared_ptr<const LogCallback> target = callback;
             lock.unlock();
-            if (target != nullptr) {
+            try {
                 if (lost != 0) {
                     const std::string text = std::to_string(lost) + " log lines were not delivered: too many waited";
-                    (*target)(static_cast<int>(Severity::warn), text.c_str());
+                    (*line.target)(static_cast<int>(Severity::warn), text.c_str());
                 }
-                (*target)(static_cast<int>(line.severity), line.text.c_str());
+                (*line.target)(static_cast<int>(line.severity), line.text.c_str());
+            } catch (...) {
+                // A callback that throws loses its line, not the process.
             }
+            line.target.reset();
             lock.lock();
             ++delivered;
             changed.notify_all();
@@ -104,9 +107,9 @@ void set_log_callback(LogCallback given) {
         d.thread = std::make_unique<std::thread>([&d] { d.run(); });
     }
     d.replacing = true;
+    d.callback = callback;
     const std::uint64_t accepted = d.accepted;
     if (d.thread != nullptr) d.changed.wait(lock, [&] { return d.delivered >= accepted; });
-    d.callback = callback;
     if (callback == nullptr && d.thread != nullptr) {
         // What came in between finds no callback and is dropped with the queue's end.
         d.stopping = true;
@@ -129,7 +132,7 @@ bool give_to_callback(Severity severity, const std::string& line) {
         ++d.dropped;
         return true;
     }
-    d.lines.push_back({severity, line});
+    d.lines.push_back({severity, line, d.callback});
     ++d.accepted;
     d.changed.notify_all();
     return true;

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <condition_variable>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -27,7 +28,35 @@ constexpr std::chrono::seconds patience{1};
 
 thread_local bool never_waits = false;
 
+// The signal of a closed pipe goes to the thread that writes, which may be the caller's.
+class NoPipeSignal {
+public:
+    NoPipeSignal() {
+        ::sigemptyset(&pipe_);
+        ::sigaddset(&pipe_, SIGPIPE);
+        sigset_t pending;
+        ::sigpending(&pending);
+        was_pending_ = ::sigismember(&pending, SIGPIPE) == 1;
+        ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+    }
+    ~NoPipeSignal() {
+        constexpr timespec at_once{};
+        if (!was_pending_) {
+            while (::sigtimedwait(&pipe_, nullptr, &at_once) < 0 && errno == EINTR) {
+            }
+        }
+        ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    }
+    NoPipeSignal(const NoPipeSignal&) = delete;
+    NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+
+private:
+    sigset_t pipe_, before_;
+    bool was_pending_ = false;
+};
+
 void write_whole(std::string_view text) {
+    const NoPipeSignal quiet;
     std::size_t done = 0;
     while (done < text.size()) {
         // One write as a rule, so that lines of several processes do not mix.

@@ -70,7 +70,10 @@ void PeerCore::batch_told(Launch& launch, const Completion& result) {
     if (launch.batch == 0) return;
     Batch& batch = batches_.at(launch.batch);
     if (launch.op != 0) --batch.running;
-    if (result.result == Result::success) return;
+    if (result.result == Result::success) {
+        ++batch.reduced;
+        return;
+    }
     const bool has_stopped = batch.outcome.result != Result::success;
     launch.again = false;
     if (has_stopped) return;
@@ -85,14 +88,15 @@ void PeerCore::batch_told(Launch& launch, const Completion& result) {
         batch.outcome.message = result.message.starts_with(alone) ? result.message : alone + ": " + result.message;
     } else {
         launch.again = true;
-        // Only the loss of a member is progress: nobody joins while the call runs, so that ends. Nothing else starts the
-        // count anew.
+        // The loss of a member is progress, and so is a tag of this call that was reduced: nobody joins while the call runs,
+        // and each tag is reduced once, so both end. Nothing else starts the count anew.
         const std::uint32_t world = result.attributes.group_world;
-        if (launch.failures_in_vain == 0 || world < launch.failing_world) {
+        if (launch.failures_in_vain == 0 || world < launch.failing_world || batch.reduced != launch.failing_reduced) {
             launch.failures_in_vain = 0;
             launch.failing_since = now_;
         }
         launch.failing_world = world;
+        launch.failing_reduced = batch.reduced;
         ++launch.failures_in_vain;
         launch.last_failure = result.message;
     }
@@ -104,7 +108,8 @@ std::string PeerCore::given_up_tag(const Launch& launch) const {
         return {};
     PROBE(batch_tag_given_up);
     return "it failed " + std::to_string(launch.failures_in_vain) +
-           " times in a row, although no member was lost; the last time: " + launch.last_failure;
+           " times in a row, although no member was lost and no other tag was reduced; the last time: " +
+           launch.last_failure;
 }
 
 // The operation has come to rest, or never began.

@@ -201,6 +201,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
     }
     Half& half = op.half(word.phase, word.slice);
     if (half.out == OutState::acknowledged) PROBE(ack_twice);
+    if (word.kind == wire::FlowKind::ack) link.stalled = false;  // also of a copy: this stripe carries
     if (half.out == OutState::idle || half.out == OutState::acknowledged) return;
     if (half.out == OutState::sending && word.kind != wire::FlowKind::moving &&
         (word.kind == wire::FlowKind::ack || half.out_link == event.link)) {

@@ -84,8 +84,9 @@ void Operation::enqueue(int phase, std::uint32_t slice) {
     entry.out_link = 0;
     entry.next = none;
     Queue& queue = queue_of(phase, slice);
-    if (entry.counted) {
-        // A resend has its credit already: behind a slice that waits for credit it would wait for itself.
+    if (entry.counted || lost.contains({phase, slice})) {
+        // A resend has its credit already: behind a slice that waits for credit it would wait for itself. And the clock of a
+        // lost slice runs: its time must not pass in the queue.
         if (queue.head != none) PROBE(resend_goes_first);
         entry.next = queue.head;
         queue.head = slice;

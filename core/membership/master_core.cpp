@@ -173,6 +173,7 @@ void MasterCore::slept(Duration time) {
         if (link.unheard_since != never) leave_out(link.unheard_since);
     }
     for (auto& [uuid, session] : sessions_) leave_out(session.absent_since);
+    for (auto& [group, comparison] : key_comparisons_) leave_out(comparison.progress);
     if (anew)
         edges_.restart_clocks(now_);
     else
@@ -398,6 +399,7 @@ void MasterCore::tick() {
     warn_waiting();
     warn_unwritten();
     expire_votes();
+    end_late_comparisons();
     stop_unwritten();
 }
 
@@ -540,6 +542,8 @@ void MasterCore::remove_unheeding() {
 // A long run's journal does not grow without bound: now and then one record says what all before it say. Between two
 // events, so that nothing is under way; as long as a snapshot is large, so is what has to come before the next one.
 void MasterCore::compact_if_due() {
+    // In a grace every decision since the last snapshot is still kept for all members: their hellos carry what they know.
+    if (in_grace()) return;
     if (journal_records_ < config_.limits.journal_records || journal_bytes_ < snapshot_bytes_) return;
     proto::Record record;
     *record.mutable_snapshot() = state_.snapshot();

@@ -130,6 +130,7 @@ private:
         };
         std::uint32_t first = 0;  // all keys before it are the same on those whose difference is open
         std::vector<List> lists;  // the winner's, then the others'
+        Instant progress = 0;     // when a page last came
     };
 
     // An optimisation that everybody has voted for, until it is decided.
@@ -294,6 +295,7 @@ private:
     std::vector<Candidate> candidates_of(const Ballot& ballot, const std::vector<Uuid>& electors) const;
     bool compare_keys(const BallotKey& key, const Election& election);
     bool ask_for_keys(KeyComparison& comparison);
+    void end_late_comparisons();
     void decide_sync(const BallotKey& key, const std::vector<Uuid>& electors);
     void examine_sync_end(GroupId group);
     void finish_sync(GroupId group, bool commit, const std::string& reason);

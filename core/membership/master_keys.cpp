@@ -37,6 +37,7 @@ bool MasterCore::compare_keys(const BallotKey& key, const Election& election) {
             list.serial = cast.serial;
             list.total = cast.vote.entries();
         }
+        comparison.progress = now_;
     }
     const auto open = [](const KeyComparison::List& list) { return list.difference.empty(); };
     KeyComparison::List& winner = comparison.lists.front();
@@ -118,7 +119,20 @@ void MasterCore::on_page(const Uuid& uuid, const proto::SyncPage& page) {
         remove(uuid, "sent an impossible shared-state key list");
         return;
     }
+    comparison->second.progress = now_;
     dirty_.push_back(BallotKey{proto::VOTE_SYNC, group, 0});
+}
+
+// A page that does not come holds up the synchronization of the whole group, and it is for a text alone.
+void MasterCore::end_late_comparisons() {
+    for (auto& [group, comparison] : key_comparisons_) {
+        if (now_ - comparison.progress <= 3 * config_.timeouts.peer) continue;
+        PROBE(sync_pages_late);
+        for (KeyComparison::List& list : comparison.lists) {
+            if (list.difference.empty()) list.difference = "its keys";
+        }
+        dirty_.push_back(BallotKey{proto::VOTE_SYNC, group, 0});
+    }
 }
 
 }  // namespace pccl::core

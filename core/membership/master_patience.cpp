@@ -12,6 +12,7 @@ namespace pccl::core {
 namespace {
 
 constexpr Duration unwritten_warn = 5 * second;
+constexpr std::size_t warnings_at_once = 16;  // about votes, in a tick; a program may launch 65,536 tags
 
 // Cast by calls of the application; the ends of operations are voted by the machines themselves.
 bool is_call(proto::VoteKind kind) { return kind != proto::VOTE_END && kind != proto::VOTE_SYNC_END; }
@@ -44,17 +45,26 @@ std::string MasterCore::whereabouts(const Uuid& uuid) const {
 }
 
 void MasterCore::warn_waiting() {
+    std::map<Uuid, std::string> places;  // of members; each costs a look at all ballots
+    const auto place_of = [&](const Uuid& uuid) -> const std::string& {
+        const auto [place, fresh] = places.try_emplace(uuid);
+        if (fresh) place->second = whereabouts(uuid);
+        return place->second;
+    };
+    std::size_t said = 0;
     for (auto& [key, ballot] : ballots_.all()) {
-        if (ballot.warned || now_ - ballot.opened < config_.timeouts.vote_warn) continue;
+        // A complete one waits for the master, not for a member.
+        if (ballot.warned || ballot.completed_order != 0 || now_ - ballot.opened < config_.timeouts.vote_warn) continue;
         const auto missing = ballot.missing(electors_of(key));
         if (missing.empty()) continue;
         const std::size_t named_max = config_.limits.members_named;
         PROBE(waiting_warned);
         ballot.warned = true;
+        if (++said > warnings_at_once) continue;
         std::string text =
             std::string("vote '") + to_text(key.kind) + "' has waited " + seconds(now_ - ballot.opened) + " for";
         for (std::size_t i = 0; i < missing.size() && i < named_max; ++i) {
-            text += (i == 0 ? " " : ", ") + short_name(missing[i]) + " (" + whereabouts(missing[i]) + ")";
+            text += (i == 0 ? " " : ", ") + short_name(missing[i]) + " (" + place_of(missing[i]) + ")";
         }
         if (missing.size() > named_max) text += " and " + std::to_string(missing.size() - named_max) + " more";
         log(LogLevel::warn, text);
@@ -66,6 +76,8 @@ void MasterCore::warn_waiting() {
             if (session != sessions_.end() && session->second.link != 0) say(session->second.link, message);
         }
     }
+    if (said > warnings_at_once)
+        log(LogLevel::warn, std::to_string(said - warnings_at_once) + " more votes have waited as long");
 }
 
 // A disk that neither takes a record nor fails holds every answer, while heartbeats go on. Says so once, also to the members:
@@ -150,6 +162,7 @@ void MasterCore::expire_votes() {
     }
     std::map<Uuid, std::string> absent;
     std::vector<std::pair<BallotKey, std::string>> crossing;
+    std::map<Uuid, std::string> places;
     for (const auto& [key, ballot] : ballots_.all()) {
         if (!is_call(key.kind) || now_ - ballot.changed < limit) continue;
         const auto missing = ballot.missing(electors_of(key));
@@ -163,11 +176,12 @@ void MasterCore::expire_votes() {
             }
             all_wait = all_wait && call != called.end() && now_ - call->second >= limit && !busy.contains(uuid);
         }
-        if (all_wait && can_be_given_up(key.kind))
-            crossing.emplace_back(key,
-                                  std::string("'") + to_text(key.kind) + "' waits for " + short_name(missing[0]) +
-                                      ", which is " + whereabouts(missing[0]) +
-                                      "; all members have to make the same calls (PCCL_VOTE_TIMEOUT_S has passed)");
+        if (!all_wait || !can_be_given_up(key.kind)) continue;
+        const auto [place, fresh] = places.try_emplace(missing[0]);
+        if (fresh) place->second = whereabouts(missing[0]);
+        crossing.emplace_back(key, std::string("'") + to_text(key.kind) + "' waits for " + short_name(missing[0]) +
+                                       ", which is " + place->second +
+                                       "; all members have to make the same calls (PCCL_VOTE_TIMEOUT_S has passed)");
     }
     for (const auto& [uuid, reason] : absent) {
         PROBE(vote_timed_out);

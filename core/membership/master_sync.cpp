@@ -112,6 +112,11 @@ void MasterCore::examine_sync_end(GroupId id) {
             return;
         }
     }
+    // A holder that was elected and lives has what all lack: the long look at all holders is not needed at each vote.
+    if (std::any_of(running.holders.begin(), running.holders.end(), [&](const RunningSync::Holder& holder) {
+            return state_.members.contains(holder.uuid) && (holder.whole || running.lack_whole.empty());
+        }))
+        return;
     const std::vector<RunningSync::Holder> holders = living_holders(id);
     const bool whole = std::any_of(holders.begin(), holders.end(), [](const auto& holder) { return holder.whole; });
     for (const Uuid& uuid : electors) {

@@ -141,10 +141,11 @@ private:
         std::size_t index = 0;
         std::uint32_t failures = 0;
         bool again = false;  // its result, told already, is one to try again
-        // Failures in a row that no loss of a member explains, since when, and what was said of the last one.
+        // Failures in a row without progress of the call, since when, and what was said of the last one.
         std::uint32_t failures_in_vain = 0;
         Instant failing_since = 0;
         std::uint32_t failing_world = 0;
+        std::size_t failing_reduced = 0;
         std::string last_failure;
     };
     // A call that reduces many tags.
@@ -153,6 +154,7 @@ private:
         std::uint32_t window = 1;
         std::size_t open = 0;      // launches that are not concluded
         std::size_t running = 0;   // started, and their outcome was not told
+        std::size_t reduced = 0;   // tags that succeeded
         std::vector<Tag> delayed;  // launched again at the next tick
         Completion outcome;        // not success: nothing is tried again
     };

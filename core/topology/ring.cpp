@@ -60,6 +60,7 @@ void EdgeTable::report_down(const Uuid& from, const Uuid& to, bool answered, Ins
     Edge& edge = edges_[{from, to}];
     if (edge.up) {
         edge.flaps = now - edge.up_since < steady ? edge.flaps + 1 : 0;
+        if (edge.flaps == 0) edge.restarts = 0;
         if (edge.flaps > flaps_max) {
             PROBE(edge_flaps);
             edge.down_since = edge.down_before;

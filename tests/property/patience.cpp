@@ -97,3 +97,7 @@ TEST_CASE("a synchronization does not wait for ever for the memory of a receiver
     const Played played = play("memory-that-does-not-come");
     CHECK(played.verdict.probes[static_cast<std::size_t>(Probe::sync_no_memory_in_time)] > 0);
 }
+
+TEST_CASE("tags of one call that do not fit beside each other are all reduced") {
+    CHECK(play("many-tags-that-do-not-fit-together").verdict.counters.committed == 128);
+}

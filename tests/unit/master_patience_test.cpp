@@ -254,3 +254,19 @@ TEST_CASE("a master that nobody has reached yet names a disk that does not answe
     world.pass(15 * second);
     CHECK(world.halted.find("has not answered for 20 s") != std::string::npos);
 }
+
+TEST_CASE("a key list that does not come holds up a synchronization for three peer time-outs at most") {
+    Pair run{Timeouts{}};
+    std::uint64_t schema = 1;
+    for (Member* member : {&run.a, &run.b}) {
+        proto::Vote vote = of_kind(proto::VOTE_SYNC);
+        vote.set_entries(2);
+        write(Hash128{schema++, 0}, *vote.mutable_schema());
+        run.world.vote(*member, vote);
+    }
+    run.pass(29 * second);
+    CHECK_FALSE(run.b.refused);
+    run.pass(2 * second);
+    CHECK(run.b.refused);
+    CHECK(run.a.answers.back().has_sync());
+}
