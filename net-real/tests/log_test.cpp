@@ -1,5 +1,6 @@
 // Standard error that blocks, ends of processes, forks: no line may stop an I/O thread, and none is lost without a word.
 #include "net-real/log.hpp"
+#include "net-real/log_callback.hpp"
 #include "net-real/log_writer.hpp"
 
 #include <catch2/catch.hpp>
@@ -10,11 +11,14 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <functional>
+#include <memory>
 #include <string>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 using namespace pccl::real;
 
@@ -197,4 +201,38 @@ TEST_CASE("forks at any time: no child meets a lock without an owner") {
     const std::string text = content(file);
     for (int i = 0; i < 50; ++i) CHECK(count_of(text, "line " + std::to_string(900'000'000 + i) + ";") == 1);
     ::close(file);
+}
+
+TEST_CASE("a log callback that was replaced gets no further line, and one that throws loses its line only") {
+    std::atomic<bool> done = false;
+    std::thread writer([&] {
+        while (!done) give_to_callback(Severity::info, "a line");
+    });
+    // By shared_ptr: the callback may outlive the round, that is what is looked for.
+    std::vector<std::pair<std::shared_ptr<std::atomic<std::uint64_t>>, std::uint64_t>> replaced;
+    auto lines = std::make_shared<std::atomic<std::uint64_t>>(0);
+    set_log_callback([lines](int, const char*) { ++*lines; });
+    for (int round = 0; round < 50; ++round) {
+        const auto before = lines;
+        lines = std::make_shared<std::atomic<std::uint64_t>>(0);
+        set_log_callback([lines](int, const char*) { ++*lines; });
+        replaced.emplace_back(before, before->load());
+        while (lines->load() == 0) std::this_thread::yield();
+    }
+    set_log_callback([](int, const char*) { throw 1; });
+    done = true;
+    writer.join();
+    set_log_callback(nullptr);
+    for (const auto& [counter, when_replaced] : replaced) CHECK(counter->load() == when_replaced);
+}
+
+TEST_CASE("a standard error whose reader is gone ends nobody") {
+    std::array<int, 2> ends{};
+    REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+    ::close(ends[0]);
+    const Redirected redirected(ends[1]);
+    ::close(ends[1]);
+    write_to_stderr("nobody reads this\n");
+    flush_log();
+    CHECK(true);  // SIGPIPE would have ended the process
 }

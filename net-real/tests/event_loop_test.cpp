@@ -1,0 +1,87 @@
+// The loop with a machine of the test's own: what it does for an end that does not read.
+#include "net-real/event_loop.hpp"
+
+#include "core/wire/frame.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <array>
+#include <condition_variable>
+#include <mutex>
+#include <netinet/in.h>
+#include <string>
+#include <sys/socket.h>
+#include <unistd.h>
+
+using namespace pccl;
+using namespace pccl::real;
+
+namespace {
+
+constexpr std::size_t answer_bytes = 1u << 20;
+
+// Answers each control frame with a large one, and counts what it said until the link was lost.
+class Generous : public LoopClient {
+public:
+    void start(core::Instant, core::Effects&) override {}
+    core::Status handle(core::Instant, const core::Event& event, core::Effects& out) override {
+        if (const auto* control = std::get_if<core::ControlArrived>(&event)) {
+            out.push_back(core::SendControl{control->link, std::string(answer_bytes, 'a')});
+            ++answers;
+        } else if (const auto* closed = std::get_if<core::LinkClosed>(&event)) {
+            const std::lock_guard lock(mutex);
+            reason = closed->reason;
+            changed.notify_all();
+        }
+        return core::Status::ok;
+    }
+    core::Instant next_deadline() const override { return core::never; }
+    void shut_down(core::Instant, core::Effects&) override {}
+    void complete(const core::Complete&) override {}
+    void set_attributes(const core::Attributes&) override {}
+    void log(Severity, std::string_view) override {}
+    void ended(const std::string&) override {}
+
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::string reason;
+    std::size_t answers = 0;  // read when the link is lost
+};
+
+int connect_to(std::uint16_t port) {
+    const int descriptor = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::connect(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    return descriptor;
+}
+
+}  // namespace
+
+TEST_CASE("an end that asks and does not read is lost when the queue of answers is full") {
+    Generous client;
+    EventLoop loop(LoopSettings{}, client);
+    std::string error;
+    ListenRequest request;
+    request.address = core::Endpoint{};
+    REQUIRE(loop.listen(request, error));
+    REQUIRE(loop.start(error));
+    const int stranger = connect_to(loop.port());
+    std::string frames;
+    const std::array<std::uint8_t, 1> body{'q'};
+    for (int i = 0; i < 1000; ++i) core::wire::append_control(frames, body);
+    // The other end may be gone before all of it is sent.
+    static_cast<void>(::send(stranger, frames.data(), frames.size(), MSG_NOSIGNAL));
+    {
+        std::unique_lock lock(client.mutex);
+        client.changed.wait_for(lock, std::chrono::seconds(60), [&] { return !client.reason.empty(); });
+        CHECK(client.reason == "the other end does not read");
+        // What the socket took, and 64 MiB in the queue.
+        CHECK(client.answers < 200);
+    }
+    ::close(stranger);
+    loop.request_stop();
+    loop.join();
+}
