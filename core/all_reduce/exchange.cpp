@@ -211,12 +211,19 @@ void PeerCore::on_flow(const FlowArrived& event) {
         busy.sending.dropped = true;
         out_->push_back(CancelSend{half.out_link});
     }
-    link.last_progress = edge.answered_at = now_;
+    link.last_progress = now_;
     if (word.kind == wire::FlowKind::moving) {
         const auto lost = op.lost.find({word.phase, word.slice});
-        if (lost != op.lost.end() && op.neighbour_ready) lost->second.since = now_;
+        if (lost != op.lost.end()) {
+            // Another copy got no further than an earlier one: the stripe works, but the slice does not get through.
+            if (word.value <= lost->second.most) return;
+            lost->second.most = word.value;
+            if (op.neighbour_ready) lost->second.since = now_;
+        }
+        edge.answered_at = now_;
         return;
     }
+    edge.answered_at = now_;
     link.useful = true;
     link.stalled = false;
     if (word.kind == wire::FlowKind::ack) {

@@ -165,6 +165,7 @@ public:
     struct Lost {
         Instant since = 0;  // the first loss, or when more of it than before last arrived
         std::uint32_t times = 0;
+        std::uint32_t most = 0;  // bytes of a copy that arrived, as far as the receiver said
     };
     std::map<std::pair<int, std::uint32_t>, Lost> lost;  // sent in vain and not acknowledged since
     std::uint64_t copied = 0;  // of the commit copy, what was issued: bytes, or slices when quantized

@@ -28,8 +28,9 @@ void PeerCore::slice_landed(Operation& op, std::uint32_t bytes) {
     op.landed_at = now_;
 }
 
-// A part of a frame has arrived. If it is more than ever before, the sender is told now and then: a slice on a slow link
-// can take longer than the patience with an edge.
+// A part of a frame has arrived. The sender is told now and then: a slice on a slow link can take longer than the patience
+// with a stripe. Whether that is progress of a slice that was lost before, the sender decides (Operation::Lost::most): the
+// filler of a frame that was given up has counted here like bytes of the slice.
 void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
     if (link.purpose != Purpose::incoming || link.receiving.op == 0 || link.receiving.dropped ||
         link.receiving.phase > 1 || arrived <= link.arrived)
@@ -44,9 +45,10 @@ void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
             if (transfer.op == op.id.id && transfer.phase <= 1 && !transfer.dropped && transfer.cell == Operation::none)
                 landed += other.arrived;
         }
-        if (landed <= op.landed_most) return;
-        op.landed_most = landed;
-        op.landed_at = now_;
+        if (landed > op.landed_most) {
+            op.landed_most = landed;
+            op.landed_at = now_;
+        }
     }
     if (now_ - link.told_moving < config_.timeouts.peer / 8) return;
     PROBE(slice_takes_long);

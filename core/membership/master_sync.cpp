@@ -97,6 +97,12 @@ void MasterCore::examine_sync_end(GroupId id) {
     const RunningSync& running = *group->second.sync;
     const BallotKey key{proto::VOTE_SYNC_END, id, running.id};
     const std::vector<Uuid> electors = electors_of(key);
+    // Its members went at once, and others of the group, which came later, wait for the next one.
+    if (electors.empty()) {
+        PROBE(sync_without_members);
+        finish_sync(id, false, "all its members are gone");
+        return;
+    }
     const Ballot* ballot = ballots_.find(key);
     if (ballot != nullptr) {
         for (const auto& [uuid, cast] : ballot->votes()) {
@@ -224,7 +230,7 @@ void MasterCore::finish_sync(GroupId id, bool commit, const std::string& reason)
         seat->set_result(static_cast<std::uint32_t>(commit ? Result::success : Result::invalid_usage));
         seat->set_reason(reason);
     }
-    const Ballot ballot = ballots_.take(key);
+    const Ballot ballot = ballots_.find(key) == nullptr ? Ballot{} : ballots_.take(key);
     if (commit && ballot.votes().size() < running.members.size()) PROBE(sync_member_gone);
     for (const auto& [uuid, cast] : ballot.votes()) {
         auto* vote = sync->add_votes();
