@@ -110,6 +110,7 @@ void set_log_callback(LogCallback given) {
     d.callback = callback;
     const std::uint64_t accepted = d.accepted;
     if (d.thread != nullptr) d.changed.wait(lock, [&] { return d.delivered >= accepted; });
+    if (callback == nullptr) d.callback = nullptr;  // one that ran meanwhile may have set another
     if (callback == nullptr && d.thread != nullptr) {
         // What came in between finds no callback and is dropped with the queue's end.
         d.stopping = true;

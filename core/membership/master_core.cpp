@@ -469,8 +469,9 @@ void MasterCore::release_held() {
         it->second.last_sent = now_;
         if (held.answer) answer_left(it->second);
         if (const auto session = sessions_.find(it->second.uuid); held.welcome && session != sessions_.end()) {
-            // No time of a resuming member passes while its welcome waits.
-            session->second.absent_since = std::min(now_, session->second.absent_since + (now_ - held.since));
+            // No time of a resuming member passes while its welcome waits, nor does that of its application.
+            for (Instant* clock : {&session->second.absent_since, &session->second.free_since})
+                *clock = std::min(now_, *clock + (now_ - held.since));
         }
         if (held.plan && --it->second.plans_held == 0 && now_ - it->second.plan_held_since > config_.timeouts.tick())
             edges_.told_again(it->second.uuid, now_);

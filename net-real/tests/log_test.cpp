@@ -205,20 +205,29 @@ TEST_CASE("forks at any time: no child meets a lock without an owner") {
 
 TEST_CASE("a log callback that was replaced gets no further line, and one that throws loses its line only") {
     std::atomic<bool> done = false;
+    std::atomic<std::uint64_t> given = 0;
     std::thread writer([&] {
-        while (!done) give_to_callback(Severity::info, "a line");
+        for (; !done; ++given) give_to_callback(Severity::info, "a line");
     });
+    // Lines come faster than they are delivered, so some always wait when the callback is replaced.
+    const auto counting = [&](const std::shared_ptr<std::atomic<std::uint64_t>>& lines) {
+        return [&, lines](int, const char*) {
+            ++*lines;
+            for (const std::uint64_t from = given; !done && given < from + 2;) std::this_thread::yield();
+        };
+    };
     // By shared_ptr: the callback may outlive the round, that is what is looked for.
     std::vector<std::pair<std::shared_ptr<std::atomic<std::uint64_t>>, std::uint64_t>> replaced;
     auto lines = std::make_shared<std::atomic<std::uint64_t>>(0);
-    set_log_callback([lines](int, const char*) { ++*lines; });
-    for (int round = 0; round < 50; ++round) {
+    set_log_callback(counting(lines));
+    for (int round = 0; round < 10; ++round) {
+        while (lines->load() == 0) std::this_thread::yield();
         const auto before = lines;
         lines = std::make_shared<std::atomic<std::uint64_t>>(0);
-        set_log_callback([lines](int, const char*) { ++*lines; });
+        set_log_callback(counting(lines));
         replaced.emplace_back(before, before->load());
-        while (lines->load() == 0) std::this_thread::yield();
     }
+    while (lines->load() == 0) std::this_thread::yield();
     set_log_callback([](int, const char*) { throw 1; });
     done = true;
     writer.join();

@@ -101,3 +101,7 @@ TEST_CASE("a synchronization does not wait for ever for the memory of a receiver
 TEST_CASE("tags of one call that do not fit beside each other are all reduced") {
     CHECK(play("many-tags-that-do-not-fit-together").verdict.counters.committed == 128);
 }
+
+TEST_CASE("the wait of a welcome for the disk does not count against the limit on votes") {
+    CHECK(play("welcome-waits-within-the-limit-on-votes").removals.empty());
+}
