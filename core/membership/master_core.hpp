@@ -251,6 +251,8 @@ private:
     void restart_vote_clocks();
     void shift_vote_clocks(Duration time);
     void give_up(const BallotKey& key, const std::string& reason);
+    using Places = std::map<Uuid, std::string>;
+    const std::string& whereabouts(const Uuid& uuid, Places& places) const;
     std::string whereabouts(const Uuid& uuid) const;
 
     // topology

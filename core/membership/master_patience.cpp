@@ -26,6 +26,13 @@ std::string seconds(Duration duration) { return std::to_string(duration / second
 
 }  // namespace
 
+// Looked up once for each member: it costs a look at all ballots.
+const std::string& MasterCore::whereabouts(const Uuid& uuid, Places& places) const {
+    const auto [place, fresh] = places.try_emplace(uuid);
+    if (fresh) place->second = whereabouts(uuid);
+    return place->second;
+}
+
 // What a member that is waited for does instead, as far as the master can tell.
 std::string MasterCore::whereabouts(const Uuid& uuid) const {
     const auto session = sessions_.find(uuid);
@@ -45,12 +52,7 @@ std::string MasterCore::whereabouts(const Uuid& uuid) const {
 }
 
 void MasterCore::warn_waiting() {
-    std::map<Uuid, std::string> places;  // of members; each costs a look at all ballots
-    const auto place_of = [&](const Uuid& uuid) -> const std::string& {
-        const auto [place, fresh] = places.try_emplace(uuid);
-        if (fresh) place->second = whereabouts(uuid);
-        return place->second;
-    };
+    Places places;
     std::size_t said = 0;
     for (auto& [key, ballot] : ballots_.all()) {
         // A complete one waits for the master, not for a member.
@@ -64,7 +66,7 @@ void MasterCore::warn_waiting() {
         std::string text =
             std::string("vote '") + to_text(key.kind) + "' has waited " + seconds(now_ - ballot.opened) + " for";
         for (std::size_t i = 0; i < missing.size() && i < named_max; ++i) {
-            text += (i == 0 ? " " : ", ") + short_name(missing[i]) + " (" + place_of(missing[i]) + ")";
+            text += (i == 0 ? " " : ", ") + short_name(missing[i]) + " (" + whereabouts(missing[i], places) + ")";
         }
         if (missing.size() > named_max) text += " and " + std::to_string(missing.size() - named_max) + " more";
         log(LogLevel::warn, text);
@@ -162,7 +164,7 @@ void MasterCore::expire_votes() {
     }
     std::map<Uuid, std::string> absent;
     std::vector<std::pair<BallotKey, std::string>> crossing;
-    std::map<Uuid, std::string> places;
+    Places places;
     for (const auto& [key, ballot] : ballots_.all()) {
         if (!is_call(key.kind) || now_ - ballot.changed < limit) continue;
         const auto missing = ballot.missing(electors_of(key));
@@ -177,10 +179,8 @@ void MasterCore::expire_votes() {
             all_wait = all_wait && call != called.end() && now_ - call->second >= limit && !busy.contains(uuid);
         }
         if (!all_wait || !can_be_given_up(key.kind)) continue;
-        const auto [place, fresh] = places.try_emplace(missing[0]);
-        if (fresh) place->second = whereabouts(missing[0]);
         crossing.emplace_back(key, std::string("'") + to_text(key.kind) + "' waits for " + short_name(missing[0]) +
-                                       ", which is " + place->second +
+                                       ", which is " + whereabouts(missing[0], places) +
                                        "; all members have to make the same calls (PCCL_VOTE_TIMEOUT_S has passed)");
     }
     for (const auto& [uuid, reason] : absent) {
