@@ -31,6 +31,7 @@
     X(left_while_leaving, "membership", "left or aborted again while the first time is not over")                      \
     X(left_in_flight, "membership", "left with operations that run")                                                   \
     X(lost_with_open_operation, "membership", "lost with an undecided operation")                                      \
+    X(connect_waits_for_old_work, "membership", "connects again before its last operation ended")                      \
     X(lost_before_start, "membership", "lost while a launch waited for its start")                                     \
     X(lost_after_outcome, "membership", "lost between an outcome and its await")                                       \
     X(lost_in_sync, "membership", "lost in the middle of a synchronization")                                           \

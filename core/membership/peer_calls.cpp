@@ -5,6 +5,8 @@
 #include "core/numeric/quantize.hpp"
 #include "core/wire/convert.hpp"
 
+#include <utility>
+
 namespace pccl::core {
 
 void PeerCore::on_command(const Command& command) {
@@ -29,8 +31,14 @@ void PeerCore::on_command(const Command& command) {
 }
 
 void PeerCore::on_connect(const CommandConnect& command) {
-    if (state_ == State::member || state_ == State::connecting || !leave_tickets_.empty()) {
+    if (state_ == State::member || state_ == State::connecting || !leave_tickets_.empty() || waiting_connect_ != 0) {
         complete(command.ticket, failure(Result::invalid_usage, "the communicator is connected already"));
+        return;
+    }
+    if (!ops_.empty() || sync_) {
+        // What ends late must not meet an operation of the next run with the same number.
+        PROBE(connect_waits_for_old_work);
+        waiting_connect_ = command.ticket;
         return;
     }
     // A new identity: whatever the old one did is over.
@@ -64,6 +72,10 @@ void PeerCore::on_leave(const CommandLeave& command) {
     if (leave_tickets_.size() > 1) {
         PROBE(left_while_leaving);
         return;
+    }
+    if (waiting_connect_ != 0) {
+        complete(std::exchange(waiting_connect_, 0),
+                 failure(Result::master_connection_failed, "the communicator was left while it connected"));
     }
     const bool joined = state_ == State::member || state_ == State::connecting;
     if (command.abort && !joined) return;

@@ -165,6 +165,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         out_ = nullptr;
         return Status::misuse;
     }
+    if (waiting_connect_ != 0 && ops_.empty() && !sync_) on_connect(CommandConnect{std::exchange(waiting_connect_, 0)});
     if (now_ >= next_tick_) tick();
     if (now_ >= next_dial_) maintain_edges();
     if (now_ >= next_master_dial_) dial_master();
@@ -538,7 +539,7 @@ std::string PeerCore::explain() const {
 }
 
 std::string PeerCore::leftovers() const {
-    const bool calls = connect_ticket_ != 0 || !leave_tickets_.empty() || !run_wide_.empty() || !launches_.empty() ||
+    const bool calls = connect_ticket_ != 0 || waiting_connect_ != 0 || !leave_tickets_.empty() || !run_wide_.empty() || !launches_.empty() ||
                        !batches_.empty() || !ops_.empty() || sync_;
     if (calls) return {};
     std::string text = name_leftovers({{"votes", open_votes_.size()},

@@ -481,6 +481,7 @@ private:
     std::set<std::pair<OpId, Serial>> open_end_votes_;  // those of them that end an operation or a synchronization
 
     Ticket connect_ticket_ = 0;
+    Ticket waiting_connect_ = 0;  // connects when nothing of the former identity is left
     std::vector<Ticket> leave_tickets_;
     std::deque<RunWide> run_wide_;
     std::map<Tag, Launch> launches_;

@@ -1,0 +1,140 @@
+// A peer that connects again after it lost the run: nothing of the former membership reaches into the next one.
+#include "core/peer_machine.hpp"
+#include "core/wire/convert.hpp"
+#include "core/wire/frame.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace pccl::core;
+namespace proto = pccl::proto;
+
+namespace {
+
+Uuid name(std::uint8_t number) {
+    Uuid uuid;
+    uuid.bytes.fill(number);
+    return uuid;
+}
+
+// A member of a ring of two whose reduction waits for memory; the test plays the master and the driver.
+class MemberWithWork {
+public:
+    static constexpr Ticket connected = 1, launched = 2, awaited = 3;
+
+    MemberWithWork() : machine_(config()) {
+        call(CommandConnect{connected});
+        REQUIRE(dialled() == 1);
+        enter_run();
+        REQUIRE(results.at(connected) == Result::success);
+        CommandLaunch launch;
+        launch.ticket = launched;
+        launch.tag = 5;
+        launch.shape.count = 1'000;
+        launch.send = 2;
+        launch.receive = 4;
+        call(launch);
+        REQUIRE(results.at(launched) == Result::success);
+        call(CommandAwait{awaited, 5});
+        proto::MasterMessage message;
+        auto& start = *message.mutable_answer()->mutable_start();
+        message.mutable_answer()->set_index(2);
+        start.set_serial(1);
+        start.set_op(1);
+        start.set_world(2);
+        start.set_position(0);
+        start.set_predecessor(to_bytes(name(9)));
+        start.set_successor(to_bytes(name(9)));
+        say(message);
+        REQUIRE(!asked_.empty());
+    }
+    void lose_run() {
+        proto::MasterMessage message;
+        message.mutable_refusal()->set_text("this peer was removed");
+        say(message);
+    }
+    void call(const Command& command) { handle(command); }
+    void memory_comes() {
+        for (const BufferId buffer : std::exchange(asked_, {})) handle(BufferAllocated{buffer, true});
+    }
+    // Connections to the master that were begun so far.
+    std::size_t dialled() const { return links_.size(); }
+
+    std::map<Ticket, Result> results;
+
+private:
+    static PeerConfig config() {
+        PeerConfig config;
+        config.seed = 3;
+        config.listen_port = 1;
+        return config;
+    }
+    void enter_run() {
+        handle(LinkOpened{links_.back()});
+        proto::MasterMessage welcome;
+        welcome.mutable_welcome()->set_protocol_version(wire::protocol_version);
+        welcome.mutable_welcome()->set_run_id(to_bytes(name(7)));
+        welcome.mutable_welcome()->set_link_key(std::string(16, 'k'));
+        say(welcome);
+        proto::MasterMessage admitted;
+        admitted.mutable_answer()->set_index(1);
+        auto& view = *admitted.mutable_answer()->mutable_topology()->mutable_view();
+        view.set_epoch(1);
+        view.set_global_world(2);
+        view.set_group_world(2);
+        view.set_groups(1);
+        view.set_largest_group(2);
+        say(admitted);
+    }
+    void say(const proto::MasterMessage& message) {
+        const std::string body = encode(message);
+        handle(ControlArrived{links_.back(), {reinterpret_cast<const std::uint8_t*>(body.data()), body.size()}});
+    }
+    void handle(const Event& event) {
+        Effects effects;
+        REQUIRE(machine_.handle(now_ += millisecond, event, effects) == Status::ok);
+        for (const Effect& effect : effects) {
+            if (const auto* open = std::get_if<OpenLink>(&effect)) links_.push_back(open->link);
+            if (const auto* memory = std::get_if<AllocateBuffer>(&effect)) asked_.push_back(memory->buffer);
+            if (const auto* done = std::get_if<Complete>(&effect)) results[done->ticket] = done->completion.result;
+        }
+    }
+
+    PeerMachine machine_;
+    Instant now_ = second;
+    std::vector<LinkId> links_;
+    std::vector<BufferId> asked_;
+};
+
+}  // namespace
+
+TEST_CASE("a peer connects again only when no operation of the run that it lost is left") {
+    MemberWithWork peer;
+    peer.lose_run();
+    CHECK(!peer.results.contains(MemberWithWork::awaited));
+    peer.call(CommandConnect{10});
+    CHECK(peer.dialled() == 1);
+    peer.call(CommandConnect{11});
+    CHECK(peer.results.at(11) == Result::invalid_usage);
+    peer.memory_comes();
+    CHECK(peer.results.at(MemberWithWork::awaited) == Result::rank_connection_lost);
+    CHECK(peer.dialled() == 2);
+    CHECK(!peer.results.contains(10));
+}
+
+TEST_CASE("a connect that waits for earlier operations ends with the communicator") {
+    MemberWithWork peer;
+    peer.lose_run();
+    peer.call(CommandConnect{10});
+    const bool abort = GENERATE(false, true);
+    peer.call(CommandLeave{12, abort});
+    CHECK(peer.results.at(10) == Result::master_connection_failed);
+    CHECK(!peer.results.contains(12));
+    peer.memory_comes();
+    CHECK(peer.results.at(12) == Result::success);
+    CHECK(peer.dialled() == 1);
+}
