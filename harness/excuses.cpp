@@ -253,6 +253,19 @@ bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at, bo
             use(Excuse::master_gone))
             return true;
     }
+    // Who resumes says nothing before the master's welcome: what is late on the way there and back adds up.
+    for (const Span& span : control) {
+        if (!then(span) || !span.closes) continue;
+        Duration lateness = 0;
+        for (const std::size_t way : {std::size_t{node}, std::size_t{node} * nodes_}) {
+            Duration longest = 0;
+            for (const Late& late : late_[way]) {
+                if (overlap(late.from, late.until, span.from, lost_at)) longest = std::max(longest, late.longest);
+            }
+            lateness += longest;
+        }
+        if (lateness > 0 && lateness + 2 * slow_ + heartbeat_ >= timeouts_.peer && use(Excuse::silence)) return true;
+    }
     for (std::uint32_t other = 1; other < nodes_; ++other) {
         if (other == node) continue;
         for (const Span& data : data_of(node, other)) {
