@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <utility>
 
 namespace pccl::real {
 
@@ -21,10 +22,7 @@ constexpr std::size_t aside_bytes = 256u << 20;  // to give back more than that 
 
 BufferTable::~BufferTable() {
     for (auto& [id, buffer] : machine_) {
-        if (buffer.kind == MachineBuffer::Kind::file)
-            unmap_aside(buffer.block.data, buffer.block.bytes);
-        else
-            unmap(buffer.block);
+        if (buffer.kind != MachineBuffer::Kind::file) unmap(buffer.block);
     }
     for (auto& idle : idle_) unmap(idle.block);
 }
@@ -75,19 +73,20 @@ bool BufferTable::allocate_staging(core::BufferId id, std::uint64_t bytes) {
     const Block block = map(static_cast<std::size_t>(bytes));
     if (block.data == nullptr) return false;
     staging_bytes_ += bytes;
-    machine_.emplace(id, MachineBuffer{{block.data, bytes}, block, MachineBuffer::Kind::staging});
+    machine_.emplace(id, MachineBuffer{{block.data, bytes}, block, MachineBuffer::Kind::staging, nullptr});
     return true;
 }
 
 void BufferTable::adopt_file(core::BufferId id, std::uint8_t* data, std::uint64_t bytes) {
     ASSERT(id % 2 == 1 && machine_.find(id) == machine_.end());
-    machine_.emplace(id,
-                     MachineBuffer{{data, bytes}, {data, static_cast<std::size_t>(bytes)}, MachineBuffer::Kind::file});
+    const Block block{data, static_cast<std::size_t>(bytes)};
+    std::shared_ptr<const void> file(data, [block](void*) { unmap_aside(block.data, block.bytes); });
+    machine_.emplace(id, MachineBuffer{{data, bytes}, block, MachineBuffer::Kind::file, std::move(file)});
 }
 
-bool BufferTable::is_file(core::BufferId id) const {
-    const auto found = machine_.find(id);
-    return found != machine_.end() && found->second.kind == MachineBuffer::Kind::file;
+std::shared_ptr<const void> BufferTable::file_of(core::BufferId id) const {
+    const auto found = id % 2 == 1 ? machine_.find(id) : machine_.end();
+    return found == machine_.end() ? nullptr : found->second.file;
 }
 
 BufferTable::Allocation BufferTable::allocate(core::BufferId id, std::uint64_t bytes, bool may_be_file) {
@@ -122,7 +121,7 @@ BufferTable::Allocation BufferTable::allocate(core::BufferId id, std::uint64_t b
         if (block.data == nullptr) return Allocation::failed;
     }
     pooled_bytes_ += block.bytes;
-    machine_.emplace(id, MachineBuffer{{block.data, bytes}, block, MachineBuffer::Kind::pooled});
+    machine_.emplace(id, MachineBuffer{{block.data, bytes}, block, MachineBuffer::Kind::pooled, nullptr});
     return Allocation::done;
 }
 
@@ -140,12 +139,10 @@ void BufferTable::drop_idle(std::uint64_t wanted_bytes) {
 void BufferTable::free(core::BufferId id, core::Instant now) {
     const auto found = machine_.find(id);
     if (found == machine_.end()) return;  // an allocation that failed
-    if (found->second.kind == MachineBuffer::Kind::staging) staging_bytes_ -= found->second.memory.bytes;
-    if (found->second.kind == MachineBuffer::Kind::file)
-        unmap_aside(found->second.block.data, found->second.block.bytes);
-    else if (found->second.kind != MachineBuffer::Kind::pooled)
+    if (found->second.kind == MachineBuffer::Kind::staging) {
+        staging_bytes_ -= found->second.memory.bytes;
         unmap(found->second.block);
-    else if (found->second.block.data != nullptr) {
+    } else if (found->second.kind == MachineBuffer::Kind::pooled && found->second.block.data != nullptr) {
         pooled_bytes_ -= found->second.block.bytes;
         idle_bytes_ += found->second.block.bytes;
         idle_.push_back({found->second.block, now});

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
@@ -29,8 +30,11 @@ public:
     // needs_file: `may_be_file`, and it does not fit the limit of staging memory; the caller makes a StagingFile.
     enum class Allocation : std::uint8_t { done, failed, needs_file };
     Allocation allocate(core::BufferId id, std::uint64_t bytes, bool may_be_file = false);
-    void adopt_file(core::BufferId id, std::uint8_t* data, std::uint64_t bytes);  // a mapping of StagingFile
-    bool is_file(core::BufferId id) const;
+    // A mapping of StagingFile. When it throws (std::bad_alloc) the mapping is given back.
+    void adopt_file(core::BufferId id, std::uint8_t* data, std::uint64_t bytes);
+    bool is_file(core::BufferId id) const { return file_of(id) != nullptr; }
+    // The mapping stays as long as somebody holds this, also after free(). Null: it is no file.
+    std::shared_ptr<const void> file_of(core::BufferId id) const;
     void limit_staging(std::uint64_t bytes) { staging_max_ = bytes; }  // before the first allocation
     // Blocks in use and idle ones together; 0: no limit. What is in use alone may exceed it: the machine counts that itself.
     void limit_scratch(std::uint64_t bytes) { scratch_max_ = bytes; }  // before the first allocation
@@ -69,6 +73,7 @@ private:
         Memory memory;
         Block block;
         enum class Kind : std::uint8_t { pooled, staging, file } kind = Kind::pooled;
+        std::shared_ptr<const void> file;  // Kind::file: unmapped with the last holder
     };
     std::unordered_map<core::BufferId, MachineBuffer> machine_;
     std::vector<IdleBlock> idle_;     // the longest idle one first

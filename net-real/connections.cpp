@@ -100,6 +100,7 @@ void EventLoop::Impl::shut_connection(const ConnectionRef& connection, bool flus
         return;
     }
     if (connection->link.is_sending()) connection->link.cancel_send();
+    file_payloads_.forget_link(connection->link.id());
     connection->state = State::flushing;
     connection->close_at = now() + flush_time;
     closing_.push_back(connection);
@@ -115,6 +116,7 @@ void EventLoop::Impl::destroy(const ConnectionRef& connection) {
     if (connection->state == State::closed) return;
     connection->state = State::closed;
     connection->link.close_input();
+    file_payloads_.forget_link(connection->link.id());
     connection->watch.release();
     close_socket(connection->descriptor);
     connection->descriptor = -1;
@@ -252,6 +254,7 @@ void EventLoop::Impl::pump(const ConnectionRef& connection) {
     sent_events_.clear();
     const Link::Outcome outcome = connection->link.send(send_budget_bytes - connection->sent_bytes, sent_events_);
     connection->sent_bytes += outcome.bytes;
+    if (!sent_events_.empty()) file_payloads_.end_read(connection->link.id());
     if (connection->state == State::open) {
         for (auto& event : sent_events_) pending_.push_back(std::move(event));
     }

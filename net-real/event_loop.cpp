@@ -11,6 +11,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <iterator>
+#include <new>
 
 namespace pccl::real {
 
@@ -218,15 +220,19 @@ void EventLoop::Impl::run_posted() {
     {
         const std::lock_guard lock(posted_mutex_);
         posted_now_.swap(posted_);
-        computed_now_.assign(computed_.begin(), computed_.end());
+        computed_now_.assign(std::make_move_iterator(computed_.begin()), std::make_move_iterator(computed_.end()));
         computed_.clear();
     }
     for (const Computed& computed : computed_now_) {
         if (computed.failed && halt_reason_.empty()) halt_reason_ = "a computation failed for want of memory";
         if (!halt_reason_.empty()) break;
-        deliver(computed.done);
+        if (computed.read != nullptr)
+            payload_read(computed.read);
+        else
+            deliver(computed.done);
         handle_pending();
     }
+    computed_now_.clear();
     for (auto& task : posted_now_) {
         task();
         handle_pending();
@@ -262,6 +268,10 @@ void EventLoop::Impl::begin_turn() {
 }
 
 void EventLoop::Impl::on_event(const core::Event& event) {
+    if (file_payloads_.has_landings()) {
+        if (const auto* landed = std::get_if<core::PayloadLanded>(&event))
+            file_payloads_.end_landing(landed->link, landed->verdict == core::PayloadLanded::Verdict::landed);
+    }
     handle_one(event);
     handle_pending();
 }
@@ -329,23 +339,16 @@ void EventLoop::Impl::carry_out(core::Effect& effect) {
                    [&](const core::SendPayload& e) {
                        Connection* connection = find(e.link);
                        if (connection == nullptr) return;
-                       if (!connection->unsent_limited) {
-                           connection->unsent_limited = true;
-                           limit_unsent(connection->descriptor, stripe_unsent_bytes);
-                       }
-                       connection->link.send_payload(e, buffers.resolve(e.source));
-                       mark_dirty(*connection);
+                       if (buffers.is_file(e.source.id))
+                           read_payload(*connection, e);
+                       else
+                           give_payload(*connection, e, buffers.resolve(e.source));
                    },
                    [&](const core::CancelSend& e) {
-                       Connection* connection = find(e.link);
-                       // The frame may have left already, its PayloadSent is then the next event.
-                       if (connection == nullptr || !connection->link.is_sending()) return;
-                       if (connection->link.cancel_send()) pending_.push_back(core::PayloadSent{e.link, 0, true});
+                       if (Connection* connection = find(e.link)) cancel_send(*connection);
                    },
                    [&](const core::ReceivePayload& e) {
-                       Connection* connection = find(e.link);
-                       if (connection == nullptr) return;
-                       connection->link.receive_payload(buffers.resolve(e.target), e.target.length);
+                       if (Connection* connection = find(e.link)) receive_payload(*connection, e);
                    },
                    [&](const core::DiscardPayload& e) {
                        if (Connection* connection = find(e.link)) connection->link.discard_payload();
@@ -354,7 +357,10 @@ void EventLoop::Impl::carry_out(core::Effect& effect) {
                        if (Connection* connection = find(e.link)) connection->link.redirect_receive();
                    },
                    [&](const core::AllocateBuffer& e) { allocate(e); },
-                   [&](const core::FreeBuffer& e) { buffers.free(e.buffer, now()); },
+                   [&](const core::FreeBuffer& e) {
+                       file_payloads_.forget_buffer(e.buffer);
+                       buffers.free(e.buffer, now());
+                   },
                    [&](const core::Compute& e) { compute(e); },
                    [&](core::Persist& e) {
                        const std::uint64_t sequence = e.sequence;
@@ -388,42 +394,107 @@ void EventLoop::Impl::compute(const core::Compute& effect) {
         pending_.push_back(run_compute(effect, target, a, b));
         return;
     }
+    const auto writes = in_file ? std::make_shared<FileWrites>() : nullptr;
+    if (in_file) {
+        for (const core::BufferRef& range : {effect.a, effect.b, effect.target})
+            file_payloads_.take_writes(range, *writes);
+    }
+    const auto work = [effect, target, a, b, writes] {
+        if (writes != nullptr) write_to_files(*writes);
+        return run_compute(effect, target, a, b);
+    };
+    // Where no thread can be had: slow for everybody, but right.
+    if (!submit([work] { return Computed{work(), false, nullptr}; })) pending_.push_back(work());
+}
+
+// False: not even one thread can be had.
+bool EventLoop::Impl::submit(std::function<Computed()> work) {
     {
         const std::lock_guard lock(posted_mutex_);
         computed_.reserve(computed_.size() + computing_ + 1);
         ++computing_;
     }
-    const bool submitted = workers_.submit([this, effect, target, a, b]() noexcept {
-        core::ComputeDone done{effect.id, 0, {}};
-        bool failed = false;
+    const bool submitted = workers_.submit([this, work = std::move(work)]() noexcept {
+        Computed done;
         try {
-            done = run_compute(effect, target, a, b);
+            done = work();
         } catch (...) {
-            failed = true;
+            done.failed = true;
         }
-        computed(done, failed);
+        computed(std::move(done));
     });
-    if (submitted) return;
-    // No thread can be had: slow for everybody, but right.
-    {
-        const std::lock_guard lock(posted_mutex_);
-        --computing_;
-    }
-    pending_.push_back(run_compute(effect, target, a, b));
+    if (submitted) return true;
+    const std::lock_guard lock(posted_mutex_);
+    --computing_;
+    return false;
 }
 
 // From a worker.
-void EventLoop::Impl::computed(const core::ComputeDone& done, bool failed) noexcept {
+void EventLoop::Impl::computed(Computed done) noexcept {
     {
         const std::lock_guard lock(posted_mutex_);
         --computing_;
         computes_done_.fetch_add(1, std::memory_order_relaxed);
         if (ended_) return;
         const bool was_empty = posted_.empty() && computed_.empty();
-        computed_.push_back({done, failed});
+        computed_.push_back(std::move(done));
         if (!was_empty) return;
     }
     wake();
+}
+
+// ---- payload --------------------------------------------------------------------------------------------------------
+
+void EventLoop::Impl::give_payload(Connection& connection, const core::SendPayload& command,
+                                   const std::uint8_t* source) {
+    if (!connection.unsent_limited) {
+        connection.unsent_limited = true;
+        limit_unsent(connection.descriptor, stripe_unsent_bytes);
+    }
+    connection.link.send_payload(command, source);
+    mark_dirty(connection);
+}
+
+void EventLoop::Impl::read_payload(Connection& connection, const core::SendPayload& command) {
+    std::shared_ptr<FileRead> read = file_payloads_.begin_read(command);
+    if (read == nullptr) {
+        lose(links_.at(command.link), "no memory to read a part of the shared state from its file");
+        return;
+    }
+    const auto work = [read] {
+        read_from_file(*read);
+        return Computed{{}, false, read};
+    };
+    if (submit(work)) return;
+    give_payload(connection, command, buffers.resolve(command.source));
+}
+
+void EventLoop::Impl::payload_read(const std::shared_ptr<FileRead>& read) {
+    const core::LinkId link = read->command.link;
+    if (file_payloads_.reading(link) != read.get()) return;  // cancelled, or the link is gone
+    read->done = true;
+    give_payload(*find(link), read->command, read->data.get());
+}
+
+void EventLoop::Impl::cancel_send(Connection& connection) {
+    const core::LinkId link = connection.link.id();
+    const FileRead* read = file_payloads_.reading(link);
+    const bool still_read = read != nullptr && !read->done && !connection.link.is_sending();
+    // The frame may have left already, its PayloadSent is then the next event.
+    if (!still_read && !connection.link.is_sending()) return;
+    if (!still_read && !connection.link.cancel_send()) return;
+    file_payloads_.end_read(link);
+    pending_.push_back(core::PayloadSent{link, 0, true});
+}
+
+void EventLoop::Impl::receive_payload(Connection& connection, const core::ReceivePayload& command) {
+    std::uint8_t* const target = buffers.is_file(command.target.id)
+                                     ? file_payloads_.begin_landing(command.link, command.target)
+                                     : buffers.resolve(command.target);
+    if (target == nullptr && command.target.length > 0)
+        connection.link.discard_payload();
+    else
+        connection.link.receive_payload(target, command.target.length);
 }
 
 // ---- memory ------------------------------------------------------------------------------------------------------
@@ -451,9 +522,14 @@ void EventLoop::Impl::file_made(core::BufferId id) {
     const auto found = files_.find(id);
     if (found == files_.end()) return;
     std::uint8_t* data = found->second.file->take();
-    if (data != nullptr) buffers.adopt_file(id, data, found->second.bytes);
+    bool ok = data != nullptr;
+    try {
+        if (ok) buffers.adopt_file(id, data, found->second.bytes);
+    } catch (const std::bad_alloc&) {
+        ok = false;
+    }
     files_.erase(found);
-    deliver(core::BufferAllocated{id, data != nullptr});
+    deliver(core::BufferAllocated{id, ok});
 }
 
 // A disk that gives no piece of a file for too long counts as one without room.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "net-real/event_loop.hpp"
+#include "net-real/file_payloads.hpp"
 #include "net-real/link.hpp"
 #include "net-real/log_writer.hpp"
 #include "net-real/staging_file.hpp"
@@ -84,7 +85,14 @@ private:
     void handle_one(const core::Event& event);
     void carry_out(core::Effect& effect);
     void compute(const core::Compute& effect);
-    void computed(const core::ComputeDone& done, bool failed) noexcept;
+    struct Computed;
+    bool submit(std::function<Computed()> work);
+    void computed(Computed done) noexcept;
+    void give_payload(Connection& connection, const core::SendPayload& command, const std::uint8_t* source);
+    void read_payload(Connection& connection, const core::SendPayload& command);
+    void payload_read(const std::shared_ptr<FileRead>& read);
+    void receive_payload(Connection& connection, const core::ReceivePayload& command);
+    void cancel_send(Connection& connection);
     void wake() noexcept;
 
     // memory
@@ -130,6 +138,7 @@ private:
     struct Computed {
         core::ComputeDone done;
         bool failed = false;
+        std::shared_ptr<FileRead> read;  // then that, and `done` says nothing
     };
     std::vector<Computed> computed_;  // capacity: its size and computing_, at least
     std::vector<Computed> computed_now_;
@@ -148,6 +157,7 @@ private:
     };
     std::string staging_directory_;
     std::unordered_map<core::BufferId, FileInTheMaking> files_;
+    FilePayloads file_payloads_{buffers};
 
     std::unordered_map<core::LinkId, ConnectionRef> links_;  // what the machine knows
     std::vector<ConnectionRef> closing_;                     // what it has closed and is still flushed
