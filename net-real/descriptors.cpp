@@ -17,6 +17,7 @@ struct Registry {
     std::mutex mutex;
     std::vector<int> open;
     std::atomic<std::uint64_t> generation{0};
+    std::atomic<std::uint64_t> forks{0};
 };
 
 // Never destroyed: threads may still close sockets while the process ends.
@@ -26,7 +27,10 @@ Registry& registry() {
 }
 
 void before_fork() { registry().mutex.lock(); }
-void after_fork_in_parent() { registry().mutex.unlock(); }
+void after_fork_in_parent() {
+    registry().forks.fetch_add(1, std::memory_order_relaxed);
+    registry().mutex.unlock();
+}
 void after_fork_in_child() {
     for (const int descriptor : registry().open) ::close(descriptor);
     registry().open.clear();
@@ -43,6 +47,8 @@ void install() {
     }();
     (void)done;
 }
+
+std::uint64_t forks() { return registry().forks.load(std::memory_order_relaxed); }
 
 std::uint64_t fork_generation() { return registry().generation.load(std::memory_order_relaxed); }
 

@@ -18,6 +18,8 @@ namespace pccl::real::descriptors {
 // Registers the fork handlers once; call before the first descriptor is made.
 void install();
 std::uint64_t fork_generation();
+// How often this process was forked: who opens a descriptor without the guard learns whether a child has it too.
+std::uint64_t forks();
 
 // How many descriptors this process may have open (RLIMIT_NOFILE, as it is now).
 std::size_t process_limit();

@@ -2,6 +2,7 @@
 
 #include "net-real/descriptors.hpp"
 #include "net-real/log.hpp"
+#include "net-real/workers.hpp"
 
 #include <sqlite3.h>
 
@@ -12,6 +13,7 @@
 #include <cstring>
 #include <iterator>
 #include <mutex>
+#include <new>
 #include <thread>
 
 #include <fcntl.h>
@@ -32,6 +34,24 @@ struct Pending {
     std::string record;
     bool supersedes = false;
 };
+
+// A forked child must not hold the lock of a master that was killed: it closes what is tracked. Opened without the guard,
+// which the I/O threads of the process need, as a file system may take its time; once more when a child got it meanwhile.
+int open_tracked(const char* path) {
+    for (int attempt = 0;; ++attempt) {
+        const std::uint64_t before = descriptors::forks();
+        const int opened = ::open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        if (opened < 0) return opened;
+        {
+            const std::lock_guard guard(descriptors::guard());
+            if (descriptors::forks() == before || attempt == 100) {
+                descriptors::track(opened);
+                return opened;
+            }
+        }
+        ::close(opened);
+    }
+}
 
 }  // namespace
 
@@ -56,8 +76,13 @@ struct JournalStore::State {
         sqlite3_finalize(drop_older);
         sqlite3_close(database);
         if (lock < 0) return;
-        const std::lock_guard guard(descriptors::guard());
-        descriptors::untrack(lock);
+        // Given up first: a child that is forked behind the next line holds a descriptor without a lock. Neither that nor the
+        // close may wait for a file system with the guard held.
+        ::flock(lock, LOCK_UN);
+        {
+            const std::lock_guard guard(descriptors::guard());
+            descriptors::untrack(lock);
+        }
         ::close(lock);
     }
     bool execute(const char* statement, std::string& error) {
@@ -146,6 +171,32 @@ struct JournalStore::State {
         }
     }
     void run() {
+        std::uint64_t last = 0;  // of what was taken
+        try {
+            run(last);
+        } catch (const std::bad_alloc&) {
+            failed = true;
+            tell_no_memory(last);
+        }
+        {
+            const std::lock_guard guard(mutex);
+            ended = true;
+        }
+        changed.notify_all();
+    }
+    // To say so takes memory too. Where none comes, the master's limit on the journal ends the wait.
+    void tell_no_memory(std::uint64_t sequence) {
+        for (int attempt = 0; attempt < 50; ++attempt) {
+            try {
+                const std::lock_guard guard(mutex);
+                if (!abandoned) written(sequence, "no memory to write the journal; start the master again");
+                return;
+            } catch (const std::bad_alloc&) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            }
+        }
+    }
+    void run(std::uint64_t& last) {
         std::vector<Pending> batch;
         for (;;) {
             {
@@ -154,6 +205,7 @@ struct JournalStore::State {
                 if (pending.empty()) break;
                 const std::size_t count = std::min(pending.size(), batch_max);
                 const auto end = pending.begin() + static_cast<std::ptrdiff_t>(count);
+                last = pending[count - 1].sequence;
                 batch.assign(std::make_move_iterator(pending.begin()), std::make_move_iterator(end));
                 pending.erase(pending.begin(), end);
             }
@@ -162,13 +214,8 @@ struct JournalStore::State {
             if (!write_when_free(batch, error)) return;
             const std::lock_guard guard(mutex);
             if (abandoned) return;  // nobody is there to be told
-            written(batch.back().sequence, error);
+            written(last, error);
         }
-        {
-            const std::lock_guard guard(mutex);
-            ended = true;
-        }
-        changed.notify_all();
     }
 };
 
@@ -186,12 +233,7 @@ std::unique_ptr<JournalStore> JournalStore::open(const std::string& directory, s
         return nullptr;
     }
     const std::string lock = directory + "/lock";
-    {
-        // A forked child must not hold the lock of a master that was killed.
-        const std::lock_guard guard(descriptors::guard());
-        state->lock = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        if (state->lock >= 0) descriptors::track(state->lock);
-    }
+    state->lock = open_tracked(lock.c_str());
     if (state->lock < 0) {
         error = "cannot write to the state directory " + directory + ": " + std::strerror(errno) +
                 "; let the master write there, or use another one";
@@ -263,6 +305,9 @@ bool JournalStore::read(std::vector<std::string>& records, std::string& error) {
 
 void JournalStore::start(Written written) {
     state_->written = std::move(written);
+    // No signal of the host is handled there, and a file that may not grow (RLIMIT_FSIZE) is an error to write to: the
+    // signal that it also causes would end the process.
+    const SignalsBlocked blocked;
     // The state lives as long as its thread: one that hangs on its disk outlives this object.
     state_->writer = std::thread([state = state_] { state->run(); });
 }

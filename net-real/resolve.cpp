@@ -11,6 +11,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <thread>
 
 #include <netdb.h>
@@ -109,7 +110,14 @@ bool resolve(std::string_view text, std::uint16_t default_port, std::vector<core
     try {
         const SignalsBlocked blocked;
         std::thread([lookup] {
-            ask_system(*lookup);
+            try {
+                ask_system(*lookup);
+            } catch (const std::bad_alloc&) {
+                const std::lock_guard guard(lookup->mutex);
+                lookup->code = EAI_MEMORY;
+                lookup->done = true;
+                lookup->changed.notify_one();
+            }
             end_lookup();
         }).detach();
     } catch (const std::exception& failure) {

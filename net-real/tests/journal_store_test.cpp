@@ -7,7 +7,11 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <mutex>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 using pccl::real::JournalStore;
 
@@ -86,6 +90,28 @@ TEST_CASE("a program that locks the database for longer than the patience of a w
     CHECK(store->finish());
     CHECK(durable == 1);
     CHECK(failure.empty());
+}
+
+TEST_CASE("a file that may not grow fails the journal, not the process") {
+    const Directory directory;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        std::string error;
+        const auto store = JournalStore::open(directory.path, error);
+        if (store == nullptr) ::_exit(2);
+        rlimit limit{};
+        ::getrlimit(RLIMIT_FSIZE, &limit);
+        limit.rlim_cur = 256u << 10;
+        ::setrlimit(RLIMIT_FSIZE, &limit);
+        std::promise<std::string> said;
+        store->start([&said](std::uint64_t, const std::string& failure) { said.set_value(failure); });
+        store->append(1, std::string(1u << 20, 'r'));
+        ::_exit(said.get_future().get().empty() ? 3 : 0);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    INFO("signal " << (WIFSIGNALED(status) ? WTERMSIG(status) : 0));
+    CHECK(status == 0);
 }
 
 TEST_CASE("a long run does not make the files grow") {
