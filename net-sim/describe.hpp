@@ -27,6 +27,8 @@ enum class Talk : std::uint8_t { peer_to_master, master_to_peer, peer_to_peer };
 Talk talk_between(bool from_master, bool to_master);
 // Makes the text of a message, if it has one, so long that the message has about `bytes` bytes, as another program may do.
 void fill_text(Talk talk, std::string& body, std::size_t bytes);
+// A wrong bit in a list of hashes that a peer sends to another one, as from memory that does not work; else nothing.
+void damage_hashes(std::string& body);
 // The kind of the message by its name in control.proto, and its main fields.
 std::string control_text(Talk talk, std::span<const std::uint8_t> body);
 // The name that a hello to the master introduces its sender with, as log lines write it.

@@ -63,7 +63,7 @@ std::string text_of(const proto::PeerMessage& m) {
     case proto::PeerMessage::kPage:
         return "page of keys, first " + number(m.page().first()) + ", " +
                number(static_cast<std::uint64_t>(m.page().entries_size())) + " entries";
-    case proto::PeerMessage::kHeartbeat: return "heartbeat seen " + number(m.heartbeat());
+    case proto::PeerMessage::kHeartbeat: return "heartbeat seen " + number(m.heartbeat()) + ", heard " + number(m.heard());
     case proto::PeerMessage::kLeave: return "leave";
     case proto::PeerMessage::kResumed: return "resumed";
     case proto::PeerMessage::kMeasured:
@@ -178,6 +178,13 @@ std::string parsed_text(std::span<const std::uint8_t> body) {
 Talk talk_between(bool from_master, bool to_master) {
     if (to_master) return Talk::peer_to_master;
     return from_master ? Talk::master_to_peer : Talk::peer_to_peer;
+}
+
+void damage_hashes(std::string& body) {
+    proto::LinkMessage message;
+    if (!message.ParseFromString(body) || message.hashes().words_size() == 0) return;
+    message.mutable_hashes()->set_words(0, message.hashes().words(0) ^ 1);
+    body = message.SerializeAsString();
 }
 
 void fill_text(Talk talk, std::string& body, std::size_t bytes) {

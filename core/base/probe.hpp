@@ -31,7 +31,6 @@
     X(left_while_leaving, "membership", "left or aborted again while the first time is not over")                      \
     X(left_in_flight, "membership", "left with operations that run")                                                   \
     X(lost_with_open_operation, "membership", "lost with an undecided operation")                                      \
-    X(connect_waits_for_old_work, "membership", "connects again before its last operation ended")                      \
     X(lost_before_start, "membership", "lost while a launch waited for its start")                                     \
     X(lost_after_outcome, "membership", "lost between an outcome and its await")                                       \
     X(lost_in_sync, "membership", "lost in the middle of a synchronization")                                           \
@@ -212,7 +211,6 @@
     X(sync_request_early, "state-sync", "request kept: the plan is not here yet")                                      \
     X(sync_request_declined, "state-sync", "request declined")                                                         \
     X(sync_source_forgotten, "state-sync", "full table of holders makes place for one that is named")                  \
-    X(sync_pages_late, "state-sync", "page of a key list did not come for long: the text does without it")             \
     X(sync_without_members, "state-sync", "all members of a synchronization went at once")                             \
     X(sync_no_memory_in_time, "state-sync", "memory for what is fetched did not come for long: given up")              \
     X(sync_source_remembered, "state-sync", "forgotten holder is named again, with what was counted for it")           \

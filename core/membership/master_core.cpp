@@ -334,25 +334,27 @@ void MasterCore::heard(Link& link) {
     edges_.heard_again(link.uuid, now_);
 }
 
-// Heartbeats acknowledge answers as often. A member that acknowledges none for so long speaks, but what is sent to it does
+// Heartbeats acknowledge messages as often. A member that acknowledges none for so long speaks, but what is sent to it does
 // not arrive: neither does whom to dial.
 bool MasterCore::deaf(const Link& link) const {
-    return link.unheard_since != never && now_ - link.unheard_since > config_.timeouts.peer / 2 &&
-           state_.untold(link.uuid) != 0;
+    return link.unheard_since != never && now_ - link.unheard_since > config_.timeouts.peer / 2;
+}
+
+void MasterCore::hears(Link& link, std::uint64_t heard) {
+    heard = std::min(heard, link.said);
+    if (heard <= link.heard) return;
+    const bool was_deaf = deaf(link);
+    link.heard = heard;
+    link.unheard_since = heard == link.said ? never : now_;
+    if (was_deaf) edges_.heard_again(link.uuid, now_);
 }
 
 void MasterCore::acknowledge(Link& link, std::uint64_t seen) {
-    const bool was_deaf = deaf(link);
     const std::size_t before = state_.untold(link.uuid);
     state_.acknowledge(link.uuid, seen);
     const std::size_t left = state_.untold(link.uuid);
     if (const auto session = sessions_.find(link.uuid); session != sessions_.end() && (left == 0 || left != before))
         session->second.settled = true;
-    if (left == 0)
-        link.unheard_since = never;
-    else if (left != before)
-        link.unheard_since = now_;
-    if (was_deaf && left != before) edges_.heard_again(link.uuid, now_);
 }
 
 void MasterCore::tick() {
@@ -430,12 +432,17 @@ void MasterCore::say(LinkId id, proto::MasterMessage message) {
 }
 
 void MasterCore::say_at_once(LinkId id, Link& link, proto::MasterMessage message) {
+    leaves(id, link, encode_for(link, message));
+}
+
+void MasterCore::leaves(LinkId id, Link& link, std::string body) {
     link.last_sent = now_;
-    out_->push_back(SendControl{id, encode_for(link, message)});
+    ++link.said;
+    link.unheard_since = std::min(link.unheard_since, now_);
+    out_->push_back(SendControl{id, std::move(body)});
 }
 
 void MasterCore::answer_left(Link& link) {
-    link.unheard_since = std::min(link.unheard_since, now_);
     const auto session = sessions_.find(link.uuid);
     if (session != sessions_.end()) session->second.free_since = now_;
 }
@@ -466,7 +473,6 @@ void MasterCore::release_held() {
         const auto it = links_.find(held.link);
         if (it == links_.end()) PROBE(held_for_a_lost_link);
         if (it == links_.end()) continue;
-        it->second.last_sent = now_;
         if (held.answer) answer_left(it->second);
         if (const auto session = sessions_.find(it->second.uuid); held.welcome && session != sessions_.end()) {
             // No time of a resuming member passes while its welcome waits, nor does that of its application.
@@ -475,7 +481,7 @@ void MasterCore::release_held() {
         }
         if (held.plan && --it->second.plans_held == 0 && now_ - it->second.plan_held_since > config_.timeouts.tick())
             edges_.told_again(it->second.uuid, now_);
-        out_->push_back(SendControl{held.link, std::move(held.body)});
+        leaves(held.link, it->second, std::move(held.body));
         if (held.close) {
             links_.erase(it);
             out_->push_back(CloseLink{held.link, true});

@@ -62,8 +62,9 @@ private:
         std::uint32_t control_bytes = control_bytes_least;  // what may be sent to it in one frame
         std::uint32_t plans_held = 0;                       // for a record
         Instant plan_held_since = 0;
-        // Since when an answer has left for a member and none was acknowledged; never: all were.
-        Instant unheard_since = never;
+        std::uint64_t said = 0;          // messages that have left on it
+        std::uint64_t heard = 0;         // of them, what its heartbeats acknowledge
+        Instant unheard_since = never;   // since when some have left and no further one was acknowledged; never: all were
     };
     // The live side of a member; RunState has the promised side.
     struct Session {
@@ -195,6 +196,8 @@ private:
     bool absent_too_long(const Session& session) const;
     void answer_left(Link& link);
     bool deaf(const Link& link) const;
+    void hears(Link& link, std::uint64_t heard);
+    void leaves(LinkId id, Link& link, std::string body);
     void acknowledge(Link& link, std::uint64_t seen);
     void refuse(LinkId link, proto::RefusalCode code, const std::string& text);
     void close_link(LinkId link, const std::string& why);

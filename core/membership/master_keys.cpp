@@ -127,7 +127,6 @@ void MasterCore::on_page(const Uuid& uuid, const proto::SyncPage& page) {
 void MasterCore::end_late_comparisons() {
     for (auto& [group, comparison] : key_comparisons_) {
         if (now_ - comparison.progress <= 3 * config_.timeouts.peer) continue;
-        PROBE(sync_pages_late);
         for (KeyComparison::List& list : comparison.lists) {
             if (list.difference.empty()) list.difference = "its keys";
         }

@@ -319,7 +319,10 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
         if (member) on_measured(link.uuid, message.measured());
         break;
     case proto::PeerMessage::kHeartbeat:
-        if (member) acknowledge(links_.at(id), message.heartbeat());
+        if (member) {
+            acknowledge(links_.at(id), message.heartbeat());
+            hears(links_.at(id), message.heard());
+        }
         break;
     case proto::PeerMessage::kHoldersRequest:
         if (member) on_holders_request(link.uuid, message.holders_request());

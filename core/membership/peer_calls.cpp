@@ -37,7 +37,6 @@ void PeerCore::on_connect(const CommandConnect& command) {
     }
     if (!ops_.empty() || sync_) {
         // What ends late must not meet an operation of the next run with the same number.
-        PROBE(connect_waits_for_old_work);
         waiting_connect_ = command.ticket;
         return;
     }

@@ -210,10 +210,14 @@ void PeerCore::tick() {
         } else if (now_ - link.last_received > config_.timeouts.peer) {
             PROBE(link_silent);
             dead.emplace_back(id, "was silent for too long");
-        } else if (now_ - link.last_sent >= config_.timeouts.peer / 5) {
+        } else if (now_ - (link.purpose == Purpose::master ? link.last_beat : link.last_sent) >=
+                   config_.timeouts.peer / 5) {
             if (link.purpose == Purpose::master) {
+                // Also where other messages leave all the time: it acknowledges.
+                link.last_beat = now_;
                 proto::PeerMessage message;
                 message.set_heartbeat(seen_);
+                message.set_heard(master_heard_);
                 send_control(id, message);
             } else {
                 proto::LinkMessage message;

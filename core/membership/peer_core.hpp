@@ -68,6 +68,7 @@ private:
         Instant opened = 0;
         Instant last_received = 0;
         Instant last_sent = 0;
+        Instant last_beat = 0;  // to the master
         Instant last_progress = 0;
         bool stalled = false;       // its slices went elsewhere, and nothing that was sent on it was answered since
         bool useful = false;        // something that was sent on it was answered
@@ -465,6 +466,7 @@ private:
     std::map<BufferId, OpId> allocating_;  // 0: not of an operation
 
     LinkId master_link_ = 0;
+    std::uint64_t master_heard_ = 0;  // messages that have come over it
     std::size_t master_address_ = 0;     // 0: config_.master, then config_.other_masters
     std::size_t master_found_ = 0;       // the one whose connection was lost
     std::size_t master_tried_last_ = 0;  // of the others, since then

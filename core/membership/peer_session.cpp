@@ -45,6 +45,7 @@ void PeerCore::dial_master() {
     next_master_dial_ = never;
     if (master_link_ != 0 || (state_ != State::member && state_ != State::connecting)) return;
     ++generation_;
+    master_heard_ = 0;
     master_link_ = new_link(Purpose::master, Uuid{}, 0, master_address());
 }
 
@@ -132,6 +133,7 @@ void PeerCore::master_gone(const std::string& reason, bool by_remote) {
 void PeerCore::on_master_message(const ControlArrived& event) {
     proto::MasterMessage message;
     if (event.link != master_link_) return;
+    ++master_heard_;
     if (!decode(event.body, message)) {
         drop_link(event.link, "the master sent a message that cannot be read");
         return;
