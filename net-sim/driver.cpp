@@ -206,6 +206,10 @@ void Driver::on(SendControl& effect) {
         const std::uint32_t far = world_.network_.peer_of(link->connection, link->side);
         fill_text(talk_between(node_ == world_.master_, far == world_.master_), effect.body, most);
     }
+    if (world_.parameters_.wrong_chunks_per_million != 0 && node_ != world_.master_ &&
+        world_.network_.peer_of(link->connection, link->side) != world_.master_ &&
+        world_.lists_.chance(world_.parameters_.wrong_chunks_per_million))
+        damage_hashes(effect.body);
     const auto body = std::span(reinterpret_cast<const std::uint8_t*>(effect.body.data()), effect.body.size());
     wire::append_control(link->control, body);
     control_added(*link);

@@ -28,6 +28,7 @@ void World::draw_from(std::uint64_t seed) {
     memory_ = Draw(mix(seed, 14));
     compactions_ = Draw(mix(seed, 15));
     lies_ = Draw(mix(seed, 16));
+    lists_ = Draw(mix(seed, 21));
     texts_ = Draw(mix(seed, 17));
     network_.draw_from(mix(seed, 10));
 }

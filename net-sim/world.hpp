@@ -30,7 +30,8 @@ struct WorldParameters {
     Duration disk_low = 10 * core::microsecond, disk_high = core::millisecond;
     std::uint32_t allocation_fails_per_million = 0;
     Duration staging_max = 0;                    // buffers that a file may back are there after up to this; 0: at once
-    std::uint32_t wrong_chunks_per_million = 0;  // of shared state: sent with a wrong bit and a checksum that fits it
+    // Of shared state: sent with a wrong bit and a checksum that fits it; lists of hashes as often, with a wrong bit too.
+    std::uint32_t wrong_chunks_per_million = 0;
     std::uint32_t long_texts_per_million = 0;    // messages with a text: it is as long as the receiver takes
     bool symbolic = false;                       // payload has lengths and no content (net-sim/buffers.hpp)
 };
@@ -282,7 +283,7 @@ private:
     std::uint64_t machine_bytes_most_ = 0;
     std::array<std::uint64_t, effect_kinds> effects_counted_{};
     Instant chunk_landed_ = 0;
-    Draw clocks_{0}, disks_{0}, computes_{0}, memory_{0}, compactions_{0}, lies_{0}, texts_{0};
+    Draw clocks_{0}, disks_{0}, computes_{0}, memory_{0}, compactions_{0}, lies_{0}, lists_{0}, texts_{0};
 };
 
 }  // namespace pccl::sim
