@@ -287,7 +287,12 @@ bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at, bo
         const Duration lateness = std::max(with_master(node), with_master(other)) +
                                   latest(node, other, member_until, lost_at) +
                                   latest(other, node, member_until, lost_at);
-        if (lateness + std::max(connects(node, other), connects(other, node)) >= timeouts_.peer &&
+        // A connection that broke meanwhile takes its time once more.
+        Duration again = 0;
+        for (const Span& data : data_of(node, other)) {
+            if (data.closes && then(data)) again = std::max(again, std::min(data.until, lost_at) - data.from);
+        }
+        if (again + lateness + std::max(connects(node, other), connects(other, node)) >= timeouts_.peer &&
             use(Excuse::narrow_path))
             return true;
     }

@@ -105,3 +105,8 @@ TEST_CASE("tags of one call that do not fit beside each other are all reduced") 
 TEST_CASE("the wait of a welcome for the disk does not count against the limit on votes") {
     CHECK(play("welcome-waits-within-the-limit-on-votes").removals.empty());
 }
+
+TEST_CASE("memory that takes longer than a holder may be silent is held against no holder of a state") {
+    const Played played = play("memory-takes-longer-than-holders-may-be-silent");
+    CHECK(played.verdict.probes[static_cast<std::size_t>(Probe::sync_holder_given_up)] == 0);
+}
