@@ -195,6 +195,8 @@ private:
     void begin_absence(Session& session);
     bool absent_too_long(const Session& session) const;
     void answer_left(Link& link);
+    static constexpr std::size_t starts_max = 65'536;  // open votes of one member, as many as it may launch
+    void remove_hoarders();
     bool deaf(const Link& link) const;
     void hears(Link& link, std::uint64_t heard);
     void leaves(LinkId id, Link& link, std::string body);

@@ -69,6 +69,10 @@ void MasterCore::on_vote(const Uuid& uuid, const proto::Vote& vote) {
             remove(uuid, "voted for a collective of unknown type or operation");
             return;
         }
+        if (ballots_.find(key) == nullptr && ballots_.all().size() >= state_.members.size() * starts_max) {
+            remove_hoarders();
+            if (!state_.members.contains(uuid)) return;
+        }
         break;
     case proto::VOTE_END: {
         const auto op = state_.ops.find(vote.id());
@@ -114,6 +118,19 @@ void MasterCore::on_vote(const Uuid& uuid, const proto::Vote& vote) {
     // This vote may prove that an update is not shared by all members.
     const BallotKey update{proto::VOTE_UPDATE_TOPOLOGY, 0, 0};
     if (key != update && ballots_.find(update) != nullptr) dirty_.push_back(update);
+}
+
+// More tags than all members together may have launched: some have voted for more than they may launch.
+void MasterCore::remove_hoarders() {
+    std::map<Uuid, std::size_t> starts;
+    for (const auto& [key, ballot] : ballots_.all()) {
+        if (key.kind != proto::VOTE_START) continue;
+        for (const auto& [uuid, cast] : ballot.votes()) ++starts[uuid];
+    }
+    for (const auto& [uuid, count] : starts) {
+        if (count <= starts_max || !state_.members.contains(uuid)) continue;
+        remove(uuid, "voted for the start of " + std::to_string(count) + " collectives at once");
+    }
 }
 
 std::vector<Uuid> MasterCore::electors_of(const BallotKey& key) const {

@@ -140,3 +140,36 @@ TEST_CASE("what a joiner reports a thousand times makes the master look at its t
     set_probe_handler(nullptr);
     CHECK(waits > 1900);  // of 2,000 reports
 }
+
+TEST_CASE("a member that votes for more starts than it may launch is removed, and nobody else") {
+    Pair run;
+    proto::Vote vote;
+    vote.set_kind(proto::VOTE_START);
+    vote.set_count(10);
+    std::uint64_t tag = 0;
+    for (; tag < 200'000 && !run.a.refused; ++tag) {
+        vote.set_id(tag);
+        run.world.vote(run.a, vote);
+    }
+    CHECK(run.a.refused);
+    CHECK(tag == 2 * 65'536 + 1);
+    CHECK_FALSE(run.b.refused);
+}
+
+TEST_CASE("a member that comes back, lives and never declares what it waits for is removed") {
+    Pair run;
+    run.world.reset(run.b);
+    run.world.say_hello(run.b);
+    proto::PeerMessage heartbeat;
+    int beats = 0;
+    for (; beats < 200 && !run.b.refused; ++beats) {
+        run.world.pass(Timeouts{}.peer / 5);
+        for (Member* member : {&run.a, &run.b}) {
+            heartbeat.set_heartbeat(member->seen);
+            if (!member->refused) run.world.tell(*member, heartbeat);
+        }
+    }
+    CHECK(run.b.refused);
+    CHECK(beats > 20);
+    CHECK_FALSE(run.a.refused);
+}
