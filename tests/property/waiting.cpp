@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <tuple>
 
 using namespace pccl;
 using namespace pccl::core;
@@ -68,7 +69,10 @@ std::vector<Fact> facts_of(const Scenario& scenario) {
     add(ledger.votes, "call of the run");
     add(ledger.launches, "reduction");
     add(ledger.syncs, "synchronization");
-    std::stable_sort(facts.begin(), facts.end(), [](const Fact& a, const Fact& b) { return a.begin < b.begin; });
+    // One process after the other: what two of them begin at once has no order.
+    std::stable_sort(facts.begin(), facts.end(), [](const Fact& a, const Fact& b) {
+        return std::tie(a.who, a.begin) < std::tie(b.who, b.begin);
+    });
     return facts;
 }
 

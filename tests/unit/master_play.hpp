@@ -37,6 +37,7 @@ struct Member {
     proto::DialPlan plan{};
     std::string notices{};
     std::vector<std::uint64_t> former_tokens{};
+    std::uint64_t heard = 0;  // messages on its link
 };
 
 // A master whose disk is fast: each record is durable before anything else happens, unless the test holds the disk.
@@ -72,6 +73,7 @@ public:
     // A connection on which nothing was sent yet.
     void dial(Member& member, std::uint8_t first_byte = 10) {
         member.link = next_link_ += 2;
+        member.heard = 0;
         by_link_[member.link] = &member;
         Endpoint remote;
         remote.address[0] = first_byte;
@@ -196,6 +198,7 @@ private:
     static void receive(Member& member, const std::string& body) {
         proto::MasterMessage message;
         REQUIRE(message.ParseFromString(body));
+        ++member.heard;
         member.most_bytes = std::max(member.most_bytes, body.size());
         if (message.has_welcome()) {
             const std::uint64_t former = member.welcome.token();

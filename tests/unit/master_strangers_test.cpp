@@ -228,8 +228,10 @@ TEST_CASE("the time in which a member did not run counts against no edge of it")
             run.world.pass(second);
             proto::PeerMessage heartbeat;
             heartbeat.set_heartbeat(run.a.seen);
+            heartbeat.set_heard(run.a.heard);
             if (!run.a.closed) run.world.tell(run.a, heartbeat);
             heartbeat.set_heartbeat(run.b.seen);
+            heartbeat.set_heard(run.b.heard);
             if (both && !run.b.closed) run.world.tell(run.b, heartbeat);
         }
     };
