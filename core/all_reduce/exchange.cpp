@@ -83,12 +83,13 @@ void PeerCore::pump_edge(const Uuid& target) {
 }
 
 bool PeerCore::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) {
-    // Operations take turns, beginning behind the one that was served last.
+    // Operations take turns, beginning behind the one that was served last. First those that have lost a slice.
     auto turn = ops_.upper_bound(edge.last_served);
-    for (std::size_t i = 0; i < ops_.size(); ++i, ++turn) {
+    for (std::size_t i = 0; i < 2 * ops_.size(); ++i, ++turn) {
         if (turn == ops_.end()) turn = ops_.begin();
         Operation& op = *turn->second;
         if (op.decided || !op.prepared || op.id.successor != target) continue;
+        if (i < ops_.size() && !op.resends()) continue;
         const std::uint32_t eager_left = cells() > edge.eager_used ? cells() - edge.eager_used : 0;
         const Operation::Next next = op.peek(eager_left);
         if (next.slice == Operation::none) continue;
@@ -98,7 +99,7 @@ bool PeerCore::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) 
             ++op.eager_outstanding;
             ++edge.eager_used;
         }
-        edge.last_served = op.id.id;
+        if (i >= ops_.size()) edge.last_served = op.id.id;
         const Half& half = op.half(next.phase, next.slice);
         if (!op.unanswered()) op.waits_since = now_;
         op.leaves(next.phase, next.slice, id);

@@ -151,6 +151,15 @@ void Operation::drop_answered(int phase, Queue& queue) {
     if (queue.head == none) queue.tail = none;
 }
 
+bool Operation::resends() {
+    if (lost.empty()) return false;
+    for (const int phase : {0, 1}) {
+        drop_answered(phase, queues_[phase]);
+        if (queues_[phase].head != none && lost.contains({phase, queues_[phase].head})) return true;
+    }
+    return false;
+}
+
 Operation::Next Operation::peek(std::uint32_t eager_left) {
     Next next;
     if (decided) return next;
@@ -160,6 +169,13 @@ Operation::Next Operation::peek(std::uint32_t eager_left) {
     const std::uint32_t free = free_credit();
     if (neighbour_ready) {
         const std::uint32_t first = queues_[0].head;
+        const std::uint32_t final = queues_[1].head;
+        if (!lost.empty() && final != none && lost.contains({1, final}) &&
+            !(first != none && lost.contains({0, first}))) {
+            next.phase = 1;
+            next.slice = final;
+            return next;
+        }
         if (first != none && (half(0, first).counted || free > 0)) {
             next.slice = first;
             return next;

@@ -99,6 +99,8 @@ public:
     };
     // The next slice to send, or slice == none. `eager_left`: slices that may leave before the neighbour is ready.
     Next peek(std::uint32_t eager_left);
+    // A slice that was lost waits to be sent again: its clock runs.
+    bool resends();
     void pop(const Next& next);
     // The neighbour's slots may be fewer than what left before it was ready.
     std::uint32_t free_credit() const { return credit > used ? credit - used : 0; }
@@ -153,6 +155,7 @@ public:
     bool committed = false;
     // Progress is what gets through for the first time. Retries renew none of these clocks.
     Instant landed_at = 0;  // when something new last came from the predecessor; at first when slices could come
+    std::uint64_t landed_before = 0;  // slices of all operations that had come from there then
     std::uint64_t landed_most = 0;  // bytes of slices, those that are still landing included; never gets less
     Instant prepared_at = 0;
     Instant repeated_at = 0;    // when `ready` was last told on all links of the predecessor

@@ -14,6 +14,8 @@ namespace pccl::core {
 // An operation gets nothing new for so many peer time-outs: it fails, whoever is to blame.
 namespace {
 constexpr int starved_for_good = 10;
+// As often may each other operation of the neighbour get a slice while one of them gets none.
+constexpr std::uint64_t rounds_passed_over = 8;
 // The predecessor lives, does not wait itself, and nothing new comes from it.
 constexpr int starved = 3;
 // The edge to the successor: in peer time-outs, together below `starved`, so that the edge is named before the operation
@@ -26,12 +28,17 @@ void PeerCore::slice_landed(Operation& op, std::uint32_t bytes) {
     op.received_bytes += bytes;
     op.landed_most = std::max(op.landed_most, op.received_bytes);
     op.landed_at = now_;
+    if (const auto from = reserves_.find(op.id.predecessor); from != reserves_.end()) {
+        from->second.landed_at = now_;
+        op.landed_before = ++from->second.landed;
+    }
 }
 
 // A part of a frame has arrived. The sender is told now and then: a slice on a slow link can take longer than the patience
 // with a stripe. Whether that is progress of a slice that was lost before, the sender decides (Operation::Lost::most): the
 // filler of a frame that was given up has counted here like bytes of the slice.
 void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
+    if (link.receiving.op != 0 && link.receiving.phase == 2) return chunk_moved(link, arrived);
     if (link.purpose != Purpose::incoming || link.receiving.op == 0 || link.receiving.dropped ||
         link.receiving.phase > 1 || arrived <= link.arrived)
         return;
@@ -48,6 +55,8 @@ void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
         if (landed > op.landed_most) {
             op.landed_most = landed;
             op.landed_at = now_;
+            if (const auto from = reserves_.find(op.id.predecessor); from != reserves_.end())
+                from->second.landed_at = now_;
         }
     }
     if (now_ - link.told_moving < config_.timeouts.peer / 8) return;
@@ -73,7 +82,10 @@ void PeerCore::leave_out(Duration time) {
         for (auto& [slice, lost] : op->lost) later(lost.since);
     }
     for (auto& [target, edge] : edges_) later(edge.answered_at);
-    for (auto& [remote, reserve] : reserves_) later(reserve.starved_at);
+    for (auto& [remote, reserve] : reserves_) {
+        later(reserve.starved_at);
+        later(reserve.landed_at);
+    }
 }
 
 void PeerCore::neighbour_started(const Uuid& neighbour, OpId last) {
@@ -201,20 +213,29 @@ bool PeerCore::successor_stuck(const Operation& op) const {
     return now_ - since > unanswered * peer && (open || connects_in_vain(since));
 }
 
+// Operations take turns on the way here: one that waits for its turn behind others is not starved. What comes for them is
+// counted, so that a neighbour that passes one of them over is found out after a few rounds.
+bool PeerCore::waits_for_turn(const Operation& op, ReserveOf from) const {
+    if (from == reserves_.end() || now_ - from->second.landed_at > starved * config_.timeouts.peer) return false;
+    // A reserve that was made anew counts from the beginning.
+    const std::uint64_t landed = from->second.landed;
+    const std::uint64_t passed = landed < op.landed_before ? landed : landed - op.landed_before;
+    return passed <= rounds_passed_over * std::max<std::uint64_t>(config_.limits.concurrent_ops, ops_.size());
+}
+
 // Why the operation is given up for want of input; empty: it is not. A neighbour that waits for its own upstream is not to
 // blame and gets far more time, so that a fault is charged where it is.
 std::string PeerCore::starved_reason(const Operation& op) const {
     if (op.end_serial != 0) return {};
     const Duration peer = config_.timeouts.peer;
     const std::string name = short_name(op.id.predecessor);
-    if (now_ - op.landed_at > starved_for_good * peer) return "nothing new came from peer " + name + " for very long";
     const auto reserve = reserves_.find(op.id.predecessor);
+    if (now_ - op.landed_at > starved_for_good * peer && !waits_for_turn(op, reserve))
+        return "nothing new came from peer " + name + " for very long";
     // Without any link from it, the edge is judged, not the neighbour's silence.
     if (reserve == reserves_.end() || reserve->second.starved || reserve->second.links.empty()) return {};
-    Instant since = std::max({op.landed_at, reserve->second.starved_at, op.predecessor_unaware_at});
-    for (const auto& [id, other] : ops_) {
-        if (other->id.predecessor == op.id.predecessor) since = std::max(since, other->landed_at);
-    }
+    const Instant since = std::max(
+        {op.landed_at, reserve->second.landed_at, reserve->second.starved_at, op.predecessor_unaware_at});
     if (now_ - since <= starved * peer || !waits_for_input(op)) return {};
     return "peer " + name + " lives and sends nothing";
 }

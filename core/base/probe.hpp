@@ -212,6 +212,7 @@
     X(sync_request_declined, "state-sync", "request declined")                                                         \
     X(sync_source_forgotten, "state-sync", "full table of holders makes place for one that is named")                  \
     X(sync_without_members, "state-sync", "all members of a synchronization went at once")                             \
+    X(sync_chunk_takes_long, "state-sync", "bytes of a chunk that is not whole yet count as progress")                 \
     X(sync_no_memory_in_time, "state-sync", "memory for what is fetched did not come for long: given up")              \
     X(sync_source_remembered, "state-sync", "forgotten holder is named again, with what was counted for it")           \
     X(sync_source_of_no_help, "state-sync", "holder without the entries that may differ makes room")                   \

@@ -142,7 +142,10 @@ std::vector<RunningSync::Holder> MasterCore::living_holders(GroupId id) {
     };
     std::vector<RunningSync::Holder> living;
     for (const RunningSync::Holder& holder : running.holders) {
-        if (state_.members.contains(holder.uuid)) living.push_back({holder.uuid, holder.whole || has_all(holder.uuid)});
+        if (!state_.members.contains(holder.uuid)) continue;
+        // Only who was to receive the entries that may differ has them since.
+        const bool gained = running.lack_whole.contains(holder.uuid) && has_all(holder.uuid);
+        living.push_back({holder.uuid, holder.whole || gained});
     }
     for (const SeatState& seat : running.members) {
         const bool listed = std::any_of(running.holders.begin(), running.holders.end(),

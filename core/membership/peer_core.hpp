@@ -128,6 +128,8 @@ private:
         std::set<LinkId> links;  // incoming links of that neighbour
         bool starved = false;    // its own word: it waits for its upstream
         Instant starved_at = 0;  // when it last said so
+        Instant landed_at = 0;   // when something new last came from it, of whatever operation
+        std::uint64_t landed = 0;  // slices, of all operations
     };
     struct Launch {
         Serial serial = 0;
@@ -303,6 +305,8 @@ private:
     bool waits_for_input(const Operation& op) const;
     bool successor_stuck(const Operation& op) const;
     std::string starved_reason(const Operation& op) const;
+    using ReserveOf = std::map<Uuid, Reserve>::const_iterator;
+    bool waits_for_turn(const Operation& op, ReserveOf from) const;
     void repeat_ready();
     // What it says in its heartbeats: it was told no operation behind that one yet.
     void neighbour_started(const Uuid& neighbour, OpId last);
@@ -377,7 +381,9 @@ private:
     LinkId link_with_room(const std::vector<LinkId>& links, std::size_t first) const;
     void pump_fetch();
     void on_chunk_decline(LinkId id, const SyncChunk& what);
-    void source_moved(const Uuid& peer);
+    void source_moved(const Uuid& peer, std::uint64_t bytes);
+    void chunk_moved(Link& link, std::uint32_t arrived);
+    std::size_t first_source() const;
     bool unequal_moved(const Uuid& peer);
     SyncRequest* request_of(std::uint64_t entry, std::uint32_t chunk, LinkId link, SyncRequest::Step step);
     BufferRef staged_chunk(const Fetch& fetch, std::uint32_t chunk) const;

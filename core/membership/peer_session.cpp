@@ -188,6 +188,7 @@ void PeerCore::on_welcome(const proto::Welcome& welcome) {
     if (master_lost_since_ != never) {
         const Duration away = now_ - master_lost_since_;
         leave_out(away);
+        sync_slept(away);
         log(LogLevel::warn, "connected to the master again after " + std::to_string(away / millisecond) + " ms");
     }
     master_lost_since_ = never;

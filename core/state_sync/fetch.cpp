@@ -290,7 +290,8 @@ void PeerCore::pump_fetch() {
     const std::uint64_t most = std::uint64_t{config_.limits.chunks_in_flight} * config_.limits.chunk_bytes;
     const auto full = [&] { return in_flight >= most || sync.requests.size() >= config_.limits.chunk_requests_max; };
     std::vector<Usable> usable;
-    for (const SyncSource& source : sync.sources) {
+    for (std::size_t i = 0; i < sync.sources.size(); ++i) {
+        const SyncSource& source = sync.sources[(first_source() + i) % sync.sources.size()];
         if (!source.active) continue;
         std::vector<LinkId> links = open_links_to(source.peer);
         if (links.empty()) continue;
@@ -302,6 +303,12 @@ void PeerCore::pump_fetch() {
         usable.push_back({&source, std::move(links), static_cast<std::uint32_t>(chunks + lists)});
     }
     const auto has_room = [](const Usable& one) { return one.requested < one.source->window; };
+    // One that still has as much in its queues as they hold, of before it was given up, keeps nobody from the others.
+    const auto owes_enough = [&](const Usable& one) {
+        return std::all_of(one.links.begin(), one.links.end(), [&](LinkId link) {
+            return links_.at(link).chunks_owed >= config_.limits.chunk_requests_max;
+        });
+    };
     // Entries that come whole from one member come from the longest accepted, which is the first. One that was given up, or
     // that the master does not name any more, is not waited for where there is another.
     const SyncSource* eldest = nullptr;
@@ -319,7 +326,11 @@ void PeerCore::pump_fetch() {
                                                               : candidate.source->peer == sync.whole_holder;
                 if (!right) continue;
             }
-            if (has_room(candidate) && (best == nullptr || candidate.requested < best->requested)) best = &candidate;
+            // Pages of one list come from one holder.
+            if (!fetch.hashes_known() && !fetch.hashes.empty() && candidate.source->peer != fetch.hashes_from) continue;
+            if (has_room(candidate) && !owes_enough(candidate) &&
+                (best == nullptr || candidate.requested < best->requested))
+                best = &candidate;
         }
         return best;
     };
@@ -345,6 +356,7 @@ void PeerCore::pump_fetch() {
                 sync.whole_holder = from->source->peer;
                 ++source_of(sync.whole_holder)->begun;
             }
+            fetch.hashes_from = from->source->peer;
             set_hash_link(fetch, from->links.front());
             ++lists;
             ++from->requested;
@@ -386,14 +398,39 @@ void PeerCore::on_chunk_decline(LinkId id, const SyncChunk& what) {
 
 // Only what gets this peer further counts: a verified chunk, or more of a list of hashes than ever before. What is asked for
 // and lost again, for whatever reason, renews no clock.
-void PeerCore::source_moved(const Uuid& peer) {
+void PeerCore::source_moved(const Uuid& peer, std::uint64_t bytes) {
     if (!fetching()) return;
-    if (SyncSource* source = source_of(peer); source != nullptr && source->active) {
+    if (SyncSource* source = source_of(peer); source != nullptr) {
+        source->verified_bytes += bytes;
+        source->bytes_most = std::max(source->bytes_most, source->verified_bytes);
+        if (!source->active) return;
         source->since = now_;
         source->window = std::min<std::uint32_t>(source->window + 1, config_.limits.chunk_requests_max);
         sync_->progress = now_;
     }
 }
+
+// A part of a chunk has arrived. Many chunks that share a slow path take longer than a holder may be silent, so their bytes
+// count too, but only what is more than there ever was: a path that breaks at the same byte each time gets no further.
+void PeerCore::chunk_moved(Link& link, std::uint32_t arrived) {
+    if (!fetching() || link.receiving.op != sync_->id || link.receiving.dropped || arrived <= link.arrived) return;
+    link.arrived = arrived;
+    SyncSource* source = source_of(link.remote);
+    if (source == nullptr || !source->active) return;
+    std::uint64_t bytes = source->verified_bytes;
+    for (const LinkId id : open_links_to(source->peer)) {
+        const Link& other = links_.at(id);
+        if (other.receiving.phase == 2 && other.receiving.op == sync_->id && !other.receiving.dropped)
+            bytes += other.arrived;
+    }
+    if (bytes <= source->bytes_most) return;
+    PROBE(sync_chunk_takes_long);
+    source->bytes_most = bytes;
+    source->since = sync_->progress = now_;
+}
+
+// Receivers that know the same holders begin with different ones.
+std::size_t PeerCore::first_source() const { return uuid_.bytes[0]; }
 
 // Entries that may differ come whole from one holder, so what was verified is dropped when they are begun anew. What is
 // fetched again and again is no progress, or a connection that breaks at the same chunk each time is waited for for ever.
@@ -511,7 +548,7 @@ void PeerCore::chunk_checked(const ComputeOwner& owner, const Hash128& hash) {
     }
     if (fetch.hashes.empty()) fetch.hashes.push_back(hash);
     if (++fetch.done == fetch.asked.size()) --(fetch.any_content ? sync_->open_unequal : sync_->open_compared);
-    if (!fetch.any_content || unequal_moved(source)) source_moved(source);
+    if (!fetch.any_content || unequal_moved(source)) source_moved(source, chunk_length(owner.entry, owner.slice));
     pump_fetch();
     sync_check_end();
 }
@@ -571,7 +608,7 @@ void PeerCore::sync_tick() {
         vote_sync_end(false, "the memory for the incoming state did not come in time");
         return;
     }
-    if (waited > patience) {
+    if (waited > patience && master_open()) {
         PROBE(sync_no_holder);
         vote_sync_end(false, "no living member that holds the state could be reached");
         return;

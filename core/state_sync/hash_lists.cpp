@@ -47,14 +47,17 @@ void PeerCore::list_known() {
     ++sync.computes;
 }
 
-// The next page, of the first source that can be reached.
+// The next page, of a source that can be reached. As long as one that has begun is not given up, the rest comes from it.
 void PeerCore::ask_for_list() {
     Sync& sync = *sync_;
     if (sync.list_link != 0) return;
-    for (const SyncSource& source : sync.sources) {
-        if (!source.active) continue;
+    if (const SyncSource* begun = source_of(sync.list_from); begun == nullptr || !begun->active) sync.elected.clear();
+    for (std::size_t i = 0; i < sync.sources.size(); ++i) {
+        const SyncSource& source = sync.sources[(first_source() + i) % sync.sources.size()];
+        if (!source.active || (!sync.elected.empty() && source.peer != sync.list_from)) continue;
         const std::vector<LinkId> links = open_links_to(source.peer);
         if (links.empty()) continue;
+        sync.list_from = source.peer;
         sync.list_link = links.front();
         proto::LinkMessage message;
         message.mutable_hash_request()->set_sync(sync.id);
@@ -70,7 +73,9 @@ void PeerCore::on_entry_list(LinkId id, const proto::HashPage& message) {
     Sync& sync = *sync_;
     const Uuid remote = links_.at(id).remote;
     const auto words = static_cast<std::size_t>(message.words_size());
-    if (message.first() != sync.elected.size() || words == 0 || words % 2 != 0 ||
+    // Asked for before the holder was given up, and late: the answer to what it was asked since follows.
+    if (message.first() != sync.elected.size()) return;
+    if (words == 0 || words % 2 != 0 ||
         sync.elected.size() + words / 2 > sync.entries.size()) {
         give_up_source(remote, "it sent a list of entries that does not fit", true);
         return;
@@ -78,7 +83,10 @@ void PeerCore::on_entry_list(LinkId id, const proto::HashPage& message) {
     for (std::size_t i = 0; i < words; i += 2)
         sync.elected.push_back(Hash128{message.words(static_cast<int>(i)), message.words(static_cast<int>(i) + 1)});
     sync.list_link = 0;
-    source_moved(remote);
+    if (sync.elected.size() > sync.list_most) {
+        sync.list_most = sync.elected.size();
+        source_moved(remote, 0);
+    }
     if (sync.elected.size() == sync.entries.size()) {
         if (!has_elected_content()) {
             PROBE(sync_list_wrong);
@@ -111,7 +119,8 @@ void PeerCore::on_hashes(LinkId id, const proto::HashPage& message) {
     if (fetch == nullptr || fetch->hash_link != id) return;
     const Uuid remote = links_.at(id).remote;
     const auto words = static_cast<std::size_t>(message.words_size());
-    if (message.first() != fetch->hashes.size() || words == 0 || words % 2 != 0 ||
+    if (message.first() != fetch->hashes.size()) return;  // late, as above
+    if (words == 0 || words % 2 != 0 ||
         fetch->hashes.size() + words / 2 > fetch->asked.size()) {
         give_up_source(remote, "it sent a list of hashes that does not fit", true);
         return;
@@ -122,7 +131,7 @@ void PeerCore::on_hashes(LinkId id, const proto::HashPage& message) {
     set_hash_link(*fetch, 0);
     if (fetch->hashes.size() > fetch->hashes_most) {
         fetch->hashes_most = fetch->hashes.size();
-        source_moved(remote);
+        source_moved(remote, 0);
     }
     if (fetch->hashes.size() == fetch->asked.size() && !fetch->any_content &&
         hash_of_hashes(fetch->hashes) != fetch->expected) {

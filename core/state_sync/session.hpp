@@ -38,7 +38,10 @@ struct SyncSource {
     std::uint32_t wrongs = 0;      // how often it sent what is not the elected state
     std::uint32_t begun = 0;       // how often the entries that may differ were begun with it
     std::size_t unequal_most = 0;  // chunks of them that were verified in its longest attempt
-    Instant since = 0;             // when it last had nothing to do, or its payload moved
+    Instant since = 0;             // when it last had nothing to do, or moved this peer further
+    // Bytes that it sent and that were verified, and the most there ever were together with those that were arriving.
+    std::uint64_t verified_bytes = 0;
+    std::uint64_t bytes_most = 0;
     // What may be asked of it at a time. A connection that breaks may do so after so many bytes, and questions that are lost
     // with it have used them up: from then on one at first, then one more for each answer that is of use.
     std::uint32_t window = 0;
@@ -66,6 +69,7 @@ struct SyncFetch {
     std::vector<Hash128>
         hashes;  // of the winner's chunks; a single chunk needs no list, its hash gives that of the entry
     std::size_t hashes_most = 0;   // of the list that were ever known at a time
+    Uuid hashes_from;              // all pages of a list come from one holder: who sent a wrong one is known
     LinkId hash_link = 0;          // was asked for the (rest of the) list
     std::uint32_t generation = 0;  // any_content: grows with each new beginning
     std::uint32_t checking = 0;
@@ -100,6 +104,8 @@ struct SyncSession {
     std::vector<Hash128> elected;  // the list, as far as it is here; empty where it is this peer's own
     bool listed = false;           // the list is whole and gives `content`
     LinkId list_link = 0;          // was asked for the next page of it
+    Uuid list_from;                // the holder that all its pages come from
+    std::size_t list_most = 0;     // of it that was ever known at a time
 
     std::vector<SyncFetch> fetches;          // those that are compared first
     std::vector<std::uint32_t> fetch_index;  // per entry
