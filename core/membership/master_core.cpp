@@ -8,6 +8,7 @@
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace pccl::core {
 
@@ -173,7 +174,10 @@ void MasterCore::slept(Duration time) {
         if (link.unheard_since != never) leave_out(link.unheard_since);
     }
     for (auto& [uuid, session] : sessions_) leave_out(session.absent_since);
-    for (auto& [group, comparison] : key_comparisons_) leave_out(comparison.progress);
+    for (auto& [group, comparison] : key_comparisons_) {
+        leave_out(comparison.progress);
+        leave_out(comparison.began);
+    }
     if (anew)
         edges_.restart_clocks(now_);
     else
@@ -362,6 +366,7 @@ void MasterCore::acknowledge(Link& link, std::uint64_t seen) {
 }
 
 void MasterCore::tick() {
+    tick_put_off_ = false;
     next_tick_ = now_ + config_.timeouts.tick();
     std::vector<LinkId> late, silent;
     proto::MasterMessage heartbeat;
@@ -560,7 +565,7 @@ void MasterCore::compact_if_due() {
     *record.mutable_snapshot() = state_.snapshot();
     journal_records_ = journal_bytes_ = 0;
     RunState again(config_.limits.removed_kept);
-    if (!again.apply(record) || again != state_) {
+    if (record.ByteSizeLong() > std::numeric_limits<int>::max() || !again.apply(record) || again != state_) {
         // A longer journal is better than a wrong one.
         log(LogLevel::error, "the journal cannot be compacted: its snapshot does not give the same state again");
         return;

@@ -132,6 +132,7 @@ private:
         std::uint32_t first = 0;  // all keys before it are the same on those whose difference is open
         std::vector<List> lists;  // the winner's, then the others'
         Instant progress = 0;     // when a page last came
+        Instant began = 0;
     };
 
     // An optimisation that everybody has voted for, until it is decided.
@@ -353,6 +354,7 @@ private:
     Instant now_ = 0;
     Instant last_event_ = 0;
     Instant next_tick_ = never;
+    bool tick_put_off_ = false;  // since the last one
     bool topology_dirty_ = true;
     Instant looked_at_ = 0;  // at the topology
     bool examine_all_ = false;

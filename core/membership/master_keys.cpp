@@ -37,7 +37,7 @@ bool MasterCore::compare_keys(const BallotKey& key, const Election& election) {
             list.serial = cast.serial;
             list.total = cast.vote.entries();
         }
-        comparison.progress = now_;
+        comparison.progress = comparison.began = now_;
     }
     const auto open = [](const KeyComparison::List& list) { return list.difference.empty(); };
     KeyComparison::List& winner = comparison.lists.front();
@@ -126,7 +126,9 @@ void MasterCore::on_page(const Uuid& uuid, const proto::SyncPage& page) {
 // A page that does not come holds up the synchronization of the whole group, and it is for a text alone.
 void MasterCore::end_late_comparisons() {
     for (auto& [group, comparison] : key_comparisons_) {
-        if (now_ - comparison.progress <= 3 * config_.timeouts.peer) continue;
+        if (now_ - comparison.progress <= 3 * config_.timeouts.peer &&
+            now_ - comparison.began <= 30 * config_.timeouts.peer)
+            continue;
         for (KeyComparison::List& list : comparison.lists) {
             if (list.difference.empty()) list.difference = "its keys";
         }

@@ -5,6 +5,7 @@
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <utility>
 #include <set>
 
 namespace pccl::core {
@@ -130,7 +131,8 @@ void MasterCore::shift_vote_clocks(Duration time) {
     PROBE(vote_clocks_shifted);
     for (auto& [key, ballot] : ballots_.all()) ballot.shift_clocks(time, now_);
     for (auto& [uuid, session] : sessions_) session.free_since = std::min(now_, session.free_since + time);
-    next_tick_ = now_ + config_.timeouts.tick();
+    // What waits is read first. But one that never runs for a whole tick has to look at its clocks too.
+    next_tick_ = now_ + (std::exchange(tick_put_off_, true) ? millisecond : config_.timeouts.tick());
 }
 
 // A vote that nobody joined for Timeouts::vote: members that are in no call at all are removed; when all that are missing

@@ -105,7 +105,8 @@ void MasterCore::on_hello(LinkId id, const proto::Hello& hello) {
         refuse(id, proto::REFUSED_REMOVED, "no longer a member of the run");
         return;
     }
-    if (state_.members.size() + joiners_.size() >= config_.limits.peers_max) {
+    // One that dials again takes the place that it has.
+    if (!joiners_.contains(uuid) && state_.members.size() + joiners_.size() >= config_.limits.peers_max) {
         refuse(id, proto::REFUSED_FULL,
                "the run has reached its limit of " + std::to_string(config_.limits.peers_max) + " peers");
         return;
@@ -294,12 +295,15 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
     const Link link = links_.at(id);
     const bool member = link.stage == Link::Stage::member;
     if (member) {
-        MemberState& state = state_.members.at(link.uuid);
+        const MemberState& state = state_.members.at(link.uuid);
         if (state.token_next != 0) {
             // The holder of the newer token has spoken: the older one is worth nothing from here on.
             PROBE(token_confirmed);
-            state.token = state.token_next;
-            state.token_next = 0;
+            // Recorded, or it would be good again after a restart.
+            proto::Record record;
+            record.mutable_token()->set_uuid(to_bytes(link.uuid));
+            record.mutable_token()->set_current(state.token_next);
+            persist(record);
         }
     }
     switch (message.kind_case()) {
@@ -343,11 +347,11 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
             if (!session.resumed) {
                 session.free_since += now_ - std::max(session.absent_since, session.free_since);
                 session.resumed_after = last_id();
+                examine_all_ = true;
             }
             session.resumed = true;
             session.settled = session.settled || state_.untold(link.uuid) == 0;
             end_grace_if_due();
-            examine_all_ = true;
         }
         break;
     default: close_link(id, "sent a message that does not fit here"); break;

@@ -53,6 +53,9 @@ std::string shape_mismatch(const Ballot& ballot) {
 }  // namespace
 
 void MasterCore::on_vote(const Uuid& uuid, const proto::Vote& vote) {
+    // Two texts, a name and numbers. It is kept until its ballot is complete, with fields that are not known here.
+    constexpr std::size_t vote_bytes_max = 4 * text_bytes_max;
+    if (vote.ByteSizeLong() > vote_bytes_max) return remove(uuid, "sent a vote that is larger than one can be");
     const MemberState& member = state_.members.at(uuid);
     if (member.consumed.contains(vote.serial())) PROBE(vote_used_already);
     if (member.consumed.contains(vote.serial())) return;  // decided; its answer is on the way again

@@ -100,32 +100,40 @@ std::optional<std::vector<Uuid>> choose_ring(const std::vector<Uuid>& order, con
     bool as_is = true;
     for (std::size_t i = 0; i < order.size() && as_is; ++i) as_is = allowed(order[i], order[(i + 1) % order.size()]);
     if (as_is) return order;
-    // Depth-first from the first node, trying successors in the given order.
-    std::vector<std::size_t> path{0};
-    std::vector<std::size_t> next_try{0};
-    std::vector<bool> used(order.size(), false);
-    used[0] = true;
-    for (int budget = 20'000; budget > 0 && !path.empty(); --budget) {
-        if (path.size() == order.size() && allowed(order[path.back()], order[0])) {
-            std::vector<Uuid> ring;
-            for (const std::size_t index : path) ring.push_back(order[index]);
-            PROBE(ring_searched);
-            return ring;
+    // Depth-first, trying successors in the given order. What is chosen first is reconsidered last, and forbidden edges at
+    // that end would cost all permutations of the rest: so from several starts, each with a part of the steps.
+    constexpr std::size_t starts_max = 16, steps_max = 20'000;
+    const std::size_t starts = std::min(order.size(), starts_max);
+    for (std::size_t start = 0; start < starts; ++start) {
+        const std::size_t first = (order.size() - start) % order.size();
+        std::vector<std::size_t> path{first};
+        std::vector<std::size_t> next_try{0};
+        std::vector<bool> used(order.size(), false);
+        used[first] = true;
+        for (std::size_t budget = order.size() + steps_max / starts; budget > 0 && !path.empty(); --budget) {
+            if (path.size() == order.size() && allowed(order[path.back()], order[first])) {
+                std::vector<Uuid> ring;
+                const auto begin = std::find(path.begin(), path.end(), std::size_t{0});
+                for (auto at = begin; at != path.end(); ++at) ring.push_back(order[*at]);
+                for (auto at = path.begin(); at != begin; ++at) ring.push_back(order[*at]);
+                PROBE(ring_searched);
+                return ring;
+            }
+            bool advanced = false;
+            for (std::size_t& offset = next_try.back(); offset < order.size() && !advanced;) {
+                const std::size_t candidate = (path.back() + 1 + offset++) % order.size();
+                if (used[candidate] || !allowed(order[path.back()], order[candidate])) continue;
+                used[candidate] = true;
+                path.push_back(candidate);
+                next_try.push_back(0);
+                advanced = true;
+                break;
+            }
+            if (advanced) continue;
+            used[path.back()] = false;
+            path.pop_back();
+            next_try.pop_back();
         }
-        bool advanced = false;
-        for (std::size_t& offset = next_try.back(); offset < order.size() && !advanced;) {
-            const std::size_t candidate = (path.back() + 1 + offset++) % order.size();
-            if (used[candidate] || !allowed(order[path.back()], order[candidate])) continue;
-            used[candidate] = true;
-            path.push_back(candidate);
-            next_try.push_back(0);
-            advanced = true;
-            break;
-        }
-        if (advanced) continue;
-        used[path.back()] = false;
-        path.pop_back();
-        next_try.pop_back();
     }
     PROBE(ring_not_found);
     return std::nullopt;

@@ -110,3 +110,18 @@ TEST_CASE("memory that takes longer than a holder may be silent is held against 
     const Played played = play("memory-takes-longer-than-holders-may-be-silent");
     CHECK(played.verdict.probes[static_cast<std::size_t>(Probe::sync_holder_given_up)] == 0);
 }
+
+TEST_CASE("a master that never runs for a whole tick notices a death") {
+    const Played played = play("death-beside-a-master-that-never-ticks");
+    REQUIRE(played.removals.size() == 1);
+    CHECK(played.removals[0].at < 60 * second);
+}
+
+TEST_CASE("tags that take turns on a slow and steady path all come through") {
+    const Played few = play("tags-take-turns-on-a-slow-path");
+    CHECK(few.verdict.counters.committed == 32);
+    CHECK(few.verdict.counters.aborted == 0);
+    const Played many = play("many-tags-at-a-megabit");
+    CHECK(many.verdict.counters.committed == 256);
+    CHECK(many.verdict.counters.aborted == 0);
+}

@@ -104,7 +104,8 @@ TEST_CASE("an older journal is recognised although it lacks the resume of the me
     Pair run;
     const std::size_t lost_resumes = GENERATE(1, 2, 16);
     std::size_t lost_records = 1;
-    for (std::size_t i = 0; i < lost_resumes; ++i, ++lost_records) {
+    // Of each resume two: the token that it was given, and that the member has shown it.
+    for (std::size_t i = 0; i < lost_resumes; ++i, lost_records += 2) {
         run.world.reset(run.b);
         run.world.say_hello(run.b);
         run.world.resumed(run.b);
@@ -127,7 +128,7 @@ TEST_CASE("a member whose resume was lost with the journal resumes, if nothing t
     run.world.reset(run.b);
     run.world.say_hello(run.b);
     run.world.resumed(run.b);
-    run.world.restart_without(1);
+    run.world.restart_without(2);
     for (Member* member : {&run.a, &run.b}) {
         run.world.say_hello(*member);
         run.end(*member, true);
@@ -135,6 +136,20 @@ TEST_CASE("a member whose resume was lost with the journal resumes, if nothing t
         CHECK_FALSE(member->refused);
     }
     CHECK(Pair::outcome(run.b) == true);
+}
+
+TEST_CASE("a token that was replaced stays worth nothing after a restart") {
+    Pair run;
+    Member copy = run.b;
+    run.world.reset(run.b);
+    run.world.say_hello(run.b);
+    run.world.resumed(run.b);  // speaks, so it has the newer one
+    run.world.restart();
+    copy.generation += 5;
+    run.world.say_hello(copy);
+    CHECK(copy.refused);
+    run.world.say_hello(run.b);
+    CHECK_FALSE(run.b.refused);
 }
 
 TEST_CASE("who holds only tokens of earlier resumes is no holder of the seat") {

@@ -173,3 +173,28 @@ TEST_CASE("a member that comes back, lives and never declares what it waits for 
     CHECK(beats > 20);
     CHECK_FALSE(run.a.refused);
 }
+
+TEST_CASE("a member that sends a vote larger than one can be is removed, and nothing of it is kept") {
+    Pair run;
+    proto::Vote vote;
+    vote.set_kind(proto::VOTE_START);
+    vote.set_count(10);
+    vote.set_stuck(std::string(100'000, 'x'));
+    run.world.vote(run.a, vote);
+    CHECK(run.a.refused);
+    CHECK_FALSE(run.b.refused);
+}
+
+TEST_CASE("a newcomer that dials again has the place that it has already") {
+    Limits limits;
+    limits.peers_max = 3;
+    Pair run(limits);
+    Member c{name(3)};
+    run.world.say_hello(c);
+    REQUIRE_FALSE(c.refused);
+    run.world.say_hello(c);  // its first connection is half open
+    CHECK_FALSE(c.refused);
+    Member d{name(4)};
+    run.world.say_hello(d);
+    CHECK(d.refused);
+}

@@ -65,10 +65,12 @@ public:
     }
     // The same, but only timers that the machine asked for run.
     void pass(Duration time) {
-        for (const Instant end = now_ + time; machine_->next_deadline() <= end;) {
+        const Instant end = now_ + time;
+        while (machine_->next_deadline() <= end) {
             now_ = machine_->next_deadline();
             handle(Timer{});
         }
+        now_ = end;
     }
     // A connection on which nothing was sent yet.
     void dial(Member& member, std::uint8_t first_byte = 10) {
