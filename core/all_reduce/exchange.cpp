@@ -8,6 +8,11 @@
 
 namespace pccl::core {
 
+namespace {
+// So many copies of a slice that was lost begin its clock anew when they leave, or come as far as the one before.
+constexpr std::uint32_t copies_patiently = 2;
+}  // namespace
+
 // ---- words to the predecessor ----------------------------------------------------------------------------------------
 
 wire::FlowWord PeerCore::ready_word(const Operation& op) {
@@ -103,6 +108,10 @@ bool PeerCore::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) 
         const Half& half = op.half(next.phase, next.slice);
         if (!op.unanswered()) op.waits_since = now_;
         op.leaves(next.phase, next.slice, id);
+        // How long it waited for a free connection is not the fault of the path.
+        if (const auto again = op.lost.find({next.phase, next.slice});
+            again != op.lost.end() && again->second.times <= copies_patiently)
+            again->second.since = now_;
         const bool input = next.phase == 0 && op.starts(next.slice);
         SendPayload send;
         send.link = id;
@@ -217,8 +226,9 @@ void PeerCore::on_flow(const FlowArrived& event) {
         const auto lost = op.lost.find({word.phase, word.slice});
         if (lost != op.lost.end()) {
             // Another copy got no further than an earlier one: the stripe works, but the slice does not get through.
-            if (word.value <= lost->second.most) return;
-            lost->second.most = word.value;
+            // The next copies get the time to come as far; a path that breaks each of them ends this soon.
+            if (word.value <= lost->second.most && lost->second.times > copies_patiently) return;
+            lost->second.most = std::max(lost->second.most, static_cast<std::uint32_t>(word.value));
             if (op.neighbour_ready) lost->second.since = now_;
         }
         edge.answered_at = now_;
@@ -229,7 +239,12 @@ void PeerCore::on_flow(const FlowArrived& event) {
     link.stalled = false;
     if (word.kind == wire::FlowKind::ack) {
         op.acknowledged(word.phase, word.slice);
-        if (edge.stalls > 0) --edge.stalls;
+        op.answered_at = now_;
+        // Not by each of them: on a slow path the patience would be too short again at once.
+        if (edge.stalls > 0 && now_ - edge.stalled_at > 3 * config_.timeouts.peer) {
+            --edge.stalls;
+            edge.stalled_at = now_;
+        }
         if (word.phase == 0 && !op.starts(word.slice)) {
             op.give_slot(word.slice);
             tell_ready(op);

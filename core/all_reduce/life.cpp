@@ -101,8 +101,7 @@ std::uint64_t PeerCore::memory_left(const Operation& op) const {
 void PeerCore::operation_prepared(Operation& op) {
     op.prepared = true;
     op.landed_at = op.prepared_at = now_;
-    if (const auto from = reserves_.find(op.id.predecessor); from != reserves_.end())
-        op.landed_before = from->second.landed;
+    op.landed_before = arrivals_from(op.id.predecessor).slices;
     tell_ready(op);
     absorb_early(op);
     vote_end_if_complete(op);

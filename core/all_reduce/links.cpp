@@ -308,6 +308,7 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     Uuid from;
     std::optional<LinkPass> pass;
     std::string refusal;
+    LinkId gives_way = 0;
     if (hello.protocol_version() != wire::protocol_version) {
         refusal = "this peer speaks protocol version " + std::to_string(wire::protocol_version) +
                   ", the other one version " + std::to_string(hello.protocol_version());
@@ -322,9 +323,12 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
         // Its pass may also be one that a master gave out which was restarted meanwhile: it is told another one.
         PROBE(data_link_without_proof);
         refusal = "whoever dialled does not prove to be peer " + short_name(from);
-    } else if (reserves_.size() >= config_.limits.peers_max ||
-               (reserves_.contains(from) && reserves_.at(from).links.size() >= config_.limits.stripes_max)) {
+    } else if (!reserves_.contains(from) && reserves_.size() >= config_.limits.peers_max) {
         refusal = "too many connections";
+    } else if (reserves_.contains(from) && reserves_.at(from).links.size() >= config_.limits.stripes_max) {
+        // Who dials anew what it knows to be lost: here it may still look open, but nothing comes over it.
+        gives_way = quietest_link(reserves_.at(from));
+        if (gives_way == 0) refusal = "too many connections";
     }
     if (!refusal.empty()) {
         PROBE(data_link_refused);
@@ -353,9 +357,23 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     message.mutable_welcome()->set_pass(to_bytes(pass->welcome));
     message.mutable_welcome()->set_control_bytes_max(config_.limits.control_bytes_max);
     send_control(id, message);
+    if (gives_way != 0) {
+        PROBE(silent_stripe_gives_way);
+        drop_link(gives_way, "the neighbour has dialled anew");
+    }
     for (const auto& [op_id, op] : ops_) {
         if (op->prepared && !op->decided && op->id.predecessor == from) tell_ready(*op);
     }
+}
+
+// The connection of a neighbour over which nothing has come for the longest time, if heartbeats are missing on it; else 0.
+LinkId PeerCore::quietest_link(const Reserve& reserve) const {
+    const auto quietest = std::min_element(reserve.links.begin(), reserve.links.end(), [&](LinkId a, LinkId b) {
+        return links_.at(a).last_received < links_.at(b).last_received;
+    });
+    const bool silent = quietest != reserve.links.end() &&
+                        now_ - links_.at(*quietest).last_received > config_.timeouts.peer / 2;
+    return silent ? *quietest : 0;
 }
 
 // Memory for what a neighbour sends early. One that waits to be admitted sends nothing: many of them cost no memory.

@@ -3,6 +3,7 @@
 // Progress is a slice that lands for the first time, its acknowledgement, or more bytes of one than ever landed before.
 // Frame headers, heartbeats, dials and copies that are sent again renew no clock here, so each wait ends: the sender gives
 // up an edge that takes slices and answers none, the receiver an operation to which nothing new comes.
+#include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
 #include "core/membership/peer_core.hpp"
 #include "core/wire/convert.hpp"
@@ -28,10 +29,14 @@ void PeerCore::slice_landed(Operation& op, std::uint32_t bytes) {
     op.received_bytes += bytes;
     op.landed_most = std::max(op.landed_most, op.received_bytes);
     op.landed_at = now_;
-    if (const auto from = reserves_.find(op.id.predecessor); from != reserves_.end()) {
-        from->second.landed_at = now_;
-        op.landed_before = ++from->second.landed;
-    }
+    Arrivals& arrivals = arrivals_[op.id.predecessor];
+    arrivals.at = now_;
+    op.landed_before = ++arrivals.slices;
+}
+
+PeerCore::Arrivals PeerCore::arrivals_from(const Uuid& predecessor) const {
+    const auto found = arrivals_.find(predecessor);
+    return found == arrivals_.end() ? Arrivals{} : found->second;
 }
 
 // A part of a frame has arrived. The sender is told now and then: a slice on a slow link can take longer than the patience
@@ -55,8 +60,7 @@ void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
         if (landed > op.landed_most) {
             op.landed_most = landed;
             op.landed_at = now_;
-            if (const auto from = reserves_.find(op.id.predecessor); from != reserves_.end())
-                from->second.landed_at = now_;
+            arrivals_[op.id.predecessor].at = now_;
         }
     }
     if (now_ - link.told_moving < config_.timeouts.peer / 8) return;
@@ -76,16 +80,14 @@ void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
 void PeerCore::leave_out(Duration time) {
     const auto later = [&](Instant& clock) { clock = std::min(now_, clock + time); };
     for (auto& [id, op] : ops_) {
-        for (Instant* clock : {&op->landed_at, &op->prepared_at, &op->waits_since, &op->successor_unaware_at,
-                               &op->predecessor_unaware_at})
+        for (Instant* clock : {&op->landed_at, &op->answered_at, &op->prepared_at, &op->waits_since,
+                               &op->successor_unaware_at, &op->predecessor_unaware_at})
             later(*clock);
         for (auto& [slice, lost] : op->lost) later(lost.since);
     }
     for (auto& [target, edge] : edges_) later(edge.answered_at);
-    for (auto& [remote, reserve] : reserves_) {
-        later(reserve.starved_at);
-        later(reserve.landed_at);
-    }
+    for (auto& [remote, reserve] : reserves_) later(reserve.starved_at);
+    for (auto& [remote, arrivals] : arrivals_) later(arrivals.at);
 }
 
 void PeerCore::neighbour_started(const Uuid& neighbour, OpId last) {
@@ -139,6 +141,7 @@ void PeerCore::requeue_stalled() {
         }
         if (!moved) continue;
         ++edge.stalls;
+        edge.stalled_at = now_;
         pump_edge(target);
     }
 }
@@ -215,12 +218,10 @@ bool PeerCore::successor_stuck(const Operation& op) const {
 
 // Operations take turns on the way here: one that waits for its turn behind others is not starved. What comes for them is
 // counted, so that a neighbour that passes one of them over is found out after a few rounds.
-bool PeerCore::waits_for_turn(const Operation& op, ReserveOf from) const {
-    if (from == reserves_.end() || now_ - from->second.landed_at > starved * config_.timeouts.peer) return false;
-    // A reserve that was made anew counts from the beginning.
-    const std::uint64_t landed = from->second.landed;
-    const std::uint64_t passed = landed < op.landed_before ? landed : landed - op.landed_before;
-    return passed <= rounds_passed_over * std::max<std::uint64_t>(config_.limits.concurrent_ops, ops_.size());
+bool PeerCore::waits_for_turn(const Operation& op, const Arrivals& arrivals) const {
+    if (now_ - arrivals.at > starved * config_.timeouts.peer) return false;
+    ASSERT(arrivals.slices >= op.landed_before);
+    return arrivals.slices - op.landed_before <= rounds_passed_over * std::max<std::uint64_t>(config_.limits.concurrent_ops, ops_.size());
 }
 
 // Why the operation is given up for want of input; empty: it is not. A neighbour that waits for its own upstream is not to
@@ -229,13 +230,18 @@ std::string PeerCore::starved_reason(const Operation& op) const {
     if (op.end_serial != 0) return {};
     const Duration peer = config_.timeouts.peer;
     const std::string name = short_name(op.id.predecessor);
-    const auto reserve = reserves_.find(op.id.predecessor);
-    if (now_ - op.landed_at > starved_for_good * peer && !waits_for_turn(op, reserve))
+    const Arrivals arrivals = arrivals_from(op.id.predecessor);
+    // Who sends what it has over a narrow path gets nothing new meanwhile. Half of all slices pass the narrowest edge of the
+    // ring when those behind it have all but the last.
+    const Instant moved = std::max(op.landed_at, op.answered_at);
+    const Duration patience = starved_for_good * peer + (moved - op.prepared_at);
+    if (now_ - moved > patience && !waits_for_turn(op, arrivals))
         return "nothing new came from peer " + name + " for very long";
+    const auto reserve = reserves_.find(op.id.predecessor);
     // Without any link from it, the edge is judged, not the neighbour's silence.
     if (reserve == reserves_.end() || reserve->second.starved || reserve->second.links.empty()) return {};
-    const Instant since = std::max(
-        {op.landed_at, reserve->second.landed_at, reserve->second.starved_at, op.predecessor_unaware_at});
+    const Instant since =
+        std::max({op.landed_at, arrivals.at, reserve->second.starved_at, op.predecessor_unaware_at});
     if (now_ - since <= starved * peer || !waits_for_input(op)) return {};
     return "peer " + name + " lives and sends nothing";
 }

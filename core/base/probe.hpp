@@ -12,6 +12,7 @@
 #define PCCL_PROBES(X)                                                                                                 \
     X(peer_slept, "membership", "peer slept and blames nobody")                                                        \
     X(master_slept, "membership", "master slept and blames nobody")                                                    \
+    X(welcome_waits_for_the_disk, "membership", "welcome waits for the disk: its member may be silent")                \
     X(vote_clocks_shifted, "membership", "freeze that only votes notice does not count")                               \
     X(slept_in_grace, "membership", "restarted master slept while members could resume")                               \
     X(stranger_at_a_closed_door, "membership", "connection dropped: this peer is in no run")                           \
@@ -132,6 +133,7 @@
     X(unwanted_edge_closed, "topology", "edge closed because the plan dropped it")                                     \
     X(unwanted_report, "topology", "report of an edge that nobody wants")                                              \
     X(data_link_refused, "topology", "data link refused: another peer is meant")                                       \
+    X(silent_stripe_gives_way, "topology", "silent connection of a neighbour makes place for one that it dials anew")  \
     X(tag_twice, "all-reduce", "tag launched twice")                                                                   \
     X(launch_alone, "all-reduce", "launch refused: the group has one member")                                          \
     X(batch_tag_again, "all-reduce", "tag of a call for many launched again")                                          \

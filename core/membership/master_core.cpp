@@ -374,6 +374,9 @@ void MasterCore::tick() {
     for (auto& [id, link] : links_) {
         if (link.stage == Link::Stage::fresh || link.stage == Link::Stage::closing) {
             if (now_ - link.opened > config_.timeouts.handshake) late.push_back(id);
+        } else if (!link.welcomed) {
+            // Its welcome waits for the disk, and it says nothing before that.
+            PROBE(welcome_waits_for_the_disk);
         } else if (now_ - link.last_received > config_.timeouts.peer) {
             silent.push_back(id);
         } else if (now_ - link.last_sent >= config_.timeouts.peer / 5) {
@@ -441,7 +444,14 @@ void MasterCore::say(LinkId id, proto::MasterMessage message) {
 }
 
 void MasterCore::say_at_once(LinkId id, Link& link, proto::MasterMessage message) {
+    if (message.has_welcome()) welcome_leaves(link);
     leaves(id, link, encode_for(link, message));
+}
+
+// The other end speaks from here on.
+void MasterCore::welcome_leaves(Link& link) {
+    link.welcomed = true;
+    link.last_received = now_;
 }
 
 void MasterCore::leaves(LinkId id, Link& link, std::string body) {
@@ -483,6 +493,7 @@ void MasterCore::release_held() {
         if (it == links_.end()) PROBE(held_for_a_lost_link);
         if (it == links_.end()) continue;
         if (held.answer) answer_left(it->second);
+        if (held.welcome) welcome_leaves(it->second);
         if (const auto session = sessions_.find(it->second.uuid); held.welcome && session != sessions_.end()) {
             // No time of a resuming member passes while its welcome waits, nor does that of its application.
             for (Instant* clock : {&session->second.absent_since, &session->second.free_since})

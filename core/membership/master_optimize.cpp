@@ -194,6 +194,11 @@ void MasterCore::adopt_rings() {
                                 " ps per byte over its edges, the best that was found has " + std::to_string(best) +
                                 (search.tour.proved() ? ", which is optimal" : ""));
         if (best >= cost * better_per_cent / 100) continue;
+        const auto& ring = search.tour.best();
+        bool marked = false;
+        for (std::size_t i = 0; i < ring.size(); ++i)
+            marked = marked || edges_.marked(search.nodes[ring[i]], search.nodes[ring[(i + 1) % ring.size()]], now_);
+        if (marked) continue;
         PROBE(ring_optimized);
         proto::Decision decision;
         decision.mutable_ring()->set_group(id);

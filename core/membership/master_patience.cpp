@@ -132,7 +132,7 @@ void MasterCore::shift_vote_clocks(Duration time) {
     for (auto& [key, ballot] : ballots_.all()) ballot.shift_clocks(time, now_);
     for (auto& [uuid, session] : sessions_) session.free_since = std::min(now_, session.free_since + time);
     // What waits is read first. But one that never runs for a whole tick has to look at its clocks too.
-    next_tick_ = now_ + (std::exchange(tick_put_off_, true) ? millisecond : config_.timeouts.tick());
+    if (!std::exchange(tick_put_off_, true)) next_tick_ = now_ + config_.timeouts.tick();
 }
 
 // A vote that nobody joined for Timeouts::vote: members that are in no call at all are removed; when all that are missing

@@ -244,7 +244,7 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
     session.generation = hello.generation();
     session.newcomer_links = hello.newcomer_links();
     session.resumed = session.settled = false;
-    session.plan.clear();
+    session.plan.reset();
     edges_.told_again(uuid, now_);
     for (auto& [group, comparison] : key_comparisons_) {
         for (KeyComparison::List& list : comparison.lists) {
@@ -323,10 +323,8 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
         if (member) on_measured(link.uuid, message.measured());
         break;
     case proto::PeerMessage::kHeartbeat:
-        if (member) {
-            acknowledge(links_.at(id), message.heartbeat());
-            hears(links_.at(id), message.heard());
-        }
+        hears(links_.at(id), message.heard());
+        if (member) acknowledge(links_.at(id), message.heartbeat());
         break;
     case proto::PeerMessage::kHoldersRequest:
         if (member) on_holders_request(link.uuid, message.holders_request());
@@ -467,6 +465,8 @@ void MasterCore::end_grace_if_due() {
     for (auto& [uuid, session] : sessions_) {
         // A member whose link is open is still declaring; its silence clock runs.
         if (session.link == 0 && !session.closed_seen) gone.push_back(uuid);
+        // For what it declares it has its time from here on.
+        if (session.link != 0 && !session.resumed) session.absent_since = now_;
     }
     if (!gone.empty()) PROBE(not_resumed_after_restart);
     for (const Uuid& uuid : gone) remove(uuid, "did not resume after the master's restart");

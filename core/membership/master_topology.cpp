@@ -211,7 +211,9 @@ void MasterCore::take_turns(GroupId group, const std::vector<std::pair<std::uint
         list.begin(), list.end(), [&](const auto& entry) { return joiners_.at(entry.second).told_unreachable; });
     if (unreachable == 0) return;
     std::vector<Uuid> ring;
-    const std::vector<Uuid> connected = admissible(group, ring);
+    std::vector<Uuid> connected = admissible(group, ring);
+    // The founder of a group is let in unconnected: that says nothing of whether others reach it.
+    if (!state_.groups.contains(group) && connected.size() == 1 && list.size() > 1) connected.clear();
     for (const auto& [order, uuid] : list) {
         Joiner& joiner = joiners_.at(uuid);
         if (!joiner.told_unreachable) continue;
@@ -247,7 +249,17 @@ void MasterCore::plan_joiners() {
         for (const auto& [registered, uuid] : list) order.push_back(uuid);
         const auto want = [&](const Uuid& from, const Uuid& to) {
             if (from == to || !edge_failed_long(from, to, grace)) return;
-            for (const Uuid& end : {from, to}) {
+            const auto a = joiners_.find(from), b = joiners_.find(to);
+            const bool both_wait = a != joiners_.end() && b != joiners_.end();
+            // Of two that wait neither is to blame, as each is tried with the members too. Where there are none, it is the
+            // one that fails with more of the others.
+            if (both_wait && !base.empty()) return;
+            const auto worse = [&] {
+                const std::uint32_t of_a = edges_.distinct_marks(from, order, now_);
+                const std::uint32_t of_b = edges_.distinct_marks(to, order, now_);
+                return of_a != of_b ? (of_a > of_b ? a : b) : (a->second.order > b->second.order ? a : b);
+            };
+            for (const Uuid& end : both_wait ? std::vector<Uuid>{worse()->first} : std::vector<Uuid>{from, to}) {
                 const auto joiner = joiners_.find(end);
                 if (joiner == joiners_.end() || joiner->second.told_unreachable) continue;
                 PROBE(joiner_unreachable);
@@ -299,9 +311,10 @@ void MasterCore::plan_joiners() {
 std::vector<Uuid> MasterCore::admissible(GroupId id, std::vector<Uuid>& ring) const {
     const auto group = state_.groups.find(id);
     ring = group == state_.groups.end() ? std::vector<Uuid>{} : group->second.ring;
-    std::vector<std::pair<std::uint64_t, Uuid>> list;
+    // The first of a group without members founds it, so those that could not be reached come last.
+    std::vector<std::pair<std::pair<bool, std::uint64_t>, Uuid>> list;
     for (const auto& [uuid, joiner] : joiners_) {
-        if (joiner.group == id) list.emplace_back(joiner.order, uuid);
+        if (joiner.group == id) list.push_back({{joiner.behind, joiner.order}, uuid});
     }
     std::sort(list.begin(), list.end());
     const auto forbidden = [&](const Uuid& a, const Uuid& b) {
@@ -418,7 +431,7 @@ void MasterCore::send_plans() {
         if (wanted == wanted_.end()) continue;
         for (const Uuid& other : wanted->second) callers[other].push_back(uuid);
     }
-    const auto send = [&](const Uuid& uuid, LinkId link, std::string& last) {
+    const auto send = [&](const Uuid& uuid, LinkId link, std::optional<std::string>& last) {
         proto::DialPlan plan;
         const auto wanted = wanted_.find(uuid);
         if (wanted != wanted_.end()) {
@@ -435,7 +448,7 @@ void MasterCore::send_plans() {
         }
         for (const Uuid& caller : callers[uuid]) plan.add_callers(to_bytes(caller));
         std::string encoded = encode(plan);
-        if (encoded == last) return;
+        if (last == encoded) return;
         last = std::move(encoded);
         const int page_max =
             static_cast<int>(wire::items_per_page(links_.at(link).control_bytes, wire::dial_target_bytes));

@@ -310,6 +310,7 @@ void PeerCore::become_lost(const std::string& reason, State next) {
         }
         free_cell(remote, Operation::none);
     }
+    arrivals_.clear();
     open_votes_.clear();
     open_end_votes_.clear();
     launch_by_serial_.clear();

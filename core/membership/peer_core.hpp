@@ -108,6 +108,7 @@ private:
         Instant opened = 0;         // when it last came up
         Instant opened_before = 0;  // and the time before: later than an instant if it broke since then
         std::uint32_t stalls = 0;   // resends without an answer in between: each doubles the patience
+        Instant stalled_at = 0;   // the last of them, or the last that was forgiven
         OpId last_served = 0;       // round robin between operations
         std::map<OpId, wire::FlowWord> future_ready;  // said by the neighbour before our start came
     };
@@ -128,8 +129,11 @@ private:
         std::set<LinkId> links;  // incoming links of that neighbour
         bool starved = false;    // its own word: it waits for its upstream
         Instant starved_at = 0;  // when it last said so
-        Instant landed_at = 0;   // when something new last came from it, of whatever operation
-        std::uint64_t landed = 0;  // slices, of all operations
+    };
+    // What came from a predecessor, of whatever operation; it outlives the connections.
+    struct Arrivals {
+        Instant at = 0;  // when something new last came
+        std::uint64_t slices = 0;
     };
     struct Launch {
         Serial serial = 0;
@@ -291,6 +295,7 @@ private:
     void on_data_link_opened(LinkId id, Link& link);
     void on_link_message(LinkId id, const ControlArrived& event);
     void on_link_hello(LinkId id, const proto::LinkHello& hello);
+    LinkId quietest_link(const Reserve& reserve) const;
     void prepare_reserve(const Uuid& remote);
     void incoming_lost(LinkId id, const Link& link);
     bool edge_used(const Uuid& target, const Edge& edge) const;
@@ -305,8 +310,8 @@ private:
     bool waits_for_input(const Operation& op) const;
     bool successor_stuck(const Operation& op) const;
     std::string starved_reason(const Operation& op) const;
-    using ReserveOf = std::map<Uuid, Reserve>::const_iterator;
-    bool waits_for_turn(const Operation& op, ReserveOf from) const;
+    bool waits_for_turn(const Operation& op, const Arrivals& arrivals) const;
+    Arrivals arrivals_from(const Uuid& predecessor) const;
     void repeat_ready();
     // What it says in its heartbeats: it was told no operation behind that one yet.
     void neighbour_started(const Uuid& neighbour, OpId last);
@@ -462,6 +467,7 @@ private:
     std::map<LinkId, Link> links_;
     std::map<Uuid, Edge> edges_;
     std::map<Uuid, Reserve> reserves_;
+    std::map<Uuid, Arrivals> arrivals_;
     bool tell_all_ = true;    // the next plan comes from a master that may know none of our connections
     std::set<Uuid> callers_;  // peers that wait to be admitted and may dial this one, by the plan
     LinkId next_link_ = 1;

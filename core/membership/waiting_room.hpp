@@ -29,16 +29,22 @@ inline bool same_host(const Endpoint& a, const Endpoint& b) { return a.is_v6 == 
 inline LinkId who_gives_way(const std::vector<WaitingLink>& waiting, bool known, std::size_t room) {
     const std::size_t kept = std::max<std::size_t>(room / 4, 1);
     const std::size_t limit = known ? kept : std::max<std::size_t>(room - std::min(kept, room), 1);
+    // A host has all addresses of its network of 64 bits.
+    const auto host = [](const Endpoint& remote) {
+        std::array<std::uint8_t, 16> address = remote.address;
+        if (remote.is_v6) std::fill(address.begin() + 8, address.end(), std::uint8_t{0});
+        return std::pair(remote.is_v6, address);
+    };
     std::map<std::pair<bool, std::array<std::uint8_t, 16>>, std::size_t> of_host;
     std::size_t count = 0;
     for (const WaitingLink& link : waiting) {
         if (link.known != known) continue;
         ++count;
-        ++of_host[{link.remote.is_v6, link.remote.address}];
+        ++of_host[host(link.remote)];
     }
     if (count < limit) return 0;
     const WaitingLink* chosen = nullptr;
-    const auto weight = [&](const WaitingLink& link) { return of_host.at({link.remote.is_v6, link.remote.address}); };
+    const auto weight = [&](const WaitingLink& link) { return of_host.at(host(link.remote)); };
     for (const WaitingLink& link : waiting) {
         if (link.known != known) continue;
         if (chosen == nullptr || weight(link) > weight(*chosen) ||

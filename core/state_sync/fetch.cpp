@@ -73,7 +73,7 @@ void PeerCore::sync_allocated(BufferId buffer, bool ok) {
     if (ok) {
         sync_->staged = true;
         sync_->progress = now_;  // no holder is to blame for the time that the memory took
-        for (SyncSource& source : sync_->sources) source.since = now_;
+        for (SyncSource& source : sync_->sources) source.since = source.verified_at = now_;
         pump_fetch();
     } else {
         PROBE(sync_not_allocated);
@@ -159,7 +159,7 @@ void PeerCore::activate_sources() {
         if (next == nullptr) break;
         SyncSource& source = *next;
         source.active = true;
-        source.since = now_;
+        source.since = source.verified_at = now_;
         Edge& edge = edges_[source.peer];
         edge.wanted_by_sync = true;
         edge.target = source.endpoint;
@@ -207,8 +207,10 @@ void PeerCore::give_up_source(const Uuid& peer, const std::string& why, bool ref
         const auto link = links_.find(id);
         return link == links_.end() || link->second.remote == peer;
     };
-    for (const std::uint32_t entry : std::vector<std::uint32_t>(sync.hash_lists)) {
-        if (of_peer(fetch_of(entry)->hash_link)) forget_hashes(*fetch_of(entry));
+    // Also a list of which no page is asked for at the moment: the rest of it would be waited for from this one.
+    for (Fetch& fetch : sync.fetches) {
+        const bool asked = fetch.hash_link != 0 && of_peer(fetch.hash_link);
+        if (asked || fetch.hashes_from == peer) forget_hashes(fetch);
     }
     if (sync.list_link != 0 && of_peer(sync.list_link)) sync.list_link = 0;
     if (sync.whole_holder == peer) begin_anew();
@@ -404,7 +406,7 @@ void PeerCore::source_moved(const Uuid& peer, std::uint64_t bytes) {
         source->verified_bytes += bytes;
         source->bytes_most = std::max(source->bytes_most, source->verified_bytes);
         if (!source->active) return;
-        source->since = now_;
+        source->since = source->verified_at = now_;
         source->window = std::min<std::uint32_t>(source->window + 1, config_.limits.chunk_requests_max);
         sync_->progress = now_;
     }
@@ -592,7 +594,9 @@ void PeerCore::release_links_from_sources() {
 void PeerCore::sync_slept(Duration time) {
     if (!sync_) return;
     sync_->progress = std::min(now_, sync_->progress + time);
-    for (SyncSource& source : sync_->sources) source.since = std::min(now_, source.since + time);
+    for (SyncSource& source : sync_->sources) {
+        for (Instant* clock : {&source.since, &source.verified_at}) *clock = std::min(now_, *clock + time);
+    }
 }
 
 void PeerCore::sync_tick() {
@@ -615,6 +619,8 @@ void PeerCore::sync_tick() {
     }
     bool reaches_one = false;
     bool reaches_whole = false;
+    bool one_is_free = false;
+    std::vector<Uuid> slow;
     std::vector<std::pair<Uuid, const char*>> stuck;
     for (SyncSource& source : sync.sources) {
         if (!source.active) continue;
@@ -628,11 +634,19 @@ void PeerCore::sync_tick() {
                           });
         reaches_one = reaches_one || !links.empty();
         reaches_whole = reaches_whole || (!links.empty() && source.whole);
-        if (!links.empty() && !busy) source.since = now_;
+        if (!links.empty() && !busy) source.since = source.verified_at = now_;
+        one_is_free = one_is_free || (!links.empty() && !busy && helps(source));
         if (links.empty() && now_ - source.since > config_.timeouts.peer)
             stuck.emplace_back(source.peer, "it cannot be reached");
         else if (now_ - source.since > 3 * config_.timeouts.peer)
             stuck.emplace_back(source.peer, "nothing came from it for too long");
+        else if (now_ - source.verified_at > 3 * config_.timeouts.peer)
+            slow.push_back(source.peer);
+    }
+    // Bytes that trickle are waited for only where nobody else could send the same. Entries that may differ come from one.
+    for (const Uuid& peer : slow) {
+        if (one_is_free && peer != sync.whole_holder)
+            stuck.emplace_back(peer, "it is slow, and another holder has nothing to do");
     }
     for (const auto& [peer, why] : stuck) give_up_source(peer, why, false);
     if (stuck.empty()) activate_sources();  // some may have rested long enough

@@ -105,7 +105,7 @@ std::optional<std::vector<Uuid>> choose_ring(const std::vector<Uuid>& order, con
     constexpr std::size_t starts_max = 16, steps_max = 20'000;
     const std::size_t starts = std::min(order.size(), starts_max);
     for (std::size_t start = 0; start < starts; ++start) {
-        const std::size_t first = (order.size() - start) % order.size();
+        const std::size_t first = (order.size() - start * order.size() / starts) % order.size();
         std::vector<std::size_t> path{first};
         std::vector<std::size_t> next_try{0};
         std::vector<bool> used(order.size(), false);

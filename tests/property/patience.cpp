@@ -125,3 +125,42 @@ TEST_CASE("tags that take turns on a slow and steady path all come through") {
     CHECK(many.verdict.counters.committed == 256);
     CHECK(many.verdict.counters.aborted == 0);
 }
+
+TEST_CASE("whoever connects while the disk of the master hangs is let in when it answers") {
+    const Played played = play("welcome-waits-for-the-disk");
+    CHECK(played.verdict.probes[static_cast<std::size_t>(Probe::lost_in_connect)] == 0);
+    CHECK(played.removals.empty());
+}
+
+TEST_CASE("a member that comes back just before the grace ends has its time to declare what it waits for") {
+    CHECK(play("declares-at-the-end-of-the-grace").removals.empty());
+}
+
+TEST_CASE("a member that is left alone while it is away dials nobody when it is back") {
+    CHECK(play("left-alone-while-away").verdict.effects[sim::effect_index<OpenLink>()] < 40);
+}
+
+TEST_CASE("a newcomer that all reach is not told that nobody does") {
+    CHECK(play("newcomer-beside-one-that-nobody-reaches")
+              .verdict.probes[static_cast<std::size_t>(Probe::joiner_unreachable)] < 10);
+}
+
+TEST_CASE("stripes that one end holds to be open make place for those that the other one dials anew") {
+    CHECK(play("stripes-that-one-end-holds-to-be-open").removals.empty());
+}
+
+TEST_CASE("a part that takes long to leave, and slices that come late, are no reason to give up") {
+    for (const char* name : {"part-takes-long-to-leave", "far-behind-the-narrow-edge"}) {
+        const Played played = play(name);
+        CHECK(played.verdict.counters.aborted == 0);
+        CHECK(played.verdict.counters.committed > 0);
+    }
+}
+
+TEST_CASE("chunks of a holder that trickles are asked of one that has nothing to do") {
+    CHECK(play("one-holder-trickles").verdict.simulated < 200 * second);
+}
+
+TEST_CASE("an edge that its target holds to be open is waited for") {
+    CHECK(play("open-before-its-source-says-so").removals.size() == 1);  // of the one that died
+}
