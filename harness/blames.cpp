@@ -25,7 +25,7 @@ public:
         if (says("this peer is no longer a member of the run")) return {};
         const bool edge = says("does not get through");
         std::string reason;
-        if ((edge || says("lives and sends nothing")) &&
+        if ((edge || says("lives and sends nothing") || says("for very long")) &&
             !hardship(edge ? Excuse::stuck_edge : Excuse::starved, life, begin, end))
             reason = "no fault held up a member of its group";
         else if (says("could be reached") && !hardship(Excuse::unreachable, life, begin, end))
