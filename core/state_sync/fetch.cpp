@@ -306,11 +306,7 @@ void PeerCore::pump_fetch() {
     }
     const auto has_room = [](const Usable& one) { return one.requested < one.source->window; };
     // One that still has as much in its queues as they hold, of before it was given up, keeps nobody from the others.
-    const auto owes_enough = [&](const Usable& one) {
-        return std::all_of(one.links.begin(), one.links.end(), [&](LinkId link) {
-            return links_.at(link).chunks_owed >= config_.limits.chunk_requests_max;
-        });
-    };
+    const auto owes_enough = [&](const Usable& one) { return link_with_room(one.links, 0) == 0; };
     // Entries that come whole from one member come from the longest accepted, which is the first. One that was given up, or
     // that the master does not name any more, is not waited for where there is another.
     const SyncSource* eldest = nullptr;
