@@ -63,7 +63,8 @@ std::string text_of(const proto::PeerMessage& m) {
     case proto::PeerMessage::kPage:
         return "page of keys, first " + number(m.page().first()) + ", " +
                number(static_cast<std::uint64_t>(m.page().entries_size())) + " entries";
-    case proto::PeerMessage::kHeartbeat: return "heartbeat seen " + number(m.heartbeat()) + ", heard " + number(m.heard());
+    case proto::PeerMessage::kHeartbeat:
+        return "heartbeat seen " + number(m.heartbeat()) + ", heard " + number(m.heard());
     case proto::PeerMessage::kLeave: return "leave";
     case proto::PeerMessage::kResumed: return "resumed";
     case proto::PeerMessage::kMeasured:

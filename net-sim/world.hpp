@@ -29,11 +29,11 @@ struct WorldParameters {
     Duration compute_max = 0;     // 0: computes are answered at once
     Duration disk_low = 10 * core::microsecond, disk_high = core::millisecond;
     std::uint32_t allocation_fails_per_million = 0;
-    Duration staging_max = 0;                    // buffers that a file may back are there after up to this; 0: at once
+    Duration staging_max = 0;  // buffers that a file may back are there after up to this; 0: at once
     // Of shared state: sent with a wrong bit and a checksum that fits it; lists of hashes as often, with a wrong bit too.
     std::uint32_t wrong_chunks_per_million = 0;
-    std::uint32_t long_texts_per_million = 0;    // messages with a text: it is as long as the receiver takes
-    bool symbolic = false;                       // payload has lengths and no content (net-sim/buffers.hpp)
+    std::uint32_t long_texts_per_million = 0;  // messages with a text: it is as long as the receiver takes
+    bool symbolic = false;                     // payload has lengths and no content (net-sim/buffers.hpp)
 };
 
 struct Violation {

@@ -371,8 +371,8 @@ LinkId PeerCore::quietest_link(const Reserve& reserve) const {
     const auto quietest = std::min_element(reserve.links.begin(), reserve.links.end(), [&](LinkId a, LinkId b) {
         return links_.at(a).last_received < links_.at(b).last_received;
     });
-    const bool silent = quietest != reserve.links.end() &&
-                        now_ - links_.at(*quietest).last_received > config_.timeouts.peer / 2;
+    const bool silent =
+        quietest != reserve.links.end() && now_ - links_.at(*quietest).last_received > config_.timeouts.peer / 2;
     return silent ? *quietest : 0;
 }
 

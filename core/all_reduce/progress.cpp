@@ -221,7 +221,8 @@ bool PeerCore::successor_stuck(const Operation& op) const {
 bool PeerCore::waits_for_turn(const Operation& op, const Arrivals& arrivals) const {
     if (now_ - arrivals.at > starved * config_.timeouts.peer) return false;
     ASSERT(arrivals.slices >= op.landed_before);
-    return arrivals.slices - op.landed_before <= rounds_passed_over * std::max<std::uint64_t>(config_.limits.concurrent_ops, ops_.size());
+    return arrivals.slices - op.landed_before <=
+           rounds_passed_over * std::max<std::uint64_t>(config_.limits.concurrent_ops, ops_.size());
 }
 
 // Why the operation is given up for want of input; empty: it is not. A neighbour that waits for its own upstream is not to
@@ -240,8 +241,7 @@ std::string PeerCore::starved_reason(const Operation& op) const {
     const auto reserve = reserves_.find(op.id.predecessor);
     // Without any link from it, the edge is judged, not the neighbour's silence.
     if (reserve == reserves_.end() || reserve->second.starved || reserve->second.links.empty()) return {};
-    const Instant since =
-        std::max({op.landed_at, arrivals.at, reserve->second.starved_at, op.predecessor_unaware_at});
+    const Instant since = std::max({op.landed_at, arrivals.at, reserve->second.starved_at, op.predecessor_unaware_at});
     if (now_ - since <= starved * peer || !waits_for_input(op)) return {};
     return "peer " + name + " lives and sends nothing";
 }

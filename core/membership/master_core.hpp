@@ -62,10 +62,11 @@ private:
         std::uint32_t control_bytes = control_bytes_least;  // what may be sent to it in one frame
         std::uint32_t plans_held = 0;                       // for a record
         Instant plan_held_since = 0;
-        bool welcomed = false;           // the welcome has left
-        std::uint64_t said = 0;          // messages that have left on it
-        std::uint64_t heard = 0;         // of them, what its heartbeats acknowledge
-        Instant unheard_since = never;   // since when some have left and no further one was acknowledged; never: all were
+        bool welcomed = false;    // the welcome has left
+        std::uint64_t said = 0;   // messages that have left on it
+        std::uint64_t heard = 0;  // of them, what its heartbeats acknowledge
+        Instant unheard_since =
+            never;  // since when some have left and no further one was acknowledged; never: all were
     };
     // The live side of a member; RunState has the promised side.
     struct Session {
@@ -84,7 +85,7 @@ private:
         // Since when its application could make the next call: its last answer has left, and neither this master nor the
         // member's link was away since. Clock of expire_votes.
         Instant free_since = 0;
-        std::optional<std::string> plan;                  // encoded dial plan that was sent last on this link
+        std::optional<std::string> plan;   // encoded dial plan that was sent last on this link
         Secret link_key{};                 // this peer's; passes of those that may dial it are derived from it
         std::uint32_t newcomer_links = 0;  // connections with peers that wait which it can hold
         Instant since = 0;                 // accepted, or taken up from the journal; for spectators

@@ -5,8 +5,8 @@
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
-#include <utility>
 #include <set>
+#include <utility>
 
 namespace pccl::core {
 

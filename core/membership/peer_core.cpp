@@ -544,8 +544,8 @@ std::string PeerCore::explain() const {
 }
 
 std::string PeerCore::leftovers() const {
-    const bool calls = connect_ticket_ != 0 || waiting_connect_ != 0 || !leave_tickets_.empty() || !run_wide_.empty() || !launches_.empty() ||
-                       !batches_.empty() || !ops_.empty() || sync_;
+    const bool calls = connect_ticket_ != 0 || waiting_connect_ != 0 || !leave_tickets_.empty() || !run_wide_.empty() ||
+                       !launches_.empty() || !batches_.empty() || !ops_.empty() || sync_;
     if (calls) return {};
     std::string text = name_leftovers({{"votes", open_votes_.size()},
                                        {"votes that end something", open_end_votes_.size()},

@@ -108,7 +108,7 @@ private:
         Instant opened = 0;         // when it last came up
         Instant opened_before = 0;  // and the time before: later than an instant if it broke since then
         std::uint32_t stalls = 0;   // resends without an answer in between: each doubles the patience
-        Instant stalled_at = 0;   // the last of them, or the last that was forgiven
+        Instant stalled_at = 0;     // the last of them, or the last that was forgiven
         OpId last_served = 0;       // round robin between operations
         std::map<OpId, wire::FlowWord> future_ready;  // said by the neighbour before our start came
     };
@@ -478,7 +478,7 @@ private:
     std::map<BufferId, OpId> allocating_;  // 0: not of an operation
 
     LinkId master_link_ = 0;
-    std::uint64_t master_heard_ = 0;  // messages that have come over it
+    std::uint64_t master_heard_ = 0;     // messages that have come over it
     std::size_t master_address_ = 0;     // 0: config_.master, then config_.other_masters
     std::size_t master_found_ = 0;       // the one whose connection was lost
     std::size_t master_tried_last_ = 0;  // of the others, since then

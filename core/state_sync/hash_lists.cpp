@@ -75,8 +75,7 @@ void PeerCore::on_entry_list(LinkId id, const proto::HashPage& message) {
     const auto words = static_cast<std::size_t>(message.words_size());
     // Asked for before the holder was given up, and late: the answer to what it was asked since follows.
     if (message.first() != sync.elected.size()) return;
-    if (words == 0 || words % 2 != 0 ||
-        sync.elected.size() + words / 2 > sync.entries.size()) {
+    if (words == 0 || words % 2 != 0 || sync.elected.size() + words / 2 > sync.entries.size()) {
         give_up_source(remote, "it sent a list of entries that does not fit", true);
         return;
     }
@@ -120,8 +119,7 @@ void PeerCore::on_hashes(LinkId id, const proto::HashPage& message) {
     const Uuid remote = links_.at(id).remote;
     const auto words = static_cast<std::size_t>(message.words_size());
     if (message.first() != fetch->hashes.size()) return;  // late, as above
-    if (words == 0 || words % 2 != 0 ||
-        fetch->hashes.size() + words / 2 > fetch->asked.size()) {
+    if (words == 0 || words % 2 != 0 || fetch->hashes.size() + words / 2 > fetch->asked.size()) {
         give_up_source(remote, "it sent a list of hashes that does not fit", true);
         return;
     }

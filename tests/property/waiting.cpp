@@ -70,9 +70,8 @@ std::vector<Fact> facts_of(const Scenario& scenario) {
     add(ledger.launches, "reduction");
     add(ledger.syncs, "synchronization");
     // One process after the other: what two of them begin at once has no order.
-    std::stable_sort(facts.begin(), facts.end(), [](const Fact& a, const Fact& b) {
-        return std::tie(a.who, a.begin) < std::tie(b.who, b.begin);
-    });
+    std::stable_sort(facts.begin(), facts.end(),
+                     [](const Fact& a, const Fact& b) { return std::tie(a.who, a.begin) < std::tie(b.who, b.begin); });
     return facts;
 }
 
