@@ -292,10 +292,9 @@ bool MasterCore::absent_too_long(const Session& session) const {
     const bool in_vain = session.link != 0 && !(session.resumed && session.settled) &&
                          session.resumes_in_vain > resumes_in_vain_max && !waits_for_disk(session);
     // One that is connected, lives and never comes to the end of what it declares takes part in no vote.
-    const bool undeclared = session.link != 0 && !session.resumed && !waits_for_disk(session);
     const Duration away = now_ - session.absent_since;
-    return ((session.link == 0 || in_vain) && away > config_.timeouts.peer) ||
-           (undeclared && away > 4 * config_.timeouts.peer);
+    const bool undeclared = session.link != 0 && !session.resumed && away > 4 * config_.timeouts.peer;
+    return ((session.link == 0 || in_vain) && away > config_.timeouts.peer) || (undeclared && !waits_for_disk(session));
 }
 
 void MasterCore::on_refused(const FrameRefused& event) {

@@ -65,8 +65,8 @@ private:
         bool welcomed = false;    // the welcome has left
         std::uint64_t said = 0;   // messages that have left on it
         std::uint64_t heard = 0;  // of them, what its heartbeats acknowledge
-        Instant unheard_since =
-            never;  // since when some have left and no further one was acknowledged; never: all were
+        // Since when some have left and no further one was acknowledged; never: all were.
+        Instant unheard_since = never;
     };
     // The live side of a member; RunState has the promised side.
     struct Session {

@@ -191,6 +191,12 @@ void PeerCore::tick() {
         return;
     }
     next_tick_ = now_ + config_.timeouts.tick();
+    // Predecessors come and go. Without a connection and an operation nothing of one is needed.
+    std::erase_if(arrivals_, [&](const auto& entry) {
+        return !reserves_.contains(entry.first) && std::none_of(ops_.begin(), ops_.end(), [&](const auto& op) {
+            return op.second->id.predecessor == entry.first;
+        });
+    });
     // Without the master this peer may not know of an operation that its neighbours have begun.
     const bool starved = !master_open() || std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) {
         return waits_for_input(*entry.second);
@@ -557,6 +563,7 @@ std::string PeerCore::leftovers() const {
     });
     const std::string outside =
         name_leftovers({{"edges", edges_.size()},
+                        {"arrivals", arrivals_.size()},
                         {"reserves", static_cast<std::size_t>(reserves)},
                         {"callers", callers_.size()},
                         {"tests", receiving_tests_.size() + (sending_test_ ? 1 : 0)},

@@ -140,14 +140,9 @@ void PeerCore::on_master_message(const ControlArrived& event) {
     }
     wire::bound_texts(message, text_bytes_max);
     const bool open = links_.at(event.link).stage == Stage::open;
-    if (!open && message.kind_case() == proto::MasterMessage::kNotice) {
-        // The welcome waits for the disk of the master, and this says so.
-        log(message.notice().warn() ? LogLevel::warn : LogLevel::info, message.notice().text(),
-            message.notice().warn());
-        return;
-    }
+    // A notice says that the welcome waits for the disk of the master.
     if (!open && message.kind_case() != proto::MasterMessage::kWelcome &&
-        message.kind_case() != proto::MasterMessage::kRefusal) {
+        message.kind_case() != proto::MasterMessage::kRefusal && message.kind_case() != proto::MasterMessage::kNotice) {
         drop_link(event.link, "the master did not begin with a welcome");
         return;
     }
