@@ -402,6 +402,10 @@ void PeerCore::source_moved(const Uuid& peer, std::uint64_t bytes) {
         source->verified_bytes += bytes;
         source->bytes_most = std::max(source->bytes_most, source->verified_bytes);
         if (!source->active) return;
+        if (bytes != 0) {
+            source->took = now_ - source->verified_at;
+            for (SyncSource& other : sync_->sources) other.too_slow = false;
+        }
         source->since = source->verified_at = now_;
         source->window = std::min<std::uint32_t>(source->window + 1, config_.limits.chunk_requests_max);
         sync_->progress = now_;
@@ -615,7 +619,7 @@ void PeerCore::sync_tick() {
     }
     bool reaches_one = false;
     bool reaches_whole = false;
-    bool one_is_free = false;
+    Duration quickest_free = never;
     std::vector<Uuid> slow;
     std::vector<std::pair<Uuid, const char*>> stuck;
     for (SyncSource& source : sync.sources) {
@@ -631,7 +635,7 @@ void PeerCore::sync_tick() {
         reaches_one = reaches_one || !links.empty();
         reaches_whole = reaches_whole || (!links.empty() && source.whole);
         if (!links.empty() && !busy) source.since = source.verified_at = now_;
-        one_is_free = one_is_free || (!links.empty() && !busy && helps(source));
+        if (!links.empty() && !busy && helps(source)) quickest_free = std::min(quickest_free, source.took);
         if (links.empty() && now_ - source.since > config_.timeouts.peer)
             stuck.emplace_back(source.peer, "it cannot be reached");
         else if (now_ - source.since > 3 * config_.timeouts.peer)
@@ -639,10 +643,16 @@ void PeerCore::sync_tick() {
         else if (now_ - source.verified_at > 3 * config_.timeouts.peer)
             slow.push_back(source.peer);
     }
-    // Bytes that trickle are waited for only where nobody else could send the same. Entries that may differ come from one.
+    // Bytes that trickle are waited for where nobody is known to send a chunk in less time than they have taken already, and
+    // each holder is left for another one once only until a chunk is there: holders that are all slow would take turns for
+    // ever. Entries that may differ come from one.
     for (const Uuid& peer : slow) {
-        if (one_is_free && peer != sync.whole_holder)
-            stuck.emplace_back(peer, "it is slow, and another holder has nothing to do");
+        SyncSource& source = *source_of(peer);
+        if (source.too_slow || peer == sync.whole_holder || quickest_free >= now_ - source.verified_at) continue;
+        source.too_slow = true;
+        source.took = never;
+        source.bytes_most = source.verified_bytes;  // that it has to begin anew is not its fault
+        stuck.emplace_back(peer, "it is slow, and another holder has nothing to do");
     }
     for (const auto& [peer, why] : stuck) give_up_source(peer, why, false);
     if (stuck.empty()) activate_sources();  // some may have rested long enough

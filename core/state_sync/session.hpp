@@ -40,6 +40,8 @@ struct SyncSource {
     std::size_t unequal_most = 0;  // chunks of them that were verified in its longest attempt
     Instant since = 0;             // when it last had nothing to do, or moved this peer further
     Instant verified_at = 0;       // the same, but bytes of a chunk that is not whole do not count
+    Duration took = never;  // for the last chunk from it, since the one before; never: none came, or it was too slow
+    bool too_slow = false;  // another one was asked in its place since the last chunk came from anybody
     // Bytes that it sent and that were verified, and the most there ever were together with those that were arriving.
     std::uint64_t verified_bytes = 0;
     std::uint64_t bytes_most = 0;
