@@ -176,7 +176,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
     const wire::FlowWord& word = event.word;
     const auto found = ops_.find(word.op);
     Edge& edge = edges_.at(link.remote);
-    if (found == ops_.end() && word.op > highest_op_ && word.kind == wire::FlowKind::ready) {
+    if (found == ops_.end() && word.op > settled_ops_ && word.kind == wire::FlowKind::ready) {
         // The start is on its way to us: kept, the latest of each operation, as the neighbour will not say it again. None
         // starts that was not launched here.
         if (edge.future_ready.size() >= config_.limits.tags_max && !edge.future_ready.contains(word.op)) {
@@ -293,7 +293,7 @@ void PeerCore::discard(LinkId id, Link& link, const wire::BulkHeader& header) {
 void PeerCore::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& header) {
     const auto found = ops_.find(header.op);
     if (found == ops_.end()) {
-        if (header.op > highest_op_ && header.phase == 0) {
+        if (header.op > settled_ops_ && header.phase == 0) {
             receive_early(id, link, header);
         } else {
             PROBE(frame_of_dead_operation);
@@ -389,7 +389,7 @@ void PeerCore::on_landed(const PayloadLanded& event) {
                                         [&](const Early& entry) { return entry.cell == receiving.cell; });
         ASSERT(early != reserve.slices.end() && !early->landed);
         const auto op = ops_.find(receiving.op);
-        const bool dead = op == ops_.end() ? receiving.op <= highest_op_ : op->second->decided;
+        const bool dead = op == ops_.end() ? receiving.op <= settled_ops_ : op->second->decided;
         if (landed && !dead) {
             early->landed = true;
             if (op != ops_.end() && op->second->prepared) PROBE(early_landed_after_start);
@@ -472,7 +472,7 @@ void PeerCore::forget_dead_early() {
     std::vector<std::pair<Uuid, std::uint32_t>> cells_free;
     for (auto& entry : reserves_) {
         std::erase_if(entry.second.slices, [&](const Early& early) {
-            if (!early.landed || early.op > highest_op_ || ops_.contains(early.op)) return false;
+            if (!early.landed || early.op > settled_ops_ || ops_.contains(early.op)) return false;
             cells_free.emplace_back(entry.first, early.cell);
             return true;
         });

@@ -82,7 +82,7 @@ void PeerCore::begin_operation(const proto::StartAnswer& answer, Launch& launch,
         }
     }
     for (auto& [target, other] : edges_) {
-        other.future_ready.erase(other.future_ready.begin(), other.future_ready.upper_bound(highest_op_));
+        other.future_ready.erase(other.future_ready.begin(), other.future_ready.upper_bound(settled_ops_));
     }
     if (op.buffers_pending == 0) operation_prepared(op);
 }

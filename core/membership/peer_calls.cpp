@@ -297,7 +297,8 @@ void PeerCore::answer_start(const proto::StartAnswer& answer) {
         conclude_launch(launch->first, launch->second.serial, std::move(completion));
         return;
     }
-    if (answer.op() > highest_op_) highest_op_ = answer.op();
+    highest_op_ = std::max(highest_op_, answer.op());
+    settled_ops_ = std::max(settled_ops_, answer.op());
     if (!live || answer.world() < 2 || answer.position() >= answer.world()) {
         // Started for a launch that is not ours any more: the others must not wait for us.
         proto::Vote vote;

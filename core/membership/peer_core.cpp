@@ -326,7 +326,7 @@ void PeerCore::become_lost(const std::string& reason, State next) {
     welcomed_ = false;
     link_keys_.forget();
     callers_.clear();
-    highest_op_ = 0;
+    highest_op_ = settled_ops_ = 0;
     view_ = View{};
     out_->push_back(SetAttributes{view_.attributes});
 

@@ -503,7 +503,8 @@ private:
     std::uint64_t last_batch_ = 0;
     std::map<Serial, Tag> launch_by_serial_;  // those that wait for their start
     std::map<OpId, std::unique_ptr<Operation>> ops_;
-    OpId highest_op_ = 0;
+    OpId highest_op_ = 0;   // whose start came
+    OpId settled_ops_ = 0;  // no start of an operation up to this one is still to come
     std::optional<Sync> sync_;
     std::optional<SendingTest> sending_test_;
     std::map<std::pair<Uuid, std::uint64_t>, ReceivingTest> receiving_tests_;  // by sender and test
