@@ -11,6 +11,12 @@
 
 namespace pccl::core {
 
+namespace {
+constexpr std::size_t marks_counted = 256;
+// Members with which a newcomer is tried, one after the other, before it is said that it cannot be reached.
+constexpr std::uint32_t anchors_tried = 3;
+}  // namespace
+
 bool MasterCore::present(const Uuid& uuid) const {
     if (joiners_.contains(uuid)) return true;
     const auto session = sessions_.find(uuid);
@@ -78,9 +84,10 @@ bool MasterCore::edge_failed_long(const Uuid& from, const Uuid& to, Duration gra
     if (now_ - edge.down_since <= patience) return false;
     if (!edges_.marked(from, to, now_)) {
         PROBE(edge_marked);
-        // Long enough to find out about some more edges with the same patience: else two bad ones, each tried while the
-        // other one's time runs out, would change the ring for ever.
-        edges_.mark(from, to, now_ + 8 * patience);
+        // Long enough to find out about some more edges with the same patience, and about more the more of them there are:
+        // else bad ones, each tried while the time of others runs out, would change the ring for ever.
+        const auto more = static_cast<Duration>(std::min(edges_.marks(now_), marks_counted));
+        edges_.mark(from, to, now_ + (8 + 2 * more) * patience);
         log(LogLevel::warn, "peer " + short_name(from) + " cannot reach peer " + short_name(to));
     }
     return true;
@@ -247,6 +254,22 @@ void MasterCore::plan_joiners() {
         }
         std::vector<Uuid> order = base;
         for (const auto& [registered, uuid] : list) order.push_back(uuid);
+        // The members between whom it can be: two different ones, where there are, or it would be in no ring with the others.
+        const auto reached = [&](const Uuid& from, const Uuid& to) { return !edges_.marked(from, to, now_); };
+        const std::vector<Uuid> anchors = base.empty() ? std::vector<Uuid>{order.front()} : base;
+        const auto between = [&](const Uuid& newcomer) -> std::optional<std::pair<Uuid, Uuid>> {
+            for (auto from = anchors.rbegin(); from != anchors.rend(); ++from) {
+                if (!reached(*from, newcomer)) continue;
+                for (const Uuid& to : anchors) {
+                    if ((to != *from || anchors.size() == 1) && reached(newcomer, to)) return std::pair{*from, to};
+                }
+            }
+            return std::nullopt;
+        };
+        // Some members may not reach a newcomer that others do reach.
+        const auto others_left = [&](const Uuid& newcomer) {
+            return !base.empty() && edges_.distinct_marks(newcomer, base, now_) < anchors_tried && between(newcomer);
+        };
         const auto want = [&](const Uuid& from, const Uuid& to) {
             if (from == to || !edge_failed_long(from, to, grace)) return;
             const auto a = joiners_.find(from), b = joiners_.find(to);
@@ -262,6 +285,10 @@ void MasterCore::plan_joiners() {
             for (const Uuid& end : both_wait ? std::vector<Uuid>{worse()->first} : std::vector<Uuid>{from, to}) {
                 const auto joiner = joiners_.find(end);
                 if (joiner == joiners_.end() || joiner->second.told_unreachable) continue;
+                if (others_left(end)) {
+                    PROBE(joiner_tries_other_members);
+                    continue;
+                }
                 PROBE(joiner_unreachable);
                 joiner->second.told_unreachable = joiner->second.behind = true;
                 joiner->second.moved = now_;
@@ -277,17 +304,11 @@ void MasterCore::plan_joiners() {
         for (std::size_t i = base.empty() ? 0 : base.size() - 1; i < order.size(); ++i) {
             want(order[i], order[(i + 1) % order.size()]);
         }
-        const std::vector<Uuid> anchors = base.empty() ? std::vector<Uuid>{order.front()} : base;
         for (const auto& entry : list) {
             const Uuid& uuid = entry.second;
             Joiner& joiner = joiners_.at(uuid);
-            const auto usable_from = std::find_if(anchors.rbegin(), anchors.rend(),
-                                                  [&](const Uuid& a) { return !edges_.marked(a, uuid, now_); });
-            const Uuid from = usable_from == anchors.rend() ? anchors.back() : *usable_from;
+            const auto [from, to] = between(uuid).value_or(std::pair{anchors.back(), anchors.front()});
             want(from, uuid);
-            const auto usable_to = std::find_if(anchors.begin(), anchors.end(),
-                                                [&](const Uuid& a) { return !edges_.marked(uuid, a, now_); });
-            const Uuid to = usable_to == anchors.end() ? anchors.front() : *usable_to;
             want(uuid, to);
             if (entry != list.front()) continue;
             // The first keeps what it has for a while: another one that is admitted and gone again, faster than this one

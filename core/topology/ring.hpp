@@ -54,6 +54,7 @@ public:
     // Links that their source closes on purpose are not reported so: it says goodbye on them.
     void report_incoming(const Uuid& from, const Uuid& to, bool up, Instant now);
     void mark(const Uuid& from, const Uuid& to, Instant until);
+    std::size_t marks(Instant now) const;  // how many edges are marked
     // Its source could send nothing through it in an operation that both ends took part in. Each time for longer.
     void mark_stuck(const Uuid& from, const Uuid& to, Instant now, Duration patience);
     bool stuck(const Uuid& from, const Uuid& to, Instant now) const;
