@@ -46,7 +46,8 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a newcomer that waits though members update", "admission"},
                           {"a byte more received by an operation", "numbers"},
                           {"an optimized ring twice as dear", "rings"},
-                          {"a changed state of which nothing was received", "numbers"}};
+                          {"a changed state of which nothing was received", "numbers"},
+                          {"operations that failed for all without a reason", "steady"}};
 static_assert(std::size(kinds) == static_cast<std::size_t>(Lie::count));
 
 // Three members, all calls of the interface, no fault.
@@ -195,6 +196,14 @@ void tamper(Ledger& ledger, Lie lie) {
             if (good(fact.completion, fact.end)) fact.completion.received_bytes = 0;
         }
         break;
+    case Lie::fails_for_nothing:
+        // Long before anybody left.
+        for (LaunchFact& fact : ledger.launches) {
+            if (fact.end >= operation[0]->begin - 2 * second) continue;
+            fail(fact.completion, Result::rank_connection_lost);
+            fact.completion.message = "all other members of the group are gone";
+        }
+        break;
     case Lie::state_of_one: sync[0]->after[0] ^= 1; break;
     case Lie::state_of_all:
         for (SyncFact* fact : sync) fact->after[0] ^= 1;
@@ -278,7 +287,7 @@ std::vector<CanaryLine> run_canary() {
             scenario.peers[1].start = second;
             scenario.peers[2].start = 4 * second;
         }
-        if (options.lie == Lie::newcomer_waits) {
+        if (options.lie == Lie::newcomer_waits || options.lie == Lie::fails_for_nothing) {
             Timeouts& t = scenario.timeouts;
             t.peer = t.dial = t.handshake = t.redial_max = 100 * millisecond;
             for (PeerPlan& peer : scenario.peers) peer.turns = 1000;

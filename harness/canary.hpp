@@ -43,10 +43,11 @@ enum class Lie : std::uint8_t {
     told_of_no_stop,              // a member was told that the master was stopped, and it was not
     not_told_of_a_stop,           // a member with a good link learned only from the next run that its own had ended
     // Numbers.
-    newcomer_waits,   // a newcomer was let in long after it could be
-    received_of_one,  // an operation with one byte more for one member
-    ring_dearer,      // an optimize left a ring twice as dear as it did
-    sync_received,    // a synchronization that changed the state of a member, and brought it nothing
+    newcomer_waits,     // a newcomer was let in long after it could be
+    received_of_one,    // an operation with one byte more for one member
+    ring_dearer,        // an optimize left a ring twice as dear as it did
+    sync_received,      // a synchronization that changed the state of a member, and brought it nothing
+    fails_for_nothing,  // operations failed for all members, and nothing had happened
     count
 };
 

@@ -14,6 +14,7 @@ using sim::mix;
 namespace {
 
 constexpr std::uint32_t stop_per_million = 60'000;
+constexpr std::uint32_t bad_pairs_per_million = 15'000;
 
 template <class T>
 std::uint32_t trigger_of() {
@@ -413,6 +414,40 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     draw_stuck_disk(s, on);
     draw_stops(s, on);
     std::stable_sort(s.faults.begin(), s.faults.end(), [](const Fault& x, const Fault& y) { return x.at < y.at; });
+}
+
+void draw_bad_pairs(Scenario& s, const GeneratorOptions& options, std::uint32_t on) {
+    Draw draw(mix(s.seed, 187));
+    if (!(on & class_forever) || !(on & class_partition) || options.peers_max < 5 || s.workload.tags == 0 ||
+        !draw.chance(bad_pairs_per_million))
+        return;
+    const std::uint32_t most = options.peers_max < GeneratorOptions{}.peers_max ? options.peers_max : 16;
+    const std::uint32_t peers = draw.number(5, most);
+    while (s.peers.size() < peers) s.peers.push_back(PeerPlan(s.peers.back()));
+    s.world.network.stop_faults();
+    s.faults.clear();
+    s.core.clear();
+    s.claim = Claim::core;
+    for (std::uint32_t node = 1; node <= s.peers.size(); ++node) {
+        PeerPlan& plan = s.peers[node - 1];
+        plan.group = 0;
+        plan.rejoins = true;
+        plan.turns = std::min(plan.turns, 5u);
+        if (draw.chance(300'000)) plan.start = draw.between(0, 2 * second);
+        s.core.push_back(node);
+    }
+    for (std::uint32_t i = draw.number(1, 2 * peers); i-- != 0;) {
+        Fault f;
+        f.kind = FaultKind::cut_pair;
+        f.a = draw.number(1, peers);
+        f.b = 1 + (f.a + draw.number(0, peers - 2)) % peers;
+        f.at = draw.chance(700'000) ? 0 : draw.between(0, s.chaos_end);
+        f.duration = second;
+        f.forever = true;
+        if (may_last(s, f)) s.faults.push_back(f);
+    }
+    widen_windows(s);
+    s.chaos_end = std::max(s.chaos_end, busy_time(s));
 }
 
 }  // namespace pccl::harness

@@ -307,20 +307,28 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
     return {};
 }
 
+// Until when the vote of this call may count. A member that gave up in it, and was in no other call afterwards, votes until the
+// master misses it.
+template <class Fact>
+Instant counted_until(const Ledger& ledger, const Fact& fact, const Excuses& excuses) {
+    const bool gave_up = !succeeded(fact.completion, fact.end) && ledger.gone_by(fact.life, fact.end);
+    return gave_up && fact.end != open_end ? fact.end + excuses.seat_kept() : fact.end;
+}
+
 // A newcomer's first call may be an update although the others, which admitted it, are in another call that needs its vote:
 // the master answers that update alone.
-bool answered_alone(const Ledger& ledger, const VoteFact& own) {
+bool answered_alone(const Ledger& ledger, const VoteFact& own, const Excuses& excuses) {
     const GroupId group = ledger.lives[own.life].group;
     const auto waits = [&](const auto& fact) {
         return fact.life != own.life && ledger.lives[fact.life].group == group &&
-               overlap(own.begin, own.end, fact.begin, fact.end);
+               overlap(own.begin, own.end, fact.begin, counted_until(ledger, fact, excuses));
     };
     return std::any_of(ledger.launches.begin(), ledger.launches.end(), waits) ||
            std::any_of(ledger.syncs.begin(), ledger.syncs.end(), waits) ||
            std::any_of(ledger.votes.begin(), ledger.votes.end(), [&](const VoteFact& fact) {
                return fact.life != own.life &&
                       (fact.kind == CallKind::are_peers_pending || fact.kind == CallKind::optimize) &&
-                      overlap(own.begin, own.end, fact.begin, fact.end);
+                      overlap(own.begin, own.end, fact.begin, counted_until(ledger, fact, excuses));
            });
 }
 
@@ -336,13 +344,6 @@ sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger, Exc
         if (!violation.oracle.empty()) return violation;
     }
     return {};
-}
-
-// Until when the vote of this call may count. A member that gave up in it, and was in no other call afterwards, votes until the
-// master misses it.
-static Instant counted_until(const Ledger& ledger, const SyncFact& fact, const Excuses& excuses) {
-    const bool gave_up = !succeeded(fact.completion, fact.end) && ledger.gone_by(fact.life, fact.end);
-    return gave_up && fact.end != open_end ? fact.end + excuses.seat_kept() : fact.end;
 }
 
 // Whether a member that had given up, and that the master still counted, voted for this content.
@@ -530,7 +531,7 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger, Excuses& excus
         if (own.kind == CallKind::update_topology) {
             const std::string wrong = miscounted(ledger, votes[own.life], own, excuses);
             if (!wrong.empty()) return {"membership", wrong + ": " + text(ledger, own)};
-            if (first_of_life && answered_alone(ledger, own) && excuses.use(Excuse::early_update)) continue;
+            if (first_of_life && answered_alone(ledger, own, excuses) && excuses.use(Excuse::early_update)) continue;
         }
         for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
             const Life& member = ledger.lives[life];

@@ -23,6 +23,8 @@ sim::Violation check_votes(const Scenario& scenario, const Ledger& ledger, Excus
 sim::Violation check_blames(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
 // admission: a newcomer that can be reached is pending, or let in, within a bound while members go on.
 sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses);
+// steady: where nothing goes wrong, no reduction and no synchronization fails, however long it takes.
+sim::Violation check_steadiness(const Scenario& scenario, const Ledger& ledger);
 // membership: nobody is lost without an excuse.
 sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <csetjmp>
 #include <memory>
+#include <set>
 
 namespace pccl::harness {
 
@@ -163,6 +164,7 @@ private:
         if (world_.alive(node)) return;
         PeerConfig config;
         config.seed = mix(seed_, mix(1000 + node, ++process_count_));
+        while (!process_seeds_.insert(config.seed).second) config.seed = mix(config.seed, 1);
         const PeerPlan& plan = scenario_.peers[node - 1];
         static constexpr std::uint32_t names[] = {0, sim::dead_name, sim::silent_name};  // by MasterAddress
         config.master = sim::endpoint_of(names[static_cast<std::size_t>(plan.masters.front())]);
@@ -344,6 +346,8 @@ private:
         }
         if (const sim::Violation late = check_admissions(scenario_, shared_.ledger, excuses_); !late.oracle.empty())
             return world_.violate(late.oracle, late.reason);
+        if (const sim::Violation failed = check_steadiness(scenario_, shared_.ledger); !failed.oracle.empty())
+            return world_.violate(failed.oracle, failed.reason);
         if (const sim::Violation wrong = check_numbers(scenario_, shared_.ledger); !wrong.oracle.empty())
             return world_.violate(wrong.oracle, wrong.reason);
         // What the machine may hold: slots, one undo copy per started operation and per synchronised state, early slices.
@@ -374,6 +378,7 @@ private:
     Injector injector_;
     Shared shared_;
     std::uint32_t process_count_ = 0;
+    std::set<std::uint64_t> process_seeds_;  // two processes are never the same peer
     std::uint32_t master_count_ = 0;
     std::uint32_t starts_ = 0;
     std::uint64_t items_max_ = 0;

@@ -6,6 +6,7 @@
 #include "harness/fault_refs.hpp"
 #include "harness/flavours.hpp"
 #include "harness/settle.hpp"
+#include "harness/slow_world.hpp"
 
 #include <algorithm>
 
@@ -242,6 +243,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     widen_windows(s);
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     draw_faults(s, faults, on);
+    draw_bad_pairs(s, options, on);
     draw_edges_of_limits(s, on);
     Draw units(mix(seed, 230));
     if (on & class_limits) draw_units(s.limits, units, small_unit_per_million);
@@ -256,6 +258,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     draw_repeated(s, on);
     sort_by_time(s.faults);
     draw_addresses(s, on);
+    draw_slow_world(s, options, on);
     s.patience = patience_of(s);
     return s;
 }

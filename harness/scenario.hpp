@@ -222,6 +222,7 @@ enum FaultClass : std::uint32_t {
     class_journal = 32768,
     class_slow = 65536,
     class_forever = 131072,
+    class_steady = 262144,
 };
 
 Scenario generate(std::uint64_t seed, const GeneratorOptions& options = {});

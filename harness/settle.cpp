@@ -3,8 +3,10 @@
 #include "harness/draw_units.hpp"
 #include "harness/fault_refs.hpp"
 #include "harness/scenario_text.hpp"
+#include "harness/slow_world.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace pccl::harness {
 
@@ -12,12 +14,39 @@ using namespace core;
 
 namespace {
 
+// Payload of usual scenarios never takes that long.
+constexpr Duration long_payload = 30 * second;
+
 Duration round_trip_of(const Scenario& s) {
     return 2 * s.world.network.latency_high * (1000 + s.world.network.jitter_per_mille) / 1000;
 }
 
 bool in_core(const Scenario& s, std::uint32_t node) {
     return std::find(s.core.begin(), s.core.end(), node) != s.core.end();
+}
+
+// All are in the core, nothing but pairs of them is cut for ever, and each still reaches half of them: then they have a ring
+// (Dirac's theorem), also among all of them but one.
+bool leaves_rings(const Scenario& s, const Fault& added) {
+    const auto peers = static_cast<std::uint32_t>(s.peers.size());
+    if (peers < 5 || s.core.size() != peers) return false;
+    std::set<std::pair<std::uint32_t, std::uint32_t>> cut;
+    const auto add = [&](const Fault& f) {
+        const std::uint32_t a = f.a % (peers + 1), b = f.b % (peers + 1);
+        if (f.kind != FaultKind::cut_pair || a == 0 || b == 0) return false;
+        if (a != b) cut.insert({std::min(a, b), std::max(a, b)});
+        return true;
+    };
+    if (!add(added)) return false;
+    for (const Fault& f : s.faults) {
+        if (f.forever && !add(f)) return false;
+    }
+    std::vector<std::uint32_t> bad(peers + 1);
+    for (const auto& [a, b] : cut) {
+        ++bad[a];
+        ++bad[b];
+    }
+    return 2 * (peers - 2 - *std::max_element(bad.begin(), bad.end())) >= peers - 1;
 }
 
 void raise_rates(Scenario& s, std::int64_t least) {
@@ -135,8 +164,8 @@ bool may_last(const Scenario& s, const Fault& f) {
     switch (f.kind) {
     case FaultKind::pause:
     case FaultKind::clog: return !needed(f.a % nodes);
-    case FaultKind::one_way:
-    case FaultKind::cut_pair: return !needed(f.a % nodes) || !needed(f.b % nodes);
+    case FaultKind::one_way: return !needed(f.a % nodes) || !needed(f.b % nodes);
+    case FaultKind::cut_pair: return !needed(f.a % nodes) || !needed(f.b % nodes) || leaves_rings(s, f);
     case FaultKind::partition: {
         bool whole = nodes < 31;
         for (std::uint32_t node = 1; node < nodes; ++node) {
@@ -209,6 +238,8 @@ Duration patience_of(const Scenario& s) {
     }
     if (s.workload.optimize_per_mille != 0) patience += 2 * s.timeouts.survey;
     patience += s.world.staging_max;
+    // Of a payload that takes long, each turn may wait for that of others.
+    if (const Duration time = payload_time(s); time > long_payload) patience += 4 * time;
     // A dial to an address of the master that does not answer takes its time.
     for (const PeerPlan& plan : s.peers) {
         patience += 4 * s.timeouts.dial *

@@ -1,6 +1,7 @@
 #include "harness/fault_refs.hpp"
 #include "harness/run.hpp"
 #include "harness/scenario_text.hpp"
+#include "harness/settle.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -62,9 +63,15 @@ private:
         if (!go_on_()) return false;
         RunOptions options;
         options.items_max = 1'000'000;
-        if (!sound(candidate) || !same_kind(run(candidate, options).violation)) return false;
+        // The claim of a core, which lasting faults leave whole, stays one that can be kept.
+        if (!sound(candidate) || (faults_may_last(best_) && !faults_may_last(candidate))) return false;
+        if (!same_kind(run(candidate, options).violation)) return false;
         best_ = candidate;
         return true;
+    }
+    static bool faults_may_last(const Scenario& s) {
+        return std::all_of(s.faults.begin(), s.faults.end(),
+                           [&](const Fault& f) { return !f.forever || may_last(s, f); });
     }
     // Another promise broken, or calls that hang in the place of work that does not come to success: another failure.
     bool same_kind(const sim::Violation& found) const {

@@ -473,7 +473,7 @@ int main(int argc, char** argv) {
     app.add_option("--classes", classes,
                    "only these fault classes, joined by commas: none latency bandwidth segmentation partition "
                    "connection crash master pause limits "
-                   "application shape clock corrupt hostile journal slow forever sync (shared state at all)");
+                   "application shape clock corrupt hostile journal slow forever steady sync (shared state at all)");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -521,7 +521,8 @@ int main(int argc, char** argv) {
                      {"hostile", class_hostile},
                      {"journal", class_journal},
                      {"slow", class_slow},
-                     {"forever", class_forever}};
+                     {"forever", class_forever},
+                     {"steady", class_steady}};
         choice.classes = 0;
         choice.replay = " --classes " + classes;
         for (std::size_t at = 0; at <= classes.size();) {

@@ -1,0 +1,197 @@
+#include "harness/slow_world.hpp"
+
+#include "harness/oracles.hpp"
+#include "harness/settle.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness {
+
+using namespace core;
+using sim::Draw;
+
+namespace {
+
+constexpr std::uint32_t slow_per_million = 5'000;  // one takes as long as many others
+constexpr std::int64_t slowest = 20'000, fastest = 1'000'000;
+constexpr std::int64_t state_bytes_max = 8 << 20;
+
+std::int64_t stripes_most(const Scenario& s) {
+    std::uint32_t stripes = 1;
+    for (const PeerPlan& plan : s.peers) stripes = std::max(stripes, plan.stripes);
+    return stripes;
+}
+
+// Streams that share the uplink of a member: to its neighbour, or to all that receive a state from it.
+std::int64_t streams_most(const Scenario& s) {
+    const auto others = static_cast<std::int64_t>(s.peers.size()) - 1;
+    return stripes_most(s) * (s.workload.sync ? std::max<std::int64_t>(others, 1) : 1);
+}
+
+std::int64_t narrowest(const Scenario& s) {
+    const sim::NetworkParameters& n = s.world.network;
+    std::int64_t rate = n.rate_least();
+    for (const std::int64_t path : n.region_rate) {
+        if (path != 0) rate = std::min(rate, path);
+    }
+    return rate;
+}
+
+Duration latency_most(const Scenario& s) {
+    const sim::NetworkParameters& n = s.world.network;
+    Duration most = n.regions.empty() ? n.latency_high : 0;
+    for (const Duration latency : n.region_latency) most = std::max(most, latency);
+    return most * (1000 + n.jitter_per_mille) / 1000;
+}
+
+std::int64_t payload_bytes(const Scenario& s) {
+    const Workload& w = s.workload;
+    // Of an operation all but one part leaves a member twice.
+    const std::int64_t reduced = 2 * 8ll * w.tags * w.elements_max * w.elements_times;
+    const auto receivers = static_cast<std::int64_t>(s.peers.size());
+    return reduced + (w.sync ? receivers * w.entries * 8ll * w.state_elements_max : 0);
+}
+
+void draw_paths(Scenario& s, Draw& draw) {
+    sim::NetworkParameters& n = s.world.network;
+    n.latency_low = n.latency_high = draw.log_uniform(millisecond, 100 * millisecond);
+    const std::int64_t streams = streams_most(s);
+    // What waits at the narrowest path does not hold up heartbeats for long.
+    const std::int64_t rate =
+        std::max(draw.log_uniform(slowest, fastest), 8 * streams * 2'048 / (s.timeouts.peer / second));
+    const std::int64_t window = rate * (s.timeouts.peer / second) / 8 / streams;
+    n.window_low = n.window_high = std::clamp<std::int64_t>(window, 2'048, 65'536);
+    n.rate_low = n.rate_high = rate;
+    if (!draw.chance(500'000)) return;
+    // Slow from some members only, or from all to one of them.
+    n.rate_low = n.rate_high = 12'500'000;
+    n.region_latency.assign(4, n.latency_high);
+    n.region_rate.assign(4, 0);
+    n.region_rate[2] = rate;
+    n.region_rate[draw.chance(500'000) ? 3 : 1] = rate;
+    n.regions.assign(s.peers.size() + 1, 0);
+    for (std::uint32_t i = draw.number(1, static_cast<std::uint32_t>(s.peers.size() + 1) / 2); i-- != 0;)
+        n.regions[draw.number(1, static_cast<std::uint32_t>(s.peers.size()))] = 1;
+}
+
+}  // namespace
+
+void draw_slow_world(Scenario& s, const GeneratorOptions& options, std::uint32_t on) {
+    Draw draw(sim::mix(s.seed, 240));
+    const bool alone = options.classes == class_steady;
+    if (!(on & class_steady) || options.peers_max < 2 || !(draw.chance(slow_per_million) || alone)) return;
+    s.faults.clear();
+    s.core.clear();
+    s.claim = Claim::all_end;
+    s.world = {};
+    s.limits = {};
+    s.timeouts = {};
+    s.uneven_limits = false;
+    if (draw.chance(500'000)) s.timeouts.peer = draw.between(1, 10) * second;
+    const std::uint32_t kind = draw.number(0, 2);
+    std::uint32_t members = draw.chance(700'000) ? draw.number(2, 5) : draw.number(6, kind == 2 ? 9 : 24);
+    if (options.peers_max < GeneratorOptions{}.peers_max) members = std::min(members, options.peers_max);
+    PeerPlan plan;
+    plan.stripes = draw.chance(500'000) ? 1 : draw.number(2, 8);
+    plan.turns = draw.number(1, 2);
+    s.peers.assign(members, plan);
+    for (PeerPlan& peer : s.peers) peer.start = draw.between(0, second);
+    Workload& w = s.workload;
+    w = {};
+    w.pump = draw.chance(400'000);
+    w.sync = kind == 2;
+    w.tags = kind == 0 ? draw.number(1, 2) : kind == 1 ? draw.number(16, members > 9 ? 24 : 128) : draw.number(0, 1);
+    w.f32_sum = true;
+    w.elements_min = w.elements_max = 8;
+    w.world_min = members;
+    w.compute_max = 10 * millisecond;
+    w.entries = draw.number(1, 4);
+    draw_paths(s, draw);
+    const std::int64_t rate = std::min(narrowest(s), stripes_most(s) * s.world.network.window_low * second /
+                                                         std::max<Duration>(2 * latency_most(s), 1));
+    const std::int64_t bytes = rate * draw.log_uniform(5 * second, 40 * s.timeouts.peer) / second;
+    Limits& l = s.limits;
+    if (kind == 2) {
+        const std::int64_t state = std::min(bytes / members, state_bytes_max) / w.entries / 8;
+        w.state_elements_max = static_cast<std::uint32_t>(std::clamp<std::int64_t>(state, 1'000, 1 << 20));
+        w.state_elements_min = w.state_elements_max / 2;
+        if (draw.chance(500'000)) w.own_entries_per_mille = 500;
+        if (draw.chance(500'000)) {
+            // Some come late and receive from several holders.
+            w.world_min = 2;
+            for (std::uint32_t i = draw.number(1, members - 1); i-- > 1;)
+                s.peers[i].start = draw.log_uniform(second, 10 * second);
+            for (PeerPlan& peer : s.peers) peer.turns = 6;
+        }
+    } else {
+        s.world.symbolic = true;
+        w.elements_max = static_cast<std::uint32_t>(std::clamp<std::int64_t>(bytes / 8 / w.tags, 8, 1 << 27));
+        w.elements_min = w.elements_max / 2 + 1;
+        if (draw.chance(300'000)) l.concurrent_ops = draw.number(1, 64);
+        if (draw.chance(500'000)) w.many_window = static_cast<std::uint32_t>(draw.log_uniform(1, 64));
+    }
+    // Shorter time-outs than the usual ones are for quicker paths, or for smaller units.
+    const auto unit = static_cast<std::uint32_t>(
+        std::clamp<std::int64_t>(narrowest(s) * (s.timeouts.peer / second) / 8 / 8 * 8, 4'096, 1 << 20));
+    if (s.timeouts.peer < 10 * second) {
+        l.chunk_bytes = std::min(l.chunk_bytes, unit);
+        l.slice_bytes = std::min(l.slice_bytes, unit);
+    }
+    s.chaos_end = busy_time(s);
+    s.stop_after = 10 * second + payload_time(s);
+}
+
+Duration payload_time(const Scenario& s) {
+    const sim::NetworkParameters& n = s.world.network;
+    const std::int64_t round_trip = std::max<Duration>(2 * latency_most(s), 1);
+    const std::int64_t rate = std::min(narrowest(s), stripes_most(s) * n.window_low * second / round_trip);
+    return payload_bytes(s) * millisecond / std::max<std::int64_t>(rate / 1000, 1);
+}
+
+bool is_steady(const Scenario& s) {
+    const sim::NetworkParameters& n = s.world.network;
+    const sim::WorldParameters& world = s.world;
+    const Workload& w = s.workload;
+    const bool even = s.faults.empty() && !n.fails_dials() && !n.loses_packets() && n.tail_per_million == 0 &&
+                      world.allocation_fails_per_million == 0 && world.staging_max == 0 &&
+                      world.wrong_chunks_per_million == 0 && world.timer_late_max == 0 && s.timeouts.vote == 0 &&
+                      s.limits.operation_bytes_max == 0;
+    const bool usual = w.mismatch_per_mille == 0 && w.twice_per_mille == 0 && w.leave_in_flight_per_mille == 0 &&
+                       w.visit_per_mille == 0 && w.cross_per_mille == 0 && w.odd_strategy_per_mille == 0 &&
+                       w.schema_per_mille == 0 && w.hasty_revision_per_mille == 0 && w.interrupt_per_mille == 0 &&
+                       w.beside == 0 && w.optimize_per_mille == 0;
+    return even && usual && 8 * latency_most(s) <= s.timeouts.peer / 4 &&
+           streams_most(s) * n.window_high <= narrowest(s) * (s.timeouts.peer / millisecond) / 1000 / 4;
+}
+
+sim::Violation check_steadiness(const Scenario& scenario, const Ledger& ledger) {
+    if (!is_steady(scenario)) return {};
+    const auto failed = [](const Completion& c) {
+        return c.result == Result::rank_connection_lost || c.result == Result::internal_error;
+    };
+    // Who leaves may be missed.
+    const auto missed = [&](GroupId group, Instant begin, Instant end) {
+        return std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& life) {
+            return life.group == group &&
+                   life.gone_at >= begin - scenario.timeouts.peer - 2 * scenario.workload.compute_max &&
+                   life.gone_at <= end + scenario.timeouts.peer;
+        });
+    };
+    const auto says = [&](const auto& fact, const std::string& what) {
+        return sim::Violation{"steady", what + " of " + ledger.name(fact.life) + " failed from " +
+                                            std::to_string(fact.begin / millisecond) + " ms to " +
+                                            std::to_string(fact.end / millisecond) +
+                                            " ms, though nothing went wrong: " + fact.completion.message};
+    };
+    for (const LaunchFact& fact : ledger.launches) {
+        if (fact.end != open_end && failed(fact.completion) && !missed(fact.group, fact.begin, fact.end))
+            return says(fact, "operation " + std::to_string(fact.tag));
+    }
+    for (const SyncFact& fact : ledger.syncs) {
+        if (fact.end != open_end && failed(fact.completion) && !missed(fact.group, fact.begin, fact.end))
+            return says(fact, "a synchronization");
+    }
+    return {};
+}
+
+}  // namespace pccl::harness
