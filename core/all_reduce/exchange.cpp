@@ -240,6 +240,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
     if (word.kind == wire::FlowKind::ack) {
         op.acknowledged(word.phase, word.slice);
         op.answered_at = now_;
+        op.answered_before = ++edge.answers;
         // Not by each of them: on a slow path the patience would be too short again at once.
         if (edge.stalls > 0 && now_ - edge.stalled_at > 3 * config_.timeouts.peer) {
             --edge.stalls;

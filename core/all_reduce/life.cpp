@@ -102,6 +102,7 @@ void PeerCore::operation_prepared(Operation& op) {
     op.prepared = true;
     op.landed_at = op.prepared_at = now_;
     op.landed_before = arrivals_from(op.id.predecessor).slices;
+    if (const auto edge = edges_.find(op.id.successor); edge != edges_.end()) op.answered_before = edge->second.answers;
     tell_ready(op);
     absorb_early(op);
     vote_end_if_complete(op);

@@ -156,8 +156,9 @@ public:
     // Progress is what gets through for the first time. Retries renew none of these clocks.
     Instant landed_at = 0;    // when something new last came from the predecessor; at first when slices could come
     Instant answered_at = 0;  // when something of it last got through to the successor
-    std::uint64_t landed_before = 0;  // slices of all operations that had come from there then
-    std::uint64_t landed_most = 0;    // bytes of slices, those that are still landing included; never gets less
+    std::uint64_t landed_before = 0;    // slices of all operations that had come from there then
+    std::uint64_t answered_before = 0;  // and at `answered_at`, of those that had got through to the successor
+    std::uint64_t landed_most = 0;      // bytes of slices, those that are still landing included; never gets less
     Instant prepared_at = 0;
     Instant repeated_at = 0;    // when `ready` was last told on all links of the predecessor
     std::uint32_t repeats = 0;  // how often since something new landed

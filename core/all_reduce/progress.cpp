@@ -221,8 +221,21 @@ bool PeerCore::successor_stuck(const Operation& op) const {
 bool PeerCore::waits_for_turn(const Operation& op, const Arrivals& arrivals) const {
     if (now_ - arrivals.at > starved * config_.timeouts.peer) return false;
     ASSERT(arrivals.slices >= op.landed_before);
-    return arrivals.slices - op.landed_before <=
-           rounds_passed_over * std::max<std::uint64_t>(config_.limits.concurrent_ops, ops_.size());
+    return arrivals.slices - op.landed_before <= rounds(ops_.size());
+}
+
+// So many slices of others go before one of an operation that is not passed over.
+std::uint64_t PeerCore::rounds(std::size_t operations) const {
+    return rounds_passed_over * std::max<std::uint64_t>(config_.limits.concurrent_ops, operations);
+}
+
+// The same on the way to the successor: nothing new can come for an operation whose own slices wait behind those of others.
+bool PeerCore::waits_to_leave(const Operation& op) const {
+    const auto found = edges_.find(op.id.successor);
+    if (found == edges_.end() || (!op.wants_to_send() && !op.unanswered())) return false;
+    const Edge& edge = found->second;
+    if (now_ - edge.answered_at > starved * config_.timeouts.peer) return false;
+    return edge.answers - std::min(edge.answers, op.answered_before) <= rounds(ops_.size());
 }
 
 // Why the operation is given up for want of input; empty: it is not. A neighbour that waits for its own upstream is not to
@@ -236,7 +249,7 @@ std::string PeerCore::starved_reason(const Operation& op) const {
     // ring when those behind it have all but the last.
     const Instant moved = std::max(op.landed_at, op.answered_at);
     const Duration patience = starved_for_good * peer + (moved - op.prepared_at);
-    if (now_ - moved > patience && !waits_for_turn(op, arrivals))
+    if (now_ - moved > patience && !waits_for_turn(op, arrivals) && !waits_to_leave(op))
         return "nothing new came from peer " + name + " for very long";
     const auto reserve = reserves_.find(op.id.predecessor);
     // Without any link from it, the edge is judged, not the neighbour's silence.

@@ -105,6 +105,7 @@ private:
         std::size_t next_stripe = 0;
         std::uint32_t eager_used = 0;
         Instant answered_at = 0;    // when something new that was sent to it last got through
+        std::uint64_t answers = 0;  // slices of all operations that got through
         Instant opened = 0;         // when it last came up
         Instant opened_before = 0;  // and the time before: later than an instant if it broke since then
         std::uint32_t stalls = 0;   // resends without an answer in between: each doubles the patience
@@ -311,6 +312,8 @@ private:
     bool successor_stuck(const Operation& op) const;
     std::string starved_reason(const Operation& op) const;
     bool waits_for_turn(const Operation& op, const Arrivals& arrivals) const;
+    bool waits_to_leave(const Operation& op) const;
+    std::uint64_t rounds(std::size_t operations) const;
     Arrivals arrivals_from(const Uuid& predecessor) const;
     void repeat_ready();
     // What it says in its heartbeats: it was told no operation behind that one yet.

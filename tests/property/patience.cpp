@@ -157,6 +157,12 @@ TEST_CASE("a part that takes long to leave, and slices that come late, are no re
     }
 }
 
+TEST_CASE("tags of a member with a slow uplink leave in turn, and all come through") {
+    const Played played = play("slow-uplink-of-one-with-many-tags");
+    CHECK(played.verdict.counters.aborted == 0);
+    CHECK(played.verdict.counters.committed == 240);
+}
+
 TEST_CASE("chunks of a holder that trickles are asked of one that has nothing to do") {
     CHECK(play("one-holder-trickles").verdict.simulated < 200 * second);
 }
