@@ -86,7 +86,13 @@ bool MasterCore::edge_failed_long(const Uuid& from, const Uuid& to, Duration gra
         PROBE(edge_marked);
         // Long enough to find out about some more edges with the same patience, and about more the more of them there are:
         // else bad ones, each tried while the time of others runs out, would change the ring for ever.
-        const auto more = static_cast<Duration>(std::min(edges_.marks(now_), marks_counted));
+        // What newcomers cannot reach concerns nobody else.
+        const auto member = [&](const Uuid& uuid) { return state_.members.contains(uuid); };
+        const auto counts = [&](const Uuid& a, const Uuid& b) {
+            const bool own = (!member(from) && (a == from || b == from)) || (!member(to) && (a == to || b == to));
+            return own || (member(a) && member(b));
+        };
+        const auto more = static_cast<Duration>(std::min(edges_.marks(now_, counts), marks_counted));
         edges_.mark(from, to, now_ + (8 + 2 * more) * patience);
         log(LogLevel::warn, "peer " + short_name(from) + " cannot reach peer " + short_name(to));
     }

@@ -104,12 +104,6 @@ void EdgeTable::mark(const Uuid& from, const Uuid& to, Instant until) {
     edge.up = false;
 }
 
-std::size_t EdgeTable::marks(Instant now) const {
-    return static_cast<std::size_t>(std::count_if(edges_.begin(), edges_.end(), [&](const auto& entry) {
-        return marked(entry.first.first, entry.first.second, now);
-    }));
-}
-
 bool EdgeTable::up_at_both_ends(const Uuid& from, const Uuid& to) const {
     const Edge* edge = find(from, to);
     return edge != nullptr && edge->up && edge->incoming_up;

@@ -54,7 +54,14 @@ public:
     // Links that their source closes on purpose are not reported so: it says goodbye on them.
     void report_incoming(const Uuid& from, const Uuid& to, bool up, Instant now);
     void mark(const Uuid& from, const Uuid& to, Instant until);
-    std::size_t marks(Instant now) const;  // how many edges are marked
+    // How many edges are marked, of those that count.
+    template <class Counts>
+    std::size_t marks(Instant now, const Counts& counts) const {
+        return static_cast<std::size_t>(std::count_if(edges_.begin(), edges_.end(), [&](const auto& entry) {
+            const auto& [from, to] = entry.first;
+            return marked(from, to, now) && counts(from, to);
+        }));
+    }
     // Its source could send nothing through it in an operation that both ends took part in. Each time for longer.
     void mark_stuck(const Uuid& from, const Uuid& to, Instant now, Duration patience);
     bool stuck(const Uuid& from, const Uuid& to, Instant now) const;
