@@ -35,7 +35,7 @@ void PeerCore::on_plan(const proto::DialPlan& page) {
     // A connection that is named anew is reported, whatever was told before: the master forgets those that it does not want.
     // After a welcome it may know none of them. Nothing else is told again, or a plan that grows would cost its square.
     const bool all = std::exchange(tell_all_, false);
-    if (all) {
+    if (all && state_ == State::member) {
         // All that was decided before the welcome has been told: what neighbours sent early for an operation of an earlier
         // incarnation, of which a lost journal knows nothing, is for nobody.
         settled_ops_ = std::max(settled_ops_, OpId{incarnation_} << 32);
