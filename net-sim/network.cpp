@@ -490,6 +490,7 @@ void Network::send_end(std::uint32_t index, std::uint32_t side, bool in_order, D
     Instant arrival = now_ + extra + travel(c.ends[side].node, c.ends[side ^ 1].node);
     if (!in_order) lose_bytes(pipe);
     if (in_order && arrival < pipe.last_arrival) arrival = pipe.last_arrival;
+    note_delay(c, side, now_, pipe.last_arrival, arrival);
     pipe.last_arrival = arrival;
     schedule(arrival, ItemKind::end, no_node, pipe.generation, index * 2ull + side, in_order ? 0 : 1);
 }
