@@ -45,6 +45,12 @@ Duration latency_most(const Scenario& s) {
     return most * (1000 + n.jitter_per_mille) / 1000;
 }
 
+// Bytes per second of a member with all its stripes, over the narrowest path.
+std::int64_t rate_of_member(const Scenario& s) {
+    const Duration round_trip = std::max<Duration>(2 * latency_most(s), 1);
+    return std::min(narrowest(s), stripes_most(s) * s.world.network.window_low * second / round_trip);
+}
+
 std::int64_t payload_bytes(const Scenario& s) {
     const Workload& w = s.workload;
     // Of an operation all but one part leaves a member twice.
@@ -122,10 +128,8 @@ void draw_slow_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     w.compute_max = 10 * millisecond;
     w.entries = draw.number(1, 4);
     draw_paths(s, draw);
-    const std::int64_t rate = std::min(narrowest(s), stripes_most(s) * s.world.network.window_low * second /
-                                                         std::max<Duration>(2 * latency_most(s), 1));
     const Duration longest = (members > 9 ? 20 : kind == 1 ? 150 : 40) * s.timeouts.peer;
-    const std::int64_t bytes = rate * draw.log_uniform(5 * second, longest) / second;
+    const std::int64_t bytes = rate_of_member(s) * draw.log_uniform(5 * second, longest) / second;
     Limits& l = s.limits;
     if (kind == 2) {
         const std::int64_t state = std::min(bytes / members, state_bytes_max) / w.entries / 8;
@@ -159,13 +163,12 @@ void draw_slow_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
 }
 
 Duration payload_time(const Scenario& s) {
-    const sim::NetworkParameters& n = s.world.network;
-    const std::int64_t round_trip = std::max<Duration>(2 * latency_most(s), 1);
-    const std::int64_t rate = std::min(narrowest(s), stripes_most(s) * n.window_low * second / round_trip);
-    return payload_bytes(s) * millisecond / std::max<std::int64_t>(rate / 1000, 1);
+    return payload_bytes(s) * millisecond / std::max<std::int64_t>(rate_of_member(s) / 1000, 1);
 }
 
-bool is_steady(const Scenario& s) {
+// Nothing happens that could be a reason for a failure, and what waits for the narrowest path never holds up a heartbeat for
+// long.
+static bool is_steady(const Scenario& s) {
     const sim::NetworkParameters& n = s.world.network;
     const sim::WorldParameters& world = s.world;
     const Workload& w = s.workload;

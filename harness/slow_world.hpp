@@ -11,8 +11,4 @@ void draw_slow_world(Scenario& scenario, const GeneratorOptions& options, std::u
 // How long the payload of one turn takes over the narrowest path.
 Duration payload_time(const Scenario& scenario);
 
-// Nothing happens that could be a reason for a failure, and what waits for the narrowest path never holds up a heartbeat for
-// long.
-bool is_steady(const Scenario& scenario);
-
 }  // namespace pccl::harness
