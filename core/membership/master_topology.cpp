@@ -12,7 +12,7 @@
 namespace pccl::core {
 
 namespace {
-constexpr std::size_t marks_counted = 256;
+constexpr std::size_t marks_counted = 64;
 // Members with which a newcomer is tried, one after the other, before it is said that it cannot be reached.
 constexpr std::uint32_t anchors_tried = 3;
 }  // namespace
