@@ -33,7 +33,8 @@ namespace pccl::harness {
     X(test_frame_least, 1, 1 << 24, 2048)                                                                              \
     X(test_frame_most, 1, 1 << 24, 8192)                                                                               \
     X(search_answer_steps, 1, std::int64_t{1} << 40, 1'000'000)                                                        \
-    X(search_background_steps, 0, std::int64_t{1} << 40, 1'000'000)
+    X(search_background_steps, 0, std::int64_t{1} << 40, 1'000'000)                                                    \
+    X(hashes_first, 1, 1 << 20, 8)
 
 // Each of them small with this chance.
 void draw_units(core::Limits& limits, sim::Draw& draw, std::uint32_t per_million);

@@ -165,18 +165,18 @@ std::string link_message(Draw& draw) {
         m.set_started(number(draw));
         break;
     case 4: {
-        auto* request = m.mutable_hash_request();
+        auto* request = m.mutable_part_request();
         request->set_sync(number(draw));
         request->set_entry(number32(draw));
-        request->set_first(number32(draw));
-        request->set_of_entries(draw.chance(300'000));
+        request->set_index(number32(draw));
+        request->set_kind(static_cast<proto::SyncPart::Kind>(draw.below(4)));
         break;
     }
     default: {
-        auto* request = m.mutable_chunk_request();
-        request->set_sync(number(draw));
-        request->set_entry(number32(draw));
-        request->set_chunk(number32(draw));
+        auto* decline = m.mutable_part_decline();
+        decline->set_sync(number(draw));
+        decline->set_entry(number32(draw));
+        decline->set_index(number32(draw));
     }
     }
     return m.SerializeAsString();

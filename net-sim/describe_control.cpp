@@ -140,8 +140,11 @@ std::string text_of(const proto::MasterMessage& m) {
 }
 
 std::string text_of(const proto::LinkMessage& m) {
-    const auto chunk = [](const proto::ChunkRequest& c) {
-        return " sync " + op_name(c.sync()) + " entry " + number(c.entry()) + " chunk " + number(c.chunk());
+    const auto part = [](const proto::SyncPart& p) {
+        const std::string sync = " sync " + op_name(p.sync());
+        if (p.kind() == proto::SyncPart::ENTRY_LIST) return sync + " of entries first " + number(p.index());
+        const char* what = p.kind() == proto::SyncPart::HASHES ? " first " : " chunk ";
+        return sync + " entry " + number(p.entry()) + what + number(p.index());
     };
     switch (m.kind_case()) {
     case proto::LinkMessage::kHello:
@@ -150,16 +153,14 @@ std::string text_of(const proto::LinkMessage& m) {
     case proto::LinkMessage::kWelcome: return "welcome from " + peer_name(m.welcome().from());
     case proto::LinkMessage::kRefusal: return refusal_text(m.refusal());
     case proto::LinkMessage::kHeartbeat: return m.heartbeat() ? "heartbeat starved" : "heartbeat";
-    case proto::LinkMessage::kHashRequest:
-        return "hash_request sync " + op_name(m.hash_request().sync()) +
-               (m.hash_request().of_entries() ? " of entries" : " entry " + number(m.hash_request().entry())) +
-               " first " + number(m.hash_request().first());
+    case proto::LinkMessage::kPartRequest:
+        return (m.part_request().kind() == proto::SyncPart::CHUNK ? "chunk_request" : "hash_request") +
+               part(m.part_request());
     case proto::LinkMessage::kHashes:
         return "hashes sync " + op_name(m.hashes().sync()) +
                (m.hashes().of_entries() ? " of entries" : " entry " + number(m.hashes().entry())) + " first " +
                number(m.hashes().first()) + ", " + number(static_cast<std::uint64_t>(m.hashes().words_size()) / 2);
-    case proto::LinkMessage::kChunkRequest: return "chunk_request" + chunk(m.chunk_request());
-    case proto::LinkMessage::kChunkDecline: return "chunk_decline" + chunk(m.chunk_decline());
+    case proto::LinkMessage::kPartDecline: return "part_decline" + part(m.part_decline());
     case proto::LinkMessage::kGoodbye: return "goodbye";
     case proto::LinkMessage::kTestResult:
         return "test_result test " + op_name(m.test_result().test()) + ": " + number(m.test_result().bytes()) +

@@ -13,8 +13,6 @@ namespace {
 
 constexpr std::uint32_t stripes_default = 4;
 
-SyncChunk chunk_of(const proto::ChunkRequest& request) { return {request.sync(), request.entry(), request.chunk()}; }
-
 }  // namespace
 
 std::uint32_t PeerCore::stripe_count() const {
@@ -288,17 +286,11 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
             reserve->second.starved = message.heartbeat();
         }
         break;
-    case proto::LinkMessage::kHashRequest: {
-        const auto& request = message.hash_request();
-        const SyncChunk what{request.sync(), request.entry(), request.first()};
-        request.of_entries() ? serve_entry_list(id, what) : serve_hashes(id, what);
-        break;
-    }
     case proto::LinkMessage::kHashes:
         message.hashes().of_entries() ? on_entry_list(id, message.hashes()) : on_hashes(id, message.hashes());
         break;
-    case proto::LinkMessage::kChunkRequest: on_chunk_request(id, chunk_of(message.chunk_request())); break;
-    case proto::LinkMessage::kChunkDecline: on_chunk_decline(id, chunk_of(message.chunk_decline())); break;
+    case proto::LinkMessage::kPartRequest:
+    case proto::LinkMessage::kPartDecline: on_part(id, message); break;
     case proto::LinkMessage::kGoodbye:
         PROBE(neighbour_said_goodbye);
         link.goodbye = true;

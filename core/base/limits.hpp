@@ -71,6 +71,7 @@ struct Limits {
     std::uint32_t digest_block_bytes = 64u << 10;         // of keys and hashes that are digested at a time
     std::uint32_t early_requests_max = 1024;              // that came before the plan they belong to
     std::uint32_t hash_lists_in_flight = 8;               // entries whose chunk hashes were asked for
+    std::uint32_t hashes_first = 256;                     // of the first page that a holder is asked for
     std::uint32_t sources_active_max = 4;                 // holders that one receiver is connected to
     std::uint32_t sources_max = 256;                      // holders that one receiver knows
     std::uint32_t holders_told_max = 16;                  // to each receiver with the plan
@@ -94,8 +95,8 @@ constexpr const char* impossible(const Limits& l) {
         return "at least 1 of what the status lists";
     if (l.slots_max == 0 || l.inputs_ready == 0) return "slots_max and inputs_ready of at least 1";
     if (l.copy_bytes == 0 || l.copies_in_flight == 0) return "copy_bytes and copies_in_flight of at least 1";
-    if (l.chunk_requests_max == 0 || l.hash_lists_in_flight == 0)
-        return "chunk_requests_max and hash_lists_in_flight of at least 1";
+    if (l.chunk_requests_max == 0 || l.hash_lists_in_flight == 0 || l.hashes_first == 0)
+        return "chunk_requests_max, hash_lists_in_flight and hashes_first of at least 1";
     if (l.digest_block_bytes == 0) return "digest_block_bytes of at least 1";
     if (l.sources_active_max == 0 || l.sources_active_max > l.sources_max)
         return "sources_active_max from 1 to sources_max";

@@ -227,7 +227,8 @@
     X(sync_member_gone, "state-sync", "synchronization ended without a removed member")                                \
     X(sync_chunk_late, "state-sync", "chunk came that nobody waits for")                                               \
     X(sync_over_before_memory, "state-sync", "synchronization over while memory for it was on its way")                \
-    X(sync_source_owes_enough, "state-sync", "source asked again only when it answered what it was asked before")      \
+    X(sync_part_owed, "state-sync", "part asked for again that its holder owes already: not sent")                     \
+    X(sync_shorter_pages, "state-sync", "page of hashes lost or too slow: fewer are asked for")                        \
     X(sync_chunk_not_landed, "state-sync", "chunk ended without its bytes")                                            \
     X(sync_asks_for_little, "state-sync", "a connection broke with questions on it: the holder is asked for little")   \
     X(sync_chunk_asked_again, "state-sync", "chunk asked again: its link was lost")                                    \

@@ -77,8 +77,8 @@ private:
         std::uint32_t control_bytes = control_bytes_least;  // what may be sent to the other end in one frame
         Transfer sending;
         Transfer receiving;
-        std::deque<SyncChunk> serve;  // chunks the other end asked for
-        std::size_t chunks_owed = 0;  // asked of the other end in this synchronization, whether still wanted or not
+        std::deque<SyncPart> serve;  // chunks the other end asked for
+        std::vector<SyncPart> owed;  // asked of the other end and not answered yet, whether still wanted or not
         struct {
             std::uint64_t id = 0;
             std::uint32_t frame = 0;  // bytes of the next one
@@ -386,9 +386,12 @@ private:
     void ask_again(std::uint32_t entry, std::uint32_t chunk);
     void begin_anew();
     std::vector<LinkId> open_links_to(const Uuid& target) const;
-    LinkId link_with_room(const std::vector<LinkId>& links, std::size_t first) const;
+    void on_part(LinkId id, const proto::LinkMessage& message);
+    LinkId link_to_ask(const std::vector<LinkId>& links, const SyncPart& part) const;
+    void ask(LinkId id, const SyncPart& part);
+    void answered(Link& link, const SyncPart& part);
     void pump_fetch();
-    void on_chunk_decline(LinkId id, const SyncChunk& what);
+    void on_declined(LinkId id, const SyncPart& what);
     void source_moved(const Uuid& peer, std::uint64_t bytes);
     void chunk_moved(Link& link, std::uint32_t arrived);
     std::size_t first_source() const;
@@ -410,18 +413,21 @@ private:
     void ask_for_list();
     void on_entry_list(LinkId id, const proto::HashPage& message);
     void set_hash_link(Fetch& fetch, LinkId link);
-    void forget_hashes(Fetch& fetch);
+    void page_came(SyncSource& source, bool more);
+    void ask_for_shorter_pages(SyncSource& source);
     void on_hashes(LinkId id, const proto::HashPage& message);
 
     // shared state: send (core/state_sync/serve.cpp)
-    bool keep_early(LinkId id, const SyncChunk& what, EarlyRequest::Kind kind);
-    void decline(LinkId id, const SyncChunk& request);
-    void serve_entry_list(LinkId id, const SyncChunk& request);
-    static void add_page(const Link& link, std::size_t first, const std::vector<Hash128>& all, proto::HashPage& page);
-    bool can_serve(const SyncChunk& what) const;
+    void serve(LinkId id, const SyncPart& what);
+    bool keep_early(LinkId id, const SyncPart& what);
+    void decline(LinkId id, const SyncPart& request);
+    void serve_entry_list(LinkId id, const SyncPart& request);
+    static void add_page(const Link& link, const SyncPart& request, const std::vector<Hash128>& all,
+                         proto::HashPage& page);
+    bool can_serve(const SyncPart& what) const;
     bool is_fetched(std::uint32_t entry) const;
-    void serve_hashes(LinkId id, const SyncChunk& request);
-    void on_chunk_request(LinkId id, const SyncChunk& chunk);
+    void serve_hashes(LinkId id, const SyncPart& request);
+    void queue_chunk(LinkId id, const SyncPart& chunk);
     bool serve_chunk(LinkId id, Link& link);
 
     // shared state: answers of the master (core/state_sync/outcome.cpp)

@@ -42,7 +42,7 @@ void PeerCore::begin_transfer(const proto::SyncAnswer& answer) {
     sync.receives_unequal = answer.receives_unequal();
     sync.content = hash_of(answer.content());
     sync.fetch_index.assign(sync.entries.size(), not_fetched);
-    for (auto& [id, link] : links_) link.chunks_owed = 0;  // nobody serves an earlier synchronization
+    for (auto& [id, link] : links_) link.owed.clear();  // nobody serves an earlier synchronization
     sync.progress = now_;
     sync.next_ask = now_ + config_.timeouts.peer / 4;
     add_sources(answer.holders());
@@ -51,11 +51,7 @@ void PeerCore::begin_transfer(const proto::SyncAnswer& answer) {
     sync.early_requests.clear();
     for (const EarlyRequest& request : early) {
         if (request.what.sync != sync.id || !links_.contains(request.link)) continue;
-        switch (request.kind) {
-        case EarlyRequest::Kind::chunk: on_chunk_request(request.link, request.what); break;
-        case EarlyRequest::Kind::hashes: serve_hashes(request.link, request.what); break;
-        case EarlyRequest::Kind::entry_list: serve_entry_list(request.link, request.what); break;
-        }
+        serve(request.link, request.what);
     }
     if (fetching()) activate_sources();
     sync_check_end();
@@ -102,6 +98,7 @@ void PeerCore::add_sources(const google::protobuf::RepeatedPtrField<proto::SyncH
             continue;
         }
         source.window = config_.limits.chunk_requests_max;
+        source.page = config_.limits.hashes_first;
         const auto before = sync_->forgotten.find(source.peer);
         if (before != sync_->forgotten.end()) {
             PROBE(sync_source_remembered);
@@ -207,12 +204,17 @@ void PeerCore::give_up_source(const Uuid& peer, const std::string& why, bool ref
         const auto link = links_.find(id);
         return link == links_.end() || link->second.remote == peer;
     };
-    // Also a list of which no page is asked for at the moment: the rest of it would be waited for from this one.
-    for (Fetch& fetch : sync.fetches) {
-        const bool asked = fetch.hash_link != 0 && of_peer(fetch.hash_link);
-        if (asked || fetch.hashes_from == peer) forget_hashes(fetch);
+    bool page_lost = false;
+    for (const std::uint32_t entry : std::vector<std::uint32_t>(sync.hash_lists)) {
+        if (!of_peer(fetch_of(entry)->hash_link)) continue;
+        page_lost = true;
+        set_hash_link(*fetch_of(entry), 0);
     }
-    if (sync.list_link != 0 && of_peer(sync.list_link)) sync.list_link = 0;
+    if (sync.list_link != 0 && of_peer(sync.list_link)) {
+        page_lost = true;
+        sync.list_link = 0;
+    }
+    if (page_lost) ask_for_shorter_pages(*source);
     if (sync.whole_holder == peer) begin_anew();
     activate_sources();
 }
@@ -268,16 +270,6 @@ struct Usable {
 
 }  // namespace
 
-// What was asked of a source that was given up and is asked again is still in its queue. More than that holds it declines.
-LinkId PeerCore::link_with_room(const std::vector<LinkId>& links, std::size_t first) const {
-    for (std::size_t i = 0; i < links.size(); ++i) {
-        const LinkId link = links[(first + i) % links.size()];
-        if (links_.at(link).chunks_owed < config_.limits.chunk_requests_max) return link;
-    }
-    PROBE(sync_source_owes_enough);
-    return 0;
-}
-
 // Each source has the same number of chunks in flight, so it sends as much of the whole as it is fast.
 void PeerCore::pump_fetch() {
     if (!fetching()) return;
@@ -305,8 +297,6 @@ void PeerCore::pump_fetch() {
         usable.push_back({&source, std::move(links), static_cast<std::uint32_t>(chunks + lists)});
     }
     const auto has_room = [](const Usable& one) { return one.requested < one.source->window; };
-    // One that still has as much in its queues as they hold, of before it was given up, keeps nobody from the others.
-    const auto owes_enough = [&](const Usable& one) { return link_with_room(one.links, 0) == 0; };
     // Entries that come whole from one member come from the longest accepted, which is the first. One that was given up, or
     // that the master does not name any more, is not waited for where there is another.
     const SyncSource* eldest = nullptr;
@@ -316,19 +306,22 @@ void PeerCore::pump_fetch() {
             (source.given_up == eldest->given_up && source.named_at > eldest->named_at))
             eldest = &source;
     }
-    const auto choose = [&](const Fetch& fetch) -> Usable* {
-        Usable* best = nullptr;
+    // One that still has as much in its queues as they hold, of before it was given up, keeps nobody from the others.
+    const auto choose = [&](const Fetch& fetch, const SyncPart& part) -> std::pair<Usable*, LinkId> {
+        std::pair<Usable*, LinkId> best{nullptr, 0};
+        const SyncSource* begun = fetch.hashes_known() || fetch.hashes.empty() ? nullptr : source_of(fetch.hashes_from);
+        const bool goes_on = begun != nullptr && begun->active;
         for (Usable& candidate : usable) {
             if (fetch.any_content) {
                 const bool right = sync.whole_holder.is_nil() ? candidate.source == eldest
                                                               : candidate.source->peer == sync.whole_holder;
                 if (!right) continue;
             }
-            // Pages of one list come from one holder.
-            if (!fetch.hashes_known() && !fetch.hashes.empty() && candidate.source->peer != fetch.hashes_from) continue;
-            if (has_room(candidate) && !owes_enough(candidate) &&
-                (best == nullptr || candidate.requested < best->requested))
-                best = &candidate;
+            // Pages of one list come from one holder, until it is given up.
+            if (goes_on && candidate.source->peer != fetch.hashes_from) continue;
+            if (!has_room(candidate) || (best.first != nullptr && candidate.requested >= best.first->requested))
+                continue;
+            if (const LinkId link = link_to_ask(candidate.links, part); link != 0) best = {&candidate, link};
         }
         return best;
     };
@@ -348,50 +341,40 @@ void PeerCore::pump_fetch() {
         }
         if (fetch.any_content && fetch.hashes.empty() && fetch.checking != 0) continue;  // checks of the old beginning
         if (!fetch.hashes_known()) {
-            Usable* from = choose(fetch);
+            const auto first = static_cast<std::uint32_t>(fetch.hashes.size());
+            SyncPart page{sync.id, fetch.entry, first, SyncPart::Kind::hashes};
+            const auto [from, link] = choose(fetch, page);
             if (from == nullptr) continue;
+            page.most = from->source->page;
+            if (from->source->peer != fetch.hashes_from) {
+                fetch.hashes.clear();
+                page.index = 0;
+            }
             if (fetch.any_content && sync.whole_holder.is_nil()) {
                 sync.whole_holder = from->source->peer;
                 ++source_of(sync.whole_holder)->begun;
             }
             fetch.hashes_from = from->source->peer;
-            set_hash_link(fetch, from->links.front());
+            set_hash_link(fetch, link);
             ++lists;
             ++from->requested;
-            proto::LinkMessage message;
-            message.mutable_hash_request()->set_sync(sync.id);
-            message.mutable_hash_request()->set_entry(fetch.entry);
-            message.mutable_hash_request()->set_first(static_cast<std::uint32_t>(fetch.hashes.size()));
-            send_control(fetch.hash_link, message);
+            ask(link, page);
             continue;
         }
         for (; fetch.next_request < fetch.asked.size(); ++fetch.next_request) {
             if (fetch.asked[fetch.next_request]) continue;
             if (full()) return;
-            Usable* from = choose(fetch);
+            const SyncPart chunk{sync.id, fetch.entry, fetch.next_request};
+            const auto [from, link] = choose(fetch, chunk);
             if (from == nullptr) break;
-            const LinkId link = link_with_room(from->links, fetch.next_request);
-            if (link == 0) break;
-            ++links_.at(link).chunks_owed;
             ++from->requested;
             in_flight += cost(fetch.entry, fetch.next_request);
             fetch.asked[fetch.next_request] = true;
             sync.requests.push_back(
                 {SyncRequest::Step::asked, fetch.entry, fetch.next_request, link, from->source->peer});
-            proto::LinkMessage message;
-            message.mutable_chunk_request()->set_sync(sync.id);
-            message.mutable_chunk_request()->set_entry(fetch.entry);
-            message.mutable_chunk_request()->set_chunk(fetch.next_request);
-            send_control(link, message);
+            ask(link, chunk);
         }
     }
-}
-
-// Asked too early or too much, or of one that does not hold it (any more).
-void PeerCore::on_chunk_decline(LinkId id, const SyncChunk& what) {
-    if (std::size_t& owed = links_.at(id).chunks_owed; owed > 0) --owed;
-    if (!fetching() || sync_->id != what.sync) return;
-    give_up_source(links_.at(id).remote, "it declined", false);
 }
 
 // Only what gets this peer further counts: a verified chunk, or more of a list of hashes than ever before. What is asked for
@@ -461,7 +444,7 @@ BufferRef PeerCore::staged_chunk(const Fetch& fetch, std::uint32_t chunk) const 
 }
 
 void PeerCore::on_bulk_chunk(LinkId id, Link& link, const wire::BulkHeader& header) {
-    if (link.chunks_owed > 0) --link.chunks_owed;
+    answered(link, {header.op, static_cast<std::uint32_t>(header.entry), header.slice});
     SyncRequest* request = fetching() && sync_->id == header.op
                                ? request_of(header.entry, header.slice, id, SyncRequest::Step::asked)
                                : nullptr;
@@ -509,6 +492,7 @@ void PeerCore::chunk_link_lost(LinkId id, const Uuid& remote) {
     std::erase_if(sync_->early_requests, [&](const EarlyRequest& request) { return request.link == id; });
     if (!fetching()) return;
     bool asked = false;
+    bool page_lost = sync_->list_link == id;
     std::erase_if(sync_->requests, [&](const SyncRequest& request) {
         if (request.link != id || request.step != SyncRequest::Step::asked) return false;
         PROBE(sync_chunk_asked_again);
@@ -518,13 +502,15 @@ void PeerCore::chunk_link_lost(LinkId id, const Uuid& remote) {
     });
     for (const std::uint32_t entry : std::vector<std::uint32_t>(sync_->hash_lists)) {
         if (fetch_of(entry)->hash_link != id) continue;
-        asked = true;
-        forget_hashes(*fetch_of(entry));
+        asked = page_lost = true;
+        set_hash_link(*fetch_of(entry), 0);
     }
-    if (SyncSource* source = source_of(remote); asked && source != nullptr) {
+    SyncSource* source = source_of(remote);
+    if (asked && source != nullptr) {
         PROBE(sync_asks_for_little);
         source->window = 1;
     }
+    if (page_lost && source != nullptr) ask_for_shorter_pages(*source);
     if (sync_->list_link == id) sync_->list_link = 0;
     pump_fetch();
 }

@@ -5,13 +5,31 @@
 #include "core/base/probe.hpp"
 #include "core/membership/peer_core.hpp"
 
+#include <algorithm>
+
 namespace pccl::core {
 
 namespace {
 
 constexpr std::uint64_t staging_alignment = 64;
+constexpr std::uint32_t page_most = 1u << 20;  // no frame holds more
 
 }  // namespace
+
+// `more`: it gets this peer further than ever before.
+void PeerCore::page_came(SyncSource& source, bool more) {
+    const Duration took = now_ - source.since;
+    if (took < config_.timeouts.peer / 4 && source.page < page_most)
+        source.page *= 2;
+    else if (took > config_.timeouts.peer)
+        ask_for_shorter_pages(source);
+    if (more) source_moved(source.peer, 0);
+}
+
+void PeerCore::ask_for_shorter_pages(SyncSource& source) {
+    PROBE(sync_shorter_pages);
+    source.page = std::max({source.page / 4, config_.limits.hashes_first / 16, 1u});
+}
 
 // ---- of all entries ------------------------------------------------------------------------------------------------
 
@@ -47,28 +65,31 @@ void PeerCore::list_known() {
     ++sync.computes;
 }
 
-// The next page, of a source that can be reached. As long as one that has begun is not given up, the rest comes from it.
+// The next page, of a source that can be reached. As long as one that has begun is not given up, the rest comes from it; also
+// when it is asked again before another one.
 void PeerCore::ask_for_list() {
     Sync& sync = *sync_;
     if (sync.list_link != 0) return;
-    if (const SyncSource* begun = source_of(sync.list_from); begun == nullptr || !begun->active) sync.elected.clear();
+    const SyncSource* begun = source_of(sync.list_from);
+    const bool goes_on = begun != nullptr && begun->active && !sync.elected.empty();
     for (std::size_t i = 0; i < sync.sources.size(); ++i) {
         const SyncSource& source = sync.sources[(first_source() + i) % sync.sources.size()];
-        if (!source.active || (!sync.elected.empty() && source.peer != sync.list_from)) continue;
-        const std::vector<LinkId> links = open_links_to(source.peer);
-        if (links.empty()) continue;
+        if (!source.active || (goes_on && source.peer != sync.list_from)) continue;
+        if (open_links_to(source.peer).empty()) continue;
+        if (source.peer != sync.list_from) sync.elected.clear();
+        const SyncPart page{sync.id, 0, static_cast<std::uint32_t>(sync.elected.size()), SyncPart::Kind::entry_list,
+                            source.page};
+        const LinkId link = link_to_ask(open_links_to(source.peer), page);
+        if (link == 0) continue;
         sync.list_from = source.peer;
-        sync.list_link = links.front();
-        proto::LinkMessage message;
-        message.mutable_hash_request()->set_sync(sync.id);
-        message.mutable_hash_request()->set_of_entries(true);
-        message.mutable_hash_request()->set_first(static_cast<std::uint32_t>(sync.elected.size()));
-        send_control(sync.list_link, message);
+        sync.list_link = link;
+        ask(link, page);
         return;
     }
 }
 
 void PeerCore::on_entry_list(LinkId id, const proto::HashPage& message) {
+    answered(links_.at(id), {message.sync(), 0, message.first(), SyncPart::Kind::entry_list});
     if (!fetching() || sync_->id != message.sync() || sync_->listed || sync_->list_link != id) return;
     Sync& sync = *sync_;
     const Uuid remote = links_.at(id).remote;
@@ -82,9 +103,10 @@ void PeerCore::on_entry_list(LinkId id, const proto::HashPage& message) {
     for (std::size_t i = 0; i < words; i += 2)
         sync.elected.push_back(Hash128{message.words(static_cast<int>(i)), message.words(static_cast<int>(i) + 1)});
     sync.list_link = 0;
-    if (sync.elected.size() > sync.list_most) {
-        sync.list_most = sync.elected.size();
-        source_moved(remote, 0);
+    if (SyncSource* source = source_of(remote); source != nullptr) {
+        const bool more = sync.elected.size() > source->list_most;
+        source->list_most = std::max(source->list_most, sync.elected.size());
+        page_came(*source, more);
     }
     if (sync.elected.size() == sync.entries.size()) {
         if (!has_elected_content()) {
@@ -107,12 +129,8 @@ void PeerCore::set_hash_link(Fetch& fetch, LinkId link) {
     if (link != 0) sync_->hash_lists.push_back(fetch.entry);
 }
 
-void PeerCore::forget_hashes(Fetch& fetch) {
-    set_hash_link(fetch, 0);
-    if (!fetch.hashes_known()) fetch.hashes.clear();
-}
-
 void PeerCore::on_hashes(LinkId id, const proto::HashPage& message) {
+    answered(links_.at(id), {message.sync(), message.entry(), message.first(), SyncPart::Kind::hashes});
     if (!fetching() || sync_->id != message.sync()) return;
     Fetch* fetch = fetch_of(message.entry());
     if (fetch == nullptr || fetch->hash_link != id) return;
@@ -127,10 +145,9 @@ void PeerCore::on_hashes(LinkId id, const proto::HashPage& message) {
         fetch->hashes.push_back(Hash128{message.words(static_cast<int>(i)), message.words(static_cast<int>(i) + 1)});
     }
     set_hash_link(*fetch, 0);
-    if (fetch->hashes.size() > fetch->hashes_most) {
-        fetch->hashes_most = fetch->hashes.size();
-        source_moved(remote, 0);
-    }
+    const bool more = fetch->hashes.size() > fetch->hashes_most;
+    fetch->hashes_most = std::max(fetch->hashes_most, fetch->hashes.size());
+    if (SyncSource* source = source_of(remote); source != nullptr) page_came(*source, more);
     if (fetch->hashes.size() == fetch->asked.size() && !fetch->any_content &&
         hash_of_hashes(fetch->hashes) != fetch->expected) {
         fetch->hashes.clear();

@@ -10,29 +10,28 @@
 
 namespace pccl::core {
 
-// The receiver asks another source.
-void PeerCore::decline(LinkId id, const SyncChunk& request) {
-    PROBE(sync_request_declined);
-    proto::LinkMessage message;
-    message.mutable_chunk_decline()->set_sync(request.sync);
-    message.mutable_chunk_decline()->set_entry(request.entry);
-    message.mutable_chunk_decline()->set_chunk(request.chunk);
-    send_control(id, message);
+void PeerCore::serve(LinkId id, const SyncPart& what) {
+    if (keep_early(id, what)) return;
+    switch (what.kind) {
+    case SyncPart::Kind::chunk: return queue_chunk(id, what);
+    case SyncPart::Kind::hashes: return serve_hashes(id, what);
+    case SyncPart::Kind::entry_list: return serve_entry_list(id, what);
+    }
 }
 
-bool PeerCore::keep_early(LinkId id, const SyncChunk& what, EarlyRequest::Kind kind) {
+bool PeerCore::keep_early(LinkId id, const SyncPart& what) {
     if (!sync_ || sync_->stage > Sync::Stage::voting ||
         sync_->early_requests.size() >= config_.limits.early_requests_max)
         return false;
     PROBE(sync_request_early);
-    sync_->early_requests.push_back({id, what, kind});
+    sync_->early_requests.push_back({id, what});
     return true;
 }
 
-bool PeerCore::can_serve(const SyncChunk& what) const {
+bool PeerCore::can_serve(const SyncPart& what) const {
     if (!sync_ || sync_->stage != Sync::Stage::transfer || sync_->id != what.sync ||
         sync_->strategy == SyncStrategy::receive_only || what.entry >= sync_->entries.size() ||
-        what.chunk >= chunk_count(what.entry))
+        what.index >= chunk_count(what.entry))
         return false;
     return sync_->holds_all || (sync_->listed && !is_fetched(what.entry));
 }
@@ -41,36 +40,37 @@ bool PeerCore::is_fetched(std::uint32_t entry) const {
     return entry < sync_->fetch_index.size() && sync_->fetch_index[entry] < sync_->fetches.size();
 }
 
-void PeerCore::serve_hashes(LinkId id, const SyncChunk& request) {
-    if (keep_early(id, request, EarlyRequest::Kind::hashes)) return;
+void PeerCore::serve_hashes(LinkId id, const SyncPart& request) {
     if (!can_serve(request)) return decline(id, request);
     proto::LinkMessage message;
     auto* hashes = message.mutable_hashes();
     hashes->set_sync(request.sync);
     hashes->set_entry(request.entry);
-    hashes->set_first(request.chunk);
+    hashes->set_first(request.index);
     const auto& all = is_fetched(request.entry) ? fetch_of(request.entry)->hashes : sync_->chunk_hashes[request.entry];
-    add_page(links_.at(id), request.chunk, all, *hashes);
+    add_page(links_.at(id), request, all, *hashes);
     send_control(id, message);
 }
 
 // The hashes of all entries of the elected state, for a receiver that finds out which of them it lacks.
-void PeerCore::serve_entry_list(LinkId id, const SyncChunk& request) {
-    if (keep_early(id, request, EarlyRequest::Kind::entry_list)) return;
+void PeerCore::serve_entry_list(LinkId id, const SyncPart& request) {
     if (!sync_ || sync_->stage != Sync::Stage::transfer || sync_->id != request.sync || !sync_->listed ||
-        sync_->strategy == SyncStrategy::receive_only || request.chunk >= sync_->entries.size())
+        sync_->strategy == SyncStrategy::receive_only || request.index >= sync_->entries.size())
         return decline(id, request);
     proto::LinkMessage message;
     auto* hashes = message.mutable_hashes();
     hashes->set_sync(request.sync);
     hashes->set_of_entries(true);
-    hashes->set_first(request.chunk);
-    add_page(links_.at(id), request.chunk, sync_->elected.empty() ? sync_->hashes : sync_->elected, *hashes);
+    hashes->set_first(request.index);
+    add_page(links_.at(id), request, sync_->elected.empty() ? sync_->hashes : sync_->elected, *hashes);
     send_control(id, message);
 }
 
-void PeerCore::add_page(const Link& link, std::size_t first, const std::vector<Hash128>& all, proto::HashPage& page) {
-    const std::size_t most = wire::items_per_page(link.control_bytes, wire::hash_bytes);
+void PeerCore::add_page(const Link& link, const SyncPart& request, const std::vector<Hash128>& all,
+                        proto::HashPage& page) {
+    const std::size_t first = request.index;
+    const std::size_t fit = wire::items_per_page(link.control_bytes, wire::hash_bytes);
+    const std::size_t most = std::clamp<std::size_t>(request.most, 1, fit);
     if (first != 0) PROBE(sync_second_list_page);
     for (std::size_t i = first; i < all.size() && i - first < most; ++i) {
         page.add_words(all[i].low);
@@ -78,8 +78,7 @@ void PeerCore::add_page(const Link& link, std::size_t first, const std::vector<H
     }
 }
 
-void PeerCore::on_chunk_request(LinkId id, const SyncChunk& chunk) {
-    if (keep_early(id, chunk, EarlyRequest::Kind::chunk)) return;
+void PeerCore::queue_chunk(LinkId id, const SyncPart& chunk) {
     Link& link = links_.at(id);
     if (!can_serve(chunk) || link.serve.size() >= config_.limits.chunk_requests_max) return decline(id, chunk);
     link.serve.push_back(chunk);
@@ -89,24 +88,24 @@ void PeerCore::on_chunk_request(LinkId id, const SyncChunk& chunk) {
 bool PeerCore::serve_chunk(LinkId id, Link& link) {
     if (link.serve.empty()) return false;
     ASSERT(sync_ && sync_->stage == Sync::Stage::transfer);
-    const SyncChunk chunk = link.serve.front();
+    const SyncPart chunk = link.serve.front();
     link.serve.pop_front();
     SendPayload send;
     send.link = id;
     send.header.op = chunk.sync;
     send.header.phase = 2;
-    send.header.slice = chunk.chunk;
+    send.header.slice = chunk.index;
     send.header.entry = chunk.entry;
-    send.header.length = chunk_length(chunk.entry, chunk.chunk);
+    send.header.length = chunk_length(chunk.entry, chunk.index);
     if (is_fetched(chunk.entry)) {
         PROBE(sync_served_by_receiver);
-        send.source = staged_chunk(*fetch_of(chunk.entry), chunk.chunk);
+        send.source = staged_chunk(*fetch_of(chunk.entry), chunk.index);
     } else {
         send.source =
             BufferRef{sync_->entries[chunk.entry].buffer,
-                      static_cast<std::uint64_t>(chunk.chunk) * config_.limits.chunk_bytes, send.header.length};
+                      static_cast<std::uint64_t>(chunk.index) * config_.limits.chunk_bytes, send.header.length};
     }
-    link.sending = Transfer{chunk.sync, 2, chunk.chunk, chunk.entry, Operation::none, false};
+    link.sending = Transfer{chunk.sync, 2, chunk.index, chunk.entry, Operation::none, false};
     link.last_sent = now_;
     out_->push_back(send);
     return true;

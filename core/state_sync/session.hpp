@@ -13,18 +13,23 @@
 
 namespace pccl::core {
 
-struct SyncChunk {
+// What one receiver asks one holder for.
+struct SyncPart {
+    enum class Kind : std::uint8_t { chunk, hashes, entry_list };
     OpId sync = 0;
     std::uint32_t entry = 0;
-    std::uint32_t chunk = 0;
+    std::uint32_t index = 0;  // of the chunk, or of the first hash of a page
+    Kind kind = Kind::chunk;
+    std::uint32_t most = 0;  // hashes on the page; the same question with another number is the same question
+    friend bool operator==(const SyncPart& a, const SyncPart& b) {
+        return a.sync == b.sync && a.entry == b.entry && a.index == b.index && a.kind == b.kind;
+    }
 };
 
 // A request that came before the plan it belongs to.
 struct EarlyRequest {
-    enum class Kind : std::uint8_t { chunk, hashes, entry_list };
     LinkId link = 0;
-    SyncChunk what;  // of a list: `chunk` is its first item
-    Kind kind = Kind::chunk;
+    SyncPart what;
 };
 
 // A member that holds the elected state, as seen by one that lacks a part of it.
@@ -48,8 +53,12 @@ struct SyncSource {
     // What may be asked of it at a time. A connection that breaks may do so after so many bytes, and questions that are lost
     // with it have used them up: from then on one at first, then one more for each answer that is of use.
     std::uint32_t window = 0;
-    Instant named_at = 0;     // when the master named it last
-    Instant rests_until = 0;  // given up; not tried again before
+    // Hashes on the next page from it: more while pages come quickly, fewer for one that took long or broke off. What has come
+    // of a page is no progress before all of it is there.
+    std::uint32_t page = 0;
+    std::size_t list_most = 0;  // of the list of all entries that ever came from it
+    Instant named_at = 0;       // when the master named it last
+    Instant rests_until = 0;    // given up; not tried again before
 };
 
 // A bit may flip; a source that sends what is wrong again and again is not asked any more.
@@ -108,7 +117,6 @@ struct SyncSession {
     bool listed = false;           // the list is whole and gives `content`
     LinkId list_link = 0;          // was asked for the next page of it
     Uuid list_from;                // the holder that all its pages come from
-    std::size_t list_most = 0;     // of it that was ever known at a time
 
     std::vector<SyncFetch> fetches;          // those that are compared first
     std::vector<std::uint32_t> fetch_index;  // per entry

@@ -99,9 +99,9 @@ private:
                      members_named, slice_bytes, eager_bytes, tags_max, concurrent_ops, scratch_bytes, min_slots,
                      operation_bytes_max, slots_max, inputs_ready, batch_failures_at_once, copy_bytes, copies_in_flight,
                      entries_max, chunk_bytes, chunks_in_flight, hashes_in_flight, chunk_requests_max,
-                     digest_block_bytes, early_requests_max, hash_lists_in_flight, sources_active_max, sources_max,
-                     holders_told_max, holders_told_again_max, abandoned_stagings_max, revision_max, test_connections,
-                     test_bytes, test_frame_least, test_frame_most, search_steps, search_answer_steps,
+                     digest_block_bytes, early_requests_max, hash_lists_in_flight, hashes_first, sources_active_max,
+                     sources_max, holders_told_max, holders_told_again_max, abandoned_stagings_max, revision_max,
+                     test_connections, test_bytes, test_frame_least, test_frame_most, search_steps, search_answer_steps,
                      search_background_steps] = limits;
         in_ = "Limits.";
         see("control_bytes_max", control_bytes_max);
@@ -145,6 +145,7 @@ private:
         see("digest_block_bytes", digest_block_bytes);
         see("early_requests_max", early_requests_max);
         see("hash_lists_in_flight", hash_lists_in_flight);
+        see("hashes_first", hashes_first);
         see("sources_active_max", sources_active_max);
         see("sources_max", sources_max);
         see("holders_told_max", holders_told_max);
