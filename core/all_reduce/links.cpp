@@ -223,6 +223,13 @@ void PeerCore::incoming_lost(LinkId id, const Link& link) {
     if (link.stage != Stage::open || it == reserves_.end()) return;
     it->second.links.erase(id);
     if (it->second.links.empty()) {
+        // What it said last held until now; on the next connection it gets the time to say it again.
+        if (const auto arrivals = arrivals_.find(link.remote);
+            arrivals != arrivals_.end() && arrivals->second.starved) {
+            PROBE(starved_until_lost);
+            arrivals->second.starved = false;
+            arrivals->second.starved_at = now_;
+        }
         PROBE(neighbour_vanished);
         report_incoming(link.remote, false, link.goodbye);
         free_cell(link.remote, Operation::none);
@@ -279,11 +286,12 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
     switch (message.kind_case()) {
     case proto::LinkMessage::kHeartbeat:
         neighbour_started(link.remote, message.started());
-        if (const auto reserve = reserves_.find(link.remote); reserve != reserves_.end()) {
+        if (reserves_.contains(link.remote)) {
+            Arrivals& arrivals = arrivals_[link.remote];
             if (message.heartbeat()) PROBE(neighbour_starved);
             // Afterwards it gets time to send on what it waited for.
-            if (message.heartbeat()) reserve->second.starved_at = now_;
-            reserve->second.starved = message.heartbeat();
+            if (message.heartbeat()) arrivals.starved_at = now_;
+            arrivals.starved = message.heartbeat();
         }
         break;
     case proto::LinkMessage::kHashes:

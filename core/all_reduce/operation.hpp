@@ -165,6 +165,7 @@ public:
     // When that neighbour last said that it has not been told the start: how late the master's word comes is not its fault.
     Instant successor_unaware_at = 0;
     Instant predecessor_unaware_at = 0;
+    Instant sated_at = 0;         // when it was last seen with nothing to send
     Instant waits_since = 0;      // valid if unanswered(): what was sent first since then has no answer
     std::uint32_t in_flight = 0;  // slices in OutState sending or sent
     struct Lost {

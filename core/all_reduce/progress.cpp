@@ -80,14 +80,16 @@ void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
 void PeerCore::leave_out(Duration time) {
     const auto later = [&](Instant& clock) { clock = std::min(now_, clock + time); };
     for (auto& [id, op] : ops_) {
-        for (Instant* clock : {&op->landed_at, &op->answered_at, &op->prepared_at, &op->waits_since,
+        for (Instant* clock : {&op->landed_at, &op->answered_at, &op->prepared_at, &op->waits_since, &op->sated_at,
                                &op->successor_unaware_at, &op->predecessor_unaware_at})
             later(*clock);
         for (auto& [slice, lost] : op->lost) later(lost.since);
     }
     for (auto& [target, edge] : edges_) later(edge.answered_at);
-    for (auto& [remote, reserve] : reserves_) later(reserve.starved_at);
-    for (auto& [remote, arrivals] : arrivals_) later(arrivals.at);
+    for (auto& [remote, arrivals] : arrivals_) {
+        later(arrivals.at);
+        later(arrivals.starved_at);
+    }
 }
 
 void PeerCore::neighbour_started(const Uuid& neighbour, OpId last) {
@@ -204,7 +206,7 @@ bool PeerCore::successor_stuck(const Operation& op) const {
         std::clamp(op.successor_unaware_at, op.prepared_at, op.prepared_at + starved_for_good * peer);
     const bool not_ready =
         !op.neighbour_ready && now_ - aware_since > 5 * peer / 2 && (open || connects_in_vain(aware_since));
-    const Instant idle_since = std::max(aware_since, answered);
+    const Instant idle_since = std::max({aware_since, answered, op.sated_at});
     const bool no_credit = now_ - idle_since > 5 * peer / 2 && connects_in_vain(idle_since);
     if (op.wants_to_send() && (not_ready || no_credit)) return true;
     if (!op.unanswered()) return false;
@@ -253,13 +255,16 @@ std::string PeerCore::starved_reason(const Operation& op) const {
         return "nothing new came from peer " + name + " for very long";
     const auto reserve = reserves_.find(op.id.predecessor);
     // Without any link from it, the edge is judged, not the neighbour's silence.
-    if (reserve == reserves_.end() || reserve->second.starved || reserve->second.links.empty()) return {};
-    const Instant since = std::max({op.landed_at, arrivals.at, reserve->second.starved_at, op.predecessor_unaware_at});
-    if (now_ - since <= starved * peer || !waits_for_input(op)) return {};
+    if (reserve == reserves_.end() || arrivals.starved || reserve->second.links.empty()) return {};
+    const Instant since = std::max({op.landed_at, arrivals.at, arrivals.starved_at, op.predecessor_unaware_at});
+    if (now_ - since <= starved * peer || !waits_for_input(op) || waits_to_leave(op)) return {};
     return "peer " + name + " lives and sends nothing";
 }
 
 void PeerCore::judge_progress() {
+    for (const auto& [id, op] : ops_) {
+        if (!op->wants_to_send()) op->sated_at = now_;
+    }
     if (!master_open()) return;  // the start may not have reached everybody: judged when the master is there again
     std::vector<OpId> stuck;
     std::vector<std::pair<OpId, std::string>> without_input;

@@ -179,6 +179,7 @@
     X(edge_stuck_after_vote, "all-reduce", "edge given up after the vote for the end")                                 \
     X(stalled_send_cancelled, "all-reduce", "send cancelled in mid-frame: its stripe stalls")                          \
     X(neighbour_unaware, "all-reduce", "neighbour says that it was not told the start yet")                            \
+    X(starved_until_lost, "all-reduce", "last connection of a neighbour lost that was starved")                        \
     X(neighbour_starved, "all-reduce", "neighbour says that it is starved itself")                                     \
     X(lost_while_landing, "all-reduce", "link lost in the middle of a landing")                                        \
     X(frame_of_dead_operation, "all-reduce", "slice of a dead operation drained")                                      \

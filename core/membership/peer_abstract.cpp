@@ -38,10 +38,8 @@ std::uint64_t PeerCore::abstract_state() const {
         reported_down |= edge.report == Edge::Report::down;
     }
     bool early = false, starved = false;
-    for (const auto& [remote, reserve] : reserves_) {
-        early |= !reserve.slices.empty();
-        starved |= reserve.starved;
-    }
+    for (const auto& [remote, reserve] : reserves_) early |= !reserve.slices.empty();
+    for (const auto& [remote, arrivals] : arrivals_) starved |= arrivals.starved;
     state.flags(closed, stalled, reported_down, early, starved);
     // shared state
     if (sync_) {

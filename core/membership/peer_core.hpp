@@ -128,13 +128,13 @@ private:
         std::vector<std::uint32_t> free_cells;
         std::vector<Early> slices;
         std::set<LinkId> links;  // incoming links of that neighbour
-        bool starved = false;    // its own word: it waits for its upstream
-        Instant starved_at = 0;  // when it last said so
     };
     // What came from a predecessor, of whatever operation; it outlives the connections.
     struct Arrivals {
         Instant at = 0;  // when something new last came
         std::uint64_t slices = 0;
+        bool starved = false;    // its own word: it waits for its upstream
+        Instant starved_at = 0;  // until when it is known to have said so
     };
     struct Launch {
         Serial serial = 0;
