@@ -13,7 +13,10 @@ using sim::Draw;
 namespace {
 
 constexpr std::uint32_t slow_per_million = 5'000;  // one takes as long as many others
-constexpr std::uint32_t one_reset_per_million = 400'000;
+constexpr std::uint32_t resets_per_million = 400'000;
+constexpr std::uint32_t resets_most = 12;
+// A connection that breaks more often is one that flaps.
+constexpr Duration resets_apart = 2;  // peer time-outs
 constexpr std::int64_t slowest = 20'000, fastest = 1'000'000;
 constexpr std::int64_t state_bytes_max = 8 << 20;
 
@@ -82,15 +85,19 @@ void draw_paths(Scenario& s, Draw& draw) {
 }
 
 // What was on its way over one connection goes again; that costs time, and nothing else.
-void draw_one_reset(Scenario& s) {
+void draw_resets(Scenario& s) {
     Draw draw(sim::mix(s.seed, 241));
-    if (!draw.chance(one_reset_per_million)) return;
+    if (!draw.chance(resets_per_million)) return;
     Fault f;
     f.kind = FaultKind::reset;
     f.at = draw.between(0, 2 * second + payload_time(s));
     f.value = draw.bits();
+    if (draw.chance(500'000)) {
+        f.again = draw.number(1, resets_most);
+        f.every = draw.between(resets_apart, 4 * resets_apart) * s.timeouts.peer;
+    }
     s.faults.push_back(f);
-    s.chaos_end = std::max(s.chaos_end, f.at + second);
+    s.chaos_end = std::max(s.chaos_end, f.at + f.again * f.every + second);
 }
 
 }  // namespace
@@ -159,7 +166,7 @@ void draw_slow_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     }
     s.chaos_end = busy_time(s);
     s.stop_after = 10 * second + payload_time(s);
-    draw_one_reset(s);
+    draw_resets(s);
 }
 
 Duration payload_time(const Scenario& s) {
@@ -173,8 +180,9 @@ static bool is_steady(const Scenario& s) {
     const sim::WorldParameters& world = s.world;
     const Workload& w = s.workload;
     // A connection that breaks costs nobody anything but time.
-    const bool mild = s.faults.empty() || (s.faults.size() == 1 && s.faults.front().kind == FaultKind::reset &&
-                                           s.faults.front().again == 0);
+    const bool mild =
+        s.faults.empty() || (s.faults.size() == 1 && s.faults.front().kind == FaultKind::reset &&
+                             (s.faults.front().again == 0 || s.faults.front().every >= resets_apart * s.timeouts.peer));
     const bool even = mild && !n.fails_dials() && !n.loses_packets() && n.tail_per_million == 0 &&
                       world.allocation_fails_per_million == 0 && world.staging_max == 0 &&
                       world.wrong_chunks_per_million == 0 && world.timer_late_max == 0 && s.timeouts.vote == 0 &&
