@@ -68,7 +68,7 @@ sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, 
                 return at >= answer->begin - time && at <= answer->end;
             };
             return within(life.connected_at, terms.hears + 2 * scenario.timeouts.peer) ||
-                   within(life.gone_at, terms.ready);
+                   within(std::min(life.leaves_at, life.gone_at), terms.ready);
         });
     });
     for (const VoteFact& connect : ledger.votes) {

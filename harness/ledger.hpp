@@ -26,6 +26,7 @@ struct Life {
     bool ended = false;        // left, or died with its process, whatever it knew by then
     // From then on it was no member by its own knowledge: it was lost, left, was refused, or died with its process.
     Instant gone_at = open_end;
+    Instant leaves_at = open_end;  // the call with which it left; the application may look at its result later
     std::uint32_t node = 0;
     bool refused = false;             // connect failed
     bool refused_revision = false;    // by the rule of revisions

@@ -156,6 +156,7 @@ Task<void> Process::interrupt(Duration delay, bool abort) {
     interrupted_at_ = now();
     destroyed_ = destroyed_ || !abort;
     interrupting_ = true;
+    ledger_.lives[life].leaves_at = now();
     CommandLeave command;
     command.abort = abort;
     if (const std::uint32_t twice = scenario_.workload.leave_twice_per_mille;
