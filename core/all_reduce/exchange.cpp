@@ -201,6 +201,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
             op.eager_outstanding = 0;
         }
         op.credit = std::max(op.credit, word.value);
+        op.credit_at = now_;
         pump_edge(link.remote);
         return;
     }

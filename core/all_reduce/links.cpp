@@ -223,13 +223,8 @@ void PeerCore::incoming_lost(LinkId id, const Link& link) {
     if (link.stage != Stage::open || it == reserves_.end()) return;
     it->second.links.erase(id);
     if (it->second.links.empty()) {
-        // What it said last held until now; on the next connection it gets the time to say it again.
-        if (const auto arrivals = arrivals_.find(link.remote);
-            arrivals != arrivals_.end() && arrivals->second.starved) {
-            PROBE(starved_until_lost);
+        if (const auto arrivals = arrivals_.find(link.remote); arrivals != arrivals_.end())
             arrivals->second.starved = false;
-            arrivals->second.starved_at = now_;
-        }
         PROBE(neighbour_vanished);
         report_incoming(link.remote, false, link.goodbye);
         free_cell(link.remote, Operation::none);
@@ -355,7 +350,13 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     link.stage = Stage::open;
     link.control_bytes = wire::control_limit(config_.limits, hello.control_bytes_max());
     Reserve& reserve = reserves_[from];
-    if (reserve.links.empty()) report_incoming(from, true, false);
+    if (reserve.links.empty()) {
+        // It gets the time to say that it waits itself, and to send what it could not.
+        Arrivals& arrivals = arrivals_[from];
+        if (arrivals.at != 0) PROBE(predecessor_back);
+        arrivals.starved_at = now_;
+        report_incoming(from, true, false);
+    }
     reserve.links.insert(id);
     if (!callers_.contains(from)) prepare_reserve(from);
     proto::LinkMessage message;

@@ -166,6 +166,7 @@ public:
     Instant successor_unaware_at = 0;
     Instant predecessor_unaware_at = 0;
     Instant sated_at = 0;         // when it was last seen with nothing to send
+    Instant credit_at = 0;        // when the successor last said what it is ready for
     Instant waits_since = 0;      // valid if unanswered(): what was sent first since then has no answer
     std::uint32_t in_flight = 0;  // slices in OutState sending or sent
     struct Lost {

@@ -81,7 +81,7 @@ void PeerCore::leave_out(Duration time) {
     const auto later = [&](Instant& clock) { clock = std::min(now_, clock + time); };
     for (auto& [id, op] : ops_) {
         for (Instant* clock : {&op->landed_at, &op->answered_at, &op->prepared_at, &op->waits_since, &op->sated_at,
-                               &op->successor_unaware_at, &op->predecessor_unaware_at})
+                               &op->credit_at, &op->successor_unaware_at, &op->predecessor_unaware_at})
             later(*clock);
         for (auto& [slice, lost] : op->lost) later(lost.since);
     }
@@ -119,6 +119,12 @@ void PeerCore::requeue_stalled() {
             const auto it = links_.find(stripe.link);
             if (it == links_.end() || it->second.stage != Stage::open) continue;
             Link& link = it->second;
+            // Of what was sent on it nothing may be left that could be answered. It gets another chance.
+            if (link.stalled && link.sending.op == 0 && now_ - link.stalled_at > 3 * config_.timeouts.peer) {
+                PROBE(stalled_stripe_tried_again);
+                link.stalled = false;
+                link.last_progress = now_;
+            }
             if (now_ - link.last_progress <= patience) continue;
             link.last_progress = now_;
             for (auto& [op_id, op] : ops_) {
@@ -136,6 +142,7 @@ void PeerCore::requeue_stalled() {
                         }
                         op->lost_again(phase, slice, now_);
                         link.stalled = moved = true;
+                        link.stalled_at = now_;
                         PROBE(stalled_slice_again);
                     }
                 }
@@ -206,16 +213,19 @@ bool PeerCore::successor_stuck(const Operation& op) const {
         std::clamp(op.successor_unaware_at, op.prepared_at, op.prepared_at + starved_for_good * peer);
     const bool not_ready =
         !op.neighbour_ready && now_ - aware_since > 5 * peer / 2 && (open || connects_in_vain(aware_since));
-    const Instant idle_since = std::max({aware_since, answered, op.sated_at});
+    const Instant idle_since = std::max({aware_since, answered, op.sated_at, op.credit_at});
     const bool no_credit = now_ - idle_since > 5 * peer / 2 && connects_in_vain(idle_since);
     if (op.wants_to_send() && (not_ready || no_credit)) return true;
     if (!op.unanswered()) return false;
-    const bool in_vain = std::any_of(op.lost.begin(), op.lost.end(), [&](const auto& entry) {
-        return entry.second.times >= lost_at_least && now_ - std::max(entry.second.since, aware_since) > 3 * peer / 2;
-    });
+    const bool in_vain = open && std::any_of(op.lost.begin(), op.lost.end(), [&](const auto& entry) {
+                             return entry.second.times >= lost_at_least &&
+                                    now_ - std::max(entry.second.since, aware_since) > 3 * peer / 2;
+                         });
     if (in_vain) return true;
+    // The time in which there was no connection is the master's to judge, too.
     const Instant since = std::max({op.waits_since, answered, aware_since});
-    return now_ - since > unanswered * peer && (open || connects_in_vain(since));
+    if (open && now_ - std::max(since, edge->second.opened) > unanswered * peer) return true;
+    return now_ - since > unanswered * peer && connects_in_vain(since);
 }
 
 // Operations take turns on the way here: one that waits for its turn behind others is not starved. What comes for them is

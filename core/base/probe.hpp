@@ -118,6 +118,7 @@
     X(aborted_over_edge, "topology", "operation aborted over a marked edge")                                           \
     X(no_ring_victim, "topology", "no ring: one end of an edge removed")                                               \
     X(heard_after_silence, "topology", "member spoke again after a long silence")                                      \
+    X(stuck_edge_tried_again, "topology", "edge that carried nothing in an earlier ring is needed: tried once more")   \
     X(edge_marked_stuck, "topology", "edge marked that connects and carries nothing")                                  \
     X(stuck_without_proof, "topology", "edge said to carry nothing while its target may have been away")               \
     X(no_ring_quiet_end, "topology", "no ring: an end that is quiet is left to its silence")                           \
@@ -170,6 +171,7 @@
     X(ready_told_again, "all-reduce", "ready told again: an incoming stripe was lost")                                 \
     X(neighbour_said_goodbye, "all-reduce", "a neighbour closes its links on purpose")                                 \
     X(neighbour_vanished, "all-reduce", "all incoming stripes of a neighbour lost")                                    \
+    X(stalled_stripe_tried_again, "all-reduce", "stripe that had stalled is tried again")                              \
     X(stalled_slice_again, "all-reduce", "slice of a stalled stripe goes again")                                       \
     X(slice_takes_long, "all-reduce", "slice arrives slowly: its sender is told")                                      \
     X(starved_operation_given_up, "all-reduce", "operation given up: nothing new comes")                               \
@@ -179,7 +181,7 @@
     X(edge_stuck_after_vote, "all-reduce", "edge given up after the vote for the end")                                 \
     X(stalled_send_cancelled, "all-reduce", "send cancelled in mid-frame: its stripe stalls")                          \
     X(neighbour_unaware, "all-reduce", "neighbour says that it was not told the start yet")                            \
-    X(starved_until_lost, "all-reduce", "last connection of a neighbour lost that was starved")                        \
+    X(predecessor_back, "all-reduce", "neighbour from which something had come connects again")                        \
     X(neighbour_starved, "all-reduce", "neighbour says that it is starved itself")                                     \
     X(lost_while_landing, "all-reduce", "link lost in the middle of a landing")                                        \
     X(frame_of_dead_operation, "all-reduce", "slice of a dead operation drained")                                      \
@@ -229,6 +231,7 @@
     X(sync_chunk_late, "state-sync", "chunk came that nobody waits for")                                               \
     X(sync_over_before_memory, "state-sync", "synchronization over while memory for it was on its way")                \
     X(sync_part_owed, "state-sync", "part asked for again that its holder owes already: not sent")                     \
+    X(sync_chunk_breaks_off, "state-sync", "connections break in a chunk again and again: its parts count no more")    \
     X(sync_shorter_pages, "state-sync", "page of hashes lost or too slow: fewer are asked for")                        \
     X(sync_chunk_not_landed, "state-sync", "chunk ended without its bytes")                                            \
     X(sync_asks_for_little, "state-sync", "a connection broke with questions on it: the holder is asked for little")   \

@@ -98,8 +98,10 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
     const Duration gap = timer_runs() ? now - last_event_ - config_.timeouts.tick() : 0;
     if (gap > config_.timeouts.peer / 4)
         slept(now - last_event_);
-    else if (gap > config_.timeouts.tick())
+    else if (gap > config_.timeouts.tick()) {
         shift_vote_clocks(gap);  // their limit may be far shorter than the peer time-out
+        forget_order_of_events();
+    }
     if (gap > disk_patience() / 4 && unwritten_since_ != never) unwritten_since_ = now_;  // nor is the disk blamed
     last_event_ = now;
     if (const auto* e = std::get_if<LinkAccepted>(&event))
@@ -183,7 +185,7 @@ void MasterCore::slept(Duration time) {
     else
         edges_.shift_clocks(time, now_);
     shift_vote_clocks(time);
-    sees_again_at_ = now_ + config_.timeouts.tick() + witness_fresh;
+    forget_order_of_events();
     if (survey_) {
         survey_->ends += time;
         for (auto& [id, test] : survey_->tests) test.began += time;
@@ -330,6 +332,8 @@ void MasterCore::on_control(const ControlArrived& event) {
     }
     on_member_message(event.link, message);
 }
+
+void MasterCore::forget_order_of_events() { sees_again_at_ = now_ + config_.timeouts.tick() + witness_fresh; }
 
 // Members send heartbeats more often than twice in a peer time-out: one that was silent for longer did not run, or was cut
 // off, and could not be connected by its neighbours.

@@ -182,6 +182,7 @@ private:
     void on_control(const ControlArrived& event);
     void on_refused(const FrameRefused& event);
     void heard(Link& link);
+    void forget_order_of_events();
     void tick();
     bool timer_runs() const;
     void slept(Duration time);
@@ -353,7 +354,7 @@ private:
     std::uint32_t op_counter_ = 0;  // of this incarnation: ids of operations, synchronizations and tests (next_id)
     Instant grace_until_ = never;
     Instant clocks_anew_at_ = -never;  // when a sleep last started all clocks anew, plus the time that was slept since
-    Instant sees_again_at_ = 0;        // until then the order of what happened during a sleep is not known
+    Instant sees_again_at_ = 0;        // until then the order of what happened while it did not run is not known
     Instant now_ = 0;
     Instant last_event_ = 0;
     Instant next_tick_ = never;

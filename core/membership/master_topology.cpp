@@ -174,6 +174,10 @@ void MasterCore::maintain_ring(GroupId id) {
         return;
     }
     if (other) return;
+    if (edges_.try_again(ring, now_)) {
+        topology_dirty_ = true;
+        return;
+    }
     // No ring without a marked edge: after the full time one end of such an edge has to go.
     for (const auto& [from, to] : failed) {
         const EdgeTable::Edge* edge = edges_.find(from, to);

@@ -71,6 +71,7 @@ private:
         Instant last_beat = 0;  // to the master
         Instant last_progress = 0;
         bool stalled = false;       // its slices went elsewhere, and nothing that was sent on it was answered since
+        Instant stalled_at = 0;     // when they did
         bool useful = false;        // something that was sent on it was answered
         std::uint32_t arrived = 0;  // bytes of the payload that is landing
         Instant told_moving = 0;
@@ -394,6 +395,7 @@ private:
     void on_declined(LinkId id, const SyncPart& what);
     void source_moved(const Uuid& peer, std::uint64_t bytes);
     void chunk_moved(Link& link, std::uint32_t arrived);
+    bool breaks_off(const SyncSource& source) const;
     std::size_t first_source() const;
     bool unequal_moved(const Uuid& peer);
     SyncRequest* request_of(std::uint64_t entry, std::uint32_t chunk, LinkId link, SyncRequest::Step step);
@@ -413,7 +415,8 @@ private:
     void ask_for_list();
     void on_entry_list(LinkId id, const proto::HashPage& message);
     void set_hash_link(Fetch& fetch, LinkId link);
-    void page_came(SyncSource& source, bool more);
+    void ask_for_page(SyncSource& source, LinkId link, SyncPart page);
+    void page_came(SyncSource& source, std::size_t hashes, bool progress);
     void ask_for_shorter_pages(SyncSource& source);
     void on_hashes(LinkId id, const proto::HashPage& message);
 

@@ -19,8 +19,6 @@ namespace {
 constexpr std::uint32_t not_fetched = ~0u;
 // A file system that cannot reserve space writes all of it: a slow disk does 20 MB in a second.
 constexpr Duration staging_per_megabyte = 50 * millisecond;
-// To begin anew with the same holder is progress up to its old mark this often: a connection may break in a long transfer.
-constexpr std::uint32_t beginnings_max = 3;
 
 }  // namespace
 
@@ -318,10 +316,14 @@ void PeerCore::pump_fetch() {
                 if (!right) continue;
             }
             // Pages of one list come from one holder, until it is given up.
-            if (goes_on && candidate.source->peer != fetch.hashes_from) continue;
+            SyncPart wanted = part;
+            if (part.kind == SyncPart::Kind::hashes && candidate.source->peer != fetch.hashes_from) {
+                if (goes_on) continue;
+                wanted.index = 0;
+            }
             if (!has_room(candidate) || (best.first != nullptr && candidate.requested >= best.first->requested))
                 continue;
-            if (const LinkId link = link_to_ask(candidate.links, part); link != 0) best = {&candidate, link};
+            if (const LinkId link = link_to_ask(candidate.links, wanted); link != 0) best = {&candidate, link};
         }
         return best;
     };
@@ -345,20 +347,20 @@ void PeerCore::pump_fetch() {
             SyncPart page{sync.id, fetch.entry, first, SyncPart::Kind::hashes};
             const auto [from, link] = choose(fetch, page);
             if (from == nullptr) continue;
-            page.most = from->source->page;
             if (from->source->peer != fetch.hashes_from) {
                 fetch.hashes.clear();
                 page.index = 0;
             }
+            if (page.index == 0) ++fetch.list_begun;
             if (fetch.any_content && sync.whole_holder.is_nil()) {
                 sync.whole_holder = from->source->peer;
                 ++source_of(sync.whole_holder)->begun;
             }
             fetch.hashes_from = from->source->peer;
-            set_hash_link(fetch, link);
             ++lists;
             ++from->requested;
-            ask(link, page);
+            ask_for_page(*source_of(fetch.hashes_from), link, page);
+            set_hash_link(fetch, link);
             continue;
         }
         for (; fetch.next_request < fetch.asked.size(); ++fetch.next_request) {
@@ -386,6 +388,7 @@ void PeerCore::source_moved(const Uuid& peer, std::uint64_t bytes) {
         source->bytes_most = std::max(source->bytes_most, source->verified_bytes);
         if (!source->active) return;
         if (bytes != 0) {
+            source->broken_off = 0;
             source->took = now_ - source->verified_at;
             for (SyncSource& other : sync_->sources) other.too_slow = false;
         }
@@ -396,12 +399,13 @@ void PeerCore::source_moved(const Uuid& peer, std::uint64_t bytes) {
 }
 
 // A part of a chunk has arrived. Many chunks that share a slow path take longer than a holder may be silent, so their bytes
-// count too, but only what is more than there ever was: a path that breaks at the same byte each time gets no further.
+// count too, but only what is more than there ever was, and not where connections break in it again and again: what has come
+// of a chunk is lost with its connection.
 void PeerCore::chunk_moved(Link& link, std::uint32_t arrived) {
     if (!fetching() || link.receiving.op != sync_->id || link.receiving.dropped || arrived <= link.arrived) return;
     link.arrived = arrived;
     SyncSource* source = source_of(link.remote);
-    if (source == nullptr || !source->active) return;
+    if (source == nullptr || !source->active || breaks_off(*source)) return;
     std::uint64_t bytes = source->verified_bytes;
     for (const LinkId id : open_links_to(source->peer)) {
         const Link& other = links_.at(id);
@@ -412,6 +416,12 @@ void PeerCore::chunk_moved(Link& link, std::uint32_t arrived) {
     PROBE(sync_chunk_takes_long);
     source->bytes_most = bytes;
     source->since = sync_->progress = now_;
+}
+
+bool PeerCore::breaks_off(const SyncSource& source) const {
+    const auto edge = edges_.find(source.peer);
+    const std::size_t stripes = edge == edges_.end() ? 1 : std::max<std::size_t>(edge->second.stripes.size(), 1);
+    return source.broken_off > beginnings_max * stripes;
 }
 
 // Receivers that know the same holders begin with different ones.
@@ -425,6 +435,7 @@ bool PeerCore::unequal_moved(const Uuid& peer) {
     if (source == nullptr) return false;
     const bool more = verified > source->unequal_most;
     source->unequal_most = std::max(source->unequal_most, verified);
+    if (more) source->begun = 1;
     return more || source->begun <= beginnings_max;
 }
 
@@ -465,6 +476,13 @@ void PeerCore::chunk_landed(LinkId id, const Transfer& transfer, bool ok) {
     ASSERT(request != nullptr);
     if (!ok) {
         PROBE(sync_chunk_not_landed);
+        if (SyncSource* source = source_of(request->source); source != nullptr) {
+            ++source->broken_off;
+            if (breaks_off(*source))
+                PROBE(sync_chunk_breaks_off);
+            else
+                source->bytes_most = source->verified_bytes;
+        }
         ask_again(request->entry, request->chunk);
         sync_->requests.erase(sync_->requests.begin() + (request - sync_->requests.data()));
         pump_fetch();

@@ -12,18 +12,29 @@ namespace pccl::core {
 namespace {
 
 constexpr std::uint64_t staging_alignment = 64;
-constexpr std::uint32_t page_most = 1u << 20;  // no frame holds more
 
 }  // namespace
 
-// `more`: it gets this peer further than ever before.
-void PeerCore::page_came(SyncSource& source, bool more) {
-    const Duration took = now_ - source.since;
-    if (took < config_.timeouts.peer / 4 && source.page < page_most)
-        source.page *= 2;
-    else if (took > config_.timeouts.peer)
+void PeerCore::ask_for_page(SyncSource& source, LinkId link, SyncPart page) {
+    const bool waits_for_one =
+        std::any_of(sync_->hash_lists.begin(), sync_->hash_lists.end(), [&](std::uint32_t entry) {
+            const auto asked = links_.find(fetch_of(entry)->hash_link);
+            return asked != links_.end() && asked->second.remote == source.peer;
+        });
+    if (!waits_for_one) source.page_since = now_;
+    page.most = source.page;
+    ask(link, page);
+}
+
+// So many hashes. `progress`: they get this peer further, or a list that had to be begun anew.
+void PeerCore::page_came(SyncSource& source, std::size_t hashes, bool progress) {
+    const Duration took = now_ - source.page_since;
+    source.page_since = now_;
+    if (took > 2 * config_.timeouts.peer)
         ask_for_shorter_pages(source);
-    if (more) source_moved(source.peer, 0);
+    else if (took < config_.timeouts.peer && hashes >= source.page)
+        source.page *= 2;
+    if (progress) source_moved(source.peer, 0);
 }
 
 void PeerCore::ask_for_shorter_pages(SyncSource& source) {
@@ -73,17 +84,17 @@ void PeerCore::ask_for_list() {
     const SyncSource* begun = source_of(sync.list_from);
     const bool goes_on = begun != nullptr && begun->active && !sync.elected.empty();
     for (std::size_t i = 0; i < sync.sources.size(); ++i) {
-        const SyncSource& source = sync.sources[(first_source() + i) % sync.sources.size()];
+        SyncSource& source = sync.sources[(first_source() + i) % sync.sources.size()];
         if (!source.active || (goes_on && source.peer != sync.list_from)) continue;
         if (open_links_to(source.peer).empty()) continue;
         if (source.peer != sync.list_from) sync.elected.clear();
-        const SyncPart page{sync.id, 0, static_cast<std::uint32_t>(sync.elected.size()), SyncPart::Kind::entry_list,
-                            source.page};
+        const SyncPart page{sync.id, 0, static_cast<std::uint32_t>(sync.elected.size()), SyncPart::Kind::entry_list};
         const LinkId link = link_to_ask(open_links_to(source.peer), page);
         if (link == 0) continue;
         sync.list_from = source.peer;
         sync.list_link = link;
-        ask(link, page);
+        if (page.index == 0) ++source.list_begun;
+        ask_for_page(source, link, page);
         return;
     }
 }
@@ -106,7 +117,8 @@ void PeerCore::on_entry_list(LinkId id, const proto::HashPage& message) {
     if (SyncSource* source = source_of(remote); source != nullptr) {
         const bool more = sync.elected.size() > source->list_most;
         source->list_most = std::max(source->list_most, sync.elected.size());
-        page_came(*source, more);
+        if (more) source->list_begun = 1;
+        page_came(*source, words / 2, more || source->list_begun <= beginnings_max);
     }
     if (sync.elected.size() == sync.entries.size()) {
         if (!has_elected_content()) {
@@ -147,7 +159,9 @@ void PeerCore::on_hashes(LinkId id, const proto::HashPage& message) {
     set_hash_link(*fetch, 0);
     const bool more = fetch->hashes.size() > fetch->hashes_most;
     fetch->hashes_most = std::max(fetch->hashes_most, fetch->hashes.size());
-    if (SyncSource* source = source_of(remote); source != nullptr) page_came(*source, more);
+    if (more) fetch->list_begun = 1;
+    if (SyncSource* source = source_of(remote); source != nullptr)
+        page_came(*source, words / 2, more || fetch->list_begun <= beginnings_max);
     if (fetch->hashes.size() == fetch->asked.size() && !fetch->any_content &&
         hash_of_hashes(fetch->hashes) != fetch->expected) {
         fetch->hashes.clear();

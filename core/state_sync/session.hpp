@@ -50,19 +50,25 @@ struct SyncSource {
     // Bytes that it sent and that were verified, and the most there ever were together with those that were arriving.
     std::uint64_t verified_bytes = 0;
     std::uint64_t bytes_most = 0;
+    std::size_t broken_off = 0;  // chunks that began to come and did not, since the last one that was verified
     // What may be asked of it at a time. A connection that breaks may do so after so many bytes, and questions that are lost
     // with it have used them up: from then on one at first, then one more for each answer that is of use.
     std::uint32_t window = 0;
     // Hashes on the next page from it: more while pages come quickly, fewer for one that took long or broke off. What has come
     // of a page is no progress before all of it is there.
     std::uint32_t page = 0;
-    std::size_t list_most = 0;  // of the list of all entries that ever came from it
-    Instant named_at = 0;       // when the master named it last
-    Instant rests_until = 0;    // given up; not tried again before
+    Instant page_since = 0;        // when it was asked for the page that comes next, or sent the one before
+    std::size_t list_most = 0;     // of the list of all entries that ever came from it
+    std::uint32_t list_begun = 0;  // how often that list was begun with it
+    Instant named_at = 0;          // when the master named it last
+    Instant rests_until = 0;       // given up; not tried again before
 };
 
 // A bit may flip; a source that sends what is wrong again and again is not asked any more.
 inline constexpr std::uint32_t wrongs_max = 3;
+
+// To begin anew is progress up to the old mark this often: a connection may break in a long transfer, and a holder may die.
+inline constexpr std::uint32_t beginnings_max = 3;
 
 // A chunk that was asked for and is not verified.
 struct SyncRequest {
@@ -81,6 +87,7 @@ struct SyncFetch {
     std::vector<Hash128>
         hashes;  // of the winner's chunks; a single chunk needs no list, its hash gives that of the entry
     std::size_t hashes_most = 0;   // of the list that were ever known at a time
+    std::uint32_t list_begun = 0;  // how often the list was begun, with whatever holder
     Uuid hashes_from;              // all pages of a list come from one holder: who sent a wrong one is known
     LinkId hash_link = 0;          // was asked for the (rest of the) list
     std::uint32_t generation = 0;  // any_content: grows with each new beginning

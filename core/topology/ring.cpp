@@ -33,7 +33,24 @@ bool EdgeTable::stuck(const Uuid& from, const Uuid& to, Instant now) const {
 
 void EdgeTable::mark_stuck(const Uuid& from, const Uuid& to, Instant now, Duration patience) {
     Edge& edge = edges_[{from, to}];
-    edge.stuck_until = now + (patience << std::min(edge.stuck_times++, stuck_doubles_max));
+    const auto lasts = [&] { return patience << std::min(edge.stuck_times, stuck_doubles_max); };
+    if (now - edge.stuck_until > lasts()) edge.stuck_times = 0;  // long ago
+    edge.stuck_until = now + lasts();
+    edge.stuck_before = false;
+    ++edge.stuck_times;
+}
+
+bool EdgeTable::try_again(const std::vector<Uuid>& ring, Instant now) {
+    bool any = false;
+    const auto within = [&](const Uuid& peer) { return std::find(ring.begin(), ring.end(), peer) != ring.end(); };
+    for (auto& [ends, edge] : edges_) {
+        if (!edge.stuck_before || edge.stuck_until <= now || !within(ends.first) || !within(ends.second)) continue;
+        PROBE(stuck_edge_tried_again);
+        edge.stuck_until = now;
+        if (edge.down_since != never) edge.down_since = now;
+        any = true;
+    }
+    return any;
 }
 
 EdgeTable::Edge& EdgeTable::want(const Uuid& from, const Uuid& to, Instant now) {
@@ -66,8 +83,11 @@ void EdgeTable::report_down(const Uuid& from, const Uuid& to, bool answered, Ins
             edge.down_since = edge.down_before;
         }
     }
-    const bool lost = edge.source_lost_at != never || (edge.up && edge.incoming_up);
-    edge.source_lost_at = !answered && lost ? now : never;
+    // Said again, after a resume, it is as old as it was.
+    if (answered)
+        edge.source_lost_at = never;
+    else if (edge.up && edge.incoming_up)
+        edge.source_lost_at = now;
     edge.up = false;
     edge.reported_down = !answered;
     if (edge.down_since == never) edge.down_since = now;
@@ -92,7 +112,7 @@ void EdgeTable::report_incoming(const Uuid& from, const Uuid& to, bool up, Insta
     Edge& edge = edges_[{from, to}];
     if (up)
         edge.target_lost_at = never;
-    else if (edge.target_lost_at != never || (edge.up && edge.incoming_up))
+    else if (edge.up && edge.incoming_up)
         edge.target_lost_at = now;
     edge.incoming_up = up;
 }
@@ -169,6 +189,7 @@ void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted) {
         const auto from = wanted.find(ends.first);
         if (from != wanted.end() && from->second.contains(ends.second)) continue;
         edge.up = false;
+        edge.stuck_before = true;
         edge.down_since = never;
         edge.reported_down = false;
         edge.source_lost_at = edge.target_lost_at = never;

@@ -32,6 +32,7 @@ public:
         Instant quarantined_until = 0;
         Instant stuck_until = 0;  // it opens and carries nothing: marked for this long, connected or not
         std::uint32_t stuck_times = 0;
+        bool stuck_before = false;   // nobody has been asked to dial it since it was marked: it may carry again
         bool reported_down = false;  // the source says that its links closed or were refused
         bool incoming_up = false;    // the target says that a link from the source is open
         // Both ends said that it is up, and then an end says that all its links broke. When it said so last; never: no word.
@@ -65,6 +66,8 @@ public:
     // Its source could send nothing through it in an operation that both ends took part in. Each time for longer.
     void mark_stuck(const Uuid& from, const Uuid& to, Instant now, Duration patience);
     bool stuck(const Uuid& from, const Uuid& to, Instant now) const;
+    // Where no ring of these is left, edges that were marked for an earlier ring are tried once more. False: there is none.
+    bool try_again(const std::vector<Uuid>& ring, Instant now);
     // The source and the target say so. What a peer that nobody admitted says alone is no proof.
     bool up_at_both_ends(const Uuid& from, const Uuid& to) const;
     // A neighbour of `peer` in the ring had connections with it, in one direction or the other, and said since then that they

@@ -170,3 +170,9 @@ TEST_CASE("chunks of a holder that trickles are asked of one that has nothing to
 TEST_CASE("an edge that its target holds to be open is waited for") {
     CHECK(play("open-before-its-source-says-so").removals.size() == 1);  // of the one that died
 }
+
+TEST_CASE("an edge that carried nothing in an earlier ring is tried before a member has to go") {
+    const Played played = play("stuck-in-an-earlier-ring");
+    CHECK(played.verdict.probes[static_cast<std::size_t>(Probe::stuck_edge_tried_again)] != 0);
+    CHECK(played.removals.empty());
+}
