@@ -13,6 +13,7 @@ using sim::mix;
 
 namespace {
 
+constexpr std::uint32_t interface_per_million = 150'000;
 constexpr std::uint32_t stop_per_million = 60'000;
 constexpr std::uint32_t bad_pairs_per_million = 15'000;
 
@@ -321,6 +322,13 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
                 f.a = draw.number(1, nodes - 1);
                 f.b = draw.number(1, nodes - 1);
             }
+            s.faults.push_back(f);
+        }
+        Draw interfaces(mix(s.seed, 244));
+        if (interfaces.chance(interface_per_million)) {
+            Fault f = timed(FaultKind::interface, s, interfaces);
+            f.a = interfaces.number(1, nodes - 1);
+            f.b = interfaces.chance(300'000) ? 1 : 0;
             s.faults.push_back(f);
         }
     }

@@ -21,6 +21,7 @@ inline bool separates(const Fault& fault, std::uint32_t nodes, std::uint32_t fro
     case FaultKind::one_way: return from == a && to == b;
     case FaultKind::cut_pair: return (from == a && to == b) || (from == b && to == a);
     case FaultKind::clog: return from == a;
+    case FaultKind::interface: return (from == a || to == a) && ((from == a ? to : from) == 0) == ((fault.b & 1) != 0);
     default: return false;
     }
 }

@@ -27,7 +27,8 @@ bool names_a_node(FaultKind kind) {
     case FaultKind::garble:
     case FaultKind::snap:
     case FaultKind::flap:
-    case FaultKind::clock_jump: return true;
+    case FaultKind::clock_jump:
+    case FaultKind::interface: return true;
     default: return false;
     }
 }

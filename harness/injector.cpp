@@ -245,7 +245,8 @@ bool Injector::carry_out(std::uint64_t index, std::uint32_t there) {
     case FaultKind::partition:
     case FaultKind::one_way:
     case FaultKind::cut_pair:
-    case FaultKind::clog: network_split(fault, index); break;
+    case FaultKind::clog:
+    case FaultKind::interface: network_split(fault, index); break;
     case FaultKind::reset:
     case FaultKind::end_early:
     case FaultKind::half_open:
@@ -528,6 +529,12 @@ void Injector::note(std::uint64_t index) {
     case FaultKind::pause:
     case FaultKind::clock_jump:
     case FaultKind::hostile: nodes = {played_by(a)}; break;
+    case FaultKind::interface:
+        nodes = {played_by(a)};
+        for (std::uint32_t node = 0; node < this->nodes(); ++node) {
+            if (separates(fault, this->nodes(), a, node)) others.push_back(played_by(node));
+        }
+        break;
     case FaultKind::crash_peer:
     case FaultKind::slow_compute:
     case FaultKind::hang: nodes = {peer_of(fault)}; break;
@@ -551,6 +558,7 @@ void Injector::note(std::uint64_t index, std::vector<std::uint32_t> nodes, std::
     case FaultKind::one_way:
     case FaultKind::cut_pair:
     case FaultKind::clog:
+    case FaultKind::interface:
     case FaultKind::stall:
     case FaultKind::pause:
     case FaultKind::slow_disk:

@@ -173,10 +173,10 @@ private:
         config.group = plan.group;
         config.stripes = plan.stripes;
         config.listen_port = sim::listen_port;
-        if (plan.advertises) {
+        if (plan.advertises || plan.two_interfaces) {
             config.has_advertised = true;
             config.advertised = sim::endpoint_of(node);
-            world_.network().hide(node);
+            world_.network().hide(node, !plan.advertises);
         }
         config.limits = scenario_.limits;
         if (scenario_.uneven_limits && node % 2 == 0) {

@@ -162,7 +162,8 @@ void draw_addresses(Scenario& s, std::uint32_t on) {
     const bool roams =
         std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& fault) { return fault.kind == FaultKind::roam; });
     if (roams || !gateways.chance(advertised_per_million)) return;
-    for (PeerPlan& plan : s.peers) plan.advertises = gateways.chance(700'000);
+    const bool interfaces = Draw(mix(s.seed, 245)).chance(400'000);
+    for (PeerPlan& plan : s.peers) (interfaces ? plan.two_interfaces : plan.advertises) = gateways.chance(700'000);
 }
 
 // Limits that are just reached.

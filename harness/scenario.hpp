@@ -51,8 +51,9 @@ enum class FaultKind : std::uint8_t {
     stop_master,  // the master is stopped on purpose, which ends the run; a new one begins after `duration`
     flap,         // connections of nodes a and b break when `value` bytes went one way, each of them again
     clock_jump,   // the clock of node a goes forward by `duration` at once
+    interface,    // one of two interfaces of node a is down for `duration`: that to its peers, b odd: to the master
 };
-inline constexpr std::size_t fault_kinds = 33;
+inline constexpr std::size_t fault_kinds = 34;
 // Connections open and each fails in the same way again: only what gets through tells such an edge from a good one.
 constexpr bool impairs_an_edge(FaultKind kind) {
     return kind == FaultKind::swallow || kind == FaultKind::garble || kind == FaultKind::snap;
@@ -137,7 +138,8 @@ struct PeerPlan {
     std::uint32_t turns = 3;
     bool rejoins = true;                                       // connects again when it was lost
     std::vector<MasterAddress> masters{MasterAddress::right};  // in the order in which they are tried
-    bool advertises = false;  // nobody reaches it where its dials come from: it tells its address
+    bool advertises = false;      // nobody reaches it where its dials come from: it tells its address
+    bool two_interfaces = false;  // the same, but only its dials to the master come from the other address
 };
 
 struct Workload {

@@ -60,6 +60,7 @@ constexpr std::array<FaultName, fault_kinds> fault_names = {{
     {"stop-master", "the master is stopped on purpose, which ends the run; a new one begins after `for`"},
     {"flap", "connections of nodes a and b break when value bytes went one way, each that comes up again"},
     {"clock-jump", "the clock of node a goes forward by `for` at once"},
+    {"interface", "one of two interfaces of node a is down: that to its peers, b odd: that to the master"},
 }};
 
 constexpr std::array<const char*, 3> master_address_names = {"right", "dead", "silent"};
@@ -266,6 +267,8 @@ void parse_peer(ScenarioReader& reader, Scenario& s) {
             plan.rejoins = true;
         } else if (word == "advertises") {
             plan.advertises = true;
+        } else if (word == "two-interfaces") {
+            plan.two_interfaces = true;
         } else if (pair.name == "masters") {
             parse_masters(reader, pair, plan);
         } else if (pair.name == "start") {
@@ -282,7 +285,8 @@ void parse_peer(ScenarioReader& reader, Scenario& s) {
         } else if (pair.name == "region") {
             region = read_region(reader, pair);
         } else {
-            reader.fail("start=, group=, stripes=, turns=, region=, masters=, advertises or rejoins", word);
+            reader.fail("start=, group=, stripes=, turns=, region=, masters=, advertises, two-interfaces or rejoins",
+                        word);
         }
     }
     s.world.network.regions.push_back(region);
@@ -481,7 +485,8 @@ std::string to_text(const Scenario& s) {
         text += "peer start=" + duration_text(p.start) + " group=" + std::to_string(p.group) +
                 " stripes=" + std::to_string(p.stripes) + " turns=" + std::to_string(p.turns) +
                 (n.regions.empty() ? "" : " region=" + std::to_string(n.regions[i + 1])) + masters_text(p) +
-                (p.advertises ? " advertises" : "") + (p.rejoins ? " rejoins" : "") + "\n";
+                (p.advertises ? " advertises" : "") + (p.two_interfaces ? " two-interfaces" : "") +
+                (p.rejoins ? " rejoins" : "") + "\n";
     }
     for (const Fault& f : s.faults) {
         text += "fault " + std::string(to_text(f.kind)) + " at=" + duration_text(f.at) +

@@ -163,7 +163,8 @@ bool may_last(const Scenario& s, const Fault& f) {
     const auto needed = [&](std::uint32_t node) { return node == 0 || s.core.empty() || in_core(s, node); };
     switch (f.kind) {
     case FaultKind::pause:
-    case FaultKind::clog: return !needed(f.a % nodes);
+    case FaultKind::clog:
+    case FaultKind::interface: return !needed(f.a % nodes);
     case FaultKind::one_way: return !needed(f.a % nodes) || !needed(f.b % nodes);
     case FaultKind::cut_pair: return !needed(f.a % nodes) || !needed(f.b % nodes) || leaves_rings(s, f);
     case FaultKind::partition: {

@@ -95,6 +95,9 @@ void draw_resets(Scenario& s) {
     if (draw.chance(500'000)) {
         f.again = draw.number(1, resets_most);
         f.every = draw.between(resets_apart, 4 * resets_apart) * s.timeouts.peer;
+        // A chunk of shared state comes whole, or not at all.
+        const auto sharing = static_cast<std::int64_t>(s.limits.chunk_bytes) * streams_most(s);
+        if (s.workload.sync) f.every = std::max(f.every, 2 * sharing * millisecond / (rate_of_member(s) / 1000));
     }
     s.faults.push_back(f);
     s.chaos_end = std::max(s.chaos_end, f.at + f.again * f.every + second);

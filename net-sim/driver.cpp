@@ -473,7 +473,8 @@ void Driver::handle(const Item& item) {
         link->opened = true;
         if (world_.recorder_ != nullptr) world_.recorder_->link_begins(connection, 1, node_);
         const std::uint32_t from = world_.network_.peer_of(connection, 1);
-        return give(LinkAccepted{item.a, with_port(world_.network_.dials_from(from), 32768 + connection % 28000)});
+        return give(
+            LinkAccepted{item.a, with_port(world_.network_.dials_from(from, node_), 32768 + connection % 28000)});
     }
     case ItemKind::payload_sent: {
         Link* link = find(item.a);

@@ -93,6 +93,7 @@ void Network::start(std::uint32_t nodes, const NetworkParameters& parameters, st
     for (std::uint32_t node = 0; node < nodes; ++node) names_[node] = node;
     addresses_ = names_;
     hidden_.assign(nodes, false);
+    hidden_from_master_.assign(nodes, false);
     downlink_free_.assign(nodes, 0);
 }
 

@@ -178,9 +178,10 @@ public:
     // The node has another address; nobody reaches it at the one before. Its connections are not touched.
     void move_away(std::uint32_t node);
     Endpoint address_of(std::uint32_t node) const { return endpoint_of(addresses_[node]); }
-    // Its dials come from an address at which nobody reaches it, as behind a gateway that forwards its listener only.
-    void hide(std::uint32_t node);
-    Endpoint dials_from(std::uint32_t node) const;
+    // Its dials come from an address at which nobody reaches it, as behind a gateway that forwards its listener only. Or only
+    // those to the master do, as of a node with a network for the data.
+    void hide(std::uint32_t node, bool from_master_only);
+    Endpoint dials_from(std::uint32_t node, std::uint32_t to) const;
     // What the node said first on its connections to another one, while greetings are kept.
     void keep_greetings() { keep_greetings_ = true; }
     std::vector<std::uint8_t> greeting(std::uint32_t from, std::uint32_t to) const;
@@ -279,7 +280,7 @@ private:
     std::vector<std::uint8_t> reading_;
     std::vector<std::uint32_t> names_;      // who is reached under an address; no_node: nobody
     std::vector<std::uint32_t> addresses_;  // of each node
-    std::vector<bool> hidden_;
+    std::vector<bool> hidden_, hidden_from_master_;
     std::vector<DialFault> dial_faults_;
     std::vector<Delay> delays_;
     bool keep_greetings_ = false;

@@ -130,11 +130,14 @@ void Network::move_away(std::uint32_t node) {
     names_.push_back(node);
 }
 
-void Network::hide(std::uint32_t node) { hidden_[node] = true; }
+void Network::hide(std::uint32_t node, bool from_master_only) {
+    (from_master_only ? hidden_from_master_ : hidden_)[node] = true;
+}
 
-Endpoint Network::dials_from(std::uint32_t node) const {
+Endpoint Network::dials_from(std::uint32_t node, std::uint32_t to) const {
     constexpr std::uint32_t gateway = 0x8000;
-    return hidden_[node] ? endpoint_of(gateway | node) : address_of(node);
+    const bool hides = hidden_[node] || (to == 0 && hidden_from_master_[node]);
+    return hides ? endpoint_of(gateway | node) : address_of(node);
 }
 
 void Network::node_gone(std::uint32_t node, bool with_reset) {

@@ -328,6 +328,7 @@ private:
         case FaultKind::one_way:
         case FaultKind::cut_pair:
         case FaultKind::clog:
+        case FaultKind::interface:
             each_pair(fault, [&](std::uint32_t from, std::uint32_t to) {
                 proxy_.block(from, to);
                 touch(from);

@@ -64,12 +64,13 @@ const Unplayable settings[] = {
      [](Scenario& s) {
          for (PeerPlan& plan : s.peers) plan.masters = PeerPlan{}.masters;
      }},
-    {"peer advertises", "all processes are on this machine",
+    {"peer advertises, or two-interfaces", "all processes are on this machine",
      [](const Scenario& s) {
-         return std::any_of(s.peers.begin(), s.peers.end(), [](const PeerPlan& p) { return p.advertises; });
+         return std::any_of(s.peers.begin(), s.peers.end(),
+                            [](const PeerPlan& p) { return p.advertises || p.two_interfaces; });
      },
      [](Scenario& s) {
-         for (PeerPlan& plan : s.peers) plan.advertises = false;
+         for (PeerPlan& plan : s.peers) plan.advertises = plan.two_interfaces = false;
      }},
     {"memory.wrong_chunks_per_million", "nothing makes a real sender's memory lie",
      [](const Scenario& s) { return s.world.wrong_chunks_per_million != 0; },
@@ -91,6 +92,7 @@ const char* why_not(const Fault& fault) {
     case FaultKind::one_way:
     case FaultKind::cut_pair:
     case FaultKind::clog:
+    case FaultKind::interface:
     case FaultKind::reset:
     case FaultKind::end_early:
     case FaultKind::half_open:

@@ -191,6 +191,10 @@ std::string fault_text(const Subject& subject, const FaultSpan& span) {
     case FaultKind::one_way:
         text += ": nothing from " + nodes_text(subject, span.nodes) + " to " + nodes_text(subject, span.others);
         break;
+    case FaultKind::interface:
+        text +=
+            ": " + nodes_text(subject, span.nodes) + ((fault.b & 1) != 0 ? " without the master" : " without peers");
+        break;
     case FaultKind::clog:
         text += ": " + nodes_text(subject, span.nodes) + " sends nothing, then everything at once";
         break;
