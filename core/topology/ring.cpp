@@ -44,7 +44,10 @@ bool EdgeTable::try_again(const std::vector<Uuid>& ring, Instant now) {
     bool any = false;
     const auto within = [&](const Uuid& peer) { return std::find(ring.begin(), ring.end(), peer) != ring.end(); };
     for (auto& [ends, edge] : edges_) {
-        if (!edge.stuck_before || edge.stuck_until <= now || !within(ends.first) || !within(ends.second)) continue;
+        // Once: what carries nothing then stays marked, or rings that do not exist would be tried in turn for ever.
+        if (!edge.stuck_before || edge.stuck_times > 1 || edge.stuck_until <= now || !within(ends.first) ||
+            !within(ends.second))
+            continue;
         PROBE(stuck_edge_tried_again);
         edge.stuck_until = now;
         if (edge.down_since != never) edge.down_since = now;

@@ -66,7 +66,7 @@ public:
     // Its source could send nothing through it in an operation that both ends took part in. Each time for longer.
     void mark_stuck(const Uuid& from, const Uuid& to, Instant now, Duration patience);
     bool stuck(const Uuid& from, const Uuid& to, Instant now) const;
-    // Where no ring of these is left, edges that were marked for an earlier ring are tried once more. False: there is none.
+    // Where no ring of these is left, edges that were marked once, for an earlier ring, are tried again. False: there is none.
     bool try_again(const std::vector<Uuid>& ring, Instant now);
     // The source and the target say so. What a peer that nobody admitted says alone is no proof.
     bool up_at_both_ends(const Uuid& from, const Uuid& to) const;
