@@ -49,14 +49,9 @@ constexpr PhaseText phases[] = {
 };
 static_assert(std::size(phases) == static_cast<std::size_t>(Phase::count));
 
-constexpr Probe removals[] = {Probe::not_resumed_after_restart,
-                              Probe::absent_too_long,
-                              Probe::member_silent,
-                              Probe::removed_by_both_links,
-                              Probe::removed_by_late_word,
-                              Probe::no_ring_victim,
-                              Probe::vote_timed_out,
-                              Probe::member_acknowledges_nothing};
+constexpr Probe removals[] = {
+    Probe::not_resumed_after_restart, Probe::absent_too_long, Probe::member_silent, Probe::removed_by_both_links,
+    Probe::removed_by_late_word,      Probe::no_ring_victim,  Probe::vote_timed_out};
 constexpr Probe sleeps[] = {Probe::peer_slept, Probe::master_slept};
 constexpr Probe abortions[] = {Probe::aborted_by_vote, Probe::aborted_by_removal, Probe::aborted_over_edge};
 constexpr Probe graces[] = {Probe::master_restarted};

@@ -108,10 +108,11 @@ bool PeerCore::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) 
         const Half& half = op.half(next.phase, next.slice);
         if (!op.unanswered()) op.waits_since = now_;
         op.leaves(next.phase, next.slice, id);
-        // How long it waited for a free connection is not the fault of the path.
-        if (const auto again = op.lost.find({next.phase, next.slice});
-            again != op.lost.end() && again->second.times <= copies_patiently)
-            again->second.since = now_;
+        if (const auto again = op.lost.find({next.phase, next.slice}); again != op.lost.end()) {
+            again->second.left_at = now_;
+            // How long it waited for a free connection is not the fault of the path.
+            if (again->second.times <= copies_patiently) again->second.since = now_;
+        }
         const bool input = next.phase == 0 && op.starts(next.slice);
         SendPayload send;
         send.link = id;
@@ -212,7 +213,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
     }
     Half& half = op.half(word.phase, word.slice);
     if (half.out == OutState::acknowledged) PROBE(ack_twice);
-    if (word.kind == wire::FlowKind::ack) link.stalled = false;  // also of a copy: this stripe carries
+    if (link.stalled || half.out_link == event.link) stripe_moves(event.link, link, edge);
     if (half.out == OutState::idle || half.out == OutState::acknowledged) return;
     if (half.out == OutState::sending && word.kind != wire::FlowKind::moving &&
         (word.kind == wire::FlowKind::ack || half.out_link == event.link)) {
@@ -229,7 +230,10 @@ void PeerCore::on_flow(const FlowArrived& event) {
             // Another copy got no further than an earlier one: the stripe works, but the slice does not get through.
             // The next copies get the time to come as far; a path that breaks each of them ends this soon.
             if (word.value <= lost->second.most && lost->second.times > copies_patiently) return;
-            lost->second.most = std::max(lost->second.most, static_cast<std::uint32_t>(word.value));
+            if (word.value > lost->second.most) {
+                lost->second.most = static_cast<std::uint32_t>(word.value);
+                lost->second.took = now_ - lost->second.left_at;
+            }
             if (op.neighbour_ready) lost->second.since = now_;
         }
         edge.answered_at = now_;
@@ -237,16 +241,10 @@ void PeerCore::on_flow(const FlowArrived& event) {
     }
     edge.answered_at = now_;
     link.useful = true;
-    link.stalled = false;
     if (word.kind == wire::FlowKind::ack) {
         op.acknowledged(word.phase, word.slice);
         op.answered_at = now_;
         op.answered_before = ++edge.answers;
-        // Not by each of them: on a slow path the patience would be too short again at once.
-        if (edge.stalls > 0 && now_ - edge.stalled_at > 3 * config_.timeouts.peer) {
-            --edge.stalls;
-            edge.stalled_at = now_;
-        }
         if (word.phase == 0 && !op.starts(word.slice)) {
             op.give_slot(word.slice);
             tell_ready(op);

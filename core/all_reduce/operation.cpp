@@ -136,6 +136,7 @@ void Operation::left_flight(const Half& entry) {
 void Operation::lost_again(int phase, std::uint32_t slice, Instant now) {
     Lost& entry = lost[{phase, slice}];
     if (entry.times++ == 0) entry.since = now;
+    entry.stalled_on = 0;
     enqueue(phase, slice);
 }
 

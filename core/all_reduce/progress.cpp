@@ -9,6 +9,7 @@
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace pccl::core {
 
@@ -83,7 +84,10 @@ void PeerCore::leave_out(Duration time) {
         for (Instant* clock : {&op->landed_at, &op->answered_at, &op->prepared_at, &op->waits_since, &op->sated_at,
                                &op->credit_at, &op->successor_unaware_at, &op->predecessor_unaware_at})
             later(*clock);
-        for (auto& [slice, lost] : op->lost) later(lost.since);
+        for (auto& [slice, lost] : op->lost) {
+            later(lost.since);
+            later(lost.left_at);
+        }
     }
     for (auto& [target, edge] : edges_) later(edge.answered_at);
     for (auto& [remote, arrivals] : arrivals_) {
@@ -105,8 +109,15 @@ void PeerCore::neighbour_started(const Uuid& neighbour, OpId last) {
 // A stripe on which nothing was acknowledged or taken for long, while another one works: its slices go there.
 void PeerCore::requeue_stalled() {
     for (auto& [target, edge] : edges_) {
-        // Doubled each time: on links slower than the patience a slice would be given up again and again.
-        const Duration patience = (config_.timeouts.peer / 4) << std::min(edge.stalls, 10u);
+        // On a slow path the words come late: what came late before may do so again, and of stripes that share the path none
+        // may have stalled that seem to.
+        const auto held_stalled = std::count_if(edge.stripes.begin(), edge.stripes.end(), [this](const Stripe& stripe) {
+            const auto link = links_.find(stripe.link);
+            return link != links_.end() && link->second.stalled;
+        });
+        const Duration least = config_.timeouts.peer / 4;
+        const Duration patience =
+            std::min(std::max(2 * edge.latest_word, least << std::min<long>(held_stalled, 2)), 4 * least);
         bool moving = false;
         for (const Stripe& stripe : edge.stripes) {
             const auto link = links_.find(stripe.link);
@@ -126,6 +137,7 @@ void PeerCore::requeue_stalled() {
                 link.last_progress = now_;
             }
             if (now_ - link.last_progress <= patience) continue;
+            if (!link.stalled) link.silent_since = link.last_progress;
             link.last_progress = now_;
             for (auto& [op_id, op] : ops_) {
                 if (op->decided || op->id.successor != target) continue;
@@ -141,6 +153,7 @@ void PeerCore::requeue_stalled() {
                             continue;
                         }
                         op->lost_again(phase, slice, now_);
+                        op->lost.at({phase, slice}).stalled_on = it->first;
                         link.stalled = moved = true;
                         link.stalled_at = now_;
                         PROBE(stalled_slice_again);
@@ -148,10 +161,23 @@ void PeerCore::requeue_stalled() {
                 }
             }
         }
-        if (!moved) continue;
-        ++edge.stalls;
-        edge.stalled_at = now_;
-        pump_edge(target);
+        if (moved) pump_edge(target);
+    }
+}
+
+// A word about what was sent on this stripe. One that stalled carries after all: nothing was lost with it.
+void PeerCore::stripe_moves(LinkId id, Link& link, Edge& edge) {
+    edge.latest_word = std::max(edge.latest_word, now_ - (link.stalled ? link.silent_since : link.last_progress));
+    if (!link.stalled) return;
+    PROBE(stalled_stripe_moves);
+    link.stalled = false;
+    for (auto& [op_id, op] : ops_) {
+        if (op->id.successor != link.remote) continue;
+        for (auto& [slice, lost] : op->lost) {
+            if (std::exchange(lost.stalled_on, 0) != id) continue;
+            ASSERT(lost.times > 0);
+            --lost.times;
+        }
     }
 }
 
@@ -217,10 +243,12 @@ bool PeerCore::successor_stuck(const Operation& op) const {
     const bool no_credit = now_ - idle_since > 5 * peer / 2 && connects_in_vain(idle_since);
     if (op.wants_to_send() && (not_ready || no_credit)) return true;
     if (!op.unanswered()) return false;
-    const bool in_vain = open && std::any_of(op.lost.begin(), op.lost.end(), [&](const auto& entry) {
-                             return entry.second.times >= lost_at_least &&
-                                    now_ - std::max(entry.second.since, aware_since) > 3 * peer / 2;
-                         });
+    const bool in_vain =
+        open && std::any_of(op.lost.begin(), op.lost.end(), [&](const auto& entry) {
+            // Another copy gets the time to come as far as the best one did, twice.
+            return entry.second.times >= lost_at_least &&
+                   now_ - std::max(entry.second.since, aware_since) > std::max(3 * peer / 2, 2 * entry.second.took);
+        });
     if (in_vain) return true;
     // The time in which there was no connection is the master's to judge, too.
     const Instant since = std::max({op.waits_since, answered, aware_since});

@@ -172,6 +172,7 @@
     X(neighbour_said_goodbye, "all-reduce", "a neighbour closes its links on purpose")                                 \
     X(neighbour_vanished, "all-reduce", "all incoming stripes of a neighbour lost")                                    \
     X(stalled_stripe_tried_again, "all-reduce", "stripe that had stalled is tried again")                              \
+    X(stalled_stripe_moves, "all-reduce", "stripe that had stalled moves after all")                                   \
     X(stalled_slice_again, "all-reduce", "slice of a stalled stripe goes again")                                       \
     X(slice_takes_long, "all-reduce", "slice arrives slowly: its sender is told")                                      \
     X(starved_operation_given_up, "all-reduce", "operation given up: nothing new comes")                               \
@@ -204,7 +205,6 @@
     X(plan_in_pages, "topology", "dial plan larger than a frame")                                                      \
     X(joiner_report_waits, "topology", "report of a joiner that said much waits for the tick")                         \
     X(ids_of_incarnation_used_up, "membership", "ids are used up: the next incarnation begins")                        \
-    X(member_acknowledges_nothing, "membership", "member removed: it acknowledges nothing")                            \
     X(text_cut, "wire", "text cut to what its receiver takes")                                                         \
     X(sync_pages_member_away, "state-sync", "page of a key list wanted from a member that is away")                    \
     X(sync_refused_all, "state-sync", "nobody submitted the expected revision")                                        \

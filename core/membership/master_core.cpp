@@ -564,7 +564,6 @@ void MasterCore::remove_unheeding() {
         if (session.resumed && state_.untold(uuid) > config_.limits.untold_max) over.push_back(uuid);
     }
     for (const Uuid& uuid : over) {
-        PROBE(member_acknowledges_nothing);
         remove(uuid, "did not acknowledge " + std::to_string(state_.untold(uuid)) + " decisions that it was told");
     }
 }

@@ -260,6 +260,11 @@ void MasterCore::plan_joiners() {
         });
         if (const std::size_t most = newcomers_at_a_time(base); list.size() > most) {
             PROBE(newcomers_take_turns);
+            // A turn begins when those before it have had theirs.
+            for (auto waits = list.begin() + static_cast<std::ptrdiff_t>(most); waits != list.end(); ++waits) {
+                Joiner& joiner = joiners_.at(waits->second);
+                if (joiner.told_unreachable && !joiner.behind) joiner.moved = now_;
+            }
             list.resize(most);
         }
         std::vector<Uuid> order = base;

@@ -33,8 +33,11 @@ std::uint64_t PeerCore::abstract_state() const {
     state.count(edges_.size(), 2);
     bool closed = false, stalled = false, reported_down = false;
     for (const auto& [target, edge] : edges_) {
-        for (const Stripe& stripe : edge.stripes) closed |= stripe.link == 0;
-        stalled |= edge.stalls != 0;
+        for (const Stripe& stripe : edge.stripes) {
+            const auto link = links_.find(stripe.link);
+            closed |= stripe.link == 0;
+            stalled |= link != links_.end() && link->second.stalled;
+        }
         reported_down |= edge.report == Edge::Report::down;
     }
     bool early = false, starved = false;

@@ -70,8 +70,9 @@ private:
         Instant last_sent = 0;
         Instant last_beat = 0;  // to the master
         Instant last_progress = 0;
-        bool stalled = false;       // its slices went elsewhere, and nothing that was sent on it was answered since
+        bool stalled = false;       // its slices went elsewhere, and no word about what was sent on it came since
         Instant stalled_at = 0;     // when they did
+        Instant silent_since = 0;   // valid if `stalled`: when the last word came before that
         bool useful = false;        // something that was sent on it was answered
         std::uint32_t arrived = 0;  // bytes of the payload that is landing
         Instant told_moving = 0;
@@ -109,8 +110,7 @@ private:
         std::uint64_t answers = 0;  // slices of all operations that got through
         Instant opened = 0;         // when it last came up
         Instant opened_before = 0;  // and the time before: later than an instant if it broke since then
-        std::uint32_t stalls = 0;   // resends without an answer in between: each doubles the patience
-        Instant stalled_at = 0;     // the last of them, or the last that was forgiven
+        Duration latest_word = 0;   // the longest time that what was sent on one stripe had to wait for a word about it
         OpId last_served = 0;       // round robin between operations
         std::map<OpId, wire::FlowWord> future_ready;  // said by the neighbour before our start came
     };
@@ -309,6 +309,7 @@ private:
     void payload_moved(LinkId id, Link& link, std::uint32_t arrived);
     void leave_out(Duration time);
     void requeue_stalled();
+    void stripe_moves(LinkId id, Link& link, Edge& edge);
     bool waits_for_input(const Operation& op) const;
     bool successor_stuck(const Operation& op) const;
     std::string starved_reason(const Operation& op) const;
