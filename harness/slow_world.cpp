@@ -17,6 +17,7 @@ constexpr std::uint32_t resets_per_million = 400'000;
 constexpr std::uint32_t resets_most = 12;
 // A connection that breaks more often is one that flaps.
 constexpr Duration resets_apart = 2;  // peer time-outs
+constexpr std::uint32_t resets_at_once_most = 24;
 constexpr std::int64_t slowest = 20'000, fastest = 1'000'000;
 constexpr std::int64_t state_bytes_max = 8 << 20;
 
@@ -92,15 +93,24 @@ void draw_resets(Scenario& s) {
     f.kind = FaultKind::reset;
     f.at = draw.between(0, 2 * second + payload_time(s));
     f.value = draw.bits();
+    // Most connections at once, as where a router forgets them. Each then lasts long enough for what it carries.
+    const bool many = draw.chance(300'000);
     if (draw.chance(500'000)) {
         f.again = draw.number(1, resets_most);
         f.every = draw.between(resets_apart, 4 * resets_apart) * s.timeouts.peer;
         // A chunk of shared state comes whole, or not at all.
-        const auto sharing = static_cast<std::int64_t>(s.limits.chunk_bytes) * streams_most(s);
-        if (s.workload.sync) f.every = std::max(f.every, 2 * sharing * millisecond / (rate_of_member(s) / 1000));
+        const std::uint64_t whole =
+            std::max<std::uint64_t>(many ? s.limits.slice_bytes : 0, s.workload.sync ? s.limits.chunk_bytes : 0);
+        const auto sharing = static_cast<std::int64_t>(whole) * streams_most(s);
+        f.every = std::max(f.every, 2 * sharing * millisecond / (rate_of_member(s) / 1000));
     }
     s.faults.push_back(f);
     s.chaos_end = std::max(s.chaos_end, f.at + f.again * f.every + second);
+    if (!many) return;
+    for (std::uint32_t left = std::min(4 * s.peers.front().stripes, resets_at_once_most); left > 1; --left) {
+        f.value = draw.bits();
+        s.faults.push_back(f);
+    }
 }
 
 }  // namespace

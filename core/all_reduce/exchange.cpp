@@ -42,7 +42,6 @@ void PeerCore::send_flow(LinkId preferred, const Uuid& remote, const wire::FlowW
         link = links_.find(liveliest(reserve->second));
         ASSERT(link != links_.end());
     }
-    link->second.last_sent = now_;
     out_->push_back(SendFlow{link->first, word});
 }
 
@@ -132,7 +131,6 @@ bool PeerCore::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) 
         send.checksum = half.checksum;
         if (link.sending.op == 0 && now_ - link.last_progress > config_.timeouts.peer / 8) link.last_progress = now_;
         link.sending = Transfer{op.id.id, send.header.phase, next.slice, 0, Operation::none, false};
-        link.last_sent = now_;
         out_->push_back(send);
         quantize_inputs(op);
         return true;
@@ -230,7 +228,8 @@ void PeerCore::on_flow(const FlowArrived& event) {
             // Another copy got no further than an earlier one: the stripe works, but the slice does not get through.
             // The next copies get the time to come as far; a path that breaks each of them ends this soon.
             if (word.value <= lost->second.most && lost->second.times > copies_patiently) return;
-            if (word.value > lost->second.most) {
+            // A copy that was given up fills its frame with other bytes.
+            if (word.value > lost->second.most && half.out_link == event.link) {
                 lost->second.most = static_cast<std::uint32_t>(word.value);
                 lost->second.took = now_ - lost->second.left_at;
             }
@@ -336,6 +335,7 @@ void PeerCore::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
         PROBE(landing_taken_over);
         Link& other = links_.at(half.in_link);
         other.receiving.dropped = true;
+        landing_broke(op, half, other.arrived);
         out_->push_back(RedirectReceive{half.in_link});
     } else if (header.phase == 0 && op.take_slot(header.slice) == Operation::none) {
         PROBE(slice_declined);
@@ -420,6 +420,7 @@ void PeerCore::on_landed(const PayloadLanded& event) {
             } else {
                 PROBE(landing_failed);
                 half.in = InState::none;
+                landing_broke(op, half, link.arrived);
                 if (receiving.phase == 0) op.return_slot(receiving.slice);
             }
         }

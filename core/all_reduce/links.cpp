@@ -184,7 +184,7 @@ void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reaso
                 const Half& half = op->half(phase, slice);
                 if (half.out_link == id && (half.out == OutState::sending || half.out == OutState::sent)) {
                     PROBE(stripe_lost_slice_again);
-                    op->lost_again(phase, slice, now_);
+                    op->lost_again(phase, slice, now_, config_.timeouts.peer / 8);
                 }
             }
         }

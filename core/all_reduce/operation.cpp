@@ -133,11 +133,17 @@ void Operation::left_flight(const Half& entry) {
     --in_flight;
 }
 
-void Operation::lost_again(int phase, std::uint32_t slice, Instant now) {
+bool Operation::lost_again(int phase, std::uint32_t slice, Instant now, Duration together) {
     Lost& entry = lost[{phase, slice}];
-    if (entry.times++ == 0) entry.since = now;
-    entry.stalled_on = 0;
+    const bool counts = entry.times == 0 || now - entry.counted_at >= together;
+    if (entry.times == 0) entry.since = now;
+    if (counts) {
+        ++entry.times;
+        entry.counted_at = now;
+        entry.stalled_on = 0;
+    }
     enqueue(phase, slice);
+    return counts;
 }
 
 Operation::Queue& Operation::queue_of(int phase, std::uint32_t slice) {

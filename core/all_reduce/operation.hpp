@@ -37,8 +37,9 @@ enum class OutState : std::uint8_t { idle, queued, sending, sent, acknowledged }
 struct Half {
     InState in = InState::none;
     OutState out = OutState::idle;
-    bool counted = false;    // phase 0: has used its credit
-    std::uint32_t next = 0;  // link of the queue it is in
+    bool counted = false;     // phase 0: has used its credit
+    std::uint8_t broken = 0;  // landings of it that gave back what they had counted
+    std::uint32_t next = 0;   // link of the queue it is in
     std::uint64_t checksum = 0;
     LinkId in_link = 0;
     LinkId out_link = 0;
@@ -107,8 +108,9 @@ public:
 
     // ---- what gets through
     void leaves(int phase, std::uint32_t slice, LinkId link);
-    // It was sent in vain and will be sent again.
-    void lost_again(int phase, std::uint32_t slice, Instant now);
+    // It was sent in vain and will be sent again. Connections that break together are one loss: another one counts when it
+    // comes later than `together`. Whether it counted.
+    bool lost_again(int phase, std::uint32_t slice, Instant now, Duration together);
     bool unanswered() const { return in_flight != 0 || !lost.empty(); }
     bool wants_to_send() const;
 
@@ -172,6 +174,7 @@ public:
     struct Lost {
         Instant since = 0;  // the first loss, or when more of it than before last arrived
         std::uint32_t times = 0;
+        Instant counted_at = 0;  // the last of them
         Instant left_at = 0;     // when the last copy left
         std::uint32_t most = 0;  // bytes of a copy that arrived, as far as the receiver said
         Duration took = 0;       // how long that copy had been on the way

@@ -9,7 +9,6 @@
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace pccl::core {
 
@@ -24,6 +23,8 @@ constexpr int starved = 3;
 // is given up. A link that swallows slices is silent for one time-out before it is dialled again.
 constexpr int unanswered = 2;
 constexpr std::uint32_t lost_at_least = 2;
+// Each landing of a slice that breaks off gives back what it counted, so often: then parts of the slice count no more.
+constexpr std::uint8_t landings_given_back = 3;
 }  // namespace
 
 void PeerCore::slice_landed(Operation& op, std::uint32_t bytes) {
@@ -33,6 +34,13 @@ void PeerCore::slice_landed(Operation& op, std::uint32_t bytes) {
     Arrivals& arrivals = arrivals_[op.id.predecessor];
     arrivals.at = now_;
     op.landed_before = ++arrivals.slices;
+}
+
+// What came of the slice is lost, and the same bytes count when they come again.
+void PeerCore::landing_broke(Operation& op, Half& half, std::uint32_t arrived) {
+    if (half.broken >= landings_given_back) return;
+    ++half.broken;
+    op.landed_most = std::max(op.received_bytes, op.landed_most - std::min<std::uint64_t>(op.landed_most, arrived));
 }
 
 PeerCore::Arrivals PeerCore::arrivals_from(const Uuid& predecessor) const {
@@ -73,7 +81,6 @@ void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
     word.slice = link.receiving.slice;
     word.phase = static_cast<std::uint8_t>(link.receiving.phase);
     word.value = arrived;
-    link.last_sent = now_;
     out_->push_back(SendFlow{id, word});
 }
 
@@ -152,8 +159,8 @@ void PeerCore::requeue_stalled() {
                         } else if (half.out != OutState::sent) {
                             continue;
                         }
-                        op->lost_again(phase, slice, now_);
-                        op->lost.at({phase, slice}).stalled_on = it->first;
+                        if (op->lost_again(phase, slice, now_, config_.timeouts.peer / 8))
+                            op->lost.at({phase, slice}).stalled_on = it->first;
                         link.stalled = moved = true;
                         link.stalled_at = now_;
                         PROBE(stalled_slice_again);
@@ -174,8 +181,9 @@ void PeerCore::stripe_moves(LinkId id, Link& link, Edge& edge) {
     for (auto& [op_id, op] : ops_) {
         if (op->id.successor != link.remote) continue;
         for (auto& [slice, lost] : op->lost) {
-            if (std::exchange(lost.stalled_on, 0) != id) continue;
+            if (lost.stalled_on != id) continue;
             ASSERT(lost.times > 0);
+            lost.stalled_on = 0;
             --lost.times;
         }
     }
@@ -237,23 +245,26 @@ bool PeerCore::successor_stuck(const Operation& op) const {
     // Who says for ever that it was told nothing is judged in the end.
     const Instant aware_since =
         std::clamp(op.successor_unaware_at, op.prepared_at, op.prepared_at + starved_for_good * peer);
+    // Another copy of what broke off gets the time to come as far as the best one did, twice.
+    Duration again = 0;
+    for (const auto& [slice, lost] : op.lost) again = std::max(again, 2 * lost.took);
     const bool not_ready =
         !op.neighbour_ready && now_ - aware_since > 5 * peer / 2 && (open || connects_in_vain(aware_since));
     const Instant idle_since = std::max({aware_since, answered, op.sated_at, op.credit_at});
-    const bool no_credit = now_ - idle_since > 5 * peer / 2 && connects_in_vain(idle_since);
+    const bool no_credit = now_ - idle_since > std::max(5 * peer / 2, again) && connects_in_vain(idle_since);
     if (op.wants_to_send() && (not_ready || no_credit)) return true;
     if (!op.unanswered()) return false;
     const bool in_vain =
         open && std::any_of(op.lost.begin(), op.lost.end(), [&](const auto& entry) {
-            // Another copy gets the time to come as far as the best one did, twice.
             return entry.second.times >= lost_at_least &&
                    now_ - std::max(entry.second.since, aware_since) > std::max(3 * peer / 2, 2 * entry.second.took);
         });
     if (in_vain) return true;
     // The time in which there was no connection is the master's to judge, too.
     const Instant since = std::max({op.waits_since, answered, aware_since});
-    if (open && now_ - std::max(since, edge->second.opened) > unanswered * peer) return true;
-    return now_ - since > unanswered * peer && connects_in_vain(since);
+    const Duration patience = std::max(unanswered * peer, again);
+    if (open && now_ - std::max(since, edge->second.opened) > patience) return true;
+    return now_ - since > patience && connects_in_vain(since);
 }
 
 // Operations take turns on the way here: one that waits for its turn behind others is not starved. What comes for them is

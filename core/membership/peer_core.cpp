@@ -72,7 +72,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
     } else if (const auto* e = std::get_if<LinkOpened>(&event)) {
         const auto it = links_.find(e->link);
         if (it != links_.end()) {
-            it->second.last_received = it->second.last_sent = it->second.opened = now;
+            it->second.last_received = it->second.last_beat = it->second.opened = now;
             it->second.stage = Stage::greeting;
             if (it->second.purpose == Purpose::master)
                 master_opened();
@@ -111,7 +111,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
             Link& link = links_[e->link];
             link.from = e->remote;
             link.known = known;
-            link.opened = link.last_received = link.last_sent = link.last_progress = now;
+            link.opened = link.last_received = link.last_beat = link.last_progress = now;
         }
     } else if (const auto* e = std::get_if<FrameRefused>(&event)) {
         ++refused_frames_;
@@ -216,11 +216,10 @@ void PeerCore::tick() {
         } else if (now_ - link.last_received > config_.timeouts.peer) {
             PROBE(link_silent);
             dead.emplace_back(id, "was silent for too long");
-        } else if (now_ - (link.purpose == Purpose::master ? link.last_beat : link.last_sent) >=
-                   config_.timeouts.peer / 5) {
+        } else if (now_ - link.last_beat >= config_.timeouts.peer / 5) {
+            // Also where other messages leave all the time: it says what they do not.
+            link.last_beat = now_;
             if (link.purpose == Purpose::master) {
-                // Also where other messages leave all the time: it acknowledges.
-                link.last_beat = now_;
                 proto::PeerMessage message;
                 message.set_heartbeat(seen_);
                 message.set_heard(master_heard_);
@@ -430,14 +429,13 @@ LinkId PeerCore::new_link(Purpose purpose, const Uuid& remote, std::uint32_t str
     link.remote = remote;
     link.stripe = stripe;
     link.pass = pass;
-    link.opened = link.last_received = link.last_sent = link.last_progress = link.test.dialled = now_;
+    link.opened = link.last_received = link.last_beat = link.last_progress = link.test.dialled = now_;
     out_->push_back(OpenLink{id, target});
     return id;
 }
 
 void PeerCore::send_encoded(LinkId id, Link& link, std::string body) {
     ASSERT(body.size() <= link.control_bytes);
-    link.last_sent = now_;
     out_->push_back(SendControl{id, std::move(body)});
 }
 

@@ -67,8 +67,7 @@ private:
         bool goodbye = false;  // the other end said that it closes it on purpose
         Instant opened = 0;
         Instant last_received = 0;
-        Instant last_sent = 0;
-        Instant last_beat = 0;  // to the master
+        Instant last_beat = 0;
         Instant last_progress = 0;
         bool stalled = false;       // its slices went elsewhere, and no word about what was sent on it came since
         Instant stalled_at = 0;     // when they did
@@ -308,6 +307,7 @@ private:
     void slice_landed(Operation& op, std::uint32_t bytes);
     void payload_moved(LinkId id, Link& link, std::uint32_t arrived);
     void leave_out(Duration time);
+    void landing_broke(Operation& op, Half& half, std::uint32_t arrived);
     void requeue_stalled();
     void stripe_moves(LinkId id, Link& link, Edge& edge);
     bool waits_for_input(const Operation& op) const;

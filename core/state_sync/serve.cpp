@@ -106,7 +106,6 @@ bool PeerCore::serve_chunk(LinkId id, Link& link) {
                       static_cast<std::uint64_t>(chunk.index) * config_.limits.chunk_bytes, send.header.length};
     }
     link.sending = Transfer{chunk.sync, 2, chunk.index, chunk.entry, Operation::none, false};
-    link.last_sent = now_;
     out_->push_back(send);
     return true;
 }

@@ -112,7 +112,7 @@ void PeerCore::send_test_frame(LinkId id, Link& link) {
     test.bytes += send.header.length;
     link.test.sent += send.header.length;
     link.sending = Transfer{test.id, 3, 0, 0, Operation::none, false};
-    link.last_sent = link.test.handed = now_;
+    link.test.handed = now_;
     out_->push_back(send);
 }
 
