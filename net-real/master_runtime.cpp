@@ -129,7 +129,12 @@ bool MasterRuntime::bind(const core::Endpoint& address, std::string& error) {
     State& state = *state_;
     if (!state.settings.state_directory.empty() && state.store == nullptr) {
         state.store = JournalStore::open(state.settings.state_directory, error, state.settings.ends_at_signal);
-        if (state.store == nullptr || !state.store->read(state.journal, error)) return false;
+        if (state.store == nullptr) return false;
+        if (!state.store->read(state.journal, error)) {
+            state.store.reset();  // another address would be bound on half of a journal that nobody writes to
+            state.journal.clear();
+            return false;
+        }
         state.store->start([&state](std::uint64_t sequence, const std::string& failure) {
             (void)state.loop->post([&state, sequence, failure] {
                 if (failure.empty()) {

@@ -30,9 +30,9 @@ constexpr std::uint8_t landings_given_back = 3;
 void PeerCore::slice_landed(Operation& op, std::uint32_t bytes) {
     op.received_bytes += bytes;
     op.landed_most = std::max(op.landed_most, op.received_bytes);
-    op.landed_at = now_;
     Arrivals& arrivals = arrivals_[op.id.predecessor];
-    arrivals.at = now_;
+    arrivals.longest_wait = std::max(arrivals.longest_wait, now_ - op.landed_at);
+    op.landed_at = arrivals.at = now_;
     op.landed_before = ++arrivals.slices;
 }
 
@@ -68,8 +68,9 @@ void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
         }
         if (landed > op.landed_most) {
             op.landed_most = landed;
-            op.landed_at = now_;
-            arrivals_[op.id.predecessor].at = now_;
+            Arrivals& arrivals = arrivals_[op.id.predecessor];
+            arrivals.longest_wait = std::max(arrivals.longest_wait, now_ - op.landed_at);
+            op.landed_at = arrivals.at = now_;
         }
     }
     if (now_ - link.told_moving < config_.timeouts.peer / 8) return;
@@ -297,9 +298,10 @@ std::string PeerCore::starved_reason(const Operation& op) const {
     const std::string name = short_name(op.id.predecessor);
     const Arrivals arrivals = arrivals_from(op.id.predecessor);
     // Who sends what it has over a narrow path gets nothing new meanwhile. Half of all slices pass the narrowest edge of the
-    // ring when those behind it have all but the last.
+    // ring when those behind it have all but the last. With many operations a round of what goes to others may take longer
+    // still: as long as something came after all, something may come again.
     const Instant moved = std::max(op.landed_at, op.answered_at);
-    const Duration patience = starved_for_good * peer + (moved - op.prepared_at);
+    const Duration patience = starved_for_good * peer + std::max(moved - op.prepared_at, 2 * arrivals.longest_wait);
     if (now_ - moved > patience && !waits_for_turn(op, arrivals) && !waits_to_leave(op))
         return "nothing new came from peer " + name + " for very long";
     const auto reserve = reserves_.find(op.id.predecessor);

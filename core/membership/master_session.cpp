@@ -325,6 +325,10 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
     case proto::PeerMessage::kHeartbeat:
         hears(links_.at(id), message.heard());
         if (member) acknowledge(links_.at(id), message.heartbeat());
+        // It hashes what it will vote for, or copies what was decided: its application cannot make another call yet.
+        if (member && message.works()) {
+            sessions_.at(link.uuid).free_since = now_;
+        }
         break;
     case proto::PeerMessage::kHoldersRequest:
         if (member) on_holders_request(link.uuid, message.holders_request());

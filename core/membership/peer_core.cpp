@@ -8,6 +8,7 @@
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace pccl::core {
 
@@ -223,6 +224,7 @@ void PeerCore::tick() {
                 proto::PeerMessage message;
                 message.set_heartbeat(seen_);
                 message.set_heard(master_heard_);
+                message.set_works(std::exchange(computed_, false));
                 send_control(id, message);
             } else {
                 proto::LinkMessage message;
@@ -444,6 +446,7 @@ void PeerCore::on_compute(const ComputeDone& event) {
     ASSERT(it != computes_.end());
     const ComputeOwner owner = it->second;
     computes_.erase(it);
+    computed_ = true;
     if (owner.what == ComputeOwner::What::reduce) {
         Operation& op = *ops_.at(owner.op);
         --op.computes;

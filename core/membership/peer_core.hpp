@@ -133,8 +133,9 @@ private:
     struct Arrivals {
         Instant at = 0;  // when something new last came
         std::uint64_t slices = 0;
-        bool starved = false;    // its own word: it waits for its upstream
-        Instant starved_at = 0;  // until when it is known to have said so
+        Duration longest_wait = 0;  // of an operation for which something came after all
+        bool starved = false;       // its own word: it waits for its upstream
+        Instant starved_at = 0;     // until when it is known to have said so
     };
     struct Launch {
         Serial serial = 0;
@@ -377,6 +378,7 @@ private:
     void begin_transfer(const proto::SyncAnswer& answer);
     bool all_fetched() const;
     void sync_allocated(BufferId buffer, bool ok);
+    void aim_edge(const SyncSource& source, Edge& edge);
     void add_sources(const google::protobuf::RepeatedPtrField<proto::SyncHolder>& holders);
     void on_sync_holders(const proto::SyncHolders& message);
     bool helps(const SyncSource& source) const;
@@ -492,6 +494,7 @@ private:
 
     LinkId master_link_ = 0;
     std::uint64_t master_heard_ = 0;     // messages that have come over it
+    bool computed_ = false;              // something, since the last heartbeat to it
     std::size_t master_address_ = 0;     // 0: config_.master, then config_.other_masters
     std::size_t master_found_ = 0;       // the one whose connection was lost
     std::size_t master_tried_last_ = 0;  // of the others, since then

@@ -79,6 +79,13 @@ void PeerCore::sync_allocated(BufferId buffer, bool ok) {
 
 // ---- sources -------------------------------------------------------------------------------------------------------
 
+// What the plan says of an edge is at least as new.
+void PeerCore::aim_edge(const SyncSource& source, Edge& edge) {
+    if (edge.planned) return;
+    edge.target = source.endpoint;
+    edge.pass = source.pass;
+}
+
 void PeerCore::add_sources(const google::protobuf::RepeatedPtrField<proto::SyncHolder>& holders) {
     for (const auto& holder : holders) {
         SyncSource source;
@@ -92,7 +99,7 @@ void PeerCore::add_sources(const google::protobuf::RepeatedPtrField<proto::SyncH
             known->named_at = now_;
             known->pass = pass_from(holder);
             if (const auto edge = edges_.find(known->peer); edge != edges_.end() && known->active)
-                edge->second.pass = known->pass;
+                aim_edge(*known, edge->second);
             continue;
         }
         source.window = config_.limits.chunk_requests_max;
@@ -157,8 +164,7 @@ void PeerCore::activate_sources() {
         source.since = source.verified_at = now_;
         Edge& edge = edges_[source.peer];
         edge.wanted_by_sync = true;
-        edge.target = source.endpoint;
-        edge.pass = source.pass;
+        aim_edge(source, edge);
         if (edge.stripes.empty()) edge.stripes.resize(std::max(1u, stripe_count() / together));
     }
     maintain_edges();

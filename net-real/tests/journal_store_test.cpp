@@ -1,12 +1,15 @@
 // The journal on a disk: what is read back, and that it stays small.
 #include "net-real/journal_store.hpp"
 
+#include "net-real/master_runtime.hpp"
+
 #include <catch2/catch.hpp>
 #include <sqlite3.h>
 
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <mutex>
 #include <sys/resource.h>
@@ -60,6 +63,33 @@ TEST_CASE("records come back in order; one that supersedes replaces all before i
         CHECK(store->finish());
     }
     CHECK(read_back(directory.path) == std::vector<std::string>{"record 7", "record 8", "record 9"});
+}
+
+TEST_CASE("a journal that cannot be read to its end is served at no address, however many are tried") {
+    const Directory directory;
+    {
+        std::string error;
+        const auto store = JournalStore::open(directory.path, error);
+        REQUIRE(store != nullptr);
+        store->start([](std::uint64_t, const std::string&) {});
+        for (std::uint64_t i = 1; i <= 200; ++i) store->append(i, std::string(1000, 'r'), false);
+        CHECK(store->finish());
+    }
+    const std::string file = directory.path + "/journal.db";
+    const auto pages = std::filesystem::file_size(file) / 4096;
+    REQUIRE(pages > 20);
+    std::fstream database(file, std::ios::in | std::ios::out | std::ios::binary);
+    database.seekp(static_cast<std::streamoff>(pages / 2 * 4096));
+    database << std::string(4096, 'x');
+    database.close();
+    pccl::real::MasterSettings settings;
+    settings.state_directory = directory.path;
+    pccl::real::MasterRuntime master(settings);
+    for (int i = 0; i < 2; ++i) {
+        std::string error;
+        CHECK_FALSE(master.bind(pccl::core::Endpoint{}, error));
+        CHECK_FALSE(error.empty());
+    }
 }
 
 TEST_CASE("a program that locks the database for longer than the patience of a write delays the journal, no more") {

@@ -176,3 +176,7 @@ TEST_CASE("an edge that carried nothing in an earlier ring is tried before a mem
     CHECK(played.verdict.probes[static_cast<std::size_t>(Probe::stuck_edge_tried_again)] != 0);
     CHECK(played.removals.empty());
 }
+
+TEST_CASE("a member that copies what it received is in a call, however long the others wait for the next one") {
+    CHECK(play("copies-longer-than-the-limit-on-votes").removals.empty());
+}
