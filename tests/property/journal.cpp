@@ -94,7 +94,7 @@ TEST_CASE("a torn record is at the end, snapshots among them, whenever the maste
 
 TEST_CASE("a long run on one journal: many snapshots, and a master that dies now and then") {
     Scenario scenario = calm(7);
-    for (PeerPlan& plan : scenario.peers) plan.turns = 120;
+    for (PeerPlan& plan : scenario.peers) plan.turns = 180;
     scenario.chaos_end = 20 * core::second;
     for (std::uint32_t i = 1; i <= 12; ++i) {
         Fault fault = death(FaultKind::crash_master, 0);
