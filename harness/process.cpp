@@ -195,6 +195,7 @@ Task<bool> Process::connect() {
     ledger_.lives[life].connected_at = now();
     ledger_.lives[life].member_until = answered_at_;  // the application may look at it later
     connected_ = true;
+    epoch_updated_ = c.epoch;  // the members' update has admitted it
     ++counters_.connects;
     co_return true;
 }
