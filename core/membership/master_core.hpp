@@ -60,7 +60,7 @@ private:
         Instant last_received = 0;
         Instant last_sent = 0;
         std::uint32_t control_bytes = control_bytes_least;  // what may be sent to it in one frame
-        std::uint32_t plans_held = 0;                       // for a record
+        bool plan_held = false;                             // for a record
         Instant plan_held_since = 0;
         bool welcomed = false;    // the welcome has left
         std::uint64_t said = 0;   // messages that have left on it
@@ -191,6 +191,7 @@ private:
     // The texts of `message` are cut to what the other end takes. say() holds it until the last record is durable;
     // say_at_once() is for what promises nothing.
     void say(LinkId link, proto::MasterMessage message);
+    void supersede_held_plan(LinkId id, Link& link);
     void say_at_once(LinkId id, Link& link, proto::MasterMessage message);
     void say_and_close(LinkId link, proto::MasterMessage message, bool hold);
     static std::string encode_for(const Link& link, proto::MasterMessage& message);
@@ -341,6 +342,7 @@ private:
     std::map<GroupId, RingSearch> searches_;
     std::uint64_t piece_left_ = 0;  // steps of searches that this event may still do
     std::deque<Held> held_;
+    std::size_t held_kept_ = 0;  // when those of lost links were last dropped
     std::uint64_t last_sequence_ = 0;
     std::uint64_t durable_sequence_ = 0;
     Instant unwritten_since_ = never;  // since when no record became durable although one waits; never: none waits

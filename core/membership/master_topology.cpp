@@ -66,7 +66,7 @@ bool MasterCore::plan_held(const Uuid& uuid) const {
     const auto joiner = joiners_.find(uuid);
     const auto link = links_.find(session != sessions_.end() ? session->second.link
                                                              : (joiner != joiners_.end() ? joiner->second.link : 0));
-    return link != links_.end() && link->second.plans_held != 0;
+    return link != links_.end() && link->second.plan_held;
 }
 
 bool MasterCore::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
@@ -285,6 +285,11 @@ void MasterCore::plan_joiners() {
         const auto others_left = [&](const Uuid& newcomer) {
             return !base.empty() && edges_.distinct_marks(newcomer, base, now_) < anchors_tried && between(newcomer);
         };
+        const auto connected = [&](const Uuid& newcomer) {
+            const auto from = [&](const Uuid& member) { return edges_.up(member, newcomer); };
+            const auto to = [&](const Uuid& member) { return edges_.up_at_both_ends(newcomer, member); };
+            return std::any_of(base.begin(), base.end(), from) && std::any_of(base.begin(), base.end(), to);
+        };
         const auto want = [&](const Uuid& from, const Uuid& to) {
             if (from == to || !edge_failed_long(from, to, grace)) return;
             const auto a = joiners_.find(from), b = joiners_.find(to);
@@ -300,7 +305,7 @@ void MasterCore::plan_joiners() {
             for (const Uuid& end : both_wait ? std::vector<Uuid>{worse()->first} : std::vector<Uuid>{from, to}) {
                 const auto joiner = joiners_.find(end);
                 if (joiner == joiners_.end() || joiner->second.told_unreachable) continue;
-                if (others_left(end)) {
+                if (others_left(end) || connected(end)) {
                     PROBE(joiner_tries_other_members);
                     continue;
                 }

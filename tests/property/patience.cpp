@@ -24,6 +24,7 @@ struct Removal {
 struct Played {
     Verdict verdict;
     std::vector<Removal> removals;  // by the master, but not of those that left
+    int told_unreachable = 0;       // newcomers, by the master
 };
 
 Played play(const std::string& name) {
@@ -44,6 +45,8 @@ Played play(const std::string& name) {
     std::istringstream trace(std::string(lines, length));
     std::free(lines);
     for (std::string line; std::getline(trace, line);) {
+        played.told_unreachable += line.find("master     send control") != std::string::npos &&
+                                   line.find("cannot be admitted yet") != std::string::npos;
         const auto at = line.find(" removed: ");
         if (line.find("master     log: peer ") == std::string::npos || at == std::string::npos) continue;
         const std::string reason = line.substr(at + 10);
@@ -179,4 +182,8 @@ TEST_CASE("an edge that carried nothing in an earlier ring is tried before a mem
 
 TEST_CASE("a member that copies what it received is in a call, however long the others wait for the next one") {
     CHECK(play("copies-longer-than-the-limit-on-votes").removals.empty());
+}
+
+TEST_CASE("a newcomer that some members reach is not told again and again that it cannot be reached") {
+    CHECK(play("newcomer-that-three-members-cannot-reach").told_unreachable <= 1);
 }
