@@ -31,7 +31,7 @@ public:
         else if (says("could be reached") && !hardship(Excuse::unreachable, life, begin, end))
             reason = "no fault kept members of its group apart";
         else if (says("times in a row, although no member was lost and no other tag was reduced") &&
-                 end - begin + jumps() < 3 * scenario_.timeouts.peer - drift(3 * scenario_.timeouts.peer))
+                 end - begin + jumps(true) < 3 * scenario_.timeouts.peer - drift(3 * scenario_.timeouts.peer))
             reason = "the call was open for less than three peer time-outs";
         else if (completion.result == Result::invalid_usage && says("all members have to make the same calls") &&
                  waited_too_short(begin, end))
@@ -52,15 +52,15 @@ private:
     }
     bool waited_too_short(Instant begin, Instant end) const {
         const Duration limit = scenario_.timeouts.vote;
-        return limit == 0 || end - begin + jumps() < limit - drift(limit);
+        return limit == 0 || end - begin + jumps(false) < limit - drift(limit);
     }
     Duration drift(Duration time) const { return 2 * time * scenario_.world.drift_ppm / 1'000'000; }
-    // How far the clock of the master may have gone forward at once.
-    Duration jumps() const {
+    // How far the clock of the master may have gone forward at once, or that of any member, which gives up for all.
+    Duration jumps(bool members) const {
         Duration by = 0;
         for (const Fault& fault : scenario_.faults) {
             if (fault.kind != FaultKind::clock_jump) continue;
-            if (fault.place != FaultPlace::named || fault.a % (scenario_.peers.size() + 1) == 0)
+            if (members || fault.place != FaultPlace::named || fault.a % (scenario_.peers.size() + 1) == 0)
                 by += fault.duration * (fault.again + 1);
         }
         return by;

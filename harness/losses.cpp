@@ -47,10 +47,12 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
             excuses.run_ended(l.node, l.asked_at, l.lost_at, false))
             continue;
         // Where nobody copies a token and no journal loses what was durable, nobody is refused for that. A lost journal is no
-        // reason to take a member for a copy of itself.
+        // reason to take a member for a copy of itself, unless fewer tokens are kept than it may have forgotten.
         const bool explained =
             says("another process resumed")
-                ? excuses.touched(l.node, l.member_until, l.lost_at, Excuse::copied_token)
+                ? excuses.touched(l.node, l.member_until, l.lost_at, Excuse::copied_token) ||
+                      (scenario.limits.former_tokens_max < core::Limits{}.former_tokens_max &&
+                       excuses.touched(l.node, l.member_until, l.lost_at, Excuse::lost_journal))
                 : !(says("the master lost its journal") || says("this peer belongs to another run")) ||
                       excuses.touched(l.node, l.member_until, l.lost_at);
         if (!explained) return {"membership", who + " was refused: " + l.reason};

@@ -55,10 +55,11 @@ void Process::note_idle() {
     idle_since_ = never;
 }
 
-// The master leaves the freeze out of the clocks of votes, but for what may lie between its ticks.
+// The master leaves the freeze out of the clocks of votes, but for what may lie between its ticks. Freezes may overlap.
 void Process::frozen(Instant until) {
+    const Instant from = std::max(now(), std::exchange(frozen_until_, std::max(frozen_until_, until)));
     if (idle_since_ == never) return;
-    const Duration noticed = until - now() - 2 * scenario_.timeouts.tick();
+    const Duration noticed = until - from - 2 * scenario_.timeouts.tick();
     if (noticed > 0) idle_since_ += noticed;
 }
 

@@ -231,6 +231,7 @@ private:
     std::uint32_t refusals_ = 0;
     Instant hangs_until_ = 0;
     Instant idle_since_ = core::never;  // never: in a call
+    Instant frozen_until_ = 0;
     bool connected_ = false;
     bool connecting_ = false;  // until the application has seen the answer
     bool finished_ = false;

@@ -358,6 +358,11 @@ void MasterCore::hears(Link& link, std::uint64_t heard) {
     link.heard = heard;
     link.unheard_since = heard == link.said ? never : now_;
     if (was_deaf) edges_.heard_again(link.uuid, now_);
+    // Its application has the answer by now; since when is not known.
+    const auto session = sessions_.find(link.uuid);
+    if (session == sessions_.end() || session->second.answer_said == 0 || heard < session->second.answer_said) return;
+    session->second.answer_said = 0;
+    session->second.free_since = now_;
 }
 
 void MasterCore::acknowledge(Link& link, std::uint64_t seen) {
@@ -437,26 +442,16 @@ void MasterCore::say(LinkId id, proto::MasterMessage message) {
     if (it == links_.end()) return;
     if (durable_sequence_ < last_sequence_ || !held_.empty()) {
         PROBE(held_for_a_record);
-        if (message.has_plan()) supersede_held_plan(id, it->second);
+        if (message.has_plan() && it->second.plans_held++ == 0) it->second.plan_held_since = now_;
         held_.push_back(Held{last_sequence_, id, encode_for(it->second, message), false, message.has_answer(),
                              message.has_plan(), message.has_welcome(), now_});
+        if (held_.size() < 2 * held_kept_ + 64) return;
+        std::erase_if(held_, [&](const Held& held) { return !links_.contains(held.link); });
+        held_kept_ = held_.size();
         return;
     }
     if (message.has_answer()) answer_left(it->second);
     say_at_once(id, it->second, std::move(message));
-}
-
-// A plan says all that there is to dial, so that of an earlier one which has not left yet need not. While a disk hangs, plans
-// change and links come and go: only what somebody still waits for is kept.
-void MasterCore::supersede_held_plan(LinkId id, Link& link) {
-    if (link.plan_held)
-        std::erase_if(held_, [&](const Held& held) { return held.link == id && held.plan; });
-    else
-        link.plan_held_since = now_;
-    link.plan_held = true;
-    if (held_.size() < 2 * held_kept_ + 64) return;
-    std::erase_if(held_, [&](const Held& held) { return !links_.contains(held.link); });
-    held_kept_ = held_.size();
 }
 
 void MasterCore::say_at_once(LinkId id, Link& link, proto::MasterMessage message) {
@@ -479,7 +474,9 @@ void MasterCore::leaves(LinkId id, Link& link, std::string body) {
 
 void MasterCore::answer_left(Link& link) {
     const auto session = sessions_.find(link.uuid);
-    if (session != sessions_.end()) session->second.free_since = now_;
+    if (session == sessions_.end()) return;
+    session->second.free_since = now_;
+    session->second.answer_said = link.said + 1;
 }
 
 // `hold`: the message rests on a record, so it leaves (and the link closes) when that is durable.
@@ -515,9 +512,9 @@ void MasterCore::release_held() {
             for (Instant* clock : {&session->second.absent_since, &session->second.free_since})
                 *clock = std::min(now_, *clock + (now_ - held.since));
         }
-        if (held.plan) {
-            it->second.plan_held = false;
+        if (held.plan && --it->second.plans_held == 0) {
             if (now_ - it->second.plan_held_since > config_.timeouts.tick()) edges_.told_again(it->second.uuid, now_);
+            topology_dirty_ = true;  // another one may wait for it
         }
         leaves(held.link, it->second, std::move(held.body));
         if (held.close) {

@@ -60,11 +60,12 @@ private:
         Instant last_received = 0;
         Instant last_sent = 0;
         std::uint32_t control_bytes = control_bytes_least;  // what may be sent to it in one frame
-        bool plan_held = false;                             // for a record
+        std::uint32_t plans_held = 0;                       // pages of the one that waits for a record
         Instant plan_held_since = 0;
-        bool welcomed = false;    // the welcome has left
-        std::uint64_t said = 0;   // messages that have left on it
-        std::uint64_t heard = 0;  // of them, what its heartbeats acknowledge
+        std::set<std::string> unnamed;  // peers that it names and one that could not be said meanwhile did not
+        bool welcomed = false;          // the welcome has left
+        std::uint64_t said = 0;         // messages that have left on it
+        std::uint64_t heard = 0;        // of them, what its heartbeats acknowledge
         // Since when some have left and no further one was acknowledged; never: all were.
         Instant unheard_since = never;
     };
@@ -82,9 +83,14 @@ private:
         // without a completed resume between them: links that break for ever must not keep the seat for ever.
         Instant absent_since = 0;
         std::uint32_t resumes_in_vain = 0;  // links lost in a row before everything unanswered was declared
-        // Since when its application could make the next call: its last answer has left, and neither this master nor the
+        // Since when its application could make the next call: its last answer has arrived, and neither this master nor the
         // member's link was away since. Clock of expire_votes.
         Instant free_since = 0;
+        std::uint64_t answer_said = 0;  // which message on its link that answer was; 0: it is acknowledged
+        // What left on its link when its time to make the next call was over, and when that was: a call that it made in time
+        // comes before the acknowledgement. 0: nothing yet.
+        std::uint64_t checked_said = 0;
+        Instant checked_at = 0;
         std::optional<std::string> plan;   // encoded dial plan that was sent last on this link
         Secret link_key{};                 // this peer's; passes of those that may dial it are derived from it
         std::uint32_t newcomer_links = 0;  // connections with peers that wait which it can hold
@@ -191,7 +197,6 @@ private:
     // The texts of `message` are cut to what the other end takes. say() holds it until the last record is durable;
     // say_at_once() is for what promises nothing.
     void say(LinkId link, proto::MasterMessage message);
-    void supersede_held_plan(LinkId id, Link& link);
     void say_at_once(LinkId id, Link& link, proto::MasterMessage message);
     void say_and_close(LinkId link, proto::MasterMessage message, bool hold);
     static std::string encode_for(const Link& link, proto::MasterMessage& message);
@@ -269,6 +274,7 @@ private:
     // topology
     void maintain_topology();
     bool looked_just_now() const;
+    void want_edges_of_operations();
     void maintain_ring(GroupId id);
     bool ring_usable(const GroupState& group) const;
     std::string edge_text(const std::pair<Uuid, Uuid>& edge) const;

@@ -157,7 +157,25 @@ void MasterCore::expire_votes() {
     const auto free_for = [&](const Uuid& uuid) -> Duration {
         const auto session = sessions_.find(uuid);
         const bool here = session != sessions_.end() && session->second.link != 0 && session->second.resumed;
-        return here && !busy.contains(uuid) ? now_ - session->second.free_since : 0;
+        if (!here || busy.contains(uuid)) return 0;
+        const Duration waits = now_ - session->second.free_since;
+        const bool arrived = session->second.answer_said == 0 || waits > 2 * config_.timeouts.peer;
+        return arrived ? waits : 0;
+    };
+    // Its call may still be on its way. Where nothing is acknowledged for long, the link is as good as none.
+    const auto in_no_call = [&](const Uuid& uuid) {
+        Session& session = sessions_.at(uuid);
+        Link& link = links_.at(session.link);
+        if (session.checked_said == 0 || session.checked_at < session.free_since + limit) {
+            proto::MasterMessage heartbeat;
+            heartbeat.set_heartbeat(true);
+            say_at_once(session.link, link, heartbeat);
+            session.checked_said = link.said;
+            session.checked_at = now_;
+            return false;
+        }
+        if (link.heard < session.checked_said && now_ - session.checked_at <= 2 * config_.timeouts.peer) return false;
+        return true;
     };
     std::map<Uuid, Instant> called;  // when a member joined the last of the votes that it waits in
     for (const auto& [key, ballot] : ballots_.all()) {
@@ -174,7 +192,7 @@ void MasterCore::expire_votes() {
         bool all_wait = true;
         for (const Uuid& uuid : missing) {
             const auto call = called.find(uuid);
-            if (call == called.end() && free_for(uuid) >= limit) {
+            if (call == called.end() && free_for(uuid) >= limit && in_no_call(uuid)) {
                 absent.emplace(uuid, std::string("the others waited ") + seconds(now_ - ballot.changed) +
                                          " for its vote '" + to_text(key.kind) + "' (PCCL_VOTE_TIMEOUT_S)");
             }

@@ -66,7 +66,7 @@ bool MasterCore::plan_held(const Uuid& uuid) const {
     const auto joiner = joiners_.find(uuid);
     const auto link = links_.find(session != sessions_.end() ? session->second.link
                                                              : (joiner != joiners_.end() ? joiner->second.link : 0));
-    return link != links_.end() && link->second.plan_held;
+    return link != links_.end() && link->second.plans_held != 0;
 }
 
 bool MasterCore::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
@@ -132,8 +132,24 @@ void MasterCore::maintain_topology() {
     for (const auto& [id, group] : state_.groups) groups.push_back(id);
     for (const GroupId id : groups) maintain_ring(id);
     plan_joiners();
+    want_edges_of_operations();
     edges_.release_unwanted(wanted_);
     send_plans();
+}
+
+// What was begun on an earlier ring goes on over its edges; who was to be dialled may have another address by now.
+void MasterCore::want_edges_of_operations() {
+    const std::vector<SeatState>* done = nullptr;
+    for (const auto& [id, op] : state_.ops) {
+        const auto same = [](const SeatState& a, const SeatState& b) { return a.uuid == b.uuid; };
+        if (done != nullptr && std::ranges::equal(*done, op.members, same)) continue;
+        done = &op.members;
+        for (std::size_t i = 0; i < op.members.size(); ++i) {
+            const Uuid& from = op.members[i].uuid;
+            const Uuid& to = op.members[(i + 1) % op.members.size()].uuid;
+            if (state_.members.contains(from) && state_.members.contains(to)) wanted_[from].insert(to);
+        }
+    }
 }
 
 void MasterCore::maintain_ring(GroupId id) {
@@ -174,7 +190,7 @@ void MasterCore::maintain_ring(GroupId id) {
         return;
     }
     if (other) return;
-    if (edges_.try_again(ring, now_)) {
+    if (edges_.try_again(ring, now_, 64 * config_.timeouts.peer)) {
         topology_dirty_ = true;
         return;
     }
@@ -472,25 +488,7 @@ void MasterCore::send_plans() {
         if (wanted == wanted_.end()) continue;
         for (const Uuid& other : wanted->second) callers[other].push_back(uuid);
     }
-    const auto send = [&](const Uuid& uuid, LinkId link, std::optional<std::string>& last) {
-        proto::DialPlan plan;
-        const auto wanted = wanted_.find(uuid);
-        if (wanted != wanted_.end()) {
-            for (const Uuid& other : wanted->second) {
-                const auto endpoint = endpoint_of(other);
-                const auto own = endpoint_of(uuid);
-                if (!endpoint || !own || !may_dial(*own, *endpoint)) continue;
-                auto* target = plan.add_targets();
-                target->set_peer(to_bytes(other));
-                write(*endpoint, *target->mutable_address());
-                add_pass(uuid, *target);
-                target->set_single(joiners_.contains(uuid) || joiners_.contains(other));
-            }
-        }
-        for (const Uuid& caller : callers[uuid]) plan.add_callers(to_bytes(caller));
-        std::string encoded = encode(plan);
-        if (last == encoded) return;
-        last = std::move(encoded);
+    const auto say_in_pages = [&](LinkId link, const proto::DialPlan& plan) {
         const int page_max =
             static_cast<int>(wire::items_per_page(links_.at(link).control_bytes, wire::dial_target_bytes));
         int target = 0, caller = 0;
@@ -505,6 +503,54 @@ void MasterCore::send_plans() {
             if (page.more()) PROBE(plan_in_pages);
             say(link, message);
         } while (target < plan.targets_size() || caller < plan.callers_size());
+    };
+    const auto names = [](const proto::DialPlan& plan) {
+        std::set<std::string> all(plan.callers().begin(), plan.callers().end());
+        for (const proto::DialTarget& target : plan.targets()) all.insert(target.peer());
+        return all;
+    };
+    const auto send = [&](const Uuid& uuid, LinkId id, std::optional<std::string>& last) {
+        Link& link = links_.at(id);
+        const auto plan_but = [&](const std::set<std::string>& but) {
+            proto::DialPlan plan;
+            const auto wanted = wanted_.find(uuid);
+            for (const Uuid& other : wanted != wanted_.end() ? wanted->second : std::set<Uuid>{}) {
+                const auto endpoint = endpoint_of(other);
+                const auto own = endpoint_of(uuid);
+                if (but.contains(to_bytes(other)) || !endpoint || !own || !may_dial(*own, *endpoint)) continue;
+                auto* target = plan.add_targets();
+                target->set_peer(to_bytes(other));
+                write(*endpoint, *target->mutable_address());
+                add_pass(uuid, *target);
+                target->set_single(joiners_.contains(uuid) || joiners_.contains(other));
+            }
+            for (const Uuid& caller : callers[uuid]) {
+                if (!but.contains(to_bytes(caller))) plan.add_callers(to_bytes(caller));
+            }
+            return plan;
+        };
+        const proto::DialPlan plan = plan_but({});
+        if (link.plans_held != 0 && last) {
+            // One at a time: while a disk hangs they would pile up. Who is not named in between, and later again, is somebody
+            // whose connections are not known any more: they begin anew.
+            proto::DialPlan told;
+            if (!told.ParseFromString(*last)) return;
+            const std::set<std::string> still = names(plan);
+            for (const std::string& peer : names(told)) {
+                if (!still.contains(peer)) link.unnamed.insert(peer);
+            }
+            if (*last != encode(plan)) PROBE(plan_waits_for_the_disk);
+            return;
+        }
+        if (const std::set<std::string> unnamed = std::exchange(link.unnamed, {}); !unnamed.empty()) {
+            const proto::DialPlan before = plan_but(unnamed);
+            if (encode(before) != encode(plan)) say_in_pages(id, before);
+            last.reset();
+        }
+        std::string encoded = encode(plan);
+        if (last == encoded) return;
+        last = std::move(encoded);
+        say_in_pages(id, plan);
     };
     for (auto& [uuid, session] : sessions_) {
         if (session.link != 0) send(uuid, session.link, session.plan);

@@ -40,16 +40,25 @@ void EdgeTable::mark_stuck(const Uuid& from, const Uuid& to, Instant now, Durati
     ++edge.stuck_times;
 }
 
-bool EdgeTable::try_again(const std::vector<Uuid>& ring, Instant now) {
+bool EdgeTable::try_again(const std::vector<Uuid>& ring, Instant now, Duration rarely) {
     bool any = false;
     const auto within = [&](const Uuid& peer) { return std::find(ring.begin(), ring.end(), peer) != ring.end(); };
     for (auto& [ends, edge] : edges_) {
-        // Once: what carries nothing then stays marked, or rings that do not exist would be tried in turn for ever.
-        if (!edge.stuck_before || edge.stuck_times > 1 || edge.stuck_until <= now || !within(ends.first) ||
-            !within(ends.second))
-            continue;
-        PROBE(stuck_edge_tried_again);
-        edge.stuck_until = now;
+        if (!within(ends.first) || !within(ends.second)) continue;
+        // Once: what carries nothing then stays marked, or rings that do not exist would be tried in turn for ever. Seldom,
+        // for that reason, where it opens and closes; and not at all where it never was up for long.
+        const bool was_stuck = edge.stuck_before && edge.stuck_times <= 1 && edge.stuck_until > now;
+        const bool was_down =
+            edge.good && edge.down_since == never && edge.quarantined_until > now && edge.not_again_before <= now;
+        if (!was_stuck && !was_down) continue;
+        if (was_stuck) {
+            PROBE(stuck_edge_tried_again);
+            edge.stuck_until = now;
+        }
+        if (was_down) {
+            edge.not_again_before = now + rarely;
+            edge.quarantined_until = now;
+        }
         if (edge.down_since != never) edge.down_since = now;
         any = true;
     }
@@ -80,6 +89,7 @@ void EdgeTable::report_down(const Uuid& from, const Uuid& to, bool answered, Ins
     Edge& edge = edges_[{from, to}];
     if (edge.up) {
         edge.flaps = now - edge.up_since < steady ? edge.flaps + 1 : 0;
+        edge.good = edge.flaps == 0;
         if (edge.flaps == 0) edge.restarts = 0;
         if (edge.flaps > flaps_max) {
             PROBE(edge_flaps);

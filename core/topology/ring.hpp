@@ -29,8 +29,10 @@ public:
         std::uint32_t flaps = 0;  // times in a row that it broke less than `steady` after it had opened
         std::uint32_t failures = 0;
         std::uint32_t restarts = 0;  // of its clock, since it is wanted or was up
+        bool good = false;           // it was up for long before it broke
         Instant quarantined_until = 0;
-        Instant stuck_until = 0;  // it opens and carries nothing: marked for this long, connected or not
+        Instant not_again_before = 0;  // its quarantine was ended early, for a ring
+        Instant stuck_until = 0;       // it opens and carries nothing: marked for this long, connected or not
         std::uint32_t stuck_times = 0;
         bool stuck_before = false;   // nobody has been asked to dial it since it was marked: it may carry again
         bool reported_down = false;  // the source says that its links closed or were refused
@@ -66,8 +68,9 @@ public:
     // Its source could send nothing through it in an operation that both ends took part in. Each time for longer.
     void mark_stuck(const Uuid& from, const Uuid& to, Instant now, Duration patience);
     bool stuck(const Uuid& from, const Uuid& to, Instant now) const;
-    // Where no ring of these is left, edges that were marked once, for an earlier ring, are tried again. False: there is none.
-    bool try_again(const std::vector<Uuid>& ring, Instant now);
+    // Where no ring of these is left, edges that were marked for an earlier ring are tried again: what was stuck once, and
+    // what is down not more than once in `rarely`. False: there is none.
+    bool try_again(const std::vector<Uuid>& ring, Instant now, Duration rarely);
     // The source and the target say so. What a peer that nobody admitted says alone is no proof.
     bool up_at_both_ends(const Uuid& from, const Uuid& to) const;
     // A neighbour of `peer` in the ring had connections with it, in one direction or the other, and said since then that they

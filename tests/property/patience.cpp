@@ -109,6 +109,14 @@ TEST_CASE("the wait of a welcome for the disk does not count against the limit o
     CHECK(play("welcome-waits-within-the-limit-on-votes").removals.empty());
 }
 
+TEST_CASE("a vote that was cast in time is in time, however long it travels") {
+    CHECK(play("vote-travels-past-the-limit").removals.empty());
+}
+
+TEST_CASE("the way of an answer does not count against the limit on votes") {
+    CHECK(play("answer-travels-past-the-limit").removals.empty());
+}
+
 TEST_CASE("memory that takes longer than a holder may be silent is held against no holder of a state") {
     const Played played = play("memory-takes-longer-than-holders-may-be-silent");
     CHECK(played.verdict.probes[static_cast<std::size_t>(Probe::sync_holder_given_up)] == 0);
@@ -178,6 +186,14 @@ TEST_CASE("an edge that carried nothing in an earlier ring is tried before a mem
     const Played played = play("stuck-in-an-earlier-ring");
     CHECK(played.verdict.probes[static_cast<std::size_t>(Probe::stuck_edge_tried_again)] != 0);
     CHECK(played.removals.empty());
+}
+
+TEST_CASE("an edge that was down in an earlier ring is tried before a member has to go") {
+    CHECK(play("down-in-an-earlier-ring").removals.empty());
+}
+
+TEST_CASE("a newcomer that registers again while the disk hangs keeps its connections") {
+    CHECK(play("newcomer-registers-again-while-the-disk-hangs").told_unreachable == 0);
 }
 
 TEST_CASE("a member that copies what it received is in a call, however long the others wait for the next one") {

@@ -20,7 +20,7 @@ Uuid name(std::uint8_t last) {
 
 const Uuid a = name(1), b = name(2), c = name(3);
 const std::vector<Uuid> ring{a, b};
-constexpr Duration steady = 2 * second;
+constexpr Duration steady = 2 * second, rarely = 64 * second;
 
 void open(EdgeTable& edges, const Uuid& from, const Uuid& to, Instant at) {
     edges.want(from, to, at);
@@ -49,20 +49,43 @@ TEST_CASE("an edge that carried nothing in an earlier ring is tried again, one o
     EdgeTable edges;
     open(edges, a, b, 0);
     edges.mark_stuck(a, b, second, 16 * second);
-    CHECK_FALSE(edges.try_again(ring, 2 * second));
+    CHECK_FALSE(edges.try_again(ring, 2 * second, rarely));
     CHECK(edges.stuck(a, b, 2 * second));
     edges.release_unwanted({{a, {c}}, {c, {b}}, {b, {a}}});
-    CHECK_FALSE(edges.try_again({a, c}, 3 * second));
+    CHECK_FALSE(edges.try_again({a, c}, 3 * second, rarely));
     edges.want(a, b, 3 * second);
-    CHECK(edges.try_again(ring, 4 * second));
+    CHECK(edges.try_again(ring, 4 * second, rarely));
     CHECK_FALSE(edges.stuck(a, b, 4 * second));
     CHECK(edges.find(a, b)->down_since == 4 * second);
     // It carries nothing again: marked for twice as long, and not tried any more.
     edges.mark_stuck(a, b, 5 * second, 16 * second);
     edges.release_unwanted({{a, {c}}, {c, {b}}, {b, {a}}});
-    CHECK_FALSE(edges.try_again(ring, 6 * second));
+    CHECK_FALSE(edges.try_again(ring, 6 * second, rarely));
     CHECK(edges.stuck(a, b, 36 * second));
     CHECK_FALSE(edges.stuck(a, b, 37 * second));
+}
+
+TEST_CASE("a good edge that was down in an earlier ring is tried again, seldom") {
+    EdgeTable edges;
+    const auto breaks = [&](Instant now, Duration lived) {
+        open(edges, a, b, now - lived);
+        edges.report_down(a, b, false, now, steady);
+        edges.mark(a, b, now + 100 * second);
+        return edges.marked(a, b, now);
+    };
+    CHECK(breaks(10 * second, 9 * second));
+    CHECK_FALSE(edges.try_again(ring, 11 * second, rarely));  // it is wanted, so it is of this ring
+    edges.release_unwanted({});
+    CHECK(edges.try_again(ring, 12 * second, rarely));
+    CHECK_FALSE(edges.marked(a, b, 12 * second));
+    CHECK(breaks(22 * second, 9 * second));
+    edges.release_unwanted({});
+    CHECK_FALSE(edges.try_again(ring, 23 * second, rarely));
+    CHECK(edges.try_again(ring, 12 * second + rarely, rarely));
+    // One that opens and breaks at once is not tried.
+    CHECK(breaks(200 * second, steady / 2));
+    edges.release_unwanted({});
+    CHECK_FALSE(edges.try_again(ring, 201 * second, rarely));
 }
 
 TEST_CASE("an edge that carried nothing long ago is marked as if for the first time") {

@@ -42,6 +42,7 @@ struct Pair {
                 if (member->link == 0 || member->refused) continue;
                 proto::PeerMessage message;
                 message.set_heartbeat(member->seen);
+                message.set_heard(member->heard);
                 world.tell(*member, message);
             }
             world.advance(step);
@@ -139,6 +140,22 @@ TEST_CASE("a member whose answer waits for the disk is not removed for its next 
     CHECK_FALSE(run.b.refused);
     run.pass(2 * second);
     CHECK(run.b.refused);
+}
+
+TEST_CASE("plans that change while the disk hangs are told once") {
+    Pair run;
+    run.world.hold_disk(true);
+    run.world.vote(run.a, of_kind(proto::VOTE_PEERS_PENDING));
+    run.world.vote(run.b, of_kind(proto::VOTE_PEERS_PENDING));
+    const std::uint64_t before = run.a.heard;
+    for (std::uint8_t i = 0; i < 100; ++i) {
+        Member newcomer{name(static_cast<std::uint8_t>(10 + i)), 0, {}, 0, 0, 0, {}, false};
+        run.world.say_hello(newcomer);
+        run.world.reset(newcomer);
+    }
+    run.world.hold_disk(false);
+    CHECK(run.a.heard > before);
+    CHECK(run.a.heard <= before + 4);  // an answer, the plan that was held, and what changed meanwhile
 }
 
 TEST_CASE("a member that resumes after its link was lost has the time that was left") {
