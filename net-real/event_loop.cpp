@@ -149,6 +149,7 @@ void EventLoop::Impl::tear_down() noexcept {
     for (auto& [id, making] : files_) making.file->abandon();
     files_.clear();
     workers_.finish();
+    file_workers_.finish();
     dirty_.clear();
     for (auto& [id, connection] : links_) destroy(connection);
     links_.clear();
@@ -404,17 +405,18 @@ void EventLoop::Impl::compute(const core::Compute& effect) {
         return run_compute(effect, target, a, b);
     };
     // Where no thread can be had: slow for everybody, but right.
-    if (!submit([work] { return Computed{work(), false, nullptr}; })) pending_.push_back(work());
+    Workers& workers = in_file ? file_workers_ : workers_;
+    if (!submit(workers, [work] { return Computed{work(), false, nullptr}; })) pending_.push_back(work());
 }
 
 // False: not even one thread can be had.
-bool EventLoop::Impl::submit(std::function<Computed()> work) {
+bool EventLoop::Impl::submit(Workers& workers, std::function<Computed()> work) {
     {
         const std::lock_guard lock(posted_mutex_);
         computed_.reserve(computed_.size() + computing_ + 1);
         ++computing_;
     }
-    const bool submitted = workers_.submit([this, work = std::move(work)]() noexcept {
+    const bool submitted = workers.submit([this, work = std::move(work)]() noexcept {
         Computed done;
         try {
             done = work();
@@ -465,7 +467,7 @@ void EventLoop::Impl::read_payload(Connection& connection, const core::SendPaylo
         read_from_file(*read);
         return Computed{{}, false, read};
     };
-    if (submit(work)) return;
+    if (submit(file_workers_, work)) return;
     give_payload(connection, command, buffers.resolve(command.source));
 }
 

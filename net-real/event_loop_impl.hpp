@@ -86,7 +86,7 @@ private:
     void carry_out(core::Effect& effect);
     void compute(const core::Compute& effect);
     struct Computed;
-    bool submit(std::function<Computed()> work);
+    bool submit(Workers& workers, std::function<Computed()> work);
     void computed(Computed done) noexcept;
     void give_payload(Connection& connection, const core::SendPayload& command, const std::uint8_t* source);
     void read_payload(Connection& connection, const core::SendPayload& command);
@@ -168,6 +168,7 @@ private:
     core::Effects effects_;
     ReceiveSpace space_;
     Workers workers_;
+    Workers file_workers_;  // for what touches a file: its disk may hang, and nobody else waits for it
     std::uint64_t turn_ = 0;
     std::uint64_t inline_bytes_ = 0;
     bool in_handle_ = false;

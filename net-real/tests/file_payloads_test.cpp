@@ -28,7 +28,8 @@ using namespace pccl::real;
 namespace {
 
 constexpr std::size_t bytes = 1u << 20;
-constexpr core::BufferId file = 1;
+constexpr core::BufferId file = 1, plain = 2;  // the first one of the application
+constexpr std::size_t plain_bytes = 64u << 20;
 
 // Memory whose first touch waits until answer(), as that of a file does on a disk that has stalled. A system call that
 // touches it fails.
@@ -95,13 +96,20 @@ public:
             hash.a = all;
             out.push_back(hash);
             say(landed->verdict == core::PayloadLanded::Verdict::landed ? "landed" : "not landed");
-        } else if (const auto* done = std::get_if<core::ComputeDone>(&event)) {
+        } else if (const auto* done = std::get_if<core::ComputeDone>(&event); done != nullptr && done->id > 1) {
+            say(done->id == 100 ? "computed" : "computed from the file");
+        } else if (done != nullptr) {
             {
                 const std::lock_guard lock(mutex_);
                 hash_ = done->hash;
             }
             say("hashed");
-        } else if (const auto* control = std::get_if<core::ControlArrived>(&event); control != nullptr && !asked_) {
+        } else if (const auto* control = std::get_if<core::ControlArrived>(&event);
+                   control != nullptr && control->body.front() == 'h') {
+            // More of the file than there are threads, and then something that has nothing to do with it.
+            for (std::uint64_t i = 0; i < 8; ++i) out.push_back(hash_of(2 + i, {file, i * 4096, 4096}));
+            out.push_back(hash_of(100, {plain, 0, plain_bytes}));
+        } else if (control != nullptr && !asked_) {
             asked_ = true;
             core::SendPayload send;
             send.link = control->link;
@@ -147,6 +155,14 @@ private:
         changed_.notify_all();
     }
 
+    static core::Compute hash_of(std::uint64_t id, const core::BufferRef& what) {
+        core::Compute hash;
+        hash.id = id;
+        hash.kind = core::Compute::Kind::hash;
+        hash.a = what;
+        return hash;
+    }
+
     bool asked_ = false;
     std::mutex mutex_;
     std::condition_variable changed_;
@@ -159,6 +175,7 @@ class Ends {
 public:
     explicit Ends(StalledMemory& memory) : memory_(memory) {
         loop.buffers().adopt_file(file, memory.data, bytes);
+        REQUIRE(loop.buffers().register_buffer(plain_.data(), plain_bytes) == plain);
         ListenRequest request;
         request.address = core::Endpoint{};
         std::string error;
@@ -180,9 +197,9 @@ public:
     void send(const void* data, std::size_t length) {
         REQUIRE(::send(descriptor_, data, length, MSG_NOSIGNAL) == static_cast<ssize_t>(length));
     }
-    void ask() {
+    void ask(std::uint8_t what = 'q') {
         std::string frame;
-        core::wire::append_control(frame, std::array<std::uint8_t, 1>{'q'});
+        core::wire::append_control(frame, std::array<std::uint8_t, 1>{what});
         send(frame.data(), frame.size());
     }
     void receive(void* data, std::size_t length) {
@@ -200,6 +217,7 @@ public:
 
 private:
     StalledMemory& memory_;
+    std::vector<std::uint8_t> plain_ = std::vector<std::uint8_t>(plain_bytes);
     int descriptor_ = -1;
 };
 
@@ -267,4 +285,14 @@ TEST_CASE("sending is given up, and the file too, while the disk does not answer
     CHECK(ends.machine.next() == "cancelled");
     CHECK(ends.goes_on());
     memory.answer(content());
+}
+
+TEST_CASE("what has nothing to do with a file is computed while its disk does not answer") {
+    StalledMemory memory;
+    if (!memory.is_there()) return;
+    Ends ends(memory);
+    ends.ask('h');
+    CHECK(ends.machine.next() == "computed");
+    memory.answer(content());
+    for (int i = 0; i < 8; ++i) CHECK(ends.machine.next() == "computed from the file");
 }
