@@ -1,9 +1,11 @@
 #include "net-real/callback_thread.hpp"
 
+#include "net-real/descriptors.hpp"
 #include "net-real/log.hpp"
 #include "net-real/workers.hpp"
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <thread>
@@ -12,8 +14,10 @@
 namespace pccl::real {
 
 namespace {
-thread_local bool in_callback = false;
-}
+// Of which process this thread runs callbacks, counted by forks; 0: none. In a child that a callback forked it is none.
+thread_local std::uint64_t callbacks_of = 0;
+std::uint64_t this_process() { return descriptors::fork_generation() + 1; }
+}  // namespace
 
 // Shared with the thread, which may outlive its owner: a callback may end the object that it belongs to.
 struct CallbackThread::State {
@@ -25,7 +29,7 @@ struct CallbackThread::State {
 
     void run() {
         name_this_thread("pccl-callback");
-        in_callback = true;
+        callbacks_of = this_process();
         std::unique_lock lock(mutex);
         for (;;) {
             changed.wait(lock, [this] { return stopping || !waiting.empty(); });
@@ -73,7 +77,7 @@ void CallbackThread::finish() {
     }
     state_->changed.notify_all();
     if (!ending.joinable()) return;
-    if (in_callback)
+    if (callbacks_of == this_process())
         ending.detach();
     else
         ending.join();

@@ -101,6 +101,7 @@ void EventLoop::Impl::shut_connection(const ConnectionRef& connection, bool flus
     }
     if (connection->link.is_sending()) connection->link.cancel_send();
     file_payloads_.forget_link(connection->link.id());
+    make_room_for_flushing(*connection);
     connection->state = State::flushing;
     connection->close_at = now() + flush_time;
     closing_.push_back(connection);
@@ -110,6 +111,18 @@ void EventLoop::Impl::shut_connection(const ConnectionRef& connection, bool flus
         connection->dirty = true;
         dirty_.push_back(connection);
     }
+}
+
+// Whoever dials and is refused need not close its end: of those no more are kept than of those that say nothing.
+void EventLoop::Impl::make_room_for_flushing(const Connection& next) {
+    const auto accepted = [](const Connection& connection) { return connection.link.id() % 2 == 0; };
+    if (stopping_ || !accepted(next)) return;
+    const auto others =
+        std::count_if(closing_.begin(), closing_.end(), [&](const auto& one) { return accepted(*one); });
+    if (static_cast<std::size_t>(others) < settings_.limits.unregistered_links_max) return;
+    const auto oldest = std::find_if(closing_.begin(), closing_.end(), [&](const auto& one) { return accepted(*one); });
+    destroy(*oldest);
+    closing_.erase(oldest);
 }
 
 void EventLoop::Impl::destroy(const ConnectionRef& connection) {

@@ -508,6 +508,14 @@ void EventLoop::Impl::allocate(const core::AllocateBuffer& effect) {
         pending_.push_back(core::BufferAllocated{effect.buffer, allocation == Allocation::done});
         return;
     }
+    std::erase_if(stuck_files_, [](const std::weak_ptr<StagingFile>& file) { return file.expired(); });
+    if (stuck_files_.size() >= settings_.limits.abandoned_stagings_max) {
+        client_.log(Severity::warn,
+                    "no file for incoming shared state: the disk still owes those that were given up; set TMPDIR "
+                    "to a directory on a disk that works");
+        pending_.push_back(core::BufferAllocated{effect.buffer, false});
+        return;
+    }
     try {
         FileInTheMaking making;
         making.bytes = effect.bytes;
@@ -551,6 +559,7 @@ void EventLoop::Impl::examine_files(core::Instant at) {
                                         std::to_string(settings_.staging_patience / core::millisecond) +
                                         " ms; set TMPDIR to a directory on a disk that works");
         files_.at(id).file->abandon();
+        stuck_files_.emplace_back(files_.at(id).file);
         files_.erase(id);
         begin_turn();
         on_event(core::BufferAllocated{id, false});
@@ -568,6 +577,7 @@ std::uint16_t EventLoop::port() const { return impl_->port; }
 bool EventLoop::start(std::string& error) { return impl_->start(error); }
 bool EventLoop::post(std::function<void()> task) { return impl_->post(std::move(task)); }
 std::uint64_t EventLoop::computes_done() const { return impl_->computes_done(); }
+bool EventLoop::computes() const { return impl_->computes(); }
 void EventLoop::request_stop() { impl_->request_stop(); }
 void EventLoop::join() { impl_->join(); }
 boost::asio::io_context& EventLoop::context() { return impl_->context(); }

@@ -74,6 +74,7 @@ public:
     bool post(std::function<void()> task);
     // Grows while workers copy and hash. Any thread.
     std::uint64_t computes_done() const;
+    bool computes() const;  // any is under way. Any thread.
     void request_stop();
     void join();
     BufferTable& buffers();

@@ -36,6 +36,10 @@ public:
     bool start(std::string& error);
     bool post(std::function<void()> task);
     std::uint64_t computes_done() const { return computes_done_.load(std::memory_order_relaxed); }
+    bool computes() const {
+        const std::lock_guard lock(posted_mutex_);
+        return computing_ != 0;
+    }
     void request_stop();
     void join();
     void deliver(core::Event event) { pending_.push_back(std::move(event)); }
@@ -107,6 +111,7 @@ private:
     void open_link(const core::OpenLink& effect);
     void close_link(const core::CloseLink& effect);
     void shut_connection(const ConnectionRef& connection, bool flush);
+    void make_room_for_flushing(const Connection& next);
     void destroy(const ConnectionRef& connection);
     void lose(const ConnectionRef& connection, const std::string& reason);
     void mark_dirty(Connection& connection);
@@ -131,7 +136,7 @@ private:
     std::optional<LogWriterUse> log_use_;  // as long as the thread may log
     std::thread thread_;
 
-    std::mutex posted_mutex_;
+    mutable std::mutex posted_mutex_;
     std::vector<std::function<void()>> posted_;
     std::vector<std::function<void()>> posted_now_;
     // What workers have computed. They must not fail where memory is short: there is always room for what is under way.
@@ -157,10 +162,11 @@ private:
     };
     std::string staging_directory_;
     std::unordered_map<core::BufferId, FileInTheMaking> files_;
+    std::vector<std::weak_ptr<StagingFile>> stuck_files_;  // given up; a thread waits for the disk of each that lives
     FilePayloads file_payloads_{buffers};
 
     std::unordered_map<core::LinkId, ConnectionRef> links_;  // what the machine knows
-    std::vector<ConnectionRef> closing_;                     // what it has closed and is still flushed
+    std::vector<ConnectionRef> closing_;                     // what it has closed and is still flushed, in that order
     core::LinkId next_link_ = 2;
     std::deque<ConnectionRef> dirty_;
     std::deque<core::Event> pending_;

@@ -61,6 +61,7 @@ struct MasterRuntime::State final : LoopClient {
         LoopSettings loop_settings;
         loop_settings.thread_name = "pccl-master";
         loop_settings.limits = settings.limits;
+        descriptors::fit(loop_settings.limits);
         loop_settings.socket_options = {std::max<core::Duration>(2 * settings.timeouts.peer, 10 * core::second),
                                         settings.congestion_control};
         loop_settings.links_max = settings.limits.peers_max + settings.limits.unregistered_links_max + 1024;

@@ -107,6 +107,7 @@ struct PeerRuntime::State final : LoopClient {
         LoopSettings loop_settings;
         loop_settings.thread_name = "pccl-io";
         loop_settings.limits = settings.limits;
+        descriptors::fit(loop_settings.limits);
         loop_settings.socket_options = {user_timeout(settings.timeouts.peer), settings.congestion_control};
         loop_settings.dial_source = settings.bind_address;
         loop_settings.staging_bytes_max = settings.staging_bytes_max;
@@ -170,7 +171,7 @@ struct PeerRuntime::State final : LoopClient {
             // Copies of results into the application's memory are finished, however long they take.
             for (std::uint64_t before = loop->computes_done(); !Calls::wait(*call, limit);) {
                 const std::uint64_t computed = loop->computes_done();
-                if (std::exchange(before, computed) == computed)
+                if (std::exchange(before, computed) == computed && !loop->computes())
                     return failed(core::Result::internal_error, "no answer in time");
             }
         } else {

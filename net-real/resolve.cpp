@@ -1,13 +1,16 @@
 #include "net-real/resolve.hpp"
 
+#include "net-real/descriptors.hpp"
 #include "net-real/settings.hpp"
 #include "net-real/sockets.hpp"
 #include "net-real/workers.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -22,7 +25,8 @@ namespace pccl::real {
 namespace {
 
 constexpr std::size_t addresses_max = 16;
-constexpr int lookups_max = 8;  // at a time: a name server that does not answer must not fill the process with threads
+constexpr std::uint64_t lookups_max =
+    8;  // at a time: a name server that does not answer must not fill the process with threads
 
 // Shared with the thread that asks the system, which may outlive the caller's patience.
 struct Lookup {
@@ -34,20 +38,23 @@ struct Lookup {
     std::vector<core::Endpoint> found;
 };
 
-std::mutex lookups_mutex;
-int lookups_running = 0;
+// How many are under way, beside the process that they belong to (counted by forks): a child has no thread of its parent.
+std::atomic<std::uint64_t> lookups{0};
+
+std::uint64_t none_of_this_process() { return descriptors::fork_generation() << 32; }
 
 bool begin_lookup() {
-    const std::lock_guard guard(lookups_mutex);
-    if (lookups_running >= lookups_max) return false;
-    ++lookups_running;
-    return true;
+    descriptors::install();
+    std::uint64_t before = lookups.load();
+    for (;;) {
+        const std::uint64_t none = none_of_this_process();
+        const std::uint64_t now = before >> 32 == none >> 32 ? before : none;
+        if (now - none >= lookups_max) return false;
+        if (lookups.compare_exchange_weak(before, now + 1)) return true;
+    }
 }
 
-void end_lookup() {
-    const std::lock_guard guard(lookups_mutex);
-    --lookups_running;
-}
+void end_lookup() { --lookups; }
 
 void ask_system(Lookup& lookup) {
     addrinfo hints{};

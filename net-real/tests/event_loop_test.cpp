@@ -7,11 +7,13 @@
 
 #include <array>
 #include <condition_variable>
+#include <filesystem>
 #include <mutex>
 #include <netinet/in.h>
 #include <string>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <vector>
 
 using namespace pccl;
 using namespace pccl::real;
@@ -48,6 +50,24 @@ public:
     std::size_t answers = 0;  // read when the link is lost
 };
 
+// Answers the first control frame and closes.
+class Refuser : public Generous {
+public:
+    core::Status handle(core::Instant, const core::Event& event, core::Effects& out) override {
+        if (const auto* control = std::get_if<core::ControlArrived>(&event)) {
+            out.push_back(core::SendControl{control->link, "no"});
+            out.push_back(core::CloseLink{control->link, true});
+        }
+        return core::Status::ok;
+    }
+};
+
+std::size_t descriptors() {
+    std::size_t count = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+    return count;
+}
+
 int connect_to(std::uint16_t port) {
     const int descriptor = ::socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
@@ -82,6 +102,34 @@ TEST_CASE("an end that asks and does not read is lost when the queue of answers 
         CHECK(client.answers < 200);
     }
     ::close(stranger);
+    loop.request_stop();
+    loop.join();
+}
+
+TEST_CASE("ends that are refused and do not close hold no more descriptors than ends that say nothing") {
+    Refuser client;
+    LoopSettings settings;
+    settings.limits.unregistered_links_max = 8;
+    EventLoop loop(settings, client);
+    std::string error;
+    ListenRequest request;
+    request.address = core::Endpoint{};
+    REQUIRE(loop.listen(request, error));
+    REQUIRE(loop.start(error));
+    const std::size_t before = descriptors();
+    constexpr std::size_t count = 60;
+    std::vector<int> strangers;
+    std::string frame;
+    core::wire::append_control(frame, std::array<std::uint8_t, 1>{'q'});
+    for (std::size_t i = 0; i < count; ++i) {
+        strangers.push_back(connect_to(loop.port()));
+        REQUIRE(::send(strangers.back(), frame.data(), frame.size(), MSG_NOSIGNAL) > 0);
+        // The answer arrives, however many came before.
+        char byte = 0;
+        REQUIRE(::recv(strangers.back(), &byte, 1, 0) == 1);
+    }
+    CHECK(descriptors() <= before + count + 8);
+    for (const int stranger : strangers) ::close(stranger);
     loop.request_stop();
     loop.join();
 }
