@@ -110,7 +110,8 @@ bool PeerCore::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) 
         if (const auto again = op.lost.find({next.phase, next.slice}); again != op.lost.end()) {
             again->second.left_at = now_;
             // How long it waited for a free connection is not the fault of the path.
-            if (again->second.times <= copies_patiently) again->second.since = now_;
+            Operation::Lost& lost = again->second;
+            lost.since = lost.times <= copies_patiently ? now_ : std::min(now_, lost.since + (now_ - lost.queued_at));
         }
         const bool input = next.phase == 0 && op.starts(next.slice);
         SendPayload send;
@@ -189,6 +190,8 @@ void PeerCore::on_flow(const FlowArrived& event) {
     if (found == ops_.end() || found->second->decided || found->second->id.successor != link.remote) {
         PROBE(word_of_dead_operation);
         ++dead_frames_;
+        // The rest of a frame that was given up fills the path: nothing else can get through before.
+        if (word.kind == wire::FlowKind::moving) edge.answered_at = link.answered_at = now_;
         return;
     }
     Operation& op = *found->second;
@@ -233,12 +236,15 @@ void PeerCore::on_flow(const FlowArrived& event) {
                 lost->second.most = static_cast<std::uint32_t>(word.value);
                 lost->second.took = now_ - lost->second.left_at;
             }
-            if (op.neighbour_ready) lost->second.since = now_;
+            if (op.neighbour_ready) {
+                lost->second.since = now_;
+                lost->second.fruitless = 0;
+            }
         }
-        edge.answered_at = now_;
+        edge.answered_at = link.answered_at = now_;
         return;
     }
-    edge.answered_at = now_;
+    edge.answered_at = link.answered_at = now_;
     link.useful = true;
     if (word.kind == wire::FlowKind::ack) {
         op.acknowledged(word.phase, word.slice);
@@ -277,6 +283,7 @@ void PeerCore::on_bulk(const BulkArrived& event) {
     }
     ASSERT(link.receiving.op == 0);
     link.arrived = 0;
+    link.frame_began = now_;
     if (chunk)
         on_bulk_chunk(event.link, link, event.header);
     else
@@ -396,6 +403,8 @@ void PeerCore::on_landed(const PayloadLanded& event) {
             if (op != ops_.end() && op->second->prepared) absorb_early(*op->second);
         } else {
             if (landed) PROBE(early_landed_too_late);
+            if (!dead && op != ops_.end() && op->second->prepared && receiving.slice < op->second->slices())
+                landing_broke(*op->second, op->second->half(0, receiving.slice), link.arrived);
             reserve.slices.erase(early);
             free_cell(remote, receiving.cell);
         }
@@ -456,6 +465,7 @@ void PeerCore::absorb_early(Operation& op) {
                 word.slice = early.slice;
                 send_flow(early.link, op.id.predecessor, word);
             }
+            if (early.slice < op.slices()) landing_broke(op, op.half(0, early.slice), early.length);
             free_cell(op.id.predecessor, early.cell);
             continue;
         }

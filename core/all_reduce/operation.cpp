@@ -139,9 +139,11 @@ bool Operation::lost_again(int phase, std::uint32_t slice, Instant now, Duration
     if (entry.times == 0) entry.since = now;
     if (counts) {
         ++entry.times;
+        ++entry.fruitless;
         entry.counted_at = now;
         entry.stalled_on = 0;
     }
+    entry.queued_at = now;
     enqueue(phase, slice);
     return counts;
 }

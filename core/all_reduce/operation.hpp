@@ -174,11 +174,13 @@ public:
     struct Lost {
         Instant since = 0;  // the first loss, or when more of it than before last arrived
         std::uint32_t times = 0;
-        Instant counted_at = 0;  // the last of them
-        Instant left_at = 0;     // when the last copy left
-        std::uint32_t most = 0;  // bytes of a copy that arrived, as far as the receiver said
-        Duration took = 0;       // how long that copy had been on the way
-        LinkId stalled_on = 0;   // the last copy was given up because this stripe seemed to stall
+        Instant counted_at = 0;       // the last of them
+        std::uint32_t fruitless = 0;  // of them, since more of it than before last arrived
+        Instant queued_at = 0;        // when it was queued again
+        Instant left_at = 0;          // when the last copy left
+        std::uint32_t most = 0;       // bytes of a copy that arrived, as far as the receiver said
+        Duration took = 0;            // how long that copy had been on the way
+        LinkId stalled_on = 0;        // the last copy was given up because this stripe seemed to stall
     };
     std::map<std::pair<int, std::uint32_t>, Lost> lost;  // sent in vain and not acknowledged since
     std::uint64_t copied = 0;  // of the commit copy, what was issued: bytes, or slices when quantized

@@ -23,6 +23,9 @@ constexpr int starved = 3;
 // is given up. A link that swallows slices is silent for one time-out before it is dialled again.
 constexpr int unanswered = 2;
 constexpr std::uint32_t lost_at_least = 2;
+// Counted at most once in an eighth of a peer time-out, so that a path that breaks each copy at once is found out as soon as
+// one that lets none through.
+constexpr std::uint32_t fruitless_max = 12;
 // Each landing of a slice that breaks off gives back what it counted, so often: then parts of the slice count no more.
 constexpr std::uint8_t landings_given_back = 3;
 }  // namespace
@@ -52,19 +55,20 @@ PeerCore::Arrivals PeerCore::arrivals_from(const Uuid& predecessor) const {
 // with a stripe. Whether that is progress of a slice that was lost before, the sender decides (Operation::Lost::most): the
 // filler of a frame that was given up has counted here like bytes of the slice.
 void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
+    if (link.receiving.op != 0 && link.receiving.dropped) return discarded_moved(id, link, arrived);
     if (link.receiving.op != 0 && link.receiving.phase == 2) return chunk_moved(link, arrived);
     if (link.purpose != Purpose::incoming || link.receiving.op == 0 || link.receiving.dropped ||
         link.receiving.phase > 1 || arrived <= link.arrived)
         return;
     link.arrived = arrived;
     const auto found = ops_.find(link.receiving.op);
-    if (found != ops_.end() && link.receiving.cell == Operation::none) {
+    // Also into the reserve, where a slice is that began before this peer had its memory.
+    if (found != ops_.end() && found->second->prepared && link.receiving.slice < found->second->slices()) {
         Operation& op = *found->second;
         std::uint64_t landed = op.received_bytes;
         for (const auto& [other_id, other] : links_) {
             const Transfer& transfer = other.receiving;
-            if (transfer.op == op.id.id && transfer.phase <= 1 && !transfer.dropped && transfer.cell == Operation::none)
-                landed += other.arrived;
+            if (transfer.op == op.id.id && transfer.phase <= 1 && !transfer.dropped) landed += other.arrived;
         }
         if (landed > op.landed_most) {
             op.landed_most = landed;
@@ -75,13 +79,46 @@ void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
     }
     if (now_ - link.told_moving < config_.timeouts.peer / 8) return;
     PROBE(slice_takes_long);
+    tell_moving(id, link);
+}
+
+// The rest of a slice that nobody wants any more: until it has ended nothing else comes over this connection, neither what the
+// neighbour would send nor its words that it waits itself. It ends: such a frame is not begun anew.
+void PeerCore::discarded_moved(LinkId id, Link& link, std::uint32_t arrived) {
+    if (link.purpose != Purpose::incoming || link.receiving.phase > 1 || arrived <= link.arrived) return;
+    link.arrived = arrived;
+    if (reserves_.contains(link.remote)) arrivals_[link.remote].filler_at = now_;
+    if (!ops_.contains(link.receiving.op) && now_ - link.told_moving >= config_.timeouts.peer / 8)
+        tell_moving(id, link);
+}
+
+// The rest of a chunk that nobody wants any more, on a slow path: what the neighbour has to say of reductions waits behind it,
+// and this connection is ours to open anew.
+void PeerCore::reopen_filled_links() {
+    std::vector<LinkId> filled;
+    for (const auto& [id, link] : links_) {
+        const Transfer& rest = link.receiving;
+        if (link.purpose == Purpose::outgoing && rest.op != 0 && rest.phase == 2 && rest.dropped &&
+            link.sending.op == 0 && now_ - link.frame_began > config_.timeouts.peer / 8)
+            filled.push_back(id);
+    }
+    for (const LinkId id : filled) {
+        proto::LinkMessage message;
+        message.set_goodbye(true);
+        send_control(id, message);
+        out_->push_back(CloseLink{id, true});
+        on_link_closed(id, "opened anew: a chunk that is not wanted any more filled it");
+    }
+}
+
+void PeerCore::tell_moving(LinkId id, Link& link) {
     link.told_moving = now_;
     wire::FlowWord word;
     word.kind = wire::FlowKind::moving;
     word.op = link.receiving.op;
     word.slice = link.receiving.slice;
     word.phase = static_cast<std::uint8_t>(link.receiving.phase);
-    word.value = arrived;
+    word.value = link.arrived;
     out_->push_back(SendFlow{id, word});
 }
 
@@ -94,12 +131,14 @@ void PeerCore::leave_out(Duration time) {
             later(*clock);
         for (auto& [slice, lost] : op->lost) {
             later(lost.since);
+            later(lost.queued_at);
             later(lost.left_at);
         }
     }
     for (auto& [target, edge] : edges_) later(edge.answered_at);
     for (auto& [remote, arrivals] : arrivals_) {
         later(arrivals.at);
+        later(arrivals.filler_at);
         later(arrivals.starved_at);
     }
 }
@@ -186,6 +225,7 @@ void PeerCore::stripe_moves(LinkId id, Link& link, Edge& edge) {
             ASSERT(lost.times > 0);
             lost.stalled_on = 0;
             --lost.times;
+            lost.fruitless -= std::min(lost.fruitless, 1u);
         }
     }
 }
@@ -249,17 +289,24 @@ bool PeerCore::successor_stuck(const Operation& op) const {
     // Another copy of what broke off gets the time to come as far as the best one did, twice.
     Duration again = 0;
     for (const auto& [slice, lost] : op.lost) again = std::max(again, 2 * lost.took);
-    const bool not_ready =
-        !op.neighbour_ready && now_ - aware_since > 5 * peer / 2 && (open || connects_in_vain(aware_since));
+    const auto unready = [&](Instant since) { return !op.neighbour_ready && now_ - since > 5 * peer / 2; };
+    const bool not_ready = (open && unready(std::max(aware_since, edge->second.opened))) ||
+                           (unready(aware_since) && connects_in_vain(aware_since));
     const Instant idle_since = std::max({aware_since, answered, op.sated_at, op.credit_at});
     const bool no_credit = now_ - idle_since > std::max(5 * peer / 2, again) && connects_in_vain(idle_since);
     if (op.wants_to_send() && (not_ready || no_credit)) return true;
     if (!op.unanswered()) return false;
-    const bool in_vain =
-        open && std::any_of(op.lost.begin(), op.lost.end(), [&](const auto& entry) {
-            return entry.second.times >= lost_at_least &&
-                   now_ - std::max(entry.second.since, aware_since) > std::max(3 * peer / 2, 2 * entry.second.took);
-        });
+    // One of which no copy is under way waits for those that are, or for a connection; and one may wait on its connection
+    // behind another one that moves.
+    const bool in_vain = std::any_of(op.lost.begin(), op.lost.end(), [&](const auto& entry) {
+        const auto& [key, lost] = entry;
+        if (lost.fruitless >= fruitless_max && now_ - aware_since > 3 * peer / 2) return true;
+        const Half& half = op.half(key.first, key.second);
+        const auto link = links_.find(half.out_link);
+        if (lost.times < lost_at_least || half.out == OutState::queued || link == links_.end()) return false;
+        const Instant moved = std::max({lost.since, aware_since, link->second.answered_at});
+        return now_ - moved > std::max(3 * peer / 2, 2 * lost.took);
+    });
     if (in_vain) return true;
     // The time in which there was no connection is the master's to judge, too.
     const Instant since = std::max({op.waits_since, answered, aware_since});
@@ -302,12 +349,13 @@ std::string PeerCore::starved_reason(const Operation& op) const {
     // still: as long as something came after all, something may come again.
     const Instant moved = std::max(op.landed_at, op.answered_at);
     const Duration patience = starved_for_good * peer + std::max(moved - op.prepared_at, 2 * arrivals.longest_wait);
-    if (now_ - moved > patience && !waits_for_turn(op, arrivals) && !waits_to_leave(op))
+    if (now_ - std::max(moved, arrivals.filler_at) > patience && !waits_for_turn(op, arrivals) && !waits_to_leave(op))
         return "nothing new came from peer " + name + " for very long";
     const auto reserve = reserves_.find(op.id.predecessor);
     // Without any link from it, the edge is judged, not the neighbour's silence.
     if (reserve == reserves_.end() || arrivals.starved || reserve->second.links.empty()) return {};
-    const Instant since = std::max({op.landed_at, arrivals.at, arrivals.starved_at, op.predecessor_unaware_at});
+    const Instant since =
+        std::max({op.landed_at, arrivals.at, arrivals.filler_at, arrivals.starved_at, op.predecessor_unaware_at});
     if (now_ - since <= starved * peer || !waits_for_input(op) || waits_to_leave(op)) return {};
     return "peer " + name + " lives and sends nothing";
 }

@@ -443,15 +443,20 @@ void MasterCore::say(LinkId id, proto::MasterMessage message) {
     if (durable_sequence_ < last_sequence_ || !held_.empty()) {
         PROBE(held_for_a_record);
         if (message.has_plan() && it->second.plans_held++ == 0) it->second.plan_held_since = now_;
-        held_.push_back(Held{last_sequence_, id, encode_for(it->second, message), false, message.has_answer(),
-                             message.has_plan(), message.has_welcome(), now_});
-        if (held_.size() < 2 * held_kept_ + 64) return;
-        std::erase_if(held_, [&](const Held& held) { return !links_.contains(held.link); });
-        held_kept_ = held_.size();
+        keep_held({last_sequence_, id, encode_for(it->second, message), false, message.has_answer(), message.has_plan(),
+                   message.has_welcome(), now_});
         return;
     }
     if (message.has_answer()) answer_left(it->second);
     say_at_once(id, it->second, std::move(message));
+}
+
+// What is for nobody any more goes now and then: the disk may hang for long, and links come and go.
+void MasterCore::keep_held(Held held) {
+    held_.push_back(std::move(held));
+    if (held_.size() < 2 * held_kept_ + 64) return;
+    std::erase_if(held_, [&](const Held& one) { return !links_.contains(one.link); });
+    held_kept_ = held_.size();
 }
 
 void MasterCore::say_at_once(LinkId id, Link& link, proto::MasterMessage message) {
@@ -489,7 +494,7 @@ void MasterCore::say_and_close(LinkId id, proto::MasterMessage message, bool hol
         it->second.uuid = Uuid{};
         it->second.opened = now_;
         PROBE(refusal_held);
-        held_.push_back(Held{last_sequence_, id, encode_for(link, message), true, false, false, false, now_});
+        keep_held({last_sequence_, id, encode_for(link, message), true, false, false, false, now_});
     } else {
         links_.erase(it);
         out_->push_back(SendControl{id, encode_for(link, message)});

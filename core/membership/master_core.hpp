@@ -62,10 +62,10 @@ private:
         std::uint32_t control_bytes = control_bytes_least;  // what may be sent to it in one frame
         std::uint32_t plans_held = 0;                       // pages of the one that waits for a record
         Instant plan_held_since = 0;
-        std::set<std::string> unnamed;  // peers that it names and one that could not be said meanwhile did not
-        bool welcomed = false;          // the welcome has left
-        std::uint64_t said = 0;         // messages that have left on it
-        std::uint64_t heard = 0;        // of them, what its heartbeats acknowledge
+        std::set<std::pair<bool, std::string>> unnamed;  // by it as caller or target, and meanwhile not
+        bool welcomed = false;                           // the welcome has left
+        std::uint64_t said = 0;                          // messages that have left on it
+        std::uint64_t heard = 0;                         // of them, what its heartbeats acknowledge
         // Since when some have left and no further one was acknowledged; never: all were.
         Instant unheard_since = never;
     };
@@ -198,6 +198,7 @@ private:
     // say_at_once() is for what promises nothing.
     void say(LinkId link, proto::MasterMessage message);
     void say_at_once(LinkId id, Link& link, proto::MasterMessage message);
+    void keep_held(Held held);
     void say_and_close(LinkId link, proto::MasterMessage message, bool hold);
     static std::string encode_for(const Link& link, proto::MasterMessage& message);
     void detach(LinkId id, const Link& link);
@@ -229,6 +230,7 @@ private:
     void on_hello(LinkId id, const proto::Hello& hello);
     void end_run_of_older_journal(LinkId id, const Uuid& uuid);
     void resume(LinkId id, const proto::Hello& hello, const Uuid& uuid);
+    bool leaves_side(const Uuid& uuid, const Endpoint& endpoint) const;
     void tell_limits(proto::Welcome& welcome) const;
     void register_joiner(LinkId id, const proto::Hello& hello, const Uuid& uuid);
     void on_member_message(LinkId id, const proto::PeerMessage& message);
@@ -281,6 +283,7 @@ private:
     void on_stuck(OpId id, const RunningOp& op, const Uuid& from, const Uuid& to);
     bool plan_held(const Uuid& uuid) const;
     bool edge_failed_long(const Uuid& from, const Uuid& to, Duration grace);
+    bool only_claimed(const Uuid& from, const Uuid& to) const;
     void plan_joiners();
     void take_turns(GroupId group, const std::vector<std::pair<std::uint64_t, Uuid>>& list);
     std::vector<Uuid> admissible(GroupId group, std::vector<Uuid>& ring) const;
@@ -368,7 +371,8 @@ private:
     Instant next_tick_ = never;
     bool tick_put_off_ = false;  // since the last one
     bool topology_dirty_ = true;
-    Instant looked_at_ = 0;  // at the topology
+    Instant looked_at_ = 0;           // at the topology
+    std::size_t admission_turn_ = 0;  // which newcomers a ring is searched for first
     bool examine_all_ = false;
     std::vector<BallotKey> dirty_;
     bool stopped_ = false;

@@ -150,6 +150,11 @@ void MasterCore::expire_votes() {
         if (!group.sync) continue;
         for (const SeatState& seat : group.sync->members) busy.insert(seat.uuid);
     }
+    // A vote that all have joined waits for the master.
+    for (const auto& [key, ballot] : ballots_.all()) {
+        if (!is_call(key.kind) || !ballot.missing(electors_of(key)).empty()) continue;
+        for (const auto& [uuid, cast] : ballot.votes()) busy.insert(uuid);
+    }
     for (const Held& held : held_) {
         const auto link = links_.find(held.link);
         if (held.answer && link != links_.end()) busy.insert(link->second.uuid);
@@ -196,7 +201,8 @@ void MasterCore::expire_votes() {
                 absent.emplace(uuid, std::string("the others waited ") + seconds(now_ - ballot.changed) +
                                          " for its vote '" + to_text(key.kind) + "' (PCCL_VOTE_TIMEOUT_S)");
             }
-            all_wait = all_wait && call != called.end() && now_ - call->second >= limit && !busy.contains(uuid);
+            all_wait = all_wait && call != called.end() && now_ - call->second >= limit && !busy.contains(uuid) &&
+                       present(uuid);
         }
         if (!all_wait || !can_be_given_up(key.kind)) continue;
         crossing.emplace_back(key, std::string("'") + to_text(key.kind) + "' waits for " + short_name(missing[0]) +

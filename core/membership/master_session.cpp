@@ -215,6 +215,15 @@ void MasterCore::register_joiner(LinkId id, const proto::Hello& hello, const Uui
     topology_dirty_ = true;
 }
 
+// Others are where this member was: at loopback addresses, or not. They could not dial it, or it them, at the new one.
+bool MasterCore::leaves_side(const Uuid& uuid, const Endpoint& endpoint) const {
+    const bool before = is_loopback(state_.members.at(uuid).endpoint);
+    if (is_loopback(endpoint) == before) return false;
+    return std::any_of(state_.members.begin(), state_.members.end(), [&](const auto& entry) {
+        return entry.first != uuid && is_loopback(entry.second.endpoint) == before;
+    });
+}
+
 void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) {
     MemberState& member = state_.members.at(uuid);
     Session& session = sessions_[uuid];
@@ -261,7 +270,7 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
     record.mutable_token()->set_next(secrets_.next_token());
     // A peer may come back from another address: the network it is in has changed, or an impostor had given one.
     if (const Endpoint endpoint = endpoint_from(hello, link.remote);
-        endpoint != member.endpoint && may_dial(member.endpoint, endpoint)) {
+        endpoint != member.endpoint && may_dial(member.endpoint, endpoint) && !leaves_side(uuid, endpoint)) {
         write(endpoint, *record.mutable_token()->mutable_address());
         topology_dirty_ = true;
     }

@@ -15,6 +15,7 @@ namespace {
 constexpr std::size_t marks_counted = 64;
 // Members with which a newcomer is tried, one after the other, before it is said that it cannot be reached.
 constexpr std::uint32_t anchors_tried = 3;
+constexpr std::size_t searches_in_vain_max = 4;
 }  // namespace
 
 bool MasterCore::present(const Uuid& uuid) const {
@@ -99,6 +100,15 @@ bool MasterCore::edge_failed_long(const Uuid& from, const Uuid& to, Duration gra
     return true;
 }
 
+// A newcomer says that it has reached a member, and the member has not heard of it for long.
+bool MasterCore::only_claimed(const Uuid& from, const Uuid& to) const {
+    const EdgeTable::Edge* edge = edges_.find(from, to);
+    if (edge == nullptr || !edge->up || edge->incoming_up || !joiners_.contains(from) || !state_.members.contains(to) ||
+        !present(to))
+        return false;
+    return now_ - std::max(edge->up_since, links_.at(sessions_.at(to).link).opened) > config_.timeouts.peer;
+}
+
 std::string MasterCore::edge_text(const std::pair<Uuid, Uuid>& edge) const {
     const bool stuck = edges_.stuck(edge.first, edge.second, now_);
     return stuck ? "what peer " + short_name(edge.first) + " sends to peer " + short_name(edge.second) +
@@ -126,6 +136,7 @@ void MasterCore::on_stuck(OpId id, const RunningOp& op, const Uuid& from, const 
 }
 
 void MasterCore::maintain_topology() {
+    if (now_ != looked_at_) admission_turn_ += searches_in_vain_max;
     looked_at_ = now_;
     wanted_.clear();
     std::vector<GroupId> groups;
@@ -133,7 +144,7 @@ void MasterCore::maintain_topology() {
     for (const GroupId id : groups) maintain_ring(id);
     plan_joiners();
     want_edges_of_operations();
-    edges_.release_unwanted(wanted_);
+    edges_.release_unwanted(wanted_, now_, config_.timeouts.edge_grace());
     send_plans();
 }
 
@@ -307,7 +318,9 @@ void MasterCore::plan_joiners() {
             return std::any_of(base.begin(), base.end(), from) && std::any_of(base.begin(), base.end(), to);
         };
         const auto want = [&](const Uuid& from, const Uuid& to) {
-            if (from == to || !edge_failed_long(from, to, grace)) return;
+            if (from == to) return;
+            const bool claimed = only_claimed(from, to);
+            if (!edge_failed_long(from, to, grace) && !claimed) return;
             const auto a = joiners_.find(from), b = joiners_.find(to);
             const bool both_wait = a != joiners_.end() && b != joiners_.end();
             // Of two that wait neither is to blame, as each is tried with the members too. Where there are none, it is the
@@ -321,7 +334,7 @@ void MasterCore::plan_joiners() {
             for (const Uuid& end : both_wait ? std::vector<Uuid>{worse()->first} : std::vector<Uuid>{from, to}) {
                 const auto joiner = joiners_.find(end);
                 if (joiner == joiners_.end() || joiner->second.told_unreachable) continue;
-                if (others_left(end) || connected(end)) {
+                if ((others_left(end) && !claimed) || connected(end)) {
                     PROBE(joiner_tries_other_members);
                     continue;
                 }
@@ -385,21 +398,31 @@ std::vector<Uuid> MasterCore::admissible(GroupId id, std::vector<Uuid>& ring) co
     bool chain = true;
     for (std::size_t i = 0; i + 1 < ring.size() && chain; ++i) chain = !forbidden(ring[i], ring[i + 1]);
     std::vector<Uuid> admitted;
-    for (const auto& [order, uuid] : list) {
-        const Uuid& newcomer = uuid;
-        if (ring.empty() || (chain && !forbidden(ring.back(), newcomer) && !forbidden(newcomer, ring.front()))) {
-            ring.push_back(newcomer);
-            admitted.push_back(newcomer);
-            continue;
-        }
-        const bool reached =
-            std::any_of(ring.begin(), ring.end(), [&](const Uuid& a) { return !forbidden(a, newcomer); });
-        if (!reached || std::none_of(ring.begin(), ring.end(), [&](const Uuid& a) { return !forbidden(newcomer, a); }))
-            continue;
+    const auto appended = [&](const Uuid& newcomer) {
+        if (!ring.empty() && (!chain || forbidden(ring.back(), newcomer) || forbidden(newcomer, ring.front())))
+            return false;
+        ring.push_back(newcomer);
+        admitted.push_back(newcomer);
+        return true;
+    };
+    std::vector<Uuid> elsewhere;  // not at the end of the ring
+    for (const auto& [order, newcomer] : list) {
+        if (appended(newcomer)) continue;
+        const auto from = [&](const Uuid& a) { return !forbidden(a, newcomer); };
+        const auto to = [&](const Uuid& a) { return !forbidden(newcomer, a); };
+        if (std::any_of(ring.begin(), ring.end(), from) && std::any_of(ring.begin(), ring.end(), to))
+            elsewhere.push_back(newcomer);
+    }
+    // A search that finds nothing is a long one: a few for each look, and others at each tick.
+    std::size_t in_vain = 0;
+    for (std::size_t i = 0; i < elsewhere.size() && in_vain < searches_in_vain_max; ++i) {
+        const Uuid& newcomer = elsewhere[(admission_turn_ + i) % elsewhere.size()];
+        if (appended(newcomer)) continue;
         std::vector<Uuid> candidate = ring;
         candidate.push_back(newcomer);
         const auto with = choose_ring(candidate, forbidden);
         if (!with) PROBE(joiner_not_admissible);
+        if (!with) ++in_vain;
         if (!with) continue;
         ring = *with;
         chain = true;  // what the search has found is allowed
@@ -505,19 +528,20 @@ void MasterCore::send_plans() {
         } while (target < plan.targets_size() || caller < plan.callers_size());
     };
     const auto names = [](const proto::DialPlan& plan) {
-        std::set<std::string> all(plan.callers().begin(), plan.callers().end());
-        for (const proto::DialTarget& target : plan.targets()) all.insert(target.peer());
+        std::set<std::pair<bool, std::string>> all;  // true: a caller
+        for (const std::string& caller : plan.callers()) all.emplace(true, caller);
+        for (const proto::DialTarget& target : plan.targets()) all.emplace(false, target.peer());
         return all;
     };
     const auto send = [&](const Uuid& uuid, LinkId id, std::optional<std::string>& last) {
         Link& link = links_.at(id);
-        const auto plan_but = [&](const std::set<std::string>& but) {
+        const auto plan_but = [&](const std::set<std::pair<bool, std::string>>& but) {
             proto::DialPlan plan;
             const auto wanted = wanted_.find(uuid);
             for (const Uuid& other : wanted != wanted_.end() ? wanted->second : std::set<Uuid>{}) {
                 const auto endpoint = endpoint_of(other);
                 const auto own = endpoint_of(uuid);
-                if (but.contains(to_bytes(other)) || !endpoint || !own || !may_dial(*own, *endpoint)) continue;
+                if (but.contains({false, to_bytes(other)}) || !endpoint || !own || !may_dial(*own, *endpoint)) continue;
                 auto* target = plan.add_targets();
                 target->set_peer(to_bytes(other));
                 write(*endpoint, *target->mutable_address());
@@ -525,7 +549,7 @@ void MasterCore::send_plans() {
                 target->set_single(joiners_.contains(uuid) || joiners_.contains(other));
             }
             for (const Uuid& caller : callers[uuid]) {
-                if (!but.contains(to_bytes(caller))) plan.add_callers(to_bytes(caller));
+                if (!but.contains({true, to_bytes(caller)})) plan.add_callers(to_bytes(caller));
             }
             return plan;
         };
@@ -535,14 +559,14 @@ void MasterCore::send_plans() {
             // whose connections are not known any more: they begin anew.
             proto::DialPlan told;
             if (!told.ParseFromString(*last)) return;
-            const std::set<std::string> still = names(plan);
-            for (const std::string& peer : names(told)) {
-                if (!still.contains(peer)) link.unnamed.insert(peer);
+            const auto still = names(plan);
+            for (const auto& name : names(told)) {
+                if (!still.contains(name)) link.unnamed.insert(name);
             }
             if (*last != encode(plan)) PROBE(plan_waits_for_the_disk);
             return;
         }
-        if (const std::set<std::string> unnamed = std::exchange(link.unnamed, {}); !unnamed.empty()) {
+        if (const auto unnamed = std::exchange(link.unnamed, {}); !unnamed.empty()) {
             const proto::DialPlan before = plan_but(unnamed);
             if (encode(before) != encode(plan)) say_in_pages(id, before);
             last.reset();

@@ -244,6 +244,7 @@ void PeerCore::tick() {
     }
     requeue_stalled();
     repeat_ready();
+    reopen_filled_links();
     judge_progress();
     launch_delayed();
     sync_tick();

@@ -69,12 +69,14 @@ private:
         Instant last_received = 0;
         Instant last_beat = 0;
         Instant last_progress = 0;
+        Instant answered_at = 0;    // the last word about a slice that got further
         bool stalled = false;       // its slices went elsewhere, and no word about what was sent on it came since
         Instant stalled_at = 0;     // when they did
         Instant silent_since = 0;   // valid if `stalled`: when the last word came before that
         bool useful = false;        // something that was sent on it was answered
         std::uint32_t arrived = 0;  // bytes of the payload that is landing
         Instant told_moving = 0;
+        Instant frame_began = 0;                            // to arrive, the one that does
         std::uint32_t control_bytes = control_bytes_least;  // what may be sent to the other end in one frame
         Transfer sending;
         Transfer receiving;
@@ -136,6 +138,7 @@ private:
         Duration longest_wait = 0;  // of an operation for which something came after all
         bool starved = false;       // its own word: it waits for its upstream
         Instant starved_at = 0;     // until when it is known to have said so
+        Instant filler_at = 0;      // when a part of a frame that nobody wants any more last came from it
     };
     struct Launch {
         Serial serial = 0;
@@ -307,6 +310,9 @@ private:
     // what gets through (core/all_reduce/progress.cpp)
     void slice_landed(Operation& op, std::uint32_t bytes);
     void payload_moved(LinkId id, Link& link, std::uint32_t arrived);
+    void discarded_moved(LinkId id, Link& link, std::uint32_t arrived);
+    void reopen_filled_links();
+    void tell_moving(LinkId id, Link& link);
     void leave_out(Duration time);
     void landing_broke(Operation& op, Half& half, std::uint32_t arrived);
     void requeue_stalled();

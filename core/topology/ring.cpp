@@ -197,10 +197,11 @@ void EdgeTable::restart_clocks(Instant now) {
     }
 }
 
-void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted) {
+void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted, Instant now, Duration steady) {
     for (auto& [ends, edge] : edges_) {
         const auto from = wanted.find(ends.first);
         if (from != wanted.end() && from->second.contains(ends.second)) continue;
+        edge.good = edge.up ? now - edge.up_since >= steady : edge.good;
         edge.up = false;
         edge.stuck_before = true;
         edge.down_since = never;

@@ -29,7 +29,7 @@ public:
         std::uint32_t flaps = 0;  // times in a row that it broke less than `steady` after it had opened
         std::uint32_t failures = 0;
         std::uint32_t restarts = 0;  // of its clock, since it is wanted or was up
-        bool good = false;           // it was up for long before it broke
+        bool good = false;           // it was up for long before it broke, or was wanted no more
         Instant quarantined_until = 0;
         Instant not_again_before = 0;  // its quarantine was ended early, for a ring
         Instant stuck_until = 0;       // it opens and carries nothing: marked for this long, connected or not
@@ -91,7 +91,7 @@ public:
     void restart_clocks(Instant now);
     // Edges that nobody is asked to dial are not up, have no clock and no complaints: wanted again, they are reported again
     // and get their full time, and a connection that was closed because nobody wants it says nothing about its ends.
-    void release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted);
+    void release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted, Instant now, Duration steady);
     const Edge* find(const Uuid& from, const Uuid& to) const;
     // Edges of which an end is nobody that `known` knows.
     template <class Known>

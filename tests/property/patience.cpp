@@ -192,6 +192,10 @@ TEST_CASE("an edge that was down in an earlier ring is tried before a member has
     CHECK(play("down-in-an-earlier-ring").removals.empty());
 }
 
+TEST_CASE("an outage behind copies that broke off is not counted against the edge") {
+    CHECK(play("outage-behind-copies-that-broke").removals.empty());
+}
+
 TEST_CASE("a newcomer that registers again while the disk hangs keeps its connections") {
     CHECK(play("newcomer-registers-again-while-the-disk-hangs").told_unreachable == 0);
 }

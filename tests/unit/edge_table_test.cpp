@@ -51,7 +51,7 @@ TEST_CASE("an edge that carried nothing in an earlier ring is tried again, one o
     edges.mark_stuck(a, b, second, 16 * second);
     CHECK_FALSE(edges.try_again(ring, 2 * second, rarely));
     CHECK(edges.stuck(a, b, 2 * second));
-    edges.release_unwanted({{a, {c}}, {c, {b}}, {b, {a}}});
+    edges.release_unwanted({{a, {c}}, {c, {b}}, {b, {a}}}, 0, steady);
     CHECK_FALSE(edges.try_again({a, c}, 3 * second, rarely));
     edges.want(a, b, 3 * second);
     CHECK(edges.try_again(ring, 4 * second, rarely));
@@ -59,7 +59,7 @@ TEST_CASE("an edge that carried nothing in an earlier ring is tried again, one o
     CHECK(edges.find(a, b)->down_since == 4 * second);
     // It carries nothing again: marked for twice as long, and not tried any more.
     edges.mark_stuck(a, b, 5 * second, 16 * second);
-    edges.release_unwanted({{a, {c}}, {c, {b}}, {b, {a}}});
+    edges.release_unwanted({{a, {c}}, {c, {b}}, {b, {a}}}, 0, steady);
     CHECK_FALSE(edges.try_again(ring, 6 * second, rarely));
     CHECK(edges.stuck(a, b, 36 * second));
     CHECK_FALSE(edges.stuck(a, b, 37 * second));
@@ -75,17 +75,28 @@ TEST_CASE("a good edge that was down in an earlier ring is tried again, seldom")
     };
     CHECK(breaks(10 * second, 9 * second));
     CHECK_FALSE(edges.try_again(ring, 11 * second, rarely));  // it is wanted, so it is of this ring
-    edges.release_unwanted({});
+    edges.release_unwanted({}, 0, steady);
     CHECK(edges.try_again(ring, 12 * second, rarely));
     CHECK_FALSE(edges.marked(a, b, 12 * second));
     CHECK(breaks(22 * second, 9 * second));
-    edges.release_unwanted({});
+    edges.release_unwanted({}, 0, steady);
     CHECK_FALSE(edges.try_again(ring, 23 * second, rarely));
     CHECK(edges.try_again(ring, 12 * second + rarely, rarely));
     // One that opens and breaks at once is not tried.
     CHECK(breaks(200 * second, steady / 2));
-    edges.release_unwanted({});
+    edges.release_unwanted({}, 0, steady);
     CHECK_FALSE(edges.try_again(ring, 201 * second, rarely));
+}
+
+TEST_CASE("an edge that was good when it was not wanted any more is a good one") {
+    EdgeTable edges;
+    open(edges, a, b, 0);
+    edges.release_unwanted({}, 10 * second, steady);
+    edges.want(a, b, 11 * second);
+    edges.mark(a, b, 100 * second);
+    edges.release_unwanted({}, 12 * second, steady);
+    CHECK(edges.try_again(ring, 13 * second, rarely));
+    CHECK_FALSE(edges.marked(a, b, 13 * second));
 }
 
 TEST_CASE("an edge that carried nothing long ago is marked as if for the first time") {

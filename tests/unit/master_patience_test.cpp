@@ -142,6 +142,25 @@ TEST_CASE("a member whose answer waits for the disk is not removed for its next 
     CHECK(run.b.refused);
 }
 
+TEST_CASE("a member that comes back from the other side of its host keeps the address that the others dial") {
+    World world(with_limit());
+    Member a{name(1), 0, {}, 0, 0, 0, {}, false}, b{name(2), 0, {}, 0, 0, 0, {}, false};
+    const auto nothing = [](const proto::Hello&) {};
+    world.say_hello(a, nothing, 127);
+    world.say_hello(b, nothing, 127);
+    world.report_edges(a, b);
+    world.report_edges(b, a);
+    world.vote(a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    REQUIRE(b.seen > 0);
+    world.report_edges(a, b);
+    world.report_edges(b, a);
+    world.reset(a);
+    world.say_hello(a, nothing, 10);
+    world.resumed(a);
+    REQUIRE(a.plan.targets_size() == 1);
+    CHECK(a.plan.targets(0).peer() == to_bytes(b.uuid));
+}
+
 TEST_CASE("plans that change while the disk hangs are told once") {
     Pair run;
     run.world.hold_disk(true);
@@ -156,6 +175,47 @@ TEST_CASE("plans that change while the disk hangs are told once") {
     run.world.hold_disk(false);
     CHECK(run.a.heard > before);
     CHECK(run.a.heard <= before + 4);  // an answer, the plan that was held, and what changed meanwhile
+}
+
+TEST_CASE("who waits for the master itself is in no other call") {
+    Timeouts timeouts = with_limit();
+    timeouts.vote = second;
+    World world(timeouts);
+    Member a{name(1), 0, {}, 0, 0, 0, {}, false}, b{name(2), 0, {}, 0, 0, 0, {}, false},
+        c{name(3), 0, {}, 0, 0, 0, {}, false};
+    const auto in_group = [](GroupId group) { return [group](proto::Hello& hello) { hello.set_group(group); }; };
+    world.say_hello(a, in_group(0));
+    world.say_hello(b, in_group(1));
+    world.say_hello(c, in_group(1));
+    world.report_edges(b, c);
+    world.report_edges(c, b);
+    for (Member* member : {&a, &b}) world.vote(*member, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    REQUIRE(c.seen > 0);
+    world.report_edges(b, c);
+    world.report_edges(c, b);
+    // The edge between the two of a group breaks for a moment: their operation waits for it.
+    proto::PeerMessage down;
+    down.mutable_edge()->set_peer(to_bytes(c.uuid));
+    down.mutable_edge()->set_outgoing(true);
+    world.tell(b, down);
+    for (Member* member : {&b, &c}) {
+        proto::Vote start = of_kind(proto::VOTE_START);
+        start.set_id(5);
+        start.set_count(10);
+        world.vote(*member, start);
+    }
+    const std::uint64_t before = a.seen;
+    world.vote(a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    for (int i = 0; i < 15; ++i) {
+        for (Member* member : {&a, &b, &c}) {
+            proto::PeerMessage message;
+            message.set_heartbeat(member->seen);
+            message.set_heard(member->heard);
+            world.tell(*member, message);
+        }
+        world.advance(100 * millisecond);
+    }
+    CHECK(a.seen == before);
 }
 
 TEST_CASE("a member that resumes after its link was lost has the time that was left") {
@@ -286,4 +346,32 @@ TEST_CASE("a key list that does not come holds up a synchronization for three pe
     run.pass(2 * second);
     CHECK(run.b.refused);
     CHECK(run.a.answers.back().has_sync());
+}
+
+TEST_CASE("a newcomer whose word nobody confirms gives its place to others") {
+    Pair run;
+    Member liar{name(9), 0, {}, 0, 0, 0, {}, false};
+    run.world.say_hello(liar);
+    for (const Member* member : {&run.a, &run.b}) {
+        proto::PeerMessage message;
+        message.mutable_edge()->set_peer(to_bytes(member->uuid));
+        message.mutable_edge()->set_outgoing(true);
+        message.mutable_edge()->set_up(true);
+        run.world.tell(liar, message);
+    }
+    for (Member* member : {&run.a, &run.b}) {
+        proto::PeerMessage message;
+        message.mutable_edge()->set_peer(to_bytes(liar.uuid));
+        message.mutable_edge()->set_outgoing(true);
+        message.mutable_edge()->set_up(true);
+        run.world.tell(*member, message);
+    }
+    for (int i = 0; i < 30; ++i) {
+        proto::PeerMessage message;
+        message.set_heartbeat(0);
+        message.set_heard(liar.heard);
+        run.world.tell(liar, message);
+        run.pass(second);
+    }
+    CHECK(liar.notices.find("cannot be admitted yet") != std::string::npos);
 }
