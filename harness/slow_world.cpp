@@ -113,6 +113,28 @@ void draw_resets(Scenario& s) {
     }
 }
 
+// Units that take several peer time-outs each, and members that die in the middle of them: what is left of frames that nobody
+// wants any more fills the path.
+void draw_large_units(Scenario& s) {
+    Draw draw(sim::mix(s.seed, 242));
+    if (!draw.chance(200'000)) return;
+    const std::int64_t bytes = narrowest(s) * s.timeouts.peer / second * draw.number(1, 8) / 2;
+    const auto unit = static_cast<std::uint32_t>(std::clamp<std::int64_t>(bytes / 8 * 8, 4'096, 1 << 20));
+    s.limits.chunk_bytes = s.limits.slice_bytes = unit;
+    s.limits.min_slots = 2;
+    if (unit < narrowest(s) * s.timeouts.peer / second || s.peers.size() < 3 || !draw.chance(700'000)) return;
+    s.workload.world_min = 2;
+    for (PeerPlan& peer : s.peers) peer.turns = std::max(peer.turns, 4u);
+    Fault f;
+    f.kind = FaultKind::crash_peer;
+    f.a = draw.number(1, static_cast<std::uint32_t>(s.peers.size()));
+    f.value = 1;
+    f.at = 2 * second + draw.between(0, payload_time(s));
+    s.faults.push_back(f);
+    s.chaos_end = std::max(s.chaos_end, f.at + second);
+    s.stop_after = 10 * second + 4 * payload_time(s);
+}
+
 }  // namespace
 
 void draw_slow_world(Scenario& s, const GeneratorOptions& options, std::uint32_t on) {
@@ -179,6 +201,7 @@ void draw_slow_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     }
     s.chaos_end = busy_time(s);
     s.stop_after = 10 * second + payload_time(s);
+    draw_large_units(s);
     draw_resets(s);
 }
 
