@@ -238,6 +238,9 @@ Duration patience_of(const Scenario& s) {
             patience += s.workload.tags / s.workload.many_window * edges * 2 * s.timeouts.redial_longest();
     }
     if (s.workload.optimize_per_mille != 0) patience += 2 * s.timeouts.survey;
+    // Where connections break for ever a part of a chunk counts a few times, each time that more of it comes.
+    const bool for_ever = std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& f) { return f.forever; });
+    if (s.workload.sync && for_ever) patience += 3 * (8 * s.timeouts.peer + s.timeouts.grace());
     patience += s.world.staging_max;
     // Of a payload that takes long, each turn may wait for that of others.
     if (const Duration time = payload_time(s); time > long_payload) patience += 4 * time;
