@@ -113,14 +113,14 @@ void EventLoop::Impl::shut_connection(const ConnectionRef& connection, bool flus
     }
 }
 
-// Whoever dials and is refused need not close its end: of those no more are kept than of those that say nothing.
+// Whoever dials and is refused need not close its end: of those that have their answer no more are kept than of those that say
+// nothing.
 void EventLoop::Impl::make_room_for_flushing(const Connection& next) {
     const auto accepted = [](const Connection& connection) { return connection.link.id() % 2 == 0; };
-    if (stopping_ || !accepted(next)) return;
-    const auto others =
-        std::count_if(closing_.begin(), closing_.end(), [&](const auto& one) { return accepted(*one); });
-    if (static_cast<std::size_t>(others) < settings_.limits.unregistered_links_max) return;
-    const auto oldest = std::find_if(closing_.begin(), closing_.end(), [&](const auto& one) { return accepted(*one); });
+    if (!accepted(next)) return;
+    const auto answered = [&](const ConnectionRef& one) { return accepted(*one) && one->state == State::draining; };
+    if (std::count_if(closing_.begin(), closing_.end(), answered) < settings_.limits.unregistered_links_max) return;
+    const auto oldest = std::find_if(closing_.begin(), closing_.end(), answered);
     destroy(*oldest);
     closing_.erase(oldest);
 }

@@ -215,6 +215,9 @@ void PeerCore::on_flow(const FlowArrived& event) {
     Half& half = op.half(word.phase, word.slice);
     if (half.out == OutState::acknowledged) PROBE(ack_twice);
     if (link.stalled || half.out_link == event.link) stripe_moves(event.link, link, edge);
+    // The rest of another copy of it.
+    if (half.out == OutState::acknowledged && word.kind == wire::FlowKind::moving)
+        edge.answered_at = link.answered_at = link.last_progress = now_;
     if (half.out == OutState::idle || half.out == OutState::acknowledged) return;
     if (half.out == OutState::sending && word.kind != wire::FlowKind::moving &&
         (word.kind == wire::FlowKind::ack || half.out_link == event.link)) {

@@ -111,14 +111,7 @@ void PeerCore::close_edge(const Uuid& target) {
     PROBE(unwanted_edge_closed);
     const Edge edge = std::move(edges_.at(target));
     edges_.erase(target);
-    const auto master = links_.find(master_link_);
-    if (edge.report != Edge::Report::none && master != links_.end() && master->second.stage == Stage::open) {
-        proto::PeerMessage message;
-        message.mutable_edge()->set_peer(to_bytes(target));
-        message.mutable_edge()->set_outgoing(true);
-        message.mutable_edge()->set_unwanted(true);
-        send_control(master_link_, message);
-    }
+    if (edge.report != Edge::Report::none) report_unwanted(target);
     for (const Stripe& stripe : edge.stripes) {
         const auto link = links_.find(stripe.link);
         if (link == links_.end()) continue;
@@ -162,6 +155,17 @@ void PeerCore::report_edge(const Uuid& target, Edge& edge, Edge::Report report, 
     message.mutable_edge()->set_up(report == Edge::Report::up);
     message.mutable_edge()->set_answered(report == Edge::Report::answered);
     message.mutable_edge()->set_reason(reason);
+    send_control(master_link_, message);
+}
+
+// What was open is closed on purpose.
+void PeerCore::report_unwanted(const Uuid& target) {
+    const auto master = links_.find(master_link_);
+    if (master == links_.end() || master->second.stage != Stage::open) return;
+    proto::PeerMessage message;
+    message.mutable_edge()->set_peer(to_bytes(target));
+    message.mutable_edge()->set_outgoing(true);
+    message.mutable_edge()->set_unwanted(true);
     send_control(master_link_, message);
 }
 
@@ -212,6 +216,10 @@ void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reaso
     if (open) {
         PROBE(stripe_lost_others_work);
         pump_edge(link.remote);
+    } else if (link.renewed) {
+        // No word of anybody's death.
+        edge.report = Edge::Report::none;
+        report_unwanted(link.remote);
     } else {
         if (edge.report == Edge::Report::up) PROBE(last_stripe_lost);
         report_edge(link.remote, edge, edge.answered ? Edge::Report::answered : Edge::Report::down, reason);

@@ -62,6 +62,10 @@ void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
         return;
     link.arrived = arrived;
     const auto found = ops_.find(link.receiving.op);
+    // What lands in the reserve is not led away when its operation ends.
+    if (link.receiving.cell != Operation::none && reserves_.contains(link.remote) &&
+        (found != ops_.end() ? found->second->decided : link.receiving.op <= settled_ops_))
+        arrivals_[link.remote].filler_at = now_;
     // Also into the reserve, where a slice is that began before this peer had its memory.
     if (found != ops_.end() && found->second->prepared && link.receiving.slice < found->second->slices()) {
         Operation& op = *found->second;
@@ -88,25 +92,25 @@ void PeerCore::discarded_moved(LinkId id, Link& link, std::uint32_t arrived) {
     if (link.purpose != Purpose::incoming || link.receiving.phase > 1 || arrived <= link.arrived) return;
     link.arrived = arrived;
     if (reserves_.contains(link.remote)) arrivals_[link.remote].filler_at = now_;
-    if (!ops_.contains(link.receiving.op) && now_ - link.told_moving >= config_.timeouts.peer / 8)
-        tell_moving(id, link);
+    if (now_ - link.told_moving >= config_.timeouts.peer / 8) tell_moving(id, link);
 }
 
 // The rest of a chunk that nobody wants any more, on a slow path: what the neighbour has to say of reductions waits behind it,
 // and this connection is ours to open anew.
 void PeerCore::reopen_filled_links() {
-    std::vector<LinkId> filled;
+    std::map<Uuid, LinkId> filled;  // one of each edge
     for (const auto& [id, link] : links_) {
         const Transfer& rest = link.receiving;
         if (link.purpose == Purpose::outgoing && rest.op != 0 && rest.phase == 2 && rest.dropped &&
             link.sending.op == 0 && now_ - link.frame_began > config_.timeouts.peer / 8)
-            filled.push_back(id);
+            filled.emplace(link.remote, id);
     }
-    for (const LinkId id : filled) {
+    for (const auto& [target, id] : filled) {
         proto::LinkMessage message;
         message.set_goodbye(true);
         send_control(id, message);
         out_->push_back(CloseLink{id, true});
+        links_.at(id).renewed = true;
         on_link_closed(id, "opened anew: a chunk that is not wanted any more filled it");
     }
 }

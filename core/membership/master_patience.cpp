@@ -123,14 +123,20 @@ void MasterCore::stop_unwritten() {
 // The master did not decide for a while: no wait of that time is held against anybody.
 void MasterCore::restart_vote_clocks() {
     for (auto& [key, ballot] : ballots_.all()) ballot.restart_clocks(now_);
-    for (auto& [uuid, session] : sessions_) session.free_since = now_;
+    for (auto& [uuid, session] : sessions_) {
+        session.free_since = now_;
+        session.checked_said = 0;
+    }
 }
 
 // It did not run for a moment that no other clock notices. What arrived meanwhile is read before the next tick.
 void MasterCore::shift_vote_clocks(Duration time) {
     PROBE(vote_clocks_shifted);
     for (auto& [key, ballot] : ballots_.all()) ballot.shift_clocks(time, now_);
-    for (auto& [uuid, session] : sessions_) session.free_since = std::min(now_, session.free_since + time);
+    for (auto& [uuid, session] : sessions_) {
+        session.free_since = std::min(now_, session.free_since + time);
+        session.checked_said = 0;
+    }
     // What waits is read first. But one that never runs for a whole tick has to look at its clocks too.
     if (!std::exchange(tick_put_off_, true)) next_tick_ = now_ + config_.timeouts.tick();
 }

@@ -33,7 +33,8 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         // What looks like everybody's silence is our own.
         PROBE(peer_slept);
         for (auto& [id, link] : links_) {
-            for (Instant* clock : {&link.last_received, &link.opened, &link.last_progress, &link.silent_since})
+            for (Instant* clock : {&link.last_received, &link.opened, &link.last_progress, &link.silent_since,
+                                   &link.answered_at, &link.frame_began})
                 *clock = std::min(now, *clock + slept);
         }
         if (master_lost_since_ != never) master_lost_since_ = std::min(now, master_lost_since_ + slept);

@@ -64,6 +64,7 @@ private:
         bool known = false;  // it came from the address of a neighbour
         std::uint32_t stripe = 0;
         LinkPass pass;         // of a link that we dialled
+        bool renewed = false;  // closed by this peer, to be opened anew
         bool goodbye = false;  // the other end said that it closes it on purpose
         Instant opened = 0;
         Instant last_received = 0;
@@ -295,6 +296,7 @@ private:
     void dial_stripe(const Uuid& target, Edge& edge, std::size_t index);
     void stripe_lost(LinkId id, const Link& link, const std::string& reason);
     void report_edge(const Uuid& target, Edge& edge, Edge::Report report, const std::string& reason);
+    void report_unwanted(const Uuid& target);
     void report_incoming(const Uuid& remote, bool up, bool unwanted);
     proto::LinkHello link_hello(const Link& link) const;  // what every link to another peer begins with
     void on_data_link_opened(LinkId id, Link& link);

@@ -13,6 +13,7 @@
 #include <string>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 using namespace pccl;
@@ -50,16 +51,23 @@ public:
     std::size_t answers = 0;  // read when the link is lost
 };
 
-// Answers the first control frame and closes.
+// Answers control frames and closes, when so many have come.
 class Refuser : public Generous {
 public:
+    explicit Refuser(std::size_t together) : together_(together) {}
     core::Status handle(core::Instant, const core::Event& event, core::Effects& out) override {
-        if (const auto* control = std::get_if<core::ControlArrived>(&event)) {
-            out.push_back(core::SendControl{control->link, "no"});
-            out.push_back(core::CloseLink{control->link, true});
+        if (const auto* control = std::get_if<core::ControlArrived>(&event)) asked_.push_back(control->link);
+        if (asked_.size() < together_) return core::Status::ok;
+        for (const core::LinkId link : std::exchange(asked_, {})) {
+            out.push_back(core::SendControl{link, "no"});
+            out.push_back(core::CloseLink{link, true});
         }
         return core::Status::ok;
     }
+
+private:
+    const std::size_t together_;
+    std::vector<core::LinkId> asked_;
 };
 
 std::size_t descriptors() {
@@ -107,7 +115,7 @@ TEST_CASE("an end that asks and does not read is lost when the queue of answers 
 }
 
 TEST_CASE("ends that are refused and do not close hold no more descriptors than ends that say nothing") {
-    Refuser client;
+    Refuser client(1);
     LoopSettings settings;
     settings.limits.unregistered_links_max = 8;
     EventLoop loop(settings, client);
@@ -130,6 +138,33 @@ TEST_CASE("ends that are refused and do not close hold no more descriptors than 
     }
     CHECK(descriptors() <= before + count + 8);
     for (const int stranger : strangers) ::close(stranger);
+    loop.request_stop();
+    loop.join();
+}
+
+TEST_CASE("all ends that are closed at once get what was said to them last") {
+    constexpr std::size_t count = 60;
+    Refuser client(count);
+    LoopSettings settings;
+    settings.limits.unregistered_links_max = 8;
+    EventLoop loop(settings, client);
+    std::string error;
+    ListenRequest request;
+    request.address = core::Endpoint{};
+    REQUIRE(loop.listen(request, error));
+    REQUIRE(loop.start(error));
+    std::vector<int> members;
+    std::string frame;
+    core::wire::append_control(frame, std::array<std::uint8_t, 1>{'q'});
+    for (std::size_t i = 0; i < count; ++i) {
+        members.push_back(connect_to(loop.port()));
+        REQUIRE(::send(members.back(), frame.data(), frame.size(), MSG_NOSIGNAL) > 0);
+    }
+    for (const int member : members) {
+        char byte = 0;
+        CHECK(::recv(member, &byte, 1, 0) == 1);
+        ::close(member);
+    }
     loop.request_stop();
     loop.join();
 }

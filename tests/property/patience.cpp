@@ -192,6 +192,10 @@ TEST_CASE("an edge that was down in an earlier ring is tried before a member has
     CHECK(play("down-in-an-earlier-ring").removals.empty());
 }
 
+TEST_CASE("a connection that its own end opens anew is no word of a death") {
+    CHECK(play("opened-anew-beside-a-lost-control-link").removals.empty());
+}
+
 TEST_CASE("an outage behind copies that broke off is not counted against the edge") {
     CHECK(play("outage-behind-copies-that-broke").removals.empty());
 }
