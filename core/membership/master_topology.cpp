@@ -406,7 +406,8 @@ std::vector<Uuid> MasterCore::admissible(GroupId id, std::vector<Uuid>& ring) co
         return true;
     };
     std::vector<Uuid> elsewhere;  // not at the end of the ring
-    for (const auto& [order, newcomer] : list) {
+    for (const auto& entry : list) {
+        const Uuid& newcomer = entry.second;
         if (appended(newcomer)) continue;
         const auto from = [&](const Uuid& a) { return !forbidden(a, newcomer); };
         const auto to = [&](const Uuid& a) { return !forbidden(newcomer, a); };
