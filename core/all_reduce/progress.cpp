@@ -309,7 +309,7 @@ bool PeerCore::successor_stuck(const Operation& op) const {
         const auto link = links_.find(half.out_link);
         if (lost.times < lost_at_least || half.out == OutState::queued || link == links_.end()) return false;
         const Instant moved = std::max({lost.since, aware_since, link->second.answered_at});
-        return now_ - moved > std::max(3 * peer / 2, 2 * lost.took);
+        return now_ - moved > std::max(3 * peer / 2, again);  // or behind one that comes as far as before
     });
     if (in_vain) return true;
     // The time in which there was no connection is the master's to judge, too.

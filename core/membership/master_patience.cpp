@@ -134,8 +134,7 @@ void MasterCore::shift_vote_clocks(Duration time) {
     PROBE(vote_clocks_shifted);
     for (auto& [key, ballot] : ballots_.all()) ballot.shift_clocks(time, now_);
     for (auto& [uuid, session] : sessions_) {
-        session.free_since = std::min(now_, session.free_since + time);
-        session.checked_said = 0;
+        for (Instant* clock : {&session.free_since, &session.checked_at}) *clock = std::min(now_, *clock + time);
     }
     // What waits is read first. But one that never runs for a whole tick has to look at its clocks too.
     if (!std::exchange(tick_put_off_, true)) next_tick_ = now_ + config_.timeouts.tick();

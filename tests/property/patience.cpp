@@ -72,6 +72,12 @@ TEST_CASE("the limit on votes passes beside a master that stutters") {
     CHECK(played.removals[0].at < 40 * second);
 }
 
+TEST_CASE("the limit on votes passes beside a master that never runs for a whole tick") {
+    const Played played = play("hang-beside-a-master-that-never-ticks");
+    REQUIRE(played.removals.size() == 1);
+    CHECK(played.removals[0].at < 100 * second);
+}
+
 TEST_CASE("a master that stutters notices a death") {
     const Played played = play("death-beside-a-master-that-stutters");
     REQUIRE(played.removals.size() == 1);
