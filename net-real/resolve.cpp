@@ -25,8 +25,8 @@ namespace pccl::real {
 namespace {
 
 constexpr std::size_t addresses_max = 16;
-constexpr std::uint64_t lookups_max =
-    8;  // at a time: a name server that does not answer must not fill the process with threads
+// At a time: a name server that does not answer must not fill the process with threads.
+constexpr std::uint64_t lookups_max = 8;
 
 // Shared with the thread that asks the system, which may outlive the caller's patience.
 struct Lookup {

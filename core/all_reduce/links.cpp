@@ -115,15 +115,19 @@ void PeerCore::close_edge(const Uuid& target) {
     for (const Stripe& stripe : edge.stripes) {
         const auto link = links_.find(stripe.link);
         if (link == links_.end()) continue;
-        if (link->second.stage != Stage::dialing) {
-            // The other end must not take it for a death.
-            proto::LinkMessage message;
-            message.set_goodbye(true);
-            send_control(stripe.link, message);
-        }
-        out_->push_back(CloseLink{stripe.link, true});
+        close_on_purpose(stripe.link, link->second);
         links_.erase(link);
     }
+}
+
+// The other end must not take it for a death.
+void PeerCore::close_on_purpose(LinkId id, const Link& link) {
+    if (link.stage != Stage::dialing) {
+        proto::LinkMessage message;
+        message.set_goodbye(true);
+        send_control(id, message);
+    }
+    out_->push_back(CloseLink{id, true});
 }
 
 proto::LinkHello PeerCore::link_hello(const Link& link) const {
@@ -147,35 +151,37 @@ void PeerCore::on_data_link_opened(LinkId id, Link& link) {
 void PeerCore::report_edge(const Uuid& target, Edge& edge, Edge::Report report, const std::string& reason) {
     if (edge.report == report) return;
     edge.report = report;
-    const auto master = links_.find(master_link_);
-    if (master == links_.end() || master->second.stage != Stage::open) return;  // declared again after the resume
-    proto::PeerMessage message;
-    message.mutable_edge()->set_peer(to_bytes(target));
-    message.mutable_edge()->set_outgoing(true);
-    message.mutable_edge()->set_up(report == Edge::Report::up);
-    message.mutable_edge()->set_answered(report == Edge::Report::answered);
-    message.mutable_edge()->set_reason(reason);
-    send_control(master_link_, message);
+    proto::EdgeReport message;
+    message.set_peer(to_bytes(target));
+    message.set_outgoing(true);
+    message.set_up(report == Edge::Report::up);
+    message.set_answered(report == Edge::Report::answered);
+    message.set_reason(reason);
+    tell_edge(std::move(message));
 }
 
 // What was open is closed on purpose.
 void PeerCore::report_unwanted(const Uuid& target) {
-    const auto master = links_.find(master_link_);
-    if (master == links_.end() || master->second.stage != Stage::open) return;
-    proto::PeerMessage message;
-    message.mutable_edge()->set_peer(to_bytes(target));
-    message.mutable_edge()->set_outgoing(true);
-    message.mutable_edge()->set_unwanted(true);
-    send_control(master_link_, message);
+    proto::EdgeReport message;
+    message.set_peer(to_bytes(target));
+    message.set_outgoing(true);
+    message.set_unwanted(true);
+    tell_edge(std::move(message));
 }
 
 void PeerCore::report_incoming(const Uuid& remote, bool up, bool unwanted) {
+    proto::EdgeReport message;
+    message.set_peer(to_bytes(remote));
+    message.set_up(up);
+    message.set_unwanted(unwanted);
+    tell_edge(std::move(message));
+}
+
+void PeerCore::tell_edge(proto::EdgeReport report) {
     const auto master = links_.find(master_link_);
-    if (master == links_.end() || master->second.stage != Stage::open) return;
+    if (master == links_.end() || master->second.stage != Stage::open) return;  // declared again after the resume
     proto::PeerMessage message;
-    message.mutable_edge()->set_peer(to_bytes(remote));
-    message.mutable_edge()->set_up(up);
-    message.mutable_edge()->set_unwanted(unwanted);
+    *message.mutable_edge() = std::move(report);
     send_control(master_link_, message);
 }
 

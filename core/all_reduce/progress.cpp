@@ -57,8 +57,8 @@ PeerCore::Arrivals PeerCore::arrivals_from(const Uuid& predecessor) const {
 void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
     if (link.receiving.op != 0 && link.receiving.dropped) return discarded_moved(id, link, arrived);
     if (link.receiving.op != 0 && link.receiving.phase == 2) return chunk_moved(link, arrived);
-    if (link.purpose != Purpose::incoming || link.receiving.op == 0 || link.receiving.dropped ||
-        link.receiving.phase > 1 || arrived <= link.arrived)
+    if (link.purpose != Purpose::incoming || link.receiving.op == 0 || link.receiving.phase > 1 ||
+        arrived <= link.arrived)
         return;
     link.arrived = arrived;
     const auto found = ops_.find(link.receiving.op);
@@ -106,11 +106,9 @@ void PeerCore::reopen_filled_links() {
             filled.emplace(link.remote, id);
     }
     for (const auto& [target, id] : filled) {
-        proto::LinkMessage message;
-        message.set_goodbye(true);
-        send_control(id, message);
-        out_->push_back(CloseLink{id, true});
-        links_.at(id).renewed = true;
+        Link& link = links_.at(id);
+        close_on_purpose(id, link);
+        link.renewed = true;
         on_link_closed(id, "opened anew: a chunk that is not wanted any more filled it");
     }
 }

@@ -377,8 +377,6 @@ void MasterCore::tick() {
     tick_put_off_ = false;
     next_tick_ = now_ + config_.timeouts.tick();
     std::vector<LinkId> late, silent;
-    proto::MasterMessage heartbeat;
-    heartbeat.set_heartbeat(true);
     for (auto& [id, link] : links_) {
         if (link.stage == Link::Stage::fresh || link.stage == Link::Stage::closing) {
             if (now_ - link.opened > config_.timeouts.handshake) late.push_back(id);
@@ -388,7 +386,7 @@ void MasterCore::tick() {
         } else if (now_ - link.last_received > config_.timeouts.peer) {
             silent.push_back(id);
         } else if (now_ - link.last_sent >= config_.timeouts.peer / 5) {
-            say_at_once(id, link, heartbeat);
+            say_heartbeat(id, link);
         }
     }
     for (const LinkId id : late) close_link(id, "said nothing within the handshake time");
@@ -462,6 +460,12 @@ void MasterCore::keep_held(Held held) {
 void MasterCore::say_at_once(LinkId id, Link& link, proto::MasterMessage message) {
     if (message.has_welcome()) welcome_leaves(link);
     leaves(id, link, encode_for(link, message));
+}
+
+void MasterCore::say_heartbeat(LinkId id, Link& link) {
+    proto::MasterMessage message;
+    message.set_heartbeat(true);
+    say_at_once(id, link, std::move(message));
 }
 
 // The other end speaks from here on.

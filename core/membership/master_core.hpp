@@ -49,6 +49,8 @@ public:
     void shut_down(Instant now, Effects& out);
 
 private:
+    // Peers that a dial plan names; true: as a caller, false: as a target.
+    using PlanNames = std::set<std::pair<bool, std::string>>;
     struct Link {
         // closing: a refusal is held for it until a record is durable; nothing is read from it any more.
         enum class Stage : std::uint8_t { fresh, registered, member, closing };
@@ -62,10 +64,10 @@ private:
         std::uint32_t control_bytes = control_bytes_least;  // what may be sent to it in one frame
         std::uint32_t plans_held = 0;                       // pages of the one that waits for a record
         Instant plan_held_since = 0;
-        std::set<std::pair<bool, std::string>> unnamed;  // by it as caller or target, and meanwhile not
-        bool welcomed = false;                           // the welcome has left
-        std::uint64_t said = 0;                          // messages that have left on it
-        std::uint64_t heard = 0;                         // of them, what its heartbeats acknowledge
+        PlanNames unnamed;        // by it, and meanwhile not
+        bool welcomed = false;    // the welcome has left
+        std::uint64_t said = 0;   // messages that have left on it
+        std::uint64_t heard = 0;  // of them, what its heartbeats acknowledge
         // Since when some have left and no further one was acknowledged; never: all were.
         Instant unheard_since = never;
     };
@@ -198,6 +200,7 @@ private:
     // say_at_once() is for what promises nothing.
     void say(LinkId link, proto::MasterMessage message);
     void say_at_once(LinkId id, Link& link, proto::MasterMessage message);
+    void say_heartbeat(LinkId id, Link& link);
     void keep_held(Held held);
     void say_and_close(LinkId link, proto::MasterMessage message, bool hold);
     static std::string encode_for(const Link& link, proto::MasterMessage& message);
@@ -277,6 +280,8 @@ private:
     void maintain_topology();
     bool looked_just_now() const;
     void want_edges_of_operations();
+    proto::DialPlan dial_plan(const Uuid& uuid, const std::vector<Uuid>& callers, const PlanNames& but) const;
+    void say_plan(LinkId link, const proto::DialPlan& plan);
     void maintain_ring(GroupId id);
     bool ring_usable(const GroupState& group) const;
     std::string edge_text(const std::pair<Uuid, Uuid>& edge) const;

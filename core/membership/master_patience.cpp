@@ -177,15 +177,12 @@ void MasterCore::expire_votes() {
         Session& session = sessions_.at(uuid);
         Link& link = links_.at(session.link);
         if (session.checked_said == 0 || session.checked_at < session.free_since + limit) {
-            proto::MasterMessage heartbeat;
-            heartbeat.set_heartbeat(true);
-            say_at_once(session.link, link, heartbeat);
+            say_heartbeat(session.link, link);
             session.checked_said = link.said;
             session.checked_at = now_;
             return false;
         }
-        if (link.heard < session.checked_said && now_ - session.checked_at <= 2 * config_.timeouts.peer) return false;
-        return true;
+        return link.heard >= session.checked_said || now_ - session.checked_at > 2 * config_.timeouts.peer;
     };
     std::map<Uuid, Instant> called;  // when a member joined the last of the votes that it waits in
     for (const auto& [key, ballot] : ballots_.all()) {

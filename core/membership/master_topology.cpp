@@ -103,10 +103,10 @@ bool MasterCore::edge_failed_long(const Uuid& from, const Uuid& to, Duration gra
 // A newcomer says that it has reached a member, and the member has not heard of it for long.
 bool MasterCore::only_claimed(const Uuid& from, const Uuid& to) const {
     const EdgeTable::Edge* edge = edges_.find(from, to);
-    if (edge == nullptr || !edge->up || edge->incoming_up || !joiners_.contains(from) || !state_.members.contains(to) ||
+    if (edge == nullptr || edge->claimed_since == never || !joiners_.contains(from) || !state_.members.contains(to) ||
         !present(to))
         return false;
-    return now_ - std::max(edge->up_since, links_.at(sessions_.at(to).link).opened) > config_.timeouts.peer;
+    return now_ - std::max(edge->claimed_since, links_.at(sessions_.at(to).link).opened) > config_.timeouts.peer;
 }
 
 std::string MasterCore::edge_text(const std::pair<Uuid, Uuid>& edge) const {
@@ -422,9 +422,11 @@ std::vector<Uuid> MasterCore::admissible(GroupId id, std::vector<Uuid>& ring) co
         std::vector<Uuid> candidate = ring;
         candidate.push_back(newcomer);
         const auto with = choose_ring(candidate, forbidden);
-        if (!with) PROBE(joiner_not_admissible);
-        if (!with) ++in_vain;
-        if (!with) continue;
+        if (!with) {
+            PROBE(joiner_not_admissible);
+            ++in_vain;
+            continue;
+        }
         ring = *with;
         chain = true;  // what the search has found is allowed
         admitted.push_back(newcomer);
@@ -505,6 +507,46 @@ void MasterCore::admit_orphans() {
     topology_dirty_ = examine_all_ = true;
 }
 
+// Whom `uuid` is to dial, and who may dial it, but for those names.
+proto::DialPlan MasterCore::dial_plan(const Uuid& uuid, const std::vector<Uuid>& callers, const PlanNames& but) const {
+    const auto left_out = [&](bool calls, const Uuid& peer) {
+        return !but.empty() && but.contains({calls, to_bytes(peer)});
+    };
+    proto::DialPlan plan;
+    const auto own = endpoint_of(uuid);
+    if (const auto wanted = wanted_.find(uuid); wanted != wanted_.end() && own) {
+        for (const Uuid& other : wanted->second) {
+            const auto endpoint = endpoint_of(other);
+            if (!endpoint || !may_dial(*own, *endpoint) || left_out(false, other)) continue;
+            auto* target = plan.add_targets();
+            target->set_peer(to_bytes(other));
+            write(*endpoint, *target->mutable_address());
+            add_pass(uuid, *target);
+            target->set_single(joiners_.contains(uuid) || joiners_.contains(other));
+        }
+    }
+    for (const Uuid& caller : callers) {
+        if (!left_out(true, caller)) plan.add_callers(to_bytes(caller));
+    }
+    return plan;
+}
+
+void MasterCore::say_plan(LinkId link, const proto::DialPlan& plan) {
+    const int page_max = static_cast<int>(wire::items_per_page(links_.at(link).control_bytes, wire::dial_target_bytes));
+    int target = 0, caller = 0;
+    do {
+        proto::MasterMessage message;
+        proto::DialPlan& page = *message.mutable_plan();
+        for (; target < plan.targets_size() && page.targets_size() < page_max; ++target)
+            *page.add_targets() = plan.targets(target);
+        for (; caller < plan.callers_size() && page.targets_size() + page.callers_size() < page_max; ++caller)
+            page.add_callers(plan.callers(caller));
+        page.set_more(target < plan.targets_size() || caller < plan.callers_size());
+        if (page.more()) PROBE(plan_in_pages);
+        say(link, message);
+    } while (target < plan.targets_size() || caller < plan.callers_size());
+}
+
 void MasterCore::send_plans() {
     std::map<Uuid, std::vector<Uuid>> callers;
     for (const auto& [uuid, joiner] : joiners_) {
@@ -512,70 +554,37 @@ void MasterCore::send_plans() {
         if (wanted == wanted_.end()) continue;
         for (const Uuid& other : wanted->second) callers[other].push_back(uuid);
     }
-    const auto say_in_pages = [&](LinkId link, const proto::DialPlan& plan) {
-        const int page_max =
-            static_cast<int>(wire::items_per_page(links_.at(link).control_bytes, wire::dial_target_bytes));
-        int target = 0, caller = 0;
-        do {
-            proto::MasterMessage message;
-            proto::DialPlan& page = *message.mutable_plan();
-            for (; target < plan.targets_size() && page.targets_size() < page_max; ++target)
-                *page.add_targets() = plan.targets(target);
-            for (; caller < plan.callers_size() && page.targets_size() + page.callers_size() < page_max; ++caller)
-                page.add_callers(plan.callers(caller));
-            page.set_more(target < plan.targets_size() || caller < plan.callers_size());
-            if (page.more()) PROBE(plan_in_pages);
-            say(link, message);
-        } while (target < plan.targets_size() || caller < plan.callers_size());
-    };
     const auto names = [](const proto::DialPlan& plan) {
-        std::set<std::pair<bool, std::string>> all;  // true: a caller
+        PlanNames all;
         for (const std::string& caller : plan.callers()) all.emplace(true, caller);
         for (const proto::DialTarget& target : plan.targets()) all.emplace(false, target.peer());
         return all;
     };
     const auto send = [&](const Uuid& uuid, LinkId id, std::optional<std::string>& last) {
         Link& link = links_.at(id);
-        const auto plan_but = [&](const std::set<std::pair<bool, std::string>>& but) {
-            proto::DialPlan plan;
-            const auto wanted = wanted_.find(uuid);
-            for (const Uuid& other : wanted != wanted_.end() ? wanted->second : std::set<Uuid>{}) {
-                const auto endpoint = endpoint_of(other);
-                const auto own = endpoint_of(uuid);
-                if (but.contains({false, to_bytes(other)}) || !endpoint || !own || !may_dial(*own, *endpoint)) continue;
-                auto* target = plan.add_targets();
-                target->set_peer(to_bytes(other));
-                write(*endpoint, *target->mutable_address());
-                add_pass(uuid, *target);
-                target->set_single(joiners_.contains(uuid) || joiners_.contains(other));
-            }
-            for (const Uuid& caller : callers[uuid]) {
-                if (!but.contains({true, to_bytes(caller)})) plan.add_callers(to_bytes(caller));
-            }
-            return plan;
-        };
-        const proto::DialPlan plan = plan_but({});
-        if (link.plans_held != 0 && last) {
+        const proto::DialPlan plan = dial_plan(uuid, callers[uuid], {});
+        std::string encoded = encode(plan);
+        const bool waits = link.plans_held != 0 && last;
+        if (last == encoded && (waits || link.unnamed.empty())) return;
+        if (waits) {
             // One at a time: while a disk hangs they would pile up. Who is not named in between, and later again, is somebody
             // whose connections are not known any more: they begin anew.
+            PROBE(plan_waits_for_the_disk);
             proto::DialPlan told;
-            if (!told.ParseFromString(*last)) return;
-            const auto still = names(plan);
+            const bool own_words = told.ParseFromString(*last);
+            ASSERT(own_words);
+            const PlanNames still = names(plan);
             for (const auto& name : names(told)) {
                 if (!still.contains(name)) link.unnamed.insert(name);
             }
-            if (*last != encode(plan)) PROBE(plan_waits_for_the_disk);
             return;
         }
-        if (const auto unnamed = std::exchange(link.unnamed, {}); !unnamed.empty()) {
-            const proto::DialPlan before = plan_but(unnamed);
-            if (encode(before) != encode(plan)) say_in_pages(id, before);
-            last.reset();
+        if (const PlanNames unnamed = std::exchange(link.unnamed, {}); !unnamed.empty()) {
+            if (const proto::DialPlan before = dial_plan(uuid, callers[uuid], unnamed); encode(before) != encoded)
+                say_plan(id, before);
         }
-        std::string encoded = encode(plan);
-        if (last == encoded) return;
         last = std::move(encoded);
-        say_in_pages(id, plan);
+        say_plan(id, plan);
     };
     for (auto& [uuid, session] : sessions_) {
         if (session.link != 0) send(uuid, session.link, session.plan);

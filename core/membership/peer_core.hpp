@@ -297,6 +297,8 @@ private:
     void stripe_lost(LinkId id, const Link& link, const std::string& reason);
     void report_edge(const Uuid& target, Edge& edge, Edge::Report report, const std::string& reason);
     void report_unwanted(const Uuid& target);
+    void tell_edge(proto::EdgeReport report);
+    void close_on_purpose(LinkId id, const Link& link);
     void report_incoming(const Uuid& remote, bool up, bool unwanted);
     proto::LinkHello link_hello(const Link& link) const;  // what every link to another peer begins with
     void on_data_link_opened(LinkId id, Link& link);

@@ -78,6 +78,7 @@ void EdgeTable::report_up(const Uuid& from, const Uuid& to, Instant now) {
         edge.down_before = edge.down_since;
     }
     edge.up = true;
+    if (edge.claimed_since == never && !edge.incoming_up) edge.claimed_since = now;
     edge.down_since = never;
     edge.quarantined_until = 0;
     edge.reported_down = false;
@@ -124,7 +125,7 @@ void EdgeTable::admitted(const Uuid& peer) {
 void EdgeTable::report_incoming(const Uuid& from, const Uuid& to, bool up, Instant now) {
     Edge& edge = edges_[{from, to}];
     if (up)
-        edge.target_lost_at = never;
+        edge.target_lost_at = edge.claimed_since = never;
     else if (edge.up && edge.incoming_up)
         edge.target_lost_at = now;
     edge.incoming_up = up;
@@ -208,6 +209,7 @@ void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted, I
         edge.reported_down = false;
         edge.source_lost_at = edge.target_lost_at = never;
         edge.incoming_up = false;
+        edge.claimed_since = never;
         edge.down_before = never;
         edge.flaps = edge.restarts = 0;
     }

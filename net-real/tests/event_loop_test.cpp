@@ -86,6 +86,42 @@ int connect_to(std::uint16_t port) {
     return descriptor;
 }
 
+// A loop that listens, with little room for ends that are closed.
+class Closing {
+public:
+    explicit Closing(std::size_t together) : machine_(together), loop_(few_ends(), machine_) {
+        std::string error;
+        ListenRequest request;
+        request.address = core::Endpoint{};
+        REQUIRE(loop_.listen(request, error));
+        REQUIRE(loop_.start(error));
+    }
+    ~Closing() {
+        loop_.request_stop();
+        loop_.join();
+    }
+    int dial_and_ask() {
+        const int descriptor = connect_to(loop_.port());
+        std::string frame;
+        core::wire::append_control(frame, std::array<std::uint8_t, 1>{'q'});
+        REQUIRE(::send(descriptor, frame.data(), frame.size(), MSG_NOSIGNAL) > 0);
+        return descriptor;
+    }
+    static bool gets_answer(int descriptor) {
+        char byte = 0;
+        return ::recv(descriptor, &byte, 1, 0) == 1;
+    }
+
+private:
+    static LoopSettings few_ends() {
+        LoopSettings settings;
+        settings.limits.unregistered_links_max = 8;
+        return settings;
+    }
+    Refuser machine_;
+    EventLoop loop_;
+};
+
 }  // namespace
 
 TEST_CASE("an end that asks and does not read is lost when the queue of answers is full") {
@@ -115,56 +151,25 @@ TEST_CASE("an end that asks and does not read is lost when the queue of answers 
 }
 
 TEST_CASE("ends that are refused and do not close hold no more descriptors than ends that say nothing") {
-    Refuser client(1);
-    LoopSettings settings;
-    settings.limits.unregistered_links_max = 8;
-    EventLoop loop(settings, client);
-    std::string error;
-    ListenRequest request;
-    request.address = core::Endpoint{};
-    REQUIRE(loop.listen(request, error));
-    REQUIRE(loop.start(error));
+    Closing run(1);
     const std::size_t before = descriptors();
     constexpr std::size_t count = 60;
     std::vector<int> strangers;
-    std::string frame;
-    core::wire::append_control(frame, std::array<std::uint8_t, 1>{'q'});
     for (std::size_t i = 0; i < count; ++i) {
-        strangers.push_back(connect_to(loop.port()));
-        REQUIRE(::send(strangers.back(), frame.data(), frame.size(), MSG_NOSIGNAL) > 0);
-        // The answer arrives, however many came before.
-        char byte = 0;
-        REQUIRE(::recv(strangers.back(), &byte, 1, 0) == 1);
+        strangers.push_back(run.dial_and_ask());
+        REQUIRE(run.gets_answer(strangers.back()));  // however many came before
     }
     CHECK(descriptors() <= before + count + 8);
     for (const int stranger : strangers) ::close(stranger);
-    loop.request_stop();
-    loop.join();
 }
 
 TEST_CASE("all ends that are closed at once get what was said to them last") {
     constexpr std::size_t count = 60;
-    Refuser client(count);
-    LoopSettings settings;
-    settings.limits.unregistered_links_max = 8;
-    EventLoop loop(settings, client);
-    std::string error;
-    ListenRequest request;
-    request.address = core::Endpoint{};
-    REQUIRE(loop.listen(request, error));
-    REQUIRE(loop.start(error));
+    Closing run(count);
     std::vector<int> members;
-    std::string frame;
-    core::wire::append_control(frame, std::array<std::uint8_t, 1>{'q'});
-    for (std::size_t i = 0; i < count; ++i) {
-        members.push_back(connect_to(loop.port()));
-        REQUIRE(::send(members.back(), frame.data(), frame.size(), MSG_NOSIGNAL) > 0);
-    }
+    for (std::size_t i = 0; i < count; ++i) members.push_back(run.dial_and_ask());
     for (const int member : members) {
-        char byte = 0;
-        CHECK(::recv(member, &byte, 1, 0) == 1);
+        CHECK(run.gets_answer(member));
         ::close(member);
     }
-    loop.request_stop();
-    loop.join();
 }

@@ -21,6 +21,18 @@ proto::Vote of_kind(proto::VoteKind kind) {
     return vote;
 }
 
+// Two that found a group, or of which the second one joins: connected with each other, and asked for by `asks`.
+void admit(World& world, Member& first, Member& second, const std::vector<Member*>& asks) {
+    const auto connect = [&] {
+        world.report_edges(first, second);
+        world.report_edges(second, first);
+    };
+    connect();
+    for (Member* member : asks) world.vote(*member, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    REQUIRE(second.seen > 0);
+    connect();
+}
+
 struct Pair {
     World world;
     Member a{name(1), 0, {}, 0, 0, 0, {}, false}, b{name(2), 0, {}, 0, 0, 0, {}, false};
@@ -28,12 +40,7 @@ struct Pair {
     explicit Pair(const Timeouts& timeouts = with_limit()) : world(timeouts) {
         world.say_hello(a);
         world.say_hello(b);
-        world.report_edges(a, b);
-        world.report_edges(b, a);
-        world.vote(a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
-        REQUIRE(b.seen > 0);
-        world.report_edges(a, b);
-        world.report_edges(b, a);
+        admit(world, a, b, {&a});
     }
     // Time passes in ticks; both members are heard from.
     void pass(Duration time) {
@@ -148,12 +155,7 @@ TEST_CASE("a member that comes back from the other side of its host keeps the ad
     const auto nothing = [](const proto::Hello&) {};
     world.say_hello(a, nothing, 127);
     world.say_hello(b, nothing, 127);
-    world.report_edges(a, b);
-    world.report_edges(b, a);
-    world.vote(a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
-    REQUIRE(b.seen > 0);
-    world.report_edges(a, b);
-    world.report_edges(b, a);
+    admit(world, a, b, {&a});
     world.reset(a);
     world.say_hello(a, nothing, 10);
     world.resumed(a);
@@ -187,12 +189,7 @@ TEST_CASE("who waits for the master itself is in no other call") {
     world.say_hello(a, in_group(0));
     world.say_hello(b, in_group(1));
     world.say_hello(c, in_group(1));
-    world.report_edges(b, c);
-    world.report_edges(c, b);
-    for (Member* member : {&a, &b}) world.vote(*member, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
-    REQUIRE(c.seen > 0);
-    world.report_edges(b, c);
-    world.report_edges(c, b);
+    admit(world, b, c, {&a, &b});
     // The edge between the two of a group breaks for a moment: their operation waits for it.
     proto::PeerMessage down;
     down.mutable_edge()->set_peer(to_bytes(c.uuid));
@@ -371,6 +368,17 @@ TEST_CASE("a newcomer whose word nobody confirms gives its place to others") {
         message.set_heartbeat(0);
         message.set_heard(liar.heard);
         run.world.tell(liar, message);
+        // Taken back and said again, it is as old as it was.
+        for (const Member* member : {&run.a, &run.b}) {
+            for (const bool up : {false, true}) {
+                proto::PeerMessage claim;
+                claim.mutable_edge()->set_peer(to_bytes(member->uuid));
+                claim.mutable_edge()->set_outgoing(true);
+                claim.mutable_edge()->set_up(up);
+                claim.mutable_edge()->set_unwanted(!up);
+                run.world.tell(liar, claim);
+            }
+        }
         run.pass(second);
     }
     CHECK(liar.notices.find("cannot be admitted yet") != std::string::npos);
