@@ -193,8 +193,8 @@ const Setting settings[] = {
     PCCL_ONE("timeouts.test", duration, millisecond, hour, timeouts.test),
     PCCL_ONE("timeouts.survey", duration, millisecond, hour, timeouts.survey),
     PCCL_ONE("timeouts.edge_age", duration, millisecond, hour, timeouts.edge_age),
-    PCCL_ONE("faults_end", duration, 0, hour, chaos_end),
-    PCCL_ONE("applications_end_after", duration, 0, hour, stop_after),
+    PCCL_ONE("faults_end", duration, 0, 10 * hour, chaos_end),
+    PCCL_ONE("applications_end_after", duration, 0, 10 * hour, stop_after),
     PCCL_ONE("patience", duration, 0, 10 * hour, patience),
 };
 
@@ -341,7 +341,7 @@ void parse_fault(ScenarioReader& reader, Scenario& s) {
         if (word == "forever") {
             fault.forever = true;
         } else if (pair.name == "at") {
-            if (auto v = reader.value(Unit::duration, pair.value, 0, hour, pair.value_at)) fault.at = *v;
+            if (auto v = reader.value(Unit::duration, pair.value, 0, 10 * hour, pair.value_at)) fault.at = *v;
         } else if (pair.name == "for") {
             if (auto v = reader.value(Unit::duration, pair.value, 0, hour, pair.value_at)) fault.duration = *v;
         } else if (pair.name == "a" || pair.name == "b") {

@@ -121,6 +121,7 @@ void draw_large_units(Scenario& s) {
     const std::int64_t bytes = narrowest(s) * s.timeouts.peer / second * draw.number(1, 8) / 2;
     const auto unit = static_cast<std::uint32_t>(std::clamp<std::int64_t>(bytes / 8 * 8, 4'096, 1 << 20));
     s.limits.chunk_bytes = s.limits.slice_bytes = unit;
+    s.limits.eager_bytes = std::max(s.limits.eager_bytes, unit);
     s.limits.min_slots = 2;
     if (unit < narrowest(s) * s.timeouts.peer / second || s.peers.size() < 3 || !draw.chance(700'000)) return;
     s.workload.world_min = 2;

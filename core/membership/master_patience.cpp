@@ -172,11 +172,12 @@ void MasterCore::expire_votes() {
         const bool arrived = session->second.answer_said == 0 || waits > 2 * config_.timeouts.peer;
         return arrived ? waits : 0;
     };
-    // Its call may still be on its way. Where nothing is acknowledged for long, the link is as good as none.
-    const auto in_no_call = [&](const Uuid& uuid) {
+    // Its call may still be on its way: in time for the vote that was `changed` then. Where nothing is acknowledged for long,
+    // the link is as good as none.
+    const auto in_no_call = [&](const Uuid& uuid, Instant changed) {
         Session& session = sessions_.at(uuid);
         Link& link = links_.at(session.link);
-        if (session.checked_said == 0 || session.checked_at < session.free_since + limit) {
+        if (session.checked_said == 0 || session.checked_at < std::max(session.free_since, changed) + limit) {
             say_heartbeat(session.link, link);
             session.checked_said = link.said;
             session.checked_at = now_;
@@ -189,7 +190,7 @@ void MasterCore::expire_votes() {
         if (!is_call(key.kind)) continue;
         for (const auto& [uuid, cast] : ballot.votes()) called[uuid] = std::max(called[uuid], cast.at);
     }
-    std::map<Uuid, std::string> absent;
+    std::map<Uuid, std::pair<Instant, BallotKey>> late;  // for the one of the votes that waits longest
     std::vector<std::pair<BallotKey, std::string>> crossing;
     Places places;
     for (const auto& [key, ballot] : ballots_.all()) {
@@ -199,9 +200,9 @@ void MasterCore::expire_votes() {
         bool all_wait = true;
         for (const Uuid& uuid : missing) {
             const auto call = called.find(uuid);
-            if (call == called.end() && free_for(uuid) >= limit && in_no_call(uuid)) {
-                absent.emplace(uuid, std::string("the others waited ") + seconds(now_ - ballot.changed) +
-                                         " for its vote '" + to_text(key.kind) + "' (PCCL_VOTE_TIMEOUT_S)");
+            if (call == called.end() && free_for(uuid) >= limit) {
+                const auto vote = late.try_emplace(uuid, ballot.changed, key).first;
+                if (ballot.changed < vote->second.first) vote->second = {ballot.changed, key};
             }
             all_wait = all_wait && call != called.end() && now_ - call->second >= limit && !busy.contains(uuid) &&
                        present(uuid);
@@ -211,12 +212,14 @@ void MasterCore::expire_votes() {
                                        ", which is " + whereabouts(missing[0], places) +
                                        "; all members have to make the same calls (PCCL_VOTE_TIMEOUT_S has passed)");
     }
-    for (const auto& [uuid, reason] : absent) {
+    std::erase_if(late, [&](const auto& entry) { return !in_no_call(entry.first, entry.second.first); });
+    for (const auto& [uuid, vote] : late) {
         PROBE(vote_timed_out);
-        remove(uuid, reason);
+        remove(uuid, std::string("the others waited ") + seconds(now_ - vote.first) + " for its vote '" +
+                         to_text(vote.second.kind) + "' (PCCL_VOTE_TIMEOUT_S)");
     }
     // Whoever went may have been what the others waited for: they are looked at anew at the next tick.
-    if (!absent.empty()) return;
+    if (!late.empty()) return;
     for (const auto& [key, reason] : crossing) {
         PROBE(vote_given_up);
         log(LogLevel::warn, "given up: " + reason);

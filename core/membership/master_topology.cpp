@@ -100,13 +100,16 @@ bool MasterCore::edge_failed_long(const Uuid& from, const Uuid& to, Duration gra
     return true;
 }
 
-// A newcomer says that it has reached a member, and the member has not heard of it for long.
+// A newcomer says that it has reached a member, and the member has not heard of it for long. Who has just got there after
+// some time is confirmed soon; but not even a word that is taken back and given again buys more than some terms.
 bool MasterCore::only_claimed(const Uuid& from, const Uuid& to) const {
     const EdgeTable::Edge* edge = edges_.find(from, to);
-    if (edge == nullptr || edge->claimed_since == never || !joiners_.contains(from) || !state_.members.contains(to) ||
-        !present(to))
+    if (edge == nullptr || !edge->up || edge->incoming_up || edge->unconfirmed_since == never ||
+        !joiners_.contains(from) || !state_.members.contains(to) || !present(to))
         return false;
-    return now_ - std::max(edge->claimed_since, links_.at(sessions_.at(to).link).opened) > config_.timeouts.peer;
+    const Duration peer = config_.timeouts.peer;
+    const Duration unconfirmed = now_ - std::max(edge->unconfirmed_since, links_.at(sessions_.at(to).link).opened);
+    return unconfirmed > peer && (now_ - edge->up_since > config_.timeouts.edge_grace() || unconfirmed > 4 * peer);
 }
 
 std::string MasterCore::edge_text(const std::pair<Uuid, Uuid>& edge) const {

@@ -68,6 +68,7 @@ bool EdgeTable::try_again(const std::vector<Uuid>& ring, Instant now, Duration r
 EdgeTable::Edge& EdgeTable::want(const Uuid& from, const Uuid& to, Instant now) {
     Edge& edge = edges_[{from, to}];
     if (!edge.up && edge.down_since == never) edge.down_since = now;
+    if (!(edge.up && edge.incoming_up) && edge.unconfirmed_since == never) edge.unconfirmed_since = now;
     return edge;
 }
 
@@ -78,7 +79,7 @@ void EdgeTable::report_up(const Uuid& from, const Uuid& to, Instant now) {
         edge.down_before = edge.down_since;
     }
     edge.up = true;
-    if (edge.claimed_since == never && !edge.incoming_up) edge.claimed_since = now;
+    if (edge.incoming_up) edge.unconfirmed_since = never;
     edge.down_since = never;
     edge.quarantined_until = 0;
     edge.reported_down = false;
@@ -125,10 +126,11 @@ void EdgeTable::admitted(const Uuid& peer) {
 void EdgeTable::report_incoming(const Uuid& from, const Uuid& to, bool up, Instant now) {
     Edge& edge = edges_[{from, to}];
     if (up)
-        edge.target_lost_at = edge.claimed_since = never;
+        edge.target_lost_at = never;
     else if (edge.up && edge.incoming_up)
         edge.target_lost_at = now;
     edge.incoming_up = up;
+    if (up && edge.up) edge.unconfirmed_since = never;
 }
 
 void EdgeTable::mark(const Uuid& from, const Uuid& to, Instant until) {
@@ -184,7 +186,7 @@ void EdgeTable::heard_again(const Uuid& peer, Instant now) {
 
 void EdgeTable::shift_clocks(Duration hung, Instant now) {
     for (auto& [ends, edge] : edges_) {
-        for (Instant* clock : {&edge.down_since, &edge.down_before}) {
+        for (Instant* clock : {&edge.down_since, &edge.down_before, &edge.unconfirmed_since}) {
             if (*clock != never) *clock = std::min(*clock + hung, now);
         }
     }
@@ -192,7 +194,7 @@ void EdgeTable::shift_clocks(Duration hung, Instant now) {
 
 void EdgeTable::restart_clocks(Instant now) {
     for (auto& [ends, edge] : edges_) {
-        for (Instant* clock : {&edge.down_since, &edge.down_before}) {
+        for (Instant* clock : {&edge.down_since, &edge.down_before, &edge.unconfirmed_since}) {
             if (*clock != never) *clock = now;
         }
     }
@@ -209,7 +211,7 @@ void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted, I
         edge.reported_down = false;
         edge.source_lost_at = edge.target_lost_at = never;
         edge.incoming_up = false;
-        edge.claimed_since = never;
+        edge.unconfirmed_since = never;
         edge.down_before = never;
         edge.flaps = edge.restarts = 0;
     }

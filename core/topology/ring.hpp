@@ -34,10 +34,11 @@ public:
         Instant not_again_before = 0;  // its quarantine was ended early, for a ring
         Instant stuck_until = 0;       // it opens and carries nothing: marked for this long, connected or not
         std::uint32_t stuck_times = 0;
-        bool stuck_before = false;      // nobody has been asked to dial it since it was marked: it may carry again
-        bool reported_down = false;     // the source says that its links closed or were refused
-        bool incoming_up = false;       // the target says that a link from the source is open
-        Instant claimed_since = never;  // the source said that it is up, and the target has never said so
+        bool stuck_before = false;   // nobody has been asked to dial it since it was marked: it may carry again
+        bool reported_down = false;  // the source says that its links closed or were refused
+        bool incoming_up = false;    // the target says that a link from the source is open
+        // It is wanted, and not both ends say that it is up; never: both do, or nobody has asked.
+        Instant unconfirmed_since = never;
         // Both ends said that it is up, and then an end says that all its links broke. When it said so last; never: no word.
         Instant source_lost_at = never;
         Instant target_lost_at = never;

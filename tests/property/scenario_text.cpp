@@ -45,6 +45,21 @@ TEST_CASE("a generated scenario survives its text") {
     }
 }
 
+TEST_CASE("every class draws scenarios that are read back") {
+    for (const std::uint32_t classes : {GeneratorOptions{}.classes, std::uint32_t{class_steady}}) {
+        GeneratorOptions options;
+        options.classes = classes;
+        for (std::uint64_t seed = 1; seed <= 2'000; ++seed) {
+            const std::string text = to_text(generate(seed, options));
+            ScenarioError error;
+            const auto read = parse_scenario(text, error);
+            INFO("seed " << seed << ", line " << error.line << ": " << error.expected);
+            REQUIRE(read.has_value());
+            REQUIRE(to_text(*read) == text);
+        }
+    }
+}
+
 TEST_CASE("comments, blank lines and defaults") {
     ScenarioError error;
     const auto read =

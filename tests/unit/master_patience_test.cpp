@@ -215,6 +215,37 @@ TEST_CASE("who waits for the master itself is in no other call") {
     CHECK(a.seen == before);
 }
 
+TEST_CASE("a member is asked anew for a vote that others joined after it was asked") {
+    Pair run;
+    Member c{name(3), 0, {}, 0, 0, 0, {}, false};
+    run.world.say_hello(c);
+    run.world.report_edges(run.a, c);
+    run.world.report_edges(c, run.a);
+    admit(run.world, run.b, c, {&run.a, &run.b});
+    std::uint64_t acknowledged = 0;
+    const auto pass = [&](Duration time, bool reads) {
+        for (; time > 0; time -= 100 * millisecond) {
+            if (reads) acknowledged = c.heard;
+            proto::PeerMessage message;
+            message.set_heartbeat(c.seen);
+            message.set_heard(acknowledged);
+            run.world.tell(c, message);
+            run.pass(100 * millisecond);
+        }
+    };
+    // It has long been free when the last one joins, and is then slow to hear.
+    pass(limit - 50 * millisecond, true);
+    run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    pass(limit + 150 * millisecond, true);
+    REQUIRE_FALSE(c.refused);
+    run.world.vote(run.b, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    pass(limit - second, true);
+    pass(2 * second, false);
+    CHECK_FALSE(c.refused);
+    pass(second, true);
+    CHECK(c.refused);
+}
+
 TEST_CASE("a member that resumes after its link was lost has the time that was left") {
     Pair run;
     run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
@@ -345,41 +376,75 @@ TEST_CASE("a key list that does not come holds up a synchronization for three pe
     CHECK(run.a.answers.back().has_sync());
 }
 
-TEST_CASE("a newcomer whose word nobody confirms gives its place to others") {
-    Pair run;
+namespace {
+
+proto::PeerMessage edge_report(const Member& other, bool outgoing, bool up, bool unwanted = false) {
+    proto::PeerMessage message;
+    message.mutable_edge()->set_peer(to_bytes(other.uuid));
+    message.mutable_edge()->set_outgoing(outgoing);
+    message.mutable_edge()->set_up(up);
+    message.mutable_edge()->set_unwanted(unwanted);
+    return message;
+}
+
+// A newcomer that says that it has reached both members.
+struct Claim : Pair {
     Member liar{name(9), 0, {}, 0, 0, 0, {}, false};
-    run.world.say_hello(liar);
-    for (const Member* member : {&run.a, &run.b}) {
-        proto::PeerMessage message;
-        message.mutable_edge()->set_peer(to_bytes(member->uuid));
-        message.mutable_edge()->set_outgoing(true);
-        message.mutable_edge()->set_up(true);
-        run.world.tell(liar, message);
+
+    Claim() {
+        world.say_hello(liar);
+        for (const Member* member : {&a, &b}) world.tell(liar, edge_report(*member, true, true));
+        for (Member* member : {&a, &b}) world.tell(*member, edge_report(liar, true, true));
     }
-    for (Member* member : {&run.a, &run.b}) {
-        proto::PeerMessage message;
-        message.mutable_edge()->set_peer(to_bytes(liar.uuid));
-        message.mutable_edge()->set_outgoing(true);
-        message.mutable_edge()->set_up(true);
-        run.world.tell(*member, message);
-    }
-    for (int i = 0; i < 30; ++i) {
+    void heartbeat() {
         proto::PeerMessage message;
         message.set_heartbeat(0);
         message.set_heard(liar.heard);
-        run.world.tell(liar, message);
+        world.tell(liar, message);
+    }
+    bool told() const { return liar.notices.find("cannot be admitted yet") != std::string::npos; }
+};
+
+}  // namespace
+
+TEST_CASE("a newcomer whose word nobody confirms gives its place to others") {
+    Claim run;
+    for (int i = 0; i < 60; ++i) {
+        run.heartbeat();
         // Taken back and said again, it is as old as it was.
         for (const Member* member : {&run.a, &run.b}) {
-            for (const bool up : {false, true}) {
-                proto::PeerMessage claim;
-                claim.mutable_edge()->set_peer(to_bytes(member->uuid));
-                claim.mutable_edge()->set_outgoing(true);
-                claim.mutable_edge()->set_up(up);
-                claim.mutable_edge()->set_unwanted(!up);
-                run.world.tell(liar, claim);
-            }
+            for (const bool up : {false, true}) run.world.tell(run.liar, edge_report(*member, true, up, !up));
         }
         run.pass(second);
     }
-    CHECK(liar.notices.find("cannot be admitted yet") != std::string::npos);
+    CHECK(run.told());
+}
+
+TEST_CASE("a newcomer that does not say that its connections broke gives its place to others") {
+    Claim run;
+    for (Member* member : {&run.a, &run.b}) {
+        for (const bool up : {true, false}) run.world.tell(*member, edge_report(run.liar, false, up));
+    }
+    for (int i = 0; i < 30; ++i) {
+        run.heartbeat();
+        run.pass(second);
+    }
+    CHECK(run.told());
+}
+
+TEST_CASE("a newcomer that gets there late is confirmed before it is judged") {
+    Claim run;
+    for (const Member* member : {&run.a, &run.b}) run.world.tell(run.liar, edge_report(*member, true, false));
+    for (int i = 0; i < 13; ++i) {
+        run.heartbeat();
+        run.pass(second);
+        // Up for a moment now and then, so that it is not given up.
+        if (i % 2 == 0) continue;
+        for (const Member* member : {&run.a, &run.b}) {
+            for (const bool up : {true, false}) run.world.tell(run.liar, edge_report(*member, true, up));
+        }
+    }
+    for (const Member* member : {&run.a, &run.b}) run.world.tell(run.liar, edge_report(*member, true, true));
+    run.pass(100 * millisecond);
+    CHECK_FALSE(run.told());
 }
