@@ -124,6 +124,9 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
         if (unwritten_since_ != never && now_ - unwritten_since_ > config_.timeouts.peer / 4) {
             PROBE(disk_hung);
             edges_.shift_clocks(now_ - unwritten_since_, now_);
+            for (auto& [uuid, joiner] : joiners_) {
+                if (joiner.placed != never) joiner.placed = std::min(joiner.placed + now_ - unwritten_since_, now_);
+            }
         }
         durable_sequence_ = std::max(durable_sequence_, e->sequence);
         unwritten_since_ = durable_sequence_ < last_sequence_ ? now_ : never;
@@ -176,6 +179,9 @@ void MasterCore::slept(Duration time) {
         if (link.unheard_since != never) leave_out(link.unheard_since);
     }
     for (auto& [uuid, session] : sessions_) leave_out(session.absent_since);
+    for (auto& [uuid, joiner] : joiners_) {
+        if (joiner.placed != never) leave_out(joiner.placed);
+    }
     for (auto& [group, comparison] : key_comparisons_) {
         leave_out(comparison.progress);
         leave_out(comparison.began);

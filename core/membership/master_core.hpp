@@ -112,6 +112,7 @@ private:
         bool told_unreachable = false;  // until it is reached
         bool behind = false;            // comes after those that can be reached; only if told so
         Instant moved = 0;              // behind, or back to its place
+        Instant placed = never;         // among those that members connect with; never: it is not
         Uuid reached_from, reaches;     // members between which it waited; zero: none yet
         Instant anchored = 0;           // since when
         std::uint32_t reports = 0;      // of edges, since the last tick
@@ -288,8 +289,8 @@ private:
     void on_stuck(OpId id, const RunningOp& op, const Uuid& from, const Uuid& to);
     bool plan_held(const Uuid& uuid) const;
     bool edge_failed_long(const Uuid& from, const Uuid& to, Duration grace);
-    bool only_claimed(const Uuid& from, const Uuid& to) const;
     void plan_joiners();
+    void comes_last(Joiner& joiner);
     void take_turns(GroupId group, const std::vector<std::pair<std::uint64_t, Uuid>>& list);
     std::vector<Uuid> admissible(GroupId group, std::vector<Uuid>& ring) const;
     bool any_admissible() const;

@@ -100,18 +100,6 @@ bool MasterCore::edge_failed_long(const Uuid& from, const Uuid& to, Duration gra
     return true;
 }
 
-// A newcomer says that it has reached a member, and the member has not heard of it for long. Who has just got there after
-// some time is confirmed soon; but not even a word that is taken back and given again buys more than some terms.
-bool MasterCore::only_claimed(const Uuid& from, const Uuid& to) const {
-    const EdgeTable::Edge* edge = edges_.find(from, to);
-    if (edge == nullptr || !edge->up || edge->incoming_up || edge->unconfirmed_since == never ||
-        !joiners_.contains(from) || !state_.members.contains(to) || !present(to))
-        return false;
-    const Duration peer = config_.timeouts.peer;
-    const Duration unconfirmed = now_ - std::max(edge->unconfirmed_since, links_.at(sessions_.at(to).link).opened);
-    return unconfirmed > peer && (now_ - edge->up_since > config_.timeouts.edge_grace() || unconfirmed > 4 * peer);
-}
-
 std::string MasterCore::edge_text(const std::pair<Uuid, Uuid>& edge) const {
     const bool stuck = edges_.stuck(edge.first, edge.second, now_);
     return stuck ? "what peer " + short_name(edge.first) + " sends to peer " + short_name(edge.second) +
@@ -250,22 +238,48 @@ std::size_t MasterCore::newcomers_at_a_time(const std::vector<Uuid>& ring) const
     return std::max<std::size_t>(least / 2, 1);
 }
 
+void MasterCore::comes_last(Joiner& joiner) {
+    PROBE(joiner_unreachable);
+    joiner.told_unreachable = joiner.behind = true;
+    joiner.moved = now_;
+    proto::MasterMessage message;
+    message.mutable_notice()->set_warn(true);
+    message.mutable_notice()->set_text("cannot be admitted yet: the members and this peer (" +
+                                       to_text(joiner.endpoint) +
+                                       ") cannot connect to each other; open the port or set an address that the "
+                                       "others can reach");
+    say(joiner.link, message);
+}
+
 // Those that could not be reached come last: they do not keep others waiting. But others may come for ever, so each has a
 // turn now and then, short enough that all of them together take a quarter of the time.
+// Whatever it says of its connections, a newcomer that cannot be let in has its place for some turns only.
 void MasterCore::take_turns(GroupId group, const std::vector<std::pair<std::uint64_t, Uuid>>& list) {
+    constexpr Duration turns_of_a_place = 8;
     const Duration turn = config_.timeouts.peer;
+    const auto members = state_.groups.find(group);
+    const bool open = members != state_.groups.end() && ring_usable(members->second);
+    const auto overdue = [&](const Joiner& joiner) {
+        return open && !joiner.told_unreachable && joiner.placed != never &&
+               now_ - joiner.placed > turns_of_a_place * turn;
+    };
     const std::int64_t unreachable = std::count_if(
         list.begin(), list.end(), [&](const auto& entry) { return joiners_.at(entry.second).told_unreachable; });
-    if (unreachable == 0) return;
+    if (unreachable == 0 &&
+        std::none_of(list.begin(), list.end(), [&](const auto& entry) { return overdue(joiners_.at(entry.second)); }))
+        return;
     std::vector<Uuid> ring;
     std::vector<Uuid> connected = admissible(group, ring);
     // The founder of a group is let in unconnected: that says nothing of whether others reach it.
     if (!state_.groups.contains(group) && connected.size() == 1 && list.size() > 1) connected.clear();
     for (const auto& [order, uuid] : list) {
         Joiner& joiner = joiners_.at(uuid);
-        if (!joiner.told_unreachable) continue;
+        if (!joiner.told_unreachable && !overdue(joiner)) continue;
         if (std::find(connected.begin(), connected.end(), uuid) != connected.end()) {
             joiner.told_unreachable = joiner.behind = false;
+            joiner.placed = now_;
+        } else if (!joiner.told_unreachable) {
+            comes_last(joiner);
         } else if (now_ - joiner.moved >= (joiner.behind ? 4 * unreachable * turn : turn)) {
             if (joiner.behind) PROBE(joiner_tried_again);
             joiner.behind = !joiner.behind;
@@ -294,8 +308,13 @@ void MasterCore::plan_joiners() {
             for (auto waits = list.begin() + static_cast<std::ptrdiff_t>(most); waits != list.end(); ++waits) {
                 Joiner& joiner = joiners_.at(waits->second);
                 if (joiner.told_unreachable && !joiner.behind) joiner.moved = now_;
+                joiner.placed = never;
             }
             list.resize(most);
+        }
+        for (const auto& [order, uuid] : list) {
+            Joiner& joiner = joiners_.at(uuid);
+            if (joiner.placed == never) joiner.placed = now_;
         }
         std::vector<Uuid> order = base;
         for (const auto& [registered, uuid] : list) order.push_back(uuid);
@@ -322,8 +341,7 @@ void MasterCore::plan_joiners() {
         };
         const auto want = [&](const Uuid& from, const Uuid& to) {
             if (from == to) return;
-            const bool claimed = only_claimed(from, to);
-            if (!edge_failed_long(from, to, grace) && !claimed) return;
+            if (!edge_failed_long(from, to, grace)) return;
             const auto a = joiners_.find(from), b = joiners_.find(to);
             const bool both_wait = a != joiners_.end() && b != joiners_.end();
             // Of two that wait neither is to blame, as each is tried with the members too. Where there are none, it is the
@@ -337,19 +355,11 @@ void MasterCore::plan_joiners() {
             for (const Uuid& end : both_wait ? std::vector<Uuid>{worse()->first} : std::vector<Uuid>{from, to}) {
                 const auto joiner = joiners_.find(end);
                 if (joiner == joiners_.end() || joiner->second.told_unreachable) continue;
-                if ((others_left(end) && !claimed) || connected(end)) {
+                if (others_left(end) || connected(end)) {
                     PROBE(joiner_tries_other_members);
                     continue;
                 }
-                PROBE(joiner_unreachable);
-                joiner->second.told_unreachable = joiner->second.behind = true;
-                joiner->second.moved = now_;
-                proto::MasterMessage message;
-                message.mutable_notice()->set_warn(true);
-                message.mutable_notice()->set_text(
-                    "cannot be admitted yet: the members and this peer (" + to_text(joiner->second.endpoint) +
-                    ") cannot connect to each other; open the port or set an address that the others can reach");
-                say(joiner->second.link, message);
+                comes_last(joiner->second);
             }
         };
         // As a chain behind the ring, and each one alone between two members that can connect with it.

@@ -68,7 +68,6 @@ bool EdgeTable::try_again(const std::vector<Uuid>& ring, Instant now, Duration r
 EdgeTable::Edge& EdgeTable::want(const Uuid& from, const Uuid& to, Instant now) {
     Edge& edge = edges_[{from, to}];
     if (!edge.up && edge.down_since == never) edge.down_since = now;
-    if (!(edge.up && edge.incoming_up) && edge.unconfirmed_since == never) edge.unconfirmed_since = now;
     return edge;
 }
 
@@ -79,7 +78,6 @@ void EdgeTable::report_up(const Uuid& from, const Uuid& to, Instant now) {
         edge.down_before = edge.down_since;
     }
     edge.up = true;
-    if (edge.incoming_up) edge.unconfirmed_since = never;
     edge.down_since = never;
     edge.quarantined_until = 0;
     edge.reported_down = false;
@@ -130,7 +128,6 @@ void EdgeTable::report_incoming(const Uuid& from, const Uuid& to, bool up, Insta
     else if (edge.up && edge.incoming_up)
         edge.target_lost_at = now;
     edge.incoming_up = up;
-    if (up && edge.up) edge.unconfirmed_since = never;
 }
 
 void EdgeTable::mark(const Uuid& from, const Uuid& to, Instant until) {
@@ -186,7 +183,7 @@ void EdgeTable::heard_again(const Uuid& peer, Instant now) {
 
 void EdgeTable::shift_clocks(Duration hung, Instant now) {
     for (auto& [ends, edge] : edges_) {
-        for (Instant* clock : {&edge.down_since, &edge.down_before, &edge.unconfirmed_since}) {
+        for (Instant* clock : {&edge.down_since, &edge.down_before}) {
             if (*clock != never) *clock = std::min(*clock + hung, now);
         }
     }
@@ -194,7 +191,7 @@ void EdgeTable::shift_clocks(Duration hung, Instant now) {
 
 void EdgeTable::restart_clocks(Instant now) {
     for (auto& [ends, edge] : edges_) {
-        for (Instant* clock : {&edge.down_since, &edge.down_before, &edge.unconfirmed_since}) {
+        for (Instant* clock : {&edge.down_since, &edge.down_before}) {
             if (*clock != never) *clock = now;
         }
     }
@@ -211,7 +208,6 @@ void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted, I
         edge.reported_down = false;
         edge.source_lost_at = edge.target_lost_at = never;
         edge.incoming_up = false;
-        edge.unconfirmed_since = never;
         edge.down_before = never;
         edge.flaps = edge.restarts = 0;
     }

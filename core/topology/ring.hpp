@@ -37,8 +37,6 @@ public:
         bool stuck_before = false;   // nobody has been asked to dial it since it was marked: it may carry again
         bool reported_down = false;  // the source says that its links closed or were refused
         bool incoming_up = false;    // the target says that a link from the source is open
-        // It is wanted, and not both ends say that it is up; never: both do, or nobody has asked.
-        Instant unconfirmed_since = never;
         // Both ends said that it is up, and then an end says that all its links broke. When it said so last; never: no word.
         Instant source_lost_at = never;
         Instant target_lost_at = never;

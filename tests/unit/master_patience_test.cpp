@@ -37,9 +37,10 @@ struct Pair {
     World world;
     Member a{name(1), 0, {}, 0, 0, 0, {}, false}, b{name(2), 0, {}, 0, 0, 0, {}, false};
 
-    explicit Pair(const Timeouts& timeouts = with_limit()) : world(timeouts) {
-        world.say_hello(a);
-        world.say_hello(b);
+    // `newcomer_links`: connections with newcomers that each member can hold; 0: it does not say.
+    explicit Pair(const Timeouts& timeouts = with_limit(), std::uint32_t newcomer_links = 0) : world(timeouts) {
+        for (Member* member : {&a, &b})
+            world.say_hello(*member, [&](proto::Hello& hello) { hello.set_newcomer_links(newcomer_links); });
         admit(world, a, b, {&a});
     }
     // Time passes in ticks; both members are heard from.
@@ -387,64 +388,128 @@ proto::PeerMessage edge_report(const Member& other, bool outgoing, bool up, bool
     return message;
 }
 
-// A newcomer that says that it has reached both members.
-struct Claim : Pair {
-    Member liar{name(9), 0, {}, 0, 0, 0, {}, false};
+// One newcomer has a place, and another one waits for it.
+struct Newcomers : Pair {
+    Member first{name(9), 0, {}, 0, 0, 0, {}, false}, next{name(8), 0, {}, 0, 0, 0, {}, false};
 
-    Claim() {
-        world.say_hello(liar);
-        for (const Member* member : {&a, &b}) world.tell(liar, edge_report(*member, true, true));
-        for (Member* member : {&a, &b}) world.tell(*member, edge_report(liar, true, true));
+    Newcomers() : Pair(Timeouts{}, 2) {
+        world.say_hello(first);
+        for (const Member* member : {&a, &b}) say(first, *member, true, true);
+        for (Member* member : {&a, &b}) say(*member, first, true, true);
+        world.say_hello(next);
     }
-    void heartbeat() {
-        proto::PeerMessage message;
-        message.set_heartbeat(0);
-        message.set_heard(liar.heard);
-        world.tell(liar, message);
+    void say(Member& member, const Member& other, bool outgoing, bool up, bool unwanted = false) {
+        world.tell(member, edge_report(other, outgoing, up, unwanted));
     }
-    bool told() const { return liar.notices.find("cannot be admitted yet") != std::string::npos; }
+    void a_second_passes() {
+        for (Member* member : {&first, &next}) {
+            proto::PeerMessage message;
+            message.set_heartbeat(0);
+            message.set_heard(member->heard);
+            world.tell(*member, message);
+        }
+        pass(1000 * millisecond);
+    }
+    bool next_has_the_place() const { return next.plan.targets_size() + next.plan.callers_size() != 0; }
 };
 
 }  // namespace
 
-TEST_CASE("a newcomer whose word nobody confirms gives its place to others") {
-    Claim run;
-    for (int i = 0; i < 60; ++i) {
-        run.heartbeat();
-        // Taken back and said again, it is as old as it was.
-        for (const Member* member : {&run.a, &run.b}) {
-            for (const bool up : {false, true}) run.world.tell(run.liar, edge_report(*member, true, up, !up));
+TEST_CASE("a newcomer that cannot be let in gives its place to others, whatever it says") {
+    using Lie = void (*)(Newcomers&, int);
+    const std::pair<const char*, Lie> lies[] = {
+        {"it has reached the members", [](Newcomers&, int) {}},
+        {"it takes its word back and gives it again",
+         [](Newcomers& run, int) {
+             for (const Member* member : {&run.a, &run.b}) {
+                 run.say(run.first, *member, true, false, true);
+                 run.say(run.first, *member, true, true);
+             }
+         }},
+        {"it takes its word back each time, before anybody looks",
+         [](Newcomers& run, int) {
+             for (int i = 0; i < 33; ++i) {
+                 for (const Member* member : {&run.a, &run.b}) run.say(run.first, *member, true, false, true);
+             }
+             for (const Member* member : {&run.a, &run.b}) {
+                 run.say(run.first, *member, true, true);
+                 run.say(run.first, *member, true, false, true);
+             }
+         }},
+        {"it does not say that its connections broke",
+         [](Newcomers& run, int i) {
+             if (i != 0) return;
+             for (Member* member : {&run.a, &run.b}) {
+                 for (const bool up : {true, false}) run.say(*member, run.first, false, up);
+             }
+         }},
+        {"it connects for a moment now and then",
+         [](Newcomers& run, int i) {
+             if (i % 9 != 0) return;
+             for (Member* member : {&run.a, &run.b}) {
+                 for (const bool up : {true, false}) run.say(*member, run.first, false, up);
+             }
+         }},
+        {"it is connected with one of two members",
+         [](Newcomers& run, int i) {
+             if (i == 0) run.say(run.a, run.first, false, true);
+             if (i == 0) run.say(run.b, run.first, true, false);
+         }},
+    };
+    for (const auto& [what, lie] : lies) {
+        Newcomers run;
+        int seconds_of_next = 0;
+        for (int i = 0; i < 240; ++i) {
+            lie(run, i);
+            run.a_second_passes();
+            seconds_of_next += run.next_has_the_place() ? 1 : 0;
         }
-        run.pass(second);
+        INFO(what);
+        CHECK(seconds_of_next >= 10);
+        CHECK(run.first.notices.find("cannot be admitted yet") != std::string::npos);
     }
-    CHECK(run.told());
 }
 
-TEST_CASE("a newcomer that does not say that its connections broke gives its place to others") {
-    Claim run;
-    for (Member* member : {&run.a, &run.b}) {
-        for (const bool up : {true, false}) run.world.tell(*member, edge_report(run.liar, false, up));
-    }
-    for (int i = 0; i < 30; ++i) {
-        run.heartbeat();
+TEST_CASE("the turn of a newcomer begins when it has a place") {
+    Pair run(Timeouts{}, 4);
+    // Told together that nobody reaches them, so that their turns would begin and end together.
+    Member newcomers[] = {{name(7), 0, {}, 0, 0, 0, {}, false},
+                          {name(8), 0, {}, 0, 0, 0, {}, false},
+                          {name(9), 0, {}, 0, 0, 0, {}, false}};
+    for (Member* member : {&newcomers[0], &newcomers[1]}) run.world.say_hello(*member);
+    int seconds_of_second = 0;
+    for (int i = 0; i < 600; ++i) {
+        if (i == 60) {
+            for (const Member* member : {&newcomers[0], &newcomers[1]}) REQUIRE_FALSE(member->notices.empty());
+            // From here on there is one place.
+            for (Member* member : {&run.a, &run.b}) {
+                run.world.reset(*member);
+                run.world.say_hello(*member, [](proto::Hello& hello) { hello.set_newcomer_links(2); });
+                run.world.resumed(*member);
+            }
+            run.world.say_hello(newcomers[2]);
+        }
+        for (Member& member : newcomers) {
+            if (member.link == 0) continue;
+            proto::PeerMessage message;
+            message.set_heartbeat(0);
+            message.set_heard(member.heard);
+            run.world.tell(member, message);
+        }
         run.pass(second);
+        const proto::DialPlan& plan = newcomers[1].plan;
+        if (i > 60) seconds_of_second += plan.targets_size() + plan.callers_size() != 0 ? 1 : 0;
     }
-    CHECK(run.told());
+    CHECK(seconds_of_second > 10);
 }
 
-TEST_CASE("a newcomer that gets there late is confirmed before it is judged") {
-    Claim run;
-    for (const Member* member : {&run.a, &run.b}) run.world.tell(run.liar, edge_report(*member, true, false));
-    for (int i = 0; i < 13; ++i) {
-        run.heartbeat();
-        run.pass(second);
-        // Up for a moment now and then, so that it is not given up.
-        if (i % 2 == 0) continue;
-        for (const Member* member : {&run.a, &run.b}) {
-            for (const bool up : {true, false}) run.world.tell(run.liar, edge_report(*member, true, up));
-        }
-    }
-    for (const Member* member : {&run.a, &run.b}) run.world.tell(run.liar, edge_report(*member, true, true));
-    run.pass(100 * millisecond);
-    CHECK_FALSE(run.told());
+TEST_CASE("a newcomer that can be let in keeps its place until the members let it in") {
+    Newcomers run;
+    for (Member* member : {&run.a, &run.b}) run.say(*member, run.first, false, true);
+    for (int i = 0; i < 200; ++i) run.a_second_passes();
+    CHECK_FALSE(run.next_has_the_place());
+    CHECK(run.first.notices.empty());
+    for (Member* member : {&run.a, &run.b}) run.world.vote(*member, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    CHECK(run.world.status().peers.size() == 4);
+    CHECK(run.first.seen > 0);
 }
