@@ -47,6 +47,7 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a byte more received by an operation", "numbers"},
                           {"an optimized ring twice as dear", "rings"},
                           {"a changed state of which nothing was received", "numbers"},
+                          {"an operation that waited for nothing", "waiting"},
                           {"operations that failed for all without a reason", "steady"}};
 static_assert(std::size(kinds) == static_cast<std::size_t>(Lie::count));
 
@@ -190,6 +191,7 @@ void tamper(Ledger& ledger, Lie lie) {
         }
         ledger.lives.back().gone_at = open_end;
         break;
+    case Lie::waited_for_a_tick: operation[0]->end += 5 * millisecond; break;
     case Lie::received_of_one: ++operation[0]->completion.received_bytes; break;
     case Lie::sync_received:
         for (SyncFact& fact : ledger.syncs) {
@@ -292,6 +294,8 @@ std::vector<CanaryLine> run_canary() {
             t.peer = t.dial = t.handshake = t.redial_max = 100 * millisecond;
             for (PeerPlan& peer : scenario.peers) peer.turns = 1000;
         }
+        scenario.even = options.lie == Lie::waited_for_a_tick;
+        if (scenario.even) scenario.world.disk_high = scenario.world.disk_low;
         if (options.lie == Lie::ring_dearer) scenario.workload.optimize_per_mille = 1000;
         if (options.lie == Lie::stranger_counted) {
             scenario.timeouts.peer = 100 * millisecond;

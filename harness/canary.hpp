@@ -47,6 +47,7 @@ enum class Lie : std::uint8_t {
     received_of_one,    // an operation with one byte more for one member
     ring_dearer,        // an optimize left a ring twice as dear as it did
     sync_received,      // a synchronization that changed the state of a member, and brought it nothing
+    waited_for_a_tick,  // an operation returned some milliseconds later than its last bytes
     fails_for_nothing,  // operations failed for all members, and nothing had happened
     count
 };

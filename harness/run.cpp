@@ -1,6 +1,7 @@
 #include "harness/run.hpp"
 
 #include "core/base/assert.hpp"
+#include "harness/even_world.hpp"
 #include "harness/injector.hpp"
 #include "harness/numbers.hpp"
 #include "harness/oracles.hpp"
@@ -35,6 +36,7 @@ public:
         redraw_at_ = options.redraw_at;
         redraw_seed_ = options.redraw_seed;
         observation_ = options.observation;
+        ledger_ = options.ledger;
         if (observation_ != nullptr) {
             world_.attach(&observation_->recorder);
             injector_.watch(&observation_->faults);
@@ -87,6 +89,7 @@ public:
         v.machine_bytes_most = world_.machine_bytes_most();
         v.hashes = world_.trace().hashes();
         v.explanation = explanation_;
+        if (ledger_ != nullptr) *ledger_ = shared_.ledger;
         if (observation_ != nullptr) {
             observation_->ledger = shared_.ledger;
             observation_->nodes.clear();
@@ -389,6 +392,7 @@ private:
     bool explain_at_the_end_ = false;
     std::string explanation_;
     Observation* observation_ = nullptr;
+    Ledger* ledger_ = nullptr;
     Lie lie_ = Lie::none;
     std::vector<Checkpoint> checkpoints_;  // per node
 };
@@ -425,9 +429,7 @@ Verdict with_probes(Verdict verdict) {
     return verdict;
 }
 
-}  // namespace
-
-Verdict run(const Scenario& scenario, const RunOptions& options) {
+Verdict run_once(const Scenario& scenario, const RunOptions& options) {
     set_assertion_handler(&on_broken_assertion);
     set_probe_handler(&on_probe);
     probe_hits.fill(0);
@@ -444,6 +446,21 @@ Verdict run(const Scenario& scenario, const RunOptions& options) {
     runner->world().violate("assertion",
                             std::string(broken.expression) + " at " + broken.file + ":" + std::to_string(broken.line));
     return with_probes(runner->verdict());
+}
+
+}  // namespace
+
+Verdict run(const Scenario& scenario, const RunOptions& options) {
+    if (!is_even(scenario)) return run_once(scenario, options);
+    Ledger seen, with_patience;
+    RunOptions first = options, second;
+    if (first.ledger == nullptr) first.ledger = &seen;
+    second.ledger = &with_patience;
+    Verdict verdict = run_once(scenario, first);
+    if (!verdict.held()) return verdict;
+    verdict.violation = run_once(with_more_patience(scenario), second).violation;
+    if (verdict.held()) verdict.violation = check_waiting(*first.ledger, with_patience);
+    return verdict;
 }
 
 Verdict run_twice(const Scenario& scenario, Coverage* coverage) {

@@ -28,6 +28,7 @@ struct RunOptions {
     bool keep_hashes = false;    // one hash per event, and the state of the machine in each
     std::uint64_t items_max = 5'000'000;
     Observation* observation = nullptr;  // filled for a report
+    Ledger* ledger = nullptr;            // what programs saw
     sim::StatusWatch* status = nullptr;  // holds what the master tells spectators against what it promised
     Coverage* coverage = nullptr;        // what the run reaches; of the last run, when it is used again
     Reach* reach = nullptr;              // hears what programs ask of the core

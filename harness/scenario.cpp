@@ -3,6 +3,7 @@
 #include "core/numeric/quantize.hpp"
 #include "harness/draw_faults.hpp"
 #include "harness/draw_units.hpp"
+#include "harness/even_world.hpp"
 #include "harness/fault_refs.hpp"
 #include "harness/flavours.hpp"
 #include "harness/settle.hpp"
@@ -260,6 +261,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     sort_by_time(s.faults);
     draw_addresses(s, on);
     draw_slow_world(s, options, on);
+    draw_even_world(s, options, on);
     s.patience = patience_of(s);
     return s;
 }

@@ -190,6 +190,7 @@ struct Scenario {
     core::Timeouts timeouts;
     Workload workload;
     bool uneven_limits = false;  // every other peer was built with larger ones
+    bool even = false;           // run again with longer time-outs, which must change nothing (even_world.hpp)
     std::vector<Fault> faults;
     Instant chaos_end = 0;    // faults stop, partitions heal, the master runs
     Duration patience = 0;    // after chaos_end + stop_after everybody must have finished within this
@@ -225,6 +226,7 @@ enum FaultClass : std::uint32_t {
     class_slow = 65536,
     class_forever = 131072,
     class_steady = 262144,
+    class_even = 524288,
 };
 
 Scenario generate(std::uint64_t seed, const GeneratorOptions& options = {});

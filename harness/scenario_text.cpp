@@ -151,6 +151,7 @@ const Setting settings[] = {
     PCCL_ONE("timeouts.redial_max", duration, millisecond, hour, timeouts.redial_max),
     PCCL_ONE("timeouts.handshake", duration, 10 * millisecond, hour, timeouts.handshake),
     PCCL_ONE("limits.uneven", flag, 0, 1, uneven_limits),
+    PCCL_ONE("even", flag, 0, 1, even),
     PCCL_ONE("workload.pump", flag, 0, 1, workload.pump),
     PCCL_ONE("workload.sync", flag, 0, 1, workload.sync),
     PCCL_ONE("workload.tags", number, 0, 256, workload.tags),

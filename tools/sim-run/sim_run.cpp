@@ -470,10 +470,11 @@ int main(int argc, char** argv) {
         ->needs(seeds);
     app.add_option("--probes-min", choice.probes_least, "fail a range that reached a marked state less than N times")
         ->needs(seeds);
-    app.add_option("--classes", classes,
-                   "only these fault classes, joined by commas: none latency bandwidth segmentation partition "
-                   "connection crash master pause limits "
-                   "application shape clock corrupt hostile journal slow forever steady sync (shared state at all)");
+    app.add_option(
+        "--classes", classes,
+        "only these fault classes, joined by commas: none latency bandwidth segmentation partition "
+        "connection crash master pause limits "
+        "application shape clock corrupt hostile journal slow forever steady even sync (shared state at all)");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -522,7 +523,8 @@ int main(int argc, char** argv) {
                      {"journal", class_journal},
                      {"slow", class_slow},
                      {"forever", class_forever},
-                     {"steady", class_steady}};
+                     {"steady", class_steady},
+                     {"even", class_even}};
         choice.classes = 0;
         choice.replay = " --classes " + classes;
         for (std::size_t at = 0; at <= classes.size();) {

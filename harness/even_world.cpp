@@ -1,0 +1,124 @@
+#include "harness/even_world.hpp"
+
+#include "harness/ledger.hpp"
+#include "harness/settle.hpp"
+#include "net-sim/draw.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <tuple>
+#include <vector>
+
+namespace pccl::harness {
+
+using namespace core;
+using sim::Draw;
+
+namespace {
+
+constexpr std::uint32_t even_per_million = 20'000;
+constexpr Duration times = 100;
+// Heartbeats take their part of the uplink, and records one of the disk: microseconds. A tick is 10 ms at least.
+constexpr Duration as_good_as_none = millisecond;
+
+struct Returned {
+    std::string who;
+    Instant begin = 0, end = 0;
+};
+
+std::vector<Returned> calls_of(const Ledger& ledger) {
+    std::vector<Returned> calls;
+    const auto add = [&](const auto& list, const char* what) {
+        for (const auto& fact : list) calls.push_back({ledger.name(fact.life) + " " + what, fact.begin, fact.end});
+    };
+    add(ledger.votes, "call of the run");
+    add(ledger.launches, "reduction");
+    add(ledger.syncs, "synchronization");
+    // One process after the other: what two of them begin at once has no order.
+    std::stable_sort(calls.begin(), calls.end(), [](const Returned& a, const Returned& b) {
+        return std::tie(a.who, a.begin) < std::tie(b.who, b.begin);
+    });
+    return calls;
+}
+
+}  // namespace
+
+void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t on) {
+    Draw draw(sim::mix(s.seed, 260));
+    const bool alone = options.classes == class_even;
+    if (!(on & class_even) || !(draw.chance(even_per_million) || alone)) return;
+    GeneratorOptions plain;
+    plain.classes = class_shape | class_sync | class_limits | class_latency | class_segmentation;
+    plain.peers_max = options.peers_max;
+    const std::uint64_t seed = s.seed;
+    s = generate(sim::mix(seed, 261), plain);
+    s.seed = seed;
+    s.even = true;
+    s.faults.clear();
+    sim::NetworkParameters& n = s.world.network;
+    n.latency_high = n.latency_low;
+    n.jitter_per_mille = 0;
+    n.stop_faults();
+    n.window_low = n.window_high = 64 << 20;
+    n.rate_low = n.rate_high = 10'000'000'000;
+    n.down_low = n.down_high = n.flow_rate = 0;
+    n.regions.clear();
+    n.region_latency.clear();
+    n.region_rate.clear();
+    s.world.drift_ppm = 0;
+    s.world.timer_late_max = 0;
+    s.world.disk_low = s.world.disk_high = 10 * microsecond;
+    s.world.allocation_fails_per_million = 0;
+    s.world.staging_max = 0;
+    s.world.wrong_chunks_per_million = 0;
+    s.timeouts.vote = 0;
+    // The ticks of the two runs differ.
+    if (draw.chance(500'000))
+        s.timeouts.peer = std::max(draw.log_uniform(200 * millisecond, 4 * second), 16 * n.latency_high);
+    // A dial that nobody answers is a wait, and a needed one.
+    for (PeerPlan& plan : s.peers) plan.masters = PeerPlan{}.masters;
+}
+
+bool is_even(const Scenario& s) {
+    const sim::NetworkParameters& n = s.world.network;
+    const sim::WorldParameters& w = s.world;
+    const Workload& program = s.workload;
+    return s.even && s.faults.empty() && n.latency_low == n.latency_high && n.jitter_per_mille == 0 &&
+           n.tail_per_million == 0 && !n.fails_dials() && !n.loses_packets() && n.window_low == n.window_high &&
+           n.rate_low == n.rate_high && n.rate_low >= 1'000'000'000 && n.down_low == 0 && n.down_high == 0 &&
+           n.flow_rate == 0 && n.regions.empty() && w.drift_ppm == 0 && w.timer_late_max == 0 &&
+           w.disk_low == w.disk_high && w.disk_low <= 10 * microsecond && w.allocation_fails_per_million == 0 &&
+           w.staging_max == 0 && w.wrong_chunks_per_million == 0 && s.timeouts.vote == 0 &&
+           program.interrupt_per_mille == 0 && program.beside == 0 &&
+           std::all_of(s.peers.begin(), s.peers.end(),
+                       [](const PeerPlan& plan) { return plan.masters == PeerPlan{}.masters; });
+}
+
+// Everything that waits for something else than bytes: how long a bandwidth test takes is no time-out.
+Scenario with_more_patience(const Scenario& scenario) {
+    Scenario s = scenario;
+    Timeouts& t = s.timeouts;
+    for (Duration* time : {&t.peer, &t.master, &t.handshake, &t.dial, &t.redial_min, &t.redial_max, &t.vote_warn})
+        *time *= times;
+    s.even = false;
+    return s;
+}
+
+sim::Violation check_waiting(const Ledger& ledger, const Ledger& patient) {
+    const std::vector<Returned> calls = calls_of(ledger), others = calls_of(patient);
+    const auto same = [](const Returned& a, const Returned& b) {
+        return a.who == b.who && std::abs(a.begin - b.begin) < as_good_as_none &&
+               std::abs(a.end - b.end) < as_good_as_none;
+    };
+    const auto [call, other] = std::mismatch(calls.begin(), calls.end(), others.begin(), others.end(), same);
+    if (call == calls.end() && other == others.end()) return {};
+    const auto text = [](const Returned& returned) {
+        return returned.who + " from " + std::to_string(returned.begin / microsecond) + " to " +
+               std::to_string(returned.end / microsecond) + " us";
+    };
+    return {"waiting", (call == calls.end() ? "no further call" : text(*call)) +
+                           ", with time-outs a hundred times as long: " +
+                           (other == others.end() ? "no further call" : text(*other))};
+}
+
+}  // namespace pccl::harness
