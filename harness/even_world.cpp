@@ -16,7 +16,7 @@ using sim::Draw;
 
 namespace {
 
-constexpr std::uint32_t even_per_million = 20'000;
+constexpr std::uint32_t even_per_million = 5'000;
 constexpr Duration times = 100;
 // Heartbeats take their part of the uplink, and records one of the disk: microseconds. A tick is 10 ms at least.
 constexpr Duration as_good_as_none = millisecond;
