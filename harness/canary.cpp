@@ -48,6 +48,7 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"an optimized ring twice as dear", "rings"},
                           {"a changed state of which nothing was received", "numbers"},
                           {"an operation that waited for nothing", "waiting"},
+                          {"an operation that waited long for a connection", "waiting"},
                           {"operations that failed for all without a reason", "steady"}};
 static_assert(std::size(kinds) == static_cast<std::size_t>(Lie::count));
 
@@ -192,6 +193,7 @@ void tamper(Ledger& ledger, Lie lie) {
         ledger.lives.back().gone_at = open_end;
         break;
     case Lie::waited_for_a_tick: operation[0]->end += 5 * millisecond; break;
+    case Lie::waited_for_a_reset: operation[0]->end += 5 * second; break;
     case Lie::received_of_one: ++operation[0]->completion.received_bytes; break;
     case Lie::sync_received:
         for (SyncFact& fact : ledger.syncs) {
@@ -294,8 +296,14 @@ std::vector<CanaryLine> run_canary() {
             t.peer = t.dial = t.handshake = t.redial_max = 100 * millisecond;
             for (PeerPlan& peer : scenario.peers) peer.turns = 1000;
         }
-        scenario.even = options.lie == Lie::waited_for_a_tick;
+        scenario.even = options.lie == Lie::waited_for_a_tick || options.lie == Lie::waited_for_a_reset;
         if (scenario.even) scenario.world.disk_high = scenario.world.disk_low;
+        if (options.lie == Lie::waited_for_a_reset) {
+            Fault reset;
+            reset.kind = FaultKind::reset;
+            reset.at = 20 * millisecond;
+            scenario.faults.push_back(reset);
+        }
         if (options.lie == Lie::ring_dearer) scenario.workload.optimize_per_mille = 1000;
         if (options.lie == Lie::stranger_counted) {
             scenario.timeouts.peer = 100 * millisecond;

@@ -43,12 +43,13 @@ enum class Lie : std::uint8_t {
     told_of_no_stop,              // a member was told that the master was stopped, and it was not
     not_told_of_a_stop,           // a member with a good link learned only from the next run that its own had ended
     // Numbers.
-    newcomer_waits,     // a newcomer was let in long after it could be
-    received_of_one,    // an operation with one byte more for one member
-    ring_dearer,        // an optimize left a ring twice as dear as it did
-    sync_received,      // a synchronization that changed the state of a member, and brought it nothing
-    waited_for_a_tick,  // an operation returned some milliseconds later than its last bytes
-    fails_for_nothing,  // operations failed for all members, and nothing had happened
+    newcomer_waits,      // a newcomer was let in long after it could be
+    received_of_one,     // an operation with one byte more for one member
+    ring_dearer,         // an optimize left a ring twice as dear as it did
+    sync_received,       // a synchronization that changed the state of a member, and brought it nothing
+    waited_for_a_tick,   // an operation returned some milliseconds later than its last bytes
+    waited_for_a_reset,  // an operation returned seconds later than a connection that broke once could make it
+    fails_for_nothing,   // operations failed for all members, and nothing had happened
     count
 };
 

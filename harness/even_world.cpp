@@ -1,6 +1,7 @@
 #include "harness/even_world.hpp"
 
 #include "harness/ledger.hpp"
+#include "harness/one_fault.hpp"
 #include "harness/settle.hpp"
 #include "net-sim/draw.hpp"
 
@@ -67,6 +68,7 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     n.region_rate.clear();
     s.world.drift_ppm = 0;
     s.world.timer_late_max = 0;
+    s.world.compute_max = 0;
     s.world.disk_low = s.world.disk_high = 10 * microsecond;
     s.world.allocation_fails_per_million = 0;
     s.world.staging_max = 0;
@@ -77,6 +79,7 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
         s.timeouts.peer = std::max(draw.log_uniform(200 * millisecond, 4 * second), 16 * n.latency_high);
     // A dial that nobody answers is a wait, and a needed one.
     for (PeerPlan& plan : s.peers) plan.masters = PeerPlan{}.masters;
+    if (draw.chance(500'000)) draw_one_fault(s, draw);
 }
 
 bool is_even(const Scenario& s) {
@@ -86,7 +89,7 @@ bool is_even(const Scenario& s) {
     return s.even && s.faults.empty() && n.latency_low == n.latency_high && n.jitter_per_mille == 0 &&
            n.tail_per_million == 0 && !n.fails_dials() && !n.loses_packets() && n.window_low == n.window_high &&
            n.rate_low == n.rate_high && n.rate_low >= 1'000'000'000 && n.down_low == 0 && n.down_high == 0 &&
-           n.flow_rate == 0 && n.regions.empty() && w.drift_ppm == 0 && w.timer_late_max == 0 &&
+           n.flow_rate == 0 && n.regions.empty() && w.drift_ppm == 0 && w.timer_late_max == 0 && w.compute_max == 0 &&
            w.disk_low == w.disk_high && w.disk_low <= 10 * microsecond && w.allocation_fails_per_million == 0 &&
            w.staging_max == 0 && w.wrong_chunks_per_million == 0 && s.timeouts.vote == 0 &&
            program.interrupt_per_mille == 0 && program.beside == 0 &&

@@ -404,6 +404,7 @@ void Injector::link_flaps(const Fault& fault, bool begins) {
 void Injector::clock_jumps(const Fault& fault) { world_.jump_clock(played_by(fault.a % nodes()), fault.duration); }
 
 void Injector::took_effect(const Fault& fault) {
+    first_at_ = std::min(first_at_, world_.now());
     ++injected_[static_cast<std::size_t>(fault.kind)];
     if (progress_[index_of(fault)].again != 0)
         ++second_.repeated;

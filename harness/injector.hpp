@@ -81,6 +81,7 @@ public:
     void process_began(std::uint32_t node);
     bool frozen(std::uint32_t node) const { return frozen_[node]; }  // stopped for ever
     const std::vector<Ledger::StrangerHello>& stranger_hellos() const { return stranger_hellos_; }
+    Instant first_at() const { return first_at_; }  // never: nothing has happened
     const std::array<std::uint64_t, fault_kinds>& injected() const { return injected_; }
     const SecondFaults& second_faults() const { return second_; }
 
@@ -158,6 +159,7 @@ private:
     const Fault* stopping_ = nullptr;  // for which the master is about to end
     Instant stopping_until_ = 0;
     std::vector<Ledger::StrangerHello> stranger_hellos_;
+    Instant first_at_ = open_end;
     std::vector<std::uint64_t> hello_of_;  // the fault that each of them belongs to
     std::vector<FaultSpan>* spans_ = nullptr;
     Coverage* coverage_ = nullptr;

@@ -64,6 +64,7 @@ struct LaunchFact {
     core::ReduceShape shape;
     bool in_place = false;
     Instant begin = 0;
+    Instant awaited = 0;     // that call began; 0: for its result nobody waited
     Instant end = open_end;  // of the await
     core::Completion completion;
     std::vector<std::uint8_t> input;
@@ -98,6 +99,7 @@ struct Ledger {
         std::string name;  // as the log has it; empty: that of a peer whose hello was replayed
     };
     std::vector<StrangerHello> stranger_hellos;
+    Instant disturbed_at = open_end;  // the first fault
     // Real programs read their attributes when the call has returned. A membership that is lost in between reads 1 then.
     bool attributes_read_late = false;
 

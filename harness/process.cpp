@@ -400,6 +400,7 @@ Task<Completion> Process::await(std::size_t index) {
     CommandAwait command;
     command.tag = tensors_[index].tag;
     const Instant begin = now();
+    ledger_.launches[tensors_[index].launch].awaited = begin;
     const Completion c = co_await call(CallKind::await, std::move(command));
     if (c.result == Result::rank_connection_lost && interrupted_by(begin)) {
         // Asked about after the communicator had left: its outcome may have been there, and went with it.

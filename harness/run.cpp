@@ -4,6 +4,7 @@
 #include "harness/even_world.hpp"
 #include "harness/injector.hpp"
 #include "harness/numbers.hpp"
+#include "harness/one_fault.hpp"
 #include "harness/oracles.hpp"
 #include "harness/rings.hpp"
 #include "harness/simulated_world.hpp"
@@ -321,6 +322,7 @@ private:
 
     void look_back() {
         shared_.ledger.stranger_hellos = injector_.stranger_hellos();
+        shared_.ledger.disturbed_at = injector_.first_at();
         tamper(shared_.ledger, lie_);
         for (const sim::DialFault& dial : world_.network().dial_faults())
             excuses_.dial_failed(injector_.logical(dial.from), injector_.logical(dial.to), dial.at, dial.swallowed);
@@ -451,15 +453,18 @@ Verdict run_once(const Scenario& scenario, const RunOptions& options) {
 }  // namespace
 
 Verdict run(const Scenario& scenario, const RunOptions& options) {
-    if (!is_even(scenario)) return run_once(scenario, options);
-    Ledger seen, with_patience;
+    const bool one_fault = has_one_fault(scenario);
+    if (!one_fault && !is_even(scenario)) return run_once(scenario, options);
+    Ledger seen, seen_then;
     RunOptions first = options, second;
     if (first.ledger == nullptr) first.ledger = &seen;
-    second.ledger = &with_patience;
+    second.ledger = &seen_then;
     Verdict verdict = run_once(scenario, first);
     if (!verdict.held()) return verdict;
-    verdict.violation = run_once(with_more_patience(scenario), second).violation;
-    if (verdict.held()) verdict.violation = check_waiting(*first.ledger, with_patience);
+    verdict.violation = run_once(one_fault ? without_faults(scenario) : with_more_patience(scenario), second).violation;
+    if (verdict.held())
+        verdict.violation =
+            one_fault ? check_delay(scenario, *first.ledger, seen_then) : check_waiting(*first.ledger, seen_then);
     return verdict;
 }
 

@@ -1,0 +1,182 @@
+#include "harness/one_fault.hpp"
+
+#include "harness/even_world.hpp"
+#include "harness/ledger.hpp"
+#include "harness/settle.hpp"
+#include "harness/triggers.hpp"
+
+#include "net-sim/driver.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <vector>
+
+namespace pccl::harness {
+
+using namespace core;
+using sim::Draw;
+
+namespace {
+
+// Control connections carry hundreds of messages in a run, data connections as many slices.
+constexpr std::int64_t messages_most = 400;
+
+struct Wait {
+    Duration longest = 0;
+    std::string who;
+    Instant end = 0;
+};
+
+// The longest time within a call in which no program did anything, behind `from`: programs may be late for reasons of their
+// own.
+Wait longest_wait(const Ledger& ledger, Instant from) {
+    std::vector<Instant> signs{from};
+    const auto each = [&](const auto& visit) {
+        for (const VoteFact& fact : ledger.votes) visit(fact, to_text(fact.kind));
+        for (const LaunchFact& fact : ledger.launches) visit(fact, "reduction");
+        for (const SyncFact& fact : ledger.syncs) visit(fact, "synchronization");
+    };
+    each([&](const auto& fact, const char*) {
+        signs.push_back(fact.begin);
+        if (fact.end != open_end) signs.push_back(fact.end);
+    });
+    for (const LaunchFact& fact : ledger.launches) signs.push_back(fact.awaited);
+    for (const Life& life : ledger.lives) {
+        if (life.leaves_at != open_end) signs.push_back(life.leaves_at);
+    }
+    std::sort(signs.begin(), signs.end());
+    Wait wait;
+    each([&](const auto& fact, const char* what) {
+        if (fact.end == open_end || fact.end == fact.begin || fact.end <= from) return;
+        const Instant last = *std::prev(std::lower_bound(signs.begin(), signs.end(), fact.end));
+        if (fact.end - last > wait.longest) wait = {fact.end - last, ledger.name(fact.life) + " " + what, fact.end};
+    });
+    return wait;
+}
+
+}  // namespace
+
+void draw_one_fault(Scenario& s, Draw& draw) {
+    const auto peers = static_cast<std::uint32_t>(s.peers.size());
+    if (peers < 2) return;
+    s.claim = Claim::all_end;
+    s.core.clear();
+    const Duration peer = s.timeouts.peer;
+    const Duration longest = 12 * peer + s.timeouts.grace();  // than a call may wait for it
+    // Who gives the master up at once is another peer from then on.
+    s.timeouts.master = std::max(s.timeouts.master, 5 * second);
+    Fault f;
+    f.a = draw.number(1, peers);
+    f.b = 1 + (f.a - 1 + draw.number(1, peers - 1)) % peers;
+    f.value = draw.bits();
+    switch (draw.number(0, peers > 3 ? 8 : 6)) {
+    case 0:
+        f.kind = FaultKind::reset;
+        f.b = 0;
+        if (draw.chance(500'000)) f.b = aim_control;
+        break;
+    case 1:
+        f.kind = FaultKind::stall;
+        f.b = 0;
+        if (draw.chance(300'000)) f.b = aim_control;
+        f.duration = draw.log_uniform(millisecond, peer / 2);
+        break;
+    case 2:
+        f.kind = FaultKind::crash_peer;
+        f.value &= ~std::uint64_t{3};
+        break;
+    case 3:
+        f.kind = FaultKind::crash_peer;
+        f.value = (f.value & ~std::uint64_t{3}) | 1;
+        break;
+    case 4:
+        f.kind = FaultKind::crash_master;
+        f.duration = draw.log_uniform(millisecond, s.timeouts.master / 2);
+        f.value |= 1;
+        break;
+    case 5:
+        f.kind = FaultKind::pause;
+        f.a = draw.number(0, peers);
+        f.b = 0;
+        f.duration = draw.log_uniform(millisecond, peer / 2);
+        break;
+    case 6:
+        f.kind = FaultKind::half_open;
+        f.b = 0;
+        f.value &= ~(std::uint64_t{3} << 32);
+        break;
+    case 7:
+        f.kind = FaultKind::swallow;
+        f.value = draw.number(0, 200);
+        f.duration = longest;
+        break;
+    default:
+        // As in the case before this one: of three that are all neighbours of each other one would have to go.
+        f.kind = FaultKind::cut_pair;
+        f.duration = longest;
+        break;
+    }
+    static const std::uint32_t effects[] = {
+        static_cast<std::uint32_t>(sim::effect_index<SendControl>()) + 1,
+        static_cast<std::uint32_t>(sim::effect_index<SendPayload>()) + 1,
+        static_cast<std::uint32_t>(sim::effect_index<ReceivePayload>()) + 1,
+    };
+    f.trigger = effects[draw.below(3)];
+    f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, messages_most));
+    f.at = draw.chance(300'000) ? draw.log_uniform(microsecond, 100 * millisecond) : 0;
+    s.faults.push_back(f);
+    s.chaos_end = busy_time(s) + f.duration + second;
+}
+
+Scenario without_faults(const Scenario& scenario) {
+    Scenario s = scenario;
+    s.faults.clear();
+    return s;
+}
+
+bool has_one_fault(const Scenario& s) {
+    if (s.faults.size() != 1 || s.faults.front().again != 0) return false;
+    if (!s.even || !is_even(without_faults(s))) return false;
+    switch (s.faults.front().kind) {
+    case FaultKind::reset:
+    case FaultKind::stall:
+    case FaultKind::crash_peer:
+    case FaultKind::crash_master:
+    case FaultKind::pause:
+    case FaultKind::half_open:
+    case FaultKind::cut_pair:
+    case FaultKind::swallow: return true;
+    default: return false;
+    }
+}
+
+Duration delay_of_fault(const Scenario& s) {
+    const Fault& f = s.faults.front();
+    const Timeouts& t = s.timeouts;
+    const Duration again = 2 * t.redial_longest() + 40 * s.world.network.latency_high + t.tick();
+    switch (f.kind) {
+    case FaultKind::reset: return again;
+    case FaultKind::stall:
+    case FaultKind::pause: return f.duration + again;
+    // Silent, and closed just before that is noticed: the time in which it may resume begins then.
+    case FaultKind::crash_peer: return 2 * t.peer + again;
+    case FaultKind::crash_master: return f.duration + t.grace() + again;
+    // Of a newcomer, too, whose welcome may wait for a disk.
+    case FaultKind::half_open: return 6 * t.peer + t.dial + t.handshake + again;
+    // A synchronization that gets no further ends for all.
+    default: return s.workload.sync ? 9 * t.peer + t.grace() + again : 4 * t.peer + t.dial + again;
+    }
+}
+
+sim::Violation check_delay(const Scenario& scenario, const Ledger& ledger, const Ledger& without) {
+    const Wait wait = longest_wait(ledger, ledger.disturbed_at);
+    const Duration usual = longest_wait(without, 0).longest;
+    if (ledger.disturbed_at == open_end || wait.longest <= usual + delay_of_fault(scenario)) return {};
+    const auto ms = [](Duration time) { return std::to_string(time / millisecond) + " ms"; };
+    return {"waiting", wait.who + ", which returned at " + ms(wait.end) + ", waited for " + ms(wait.longest) +
+                           "; without the fault nobody waits for more than " + ms(usual) + ", and it may cost " +
+                           ms(delay_of_fault(scenario))};
+}
+
+}  // namespace pccl::harness
