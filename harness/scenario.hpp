@@ -190,7 +190,7 @@ struct Scenario {
     core::Timeouts timeouts;
     Workload workload;
     bool uneven_limits = false;  // every other peer was built with larger ones
-    bool even = false;           // run again with longer time-outs, which must change nothing (even_world.hpp)
+    bool even = false;           // run a second time and compared (even_world.hpp, one_fault.hpp)
     std::vector<Fault> faults;
     Instant chaos_end = 0;    // faults stop, partitions heal, the master runs
     Duration patience = 0;    // after chaos_end + stop_after everybody must have finished within this

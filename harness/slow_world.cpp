@@ -120,9 +120,9 @@ void draw_large_units(Scenario& s) {
     if (!draw.chance(200'000)) return;
     const std::int64_t bytes = narrowest(s) * s.timeouts.peer / second * draw.number(1, 8) / 2;
     const auto unit = static_cast<std::uint32_t>(std::clamp<std::int64_t>(bytes / 8 * 8, 4'096, 1 << 20));
-    s.limits.chunk_bytes = s.limits.slice_bytes = unit;
-    s.limits.eager_bytes = std::max(s.limits.eager_bytes, unit);
     s.limits.min_slots = 2;
+    s.limits.chunk_bytes = unit;
+    set_slices(s, unit);
     if (unit < narrowest(s) * s.timeouts.peer / second || s.peers.size() < 3 || !draw.chance(700'000)) return;
     s.workload.world_min = 2;
     for (PeerPlan& peer : s.peers) peer.turns = std::max(peer.turns, 4u);

@@ -59,9 +59,7 @@ bool MasterCore::ring_usable(const GroupState& group) const {
     return true;
 }
 
-// True once the edge has been down for longer than `grace` although both of its ends are here. Marks it each time its
-// quarantine has run out.
-// What it is to dial was decided, but rests on a record that is not durable yet: it cannot know.
+// The plan of whom it is to dial waits for a record: it cannot know of it.
 bool MasterCore::plan_held(const Uuid& uuid) const {
     const auto session = sessions_.find(uuid);
     const auto joiner = joiners_.find(uuid);
@@ -70,6 +68,8 @@ bool MasterCore::plan_held(const Uuid& uuid) const {
     return link != links_.end() && link->second.plans_held != 0;
 }
 
+// True once the edge has been down for longer than `grace` although both of its ends are here. Marks it each time its
+// quarantine has run out.
 bool MasterCore::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
     wanted_[from].insert(to);
     const EdgeTable::Edge edge = edges_.want(from, to, now_);
