@@ -1,5 +1,6 @@
 #include "harness/settle.hpp"
 
+#include "core/wire/frame.hpp"
 #include "harness/draw_units.hpp"
 #include "harness/fault_refs.hpp"
 #include "harness/scenario_text.hpp"
@@ -90,6 +91,15 @@ void fit_workload(Scenario& s) {
         }
         raise_rates(s, 1'000'000);
     }
+}
+
+// How long the operations of one turn go around the ring, slice after slice, where few of them run at a time.
+Duration rounds_time(const Scenario& s) {
+    const Duration latency = (s.world.network.latency_low + s.world.network.latency_high) / 2 *
+                             (2000 + s.world.network.jitter_per_mille) / 2000;
+    const auto hops = 2 * static_cast<Duration>(s.peers.size()) + 4;
+    const Duration waves = s.workload.tags / std::max(s.limits.concurrent_ops, 1u) + 1;
+    return waves * hops * latency;
 }
 
 void fit_core(Scenario& s) {
@@ -213,8 +223,15 @@ void widen_windows(Scenario& s) {
     const std::int64_t narrowest = turn_bytes * (round_trip / microsecond) / (15 * second / microsecond);
     // A dial plan that names every peer arrives within a quarter of the peer time-out: its receiver is expected to dial.
     const std::int64_t plan_bytes = 75 * static_cast<std::int64_t>(s.peers.size());
-    const std::int64_t plan_trips = std::max<std::int64_t>(s.timeouts.peer / 4 / std::max<Duration>(round_trip, 1), 1);
-    s.world.network.window_low = std::max({s.world.network.window_low, narrowest, plan_bytes / plan_trips});
+    // So does a slice of each operation that runs, with its frame and the two words for it, over the one stripe that is left:
+    // an edge whose slices stay behind for longer is led around.
+    const std::int64_t at_once = std::min(s.limits.concurrent_ops, s.workload.tags);
+    const std::int64_t slices_bytes =
+        at_once * static_cast<std::int64_t>(wire::prefix_bytes + wire::bulk_header_bytes + wire::trailer_bytes +
+                                            2 * (wire::prefix_bytes + wire::flow_word_bytes));
+    const std::int64_t trips = std::max<std::int64_t>(s.timeouts.peer / 4 / std::max<Duration>(round_trip, 1), 1);
+    s.world.network.window_low =
+        std::max({s.world.network.window_low, narrowest, plan_bytes / trips, slices_bytes / trips});
     s.world.network.window_high = std::max(s.world.network.window_high, s.world.network.window_low);
     if (!s.workload.sync) return;
     // Nor does a state of which few chunks are asked for at a time, over a long way.
@@ -244,6 +261,9 @@ Duration patience_of(const Scenario& s) {
     patience += s.world.staging_max;
     // Of a payload that takes long, each turn may wait for that of others.
     if (const Duration time = payload_time(s); time > long_payload) patience += 4 * time;
+    // The same holds for many tags that go around a large ring one after another. Newcomers that reach few members may need
+    // several turns to be admitted.
+    if (const Duration time = rounds_time(s); time > long_payload) patience += 8 * time;
     // A dial to an address of the master that does not answer takes its time.
     for (const PeerPlan& plan : s.peers) {
         patience += 4 * s.timeouts.dial *

@@ -2,6 +2,7 @@
 // by itself, and a member that a fault touched may be lost. Here the schedule says what has to happen.
 #include "harness/run.hpp"
 #include "harness/scenario_text.hpp"
+#include "harness/settle.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -27,7 +28,7 @@ struct Played {
     int told_unreachable = 0;       // newcomers, by the master
 };
 
-Played play(const std::string& name) {
+Scenario read(const std::string& name) {
     std::ifstream file(std::string(PCCL_PATIENCE) + "/" + name + ".scenario");
     std::stringstream text;
     text << file.rdbuf();
@@ -35,12 +36,17 @@ Played play(const std::string& name) {
     const auto scenario = parse_scenario(text.str(), error);
     INFO("line " << error.line << ": " << error.expected);
     REQUIRE(scenario);
+    return *scenario;
+}
+
+Played play(const std::string& name) {
+    const Scenario scenario = read(name);
     char* lines = nullptr;
     std::size_t length = 0;
     RunOptions options;
     options.trace = open_memstream(&lines, &length);
     Played played;
-    played.verdict = run(*scenario, options);
+    played.verdict = run(scenario, options);
     std::fclose(options.trace);
     std::istringstream trace(std::string(lines, length));
     std::free(lines);
@@ -216,4 +222,17 @@ TEST_CASE("a member that copies what it received is in a call, however long the 
 
 TEST_CASE("a newcomer that some members reach is not told again and again that it cannot be reached") {
     CHECK(play("newcomer-that-three-members-cannot-reach").told_unreachable <= 1);
+}
+
+TEST_CASE("a drawn way is wide enough for the words of all operations that run at once") {
+    Scenario scenario = read("words-fill-a-narrow-way");
+    CHECK(!run(scenario, {}).held());
+    settle(scenario);
+    CHECK(run(scenario, {}).held());
+}
+
+TEST_CASE("the patience of a drawn run counts the rounds of operations that wait for each other") {
+    Scenario scenario = read("many-tags-one-after-another-around-a-large-ring");
+    settle(scenario);
+    CHECK(scenario.patience > 700 * second);
 }
