@@ -34,6 +34,13 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"bytes received by a member that only sends", "election"},
                           {"a part of a result that was never written", "geometry"},
                           {"an application that never ends", "progress"},
+                          {"members that get no further, in the same situations", "progress"},
+                          {"a call that was answered twice", "contract"},
+                          {"one operation more at a time than the window", "window"},
+                          {"a byte held behind the end of a program", "at-rest"},
+                          {"a machine at rest that keeps an entry", "at-rest"},
+                          {"a journal without its last record", "replay"},
+                          {"a machine that held more than its limits", "bounded"},
                           {"an operation failed for one member that stayed", "one-outcome"},
                           {"a state for which neither members nor dead ones voted", "election"},
                           {"other groups in the first update of a newcomer", "membership"},
@@ -296,6 +303,12 @@ std::vector<CanaryLine> run_canary() {
             t.peer = t.dial = t.handshake = t.redial_max = 100 * millisecond;
             for (PeerPlan& peer : scenario.peers) peer.turns = 1000;
         }
+        if (options.lie == Lie::goes_round) {
+            scenario.timeouts.peer = 500 * millisecond;
+            scenario.timeouts.master = second;
+            scenario.stop_after = 90 * second;
+            for (PeerPlan& peer : scenario.peers) peer.turns = 10'000;
+        }
         scenario.even = options.lie == Lie::waited_for_a_tick || options.lie == Lie::waited_for_a_reset;
         if (scenario.even) scenario.world.disk_high = scenario.world.disk_low;
         if (options.lie == Lie::waited_for_a_reset) {
@@ -304,6 +317,7 @@ std::vector<CanaryLine> run_canary() {
             reset.at = 20 * millisecond;
             scenario.faults.push_back(reset);
         }
+        if (options.lie == Lie::window_passed) scenario.workload.many_window = 1;
         if (options.lie == Lie::ring_dearer) scenario.workload.optimize_per_mille = 1000;
         if (options.lie == Lie::stranger_counted) {
             scenario.timeouts.peer = 100 * millisecond;

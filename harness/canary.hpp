@@ -32,6 +32,14 @@ enum class Lie : std::uint8_t {
     sender_received,     // a member that only sends was told of bytes that it received
     part_not_written,    // of a result without content, a part was never written
     never_ends,          // an application does not come to its end
+    goes_round,          // nobody heard of what an application got done
+    answered_twice,      // a call was answered twice
+    window_passed,       // a call for many tags ran one operation more at a time than it may
+    // Of the world, not of the application.
+    held_at_rest,  // a machine of which the program has come to its end holds a byte
+    kept_at_rest,  // a table of a machine without a call, a link or an operation has an entry left
+    record_lost,   // the journal lacks its last record
+    memory_most,   // a machine held more memory than its limits allow
     // What an excuse must not hide.
     failed_and_stayed,            // an operation failed for one member, which read a world of one and stayed a member
     unknown_voter_overruled,      // a content won that no vote of a member that died meanwhile explains

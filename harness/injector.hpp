@@ -32,6 +32,7 @@ enum Script : std::uint64_t {
     patience_over = 8,
     explain_now = 9,
     draw_anew = 10,
+    look_around = 11,
 };
 
 // What faults do to processes is done by the run, which owns them.

@@ -80,6 +80,7 @@ public:
         if (connected_ || connecting_) ledger_.lives[life_].gone_at = now();
     }
     std::string waits_for() const;  // the calls that have not returned
+    bool in_a_call() const;
 
     // --- from the world ------------------------------------------------------------------------------------------------
     void completed(core::Ticket ticket, const core::Completion& completion);
@@ -144,7 +145,6 @@ private:
 
     core::Completion take(core::Ticket ticket);
     void was_member(std::uint32_t life, Instant begin);
-    bool in_a_call() const;
     void note_idle();
     Call call(CallKind kind, core::Command command) { return Call{*this, std::move(command), kind, 0, 0}; }
     Sleep sleep(Duration duration) { return Sleep{*this, duration, 0}; }

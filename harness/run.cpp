@@ -8,6 +8,7 @@
 #include "harness/oracles.hpp"
 #include "harness/rings.hpp"
 #include "harness/simulated_world.hpp"
+#include "harness/stillness.hpp"
 
 #include <algorithm>
 #include <csetjmp>
@@ -28,7 +29,7 @@ public:
                                       scenario.seed, *this),
           reach_(options.reach), program_world_(world_, process_finished, options.reach), excuses_(scenario),
           numbers_(world_, scenario), rings_(world_, scenario), processes_(nodes()),
-          injector_(world_, scenario, *this, excuses_), seed_(scenario.seed) {
+          injector_(world_, scenario, *this, excuses_), stillness_(scenario), seed_(scenario.seed) {
         world_.trace().write_to(options.trace);
         world_.trace().keep_hashes(options.keep_hashes);
         // Programs go on as long as there are faults.
@@ -56,6 +57,9 @@ public:
         excuses_.refuse(options.refused);
         lie_ = options.lie;
         if (lie_ == Lie::ring_dearer) rings_.lie();
+        if (lie_ == Lie::goes_round) stillness_.lie();
+        if (lie_ == Lie::kept_at_rest) world_.lie(sim::Untruth::kept_at_rest);
+        if (lie_ == Lie::record_lost) world_.lie(sim::Untruth::record_lost);
         checkpoints_.resize(nodes());
     }
 
@@ -90,6 +94,7 @@ public:
         v.machine_bytes_most = world_.machine_bytes_most();
         v.hashes = world_.trace().hashes();
         v.explanation = explanation_;
+        v.stillness = stillness_.most_needed();
         if (ledger_ != nullptr) *ledger_ = shared_.ledger;
         if (observation_ != nullptr) {
             observation_->ledger = shared_.ledger;
@@ -130,7 +135,8 @@ public:
         case process_finished: {
             const auto node = static_cast<std::uint32_t>(b);
             if (processes_[node] == nullptr || !processes_[node]->finished()) return;
-            if (const std::uint64_t held = world_.driver(node)->buffers().machine_bytes();
+            if (const std::uint64_t held =
+                    world_.driver(node)->buffers().machine_bytes() + (lie_ == Lie::held_at_rest ? 1 : 0);
                 held != 0 && !world_.driver(node)->allocating()) {
                 world_.violate("at-rest", sim::Trace::name(node) + " has left the run and holds " +
                                               std::to_string(held) + " bytes");
@@ -145,12 +151,16 @@ public:
         case fault_begins: return injector_.begin(b);
         case fault_ends: return injector_.end(b);
         case fault_goes_on: return injector_.go_on(b);
-        case chaos_ends: world_.check_replay(master_config()); return injector_.chaos_over();
+        case chaos_ends:
+            world_.check_replay(master_config());
+            injector_.chaos_over();
+            return look();
         case stop_flag: return stop_applications();
         case patience_over: return end_patience();
         case start_the_master: return begin_master();
         case explain_now: explanation_ = explain(); return;
         case draw_anew: return draw_from(redraw_seed_);
+        case look_around: return look();
         default: return;
         }
     }
@@ -293,6 +303,24 @@ private:
         world_.violate("progress", who_waits());
     }
 
+    // The faults are over.
+    void look() {
+        const Counters& c = shared_.counters;
+        const std::uint64_t progress = mix(c.committed + c.syncs + c.updates + c.optimized + c.connects,
+                                           mix(world_.effects_counted()[sim::effect_index<Compute>()],
+                                               static_cast<std::uint64_t>(world_.chunk_landed())));
+        const bool calls_wait = std::any_of(processes_.begin(), processes_.end(), [this](const auto& process) {
+            return process != nullptr && process->in_a_call() && !injector_.frozen(process->node());
+        });
+        if (stillness_.look(world_.now(), calls_wait, progress, world_.situation())) {
+            const auto ms = [](Instant at) { return std::to_string(at / millisecond) + " ms"; };
+            return world_.violate("progress", "nobody gets any further since " + ms(stillness_.since()) +
+                                                  ", and the machines were in the same situation at " +
+                                                  ms(stillness_.situation_was()) + ":\n" + explain_calls());
+        }
+        world_.schedule_script(world_.now() + stillness_.look_every(), look_around, 0);
+    }
+
     Duration reduce_time() const {
         Instant launched = 0, returned = 0;
         for (const LaunchFact& fact : shared_.ledger.launches) {
@@ -362,13 +390,14 @@ private:
             2ull * (l.concurrent_ops + 1) * 8 *
                 (std::uint64_t{scenario_.workload.elements_max} * scenario_.workload.elements_times + 2);
         if (l.operation_bytes_max != 0) operations = std::min(operations, l.operation_bytes_max);
+        const std::uint64_t most = world_.machine_bytes_most() + (lie_ == Lie::memory_most ? 1ull << 40 : 0);
         const std::uint64_t bound =
             (1u << 16) + operations + std::uint64_t{l.eager_bytes} * (scenario_.uneven_limits ? 4 : 1) * (nodes() + 1) +
             (2ull * 8 * (scenario_.workload.state_elements_max + 1) + 64) * scenario_.workload.entries +
             std::uint64_t{l.chunk_bytes} * (l.chunks_in_flight + l.hashes_in_flight + 2);
-        if (world_.machine_bytes_most() > bound) {
-            world_.violate("bounded", "a machine held " + std::to_string(world_.machine_bytes_most()) +
-                                          " bytes, more than " + std::to_string(bound));
+        if (most > bound) {
+            world_.violate("bounded",
+                           "a machine held " + std::to_string(most) + " bytes, more than " + std::to_string(bound));
         }
     }
 
@@ -382,6 +411,7 @@ private:
     std::vector<std::unique_ptr<Process>> processes_;
     Injector injector_;
     Shared shared_;
+    Stillness stillness_;
     std::uint32_t process_count_ = 0;
     std::set<std::uint64_t> process_seeds_;  // two processes are never the same peer
     std::uint32_t master_count_ = 0;

@@ -52,6 +52,7 @@ struct Verdict {
     std::array<std::uint64_t, sim::effect_kinds> effects{};  // by index of core::Effect
     std::array<std::uint64_t, core::probe_count> probes{};
     std::uint64_t machine_bytes_most = 0;
+    std::uint32_t stillness = 0;  // the longest time without progress behind the faults, in per cent of what is allowed
     std::string explanation;
     std::vector<std::uint64_t> hashes;
     bool held() const { return violation.oracle.empty(); }

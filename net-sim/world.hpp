@@ -58,6 +58,9 @@ struct Trigger {
     std::uint64_t a = 0, b = 0;
 };
 
+// What the world may claim to see in a machine or a journal, to show that a check of it is alive.
+enum class Untruth : std::uint8_t { none, kept_at_rest, record_lost };
+
 // Sees each machine behind each event that it has handled.
 class MachineWatch {
 public:
@@ -150,6 +153,7 @@ public:
     void schedule_application(std::uint32_t node, Duration after, std::uint64_t a, std::uint64_t b);
     void schedule_script(Instant at, std::uint64_t a, std::uint64_t b);
 
+    void lie(Untruth untruth) { untruth_ = untruth; }
     void violate(std::string oracle, std::string reason);
     bool violated() const { return !violation_.oracle.empty(); }
     const Violation& violation() const { return violation_; }
@@ -175,7 +179,8 @@ public:
     // The last frames of payload that were sent to the node, the latest behind.
     const std::deque<core::wire::BulkHeader>& payloads_to(std::uint32_t node) const { return nodes_[node].payloads; }
     std::uint64_t items() const { return items_; }
-    std::string explain();  // one line per live machine
+    std::string explain();            // one line per live machine
+    std::uint64_t situation() const;  // a hash of the abstract states of all live machines
     // Replays the journal beside the master that wrote it, when nothing is on its way to the disk: both have to promise the
     // same (oracle `replay`).
     void check_replay(const core::MasterConfig& config);
@@ -283,6 +288,7 @@ private:
     std::uint64_t machine_bytes_most_ = 0;
     std::array<std::uint64_t, effect_kinds> effects_counted_{};
     Instant chunk_landed_ = 0;
+    Untruth untruth_ = Untruth::none;
     Draw clocks_{0}, disks_{0}, computes_{0}, memory_{0}, compactions_{0}, lies_{0}, lists_{0}, texts_{0};
 };
 

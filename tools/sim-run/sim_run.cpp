@@ -58,7 +58,7 @@ struct Choice {
 // What one job tells its parent; plain data, sent through a pipe.
 struct Sums {
     std::uint64_t seeds = 0, failed = 0, not_deterministic = 0, first_failed = ~0ull;
-    std::uint64_t events = 0, bytes_most = 0;
+    std::uint64_t events = 0, bytes_most = 0, stillness = 0, stillest = 0;
     std::uint64_t traces = 0;  // of all seeds, in any order
     std::int64_t simulated = 0;
     Counters counters;
@@ -68,7 +68,11 @@ struct Sums {
     std::array<std::uint64_t, sim::effect_kinds> effects{};
     std::array<std::uint64_t, core::probe_count> probes{};
 
-    void add(const Verdict& v) {
+    void add(const Verdict& v, std::uint64_t seed) {
+        if (v.stillness > stillness) {
+            stillness = v.stillness;
+            stillest = seed;
+        }
         ++seeds;
         events += v.events;
         traces += sim::mix(v.trace_hash, 1);
@@ -86,6 +90,10 @@ struct Sums {
         failed += s.failed;
         not_deterministic += s.not_deterministic;
         if (s.first_failed < first_failed) first_failed = s.first_failed;
+        if (s.stillness > stillness) {
+            stillness = s.stillness;
+            stillest = s.stillest;
+        }
         events += s.events;
         traces += s.traces;
         simulated += s.simulated;
@@ -183,7 +191,7 @@ int run_one(const Choice& choice) {
                 v.counters.syncs, v.counters.syncs_failed, v.counters.connects, v.counters.lost);
     if (choice.stats) {
         Sums sums;
-        sums.add(v);
+        sums.add(v, choice.first);
         sums.failed = v.held() ? 0 : 1;
         sums.first_failed = choice.first;
         print_summary(sums, seconds_since(start));
@@ -255,7 +263,7 @@ Sums run_share(const Choice& choice, std::uint32_t job, bool progress, Census& s
         in_a_seed = 1;
         const Verdict v = twice ? run_twice(scenario, &coverage) : run(scenario, options);
         in_a_seed = 0;
-        sums.add(v);
+        sums.add(v, seed);
         states.add(static_cast<std::uint32_t>(seed - choice.first), coverage.states());
         if (!v.held()) {
             ++sums.failed;
@@ -309,6 +317,8 @@ void print_summary(const Sums& s, double wall) {
     }
     std::printf("simulated time %.0f s, events %" PRIu64 ", most machine memory %" PRIu64 " bytes\n",
                 static_cast<double>(s.simulated) / 1e9, s.events, s.bytes_most);
+    std::printf("longest wait without progress behind the faults: %" PRIu64 " %% of the bound (seed %" PRIu64 ")\n",
+                s.stillness, s.stillest);
     std::printf("traces %016" PRIx64 "\n", s.traces);
     if (s.failed != 0) std::printf("first failing seed %" PRIu64 "\n", s.first_failed);
 }
