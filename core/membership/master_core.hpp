@@ -280,7 +280,8 @@ private:
     // topology
     void maintain_topology();
     bool looked_just_now() const;
-    void want_edges_of_operations();
+    void maintain_edges_of_operations();
+    std::string failed_edge(const RunningOp& op);  // one that is in no ring any more; empty: none
     proto::DialPlan dial_plan(const Uuid& uuid, const std::vector<Uuid>& callers, const PlanNames& but) const;
     void say_plan(LinkId link, const proto::DialPlan& plan);
     void maintain_ring(GroupId id);

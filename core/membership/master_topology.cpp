@@ -134,24 +134,43 @@ void MasterCore::maintain_topology() {
     for (const auto& [id, group] : state_.groups) groups.push_back(id);
     for (const GroupId id : groups) maintain_ring(id);
     plan_joiners();
-    want_edges_of_operations();
+    maintain_edges_of_operations();
     edges_.release_unwanted(wanted_, now_, config_.timeouts.edge_grace());
     send_plans();
 }
 
-// What was begun on an earlier ring goes on over its edges; who was to be dialled may have another address by now.
-void MasterCore::want_edges_of_operations() {
+// What was begun on an earlier ring goes on over its edges; who was to be dialled may have another address by now. No ring is
+// led around an edge that is in none any more, so what needs one that stays down ends here.
+void MasterCore::maintain_edges_of_operations() {
     const std::vector<SeatState>* done = nullptr;
+    std::string failed;  // of these members
+    std::vector<std::pair<OpId, std::string>> over;
     for (const auto& [id, op] : state_.ops) {
         const auto same = [](const SeatState& a, const SeatState& b) { return a.uuid == b.uuid; };
-        if (done != nullptr && std::ranges::equal(*done, op.members, same)) continue;
-        done = &op.members;
-        for (std::size_t i = 0; i < op.members.size(); ++i) {
-            const Uuid& from = op.members[i].uuid;
-            const Uuid& to = op.members[(i + 1) % op.members.size()].uuid;
-            if (state_.members.contains(from) && state_.members.contains(to)) wanted_[from].insert(to);
+        if (done == nullptr || !std::ranges::equal(*done, op.members, same)) {
+            done = &op.members;
+            failed = failed_edge(op);
         }
+        if (!failed.empty()) over.emplace_back(id, failed);
     }
+    if (!over.empty()) PROBE(aborted_over_edge);
+    for (const auto& [id, why] : over) decide_op(id, Result::rank_connection_lost, why);
+}
+
+std::string MasterCore::failed_edge(const RunningOp& op) {
+    const auto group = state_.groups.find(op.group);
+    const std::vector<Uuid> ring = group == state_.groups.end() ? std::vector<Uuid>{} : group->second.ring;
+    std::string failed;
+    for (std::size_t i = 0; i < op.members.size(); ++i) {
+        const Uuid& from = op.members[i].uuid;
+        const Uuid& to = op.members[(i + 1) % op.members.size()].uuid;
+        if (!state_.members.contains(from) || !state_.members.contains(to)) continue;
+        wanted_[from].insert(to);
+        const auto at = std::find(ring.begin(), ring.end(), from);
+        const bool on_the_ring = at != ring.end() && (at + 1 == ring.end() ? ring.front() : at[1]) == to;
+        if (!on_the_ring && edge_failed_long(from, to, config_.timeouts.edge_grace())) failed = edge_text({from, to});
+    }
+    return failed;
 }
 
 void MasterCore::maintain_ring(GroupId id) {
