@@ -30,12 +30,17 @@ public:
             reason = "no fault held up a member of its group";
         else if (says("could be reached") && !hardship(Excuse::unreachable, life, begin, end))
             reason = "no fault kept members of its group apart";
+        else if (says("cannot reach") && !somebody_died(life, begin, end) &&
+                 !excuses_.edge_down(group_of(life), begin, end))
+            reason = "no two members of its group were apart for so long";
         else if (says("times in a row, although no member was lost and no other tag was reduced") &&
                  end - begin + jumps(true) < 3 * scenario_.timeouts.peer - drift(3 * scenario_.timeouts.peer))
             reason = "the call was open for less than three peer time-outs";
         else if (completion.result == Result::invalid_usage && says("all members have to make the same calls") &&
                  waited_too_short(begin, end))
             reason = "the call was open for less than the limit";
+        else
+            reason = without_a_cause(life, end, says);
         if (reason.empty()) return {};
         return ledger_.name(life) + " on " + sim::Trace::name(ledger_.lives[life].node) + " [" +
                std::to_string(begin / microsecond) + " us .. " + std::to_string(end / microsecond) +
@@ -43,12 +48,48 @@ public:
     }
 
 private:
-    bool hardship(Excuse excuse, std::uint32_t life, Instant begin, Instant end) {
+    // What only a setting of the scenario, or the end of a life, can bring about.
+    template <class Says>
+    std::string without_a_cause(std::uint32_t life, Instant end, const Says& says) const {
+        const sim::WorldParameters& world = scenario_.world;
+        if (says("not enough memory") && world.allocation_fails_per_million == 0 &&
+            scenario_.limits.operation_bytes_max == 0)
+            return "no memory was refused";
+        if ((says("did not come in time") || says("has not come yet")) && world.staging_max == 0 &&
+            world.allocation_fails_per_million == 0)
+            return "no memory came late";
+        if (says("content that does not match") && world.wrong_chunks_per_million == 0)
+            return "nobody sent wrong content";
+        if (says("results differ")) return "no fault reaches results";
+        if (says("collectives differ") && scenario_.workload.mismatch_per_mille == 0)
+            return "all programs make the same calls";
+        if (says("all other members of the") && !somebody_went(life, end, says("of the run"))) return "nobody went";
+        return {};
+    }
+    // Its neighbours cannot reach it until the master misses it.
+    bool somebody_died(std::uint32_t life, Instant begin, Instant end) const {
+        return std::any_of(ledger_.lives.begin(), ledger_.lives.end(), [&](const Life& other) {
+            return other.ended && other.group == ledger_.lives[life].group && other.gone_at <= end &&
+                   excuses_.counted_until(other.gone_at) >= begin;
+        });
+    }
+    // Who was removed may learn it later, or never.
+    bool somebody_went(std::uint32_t life, Instant end, bool of_any_group) const {
+        const Life& own = ledger_.lives[life];
+        return std::any_of(ledger_.lives.begin(), ledger_.lives.end(), [&](const Life& other) {
+            return &other != &own && (of_any_group || other.group == own.group) &&
+                   (other.lost || (other.member_until <= end && (other.ended || other.gone_at != open_end)));
+        });
+    }
+    std::vector<std::uint32_t> group_of(std::uint32_t life) const {
         std::vector<std::uint32_t> group;
         for (std::uint32_t node = 1; node <= scenario_.peers.size(); ++node) {
             if (scenario_.peers[node - 1].group == ledger_.lives[life].group) group.push_back(node);
         }
-        return excuses_.hard_for(excuse, group, begin, end);
+        return group;
+    }
+    bool hardship(Excuse excuse, std::uint32_t life, Instant begin, Instant end) {
+        return excuses_.hard_for(excuse, group_of(life), begin, end);
     }
     bool waited_too_short(Instant begin, Instant end) const {
         const Duration limit = scenario_.timeouts.vote;

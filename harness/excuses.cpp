@@ -355,6 +355,32 @@ bool Excuses::hard_for(Excuse excuse, const std::vector<std::uint32_t>& nodes, I
     return found && use(excuse);
 }
 
+bool Excuses::edge_down(const std::vector<std::uint32_t>& nodes, Instant from, Instant until) {
+    const Duration grace = timeouts_.edge_grace();
+    const auto long_enough = [&](const Span& span) {
+        return overlap(span.from, later(span.until, aftermath()), from, until) &&
+               later(span.until, 2 * slow_) - span.from >= grace;
+    };
+    for (const Touch& touch : touches_) {
+        const bool ours = touch.node == every_peer || std::find(nodes.begin(), nodes.end(), touch.node) != nodes.end();
+        if (ours && overlap(touch.from, later(touch.until, aftermath()), from, until)) return use(Excuse::no_ring);
+    }
+    for (const std::uint32_t a : nodes) {
+        const std::vector<Span> control = control_of(a, true);
+        if (std::any_of(control.begin(), control.end(), long_enough)) return use(Excuse::no_ring);
+        for (const std::uint32_t b : nodes) {
+            if (a == b) continue;
+            // One that breaks again soon after it opened counts as down all the time.
+            const std::vector<Span> data = merged(between(a, b), grace);
+            if (std::any_of(data.begin(), data.end(), long_enough)) return use(Excuse::no_ring);
+            const Duration lateness = latest(0, a, from, until) + latest(a, 0, from, until) +
+                                      latest(a, b, from, until) + latest(b, a, from, until);
+            if (lateness + connects(a, b) >= grace) return use(Excuse::narrow_path);
+        }
+    }
+    return false;
+}
+
 bool Excuses::forgotten(Instant from, Instant earlier, Instant later, Instant answered) {
     const bool found = std::any_of(records_lost_.begin(), records_lost_.end(), [&](const Period& lost) {
         return lost.from <= earlier && from <= lost.until && lost.until <= later && answered <= lost.until;

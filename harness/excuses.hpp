@@ -111,6 +111,9 @@ public:
     bool cut_off(std::uint32_t node, Instant from, Instant until);
     // Whether something held up one of these nodes, or a link between two of them, in that time.
     bool hard_for(Excuse excuse, const std::vector<std::uint32_t>& nodes, Instant from, Instant until);
+    // Whether two of these nodes may have been without a good connection for as long as an edge of the ring may be down: they
+    // were apart, or what they say about it came late.
+    bool edge_down(const std::vector<std::uint32_t>& nodes, Instant from, Instant until);
     // Until when the master may count somebody that was gone at that time and did not say so.
     Instant counted_until(Instant gone) const;
     // Whether a recorded Excuses::touch (of that kind) covers it; not counted. A node that was out of reach then learns it
