@@ -73,9 +73,12 @@ private:
                    excuses_.counted_until(other.gone_at) >= begin;
         });
     }
-    // Who was removed may learn it later, or never.
+    // Who was removed may learn it later, or never. Strangers that were let in, and who does not go on, have no life that ends.
     bool somebody_went(std::uint32_t life, Instant end, bool of_any_group) const {
         const Life& own = ledger_.lives[life];
+        if (!ledger_.stranger_hellos.empty() ||
+            std::any_of(scenario_.faults.begin(), scenario_.faults.end(), [](const Fault& f) { return f.forever; }))
+            return true;
         return std::any_of(ledger_.lives.begin(), ledger_.lives.end(), [&](const Life& other) {
             return &other != &own && (of_any_group || other.group == own.group) &&
                    (other.lost || (other.member_until <= end && (other.ended || other.gone_at != open_end)));
