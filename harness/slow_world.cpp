@@ -15,6 +15,7 @@ namespace {
 constexpr std::uint32_t slow_per_million = 5'000;  // one takes as long as many others
 constexpr std::uint32_t resets_per_million = 400'000;
 constexpr std::uint32_t resets_most = 12;
+constexpr std::uint32_t bursts_per_million = 300'000;
 // A connection that breaks more often is one that flaps.
 constexpr Duration resets_apart = 2;  // peer time-outs
 constexpr std::uint32_t resets_at_once_most = 24;
@@ -53,6 +54,12 @@ Duration latency_most(const Scenario& s) {
 std::int64_t rate_of_member(const Scenario& s) {
     const Duration round_trip = std::max<Duration>(2 * latency_most(s), 1);
     return std::min(narrowest(s), stripes_most(s) * s.world.network.window_low * second / round_trip);
+}
+
+// So short that the edge is back well within the time in which it may be down; none where a handshake takes as long.
+Duration burst_most(const Scenario& s) {
+    const Duration grace = s.timeouts.edge_grace();
+    return 32 * latency_most(s) <= grace ? grace / 4 : 0;
 }
 
 std::int64_t payload_bytes(const Scenario& s) {
@@ -111,6 +118,25 @@ void draw_resets(Scenario& s) {
         f.value = draw.bits();
         s.faults.push_back(f);
     }
+}
+
+// An edge that breaks some times within a moment, and is good for long before that happens again: as a path does on which
+// somebody changes routes now and then.
+void draw_bursts(Scenario& s) {
+    Draw draw(sim::mix(s.seed, 243));
+    if (!s.faults.empty() || burst_most(s) == 0 || !draw.chance(bursts_per_million)) return;
+    const auto peers = static_cast<std::uint32_t>(s.peers.size());
+    Fault f;
+    f.kind = FaultKind::flap;
+    f.a = draw.number(1, peers);
+    f.b = 1 + f.a % peers;
+    f.value = draw.log_uniform(100, 20'000);  // behind the handshake
+    f.duration = burst_most(s);
+    f.at = draw.between(0, 2 * second);
+    f.every = draw.between(resets_apart, 2 * resets_apart) * s.timeouts.peer;
+    f.again = static_cast<std::uint32_t>(std::clamp<Duration>(payload_time(s) / f.every, 1, 20));
+    s.faults.push_back(f);
+    s.chaos_end = std::max(s.chaos_end, f.at + f.again * (f.every + f.duration) + second);
 }
 
 // Units that take several peer time-outs each, and members that die in the middle of them: what is left of frames that nobody
@@ -204,6 +230,7 @@ void draw_slow_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     s.stop_after = 10 * second + payload_time(s);
     draw_large_units(s);
     draw_resets(s);
+    draw_bursts(s);
 }
 
 Duration payload_time(const Scenario& s) {
@@ -217,9 +244,12 @@ static bool is_steady(const Scenario& s) {
     const sim::WorldParameters& world = s.world;
     const Workload& w = s.workload;
     // A connection that breaks costs nobody anything but time.
-    const bool mild =
-        s.faults.empty() || (s.faults.size() == 1 && s.faults.front().kind == FaultKind::reset &&
-                             (s.faults.front().again == 0 || s.faults.front().every >= resets_apart * s.timeouts.peer));
+    const auto mild_fault = [&](const Fault& f) {
+        const bool short_enough =
+            f.kind == FaultKind::reset || (f.kind == FaultKind::flap && f.duration <= burst_most(s));
+        return short_enough && !f.forever && (f.again == 0 || f.every >= resets_apart * s.timeouts.peer);
+    };
+    const bool mild = s.faults.empty() || (s.faults.size() == 1 && mild_fault(s.faults.front()));
     const bool even = mild && !n.fails_dials() && !n.loses_packets() && n.tail_per_million == 0 &&
                       world.allocation_fails_per_million == 0 && world.staging_max == 0 &&
                       world.wrong_chunks_per_million == 0 && world.timer_late_max == 0 && s.timeouts.vote == 0 &&
