@@ -47,6 +47,8 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a world that counts a stranger for ever", "membership"},
                           {"a peer that sends nothing, long after slow computes", "progress"},
                           {"a call given up before the limit on votes", "progress"},
+                          {"an operation that failed because others were gone", "progress"},
+                          {"an operation that failed over an edge that was good", "progress"},
                           {"a member removed for its vote after a short reset", "membership"},
                           {"a member told of a stop of the master that was none", "membership"},
                           {"a member with a good link that was not told of a stop", "membership"},
@@ -212,7 +214,7 @@ void tamper(Ledger& ledger, Lie lie) {
         for (LaunchFact& fact : ledger.launches) {
             if (fact.end >= operation[0]->begin - 2 * second) continue;
             fail(fact.completion, Result::rank_connection_lost);
-            fact.completion.message = "all other members of the group are gone";
+            fact.completion.message = "peer 1 could not finish";
         }
         break;
     case Lie::state_of_one: sync[0]->after[0] ^= 1; break;
@@ -261,6 +263,15 @@ void tamper(Ledger& ledger, Lie lie) {
     case Lie::stranger_counted:
         ledger.stranger_hellos.push_back({-100 * second, -100 * second, {}});
         change_worlds(ledger, 1);
+        break;
+    case Lie::nobody_went:
+    case Lie::never_apart:
+        for (Life& life : ledger.lives) life.gone_at = open_end;
+        for (LaunchFact* fact : operation) {
+            fail(fact->completion, Result::rank_connection_lost);
+            fact->completion.message =
+                lie == Lie::nobody_went ? "all other members of the group are gone" : "peer 1 cannot reach peer 2";
+        }
         break;
     case Lie::starved_after_slow_computes:
     case Lie::given_up_too_soon:

@@ -47,6 +47,8 @@ enum class Lie : std::uint8_t {
     stranger_counted,             // a world counts a stranger that fell silent long before
     starved_after_slow_computes,  // an error says that a peer sends nothing, long after computes of a peer were slow
     given_up_too_soon,            // a call was given up as if the limit on votes had passed
+    nobody_went,                  // an operation failed because all others were gone, and none was
+    never_apart,                  // an operation failed because two members could not reach each other, and they could
     vote_after_a_reset,           // a member was removed for its vote because one of its links was reset once
     told_of_no_stop,              // a member was told that the master was stopped, and it was not
     not_told_of_a_stop,           // a member with a good link learned only from the next run that its own had ended
