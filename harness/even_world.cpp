@@ -59,6 +59,8 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     sim::NetworkParameters& n = s.world.network;
     n.latency_high = n.latency_low;
     n.jitter_per_mille = 0;
+    // Where messages are split is drawn, and heartbeats shift the draw: of peers that begin at once another one is the first.
+    n.split_per_million = n.tiny_read_per_million = 0;
     n.stop_faults();
     n.window_low = n.window_high = 64 << 20;
     n.rate_low = n.rate_high = 10'000'000'000;
@@ -87,9 +89,10 @@ bool is_even(const Scenario& s) {
     const sim::WorldParameters& w = s.world;
     const Workload& program = s.workload;
     return s.even && s.faults.empty() && n.latency_low == n.latency_high && n.jitter_per_mille == 0 &&
-           n.tail_per_million == 0 && !n.fails_dials() && !n.loses_packets() && n.window_low == n.window_high &&
-           n.rate_low == n.rate_high && n.rate_low >= 1'000'000'000 && n.down_low == 0 && n.down_high == 0 &&
-           n.flow_rate == 0 && n.regions.empty() && w.drift_ppm == 0 && w.timer_late_max == 0 && w.compute_max == 0 &&
+           n.split_per_million == 0 && n.tiny_read_per_million == 0 && n.tail_per_million == 0 && !n.fails_dials() &&
+           !n.loses_packets() && n.window_low == n.window_high && n.rate_low == n.rate_high &&
+           n.rate_low >= 1'000'000'000 && n.down_low == 0 && n.down_high == 0 && n.flow_rate == 0 &&
+           n.regions.empty() && w.drift_ppm == 0 && w.timer_late_max == 0 && w.compute_max == 0 &&
            w.disk_low == w.disk_high && w.disk_low <= 10 * microsecond && w.allocation_fails_per_million == 0 &&
            w.staging_max == 0 && w.wrong_chunks_per_million == 0 && s.timeouts.vote == 0 &&
            program.interrupt_per_mille == 0 && program.beside == 0 &&

@@ -98,7 +98,9 @@ Duration rounds_time(const Scenario& s) {
     const Duration latency = (s.world.network.latency_low + s.world.network.latency_high) / 2 *
                              (2000 + s.world.network.jitter_per_mille) / 2000;
     const auto hops = 2 * static_cast<Duration>(s.peers.size()) + 4;
-    const Duration waves = s.workload.tags / std::max(s.limits.concurrent_ops, 1u) + 1;
+    std::uint32_t at_once = std::max(s.limits.concurrent_ops, 1u);
+    if (s.workload.many_window != 0) at_once = std::min(at_once, s.workload.many_window);
+    const Duration waves = s.workload.tags / at_once + 1;
     return waves * hops * latency;
 }
 

@@ -8,7 +8,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <fstream>
+#include <iterator>
 #include <map>
+#include <regex>
 #include <set>
 #include <string>
 
@@ -23,6 +26,60 @@ const std::map<std::string, std::string> not_drawn = {
     {"MasterConfig.key", "nobody guesses tokens: strangers know what they saw"},
     {"PeerConfig.listen_port", "the network leads to nodes: each has one listener"},
     {"CommandReduceMany.launches.ticket", "not used there"},
+};
+
+// What each public function comes to in the core, and the structure that the range of seeds has to reach; or why none.
+const std::map<std::string, std::string> public_calls = {
+    {"pcclConnect", "CommandConnect."},
+    {"pcclUpdateTopology", "CommandUpdateTopology."},
+    {"pcclArePeersPending", "CommandArePeersPending."},
+    {"pcclOptimizeTopology", "CommandOptimizeTopology."},
+    {"pcclAllReduce", "CommandLaunch."},
+    {"pcclAllReduceAsync", "CommandLaunch."},
+    {"pcclAwaitAsyncReduce", "CommandAwait."},
+    {"pcclAwaitAsyncReduceThen", "CommandAwait."},
+    {"pcclAllReduceMultipleWithRetry", "CommandReduceMany."},
+    {"pcclSynchronizeSharedState", "CommandSync."},
+    {"pcclDestroyCommunicator", "CommandLeave."},
+    {"pcclAbort", "CommandLeave.abort"},
+    {"pcclCreateCommunicator", "PeerConfig.group"},
+    {"pcclCreateCommunicatorWithConfig", "PeerConfig.stripes"},
+    {"pcclRunMaster", "MasterConfig.seed"},
+    {"pcclInterruptMaster", "- the fault stop-master"},
+    {"pcclDestroyMaster", "- the fault stop-master"},
+    {"pcclCreateMaster", "- binds an address, which is the driver's"},
+    {"pcclMasterAwaitTermination", "- waits for a thread of the runtime"},
+    {"pcclGetMasterPort", "- reads what the driver knows"},
+    {"pcclGetAttribute", "- reads what each completion told, which the oracles compare"},
+    {"pcclGetStats", "- reads the counters that numbers.cpp compares"},
+    {"pcclInit", "- reaches no machine"},
+    {"pcclGetBuildInfo", "- reaches no machine"},
+    {"pcclGetErrorName", "- reaches no machine"},
+    {"pcclGetErrorString", "- reaches no machine"},
+    {"pcclGetLastErrorMessage", "- reaches no machine"},
+    {"pcclGetVersion", "- reaches no machine"},
+    {"pcclSetLogCallback", "- reaches no machine"},
+    {"pcclSetWaitCheck", "- gives a waiting call up with an abort, which is drawn"},
+};
+
+// The same for the settings that a user gives.
+const std::map<std::string, std::string> settings = {
+    {"PCCL_PEER_TIMEOUT_MS", "Timeouts.peer"},
+    {"PCCL_MASTER_TIMEOUT_MS", "Timeouts.master"},
+    {"PCCL_MAX_CONCURRENT_COLLECTIVE_OPS", "Limits.concurrent_ops"},
+    {"PCCL_ADVERTISE_ADDRESS", "PeerConfig.advertised"},
+    {"PCCL_VOTE_WARN_S", "Timeouts.vote_warn"},
+    {"PCCL_VOTE_TIMEOUT_S", "Timeouts.vote"},
+    {"PCCL_JOURNAL_TIMEOUT_S", "Timeouts.journal"},
+    {"PCCL_MULTIPLEX_CHUNK_SIZE", "Limits.slice_bytes"},
+    {"PCCL_NUM_BENCHMARK_CONNECTIONS", "Limits.test_connections"},
+    {"PCCL_MAX_SCRATCH_BYTES", "Limits.operation_bytes_max"},
+    {"PCCL_STATE_DIR", "- every simulated master has a journal; faults empty and lose it"},
+    {"PCCL_BIND_ADDRESS", "- the driver's"},
+    {"PCCL_PORT_RANGE", "- the driver's"},
+    {"PCCL_LOG_LEVEL", "- reaches no machine"},
+    {"PCCL_TCP_CONGESTION", "- the kernel's; the simulated network has windows and rates instead"},
+    {"PCCL_MAX_STAGING_BYTES", "- the driver's; memory that comes late or never is drawn"},
 };
 
 constexpr std::uint64_t last_seed = 1'500;
@@ -67,6 +124,13 @@ public:
             if (value.different.size() < value.least) names.push_back(name);
         }
         return names;
+    }
+    bool reached(const std::string& what) const {
+        return std::any_of(seen_.begin(), seen_.end(), [&](const auto& entry) {
+            const bool whole = what.back() == '.';
+            return whole ? entry.first.starts_with(what) && !entry.second.different.empty()
+                         : entry.first.ends_with(what) && entry.second.different.size() >= entry.second.least;
+        });
     }
     bool all_commands() const {
         return std::all_of(commands_.begin(), commands_.end(), [](std::uint64_t count) { return count != 0; });
@@ -262,7 +326,46 @@ private:
     std::array<std::uint64_t, std::variant_size_v<Command>> commands_{};
 };
 
+std::string text_of(const char* path) {
+    std::ifstream file(std::string(PCCL_SOURCE) + "/" + path);
+    REQUIRE(file);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The first group of each match.
+std::set<std::string> all_of(const std::string& text, const char* pattern) {
+    std::set<std::string> names;
+    const std::regex regex(pattern);
+    for (std::sregex_iterator match(text.begin(), text.end(), regex); match != std::sregex_iterator(); ++match)
+        names.insert((*match)[1]);
+    return names;
+}
+
+void check_names(const std::set<std::string>& names, const std::map<std::string, std::string>& table) {
+    for (const std::string& name : names) {
+        INFO(name << " is new: say what draws it, or why nothing can");
+        CHECK(table.contains(name));
+    }
+    for (const auto& [name, what] : table) {
+        INFO(name << " does not exist");
+        CHECK(names.contains(name));
+    }
+}
+
+void check_reached(const Values& values, const std::map<std::string, std::string>& table) {
+    for (const auto& [name, what] : table) {
+        INFO(name << " comes to " << what << ", which no program draws");
+        CHECK((what.front() == '-' || values.reached(what)));
+    }
+}
+
 }  // namespace
+
+TEST_CASE("every public function and setting has a place in the programs, or a reason") {
+    std::string headers = text_of("include/pccl.h") + text_of("include/pccl/ext.h");
+    check_names(all_of(headers, "PCCL_EXPORT[^;(]*[ *](pccl[A-Za-z]+)\\("), public_calls);
+    check_names(all_of(text_of("docs/settings.md"), "\n\\| `(PCCL_[A-Z_]+)` "), settings);
+}
 
 TEST_CASE("every command, field and setting of the core has a program that draws it") {
     Values values;
@@ -278,6 +381,8 @@ TEST_CASE("every command, field and setting of the core has a program that draws
         destroyed += verdict.counters.destroyed_lives;
     }
     CHECK(values.all_commands());
+    check_reached(values, public_calls);
+    check_reached(values, settings);
     const std::vector<std::string> missing = values.missing();
     for (const std::string& name : missing) {
         INFO(name << " has fewer values than it can have in the seeds 1.." << last_seed
