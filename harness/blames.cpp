@@ -80,8 +80,11 @@ private:
             std::any_of(scenario_.faults.begin(), scenario_.faults.end(), [](const Fault& f) { return f.forever; }))
             return true;
         return std::any_of(ledger_.lives.begin(), ledger_.lives.end(), [&](const Life& other) {
-            return &other != &own && (of_any_group || other.group == own.group) &&
-                   (other.lost || (other.member_until <= end && (other.ended || other.gone_at != open_end)));
+            if (&other == &own || (!of_any_group && other.group != own.group)) return false;
+            // It may have been let in and removed before it heard of either.
+            const bool connecting = other.asked_at <= end && (other.refused || other.connected_at >= end);
+            return connecting || other.lost ||
+                   (other.member_until <= end && (other.ended || other.gone_at != open_end));
         });
     }
     std::vector<std::uint32_t> group_of(std::uint32_t life) const {

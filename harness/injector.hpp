@@ -109,6 +109,7 @@ private:
     std::vector<std::uint32_t> aimed_at(const Fault& fault, std::uint32_t there);
     bool connection_fault(const Fault& fault, std::uint64_t index, std::uint32_t there);
     bool master_crash(const Fault& fault);
+    bool master_moves(const Fault& fault) const;
     bool two_masters(const Fault& fault);
     void free_disk();
     void disk_answers_again(const Fault& fault);

@@ -12,11 +12,21 @@ constexpr Duration stops_within = second;
 
 }  // namespace
 
+// The run goes on elsewhere, as on another host with the journal, where everybody knows both addresses.
+bool Injector::master_moves(const Fault& fault) const {
+    const auto knows = [](const PeerPlan& plan) {
+        return std::find(plan.masters.begin(), plan.masters.end(), MasterAddress::spare) != plan.masters.end();
+    };
+    return fault.kind == FaultKind::crash_master && ((fault.value >> 40) & 1) != 0 &&
+           std::all_of(scenario_.peers.begin(), scenario_.peers.end(), knows);
+}
+
 bool Injector::master_crash(const Fault& fault) {
     const std::uint32_t node = world_.master();
     if (!world_.alive(node)) return false;
     excuses_.master_away(index_of(fault), world_.now(), end_of(fault));
     world_.end_process(node, (fault.value & 1) != 0, fault.kind == FaultKind::torn_write);
+    if (master_moves(fault)) world_.network().move_master();
     if (fault.kind == FaultKind::older_journal || fault.kind == FaultKind::empty_journal) {
         touch(fault, 0, Excuse::lost_journal);
         const Instant written =

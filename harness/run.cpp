@@ -180,7 +180,8 @@ private:
         config.seed = mix(seed_, mix(1000 + node, ++process_count_));
         while (!process_seeds_.insert(config.seed).second) config.seed = mix(config.seed, 1);
         const PeerPlan& plan = scenario_.peers[node - 1];
-        static constexpr std::uint32_t names[] = {0, sim::dead_name, sim::silent_name};  // by MasterAddress
+        static constexpr std::uint32_t names[] = {0, sim::dead_name, sim::silent_name,
+                                                  sim::spare_name};  // by MasterAddress
         config.master = sim::endpoint_of(names[static_cast<std::size_t>(plan.masters.front())]);
         for (std::size_t i = 1; i < plan.masters.size(); ++i)
             config.other_masters.push_back(sim::endpoint_of(names[static_cast<std::size_t>(plan.masters[i])]));

@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::uint32_t losses_per_million = 150'000;
 constexpr std::uint32_t several_masters_per_million = 200'000;
+constexpr std::uint32_t spare_address_per_million = 200'000;
 constexpr std::uint32_t silent_among_faults_per_million = 500'000;
 constexpr std::uint32_t advertised_per_million = 200'000;
 constexpr std::uint32_t edge_of_limit_per_million = 100'000;
@@ -141,6 +142,22 @@ void draw_losses(Scenario& s, std::uint32_t on) {
     if (draw.chance(300'000)) n.queue_max = draw.log_uniform(5 * millisecond, 300 * millisecond);
 }
 
+// A second address of the master, which everybody knows, and at which it is after some of its crashes.
+void draw_spare_address(Scenario& s) {
+    Draw draw(mix(s.seed, 262));
+    const auto any = [&](FaultKind kind) {
+        return std::any_of(s.faults.begin(), s.faults.end(), [kind](const Fault& f) { return f.kind == kind; });
+    };
+    if (!any(FaultKind::crash_master) || any(FaultKind::two_masters) || !draw.chance(spare_address_per_million)) return;
+    for (PeerPlan& plan : s.peers) {
+        const auto at = static_cast<std::ptrdiff_t>(draw.below(plan.masters.size() + 1));
+        plan.masters.insert(plan.masters.begin() + at, MasterAddress::spare);
+        if (draw.chance(500'000))
+            plan.masters.insert(plan.masters.begin() + static_cast<std::ptrdiff_t>(draw.below(plan.masters.size() + 1)),
+                                MasterAddress::dead);
+    }
+}
+
 // Several addresses of the master, of which some are of no use; peers that are not reached where they dial from.
 void draw_addresses(Scenario& s, std::uint32_t on) {
     if (!(on & class_shape)) return;
@@ -158,6 +175,7 @@ void draw_addresses(Scenario& s, std::uint32_t on) {
             }
         }
     }
+    draw_spare_address(s);
     Draw gateways(mix(s.seed, 184));
     // Who moves does not stay reachable at the address that it tells.
     const bool roams =

@@ -129,6 +129,7 @@ enum class MasterAddress : std::uint8_t {
     right,
     dead,    // refuses dials
     silent,  // never answers
+    spare,   // refuses dials until a crash-master moves the master there
 };
 
 struct PeerPlan {

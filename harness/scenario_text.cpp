@@ -32,7 +32,8 @@ constexpr std::array<FaultName, fault_kinds> fault_names = {{
     {"end-early", "a connection (as for reset) ends after a part of what is on its way"},
     {"half-open", "bytes of a connection (as for reset) vanish; at most one end is told"},
     {"crash-peer", "node a dies; value bit 0: its system resets the links, bit 1: started anew after `for`"},
-    {"crash-master", "the master dies and is started with its journal after `for`"},
+    {"crash-master",
+     "the master dies and is started with its journal after `for`; bit 40 of value: at its spare address, or back"},
     {"aimed-peer", "node a dies between two effects: at the b-th effect of a kind drawn from value"},
     {"aimed-master", "the master dies between two effects: at the b-th one of a kind drawn from value"},
     {"pause", "node a stops (b odd: every node); then everything that waits comes before its timers"},
@@ -63,7 +64,7 @@ constexpr std::array<FaultName, fault_kinds> fault_names = {{
     {"interface", "one of two interfaces of node a is down: that to its peers, b odd: that to the master"},
 }};
 
-constexpr std::array<const char*, 3> master_address_names = {"right", "dead", "silent"};
+constexpr std::array<const char*, 4> master_address_names = {"right", "dead", "silent", "spare"};
 constexpr std::size_t master_addresses_max = 16;
 
 constexpr std::array<const char*, 3> place_names = {"named", "here", "there"};
@@ -241,7 +242,7 @@ void parse_masters(ScenarioReader& reader, const NamedValue& pair, PeerPlan& pla
         const std::string_view name = pair.value.substr(at, end - at);
         const auto found = std::find(master_address_names.begin(), master_address_names.end(), name);
         if (found == master_address_names.end() || plan.masters.size() >= master_addresses_max)
-            return reader.fail("right, dead or silent, with commas between them", name, pair.value_at + at);
+            return reader.fail("right, dead, silent or spare, with commas between them", name, pair.value_at + at);
         plan.masters.push_back(static_cast<MasterAddress>(found - master_address_names.begin()));
         at = end + 1;
     }

@@ -134,7 +134,10 @@ std::uint32_t Network::dial(std::uint32_t node, LinkId link, const Endpoint& tar
         c.ends[1].node = node;  // nobody
         return index;
     }
-    to = to < names_.size() ? names_[to] : no_node;
+    if (to == 0 || to == spare_name)
+        to = (to == spare_name) == master_at_spare_ ? names_[0] : no_node;
+    else
+        to = to < names_.size() ? names_[to] : no_node;
     if (to == no_node) {
         schedule(now_, ItemKind::refused, node, c.ends[0].incarnation, link, 0);
         return index;

@@ -31,6 +31,8 @@ inline constexpr std::uint16_t listen_port = 48149;
 Endpoint endpoint_of(std::uint32_t node, std::uint16_t port = listen_port);
 // Addresses at which nobody ever answers: one refuses dials, one swallows them.
 inline constexpr std::uint32_t dead_name = 0xfffe, silent_name = 0xffff;
+// One that refuses dials until the master is there in place of its first address.
+inline constexpr std::uint32_t spare_name = 0xfffd;
 std::uint32_t node_of(const Endpoint& endpoint);  // no_node: not an address of this network
 
 struct NetworkParameters {
@@ -175,6 +177,8 @@ public:
     }
     // From now on who dials `name` reaches `node`.
     void rename(std::uint32_t name, std::uint32_t node) { names_[name] = node; }
+    // From its first address to the spare one, or back. Connections are not touched.
+    void move_master() { master_at_spare_ = !master_at_spare_; }
     // The node has another address; nobody reaches it at the one before. Its connections are not touched.
     void move_away(std::uint32_t node);
     Endpoint address_of(std::uint32_t node) const { return endpoint_of(addresses_[node]); }
@@ -278,7 +282,8 @@ private:
     std::vector<Instant> uplink_free_, downlink_free_, pair_free_;
     std::deque<Connection> connections_;  // references stay good while a callback dials
     std::vector<std::uint8_t> reading_;
-    std::vector<std::uint32_t> names_;      // who is reached under an address; no_node: nobody
+    std::vector<std::uint32_t> names_;  // who is reached under an address; no_node: nobody
+    bool master_at_spare_ = false;
     std::vector<std::uint32_t> addresses_;  // of each node
     std::vector<bool> hidden_, hidden_from_master_;
     std::vector<DialFault> dial_faults_;
