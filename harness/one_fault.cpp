@@ -156,7 +156,8 @@ Duration delay_of_fault(const Scenario& s) {
     const Timeouts& t = s.timeouts;
     const Duration again = 2 * t.redial_longest() + 40 * s.world.network.latency_high + t.tick();
     switch (f.kind) {
-    case FaultKind::reset: return again;
+    // An end learns of it late, or by the silence of the other one.
+    case FaultKind::reset: return again + std::min<Duration>(300 * millisecond, t.peer + t.tick());
     case FaultKind::stall:
     case FaultKind::pause: return f.duration + again;
     // Silent, and closed just before that is noticed: the time in which it may resume begins then.
