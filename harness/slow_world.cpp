@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint32_t slow_per_million = 5'000;  // one takes as long as many others
 constexpr std::uint32_t resets_per_million = 400'000;
 constexpr std::uint32_t resets_most = 12;
-constexpr std::uint32_t bursts_per_million = 300'000;
+constexpr std::uint32_t bursts_per_million = 500'000;
 // A connection that breaks more often is one that flaps.
 constexpr Duration resets_apart = 2;  // peer time-outs
 constexpr std::uint32_t resets_at_once_most = 24;
