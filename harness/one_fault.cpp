@@ -180,7 +180,8 @@ static Duration transfer_time(const Scenario& s) {
 sim::Violation check_delay(const Scenario& scenario, const Ledger& ledger, const Ledger& without) {
     const Wait wait = longest_wait(ledger, ledger.disturbed_at);
     const Duration usual = longest_wait(without, 0).longest;
-    const Duration allowed = delay_of_fault(scenario) + transfer_time(scenario);
+    const Duration surveyed = scenario.workload.optimize_per_mille != 0 ? scenario.timeouts.survey : 0;
+    const Duration allowed = delay_of_fault(scenario) + transfer_time(scenario) + surveyed;
     if (ledger.disturbed_at == open_end || wait.longest <= usual + allowed) return {};
     const auto ms = [](Duration time) { return std::to_string(time / millisecond) + " ms"; };
     return {"waiting", wait.who + ", which returned at " + ms(wait.end) + ", waited for " + ms(wait.longest) +

@@ -256,7 +256,8 @@ Duration patience_of(const Scenario& s) {
         if (s.workload.many_window != 0)
             patience += s.workload.tags / s.workload.many_window * edges * 2 * s.timeouts.redial_longest();
     }
-    if (s.workload.optimize_per_mille != 0) patience += 2 * s.timeouts.survey;
+    // Beside bad pairs each turn may wait for a survey that is cut off.
+    if (s.workload.optimize_per_mille != 0) patience += 16 * s.timeouts.survey;
     // Where connections break for ever a part of a chunk counts a few times, each time that more of it comes.
     const bool for_ever = std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& f) { return f.forever; });
     if (s.workload.sync && for_ever) patience += 3 * (8 * s.timeouts.peer + s.timeouts.grace());
