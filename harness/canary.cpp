@@ -56,6 +56,8 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a byte more received by an operation", "numbers"},
                           {"an optimized ring twice as dear", "rings"},
                           {"a changed state of which nothing was received", "numbers"},
+                          {"a status of the master that is out of date", "numbers"},
+                          {"statistics that lack an update", "numbers"},
                           {"an operation that waited for nothing", "waiting"},
                           {"an operation that waited long for a connection", "waiting"},
                           {"operations that failed for all without a reason", "steady"}};

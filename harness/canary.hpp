@@ -57,6 +57,8 @@ enum class Lie : std::uint8_t {
     received_of_one,     // an operation with one byte more for one member
     ring_dearer,         // an optimize left a ring twice as dear as it did
     sync_received,       // a synchronization that changed the state of a member, and brought it nothing
+    status_of_before,    // the master's status shows an epoch that members have left behind
+    update_not_counted,  // a member's statistics lack an update of the topology
     waited_for_a_tick,   // an operation returned some milliseconds later than its last bytes
     waited_for_a_reset,  // an operation returned seconds later than a connection that broke once could make it
     fails_for_nothing,   // operations failed for all members, and nothing had happened
