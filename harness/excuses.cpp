@@ -42,6 +42,10 @@ Excuses::Excuses(const Scenario& scenario)
     beat_ = timeouts_.peer / 5 + timeouts_.tick() + 2 * slow_;
     reconnect_ = network_notices + 2 * timeouts_.redial_min + 4 * slow_;
     redial_ = network_notices + timeouts_.dial + 2 * timeouts_.redial_max + 4 * slow_;
+    std::size_t addresses = 0;
+    for (const PeerPlan& plan : scenario.peers) addresses = std::max(addresses, plan.masters.size());
+    // Between any two of them it tries the one that it was connected to.
+    round_ = static_cast<Duration>(addresses) * (timeouts_.dial + 2 * timeouts_.redial_max + 4 * slow_);
 
     // Settings are faults that last for the whole of chaos.
     const auto setting = [&](Excuse excuse, bool is_set) {
@@ -94,6 +98,7 @@ void Excuses::master_away(std::size_t fault, Instant from, Instant until) {
     // One whose first hello reached the dying master waits for the answer as long as for a handshake.
     const Instant back = later(until, timeouts_.handshake + redial_);
     control_[0].push_back(Span{fault, from, back, true, true, true, false});
+    if (master_moved_) searches_.push_back({from, later(back, round_)});
     // A restarted master does not remove a dead member before its grace is over.
     hardship(Excuse::starved, fault, every_peer, from, back);
     hardship(Excuse::stuck_edge, fault, every_peer, from, back);
@@ -232,6 +237,14 @@ bool Excuses::touched(std::uint32_t node, Instant member_until, Instant lost_at,
         }
         return overlap(touch.from, until, member_until, lost_at);
     });
+}
+
+bool Excuses::sought(Instant member_until, Instant lost_at, Duration limit) {
+    return std::any_of(searches_.begin(), searches_.end(), [&](const Period& search) {
+               return search.until - search.from >= limit &&
+                      overlap(search.from, search.until, member_until, lost_at);
+           }) &&
+           use(Excuse::master_gone);
 }
 
 bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at, bool unconnected) {

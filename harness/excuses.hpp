@@ -66,6 +66,8 @@ public:
     void asleep(std::size_t fault, std::uint32_t node, Instant from, Instant until);
     // The master did not run; it comes back with all that it promised.
     void master_away(std::size_t fault, Instant from, Instant until);
+    // From now on it is not where it was: who looks for it goes once round its addresses.
+    void master_moves() { master_moved_ = true; }
     // Records of the master took longer: who comes back is welcomed as much later.
     void slow_records(std::size_t fault, Instant from, Instant until);
     // The network refused or swallowed a dial, or the listener closed the connection at once.
@@ -100,6 +102,8 @@ public:
     // A membership of the node that was good at `member_until` had ended at `lost_at`. `unconnected`: because it and another
     // peer did not connect.
     bool loss(std::uint32_t node, Instant member_until, Instant lost_at, bool unconnected);
+    // The same, of one that did not come back to a master within `limit`: it was looking for a master that had moved.
+    bool sought(Instant member_until, Instant lost_at, Duration limit);
     // Its program was in no call for `idle`, and faults that touched the node, its links or its computes made up for the rest
     // of the limit on votes. What happened to the master alone does not count.
     bool hindered(std::uint32_t node, Duration idle, Instant from, Instant until);
@@ -203,6 +207,9 @@ private:
     Duration beat_ = 0;       // the longest silence of a healthy link
     std::uint32_t jitter_per_mille_ = 0;
     Duration reconnect_ = 0;                  // from a reset to the new connection
+    Duration round_ = 0;                      // of all addresses that a member has for the master
+    bool master_moved_ = false;
+    std::vector<Period> searches_;            // for a master that had moved
     Duration redial_ = 0;                     // from the end of a blockade to the new connection
     std::vector<std::vector<Span>> control_;  // of each node with the master; of node 0: of the master with everybody
     std::vector<std::vector<Span>> data_;     // of each pair of peers

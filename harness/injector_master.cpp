@@ -24,9 +24,11 @@ bool Injector::master_moves(const Fault& fault) const {
 bool Injector::master_crash(const Fault& fault) {
     const std::uint32_t node = world_.master();
     if (!world_.alive(node)) return false;
+    const bool moves = master_moves(fault);
+    if (moves) excuses_.master_moves();
     excuses_.master_away(index_of(fault), world_.now(), end_of(fault));
     world_.end_process(node, (fault.value & 1) != 0, fault.kind == FaultKind::torn_write);
-    if (master_moves(fault)) world_.network().move_master();
+    if (moves) world_.network().move_master();
     if (fault.kind == FaultKind::older_journal || fault.kind == FaultKind::empty_journal) {
         touch(fault, 0, Excuse::lost_journal);
         const Instant written =

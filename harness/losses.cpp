@@ -81,6 +81,10 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
                 return !hello.name.empty() && hello.at < l.lost_at && says(("peer " + hello.name).c_str());
             });
         if (stranger && says("cannot reach") && excuses.use(Excuse::stranger)) continue;
+        if (says("did not resume after the master's restart") &&
+            excuses.sought(l.member_until, l.lost_at, scenario.timeouts.grace()))
+            continue;
+        if (says("the master is gone") && excuses.sought(l.member_until, l.lost_at, scenario.timeouts.master)) continue;
         // What it was told for a reason may be lost behind a narrow window when the connection is closed.
         const bool unconnected = says("cannot reach") || says("the master is gone: connection reset");
         if (!excuses.loss(l.node, l.member_until, l.lost_at, unconnected)) {
