@@ -240,10 +240,11 @@ bool Excuses::touched(std::uint32_t node, Instant member_until, Instant lost_at,
 }
 
 bool Excuses::sought(Instant member_until, Instant lost_at, Duration limit) {
-    return std::any_of(searches_.begin(), searches_.end(), [&](const Period& search) {
-               return search.until - search.from >= limit &&
-                      overlap(search.from, search.until, member_until, lost_at);
-           }) &&
+    return std::any_of(searches_.begin(), searches_.end(),
+                       [&](const Period& search) {
+                           return search.until - search.from >= limit &&
+                                  overlap(search.from, search.until, member_until, lost_at);
+                       }) &&
            use(Excuse::master_gone);
 }
 

@@ -206,8 +206,8 @@ private:
     Duration heartbeat_ = 0;  // from one heartbeat to the next, where they leave
     Duration beat_ = 0;       // the longest silence of a healthy link
     std::uint32_t jitter_per_mille_ = 0;
-    Duration reconnect_ = 0;                  // from a reset to the new connection
-    Duration round_ = 0;                      // of all addresses that a member has for the master
+    Duration reconnect_ = 0;  // from a reset to the new connection
+    Duration round_ = 0;      // of all addresses that a member has for the master
     bool master_moved_ = false;
     std::vector<Period> searches_;            // for a master that had moved
     Duration redial_ = 0;                     // from the end of a blockade to the new connection
