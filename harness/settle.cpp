@@ -155,6 +155,18 @@ void fit_faults(Scenario& s) {
     sort_by_time(s.faults);
 }
 
+// Who moves does not stay reachable at the address that it tells; and a second master does not move.
+void fit_addresses(Scenario& s) {
+    const auto has = [&](FaultKind kind) {
+        return std::any_of(s.faults.begin(), s.faults.end(), [kind](const Fault& f) { return f.kind == kind; });
+    };
+    const bool roams = has(FaultKind::roam), two_masters = has(FaultKind::two_masters);
+    for (PeerPlan& plan : s.peers) {
+        if (roams) plan.advertises = plan.two_interfaces = false;
+        if (two_masters) std::erase(plan.masters, MasterAddress::spare);
+    }
+}
+
 }  // namespace
 
 bool only_impairs_edges(const Scenario& scenario) {
@@ -288,6 +300,7 @@ void settle(Scenario& s) {
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     fit_core(s);
     fit_faults(s);
+    fit_addresses(s);
     fit_timeouts(s);
     s.patience = patience_of(s);
 }
