@@ -14,7 +14,7 @@ usage: ./dev nightly [--again] [part...]
   entries         a shared state of 1,000,000 entries, all different, with short names and with names of 200 bytes
   kill500         the kill test 500 rounds
   masterkill500   the master killed 500 times under load, and started again on its state directory
-  mutants         ./dev mutants
+  mutants         ./dev mutants --shrink --both
   hazards         ./dev hazards
   seeds           sim-run over 200,000 seeds (PCCL_NIGHTLY_SEEDS: so many) of a range that no other state of the core and the
                   simulator was tried on
@@ -105,7 +105,7 @@ nightly_part() {
                 PCCL_TEST_ENTRIES=1000000 "$build/bin/test_property_shared_state" "many entries*" ;;
         kill500) PCCL_KILL_ROUNDS=25 counted kill500 500 25 run_ctest "$build" -L '^kill$' ;;
         masterkill500) PCCL_MASTER_KILLS=50 counted masterkill500 500 50 run_ctest "$build" -L master_kill ;;
-        mutants) command_mutants --shrink ;;
+        mutants) command_mutants --shrink --both ;;
         hazards) command_hazards ;;
         seeds) fresh_seeds seeds "$build/bin/sim-run" ;;
         sanitized-seeds)

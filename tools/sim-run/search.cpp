@@ -32,6 +32,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 std::string search_command(const SearchChoice& choice, std::uint64_t run) {
     std::string text = "sim-run --search --seed " + std::to_string(choice.seed) + " --runs " + std::to_string(run);
     if (choice.jobs != 1) text += " --jobs " + std::to_string(choice.jobs);
+    if (!choice.list_file.empty()) text += " --seed-list " + choice.list_file;
     if (!choice.corpus.empty()) text += " --corpus " + choice.corpus;
     return text;
 }
@@ -87,6 +88,8 @@ public:
                 if (read_scenario(files[i], scenario)) play(scenario, false);
             }
         }
+        for (std::size_t i = job_; i < choice_.first_seeds.size() && !over(); i += choice_.jobs)
+            play(generate(choice_.first_seeds[i], options_of(choice_)), false);
         while (!over()) play(search_.next(), true);
         totals_.runs = search_.runs();
         totals_.mutated = search_.mutated();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace pccl::tools {
 
@@ -13,8 +14,10 @@ struct SearchChoice {
     std::uint32_t jobs = 1;
     std::uint32_t classes = 0xffffffffu;
     bool stop_at_first = false;
-    std::string corpus;  // folder; empty: none
-    std::string save;    // folder for failing scenarios; empty: they are printed
+    std::vector<std::uint64_t> first_seeds;  // run before the search draws
+    std::string list_file;                   // where they stand
+    std::string corpus;                      // folder; empty: none
+    std::string save;                        // folder for failing scenarios; empty: they are printed
 };
 
 // The exit code of the program.

@@ -6,6 +6,7 @@
 #include "harness/scenario_text.hpp"
 #include "tools/sim-run/audit.hpp"
 #include "tools/sim-run/bench.hpp"
+#include "tools/sim-run/distil.hpp"
 #include "tools/sim-run/jobs.hpp"
 #include "tools/sim-run/real_run.hpp"
 #include "tools/sim-run/report_files.hpp"
@@ -32,6 +33,9 @@ using namespace pccl::harness;
 
 struct Choice {
     std::uint64_t first = 0, last = 0;
+    std::vector<std::uint64_t> list;  // of seeds, instead of first..last
+    std::uint64_t seeds() const { return list.empty() ? last - first + 1 : list.size(); }
+    std::uint64_t seed_at(std::uint64_t i) const { return list.empty() ? first + i : list[i]; }
     bool print_scenario = false;
     bool twice = false;
     bool stop_at_first = false;
@@ -248,7 +252,7 @@ void watch_crashes() {
     for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) std::signal(signal, &on_crash);
 }
 
-// Every job-th seed from `first` on.
+// Every job-th seed.
 Sums run_share(const Choice& choice, std::uint32_t job, bool progress, Census& states) {
     Sums sums;
     Coverage coverage(Coverage::Detail::states);
@@ -256,7 +260,8 @@ Sums run_share(const Choice& choice, std::uint32_t job, bool progress, Census& s
     options.coverage = &coverage;
     const auto start = std::chrono::steady_clock::now();
     double told = 0;
-    for (std::uint64_t seed = choice.first + job; seed <= choice.last; seed += choice.jobs) {
+    for (std::uint64_t i = job; i < choice.seeds(); i += choice.jobs) {
+        const std::uint64_t seed = choice.seed_at(i);
         const Scenario scenario = scenario_of(choice, seed);
         const bool twice = choice.twice || seed % 20 == 3;
         seed_that_runs = seed;
@@ -264,7 +269,7 @@ Sums run_share(const Choice& choice, std::uint32_t job, bool progress, Census& s
         const Verdict v = twice ? run_twice(scenario, &coverage) : run(scenario, options);
         in_a_seed = 0;
         sums.add(v, seed);
-        states.add(static_cast<std::uint32_t>(seed - choice.first), coverage.states());
+        states.add(static_cast<std::uint32_t>(i), coverage.states());
         if (!v.held()) {
             ++sums.failed;
             if (v.violation.oracle == "determinism") ++sums.not_deterministic;
@@ -277,7 +282,7 @@ Sums run_share(const Choice& choice, std::uint32_t job, bool progress, Census& s
         if (progress && now - told >= (isatty(2) != 0 ? 1.0 : 10.0)) {
             told = now;
             std::fprintf(stderr, "%s%" PRIu64 " of %" PRIu64 " seeds, %.0f seeds/s, %" PRIu64 " failed%s",
-                         isatty(2) != 0 ? "\r" : "", sums.seeds * choice.jobs, choice.last - choice.first + 1,
+                         isatty(2) != 0 ? "\r" : "", sums.seeds * choice.jobs, choice.seeds(),
                          static_cast<double>(sums.seeds) * choice.jobs / now, sums.failed,
                          isatty(2) != 0 ? "  " : "\n");
         }
@@ -416,6 +421,11 @@ int main(int argc, char** argv) {
     auto* file = app.add_option("--scenario", choice.file,
                                 "run the scenario of a file; with --seed or --seeds, what it leaves open is drawn from "
                                 "these seeds instead of its own");
+    std::string list_file;
+    auto* seed_list = app.add_option("--seed-list", list_file,
+                                     "run the seeds of a file (one a line), as a range; with --search, begin with them")
+                          ->excludes(seeds)
+                          ->excludes(file);
     app.add_option("--jobs", choice.jobs, "processes for a range or a search")->check(CLI::Range(1, 64));
     app.add_option("--trace", choice.trace,
                    "write an event log of the run to FILE (- for standard output); FILE.json: a trace for Perfetto")
@@ -476,6 +486,16 @@ int main(int argc, char** argv) {
                  "needs")
         ->needs(seeds)
         ->excludes(file);
+    tools::DistilChoice distilled;
+    auto* distil =
+        app.add_option("--distil", distilled.file,
+                       "choose the seeds of a range that reach the most of what few of them reach, and write "
+                       "them to FILE, the best first");
+    distil->needs(seeds)->excludes(file);
+    distilled.most = 600;
+    app.add_option("--keep", distilled.most, "how many seeds that is (default 600)")
+        ->needs(distil)
+        ->check(CLI::Range(1, 100'000));
     app.add_flag("--probes", choice.probes, "print how often a range reached each marked state of the protocol")
         ->needs(seeds);
     app.add_option("--probes-min", choice.probes_least, "fail a range that reached a marked state less than N times")
@@ -553,6 +573,15 @@ int main(int argc, char** argv) {
             }
         }
     }
+    if (!list_file.empty() && !tools::read_seeds(list_file, choice.list)) return 2;
+    if (seed_list->count() != 0 && choice.list.empty()) {
+        std::fprintf(stderr, "sim-run: there is no seed in %s\n", list_file.c_str());
+        return 2;
+    }
+    if (seed_list->count() != 0 && seed->count() != 0 && !searches) {
+        std::fprintf(stderr, "sim-run: --seed and --seed-list go together with --search only\n");
+        return 2;
+    }
     if (list) {
         std::fputs(list_faults().c_str(), stdout);
         return 0;
@@ -564,14 +593,25 @@ int main(int argc, char** argv) {
         searched.classes = choice.classes;
         searched.stop_at_first = choice.stop_at_first;
         searched.save = choice.save;
+        searched.first_seeds = choice.list;
+        searched.list_file = list_file;
         return tools::search(searched);
     }
     choice.other_seed = seed->count() != 0 || seeds->count() != 0;
     if (file->count() != 0 && !tools::read_scenario(choice.file, choice.scenario)) return 2;
     if (seed->count() != 0 || (file->count() != 0 && seeds->count() == 0)) return run_one(choice);
-    if (seeds->count() == 0 || !parse_range(range, choice)) {
-        std::fprintf(stderr, "sim-run: give --seed N, --seeds A..B or --scenario F (see --help)\n");
+    if (choice.list.empty() && (seeds->count() == 0 || !parse_range(range, choice))) {
+        std::fprintf(stderr, "sim-run: give --seed N, --seeds A..B, --seed-list F or --scenario F (see --help)\n");
         return 2;
+    }
+    if (distil->count() != 0) {
+        distilled.first = choice.first;
+        distilled.last = choice.last;
+        distilled.jobs = choice.jobs;
+        distilled.classes = choice.classes;
+        distilled.command =
+            "sim-run --seeds " + range + choice.replay + " --distil FILE --keep " + std::to_string(distilled.most);
+        return tools::distil(distilled);
     }
     if (audit) return tools::audit_excuses(choice.first, choice.last, choice.jobs, choice.classes);
     return run_range(choice);
