@@ -32,8 +32,8 @@ bool run_share(const DistilChoice& choice, std::uint32_t job, Distillery& distil
             continue;
         }
         held = false;
-        std::printf("seed %" PRIu64 " FAILED  oracle %s\n  %s\n  replay: sim-run --seed %" PRIu64 "\n", seed,
-                    verdict.violation.oracle.c_str(), verdict.violation.reason.c_str(), seed);
+        std::printf("seed %" PRIu64 " FAILED  oracle %s\n  %s\n  replay: sim-run --seed %" PRIu64 "%s\n", seed,
+                    verdict.violation.oracle.c_str(), verdict.violation.reason.c_str(), seed, choice.replay.c_str());
     }
     return held;
 }

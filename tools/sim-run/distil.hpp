@@ -15,6 +15,7 @@ struct DistilChoice {
     std::uint32_t most = 0;  // seeds to choose
     std::string file;        // where they are written
     std::string command;     // as which it is noted there
+    std::string replay;      // the options that a failing seed is to be replayed with
 };
 
 // The exit code of the program. A seed that fails is printed, and fails the command.

@@ -6,6 +6,7 @@
 #include "harness/scenario_text.hpp"
 #include "tools/sim-run/audit.hpp"
 #include "tools/sim-run/bench.hpp"
+#include "tools/sim-run/classes.hpp"
 #include "tools/sim-run/distil.hpp"
 #include "tools/sim-run/jobs.hpp"
 #include "tools/sim-run/real_run.hpp"
@@ -531,47 +532,8 @@ int main(int argc, char** argv) {
         }
     }
     if (!classes.empty()) {
-        static constexpr struct {
-            const char* name;
-            std::uint32_t bit;
-        } known[] = {{"none", 0},
-                     {"latency", class_latency},
-                     {"bandwidth", class_bandwidth},
-                     {"segmentation", class_segmentation},
-                     {"partition", class_partition},
-                     {"connection", class_connection},
-                     {"crash", class_crash},
-                     {"master", class_master},
-                     {"pause", class_pause},
-                     {"limits", class_limits},
-                     {"application", class_application},
-                     {"shape", class_shape},
-                     {"clock", class_clock},
-                     {"sync", class_sync},
-                     {"corrupt", class_corrupt},
-                     {"hostile", class_hostile},
-                     {"journal", class_journal},
-                     {"slow", class_slow},
-                     {"forever", class_forever},
-                     {"steady", class_steady},
-                     {"even", class_even}};
-        choice.classes = 0;
         choice.replay = " --classes " + classes;
-        for (std::size_t at = 0; at <= classes.size();) {
-            const std::size_t comma = std::min(classes.find(',', at), classes.size());
-            const std::string name = classes.substr(at, comma - at);
-            at = comma + 1;
-            bool found = false;
-            for (const auto& entry : known) {
-                if (name != entry.name) continue;
-                choice.classes |= entry.bit;
-                found = true;
-            }
-            if (!found) {
-                std::fprintf(stderr, "sim-run: no fault class is called %s\n", name.c_str());
-                return 2;
-            }
-        }
+        if (!tools::read_classes(classes, choice.classes)) return 2;
     }
     if (!list_file.empty() && !tools::read_seeds(list_file, choice.list)) return 2;
     if (seed_list->count() != 0 && choice.list.empty()) {
@@ -609,6 +571,7 @@ int main(int argc, char** argv) {
         distilled.last = choice.last;
         distilled.jobs = choice.jobs;
         distilled.classes = choice.classes;
+        distilled.replay = choice.replay;
         distilled.command =
             "sim-run --seeds " + range + choice.replay + " --distil FILE --keep " + std::to_string(distilled.most);
         return tools::distil(distilled);
