@@ -444,7 +444,9 @@ void draw_bad_pairs(Scenario& s, const GeneratorOptions& options, std::uint32_t 
         if (draw.chance(300'000)) plan.start = draw.between(0, 2 * second);
         s.core.push_back(node);
     }
-    for (std::uint32_t i = draw.number(1, 2 * peers); i-- != 0;) {
+    // Up to as many as leave a ring.
+    const std::uint32_t pairs = draw.chance(300'000) ? 6 * peers : 2 * peers;
+    for (std::uint32_t i = draw.number(1, pairs); i-- != 0;) {
         Fault f;
         f.kind = FaultKind::cut_pair;
         f.a = draw.number(1, peers);

@@ -32,8 +32,9 @@ public:
           injector_(world_, scenario, *this, excuses_), stillness_(scenario), seed_(scenario.seed) {
         world_.trace().write_to(options.trace);
         world_.trace().keep_hashes(options.keep_hashes);
-        // Programs go on as long as there are faults.
-        items_max_ = options.items_max * (1 + static_cast<std::uint64_t>(scenario.chaos_end / (5 * core::second)));
+        // Programs go on as long as there are faults, and while others are waited for.
+        const Duration busy = scenario.chaos_end + scenario.patience / 4;
+        items_max_ = options.items_max * (1 + static_cast<std::uint64_t>(busy / (5 * core::second)));
         explain_at_ = options.explain_at;
         redraw_at_ = options.redraw_at;
         redraw_seed_ = options.redraw_seed;

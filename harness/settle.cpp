@@ -268,6 +268,11 @@ Duration patience_of(const Scenario& s) {
         if (s.workload.many_window != 0)
             patience += s.workload.tags / s.workload.many_window * edges * 2 * s.timeouts.redial_longest();
     }
+    // A ring among many bad pairs is found by trying, a time-out or two for each of them and each way, and some are forgotten
+    // meanwhile.
+    patience += 4 * s.timeouts.peer * std::count_if(s.faults.begin(), s.faults.end(), [](const Fault& f) {
+                    return f.forever && f.kind == FaultKind::cut_pair;
+                });
     // Beside bad pairs each turn may wait for a survey that is cut off.
     if (s.workload.optimize_per_mille != 0) patience += 16 * s.timeouts.survey;
     // Where connections break for ever a part of a chunk counts a few times, each time that more of it comes.

@@ -18,7 +18,8 @@
 #include "core/state_sync/election.hpp"
 #include "core/state_sync/state_digest.hpp"
 #include "core/topology/bandwidth.hpp"
-#include "core/topology/ring.hpp"
+#include "core/topology/edge_table.hpp"
+#include "core/topology/ring_search.hpp"
 #include "core/topology/tour.hpp"
 #include "core/voting/ballot.hpp"
 

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t marks_counted = 64;
 // Members with which a newcomer is tried, one after the other, before it is said that it cannot be reached.
 constexpr std::uint32_t anchors_tried = 3;
-constexpr std::size_t searches_in_vain_max = 4;
+constexpr std::size_t searches_max = 4;
 }  // namespace
 
 bool MasterCore::present(const Uuid& uuid) const {
@@ -127,7 +127,7 @@ void MasterCore::on_stuck(OpId id, const RunningOp& op, const Uuid& from, const 
 }
 
 void MasterCore::maintain_topology() {
-    if (now_ != looked_at_) admission_turn_ += searches_in_vain_max;
+    if (now_ != looked_at_) admission_turn_ += searches_max;
     looked_at_ = now_;
     wanted_.clear();
     std::vector<GroupId> groups;
@@ -349,6 +349,21 @@ void MasterCore::plan_joiners() {
             }
             return std::nullopt;
         };
+        // Two members that can connect with it may leave the others without a ring: it is where a ring goes through it.
+        std::size_t searches = 0;
+        const auto place = [&](const Uuid& newcomer) -> std::optional<std::pair<Uuid, Uuid>> {
+            const auto at = between(newcomer);
+            if (base.empty() || !at || *at == std::pair{base.back(), base.front()} || ++searches > searches_max)
+                return at;
+            std::vector<Uuid> candidate = base;
+            candidate.push_back(newcomer);
+            const auto ring =
+                choose_ring(candidate, [&](const Uuid& a, const Uuid& b) { return edges_.marked(a, b, now_); });
+            if (!ring) return at;
+            const auto found = std::find(ring->begin(), ring->end(), newcomer);
+            return std::pair{found == ring->begin() ? ring->back() : found[-1],
+                             found + 1 == ring->end() ? ring->front() : found[1]};
+        };
         // Some members may not reach a newcomer that others do reach.
         const auto others_left = [&](const Uuid& newcomer) {
             return !base.empty() && edges_.distinct_marks(newcomer, base, now_) < anchors_tried && between(newcomer);
@@ -388,7 +403,7 @@ void MasterCore::plan_joiners() {
         for (const auto& entry : list) {
             const Uuid& uuid = entry.second;
             Joiner& joiner = joiners_.at(uuid);
-            const auto [from, to] = between(uuid).value_or(std::pair{anchors.back(), anchors.front()});
+            const auto [from, to] = place(uuid).value_or(std::pair{anchors.back(), anchors.front()});
             want(from, uuid);
             want(uuid, to);
             if (entry != list.front()) continue;
@@ -448,7 +463,7 @@ std::vector<Uuid> MasterCore::admissible(GroupId id, std::vector<Uuid>& ring) co
     }
     // A search that finds nothing is a long one: a few for each look, and others at each tick.
     std::size_t in_vain = 0;
-    for (std::size_t i = 0; i < elsewhere.size() && in_vain < searches_in_vain_max; ++i) {
+    for (std::size_t i = 0; i < elsewhere.size() && in_vain < searches_max; ++i) {
         const Uuid& newcomer = elsewhere[(admission_turn_ + i) % elsewhere.size()];
         if (appended(newcomer)) continue;
         std::vector<Uuid> candidate = ring;

@@ -179,7 +179,7 @@ TEST_CASE("a long run is cut, and says so; what led to a violation is kept") {
 
     // The same run with a promise broken at its end: more items than are allowed.
     RunOptions options;
-    options.items_max = 2'000;
+    options.items_max = 200;
     Observation last;
     const Verdict broken = report::run_recorded(whole.scenario, options, last, 500);
     REQUIRE(broken.violation.oracle == "bounded");

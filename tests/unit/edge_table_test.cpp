@@ -1,6 +1,6 @@
 // What the master knows of the edges between peers, and for how long: the table alone.
 #include "core/base/ids.hpp"
-#include "core/topology/ring.hpp"
+#include "core/topology/edge_table.hpp"
 
 #include <catch2/catch.hpp>
 

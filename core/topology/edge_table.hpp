@@ -1,4 +1,4 @@
-// Which directed edges between peers work, and the choice of a ring that uses only edges that may work.
+// Which directed edges between peers work.
 //
 // The table is what members report; it is not journalled (they report again after a restart). A mark is a quarantine: it
 // grows with each failure of the edge and ends by itself, so that no pair is "unreachable for ever".
@@ -6,11 +6,9 @@
 
 #include "core/base/ids.hpp"
 #include "core/base/leftovers.hpp"
-#include "core/base/probe.hpp"
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -104,53 +102,5 @@ private:
 
     std::map<std::pair<Uuid, Uuid>, Edge> edges_;
 };
-
-// A cycle over `order` without an edge for which `forbidden` holds; as close to `order` as a bounded search finds.
-// One node: itself. Nothing: no such cycle was found within the budget of steps.
-template <class Forbidden>
-std::optional<std::vector<Uuid>> choose_ring(const std::vector<Uuid>& order, const Forbidden& forbidden) {
-    if (order.size() < 2) return order;
-    const auto allowed = [&](const Uuid& from, const Uuid& to) { return !forbidden(from, to); };
-    bool as_is = true;
-    for (std::size_t i = 0; i < order.size() && as_is; ++i) as_is = allowed(order[i], order[(i + 1) % order.size()]);
-    if (as_is) return order;
-    // Depth-first, trying successors in the given order. What is chosen first is reconsidered last, and forbidden edges at
-    // that end would cost all permutations of the rest: so from several starts, each with a part of the steps.
-    constexpr std::size_t starts_max = 16, steps_max = 20'000;
-    const std::size_t starts = std::min(order.size(), starts_max);
-    for (std::size_t start = 0; start < starts; ++start) {
-        const std::size_t first = (order.size() - start * order.size() / starts) % order.size();
-        std::vector<std::size_t> path{first};
-        std::vector<std::size_t> next_try{0};
-        std::vector<bool> used(order.size(), false);
-        used[first] = true;
-        for (std::size_t budget = order.size() + steps_max / starts; budget > 0 && !path.empty(); --budget) {
-            if (path.size() == order.size() && allowed(order[path.back()], order[first])) {
-                std::vector<Uuid> ring;
-                const auto begin = std::find(path.begin(), path.end(), std::size_t{0});
-                for (auto at = begin; at != path.end(); ++at) ring.push_back(order[*at]);
-                for (auto at = path.begin(); at != begin; ++at) ring.push_back(order[*at]);
-                PROBE(ring_searched);
-                return ring;
-            }
-            bool advanced = false;
-            for (std::size_t& offset = next_try.back(); offset < order.size() && !advanced;) {
-                const std::size_t candidate = (path.back() + 1 + offset++) % order.size();
-                if (used[candidate] || !allowed(order[path.back()], order[candidate])) continue;
-                used[candidate] = true;
-                path.push_back(candidate);
-                next_try.push_back(0);
-                advanced = true;
-                break;
-            }
-            if (advanced) continue;
-            used[path.back()] = false;
-            path.pop_back();
-            next_try.pop_back();
-        }
-    }
-    PROBE(ring_not_found);
-    return std::nullopt;
-}
 
 }  // namespace pccl::core

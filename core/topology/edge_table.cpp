@@ -1,4 +1,6 @@
-#include "core/topology/ring.hpp"
+#include "core/topology/edge_table.hpp"
+
+#include "core/base/probe.hpp"
 
 #include <algorithm>
 #include <set>
