@@ -3,7 +3,8 @@
 // One setting a line, `name value`; two values stand for a range. What has its default is not written. Peers and faults
 // are lines of their own: `peer start=1.5ms group=1 stripes=2 turns=4`, `fault reset at=20ms after=payload*7 value=3`.
 // Latencies may come from regions instead of a range: `region 1ms 40ms` (one line per region: from it to each of them),
-// `master region=0`, `peer region=1`. `#` begins a comment. docs/SIMULATOR.md lists the settings; `sim-run --list-faults` the faults.
+// `master region=0`, `peer region=1`. `#` begins a comment. docs/simulator-faults.md has an example,
+// `sim-run --list-faults` lists the faults.
 #pragma once
 
 #include "harness/scenario.hpp"

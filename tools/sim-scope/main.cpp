@@ -1,4 +1,4 @@
-// Explores small worlds completely: every order of deliveries, and faults at every point (docs/SIMULATOR.md).
+// Explores small worlds completely: every order of deliveries, and faults at every point (docs/simulator-bridge.md).
 #include "harness/scope/explore.hpp"
 
 #include <CLI/CLI.hpp>
