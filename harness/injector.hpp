@@ -33,6 +33,7 @@ enum Script : std::uint64_t {
     explain_now = 9,
     draw_anew = 10,
     look_around = 11,
+    look_at_ring = 12,
 };
 
 // What faults do to processes is done by the run, which owns them.

@@ -1,5 +1,7 @@
 #include "harness/rings.hpp"
 
+#include "harness/injector.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <numeric>
@@ -63,12 +65,12 @@ void Rings::logged(const std::string& text) {
         text.find(" does not get through") != std::string::npos)
         listens_ = false;
     if (text.starts_with(ring) && text.find(" ps per byte over its edges") != std::string::npos)
-        look_at(static_cast<GroupId>(number_at(std::string_view(text).substr(ring.size()))));
+        world_.schedule_script(world_.now(), look_at_ring, number_at(std::string_view(text).substr(ring.size())));
 }
 
-// Behind the event that decided: the ring is the one that was adopted, or the one that was good enough.
+// The ring is the one that was adopted, or the one that was good enough.
 void Rings::look_at(GroupId id) {
-    if (world_.master_machine() == nullptr) return;
+    if (!listens_ || world_.master_machine() == nullptr) return;
     const MasterStatus status = world_.master_machine()->status();
     for (const MasterStatus::Group& group : status.groups) {
         const std::size_t nodes = group.ring.size();

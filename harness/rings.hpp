@@ -28,11 +28,12 @@ public:
     // A new process of the master remembers no measurement.
     void master_began() { rates_.clear(); }
     void logged(const std::string& text);
+    // When the master's event with the optimize is over, and all that it logs: it may lead the ring around an edge at once.
+    void look_at(core::GroupId group);
     void lie() { lies_ = true; }
 
 private:
     void heard_rate(std::string_view text);
-    void look_at(core::GroupId group);
 
     sim::World& world_;
     std::map<std::pair<std::string, std::string>, std::uint64_t> rates_;  // bytes per second, by names

@@ -165,6 +165,7 @@ public:
         case patience_over: return end_patience();
         case start_the_master: return begin_master();
         case explain_now: explanation_ = explain(); return;
+        case look_at_ring: return rings_.look_at(static_cast<GroupId>(b));
         case draw_anew: return draw_from(redraw_seed_);
         case look_around: return look();
         default: return;
