@@ -53,6 +53,11 @@ void fit_units(Scenario& s) {
         return static_cast<std::uint32_t>(questions * static_cast<std::uint64_t>(round_trip) / in_a_row_max + 1);
     };
     if (!w.sync) return;
+    // Each connection of an edge that loses for ever brings the hashes of a few chunks, and then it breaks.
+    const auto loses = [](const Fault& f) { return f.forever && impairs_an_edge(f.kind); };
+    if (std::any_of(s.faults.begin(), s.faults.end(), loses))
+        l.chunk_bytes =
+            std::max(l.chunk_bytes, std::min(w.state_elements_max / 16 * 8 + 8, l.payload_bytes_max / 8 * 8));
     const std::uint64_t chunks = w.entries * (8ull * w.state_elements_max / l.chunk_bytes + 1);
     l.chunk_requests_max = std::max(l.chunk_requests_max, together(chunks));
     l.hash_lists_in_flight = std::max(l.hash_lists_in_flight, together(w.entries));

@@ -92,6 +92,14 @@ void draw_paths(Scenario& s, Draw& draw) {
         n.regions[draw.number(1, static_cast<std::uint32_t>(s.peers.size()))] = 1;
 }
 
+// The least time between two breaks, so that what is sent again as a whole gets through: chunks, and slices if all
+// connections of an edge break together.
+Duration time_of_units(const Scenario& s, bool slices) {
+    const std::uint64_t whole =
+        std::max<std::uint64_t>(slices ? s.limits.slice_bytes : 0, s.workload.sync ? s.limits.chunk_bytes : 0);
+    return 2 * static_cast<std::int64_t>(whole) * streams_most(s) * millisecond / (rate_of_member(s) / 1000);
+}
+
 // What was on its way over one connection goes again; that costs time, and nothing else.
 void draw_resets(Scenario& s) {
     Draw draw(sim::mix(s.seed, 241));
@@ -105,11 +113,7 @@ void draw_resets(Scenario& s) {
     if (draw.chance(500'000)) {
         f.again = draw.number(1, resets_most);
         f.every = draw.between(resets_apart, 4 * resets_apart) * s.timeouts.peer;
-        // A chunk of shared state comes whole, or not at all.
-        const std::uint64_t whole =
-            std::max<std::uint64_t>(many ? s.limits.slice_bytes : 0, s.workload.sync ? s.limits.chunk_bytes : 0);
-        const auto sharing = static_cast<std::int64_t>(whole) * streams_most(s);
-        f.every = std::max(f.every, 2 * sharing * millisecond / (rate_of_member(s) / 1000));
+        f.every = std::max(f.every, time_of_units(s, many));
     }
     s.faults.push_back(f);
     s.chaos_end = std::max(s.chaos_end, f.at + f.again * f.every + second);
@@ -133,7 +137,7 @@ void draw_bursts(Scenario& s) {
     f.value = draw.log_uniform(100, 20'000);  // behind the handshake
     f.duration = burst_most(s);
     f.at = draw.between(0, 2 * second);
-    f.every = draw.between(resets_apart, 2 * resets_apart) * s.timeouts.peer;
+    f.every = std::max(draw.between(resets_apart, 2 * resets_apart) * s.timeouts.peer, time_of_units(s, true));
     f.again = static_cast<std::uint32_t>(std::clamp<Duration>(payload_time(s) / f.every, 1, 20));
     s.faults.push_back(f);
     s.chaos_end = std::max(s.chaos_end, f.at + f.again * (f.every + f.duration) + second);
