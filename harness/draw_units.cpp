@@ -15,6 +15,8 @@ namespace {
 constexpr std::uint32_t many_entries_per_million = 4'000;  // of those on quick networks
 constexpr std::uint32_t huge_per_million = 600;
 
+constexpr std::uint32_t hashes_over_a_bad_edge_max = 16;
+
 // One copy or request after the other for so long, at most.
 constexpr Duration in_a_row_max = 10 * second;
 
@@ -37,7 +39,7 @@ void take_units(Limits& to, const Limits& from) {
 
 void fit_units(Scenario& s) {
     Limits& l = s.limits;
-    const Workload& w = s.workload;
+    Workload& w = s.workload;
     const sim::NetworkParameters& n = s.world.network;
     l.sources_active_max = std::min(l.sources_active_max, l.sources_max);
     // Who comes back is told why it was removed, or oracles could not know whether it had to be.
@@ -53,11 +55,14 @@ void fit_units(Scenario& s) {
         return static_cast<std::uint32_t>(questions * static_cast<std::uint64_t>(round_trip) / in_a_row_max + 1);
     };
     if (!w.sync) return;
-    // Each connection of an edge that loses for ever brings the hashes of a few chunks, and then it breaks.
+    // An edge that loses data for ever brings a few hashes over each connection, and then it breaks. A peer time-out passes
+    // each time. Therefore lists of hashes, of entries and of chunks, are short.
     const auto loses = [](const Fault& f) { return f.forever && impairs_an_edge(f.kind); };
-    if (std::any_of(s.faults.begin(), s.faults.end(), loses))
-        l.chunk_bytes =
-            std::max(l.chunk_bytes, std::min(w.state_elements_max / 16 * 8 + 8, l.payload_bytes_max / 8 * 8));
+    if (std::any_of(s.faults.begin(), s.faults.end(), loses)) {
+        w.entries = std::min(w.entries, hashes_over_a_bad_edge_max);
+        l.chunk_bytes = std::max(l.chunk_bytes, std::min(w.state_elements_max / hashes_over_a_bad_edge_max * 8 + 8,
+                                                         l.payload_bytes_max / 8 * 8));
+    }
     const std::uint64_t chunks = w.entries * (8ull * w.state_elements_max / l.chunk_bytes + 1);
     l.chunk_requests_max = std::max(l.chunk_requests_max, together(chunks));
     l.hash_lists_in_flight = std::max(l.hash_lists_in_flight, together(w.entries));
