@@ -5,7 +5,7 @@
 //
 // Payload is received directly into the memory named by the machine together with a few bytes behind it (trailer and next
 // header), and is sent directly from its memory; checksums are taken while the bytes are in the cache. Both directions
-// do a bounded amount of work per call. Control frames leave together, before a bulk frame that has not begun.
+// do a bounded amount of work per call. What leaves in which order is the encoder's matter (core/wire/frame_encoder.hpp).
 //
 // receive() calls the sink for every event; the sink may call any other member of the same link meanwhile, also
 // close_input(), after which no further event of this link comes.
@@ -16,14 +16,13 @@
 #include "core/events.hpp"
 #include "core/numeric/kernels.hpp"
 #include "core/wire/frame.hpp"
+#include "core/wire/frame_encoder.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
-#include <sys/uio.h>
 #include <vector>
 
 namespace pccl::real {
@@ -81,9 +80,9 @@ public:
     void send_payload(const core::SendPayload& command, const std::uint8_t* source);
     // True: the frame had not begun and is dropped, PayloadSent{cancelled} is due at once.
     bool cancel_send();
-    bool is_sending() const { return bulk_.active; }
-    bool has_output() const { return bulk_.active || control_begin_ < control_.size(); }
-    std::size_t queued_control_bytes() const { return control_.size() - control_begin_; }
+    bool is_sending() const { return encoder_.has_payload(); }
+    bool has_output() const { return encoder_.has_output(); }
+    std::size_t queued_control_bytes() const { return encoder_.queued_bytes(); }
     // Sends what the socket takes; PayloadSent is appended to `events` (then it returns at once with `more`, so that the
     // next frame can be given). `drained` with has_output(): wait until the socket has room.
     Outcome send(std::size_t budget_bytes, std::vector<core::Event>& events);
@@ -91,25 +90,6 @@ public:
 
 private:
     enum class Landing : std::uint8_t { none, undecided, place, discard };
-    struct Bulk {
-        bool active = false;
-        bool begun = false;
-        bool cancelled = false;
-        bool has_checksum = false;  // `checksum` is final: the trailer can be sent
-        std::array<std::uint8_t, core::wire::prefix_bytes + core::wire::bulk_header_bytes> header{};
-        std::array<std::uint8_t, core::wire::trailer_bytes> trailer{};
-        const std::uint8_t* source = nullptr;
-        std::size_t length = 0;
-        std::size_t position = 0;  // bytes of the whole frame that have left
-        std::size_t summed = 0;    // payload bytes that are in `running`
-        std::uint64_t checksum = 0;
-        core::numeric::Checksum64 running;
-    };
-
-    std::size_t add_bulk(::iovec* parts, std::size_t& part_count, bool& has_more);
-    void consume_sent(std::size_t bytes, std::vector<core::Event>& events);
-    void sum_next_piece();
-    void finish_checksum(std::uint64_t checksum);
     std::uint32_t digest(std::span<const std::uint8_t> bytes, EventSink& sink);
     void landed(const std::uint8_t* data, std::size_t bytes);
 
@@ -123,9 +103,7 @@ private:
     std::uint8_t* landing_target_ = nullptr;
     core::numeric::Checksum64 landing_checksum_;
 
-    std::string control_;
-    std::size_t control_begin_ = 0;
-    Bulk bulk_;
+    core::wire::FrameEncoder encoder_;
 };
 
 }  // namespace pccl::real

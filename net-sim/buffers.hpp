@@ -115,7 +115,6 @@ public:
     core::numeric::Hash128 hash(const BufferRef& ref) {
         return symbolic() ? zeros_->hash(ref.length) : core::numeric::hash128(at(ref), ref.length);
     }
-    std::uint64_t checksum_of_zeros(std::uint64_t length) { return zeros_->checksum(length); }
 
     // False: somebody uses an overlapping range in a way that excludes this one.
     bool lock(const BufferRef& ref, bool writes, Use use, std::uint64_t key) {

@@ -156,13 +156,14 @@ void Driver::on(CloseLink& effect) {
     Link* link = find(effect.link);
     if (link == nullptr || link->closing)
         return broken("closes link " + std::to_string(effect.link) + ", which is not open");
-    const bool waits = link->control_head < link->control.size();
+    const bool waits = link->encoder.queued_bytes() != 0;
     if (effect.flush && link->opened && waits) {
         link->closing = true;
         link->receiving = Receiving::nothing;
         buffers_.unlock(Use::send, link->id);
         buffers_.unlock(Use::receive, link->id);
-        if (link->sending.active) link->sending.cancelled = true;
+        if (link->encoder.has_payload()) link->encoder.cancel_payload();
+        link->sending.cancelled = true;
         schedule(world_.now_ + second, ItemKind::flush_over, link->id, 0);
         dirty_.push_back(link->id);
         return;
@@ -211,7 +212,7 @@ void Driver::on(SendControl& effect) {
         world_.lists_.chance(world_.parameters_.wrong_chunks_per_million))
         damage_hashes(effect.body);
     const auto body = std::span(reinterpret_cast<const std::uint8_t*>(effect.body.data()), effect.body.size());
-    wire::append_control(link->control, body);
+    link->encoder.queue_control(body);
     control_added(*link);
     if (world_.recorder_ != nullptr) record_control(*link, body);
     dirty_.push_back(link->id);
@@ -230,7 +231,7 @@ void Driver::on(SendFlow& effect) {
     Link* link = find(effect.link);
     if (link == nullptr || link->closing || !link->opened)
         return broken("sends a flow word on link " + std::to_string(effect.link) + ", which is not open");
-    wire::append_flow(link->control, effect.word);
+    link->encoder.queue_flow(effect.word);
     control_added(*link);
     if (world_.recorder_ != nullptr) record_sent(*link, Recorder::Kind::flow, to_text(effect.word));
     dirty_.push_back(link->id);
@@ -248,11 +249,20 @@ void Driver::on(SendPayload& effect) {
         return broken("sends from memory that is not there: " + to_text(Effect(effect)));
     if (!buffers_.lock(effect.source, false, Use::send, link->id))
         return broken("sends a range that is being written: " + to_text(Effect(effect)));
-    link->sending.what = effect;
-    link->sending.sum.reset();
-    link->sending.position = 0;
-    link->sending.active = true;
-    link->sending.cancelled = link->sending.withdrawn = link->sending.complete = link->sending.dropped = false;
+    link->sending = Sending{effect, {}, true, false, false, false};
+    const bool symbolic = buffers_.symbolic();
+    const std::uint8_t* source = symbolic ? nullptr : buffers_.at(effect.source);
+    if (effect.header.phase == 2 && !symbolic && effect.header.length != 0 &&
+        world_.parameters_.wrong_chunks_per_million != 0) {
+        link->sending.copy.assign(source, source + effect.header.length);
+        source = link->sending.copy.data();
+    }
+    std::optional<std::uint64_t> checksum;
+    if (effect.has_checksum)
+        checksum = effect.checksum;
+    else if (symbolic)
+        checksum = buffers_.checksum(effect.source);
+    link->encoder.begin_payload(effect.header, source, checksum);
     if (world_.recorder_ != nullptr) record_sent(*link, Recorder::Kind::bulk, to_text(effect.header));
     world_.payload_begins(far_end(effect.link), effect.header);
     dirty_.push_back(link->id);
@@ -268,8 +278,8 @@ void Driver::on(CancelSend& effect) {
     sending.withdrawn = true;
     if (sending.complete || sending.cancelled) return;
     sending.cancelled = true;
-    if (sending.position == 0) {
-        sending.complete = sending.dropped = true;
+    if (link->encoder.cancel_payload()) {
+        sending.complete = true;
         if (world_.recorder_ != nullptr) world_.recorder_->withdrawn(link->connection, link->side);
         schedule(world_.now_, ItemKind::payload_sent, link->id, 0);
     } else {
@@ -521,7 +531,7 @@ void Driver::link_ended(LinkId id, const char* reason) {
 
 void Driver::room_made(LinkId id) {
     Link* link = find(id);
-    if (link == nullptr || (!link->sending.active && link->control_head == link->control.size())) return;
+    if (link == nullptr || !link->encoder.has_output()) return;
     pump(*link);
     tidy();
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "core/wire/frame.hpp"
+#include "core/wire/frame_encoder.hpp"
 #include "net-sim/buffers.hpp"
 #include "net-sim/carried.hpp"
 #include "net-sim/describe.hpp"
@@ -14,6 +15,7 @@
 #include "net-sim/network.hpp"
 #include "net-sim/recorder.hpp"
 
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -83,14 +85,11 @@ public:
 private:
     struct Sending {
         core::SendPayload what;
-        core::numeric::Checksum64 sum;
-        std::uint64_t position = 0;  // bytes of the frame that have left
-        bool active = false;
-        bool cancelled = false;
-        bool withdrawn = false;  // cancelled, also when the whole frame had left already
-        bool complete = false;   // the notice is on its way to the machine
-        bool dropped = false;    // cancelled before its first byte
-        std::array<std::uint8_t, core::wire::trailer_bytes> trailer{};  // fixed when its first byte leaves
+        std::vector<std::uint8_t> copy;  // of a chunk, in runs in which holders may send other bytes than they hash
+        bool active = false;             // from SendPayload until the machine has been told its end
+        bool cancelled = false;          // before its end had left
+        bool withdrawn = false;          // cancelled, also when the whole frame had left already
+        bool complete = false;           // it has left or was dropped, and the notice is on its way to the machine
     };
     enum class Receiving : std::uint8_t { nothing, undecided, into, nowhere };
     struct Link {
@@ -103,14 +102,13 @@ private:
         bool closing = false;  // the machine has closed it; the queue is being flushed
         bool gone = false;
         core::wire::FrameDecoder decoder;
-        std::string control;  // framed, waiting to leave
-        std::size_t control_head = 0;
+        core::wire::FrameEncoder encoder;
         struct Waiting {
-            std::size_t end = 0;
+            std::uint64_t end = 0;
             Instant since = 0;
         };
-        std::vector<Waiting> control_waits;  // of each frame in `control`, from control_first on
-        std::size_t control_first = 0;
+        std::deque<Waiting> control_waits;  // of each control frame and flow word in the encoder
+        std::uint64_t control_left = 0;     // bytes of such frames that have left
         Sending sending;
         Receiving receiving = Receiving::nothing;
         BufferRef target;
@@ -146,8 +144,8 @@ private:
     void perform(core::Effect& effect);
     void control_added(Link& link);
     void pump(Link& link);
-    // Returns how much of `room` it used; `out` and `zeros` get the bytes.
-    std::size_t fill_bulk(Link& link, std::size_t room, std::vector<std::uint8_t>& out, std::vector<ZeroRun>& zeros);
+    void may_lie(Link& link, std::size_t room);
+    void payload_left(Link& link, const core::wire::FrameEncoder::Finished& finished);
     void read(LinkId link, std::span<const std::uint8_t> bytes);
     void decode(Link& link, std::span<const std::uint8_t> bytes);
     void decode_zeros(Link& link, std::size_t length);

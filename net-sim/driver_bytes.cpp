@@ -9,7 +9,9 @@ namespace pccl::sim {
 
 using namespace core;
 
-void Driver::control_added(Link& link) { link.control_waits.push_back({link.control.size(), world_.now_}); }
+void Driver::control_added(Link& link) {
+    link.control_waits.push_back({link.control_left + link.encoder.queued_bytes(), world_.now_});
+}
 
 void Driver::pump(Link& link) {
     if (!link.opened) return;
@@ -17,97 +19,53 @@ void Driver::pump(Link& link) {
     std::size_t room = world_.network_.room(link.connection, link.side);
     leaving_.clear();
     leaving_zeros_.clear();
-    while (room != 0) {
-        Sending& sending = link.sending;
-        const bool bulk_runs = sending.active && !sending.complete && sending.position != 0;
-        if (!bulk_runs && link.control_head < link.control.size()) {
-            const std::size_t part = std::min(room, link.control.size() - link.control_head);
-            ready = std::min(ready, link.control_waits[link.control_first].since);
-            const auto* from = reinterpret_cast<const std::uint8_t*>(link.control.data()) + link.control_head;
-            leaving_.insert(leaving_.end(), from, from + part);
-            link.control_head += part;
-            room -= part;
-            while (link.control_first < link.control_waits.size() &&
-                   link.control_waits[link.control_first].end <= link.control_head)
-                ++link.control_first;
-        } else if (sending.active && !sending.complete && (bulk_runs || !link.closing)) {
-            room -= fill_bulk(link, room, leaving_, leaving_zeros_);
-        } else {
-            break;
+    while (room != 0 && link.encoder.has_output()) {
+        may_lie(link, room);
+        const auto next = link.encoder.next(room);
+        for (std::size_t i = 0; i < next.count; ++i) {
+            const auto& piece = next.pieces[i];
+            if (piece.data == nullptr)
+                leaving_zeros_.push_back(ZeroRun{leaving_.size(), piece.bytes});
+            else
+                leaving_.insert(leaving_.end(), piece.data, piece.data + piece.bytes);
         }
-    }
-    if (link.control_head == link.control.size()) {
-        link.control.clear();
-        link.control_head = 0;
-        link.control_waits.clear();
-        link.control_first = 0;
+        room -= next.bytes;
+        const std::size_t queued = link.encoder.queued_bytes();
+        const auto finished = link.encoder.sent(next.bytes);
+        const std::uint64_t control = queued - link.encoder.queued_bytes();
+        if (control != 0) ready = std::min(ready, link.control_waits.front().since);
+        link.control_left += control;
+        while (!link.control_waits.empty() && link.control_waits.front().end <= link.control_left)
+            link.control_waits.pop_front();
+        if (finished.has_value()) payload_left(link, *finished);
     }
     if (!leaving_.empty() || !leaving_zeros_.empty())
         world_.network_.write(link.connection, link.side, leaving_, leaving_zeros_, ready);
-    if (link.control_head < link.control.size() || (link.sending.active && !link.sending.complete))
-        world_.network_.want_room(link.connection, link.side);
-    if (link.closing && link.control.empty() && !link.gone) {
+    if (link.encoder.has_output()) world_.network_.want_room(link.connection, link.side);
+    if (link.closing && link.encoder.queued_bytes() == 0 && !link.gone) {
         world_.network_.close(link.connection, link.side, true);
         drop(link);
     }
 }
 
-std::size_t Driver::fill_bulk(Link& link, std::size_t room, std::vector<std::uint8_t>& out,
-                              std::vector<ZeroRun>& zeros) {
-    const std::size_t given = room;
-    constexpr std::uint64_t head = wire::prefix_bytes + wire::bulk_header_bytes;
+// Decided when the first byte of a chunk is about to leave.
+void Driver::may_lie(Link& link, std::size_t room) {
     Sending& sending = link.sending;
-    const std::uint64_t length = sending.what.header.length;
-    while (room != 0 && !sending.complete) {
-        if (sending.position < head) {
-            const auto bytes = wire::encode_bulk(sending.what.header);
-            const std::size_t part = std::min<std::size_t>(room, head - sending.position);
-            const auto* from = bytes.data() + sending.position;
-            out.insert(out.end(), from, from + part);
-            sending.position += part;
-            room -= part;
-        } else if (sending.position < head + length) {
-            const std::uint64_t at = sending.position - head;
-            const std::size_t part = std::min<std::size_t>(room, length - at);
-            if (world_.parameters_.symbolic) {
-                zeros.push_back(ZeroRun{out.size(), part});
-            } else if (sending.cancelled) {
-                out.insert(out.end(), part, 0);
-            } else {
-                const std::uint8_t* from = buffers_.at(sending.what.source) + at;
-                const std::size_t begin = out.size();
-                out.insert(out.end(), from, from + part);
-                const bool is_chunk = sending.what.header.phase == 2 && at == 0;
-                if (is_chunk && world_.lies_.chance(world_.parameters_.wrong_chunks_per_million)) out[begin] ^= 1;
-                sending.sum.update(out.data() + begin, part);
-            }
-            sending.position += part;
-            room -= part;
-        } else {
-            if (!sending.cancelled && sending.position == head + length) {
-                const std::uint64_t sum =
-                    world_.parameters_.symbolic ? buffers_.checksum_of_zeros(length) : sending.sum.digest();
-                if (sending.what.has_checksum && sum != sending.what.checksum)
-                    broken("gave a checksum that is not the payload's: " + to_text(Effect(sending.what)));
-                sending.what.checksum = sum;
-            }
-            const std::uint64_t at = sending.position - head - length;
-            if (at == 0) {
-                sending.trailer = wire::encode_trailer(
-                    wire::Trailer{sending.cancelled ? 0 : sending.what.checksum, sending.cancelled});
-            }
-            const auto& bytes = sending.trailer;
-            const std::size_t part = std::min<std::size_t>(room, wire::trailer_bytes - at);
-            out.insert(out.end(), bytes.data() + at, bytes.data() + at + part);
-            sending.position += part;
-            room -= part;
-            if (at + part == wire::trailer_bytes) {
-                sending.complete = true;
-                if (!link.closing) schedule(world_.now_, ItemKind::payload_sent, link.id, 0);
-            }
-        }
+    if (sending.copy.empty() || sending.cancelled) return;
+    const auto before = link.encoder.bytes_before_payload();
+    if (!before.has_value() || room <= *before) return;
+    if (world_.lies_.chance(world_.parameters_.wrong_chunks_per_million)) sending.copy.front() ^= 1;
+}
+
+void Driver::payload_left(Link& link, const wire::FrameEncoder::Finished& finished) {
+    Sending& sending = link.sending;
+    sending.complete = true;
+    if (!finished.cancelled) {
+        if (sending.what.has_checksum && buffers_.checksum(sending.what.source) != finished.checksum)
+            broken("gave a checksum that is not the payload's: " + to_text(Effect(sending.what)));
+        sending.what.checksum = finished.checksum;
     }
-    return given - room;
+    if (!link.closing) schedule(world_.now_, ItemKind::payload_sent, link.id, 0);
 }
 
 void Driver::bytes_arrived(LinkId id, std::span<const Piece> pieces) {
