@@ -93,7 +93,7 @@ void PeerCore::batch_told(Launch& launch, const Completion& result) {
         const std::uint32_t world = result.attributes.group_world;
         if (launch.failures_in_vain == 0 || world < launch.failing_world || batch.reduced != launch.failing_reduced) {
             launch.failures_in_vain = 0;
-            launch.failing_since = now_;
+            launch.failing_since = turn_.now;
         }
         launch.failing_world = world;
         launch.failing_reduced = batch.reduced;
@@ -104,7 +104,7 @@ void PeerCore::batch_told(Launch& launch, const Completion& result) {
 
 // Why a tag is given up, or empty. Each member counts for itself; the master refuses the start to all if one says so.
 std::string PeerCore::given_up_tag(const Launch& launch) const {
-    if (launch.failures_in_vain < failures_in_vain_max || now_ - launch.failing_since <= 3 * config_.timeouts.peer)
+    if (launch.failures_in_vain < failures_in_vain_max || turn_.now - launch.failing_since <= 3 * config_.timeouts.peer)
         return {};
     PROBE(batch_tag_given_up);
     return "it failed " + std::to_string(launch.failures_in_vain) +

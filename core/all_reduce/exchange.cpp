@@ -42,7 +42,7 @@ void PeerCore::send_flow(LinkId preferred, const Uuid& remote, const wire::FlowW
         link = links_.find(liveliest(reserve->second));
         ASSERT(link != links_.end());
     }
-    out_->push_back(SendFlow{link->first, word});
+    turn_.add(SendFlow{link->first, word});
 }
 
 void PeerCore::acknowledge(LinkId link, const Operation& op, int phase, std::uint32_t slice) {
@@ -105,13 +105,15 @@ bool PeerCore::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) 
         }
         if (i >= ops_.size()) edge.last_served = op.id.id;
         const Half& half = op.half(next.phase, next.slice);
-        if (!op.unanswered()) op.waits_since = now_;
+        if (!op.unanswered()) op.waits_since = turn_.now;
         op.leaves(next.phase, next.slice, id);
         if (const auto again = op.lost.find({next.phase, next.slice}); again != op.lost.end()) {
-            again->second.left_at = now_;
+            again->second.left_at = turn_.now;
             // How long it waited for a free connection is not the fault of the path.
             Operation::Lost& lost = again->second;
-            lost.since = lost.times <= copies_patiently ? now_ : std::min(now_, lost.since + (now_ - lost.queued_at));
+            lost.since = lost.times <= copies_patiently
+                             ? turn_.now
+                             : std::min(turn_.now, lost.since + (turn_.now - lost.queued_at));
         }
         const bool input = next.phase == 0 && op.starts(next.slice);
         SendPayload send;
@@ -130,9 +132,10 @@ bool PeerCore::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) 
             send.source = BufferRef{op.send, op.byte_offset(next.slice), send.header.length};
         send.has_checksum = !input || op.is_quantized();
         send.checksum = half.checksum;
-        if (link.sending.op == 0 && now_ - link.last_progress > config_.timeouts.peer / 8) link.last_progress = now_;
+        if (link.sending.op == 0 && turn_.now - link.last_progress > config_.timeouts.peer / 8)
+            link.last_progress = turn_.now;
         link.sending = Transfer{op.id.id, send.header.phase, next.slice, 0, Operation::none, false};
-        out_->push_back(send);
+        turn_.add(send);
         quantize_inputs(op);
         return true;
     }
@@ -147,7 +150,7 @@ void PeerCore::on_sent(const PayloadSent& event) {
     ASSERT(sending.op != 0);
     if (link.purpose == Purpose::test_out) return test_frame_sent(event.link, link);
     link.sending = Transfer{};
-    link.last_progress = now_;
+    link.last_progress = turn_.now;
     if (!sending.dropped) {
         if (sending.phase == 2) {
             if (sync_ && sync_->id == sending.op) {
@@ -167,7 +170,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
     const auto it = links_.find(event.link);
     if (it == links_.end()) return;
     Link& link = it->second;
-    link.last_received = now_;
+    link.last_received = turn_.now;
     if (link.stage != Stage::open || link.purpose != Purpose::outgoing) {
         ++refused_frames_;
         drop_link(event.link, "sent a flow word where none belongs");
@@ -191,7 +194,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
         PROBE(word_of_dead_operation);
         ++dead_frames_;
         // The rest of a frame that was given up fills the path: nothing else can get through before.
-        if (word.kind == wire::FlowKind::moving) edge.answered_at = link.answered_at = now_;
+        if (word.kind == wire::FlowKind::moving) edge.answered_at = link.answered_at = turn_.now;
         return;
     }
     Operation& op = *found->second;
@@ -203,7 +206,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
             op.eager_outstanding = 0;
         }
         op.credit = std::max(op.credit, word.value);
-        op.credit_at = now_;
+        op.credit_at = turn_.now;
         pump_edge(link.remote);
         return;
     }
@@ -217,7 +220,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
     if (link.stalled || half.out_link == event.link) stripe_moves(event.link, link, edge);
     // The rest of another copy of it.
     if (half.out == OutState::acknowledged && word.kind == wire::FlowKind::moving)
-        edge.answered_at = link.answered_at = link.last_progress = now_;
+        edge.answered_at = link.answered_at = link.last_progress = turn_.now;
     if (half.out == OutState::idle || half.out == OutState::acknowledged) return;
     if (half.out == OutState::sending && word.kind != wire::FlowKind::moving &&
         (word.kind == wire::FlowKind::ack || half.out_link == event.link)) {
@@ -225,9 +228,9 @@ void PeerCore::on_flow(const FlowArrived& event) {
         PROBE(cancelled_by_ack);
         Link& busy = links_.at(half.out_link);
         busy.sending.dropped = true;
-        out_->push_back(CancelSend{half.out_link});
+        turn_.add(CancelSend{half.out_link});
     }
-    link.last_progress = now_;
+    link.last_progress = turn_.now;
     if (word.kind == wire::FlowKind::moving) {
         const auto lost = op.lost.find({word.phase, word.slice});
         if (lost != op.lost.end()) {
@@ -237,21 +240,21 @@ void PeerCore::on_flow(const FlowArrived& event) {
             // A copy that was given up fills its frame with other bytes.
             if (word.value > lost->second.most && half.out_link == event.link) {
                 lost->second.most = static_cast<std::uint32_t>(word.value);
-                lost->second.took = now_ - lost->second.left_at;
+                lost->second.took = turn_.now - lost->second.left_at;
             }
             if (op.neighbour_ready) {
-                lost->second.since = now_;
+                lost->second.since = turn_.now;
                 lost->second.fruitless = 0;
             }
         }
-        edge.answered_at = link.answered_at = now_;
+        edge.answered_at = link.answered_at = turn_.now;
         return;
     }
-    edge.answered_at = link.answered_at = now_;
+    edge.answered_at = link.answered_at = turn_.now;
     link.useful = true;
     if (word.kind == wire::FlowKind::ack) {
         op.acknowledged(word.phase, word.slice);
-        op.answered_at = now_;
+        op.answered_at = turn_.now;
         op.answered_before = ++edge.answers;
         if (word.phase == 0 && !op.starts(word.slice)) {
             op.give_slot(word.slice);
@@ -274,7 +277,7 @@ void PeerCore::on_bulk(const BulkArrived& event) {
     const auto it = links_.find(event.link);
     if (it == links_.end()) return;
     Link& link = it->second;
-    link.last_received = now_;
+    link.last_received = turn_.now;
     if (link.purpose == Purpose::test_in && event.header.phase == 3)
         return test_frame_arrives(event.link, link, event.header);
     const bool chunk = event.header.phase == 2;
@@ -286,7 +289,7 @@ void PeerCore::on_bulk(const BulkArrived& event) {
     }
     ASSERT(link.receiving.op == 0);
     link.arrived = 0;
-    link.frame_began = now_;
+    link.frame_began = turn_.now;
     if (chunk)
         on_bulk_chunk(event.link, link, event.header);
     else
@@ -296,7 +299,7 @@ void PeerCore::on_bulk(const BulkArrived& event) {
 void PeerCore::discard(LinkId id, Link& link, const wire::BulkHeader& header) {
     link.receiving =
         Transfer{header.op == 0 ? ~0ull : header.op, header.phase, header.slice, header.entry, Operation::none, true};
-    out_->push_back(DiscardPayload{id});
+    turn_.add(DiscardPayload{id});
 }
 
 void PeerCore::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& header) {
@@ -346,7 +349,7 @@ void PeerCore::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
         Link& other = links_.at(half.in_link);
         other.receiving.dropped = true;
         landing_broke(op, half, other.arrived);
-        out_->push_back(RedirectReceive{half.in_link});
+        turn_.add(RedirectReceive{half.in_link});
     } else if (header.phase == 0 && op.take_slot(header.slice) == Operation::none) {
         PROBE(slice_declined);
         decline(id, header);
@@ -358,7 +361,7 @@ void PeerCore::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
     link.receiving = Transfer{header.op, header.phase, header.slice, 0, Operation::none, false};
     const BufferRef place = header.phase == 0 ? op.slot_ref(header.slice)
                                               : BufferRef{op.result, op.wire_offset(header.slice), header.length};
-    out_->push_back(ReceivePayload{id, place});
+    turn_.add(ReceivePayload{id, place});
 }
 
 // A slice of an operation that is not started here yet: into the neighbour's reserve, never left unread.
@@ -378,7 +381,7 @@ void PeerCore::receive_early(LinkId id, Link& link, const wire::BulkHeader& head
     reserve.free_cells.pop_back();
     reserve.slices.push_back(Early{header.op, header.slice, cell, header.length, false, id});
     link.receiving = Transfer{header.op, header.phase, header.slice, 0, cell, false};
-    out_->push_back(ReceivePayload{
+    turn_.add(ReceivePayload{
         id, BufferRef{reserve.buffer, static_cast<std::uint64_t>(cell) * config_.limits.slice_bytes, header.length}});
 }
 
@@ -386,7 +389,7 @@ void PeerCore::on_landed(const PayloadLanded& event) {
     const auto it = links_.find(event.link);
     if (it == links_.end()) return;
     Link& link = it->second;
-    link.last_received = now_;
+    link.last_received = turn_.now;
     if (link.purpose == Purpose::test_in) return test_frame_landed(event.link, link);
     const Transfer receiving = link.receiving;
     link.receiving = Transfer{};
@@ -439,7 +442,8 @@ void PeerCore::on_landed(const PayloadLanded& event) {
     }
     if (corrupt) {
         PROBE(payload_corrupt);
-        log(LogLevel::warn,
+        turn_.log(
+            LogLevel::warn,
             "a slice from peer " + short_name(remote) +
                 " arrived damaged: its program wrote to the buffer while it was being sent, or the network or a memory "
                 "is faulty; the connection is opened anew");
@@ -503,7 +507,7 @@ void PeerCore::free_cell(const Uuid& remote, std::uint32_t cell) {
     if (!reserve.links.empty() || (reserve.buffer != 0 && reserve.free_cells.size() < cells())) return;
     if (reserve.buffer != 0 && !reserve.usable) return;  // its allocation is still to be answered
     PROBE(reserve_freed);
-    if (reserve.buffer != 0) out_->push_back(FreeBuffer{reserve.buffer});
+    if (reserve.buffer != 0) turn_.add(FreeBuffer{reserve.buffer});
     reserves_.erase(it);
 }
 

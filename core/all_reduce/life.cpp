@@ -100,7 +100,7 @@ std::uint64_t PeerCore::memory_left(const Operation& op) const {
 
 void PeerCore::operation_prepared(Operation& op) {
     op.prepared = true;
-    op.landed_at = op.prepared_at = now_;
+    op.landed_at = op.prepared_at = turn_.now;
     op.landed_before = arrivals_from(op.id.predecessor).slices;
     if (const auto edge = edges_.find(op.id.successor); edge != edges_.end()) op.answered_before = edge->second.answers;
     tell_ready(op);
@@ -137,7 +137,7 @@ void PeerCore::partial_landed(Operation& op, std::uint32_t slice, const BufferRe
         compute.target = op.slot_ref(slice);
     }
     ++op.computes;
-    out_->push_back(compute);
+    turn_.add(compute);
 }
 
 // Own input of a quantized operation gets its form for the wire, some slices before their turn.
@@ -156,7 +156,7 @@ void PeerCore::quantize_inputs(Operation& op) {
         compute.a = BufferRef{op.send, op.byte_offset(slice), op.byte_length(slice)};
         compute.target = op.input_ref(slice);
         ++op.computes;
-        out_->push_back(compute);
+        turn_.add(compute);
     }
 }
 
@@ -229,12 +229,12 @@ void PeerCore::release_links(OpId id) {
         if (link.sending.op == id && !link.sending.dropped) {
             PROBE(abort_cancels_send);
             link.sending.dropped = true;
-            out_->push_back(CancelSend{link_id});
+            turn_.add(CancelSend{link_id});
         }
         if (link.receiving.op == id && !link.receiving.dropped && link.receiving.cell == Operation::none) {
             PROBE(abort_redirects_receive);
             link.receiving.dropped = true;
-            out_->push_back(RedirectReceive{link_id});
+            turn_.add(RedirectReceive{link_id});
         }
     }
 }
@@ -292,16 +292,16 @@ void PeerCore::copy_next(Operation& op) {
             op.copied += length;
         }
         ++op.computes;
-        out_->push_back(compute);
+        turn_.add(compute);
     }
 }
 
 void PeerCore::finish_if_idle(Operation& op) {
     if (!op.decided || op.computes != 0 || op.buffers_pending != 0) return;
     if (op.committed && op.has_scratch() && op.copied < (op.is_quantized() ? op.slices() : op.bytes())) return;
-    if (op.inputs != 0) out_->push_back(FreeBuffer{op.inputs});
-    if (op.slots != 0) out_->push_back(FreeBuffer{op.slots});
-    if (op.result != 0 && op.result != op.receive) out_->push_back(FreeBuffer{op.result});
+    if (op.inputs != 0) turn_.add(FreeBuffer{op.inputs});
+    if (op.slots != 0) turn_.add(FreeBuffer{op.slots});
+    if (op.result != 0 && op.result != op.receive) turn_.add(FreeBuffer{op.result});
     const Tag tag = op.id.tag;
     const Serial serial = op.id.serial;
     Completion outcome = std::move(op.outcome);

@@ -93,7 +93,7 @@ void PeerCore::maintain_edges() {
             Stripe& stripe = edge.stripes[i];
             // One connection shows whether the target is there; the others follow it.
             if (stripe.link != 0 || (i > 0 && (edge.report != Edge::Report::up || edge.single))) continue;
-            if (stripe.next_dial <= now_)
+            if (stripe.next_dial <= turn_.now)
                 dial_stripe(target, edge, i);
             else
                 next_dial_ = std::min(next_dial_, stripe.next_dial);
@@ -104,7 +104,7 @@ void PeerCore::maintain_edges() {
 void PeerCore::dial_stripe(const Uuid& target, Edge& edge, std::size_t index) {
     edge.answered = false;
     edge.stripes[index].link =
-        new_link(Purpose::outgoing, target, static_cast<std::uint32_t>(index), edge.target, edge.pass);
+        links_.dial(Purpose::outgoing, target, static_cast<std::uint32_t>(index), edge.target, edge.pass);
 }
 
 void PeerCore::close_edge(const Uuid& target) {
@@ -125,9 +125,9 @@ void PeerCore::close_on_purpose(LinkId id, const Link& link) {
     if (link.stage != Stage::dialing) {
         proto::LinkMessage message;
         message.set_goodbye(true);
-        send_control(id, message);
+        links_.send(id, message);
     }
-    out_->push_back(CloseLink{id, true});
+    turn_.add(CloseLink{id, true});
 }
 
 proto::LinkHello PeerCore::link_hello(const Link& link) const {
@@ -145,7 +145,7 @@ proto::LinkHello PeerCore::link_hello(const Link& link) const {
 void PeerCore::on_data_link_opened(LinkId id, Link& link) {
     proto::LinkMessage message;
     *message.mutable_hello() = link_hello(link);
-    send_control(id, message);
+    links_.send(id, message);
 }
 
 void PeerCore::report_edge(const Uuid& target, Edge& edge, Edge::Report report, const std::string& reason) {
@@ -182,7 +182,7 @@ void PeerCore::tell_edge(proto::EdgeReport report) {
     if (master == links_.end() || master->second.stage != Stage::open) return;  // declared again after the resume
     proto::PeerMessage message;
     *message.mutable_edge() = std::move(report);
-    send_control(master_link_, message);
+    links_.send(master_link_, message);
 }
 
 void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reason) {
@@ -194,7 +194,7 @@ void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reaso
                 const Half& half = op->half(phase, slice);
                 if (half.out_link == id && (half.out == OutState::sending || half.out == OutState::sent)) {
                     PROBE(stripe_lost_slice_again);
-                    op->lost_again(phase, slice, now_, config_.timeouts.peer / 8);
+                    op->lost_again(phase, slice, turn_.now, config_.timeouts.peer / 8);
                 }
             }
         }
@@ -207,12 +207,12 @@ void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reaso
         if (stripe.link == id) {
             stripe.link = 0;
             // Opening is no progress: only a connection that was of use, or stayed, lets the next dial come soon.
-            const bool served = link.useful || now_ - link.opened > config_.timeouts.peer;
+            const bool served = link.useful || turn_.now - link.opened > config_.timeouts.peer;
             stripe.backoff = stripe.backoff == 0 || served
                                  ? config_.timeouts.redial_min
                                  : std::min(stripe.backoff * 2, config_.timeouts.redial_longest());
-            stripe.next_dial = now_ + stripe.backoff / 2 +
-                               static_cast<Duration>(random_.below(static_cast<std::uint64_t>(stripe.backoff)));
+            stripe.next_dial = turn_.now + stripe.backoff / 2 +
+                               static_cast<Duration>(turn_.random.below(static_cast<std::uint64_t>(stripe.backoff)));
             next_dial_ = std::min(next_dial_, stripe.next_dial);
         } else if (stripe.link != 0) {
             const auto other = links_.find(stripe.link);
@@ -268,13 +268,13 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
                    message.welcome().from() == to_bytes(link.remote) &&
                    same_secret(link.pass.welcome, message.welcome().pass())) {
             link.stage = Stage::open;
-            link.last_progress = now_;
+            link.last_progress = turn_.now;
             link.control_bytes = wire::control_limit(config_.limits, message.welcome().control_bytes_max());
             const auto it = edges_.find(link.remote);
             if (it == edges_.end()) return;
             const Uuid target = link.remote;
             if (it->second.report != Edge::Report::up)
-                it->second.opened_before = std::exchange(it->second.opened, now_);
+                it->second.opened_before = std::exchange(it->second.opened, turn_.now);
             report_edge(target, it->second, Edge::Report::up, "");
             maintain_edges();
             pump_edge(target);
@@ -299,7 +299,7 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
             Arrivals& arrivals = arrivals_[link.remote];
             if (message.heartbeat()) PROBE(neighbour_starved);
             // Afterwards it gets time to send on what it waited for.
-            if (message.heartbeat()) arrivals.starved_at = now_;
+            if (message.heartbeat()) arrivals.starved_at = turn_.now;
             arrivals.starved = message.heartbeat();
         }
         break;
@@ -348,14 +348,14 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     if (!refusal.empty()) {
         PROBE(data_link_refused);
         ++refused_frames_;
-        log(LogLevel::info, "refused a data connection: " + refusal);
+        turn_.log(LogLevel::info, "refused a data connection: " + refusal);
         proto::LinkMessage message;
         message.mutable_refusal()->set_text(refusal);
         message.mutable_refusal()->set_protocol_version(wire::protocol_version);
         message.mutable_refusal()->set_present(hello.to() == to_bytes(uuid_));
-        send_control(id, message);
+        links_.send(id, message);
         links_.erase(id);
-        out_->push_back(CloseLink{id, true});
+        turn_.add(CloseLink{id, true});
         return;
     }
     if (hello.test() != 0) return accept_test(id, from, hello, *pass);
@@ -368,7 +368,7 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
         // It gets the time to say that it waits itself, and to send what it could not.
         Arrivals& arrivals = arrivals_[from];
         if (arrivals.at != 0) PROBE(predecessor_back);
-        arrivals.starved_at = now_;
+        arrivals.starved_at = turn_.now;
         report_incoming(from, true, false);
     }
     reserve.links.insert(id);
@@ -377,7 +377,7 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     message.mutable_welcome()->set_from(to_bytes(uuid_));
     message.mutable_welcome()->set_pass(to_bytes(pass->welcome));
     message.mutable_welcome()->set_control_bytes_max(config_.limits.control_bytes_max);
-    send_control(id, message);
+    links_.send(id, message);
     if (gives_way != 0) {
         PROBE(silent_stripe_gives_way);
         drop_link(gives_way, "the neighbour has dialled anew");
@@ -393,7 +393,7 @@ LinkId PeerCore::quietest_link(const Reserve& reserve) const {
         return links_.at(a).last_received < links_.at(b).last_received;
     });
     const bool silent =
-        quietest != reserve.links.end() && now_ - links_.at(*quietest).last_received > config_.timeouts.peer / 2;
+        quietest != reserve.links.end() && turn_.now - links_.at(*quietest).last_received > config_.timeouts.peer / 2;
     return silent ? *quietest : 0;
 }
 

@@ -34,8 +34,8 @@ void PeerCore::slice_landed(Operation& op, std::uint32_t bytes) {
     op.received_bytes += bytes;
     op.landed_most = std::max(op.landed_most, op.received_bytes);
     Arrivals& arrivals = arrivals_[op.id.predecessor];
-    arrivals.longest_wait = std::max(arrivals.longest_wait, now_ - op.landed_at);
-    op.landed_at = arrivals.at = now_;
+    arrivals.longest_wait = std::max(arrivals.longest_wait, turn_.now - op.landed_at);
+    op.landed_at = arrivals.at = turn_.now;
     op.landed_before = ++arrivals.slices;
 }
 
@@ -65,7 +65,7 @@ void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
     // What lands in the reserve is not led away when its operation ends.
     if (link.receiving.cell != Operation::none && reserves_.contains(link.remote) &&
         (found != ops_.end() ? found->second->decided : link.receiving.op <= settled_ops_))
-        arrivals_[link.remote].filler_at = now_;
+        arrivals_[link.remote].filler_at = turn_.now;
     // Also into the reserve, where a slice is that began before this peer had its memory.
     if (found != ops_.end() && found->second->prepared && link.receiving.slice < found->second->slices()) {
         Operation& op = *found->second;
@@ -77,11 +77,11 @@ void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
         if (landed > op.landed_most) {
             op.landed_most = landed;
             Arrivals& arrivals = arrivals_[op.id.predecessor];
-            arrivals.longest_wait = std::max(arrivals.longest_wait, now_ - op.landed_at);
-            op.landed_at = arrivals.at = now_;
+            arrivals.longest_wait = std::max(arrivals.longest_wait, turn_.now - op.landed_at);
+            op.landed_at = arrivals.at = turn_.now;
         }
     }
-    if (now_ - link.told_moving < config_.timeouts.peer / 8) return;
+    if (turn_.now - link.told_moving < config_.timeouts.peer / 8) return;
     PROBE(slice_takes_long);
     tell_moving(id, link);
 }
@@ -91,8 +91,8 @@ void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
 void PeerCore::discarded_moved(LinkId id, Link& link, std::uint32_t arrived) {
     if (link.purpose != Purpose::incoming || link.receiving.phase > 1 || arrived <= link.arrived) return;
     link.arrived = arrived;
-    if (reserves_.contains(link.remote)) arrivals_[link.remote].filler_at = now_;
-    if (now_ - link.told_moving >= config_.timeouts.peer / 8) tell_moving(id, link);
+    if (reserves_.contains(link.remote)) arrivals_[link.remote].filler_at = turn_.now;
+    if (turn_.now - link.told_moving >= config_.timeouts.peer / 8) tell_moving(id, link);
 }
 
 // The rest of a chunk that nobody wants any more, on a slow path: what the neighbour has to say of reductions waits behind it,
@@ -102,7 +102,7 @@ void PeerCore::reopen_filled_links() {
     for (const auto& [id, link] : links_) {
         const Transfer& rest = link.receiving;
         if (link.purpose == Purpose::outgoing && rest.op != 0 && rest.phase == 2 && rest.dropped &&
-            link.sending.op == 0 && now_ - link.frame_began > config_.timeouts.peer / 8)
+            link.sending.op == 0 && turn_.now - link.frame_began > config_.timeouts.peer / 8)
             filled.emplace(link.remote, id);
     }
     for (const auto& [target, id] : filled) {
@@ -114,19 +114,19 @@ void PeerCore::reopen_filled_links() {
 }
 
 void PeerCore::tell_moving(LinkId id, Link& link) {
-    link.told_moving = now_;
+    link.told_moving = turn_.now;
     wire::FlowWord word;
     word.kind = wire::FlowKind::moving;
     word.op = link.receiving.op;
     word.slice = link.receiving.slice;
     word.phase = static_cast<std::uint8_t>(link.receiving.phase);
     word.value = link.arrived;
-    out_->push_back(SendFlow{id, word});
+    turn_.add(SendFlow{id, word});
 }
 
 // Time in which this peer did not run, or could not hear what was decided: nobody is blamed for it.
 void PeerCore::leave_out(Duration time) {
-    const auto later = [&](Instant& clock) { clock = std::min(now_, clock + time); };
+    const auto later = [&](Instant& clock) { clock = std::min(turn_.now, clock + time); };
     for (auto& [id, op] : ops_) {
         for (Instant* clock : {&op->landed_at, &op->answered_at, &op->prepared_at, &op->waits_since, &op->sated_at,
                                &op->credit_at, &op->successor_unaware_at, &op->predecessor_unaware_at})
@@ -150,8 +150,8 @@ void PeerCore::neighbour_started(const Uuid& neighbour, OpId last) {
         Operation& op = *entry->second;
         if (op.id.successor != neighbour && op.id.predecessor != neighbour) continue;
         PROBE(neighbour_unaware);
-        if (op.id.successor == neighbour) op.successor_unaware_at = now_;
-        if (op.id.predecessor == neighbour) op.predecessor_unaware_at = now_;
+        if (op.id.successor == neighbour) op.successor_unaware_at = turn_.now;
+        if (op.id.predecessor == neighbour) op.predecessor_unaware_at = turn_.now;
     }
 }
 
@@ -171,7 +171,7 @@ void PeerCore::requeue_stalled() {
         for (const Stripe& stripe : edge.stripes) {
             const auto link = links_.find(stripe.link);
             moving = moving || (link != links_.end() && link->second.stage == Stage::open &&
-                                (now_ - link->second.last_progress <= patience || link->second.sending.op == 0));
+                                (turn_.now - link->second.last_progress <= patience || link->second.sending.op == 0));
         }
         if (!moving) continue;
         bool moved = false;
@@ -180,14 +180,14 @@ void PeerCore::requeue_stalled() {
             if (it == links_.end() || it->second.stage != Stage::open) continue;
             Link& link = it->second;
             // Of what was sent on it nothing may be left that could be answered. It gets another chance.
-            if (link.stalled && link.sending.op == 0 && now_ - link.stalled_at > 3 * config_.timeouts.peer) {
+            if (link.stalled && link.sending.op == 0 && turn_.now - link.stalled_at > 3 * config_.timeouts.peer) {
                 PROBE(stalled_stripe_tried_again);
                 link.stalled = false;
-                link.last_progress = now_;
+                link.last_progress = turn_.now;
             }
-            if (now_ - link.last_progress <= patience) continue;
+            if (turn_.now - link.last_progress <= patience) continue;
             if (!link.stalled) link.silent_since = link.last_progress;
-            link.last_progress = now_;
+            link.last_progress = turn_.now;
             for (auto& [op_id, op] : ops_) {
                 if (op->decided || op->id.successor != target) continue;
                 for (int phase = 0; phase < 2; ++phase) {
@@ -197,14 +197,14 @@ void PeerCore::requeue_stalled() {
                         if (half.out == OutState::sending) {
                             PROBE(stalled_send_cancelled);
                             link.sending.dropped = true;
-                            out_->push_back(CancelSend{it->first});
+                            turn_.add(CancelSend{it->first});
                         } else if (half.out != OutState::sent) {
                             continue;
                         }
-                        if (op->lost_again(phase, slice, now_, config_.timeouts.peer / 8))
+                        if (op->lost_again(phase, slice, turn_.now, config_.timeouts.peer / 8))
                             op->lost.at({phase, slice}).stalled_on = it->first;
                         link.stalled = moved = true;
-                        link.stalled_at = now_;
+                        link.stalled_at = turn_.now;
                         PROBE(stalled_slice_again);
                     }
                 }
@@ -216,7 +216,7 @@ void PeerCore::requeue_stalled() {
 
 // A word about what was sent on this stripe. One that stalled carries after all: nothing was lost with it.
 void PeerCore::stripe_moves(LinkId id, Link& link, Edge& edge) {
-    edge.latest_word = std::max(edge.latest_word, now_ - (link.stalled ? link.silent_since : link.last_progress));
+    edge.latest_word = std::max(edge.latest_word, turn_.now - (link.stalled ? link.silent_since : link.last_progress));
     if (!link.stalled) return;
     PROBE(stalled_stripe_moves);
     link.stalled = false;
@@ -244,7 +244,7 @@ void PeerCore::repeat_ready() {
         if (!op->prepared || op->decided || op->finals == op->slices()) continue;
         if (op->landed_at > op->repeated_at) op->repeats = 0;
         const Duration patience = (config_.timeouts.peer / 16) << std::min(op->repeats, doublings_max);
-        if (now_ - quiet_since(*op) < patience) continue;
+        if (turn_.now - quiet_since(*op) < patience) continue;
         const auto reserve = reserves_.find(op->id.predecessor);
         if (reserve == reserves_.end() || reserve->second.links.size() < 2) continue;
         Operation*& chosen = longest[op->id.predecessor];
@@ -252,7 +252,7 @@ void PeerCore::repeat_ready() {
     }
     for (const auto& [predecessor, op] : longest) {
         PROBE(ready_told_on_all_links);
-        op->repeated_at = now_;
+        op->repeated_at = turn_.now;
         ++op->repeats;
         for (const LinkId link : reserves_.at(predecessor).links) send_flow(link, predecessor, ready_word(*op));
     }
@@ -291,36 +291,36 @@ bool PeerCore::successor_stuck(const Operation& op) const {
     // Another copy of what broke off gets the time to come as far as the best one did, twice.
     Duration again = 0;
     for (const auto& [slice, lost] : op.lost) again = std::max(again, 2 * lost.took);
-    const auto unready = [&](Instant since) { return !op.neighbour_ready && now_ - since > 5 * peer / 2; };
+    const auto unready = [&](Instant since) { return !op.neighbour_ready && turn_.now - since > 5 * peer / 2; };
     const bool not_ready = (open && unready(std::max(aware_since, edge->second.opened))) ||
                            (unready(aware_since) && connects_in_vain(aware_since));
     const Instant idle_since = std::max({aware_since, answered, op.sated_at, op.credit_at});
-    const bool no_credit = now_ - idle_since > std::max(5 * peer / 2, again) && connects_in_vain(idle_since);
+    const bool no_credit = turn_.now - idle_since > std::max(5 * peer / 2, again) && connects_in_vain(idle_since);
     if (op.wants_to_send() && (not_ready || no_credit)) return true;
     if (!op.unanswered()) return false;
     // One of which no copy is under way waits for those that are, or for a connection; and one may wait on its connection
     // behind another one that moves.
     const bool in_vain = std::any_of(op.lost.begin(), op.lost.end(), [&](const auto& entry) {
         const auto& [key, lost] = entry;
-        if (lost.fruitless >= fruitless_max && now_ - aware_since > 3 * peer / 2) return true;
+        if (lost.fruitless >= fruitless_max && turn_.now - aware_since > 3 * peer / 2) return true;
         const Half& half = op.half(key.first, key.second);
         const auto link = links_.find(half.out_link);
         if (lost.times < lost_at_least || half.out == OutState::queued || link == links_.end()) return false;
         const Instant moved = std::max({lost.since, aware_since, link->second.answered_at});
-        return now_ - moved > std::max(3 * peer / 2, again);  // or behind one that comes as far as before
+        return turn_.now - moved > std::max(3 * peer / 2, again);  // or behind one that comes as far as before
     });
     if (in_vain) return true;
     // The time in which there was no connection is the master's to judge, too.
     const Instant since = std::max({op.waits_since, answered, aware_since});
     const Duration patience = std::max(unanswered * peer, again);
-    if (open && now_ - std::max(since, edge->second.opened) > patience) return true;
-    return now_ - since > patience && connects_in_vain(since);
+    if (open && turn_.now - std::max(since, edge->second.opened) > patience) return true;
+    return turn_.now - since > patience && connects_in_vain(since);
 }
 
 // Operations take turns on the way here: one that waits for its turn behind others is not starved. What comes for them is
 // counted, so that a neighbour that passes one of them over is found out after a few rounds.
 bool PeerCore::waits_for_turn(const Operation& op, const Arrivals& arrivals) const {
-    if (now_ - arrivals.at > starved * config_.timeouts.peer) return false;
+    if (turn_.now - arrivals.at > starved * config_.timeouts.peer) return false;
     ASSERT(arrivals.slices >= op.landed_before);
     return arrivals.slices - op.landed_before <= rounds(ops_.size());
 }
@@ -335,7 +335,7 @@ bool PeerCore::waits_to_leave(const Operation& op) const {
     const auto found = edges_.find(op.id.successor);
     if (found == edges_.end() || (!op.wants_to_send() && !op.unanswered())) return false;
     const Edge& edge = found->second;
-    if (now_ - edge.answered_at > starved * config_.timeouts.peer) return false;
+    if (turn_.now - edge.answered_at > starved * config_.timeouts.peer) return false;
     return edge.answers - std::min(edge.answers, op.answered_before) <= rounds(ops_.size());
 }
 
@@ -351,20 +351,21 @@ std::string PeerCore::starved_reason(const Operation& op) const {
     // still: as long as something came after all, something may come again.
     const Instant moved = std::max(op.landed_at, op.answered_at);
     const Duration patience = starved_for_good * peer + std::max(moved - op.prepared_at, 2 * arrivals.longest_wait);
-    if (now_ - std::max(moved, arrivals.filler_at) > patience && !waits_for_turn(op, arrivals) && !waits_to_leave(op))
+    if (turn_.now - std::max(moved, arrivals.filler_at) > patience && !waits_for_turn(op, arrivals) &&
+        !waits_to_leave(op))
         return "nothing new came from peer " + name + " for very long";
     const auto reserve = reserves_.find(op.id.predecessor);
     // Without any link from it, the edge is judged, not the neighbour's silence.
     if (reserve == reserves_.end() || arrivals.starved || reserve->second.links.empty()) return {};
     const Instant since =
         std::max({op.landed_at, arrivals.at, arrivals.filler_at, arrivals.starved_at, op.predecessor_unaware_at});
-    if (now_ - since <= starved * peer || !waits_for_input(op) || waits_to_leave(op)) return {};
+    if (turn_.now - since <= starved * peer || !waits_for_input(op) || waits_to_leave(op)) return {};
     return "peer " + name + " lives and sends nothing";
 }
 
 void PeerCore::judge_progress() {
     for (const auto& [id, op] : ops_) {
-        if (!op->wants_to_send()) op->sated_at = now_;
+        if (!op->wants_to_send()) op->sated_at = turn_.now;
     }
     if (!master_open()) return;  // the start may not have reached everybody: judged when the master is there again
     std::vector<OpId> stuck;
@@ -389,9 +390,10 @@ void PeerCore::give_up_edge(Operation& op) {
     PROBE(edge_stuck);
     if (op.end_serial != 0) PROBE(edge_stuck_after_vote);
     const std::string name = short_name(op.id.successor);
-    log(LogLevel::warn, "what is sent to peer " + name +
-                            " does not get through, although it can be connected; look for a firewall that inspects "
-                            "contents, a wrong path MTU, or faulty memory on the way");
+    turn_.log(LogLevel::warn,
+              "what is sent to peer " + name +
+                  " does not get through, although it can be connected; look for a firewall that inspects "
+                  "contents, a wrong path MTU, or faulty memory on the way");
     op.given_up = true;
     open_votes_.erase(op.end_serial);
     proto::Vote vote = end_vote(op, false, "what it sends to peer " + name + " does not get through");

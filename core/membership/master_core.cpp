@@ -2,8 +2,8 @@
 
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
+#include "core/links/waiting_room.hpp"
 #include "core/membership/journal.hpp"
-#include "core/membership/waiting_room.hpp"
 #include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
 

@@ -42,7 +42,7 @@ void PeerCore::on_connect(const CommandConnect& command) {
     }
     // A new identity: whatever the old one did is over.
     for (std::size_t i = 0; i < 16; i += 8) {
-        const std::uint64_t word = random_.next();
+        const std::uint64_t word = turn_.random.next();
         for (std::size_t k = 0; k < 8; ++k) uuid_.bytes[i + k] = static_cast<std::uint8_t>(word >> (8 * k));
     }
     uuid_.bytes[6] = static_cast<std::uint8_t>((uuid_.bytes[6] & 0x0F) | 0x40);  // RFC 4122, version 4
@@ -61,7 +61,7 @@ void PeerCore::on_connect(const CommandConnect& command) {
     master_address_ = 0;
     master_tried_.clear();
     master_lost_since_ = never;
-    next_tick_ = now_;
+    next_tick_ = turn_.now;
     dial_master();
 }
 
@@ -82,7 +82,7 @@ void PeerCore::on_leave(const CommandLeave& command) {
     if (master_link_ != 0 && links_.at(master_link_).stage == Stage::open) {
         proto::PeerMessage message;
         message.set_leave(true);
-        send_control(master_link_, message);
+        links_.send(master_link_, message);
     }
     const State next = state_ == State::connecting ? before_connect_ : State::lost;
     if (command.abort)

@@ -3,7 +3,7 @@
 #include "core/base/assert.hpp"
 #include "core/base/leftovers.hpp"
 #include "core/base/probe.hpp"
-#include "core/membership/waiting_room.hpp"
+#include "core/links/waiting_room.hpp"
 #include "core/numeric/quantize.hpp"
 #include "core/wire/convert.hpp"
 
@@ -13,7 +13,8 @@
 namespace pccl::core {
 
 PeerCore::PeerCore(const PeerConfig& config)
-    : config_(config), random_(config.seed), secrets_(config.key, config.seed) {
+    : config_(config), turn_(config_.limits, config_.timeouts, config.seed), secrets_(config.key, config.seed),
+      links_(turn_) {
     ASSERT(impossible(config_.limits) == nullptr);
     ASSERT(config_.limits.slice_bytes >= 8 && config_.limits.slice_bytes <= config_.limits.payload_bytes_max);
     ASSERT(config_.limits.payload_bytes_max >= numeric::quantized_bytes_least);
@@ -22,9 +23,8 @@ PeerCore::PeerCore(const PeerConfig& config)
 }
 
 Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
-    if (now < now_) return Status::misuse;
-    out_ = &out;
-    now_ = now;
+    if (now < turn_.now) return Status::misuse;
+    turn_.begin(now, out);
     const bool active = state_ == State::member || state_ == State::connecting;
     // A tick is always due, so a longer gap is time in which this machine did not run. It is left out of the clocks: they do
     // not start anew, or a machine that is late again and again would never notice anything.
@@ -32,16 +32,12 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
     if (active && slept > config_.timeouts.peer / 4) {
         // What looks like everybody's silence is our own.
         PROBE(peer_slept);
-        for (auto& [id, link] : links_) {
-            for (Instant* clock : {&link.last_received, &link.opened, &link.last_progress, &link.silent_since,
-                                   &link.answered_at, &link.frame_began})
-                *clock = std::min(now, *clock + slept);
-        }
+        links_.slept(slept);
         if (master_lost_since_ != never) master_lost_since_ = std::min(now, master_lost_since_ + slept);
         sync_slept(slept);
         leave_out(slept);
-        log(LogLevel::warn, "this peer did not run for " + std::to_string(slept / millisecond) +
-                                " ms, which count as nobody's silence");
+        turn_.log(LogLevel::warn, "this peer did not run for " + std::to_string(slept / millisecond) +
+                                      " ms, which count as nobody's silence");
     }
     last_event_ = now;
     if (const auto* e = std::get_if<ControlArrived>(&event)) {
@@ -100,20 +96,12 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
                     return entry.second.purpose == Purpose::incoming && entry.second.stage == Stage::open &&
                            same_host(entry.second.from, e->remote);
                 });
-            std::vector<WaitingLink> waiting;
-            for (const auto& [id, link] : links_) {
-                if (link.purpose == Purpose::incoming && link.stage != Stage::open)
-                    waiting.push_back({id, link.from, link.opened, link.known});
-            }
-            if (const LinkId old = who_gives_way(waiting, known, config_.limits.unregistered_links_max); old != 0) {
+            if (const LinkId old = links_.gives_way(known); old != 0) {
                 PROBE(stranger_gave_way);
                 ++refused_frames_;
                 drop_link(old, "gave way to a newer connection");
             }
-            Link& link = links_[e->link];
-            link.from = e->remote;
-            link.known = known;
-            link.opened = link.last_received = link.last_beat = link.last_progress = now;
+            links_.accept(e->link, e->remote, known);
         }
     } else if (const auto* e = std::get_if<FrameRefused>(&event)) {
         ++refused_frames_;
@@ -124,7 +112,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
                 why += ": version " + std::to_string(e->version) + " there, " + std::to_string(wire::protocol_version) +
                        " here";
             }
-            log(LogLevel::warn, "closed a connection: " + why);
+            turn_.log(LogLevel::warn, "closed a connection: " + why);
             drop_link(e->link, why);
         }
     } else if (const auto* e = std::get_if<BufferAllocated>(&event)) {
@@ -164,15 +152,15 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
     } else if (const auto* e = std::get_if<Command>(&event)) {
         on_command(*e);
     } else if (!std::holds_alternative<Timer>(event)) {
-        out_ = nullptr;
+        turn_.end();
         return Status::misuse;
     }
     if (waiting_connect_ != 0 && ops_.empty() && !sync_) on_connect(CommandConnect{std::exchange(waiting_connect_, 0)});
-    if (now_ >= next_tick_) tick();
-    if (now_ >= next_dial_) maintain_edges();
-    if (now_ >= next_master_dial_) dial_master();
+    if (turn_.now >= next_tick_) tick();
+    if (turn_.now >= next_dial_) maintain_edges();
+    if (turn_.now >= next_master_dial_) dial_master();
     finish_leaving();
-    out_ = nullptr;
+    turn_.end();
     return Status::ok;
 }
 
@@ -181,10 +169,10 @@ Instant PeerCore::next_deadline() const {
     return std::min({next_tick_, next_dial_, next_master_dial_});
 }
 
-// Less long where the master may never have been: it is waited for where it was.
-Duration PeerCore::dial_longest(const Link& link) const {
+// Shorter for an address at which the master may never have been, so that the address where it was is tried often.
+Duration PeerCore::master_dial_longest() const {
     const Timeouts& t = config_.timeouts;
-    return link.purpose == Purpose::master && away_from_found_master() ? std::min(t.dial, t.peer / 4) : t.dial;
+    return away_from_found_master() ? std::min(t.dial, t.peer / 4) : t.dial;
 }
 
 void PeerCore::tick() {
@@ -192,7 +180,7 @@ void PeerCore::tick() {
         next_tick_ = never;
         return;
     }
-    next_tick_ = now_ + config_.timeouts.tick();
+    next_tick_ = turn_.now + config_.timeouts.tick();
     // Predecessors come and go. Without a connection and an operation nothing of one is needed.
     std::erase_if(arrivals_, [&](const auto& entry) {
         return !reserves_.contains(entry.first) && std::none_of(ops_.begin(), ops_.end(), [&](const auto& op) {
@@ -203,41 +191,23 @@ void PeerCore::tick() {
     const bool starved = !master_open() || std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) {
         return waits_for_input(*entry.second);
     });
-    std::vector<std::pair<LinkId, const char*>> dead;
-    for (auto& [id, link] : links_) {
-        if (link.stage == Stage::dialing) {
-            if (now_ - link.opened > dial_longest(link)) {
-                PROBE(dial_timed_out);
-                dead.emplace_back(id, "did not answer the dial");
-            }
-        } else if (link.stage == Stage::greeting) {
-            if (now_ - link.opened > config_.timeouts.handshake) {
-                PROBE(handshake_timed_out);
-                dead.emplace_back(id, "said nothing within the handshake time");
-            }
-        } else if (now_ - link.last_received > config_.timeouts.peer) {
-            PROBE(link_silent);
-            dead.emplace_back(id, "was silent for too long");
-        } else if (now_ - link.last_beat >= config_.timeouts.peer / 5) {
-            // Also where other messages leave all the time: it says what they do not.
-            link.last_beat = now_;
-            if (link.purpose == Purpose::master) {
-                proto::PeerMessage message;
-                message.set_heartbeat(seen_);
-                message.set_heard(master_heard_);
-                message.set_works(std::exchange(computed_, false));
-                send_control(id, message);
-            } else {
-                proto::LinkMessage message;
-                message.set_heartbeat(starved);
-                message.set_started(highest_op_);
-                send_control(id, message);
-            }
+    const auto dead = links_.examine(master_dial_longest(), [&](LinkId id, const Link& link) {
+        if (link.purpose == Purpose::master) {
+            proto::PeerMessage message;
+            message.set_heartbeat(seen_);
+            message.set_heard(master_heard_);
+            message.set_works(std::exchange(computed_, false));
+            links_.send(id, message);
+        } else {
+            proto::LinkMessage message;
+            message.set_heartbeat(starved);
+            message.set_started(highest_op_);
+            links_.send(id, message);
         }
-    }
+    });
     for (const auto& [id, why] : dead) drop_link(id, why);
     if (state_ != State::member && state_ != State::connecting) return;
-    if (master_lost_since_ != never && now_ - master_lost_since_ >= config_.timeouts.master) {
+    if (master_lost_since_ != never && turn_.now - master_lost_since_ >= config_.timeouts.master) {
         PROBE(master_given_up);
         give_up_master("the master was out of reach for " + std::to_string(config_.timeouts.master / millisecond) +
                        " ms");
@@ -267,8 +237,8 @@ void PeerCore::on_link_closed(LinkId id, const std::string& reason, bool by_remo
         PROBE(lost_while_landing);
         PayloadLanded never_landed;
         never_landed.verdict = PayloadLanded::Verdict::discarded;
-        links_[id] = link;
-        links_[id].stage = Stage::dialing;  // nothing is sent on it any more
+        links_.put_back(id, link);
+        links_.at(id).stage = Stage::dialing;  // nothing is sent on it any more
         never_landed.link = id;
         on_landed(never_landed);
         links_.erase(id);
@@ -282,7 +252,7 @@ void PeerCore::on_link_closed(LinkId id, const std::string& reason, bool by_remo
 
 void PeerCore::drop_link(LinkId id, const std::string& reason) {
     if (!links_.contains(id)) return;
-    out_->push_back(CloseLink{id, false});
+    turn_.add(CloseLink{id, false});
     on_link_closed(id, reason);
 }
 
@@ -290,7 +260,7 @@ void PeerCore::drop_link(LinkId id, const std::string& reason) {
 void PeerCore::become_lost(const std::string& reason, State next) {
     if (next == State::lost) {
         // Whoever aborts knows it; everybody else learns it here.
-        log(!leave_tickets_.empty() ? LogLevel::info : LogLevel::warn, "left the run: " + reason, true);
+        turn_.log(!leave_tickets_.empty() ? LogLevel::info : LogLevel::warn, "left the run: " + reason, true);
         lost_reason_ = reason;
         // A connect that fails after a loss loses nothing more.
         if (state_ == State::member) ++counted_.losses;
@@ -298,10 +268,8 @@ void PeerCore::become_lost(const std::string& reason, State next) {
     state_ = next;
     end_test();
     receiving_tests_.clear();
-    for (const auto& [id, link] : links_)
-        out_->push_back(CloseLink{id, next == State::fresh || !leave_tickets_.empty()});
-    std::map<LinkId, Link> links = std::move(links_);
-    links_.clear();
+    for (const auto& [id, link] : links_) turn_.add(CloseLink{id, next == State::fresh || !leave_tickets_.empty()});
+    const LinkTable::Map links = links_.take_all();
     for (const auto& [id, link] : links) {
         if (link.receiving.cell != Operation::none) free_cell(link.remote, link.receiving.cell);
     }
@@ -331,7 +299,7 @@ void PeerCore::become_lost(const std::string& reason, State next) {
     callers_.clear();
     highest_op_ = settled_ops_ = 0;
     view_ = View{};
-    out_->push_back(SetAttributes{view_.attributes});
+    turn_.add(SetAttributes{view_.attributes});
 
     if (connect_ticket_ != 0) {
         PROBE(lost_in_connect);
@@ -381,16 +349,12 @@ void PeerCore::finish_leaving() {
     for (const Ticket ticket : tickets) complete(ticket, Completion{});
 }
 
-void PeerCore::log(LogLevel level, std::string text, bool for_caller) {
-    out_->push_back(Log{level, std::move(text), for_caller});
-}
-
 void PeerCore::complete(Ticket ticket, Completion completion) {
     ASSERT(ticket != 0);
     if (completion.epoch != 0 && completion.epoch >= view_.epoch) view_ = View{completion.epoch, completion.attributes};
     completion.attributes = view_.attributes;
     completion.epoch = view_.epoch;
-    out_->push_back(Complete{ticket, std::move(completion)});
+    turn_.add(Complete{ticket, std::move(completion)});
 }
 
 Completion PeerCore::failure(Result result, std::string message) const {
@@ -419,28 +383,8 @@ BufferId PeerCore::new_buffer(std::uint64_t bytes, bool may_be_file) {
     const BufferId id = next_buffer_;
     next_buffer_ += 2;
     allocating_[id] = 0;
-    out_->push_back(AllocateBuffer{id, bytes, may_be_file});
+    turn_.add(AllocateBuffer{id, bytes, may_be_file});
     return id;
-}
-
-LinkId PeerCore::new_link(Purpose purpose, const Uuid& remote, std::uint32_t stripe, const Endpoint& target,
-                          const LinkPass& pass) {
-    const LinkId id = next_link_;
-    next_link_ += 2;
-    Link& link = links_[id];
-    link.purpose = purpose;
-    link.stage = Stage::dialing;
-    link.remote = remote;
-    link.stripe = stripe;
-    link.pass = pass;
-    link.opened = link.last_received = link.last_beat = link.last_progress = link.test.dialled = now_;
-    out_->push_back(OpenLink{id, target});
-    return id;
-}
-
-void PeerCore::send_encoded(LinkId id, Link& link, std::string body) {
-    ASSERT(body.size() <= link.control_bytes);
-    out_->push_back(SendControl{id, std::move(body)});
 }
 
 void PeerCore::on_compute(const ComputeDone& event) {
@@ -479,7 +423,7 @@ std::uint64_t PeerCore::state_hash() const {
     mix(view_.epoch);
     mix(view_.attributes.global_world);
     mix(links_.size());
-    mix(next_link_);
+    mix(links_.next_name());
     mix(next_buffer_);
     mix(next_compute_);
     mix(open_votes_.size());

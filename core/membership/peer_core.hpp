@@ -9,13 +9,14 @@
 #pragma once
 
 #include "core/all_reduce/operation.hpp"
-#include "core/base/random.hpp"
 #include "core/base/secret.hpp"
 #include "core/events.hpp"
+#include "core/links/link_table.hpp"
 #include "core/peer_machine.hpp"
 #include "core/state_sync/session.hpp"
 #include "core/topology/bandwidth.hpp"
 #include "core/topology/link_pass.hpp"
+#include "core/turn.hpp"
 #include "core/wire/bounds.hpp"
 #include "core/wire/control.pb.h"
 #include "core/wire/convert.hpp"
@@ -45,52 +46,8 @@ public:
 
 private:
     enum class State : std::uint8_t { fresh, connecting, member, lost };
-    enum class Purpose : std::uint8_t { master, outgoing, incoming, test_out, test_in };
-    enum class Stage : std::uint8_t { dialing, greeting, open };
-    // What a link is sending or receiving right now. phase 2: a chunk of shared state, 3: a frame of a test (entry: bytes).
-    struct Transfer {
-        OpId op = 0;  // 0: nothing
-        std::uint16_t phase = 0;
-        std::uint32_t slice = 0;
-        std::uint64_t entry = 0;
-        std::uint32_t cell = Operation::none;  // landing in the reserve for early slices
-        bool dropped = false;                  // cancelled (send) or going nowhere (receive)
-    };
-    struct Link {
-        Purpose purpose = Purpose::incoming;
-        Stage stage = Stage::greeting;
-        Uuid remote;
-        Endpoint from;       // of a link that was accepted
-        bool known = false;  // it came from the address of a neighbour
-        std::uint32_t stripe = 0;
-        LinkPass pass;         // of a link that we dialled
-        bool renewed = false;  // closed by this peer, to be opened anew
-        bool goodbye = false;  // the other end said that it closes it on purpose
-        Instant opened = 0;
-        Instant last_received = 0;
-        Instant last_beat = 0;
-        Instant last_progress = 0;
-        Instant answered_at = 0;    // the last word about a slice that got further
-        bool stalled = false;       // its slices went elsewhere, and no word about what was sent on it came since
-        Instant stalled_at = 0;     // when they did
-        Instant silent_since = 0;   // valid if `stalled`: when the last word came before that
-        bool useful = false;        // something that was sent on it was answered
-        std::uint32_t arrived = 0;  // bytes of the payload that is landing
-        Instant told_moving = 0;
-        Instant frame_began = 0;                            // to arrive, the one that does
-        std::uint32_t control_bytes = control_bytes_least;  // what may be sent to the other end in one frame
-        Transfer sending;
-        Transfer receiving;
-        std::deque<SyncPart> serve;  // chunks the other end asked for
-        std::vector<SyncPart> owed;  // asked of the other end and not answered yet, whether still wanted or not
-        struct {
-            std::uint64_t id = 0;
-            std::uint32_t frame = 0;  // bytes of the next one
-            std::uint64_t sent = 0;
-            Instant dialled = 0;
-            Instant handed = 0;  // when the frame that is being sent, or comes, was begun
-        } test;
-    };
+    using Purpose = Link::Purpose;
+    using Stage = Link::Stage;
     struct Stripe {
         LinkId link = 0;
         Instant next_dial = 0;
@@ -220,7 +177,6 @@ private:
     void drop_link(LinkId id, const std::string& reason);  // close it ourselves
     void become_lost(const std::string& reason, State next);
     void finish_leaving();
-    void log(LogLevel level, std::string text, bool for_caller = false);
     void complete(Ticket ticket, Completion completion);
     Completion failure(Result result, std::string message) const;
     // Of calls of a peer that was removed or has left: says why.
@@ -228,18 +184,7 @@ private:
     void see(const proto::View& view, Completion& completion) const;
     void on_compute(const ComputeDone& event);
     ComputeId new_compute(const ComputeOwner& owner);
-    LinkId new_link(Purpose purpose, const Uuid& remote, std::uint32_t stripe, const Endpoint& target,
-                    const LinkPass& pass = {});
     BufferId new_buffer(std::uint64_t bytes, bool may_be_file = false);
-    // The texts of `message` are cut to what the other end takes.
-    template <class Message>
-    void send_control(LinkId id, Message message) {
-        const auto it = links_.find(id);
-        if (it == links_.end()) return;
-        wire::bound_texts(message, wire::text_limit(it->second.control_bytes));
-        send_encoded(id, it->second, encode(message));
-    }
-    void send_encoded(LinkId id, Link& link, std::string body);
 
     // master session (peer_session.cpp)
     void dial_master();
@@ -262,7 +207,7 @@ private:
     bool try_next_master_address();  // false: all were tried, the first one is next
     void turn_master_address();
     bool away_from_found_master() const;
-    Duration dial_longest(const Link& link) const;
+    Duration master_dial_longest() const;
 
     // calls (peer_calls.cpp)
     void on_command(const Command& command);
@@ -472,7 +417,7 @@ private:
     void tests_tick();
 
     PeerConfig config_;
-    Random random_;
+    Turn turn_;
     SecretSource secrets_;
     State state_ = State::fresh;
     State before_connect_ = State::fresh;
@@ -489,13 +434,12 @@ private:
     Serial next_serial_ = 0;
     View view_;
 
-    std::map<LinkId, Link> links_;
+    LinkTable links_;
     std::map<Uuid, Edge> edges_;
     std::map<Uuid, Reserve> reserves_;
     std::map<Uuid, Arrivals> arrivals_;
     bool tell_all_ = true;    // the next plan comes from a master that may know none of our connections
     std::set<Uuid> callers_;  // peers that wait to be admitted and may dial this one, by the plan
-    LinkId next_link_ = 1;
     BufferId next_buffer_ = 1;
     ComputeId next_compute_ = 1;
     std::map<ComputeId, ComputeOwner> computes_;
@@ -536,14 +480,12 @@ private:
     std::map<std::pair<Uuid, std::uint64_t>, ReceivingTest> receiving_tests_;  // by sender and test
     std::set<BufferId> unwanted_buffers_;                                      // asked for by a test that has ended
 
-    Instant now_ = 0;
     Instant last_event_ = 0;
     Instant next_tick_ = never;
     Instant next_dial_ = never;
     PeerStatistics counted_;
     std::uint64_t refused_frames_ = 0;
     std::uint64_t dead_frames_ = 0;
-    Effects* out_ = nullptr;
 };
 
 }  // namespace pccl::core

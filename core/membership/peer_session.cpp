@@ -46,7 +46,7 @@ void PeerCore::dial_master() {
     if (master_link_ != 0 || (state_ != State::member && state_ != State::connecting)) return;
     ++generation_;
     master_heard_ = 0;
-    master_link_ = new_link(Purpose::master, Uuid{}, 0, master_address());
+    master_link_ = links_.dial(Purpose::master, Uuid{}, 0, master_address(), {});
 }
 
 void PeerCore::master_opened() {
@@ -68,7 +68,7 @@ void PeerCore::master_opened() {
     hello->set_seen_chain(seen_chain_);
     hello->set_newcomer_links(config_.limits.newcomer_links_max);
     hello->set_control_bytes_max(config_.limits.control_bytes_max);
-    send_control(master_link_, message);
+    links_.send(master_link_, message);
 }
 
 bool PeerCore::is_newcomer() const { return state_ == State::connecting && !welcomed_; }
@@ -108,26 +108,26 @@ void PeerCore::master_gone(const std::string& reason, bool by_remote) {
     if (master_lost_since_ == never) {
         PROBE(master_link_lost);
         ++counted_.master_links_lost;
-        master_lost_since_ = now_;
+        master_lost_since_ = turn_.now;
         master_found_ = master_tried_last_ = master_address_;
         master_backoff_ = config_.timeouts.redial_min;
         // Calls wait in silence from now on, so this is said where everybody reads it.
         if (config_.timeouts.master > 0)
-            log(LogLevel::warn,
-                "the connection to the master is gone (" + reason + "); it is dialled again for at most " +
-                    std::to_string(config_.timeouts.master / millisecond) + " ms, and calls wait meanwhile",
-                true);
+            turn_.log(LogLevel::warn,
+                      "the connection to the master is gone (" + reason + "); it is dialled again for at most " +
+                          std::to_string(config_.timeouts.master / millisecond) + " ms, and calls wait meanwhile",
+                      true);
     } else {
         PROBE(master_dialled_again_in_vain);
         turn_master_address();
         master_backoff_ = std::min(master_backoff_ * 2, config_.timeouts.redial_longest());
     }
-    if (now_ - master_lost_since_ >= config_.timeouts.master) {
+    if (turn_.now - master_lost_since_ >= config_.timeouts.master) {
         give_up_master("the master is gone: " + reason);
         return;
     }
-    next_master_dial_ =
-        now_ + master_backoff_ / 2 + static_cast<Duration>(random_.below(static_cast<std::uint64_t>(master_backoff_)));
+    next_master_dial_ = turn_.now + master_backoff_ / 2 +
+                        static_cast<Duration>(turn_.random.below(static_cast<std::uint64_t>(master_backoff_)));
 }
 
 void PeerCore::on_master_message(const ControlArrived& event) {
@@ -152,8 +152,8 @@ void PeerCore::on_master_message(const ControlArrived& event) {
     case proto::MasterMessage::kPlan: on_plan(message.plan()); break;
     case proto::MasterMessage::kAnswer: on_answer(message.answer()); break;
     case proto::MasterMessage::kNotice:
-        log(message.notice().warn() ? LogLevel::warn : LogLevel::info, message.notice().text(),
-            message.notice().warn());
+        turn_.log(message.notice().warn() ? LogLevel::warn : LogLevel::info, message.notice().text(),
+                  message.notice().warn());
         break;
     case proto::MasterMessage::kPageRequest:
         send_page(message.page_request().serial(), message.page_request().first());
@@ -187,10 +187,10 @@ void PeerCore::on_welcome(const proto::Welcome& welcome) {
     tell_all_ = true;
     welcomed_ = true;
     if (master_lost_since_ != never) {
-        const Duration away = now_ - master_lost_since_;
+        const Duration away = turn_.now - master_lost_since_;
         leave_out(away);
         sync_slept(away);
-        log(LogLevel::warn, "connected to the master again after " + std::to_string(away / millisecond) + " ms");
+        turn_.log(LogLevel::warn, "connected to the master again after " + std::to_string(away / millisecond) + " ms");
     }
     master_lost_since_ = never;
     if (welcome.peer_timeout_ms() > 0)
@@ -221,12 +221,12 @@ void PeerCore::declare_again() {
         PROBE(vote_cast_again);
         vote.set_seen(seen_);
         *message.mutable_vote() = vote;
-        send_control(master_link_, message);
+        links_.send(master_link_, message);
     }
     declare_edges();
     proto::PeerMessage message;
     message.set_resumed(true);
-    send_control(master_link_, message);
+    links_.send(master_link_, message);
 }
 
 void PeerCore::on_refusal(const proto::Refusal& refusal) {
@@ -249,7 +249,7 @@ Serial PeerCore::cast(proto::Vote& vote) {
     if (master_open()) {
         proto::PeerMessage message;
         *message.mutable_vote() = vote;
-        send_control(master_link_, message);
+        links_.send(master_link_, message);
     } else {
         PROBE(vote_kept_for_the_master);
     }

@@ -41,8 +41,8 @@ void PeerCore::begin_transfer(const proto::SyncAnswer& answer) {
     sync.content = hash_of(answer.content());
     sync.fetch_index.assign(sync.entries.size(), not_fetched);
     for (auto& [id, link] : links_) link.owed.clear();  // nobody serves an earlier synchronization
-    sync.progress = now_;
-    sync.next_ask = now_ + config_.timeouts.peer / 4;
+    sync.progress = turn_.now;
+    sync.next_ask = turn_.now + config_.timeouts.peer / 4;
     add_sources(answer.holders());
     if (!sync.receives) list_known();
     const auto early = std::move(sync.early_requests);
@@ -59,15 +59,15 @@ bool PeerCore::all_fetched() const { return sync_->listed && sync_->open_compare
 
 void PeerCore::sync_allocated(BufferId buffer, bool ok) {
     if (abandoned_.erase(buffer) != 0) {
-        if (ok) out_->push_back(FreeBuffer{buffer});
+        if (ok) turn_.add(FreeBuffer{buffer});
         return;
     }
     if (!sync_ || sync_->staging != buffer) return;
     --sync_->computes;
     if (ok) {
         sync_->staged = true;
-        sync_->progress = now_;  // no holder is to blame for the time that the memory took
-        for (SyncSource& source : sync_->sources) source.since = source.verified_at = now_;
+        sync_->progress = turn_.now;  // no holder is to blame for the time that the memory took
+        for (SyncSource& source : sync_->sources) source.since = source.verified_at = turn_.now;
         pump_fetch();
     } else {
         PROBE(sync_not_allocated);
@@ -96,7 +96,7 @@ void PeerCore::add_sources(const google::protobuf::RepeatedPtrField<proto::SyncH
         if (known != sync_->sources.end()) {
             known->whole = known->whole || holder.whole();
             known->endpoint = source.endpoint;
-            known->named_at = now_;
+            known->named_at = turn_.now;
             known->pass = pass_from(holder);
             if (const auto edge = edges_.find(known->peer); edge != edges_.end() && known->active)
                 aim_edge(*known, edge->second);
@@ -112,7 +112,7 @@ void PeerCore::add_sources(const google::protobuf::RepeatedPtrField<proto::SyncH
             source.endpoint = endpoint;
         }
         source.whole = source.whole || holder.whole();
-        source.named_at = now_;
+        source.named_at = turn_.now;
         source.pass = pass_from(holder);
         if (sync_->sources.size() >= config_.limits.sources_max && !make_room_for(source)) continue;
         if (before != sync_->forgotten.end()) sync_->forgotten.erase(before);
@@ -155,13 +155,14 @@ void PeerCore::activate_sources() {
     for (; active < config_.limits.sources_active_max; ++active) {
         SyncSource* next = nullptr;
         for (SyncSource& source : sync.sources) {
-            if (source.active || source.wrongs >= wrongs_max || source.rests_until > now_ || !helps(source)) continue;
+            if (source.active || source.wrongs >= wrongs_max || source.rests_until > turn_.now || !helps(source))
+                continue;
             if (next == nullptr || comes_before(source, *next)) next = &source;
         }
         if (next == nullptr) break;
         SyncSource& source = *next;
         source.active = true;
-        source.since = source.verified_at = now_;
+        source.since = source.verified_at = turn_.now;
         Edge& edge = edges_[source.peer];
         edge.wanted_by_sync = true;
         aim_edge(source, edge);
@@ -184,17 +185,17 @@ void PeerCore::give_up_source(const Uuid& peer, const std::string& why, bool ref
     SyncSource* source = source_of(peer);
     if (source == nullptr || !source->active) return;
     PROBE(sync_holder_given_up);
-    log(LogLevel::warn, "peer " + short_name(peer) + " is given up as a source of shared state: " + why);
+    turn_.log(LogLevel::warn, "peer " + short_name(peer) + " is given up as a source of shared state: " + why);
     source->active = false;
     ++source->given_up;
     if (refuted) ++source->wrongs;
-    source->rests_until = now_ + config_.timeouts.peer / 2;
+    source->rests_until = turn_.now + config_.timeouts.peer / 2;
     if (const auto edge = edges_.find(peer); edge != edges_.end()) edge->second.wanted_by_sync = false;
     for (auto& [id, link] : links_) {
         if (link.remote == peer && link.receiving.op == sync.id && link.receiving.phase == 2 &&
             !link.receiving.dropped) {
             link.receiving.dropped = true;
-            out_->push_back(RedirectReceive{id});
+            turn_.add(RedirectReceive{id});
         }
     }
     std::erase_if(sync.requests, [&](const SyncRequest& request) {
@@ -395,12 +396,12 @@ void PeerCore::source_moved(const Uuid& peer, std::uint64_t bytes) {
         if (!source->active) return;
         if (bytes != 0) {
             source->broken_off = 0;
-            source->took = now_ - source->verified_at;
+            source->took = turn_.now - source->verified_at;
             for (SyncSource& other : sync_->sources) other.too_slow = false;
         }
-        source->since = source->verified_at = now_;
+        source->since = source->verified_at = turn_.now;
         source->window = std::min<std::uint32_t>(source->window + 1, config_.limits.chunk_requests_max);
-        sync_->progress = now_;
+        sync_->progress = turn_.now;
     }
 }
 
@@ -421,7 +422,7 @@ void PeerCore::chunk_moved(Link& link, std::uint32_t arrived) {
     if (bytes <= source->bytes_most) return;
     PROBE(sync_chunk_takes_long);
     source->bytes_most = bytes;
-    source->since = sync_->progress = now_;
+    source->since = sync_->progress = turn_.now;
 }
 
 bool PeerCore::breaks_off(const SyncSource& source) const {
@@ -473,7 +474,7 @@ void PeerCore::on_bulk_chunk(LinkId id, Link& link, const wire::BulkHeader& head
     }
     request->step = SyncRequest::Step::landing;
     link.receiving = Transfer{header.op, 2, header.slice, header.entry, Operation::none, false};
-    out_->push_back(ReceivePayload{id, staged_chunk(*fetch_of(request->entry), header.slice)});
+    turn_.add(ReceivePayload{id, staged_chunk(*fetch_of(request->entry), header.slice)});
 }
 
 void PeerCore::chunk_landed(LinkId id, const Transfer& transfer, bool ok) {
@@ -508,7 +509,7 @@ void PeerCore::chunk_landed(LinkId id, const Transfer& transfer, bool ok) {
     compute.a = staged_chunk(fetch, transfer.slice);
     sync_->received_bytes += compute.a.length;
     ++sync_->computes;
-    out_->push_back(compute);
+    turn_.add(compute);
 }
 
 void PeerCore::chunk_link_lost(LinkId id, const Uuid& remote) {
@@ -592,7 +593,7 @@ void PeerCore::release_links_from_sources() {
         if (link.purpose == Purpose::outgoing && link.receiving.phase == 2 && link.receiving.op != 0 &&
             !link.receiving.dropped) {
             link.receiving.dropped = true;
-            out_->push_back(RedirectReceive{id});
+            turn_.add(RedirectReceive{id});
         }
     }
     sync_->requests.clear();
@@ -603,9 +604,9 @@ void PeerCore::release_links_from_sources() {
 
 void PeerCore::sync_slept(Duration time) {
     if (!sync_) return;
-    sync_->progress = std::min(now_, sync_->progress + time);
+    sync_->progress = std::min(turn_.now, sync_->progress + time);
     for (SyncSource& source : sync_->sources) {
-        for (Instant* clock : {&source.since, &source.verified_at}) *clock = std::min(now_, *clock + time);
+        for (Instant* clock : {&source.since, &source.verified_at}) *clock = std::min(turn_.now, *clock + time);
     }
 }
 
@@ -613,7 +614,7 @@ void PeerCore::sync_tick() {
     if (!fetching()) return;
     Sync& sync = *sync_;
     // A master that was started again says nothing of a dead holder until its grace is over.
-    const Duration waited = now_ - sync.progress;
+    const Duration waited = turn_.now - sync.progress;
     const Duration patience = 8 * config_.timeouts.peer + config_.timeouts.grace();
     if (sync.listed && !sync.staged) {
         const auto megabytes = static_cast<Duration>(sync.staging_bytes >> 20);
@@ -644,13 +645,13 @@ void PeerCore::sync_tick() {
                           });
         reaches_one = reaches_one || !links.empty();
         reaches_whole = reaches_whole || (!links.empty() && source.whole);
-        if (!links.empty() && !busy) source.since = source.verified_at = now_;
+        if (!links.empty() && !busy) source.since = source.verified_at = turn_.now;
         if (!links.empty() && !busy && helps(source)) quickest_free = std::min(quickest_free, source.took);
-        if (links.empty() && now_ - source.since > config_.timeouts.peer)
+        if (links.empty() && turn_.now - source.since > config_.timeouts.peer)
             stuck.emplace_back(source.peer, "it cannot be reached");
-        else if (now_ - source.since > 3 * config_.timeouts.peer)
+        else if (turn_.now - source.since > 3 * config_.timeouts.peer)
             stuck.emplace_back(source.peer, "nothing came from it for too long");
-        else if (now_ - source.verified_at > 3 * config_.timeouts.peer)
+        else if (turn_.now - source.verified_at > 3 * config_.timeouts.peer)
             slow.push_back(source.peer);
     }
     // Bytes that trickle are waited for where nobody is known to send a chunk in less time than they have taken already, and
@@ -658,7 +659,7 @@ void PeerCore::sync_tick() {
     // ever. Entries that may differ come from one.
     for (const Uuid& peer : slow) {
         SyncSource& source = *source_of(peer);
-        if (source.too_slow || peer == sync.whole_holder || quickest_free >= now_ - source.verified_at) continue;
+        if (source.too_slow || peer == sync.whole_holder || quickest_free >= turn_.now - source.verified_at) continue;
         source.too_slow = true;
         source.took = never;
         source.bytes_most = source.verified_bytes;  // that it has to begin anew is not its fault
@@ -677,13 +678,13 @@ void PeerCore::sync_tick() {
     const bool served = sync.listed
                             ? (sync.open_compared == 0 || reaches_one) && (sync.open_unequal == 0 || reaches_whole)
                             : reaches_one;
-    if (!served && (now_ < sync.next_ask || !master_open())) return;
-    sync.next_ask = now_ + config_.timeouts.peer / 4;
+    if (!served && (turn_.now < sync.next_ask || !master_open())) return;
+    sync.next_ask = turn_.now + config_.timeouts.peer / 4;
     if (served) return;
     PROBE(sync_holders_asked);
     proto::PeerMessage message;
     message.set_holders_request(sync.id);
-    send_control(master_link_, message);
+    links_.send(master_link_, message);
 }
 
 }  // namespace pccl::core

@@ -21,15 +21,15 @@ void PeerCore::ask_for_page(SyncSource& source, LinkId link, SyncPart page) {
             const auto asked = links_.find(fetch_of(entry)->hash_link);
             return asked != links_.end() && asked->second.remote == source.peer;
         });
-    if (!waits_for_one) source.page_since = now_;
+    if (!waits_for_one) source.page_since = turn_.now;
     page.most = source.page;
     ask(link, page);
 }
 
 // So many hashes. `progress`: they get this peer further, or a list that had to be begun anew.
 void PeerCore::page_came(SyncSource& source, std::size_t hashes, bool progress) {
-    const Duration took = now_ - source.page_since;
-    source.page_since = now_;
+    const Duration took = turn_.now - source.page_since;
+    source.page_since = turn_.now;
     if (took > 2 * config_.timeouts.peer)
         ask_for_shorter_pages(source);
     else if (took < config_.timeouts.peer && hashes >= source.page)

@@ -115,7 +115,7 @@ void PeerCore::copy_state() {
         compute.a = BufferRef{sync.staging, fetch.offset + fetch.copied, length};
         fetch.copied += length;
         ++sync.computes;
-        out_->push_back(compute);
+        turn_.add(compute);
     }
 }
 
@@ -124,7 +124,7 @@ void PeerCore::sync_finish_if_idle() {
     const bool again = sync_->stage == Sync::Stage::again;
     if (!sync_->outcome && !again) return;
     if (sync_->stage == Sync::Stage::applying && sync_->apply_at < sync_->fetches.size()) return;
-    if (sync_->staging != 0) out_->push_back(FreeBuffer{sync_->staging});
+    if (sync_->staging != 0) turn_.add(FreeBuffer{sync_->staging});
     if (!again) {
         const Ticket ticket = sync_->ticket;
         Completion outcome = std::move(*sync_->outcome);

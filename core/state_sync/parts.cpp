@@ -61,7 +61,7 @@ void PeerCore::ask(LinkId id, const SyncPart& part) {
     owed.push_back(part);
     proto::LinkMessage message;
     write(part, *message.mutable_part_request());
-    send_control(id, message);
+    links_.send(id, message);
 }
 
 void PeerCore::answered(Link& link, const SyncPart& part) { std::erase(link.owed, part); }
@@ -71,7 +71,7 @@ void PeerCore::decline(LinkId id, const SyncPart& request) {
     PROBE(sync_request_declined);
     proto::LinkMessage message;
     write(request, *message.mutable_part_decline());
-    send_control(id, message);
+    links_.send(id, message);
 }
 
 // Asked too early or too much, or of one that does not hold it (any more).

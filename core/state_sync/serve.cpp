@@ -49,7 +49,7 @@ void PeerCore::serve_hashes(LinkId id, const SyncPart& request) {
     hashes->set_first(request.index);
     const auto& all = is_fetched(request.entry) ? fetch_of(request.entry)->hashes : sync_->chunk_hashes[request.entry];
     add_page(links_.at(id), request, all, *hashes);
-    send_control(id, message);
+    links_.send(id, message);
 }
 
 // The hashes of all entries of the elected state, for a receiver that finds out which of them it lacks.
@@ -63,7 +63,7 @@ void PeerCore::serve_entry_list(LinkId id, const SyncPart& request) {
     hashes->set_of_entries(true);
     hashes->set_first(request.index);
     add_page(links_.at(id), request, sync_->elected.empty() ? sync_->hashes : sync_->elected, *hashes);
-    send_control(id, message);
+    links_.send(id, message);
 }
 
 void PeerCore::add_page(const Link& link, const SyncPart& request, const std::vector<Hash128>& all,
@@ -106,7 +106,7 @@ bool PeerCore::serve_chunk(LinkId id, Link& link) {
                       static_cast<std::uint64_t>(chunk.index) * config_.limits.chunk_bytes, send.header.length};
     }
     link.sending = Transfer{chunk.sync, 2, chunk.index, chunk.entry, Operation::none, false};
-    out_->push_back(send);
+    turn_.add(send);
     return true;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/events.hpp"
+#include "core/state_sync/parts.hpp"
 #include "core/state_sync/state_digest.hpp"
 #include "core/topology/link_pass.hpp"
 
@@ -12,19 +13,6 @@
 #include <vector>
 
 namespace pccl::core {
-
-// What one receiver asks one holder for.
-struct SyncPart {
-    enum class Kind : std::uint8_t { chunk, hashes, entry_list };
-    OpId sync = 0;
-    std::uint32_t entry = 0;
-    std::uint32_t index = 0;  // of the chunk, or of the first hash of a page
-    Kind kind = Kind::chunk;
-    std::uint32_t most = 0;  // hashes on the page; the same question with another number is the same question
-    friend bool operator==(const SyncPart& a, const SyncPart& b) {
-        return a.sync == b.sync && a.entry == b.entry && a.index == b.index && a.kind == b.kind;
-    }
-};
 
 // A request that came before the plan it belongs to.
 struct EarlyRequest {

@@ -13,7 +13,8 @@ bool PeerCore::make_room_for(const SyncSource& candidate) {
     Sync& sync = *sync_;
     if (sync.forgotten.size() >= config_.limits.peers_max || useless(candidate)) return false;
     const auto may_leave = [&](const SyncSource& source) {
-        return !source.active && (useless(source) || source.named_at != now_ || source.given_up > candidate.given_up);
+        return !source.active &&
+               (useless(source) || source.named_at != turn_.now || source.given_up > candidate.given_up);
     };
     auto leaves = sync.sources.end();
     for (auto source = sync.sources.begin(); source != sync.sources.end(); ++source) {

@@ -104,7 +104,7 @@ void PeerCore::pump_hashes() {
                               static_cast<std::uint64_t>(owner.slice) * config_.limits.chunk_bytes,
                               chunk_length(owner.entry, owner.slice)};
         ++sync.computes;
-        out_->push_back(compute);
+        turn_.add(compute);
     }
     if (sync.computes == 0 && sync.hash_entry == sync.entries.size()) vote_sync();
 }
@@ -166,7 +166,7 @@ void PeerCore::send_page(Serial serial, std::uint32_t first) {
         key->set_type(static_cast<std::uint32_t>(entry.type));
         key->set_allow_content_inequality(entry.allow_content_inequality);
     }
-    send_control(master_link_, message);
+    links_.send(master_link_, message);
 }
 
 }  // namespace pccl::core

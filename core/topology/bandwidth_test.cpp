@@ -27,12 +27,12 @@ void PeerCore::on_test_order(const proto::TestOrder& order) {
         !read(order.target().address(), target))
         return;
     test.id = order.test();
-    test.began = now_;
+    test.began = turn_.now;
     test.buffer = new_buffer(std::min(config_.limits.test_frame_most, config_.limits.payload_bytes_max));
     const std::uint32_t connections =
         std::clamp<std::uint32_t>(config_.limits.test_connections, 1, config_.limits.stripes_max);
     for (std::uint32_t i = 0; i < connections; ++i) {
-        const LinkId id = new_link(Purpose::test_out, test.target, i, target, pass_from(order.target()));
+        const LinkId id = links_.dial(Purpose::test_out, test.target, i, target, pass_from(order.target()));
         links_.at(id).test.id = test.id;
         test.links.insert(id);
     }
@@ -46,10 +46,10 @@ void PeerCore::end_test() {
     sending_test_.reset();
     for (const LinkId id : test.links) {
         links_.erase(id);
-        out_->push_back(CloseLink{id, false});
+        turn_.add(CloseLink{id, false});
     }
     if (test.usable)
-        out_->push_back(FreeBuffer{test.buffer});
+        turn_.add(FreeBuffer{test.buffer});
     else if (test.buffer != 0)
         unwanted_buffers_.insert(test.buffer);
 }
@@ -60,7 +60,7 @@ void PeerCore::report_test(std::uint64_t bytes, std::uint64_t nanoseconds) {
     message.mutable_measured()->set_bytes(bytes);
     message.mutable_measured()->set_nanoseconds(nanoseconds);
     end_test();
-    if (master_open()) send_control(master_link_, message);
+    if (master_open()) links_.send(master_link_, message);
 }
 
 void PeerCore::test_link_opened(LinkId id, Link& link) {
@@ -69,8 +69,8 @@ void PeerCore::test_link_opened(LinkId id, Link& link) {
     *hello = link_hello(link);
     hello->set_test(link.test.id);
     hello->set_test_bytes(config_.limits.test_bytes);
-    hello->set_round_trip_ns(static_cast<std::uint64_t>(now_ - link.test.dialled));
-    send_control(id, message);
+    hello->set_round_trip_ns(static_cast<std::uint64_t>(turn_.now - link.test.dialled));
+    links_.send(id, message);
 }
 
 void PeerCore::on_test_message(LinkId id, const ControlArrived& event) {
@@ -112,13 +112,13 @@ void PeerCore::send_test_frame(LinkId id, Link& link) {
     test.bytes += send.header.length;
     link.test.sent += send.header.length;
     link.sending = Transfer{test.id, 3, 0, 0, Operation::none, false};
-    link.test.handed = now_;
-    out_->push_back(send);
+    link.test.handed = turn_.now;
+    turn_.add(send);
 }
 
 void PeerCore::test_frame_sent(LinkId id, Link& link) {
     link.sending = Transfer{};
-    const Duration took = now_ - link.test.handed;
+    const Duration took = turn_.now - link.test.handed;
     if (took < frame_short) link.test.frame *= 2;
     if (took > frame_long) link.test.frame /= 2;
     send_test_frame(id, link);
@@ -148,13 +148,13 @@ void PeerCore::accept_test(LinkId id, const Uuid& from, const proto::LinkHello& 
     proto::LinkMessage message;
     message.mutable_welcome()->set_from(to_bytes(uuid_));
     message.mutable_welcome()->set_pass(to_bytes(pass.welcome));
-    send_control(id, message);
+    links_.send(id, message);
 }
 
 void PeerCore::test_frame_arrives(LinkId id, Link& link, const wire::BulkHeader& header) {
     link.receiving = Transfer{link.test.id, 3, 0, header.length, Operation::none, true};
-    link.test.handed = now_;
-    out_->push_back(DiscardPayload{id});
+    link.test.handed = turn_.now;
+    turn_.add(DiscardPayload{id});
 }
 
 void PeerCore::test_frame_landed(LinkId id, Link& link) {
@@ -163,13 +163,13 @@ void PeerCore::test_frame_landed(LinkId id, Link& link) {
     const auto test = receiving_tests_.find({link.remote, link.test.id});
     ASSERT(test != receiving_tests_.end());
     if (test->second.told) return;
-    test->second.meter.landed(link.test.handed, now_, bytes);
+    test->second.meter.landed(link.test.handed, turn_.now, bytes);
     test->second.last_link = id;
     conclude_test(test->second, link.test.id);
 }
 
 void PeerCore::conclude_test(ReceivingTest& test, std::uint64_t id) {
-    if (test.told || test.last_link == 0 || !test.meter.concluded(now_)) return;
+    if (test.told || test.last_link == 0 || !test.meter.concluded(turn_.now)) return;
     test.told = true;
     const RateMeter::Rate rate = test.meter.rate();
     proto::LinkMessage message;
@@ -178,7 +178,7 @@ void PeerCore::conclude_test(ReceivingTest& test, std::uint64_t id) {
     message.mutable_test_result()->set_nanoseconds(static_cast<std::uint64_t>(rate.duration));
     // Any connection will do; the one that spoke last is alive.
     const LinkId link = test.links.contains(test.last_link) ? test.last_link : *test.links.begin();
-    send_control(link, message);
+    links_.send(link, message);
 }
 
 // ---- both ----------------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ void PeerCore::test_link_lost(LinkId id, const Link& link) {
 bool PeerCore::test_allocated(BufferId buffer, bool ok) {
     if (unwanted_buffers_.erase(buffer) != 0) {
         PROBE(bandwidth_test_over_before_memory);
-        if (ok) out_->push_back(FreeBuffer{buffer});
+        if (ok) turn_.add(FreeBuffer{buffer});
         return true;
     }
     if (!sending_test_ || sending_test_->buffer != buffer) return false;
@@ -217,7 +217,7 @@ bool PeerCore::test_allocated(BufferId buffer, bool ok) {
 
 void PeerCore::tests_tick() {
     for (auto& [name, test] : receiving_tests_) conclude_test(test, name.second);
-    if (sending_test_ && now_ - sending_test_->began > config_.timeouts.dial + 2 * config_.timeouts.test) {
+    if (sending_test_ && turn_.now - sending_test_->began > config_.timeouts.dial + 2 * config_.timeouts.test) {
         PROBE(bandwidth_test_timed_out);
         report_test(0, 0);
     }
