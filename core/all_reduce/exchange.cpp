@@ -148,7 +148,7 @@ void PeerCore::on_sent(const PayloadSent& event) {
     Link& link = it->second;
     const Transfer sending = link.sending;
     ASSERT(sending.op != 0);
-    if (link.purpose == Purpose::test_out) return test_frame_sent(event.link, link);
+    if (link.purpose == Purpose::test_out) return probe_.frame_sent(event.link);
     link.sending = Transfer{};
     link.last_progress = turn_.now;
     if (!sending.dropped) {
@@ -172,8 +172,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
     Link& link = it->second;
     link.last_received = turn_.now;
     if (link.stage != Stage::open || link.purpose != Purpose::outgoing) {
-        ++refused_frames_;
-        drop_link(event.link, "sent a flow word where none belongs");
+        links_.refuse(event.link, "sent a flow word where none belongs");
         return;
     }
     const wire::FlowWord& word = event.word;
@@ -183,8 +182,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
         // The start is on its way to us: kept, the latest of each operation, as the neighbour will not say it again. None
         // starts that was not launched here.
         if (edge.future_ready.size() >= config_.limits.tags_max && !edge.future_ready.contains(word.op)) {
-            ++refused_frames_;
-            drop_link(event.link, "is ready for too many operations that are not known here");
+            links_.refuse(event.link, "is ready for too many operations that are not known here");
             return;
         }
         edge.future_ready[word.op] = word;
@@ -211,8 +209,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
         return;
     }
     if (word.slice >= op.slices() || word.phase > 1) {
-        ++refused_frames_;
-        drop_link(event.link, "acknowledged a slice that does not exist");
+        links_.refuse(event.link, "acknowledged a slice that does not exist");
         return;
     }
     Half& half = op.half(word.phase, word.slice);
@@ -279,12 +276,11 @@ void PeerCore::on_bulk(const BulkArrived& event) {
     Link& link = it->second;
     link.last_received = turn_.now;
     if (link.purpose == Purpose::test_in && event.header.phase == 3)
-        return test_frame_arrives(event.link, link, event.header);
+        return probe_.frame_arrives(event.link, event.header);
     const bool chunk = event.header.phase == 2;
     if (event.header.phase == 3 || link.stage != Stage::open ||
         link.purpose != (chunk ? Purpose::outgoing : Purpose::incoming)) {
-        ++refused_frames_;
-        drop_link(event.link, "sent payload where none belongs");
+        links_.refuse(event.link, "sent payload where none belongs");
         return;
     }
     ASSERT(link.receiving.op == 0);
@@ -322,8 +318,7 @@ void PeerCore::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
     }
     if (header.slice >= op.slices() || header.length != op.wire_length(header.slice) ||
         (header.phase == 0 ? op.starts(header.slice) : op.finishes(header.slice))) {
-        ++refused_frames_;
-        drop_link(id, "sent a slice that does not fit the operation");
+        links_.refuse(id, "sent a slice that does not fit the operation");
         return;
     }
     if (!op.prepared) {
@@ -390,7 +385,7 @@ void PeerCore::on_landed(const PayloadLanded& event) {
     if (it == links_.end()) return;
     Link& link = it->second;
     link.last_received = turn_.now;
-    if (link.purpose == Purpose::test_in) return test_frame_landed(event.link, link);
+    if (link.purpose == Purpose::test_in) return probe_.frame_landed(event.link);
     const Transfer receiving = link.receiving;
     link.receiving = Transfer{};
     const bool landed = event.verdict == PayloadLanded::Verdict::landed && !receiving.dropped;
@@ -447,7 +442,7 @@ void PeerCore::on_landed(const PayloadLanded& event) {
             "a slice from peer " + short_name(remote) +
                 " arrived damaged: its program wrote to the buffer while it was being sent, or the network or a memory "
                 "is faulty; the connection is opened anew");
-        drop_link(event.link, "payload with a wrong checksum");
+        links_.drop(event.link, "payload with a wrong checksum");
     }
 }
 
@@ -507,7 +502,7 @@ void PeerCore::free_cell(const Uuid& remote, std::uint32_t cell) {
     if (!reserve.links.empty() || (reserve.buffer != 0 && reserve.free_cells.size() < cells())) return;
     if (reserve.buffer != 0 && !reserve.usable) return;  // its allocation is still to be answered
     PROBE(reserve_freed);
-    if (reserve.buffer != 0) turn_.add(FreeBuffer{reserve.buffer});
+    if (reserve.buffer != 0) memory_.free(reserve.buffer);
     reserves_.erase(it);
 }
 

@@ -55,20 +55,18 @@ void PeerCore::begin_operation(const proto::StartAnswer& answer, Launch& launch,
         return;
     }
     if (partials > 0) {
-        op.slots = new_buffer(static_cast<std::uint64_t>(op.slot_count) * op.slot_bytes);
-        allocating_[op.slots] = op.id.id;
+        op.slots =
+            memory_.request(static_cast<std::uint64_t>(op.slot_count) * op.slot_bytes, OperationMemory{op.id.id});
         ++op.buffers_pending;
     }
     op.result = op.receive;
     if (op.has_scratch() && op.bytes() > 0) {
         // Final bytes land beside the input: it stays as it is until the outcome is known.
-        op.result = new_buffer(op.wire_bytes());
-        allocating_[op.result] = op.id.id;
+        op.result = memory_.request(op.wire_bytes(), OperationMemory{op.id.id});
         ++op.buffers_pending;
     }
     if (op.is_quantized() && op.input_bytes() > 0) {
-        op.inputs = new_buffer(op.input_bytes());
-        allocating_[op.inputs] = op.id.id;
+        op.inputs = memory_.request(op.input_bytes(), OperationMemory{op.id.id});
         ++op.buffers_pending;
     }
     const auto edge = edges_.find(op.id.successor);
@@ -115,13 +113,6 @@ void PeerCore::operation_prepared(Operation& op) {
 void PeerCore::partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell,
                               const Uuid& remote) {
     Compute compute;
-    ComputeOwner owner;
-    owner.what = ComputeOwner::What::reduce;
-    owner.op = op.id.id;
-    owner.slice = slice;
-    owner.cell = cell;
-    owner.remote = remote;
-    compute.id = new_compute(owner);
     compute.kind = op.is_quantized() ? Compute::Kind::reduce_quantized : Compute::Kind::reduce;
     compute.type = op.shape.type;
     compute.op = op.shape.op;
@@ -137,18 +128,13 @@ void PeerCore::partial_landed(Operation& op, std::uint32_t slice, const BufferRe
         compute.target = op.slot_ref(slice);
     }
     ++op.computes;
-    turn_.add(compute);
+    computes_.request(std::move(compute), SliceReduction{op.id.id, slice, cell, remote});
 }
 
 // Own input of a quantized operation gets its form for the wire, some slices before their turn.
 void PeerCore::quantize_inputs(Operation& op) {
     for (std::uint32_t slice = op.take_input(); slice != Operation::none; slice = op.take_input()) {
-        ComputeOwner owner;
-        owner.what = ComputeOwner::What::quantize_input;
-        owner.op = op.id.id;
-        owner.slice = slice;
         Compute compute;
-        compute.id = new_compute(owner);
         compute.kind = Compute::Kind::quantize;
         compute.type = op.shape.type;
         compute.quantization = op.shape.quantization;
@@ -156,7 +142,7 @@ void PeerCore::quantize_inputs(Operation& op) {
         compute.a = BufferRef{op.send, op.byte_offset(slice), op.byte_length(slice)};
         compute.target = op.input_ref(slice);
         ++op.computes;
-        turn_.add(compute);
+        computes_.request(std::move(compute), InputQuantization{op.id.id, slice});
     }
 }
 
@@ -167,8 +153,8 @@ void PeerCore::input_quantized(Operation& op, std::uint32_t slice, std::uint64_t
     pump_edge(op.id.successor);
 }
 
-void PeerCore::reduced(Operation& op, const ComputeOwner& owner, std::uint64_t checksum) {
-    if (owner.cell != Operation::none) free_cell(owner.remote, owner.cell);
+void PeerCore::reduced(Operation& op, const SliceReduction& owner, std::uint64_t checksum) {
+    if (owner.cell != SliceReduction::no_cell) free_cell(owner.remote, owner.cell);
     if (op.decided) {
         PROBE(reduced_after_decision);
         finish_if_idle(op);
@@ -272,11 +258,7 @@ void PeerCore::copy_next(Operation& op) {
     if (!op.committed || !op.has_scratch()) return;
     const std::uint64_t end = op.is_quantized() ? op.slices() : op.bytes();
     while (op.copied < end && op.computes < config_.limits.copies_in_flight) {
-        ComputeOwner owner;
-        owner.what = ComputeOwner::What::commit_copy;
-        owner.op = op.id.id;
         Compute compute;
-        compute.id = new_compute(owner);
         if (op.is_quantized()) {
             const auto slice = static_cast<std::uint32_t>(op.copied++);
             compute.kind = Compute::Kind::dequantize;
@@ -292,16 +274,16 @@ void PeerCore::copy_next(Operation& op) {
             op.copied += length;
         }
         ++op.computes;
-        turn_.add(compute);
+        computes_.request(std::move(compute), CommitCopy{op.id.id});
     }
 }
 
 void PeerCore::finish_if_idle(Operation& op) {
     if (!op.decided || op.computes != 0 || op.buffers_pending != 0) return;
     if (op.committed && op.has_scratch() && op.copied < (op.is_quantized() ? op.slices() : op.bytes())) return;
-    if (op.inputs != 0) turn_.add(FreeBuffer{op.inputs});
-    if (op.slots != 0) turn_.add(FreeBuffer{op.slots});
-    if (op.result != 0 && op.result != op.receive) turn_.add(FreeBuffer{op.result});
+    if (op.inputs != 0) memory_.free(op.inputs);
+    if (op.slots != 0) memory_.free(op.slots);
+    if (op.result != 0 && op.result != op.receive) memory_.free(op.result);
     const Tag tag = op.id.tag;
     const Serial serial = op.id.serial;
     Completion outcome = std::move(op.outcome);

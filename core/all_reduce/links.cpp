@@ -23,7 +23,7 @@ std::uint32_t PeerCore::stripe_count() const {
 void PeerCore::on_plan(const proto::DialPlan& page) {
     if (static_cast<std::uint32_t>(plan_pages_.targets_size() + page.targets_size()) > config_.limits.peers_max ||
         static_cast<std::uint32_t>(plan_pages_.callers_size() + page.callers_size()) > config_.limits.peers_max) {
-        drop_link(master_link_, "the master sent a plan with more connections than there can be peers");
+        links_.drop(master_link_, "the master sent a plan with more connections than there can be peers");
         return;
     }
     plan_pages_.MergeFrom(page);
@@ -47,7 +47,7 @@ void PeerCore::on_plan(const proto::DialPlan& page) {
     for (const auto& entry : plan.targets()) {
         Uuid target;
         Endpoint endpoint;
-        if (!read(entry.peer(), target) || !read(entry.address(), endpoint) || target == uuid_) continue;
+        if (!read(entry.peer(), target) || !read(entry.address(), endpoint) || target == who_.uuid) continue;
         Edge& edge = edges_[target];
         edge.planned = true;
         edge.target = endpoint;
@@ -130,21 +130,9 @@ void PeerCore::close_on_purpose(LinkId id, const Link& link) {
     turn_.add(CloseLink{id, true});
 }
 
-proto::LinkHello PeerCore::link_hello(const Link& link) const {
-    proto::LinkHello hello;
-    hello.set_protocol_version(wire::protocol_version);
-    hello.set_run_id(to_bytes(run_id_));
-    hello.set_from(to_bytes(uuid_));
-    hello.set_to(to_bytes(link.remote));
-    hello.set_stripe(link.stripe);
-    hello.set_pass(to_bytes(link.pass.hello));
-    hello.set_control_bytes_max(config_.limits.control_bytes_max);
-    return hello;
-}
-
 void PeerCore::on_data_link_opened(LinkId id, Link& link) {
     proto::LinkMessage message;
-    *message.mutable_hello() = link_hello(link);
+    *message.mutable_hello() = links_.hello(link);
     links_.send(id, message);
 }
 
@@ -256,8 +244,7 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
     proto::LinkMessage message;
     Link& link = links_.at(id);
     if (!decode(event.body, message)) {
-        ++refused_frames_;
-        drop_link(id, "sent a message that cannot be read");
+        links_.refuse(id, "sent a message that cannot be read");
         return;
     }
     wire::bound_texts(message, text_bytes_max);
@@ -280,16 +267,14 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
             pump_edge(target);
             pump_fetch();
         } else {
-            ++refused_frames_;
             if (const auto it = edges_.find(link.remote); it != edges_.end() && message.has_refusal())
                 it->second.answered = message.refusal().present();
-            drop_link(id, message.has_refusal() ? message.refusal().text() : "did not begin as a data link does");
+            links_.refuse(id, message.has_refusal() ? message.refusal().text() : "did not begin as a data link does");
         }
         return;
     }
     if (link.purpose == Purpose::test_in && !message.has_heartbeat()) {
-        ++refused_frames_;
-        drop_link(id, "sent a message that does not fit a test");
+        links_.refuse(id, "sent a message that does not fit a test");
         return;
     }
     switch (message.kind_case()) {
@@ -312,10 +297,7 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
         PROBE(neighbour_said_goodbye);
         link.goodbye = true;
         break;
-    default:
-        ++refused_frames_;
-        drop_link(id, "sent a message that does not fit here");
-        break;
+    default: links_.refuse(id, "sent a message that does not fit here"); break;
     }
 }
 
@@ -327,12 +309,12 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     if (hello.protocol_version() != wire::protocol_version) {
         refusal = "this peer speaks protocol version " + std::to_string(wire::protocol_version) +
                   ", the other one version " + std::to_string(hello.protocol_version());
-    } else if (hello.to() != to_bytes(uuid_)) {
+    } else if (hello.to() != to_bytes(who_.uuid)) {
         refusal = "the peer that was dialled is not at this address any more";
-    } else if (!welcomed_ || hello.run_id() != to_bytes(run_id_)) {
+    } else if (!welcomed_ || hello.run_id() != to_bytes(who_.run)) {
         // The plan that names us may overtake our welcome.
         refusal = "the peer that was dialled does not take part in this run yet";
-    } else if (!read(hello.from(), from) || from == uuid_) {
+    } else if (!read(hello.from(), from) || from == who_.uuid) {
         refusal = "impossible hello";
     } else if (pass = link_keys_.pass_of(from, hello.pass()); !pass) {
         // Its pass may also be one that a master gave out which was restarted meanwhile: it is told another one.
@@ -347,18 +329,18 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     }
     if (!refusal.empty()) {
         PROBE(data_link_refused);
-        ++refused_frames_;
+        links_.count_refused();
         turn_.log(LogLevel::info, "refused a data connection: " + refusal);
         proto::LinkMessage message;
         message.mutable_refusal()->set_text(refusal);
         message.mutable_refusal()->set_protocol_version(wire::protocol_version);
-        message.mutable_refusal()->set_present(hello.to() == to_bytes(uuid_));
+        message.mutable_refusal()->set_present(hello.to() == to_bytes(who_.uuid));
         links_.send(id, message);
         links_.erase(id);
         turn_.add(CloseLink{id, true});
         return;
     }
-    if (hello.test() != 0) return accept_test(id, from, hello, *pass);
+    if (hello.test() != 0) return probe_.accept(id, from, hello, *pass);
     Link& link = links_.at(id);
     link.remote = from;
     link.stage = Stage::open;
@@ -374,13 +356,13 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     reserve.links.insert(id);
     if (!callers_.contains(from)) prepare_reserve(from);
     proto::LinkMessage message;
-    message.mutable_welcome()->set_from(to_bytes(uuid_));
+    message.mutable_welcome()->set_from(to_bytes(who_.uuid));
     message.mutable_welcome()->set_pass(to_bytes(pass->welcome));
     message.mutable_welcome()->set_control_bytes_max(config_.limits.control_bytes_max);
     links_.send(id, message);
     if (gives_way != 0) {
         PROBE(silent_stripe_gives_way);
-        drop_link(gives_way, "the neighbour has dialled anew");
+        links_.drop(gives_way, "the neighbour has dialled anew");
     }
     for (const auto& [op_id, op] : ops_) {
         if (op->prepared && !op->decided && op->id.predecessor == from) tell_ready(*op);
@@ -401,7 +383,8 @@ LinkId PeerCore::quietest_link(const Reserve& reserve) const {
 void PeerCore::prepare_reserve(const Uuid& remote) {
     Reserve& reserve = reserves_.at(remote);
     if (reserve.buffer != 0 || cells() == 0 || !reserve.free_cells.empty()) return;
-    reserve.buffer = new_buffer(static_cast<std::uint64_t>(cells()) * config_.limits.slice_bytes);
+    reserve.buffer =
+        memory_.request(static_cast<std::uint64_t>(cells()) * config_.limits.slice_bytes, ReserveMemory{remote});
     for (std::uint32_t cell = cells(); cell > 0; --cell) reserve.free_cells.push_back(cell - 1);
 }
 

@@ -109,7 +109,7 @@ void PeerCore::reopen_filled_links() {
         Link& link = links_.at(id);
         close_on_purpose(id, link);
         link.renewed = true;
-        on_link_closed(id, "opened anew: a chunk that is not wanted any more filled it");
+        links_.lost(id, "opened anew: a chunk that is not wanted any more filled it", false);
     }
 }
 

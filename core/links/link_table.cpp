@@ -18,9 +18,40 @@ LinkId LinkTable::dial(Link::Purpose purpose, const Uuid& remote, std::uint32_t 
     link.remote = remote;
     link.stripe = stripe;
     link.pass = pass;
-    link.opened = link.last_received = link.last_beat = link.last_progress = link.test.dialled = turn_.now;
+    link.opened = link.last_received = link.last_beat = link.last_progress = turn_.now;
     turn_.add(OpenLink{id, target});
     return id;
+}
+
+proto::LinkHello LinkTable::hello(const Link& link) const {
+    proto::LinkHello hello;
+    hello.set_protocol_version(wire::protocol_version);
+    hello.set_run_id(to_bytes(who_.run));
+    hello.set_from(to_bytes(who_.uuid));
+    hello.set_to(to_bytes(link.remote));
+    hello.set_stripe(link.stripe);
+    hello.set_pass(to_bytes(link.pass.hello));
+    hello.set_control_bytes_max(turn_.limits.control_bytes_max);
+    return hello;
+}
+
+void LinkTable::drop(LinkId id, const std::string& reason) {
+    if (!links_.contains(id)) return;
+    turn_.add(CloseLink{id, false});
+    lost(id, reason, false);
+}
+
+void LinkTable::refuse(LinkId id, const std::string& reason) {
+    ++refused_;
+    drop(id, reason);
+}
+
+void LinkTable::lost(LinkId id, const std::string& reason, bool by_remote) {
+    const auto found = links_.find(id);
+    if (found == links_.end()) return;
+    const Link link = std::move(found->second);
+    links_.erase(found);
+    owner_.link_lost(id, link, reason, by_remote);
 }
 
 void LinkTable::accept(LinkId id, const Endpoint& remote, bool known) {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "core/base/limits.hpp"
+#include "core/identity.hpp"
 #include "core/state_sync/parts.hpp"
 #include "core/topology/link_pass.hpp"
 #include "core/turn.hpp"
@@ -65,22 +66,24 @@ struct Link {
     Transfer receiving;
     std::deque<SyncPart> serve;  // chunks the other end asked for
     std::vector<SyncPart> owed;  // asked of the other end and not answered yet, whether still wanted or not
-    struct {
-        std::uint64_t id = 0;
-        std::uint32_t frame = 0;  // bytes of the next one
-        std::uint64_t sent = 0;
-        Instant dialled = 0;
-        Instant handed = 0;  // when the frame that is being sent, or comes, was begun
-    } test;
 
     bool is_open() const { return stage == Stage::open; }
+};
+
+class LinkOwner {
+public:
+    // It is not in the table any more. `by_remote`: the other end or the network closed it after it was open, not this machine.
+    virtual void link_lost(LinkId id, const Link& link, const std::string& reason, bool by_remote) = 0;
+
+protected:
+    ~LinkOwner() = default;
 };
 
 class LinkTable {
 public:
     using Map = std::map<LinkId, Link>;
 
-    explicit LinkTable(Turn& turn) : turn_(turn) {}
+    LinkTable(Turn& turn, const Identity& who, LinkOwner& owner) : turn_(turn), who_(who), owner_(owner) {}
 
     Map::iterator begin() { return links_.begin(); }
     Map::iterator end() { return links_.end(); }
@@ -105,11 +108,20 @@ public:
     void accept(LinkId id, const Endpoint& remote, bool known);
     // The connection that gives way to one more of somebody who has not said who it is; 0: there is room.
     LinkId gives_way(bool known) const;
+    // Closes it; its owner is told of the loss.
+    void drop(LinkId id, const std::string& reason);
+    // The same for an end that does what it must not do, or cannot be understood.
+    void refuse(LinkId id, const std::string& reason);
+    // The other end or the network closed it, or it could not be opened.
+    void lost(LinkId id, const std::string& reason, bool by_remote);
+    // The caller closes it and deals with the consequences.
     void erase(LinkId id) { links_.erase(id); }
     void erase(Map::iterator link) { links_.erase(link); }
     void put_back(LinkId id, const Link& link) { links_[id] = link; }
     Map take_all() { return std::exchange(links_, {}); }
 
+    // What each link to another peer begins with.
+    proto::LinkHello hello(const Link& link) const;
     // Texts of the message are cut to what the other end takes. Nothing is sent on a link that is not in the table.
     template <class Message>
     void send(LinkId id, Message message) {
@@ -127,13 +139,18 @@ public:
     void slept(Duration time);
 
     LinkId next_name() const { return next_link_; }
+    std::uint64_t refused() const { return refused_; }
+    void count_refused() { ++refused_; }
 
 private:
     void send_encoded(LinkId id, const Link& link, std::string body);
 
     Turn& turn_;
+    const Identity& who_;
+    LinkOwner& owner_;
     Map links_;
-    LinkId next_link_ = 1;  // odd: chosen by the machine
+    std::uint64_t refused_ = 0;  // callers, connections and frames
+    LinkId next_link_ = 1;       // odd: chosen by the machine
 };
 
 }  // namespace pccl::core

@@ -55,8 +55,7 @@ std::uint64_t PeerCore::abstract_state() const {
         state.count(0, 2);
         state.count(0, 7);
     }
-    state.flags(sending_test_.has_value(), !receiving_tests_.empty(), !allocating_.empty(), !abandoned_.empty(),
-                !former_tokens_.empty());
+    state.flags(probe_.sends(), probe_.receives(), memory_.waits(), !abandoned_.empty(), !former_tokens_.empty());
     return state.word();
 }
 

@@ -43,16 +43,16 @@ void PeerCore::on_connect(const CommandConnect& command) {
     // A new identity: whatever the old one did is over.
     for (std::size_t i = 0; i < 16; i += 8) {
         const std::uint64_t word = turn_.random.next();
-        for (std::size_t k = 0; k < 8; ++k) uuid_.bytes[i + k] = static_cast<std::uint8_t>(word >> (8 * k));
+        for (std::size_t k = 0; k < 8; ++k) who_.uuid.bytes[i + k] = static_cast<std::uint8_t>(word >> (8 * k));
     }
-    uuid_.bytes[6] = static_cast<std::uint8_t>((uuid_.bytes[6] & 0x0F) | 0x40);  // RFC 4122, version 4
-    uuid_.bytes[8] = static_cast<std::uint8_t>((uuid_.bytes[8] & 0x3F) | 0x80);
+    who_.uuid.bytes[6] = static_cast<std::uint8_t>((who_.uuid.bytes[6] & 0x0F) | 0x40);  // RFC 4122, version 4
+    who_.uuid.bytes[8] = static_cast<std::uint8_t>((who_.uuid.bytes[8] & 0x3F) | 0x80);
     token_ = secrets_.next_token();
     former_tokens_.clear();
     before_connect_ = state_;
     state_ = State::connecting;
     connect_ticket_ = command.ticket;
-    run_id_ = Uuid{};
+    who_.run = Uuid{};
     incarnation_ = 0;
     generation_ = 0;
     seen_ = seen_chain_ = 0;

@@ -14,7 +14,7 @@ namespace pccl::core {
 
 PeerCore::PeerCore(const PeerConfig& config)
     : config_(config), turn_(config_.limits, config_.timeouts, config.seed), secrets_(config.key, config.seed),
-      links_(turn_) {
+      computes_(turn_), memory_(turn_), links_(turn_, who_, *this), probe_(turn_, links_, memory_, who_, *this) {
     ASSERT(impossible(config_.limits) == nullptr);
     ASSERT(config_.limits.slice_bytes >= 8 && config_.limits.slice_bytes <= config_.limits.payload_bytes_max);
     ASSERT(config_.limits.payload_bytes_max >= numeric::quantized_bytes_least);
@@ -47,7 +47,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
             if (it->second.purpose == Purpose::master)
                 on_master_message(*e);
             else if (it->second.purpose == Purpose::test_out)
-                on_test_message(e->link, *e);
+                probe_.message_arrived(e->link, *e);
             else
                 on_link_message(e->link, *e);
         }
@@ -75,18 +75,18 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
             if (it->second.purpose == Purpose::master)
                 master_opened();
             else if (it->second.purpose == Purpose::test_out)
-                test_link_opened(e->link, it->second);
+                probe_.opened(e->link);
             else
                 on_data_link_opened(e->link, it->second);
         }
     } else if (const auto* e = std::get_if<LinkRefused>(&event)) {
-        on_link_closed(e->link, e->reason);
+        links_.lost(e->link, e->reason, false);
     } else if (const auto* e = std::get_if<LinkClosed>(&event)) {
-        on_link_closed(e->link, e->reason, true);
+        links_.lost(e->link, e->reason, true);
     } else if (const auto* e = std::get_if<LinkAccepted>(&event)) {
         if (!active) {
             PROBE(stranger_at_a_closed_door);
-            ++refused_frames_;
+            links_.count_refused();
             out.push_back(CloseLink{e->link, false});
         } else {
             const bool known =
@@ -98,13 +98,12 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
                 });
             if (const LinkId old = links_.gives_way(known); old != 0) {
                 PROBE(stranger_gave_way);
-                ++refused_frames_;
-                drop_link(old, "gave way to a newer connection");
+                links_.refuse(old, "gave way to a newer connection");
             }
             links_.accept(e->link, e->remote, known);
         }
     } else if (const auto* e = std::get_if<FrameRefused>(&event)) {
-        ++refused_frames_;
+        links_.count_refused();
         const auto it = links_.find(e->link);
         if (it != links_.end()) {
             std::string why = wire::to_text(e->error);
@@ -113,42 +112,10 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
                        " here";
             }
             turn_.log(LogLevel::warn, "closed a connection: " + why);
-            drop_link(e->link, why);
+            links_.drop(e->link, why);
         }
     } else if (const auto* e = std::get_if<BufferAllocated>(&event)) {
-        const auto owner = allocating_.find(e->buffer);
-        ASSERT(owner != allocating_.end());
-        const OpId op_id = owner->second;
-        allocating_.erase(owner);
-        if (op_id == 0) test_allocated(e->buffer, e->ok);
-        const auto op = ops_.find(op_id);
-        if (op_id != 0 && op != ops_.end()) {
-            Operation& running = *op->second;
-            --running.buffers_pending;
-            if (running.decided) PROBE(abort_before_buffers);
-            if (!e->ok) {
-                PROBE(slots_not_allocated);
-                if (running.slots == e->buffer) running.slots = 0;
-                if (running.result == e->buffer) running.result = 0;
-                if (running.inputs == e->buffer) running.inputs = 0;
-                vote_end(running, false, "not enough memory for scratch buffers");
-            }
-            if (running.decided)
-                finish_if_idle(running);
-            else if (running.buffers_pending == 0 && running.end_serial == 0)
-                operation_prepared(running);
-        }
-        for (auto& [remote, reserve] : reserves_) {
-            if (reserve.buffer != e->buffer) continue;
-            if (!e->ok) PROBE(reserve_not_allocated);
-            if (e->ok)
-                reserve.usable = true;
-            else
-                reserve.buffer = 0;
-            free_cell(remote, Operation::none);
-            break;
-        }
-        sync_allocated(e->buffer, e->ok);
+        std::visit([&](const auto& owner) { on_memory(owner, *e); }, memory_.answered(e->buffer));
     } else if (const auto* e = std::get_if<Command>(&event)) {
         on_command(*e);
     } else if (!std::holds_alternative<Timer>(event)) {
@@ -205,7 +172,7 @@ void PeerCore::tick() {
             links_.send(id, message);
         }
     });
-    for (const auto& [id, why] : dead) drop_link(id, why);
+    for (const auto& [id, why] : dead) links_.drop(id, why);
     if (state_ != State::member && state_ != State::connecting) return;
     if (master_lost_since_ != never && turn_.now - master_lost_since_ >= config_.timeouts.master) {
         PROBE(master_given_up);
@@ -219,19 +186,15 @@ void PeerCore::tick() {
     judge_progress();
     launch_delayed();
     sync_tick();
-    tests_tick();
+    probe_.tick();
 }
 
-void PeerCore::on_link_closed(LinkId id, const std::string& reason, bool by_remote) {
-    const auto it = links_.find(id);
-    if (it == links_.end()) return;
-    const Link link = std::move(it->second);
-    links_.erase(it);
+void PeerCore::link_lost(LinkId id, const Link& link, const std::string& reason, bool by_remote) {
     if (link.purpose == Purpose::master) {
         if (id == master_link_) master_gone(reason, by_remote);
         return;
     }
-    if (link.purpose == Purpose::test_out || link.purpose == Purpose::test_in) return test_link_lost(id, link);
+    if (link.purpose == Purpose::test_out || link.purpose == Purpose::test_in) return probe_.lost(id, link);
     // What was landing from it never lands; what it was sending has to go another way.
     if (link.receiving.op != 0) {
         PROBE(lost_while_landing);
@@ -250,12 +213,6 @@ void PeerCore::on_link_closed(LinkId id, const std::string& reason, bool by_remo
     chunk_link_lost(id, link.remote);
 }
 
-void PeerCore::drop_link(LinkId id, const std::string& reason) {
-    if (!links_.contains(id)) return;
-    turn_.add(CloseLink{id, false});
-    on_link_closed(id, reason);
-}
-
 // Leaves the run, whatever the reason: links first, then every waiting call fails with its inputs as before.
 void PeerCore::become_lost(const std::string& reason, State next) {
     if (next == State::lost) {
@@ -266,8 +223,7 @@ void PeerCore::become_lost(const std::string& reason, State next) {
         if (state_ == State::member) ++counted_.losses;
     }
     state_ = next;
-    end_test();
-    receiving_tests_.clear();
+    probe_.forget();
     for (const auto& [id, link] : links_) turn_.add(CloseLink{id, next == State::fresh || !leave_tickets_.empty()});
     const LinkTable::Map links = links_.take_all();
     for (const auto& [id, link] : links) {
@@ -373,42 +329,62 @@ void PeerCore::see(const proto::View& view, Completion& completion) const {
     completion.attributes = attributes_of(view);
 }
 
-ComputeId PeerCore::new_compute(const ComputeOwner& owner) {
-    const ComputeId id = next_compute_++;
-    computes_.emplace(id, owner);
-    return id;
+void PeerCore::on_memory(const OperationMemory& owner, const BufferAllocated& event) {
+    const auto found = ops_.find(owner.op);
+    ASSERT(found != ops_.end() && found->second->buffers_pending > 0);
+    Operation& op = *found->second;
+    --op.buffers_pending;
+    if (op.decided) PROBE(abort_before_buffers);
+    if (!event.ok) {
+        PROBE(slots_not_allocated);
+        if (op.slots == event.buffer) op.slots = 0;
+        if (op.result == event.buffer) op.result = 0;
+        if (op.inputs == event.buffer) op.inputs = 0;
+        vote_end(op, false, "not enough memory for scratch buffers");
+    }
+    if (op.decided)
+        finish_if_idle(op);
+    else if (op.buffers_pending == 0 && op.end_serial == 0)
+        operation_prepared(op);
 }
 
-BufferId PeerCore::new_buffer(std::uint64_t bytes, bool may_be_file) {
-    const BufferId id = next_buffer_;
-    next_buffer_ += 2;
-    allocating_[id] = 0;
-    turn_.add(AllocateBuffer{id, bytes, may_be_file});
-    return id;
+void PeerCore::on_memory(const ReserveMemory& owner, const BufferAllocated& event) {
+    const auto found = reserves_.find(owner.remote);
+    ASSERT(found != reserves_.end() && found->second.buffer == event.buffer);
+    if (!event.ok) PROBE(reserve_not_allocated);
+    if (event.ok)
+        found->second.usable = true;
+    else
+        found->second.buffer = 0;
+    free_cell(owner.remote, Operation::none);
 }
+
+void PeerCore::on_memory(const StagingMemory&, const BufferAllocated& event) { sync_allocated(event.buffer, event.ok); }
+
+void PeerCore::on_memory(const TestMemory&, const BufferAllocated& event) { probe_.memory_came(event); }
 
 void PeerCore::on_compute(const ComputeDone& event) {
-    const auto it = computes_.find(event.id);
-    ASSERT(it != computes_.end());
-    const ComputeOwner owner = it->second;
-    computes_.erase(it);
     computed_ = true;
-    if (owner.what == ComputeOwner::What::reduce) {
-        Operation& op = *ops_.at(owner.op);
-        --op.computes;
-        reduced(op, owner, event.checksum);
-    } else if (owner.what == ComputeOwner::What::quantize_input) {
-        Operation& op = *ops_.at(owner.op);
-        --op.computes;
-        input_quantized(op, owner.slice, event.checksum);
-    } else if (owner.what == ComputeOwner::What::commit_copy) {
-        Operation& op = *ops_.at(owner.op);
-        --op.computes;
-        copy_next(op);
-        finish_if_idle(op);
-    } else {
-        sync_compute_done(owner, event.hash);
-    }
+    std::visit([&](const auto& owner) { on_done(owner, event); }, computes_.answered(event.id));
+}
+
+void PeerCore::on_done(const SliceReduction& owner, const ComputeDone& done) {
+    Operation& op = *ops_.at(owner.op);
+    --op.computes;
+    reduced(op, owner, done.checksum);
+}
+
+void PeerCore::on_done(const InputQuantization& owner, const ComputeDone& done) {
+    Operation& op = *ops_.at(owner.op);
+    --op.computes;
+    input_quantized(op, owner.slice, done.checksum);
+}
+
+void PeerCore::on_done(const CommitCopy& owner, const ComputeDone&) {
+    Operation& op = *ops_.at(owner.op);
+    --op.computes;
+    copy_next(op);
+    finish_if_idle(op);
 }
 
 std::uint64_t PeerCore::state_hash() const {
@@ -424,13 +400,13 @@ std::uint64_t PeerCore::state_hash() const {
     mix(view_.attributes.global_world);
     mix(links_.size());
     mix(links_.next_name());
-    mix(next_buffer_);
-    mix(next_compute_);
+    mix(memory_.next_name());
+    mix(computes_.next_name());
     mix(open_votes_.size());
     mix(launches_.size());
     mix(dead_frames_);
-    mix(receiving_tests_.size());
-    if (sending_test_) mix(sending_test_->bytes);
+    mix(probe_.receiving());
+    if (probe_.sends()) mix(probe_.bytes_sent());
     for (const auto& [id, op] : ops_) {
         mix(id);
         mix(op->finals);
@@ -449,7 +425,7 @@ std::uint64_t PeerCore::state_hash() const {
 
 PeerStatistics PeerCore::statistics() const {
     PeerStatistics now = counted_;
-    now.refused_frames = refused_frames_;
+    now.refused_frames = links_.refused();
     now.dead_frames = dead_frames_;
     now.attributes = view_.attributes;
     now.epoch = view_.epoch;
@@ -470,7 +446,7 @@ PeerStatistics PeerCore::statistics() const {
 
 std::string PeerCore::explain() const {
     static constexpr const char* names[] = {"fresh", "connecting", "member", "lost"};
-    std::string text = "peer " + short_name(uuid_) + " " + names[static_cast<int>(state_)];
+    std::string text = "peer " + short_name(who_.uuid) + " " + names[static_cast<int>(state_)];
     if (master_lost_since_ != never)
         text += ", master lost since " + std::to_string(master_lost_since_ / millisecond) + " ms";
     for (const auto& [serial, vote] : open_votes_) {
@@ -483,7 +459,7 @@ std::string PeerCore::explain() const {
                 (op->decided ? " decided" : "") + " computes " + std::to_string(op->computes);
     }
     if (sync_) text += ", sync stage " + std::to_string(static_cast<int>(sync_->stage));
-    if (sending_test_) text += ", tests the bandwidth to " + short_name(sending_test_->target);
+    if (probe_.sends()) text += ", tests the bandwidth to " + short_name(probe_.target());
     for (const auto& [target, edge] : edges_) {
         std::size_t open = 0;
         for (const Stripe& stripe : edge.stripes) {
@@ -513,7 +489,7 @@ std::string PeerCore::leftovers() const {
                         {"arrivals", arrivals_.size()},
                         {"reserves", static_cast<std::size_t>(reserves)},
                         {"callers", callers_.size()},
-                        {"tests", receiving_tests_.size() + (sending_test_ ? 1 : 0)},
+                        {"tests", probe_.count()},
                         {"pages of a plan", static_cast<std::size_t>(plan_pages_.targets_size())}});
     return text.empty() || outside.empty() ? text + outside : text + ", " + outside;
 }

@@ -3,7 +3,7 @@
 // Files: peer_core.cpp (events, clocks, loss of the run), peer_abstract.cpp (the situation in classes), peer_session.cpp
 // (master link, votes, answers), peer_calls.cpp (commands and tickets), core/all_reduce/links.cpp (stripes to and from
 // neighbours), exchange.cpp (slices), progress.cpp (what gets through), batch.cpp (many tags in one call),
-// core/state_sync/{submit,fetch,serve,outcome}.cpp (shared state), core/topology/bandwidth_test.cpp (bandwidth tests).
+// core/state_sync/{submit,fetch,serve,outcome}.cpp (shared state).
 // Invariants: an answer is processed once (by decision index); a vote is open until its answer came; every ticket is
 // completed exactly once; nothing of an operation is outstanding when its outcome is told.
 #pragma once
@@ -13,8 +13,9 @@
 #include "core/events.hpp"
 #include "core/links/link_table.hpp"
 #include "core/peer_machine.hpp"
+#include "core/requests.hpp"
 #include "core/state_sync/session.hpp"
-#include "core/topology/bandwidth.hpp"
+#include "core/topology/bandwidth_probe.hpp"
 #include "core/topology/link_pass.hpp"
 #include "core/turn.hpp"
 #include "core/wire/bounds.hpp"
@@ -31,7 +32,7 @@
 
 namespace pccl::core {
 
-class PeerCore {
+class PeerCore final : private LinkOwner, private MasterLine {
 public:
     explicit PeerCore(const PeerConfig& config);
     Status handle(Instant now, const Event& event, Effects& out);
@@ -40,7 +41,7 @@ public:
     std::uint64_t abstract_state() const;
     std::string explain() const;
     std::string leftovers() const;
-    const Uuid& uuid() const { return uuid_; }
+    const Uuid& uuid() const { return who_.uuid; }
     Duration peer_timeout() const { return config_.timeouts.peer; }
     PeerStatistics statistics() const;
 
@@ -133,38 +134,8 @@ private:
         Ticket ticket = 0;
         Serial serial = 0;  // 0: waits for the one before it
     };
-    struct ComputeOwner {
-        enum class What : std::uint8_t {
-            reduce,
-            quantize_input,
-            commit_copy,
-            entry_hash,
-            chunk_check,
-            state_copy
-        } what = What::reduce;
-        OpId op = 0;
-        std::uint32_t slice = 0;
-        std::uint32_t cell = Operation::none;
-        Uuid remote;  // whose reserve the cell is in
-        std::uint32_t entry = 0;
-    };
     using Fetch = SyncFetch;
     using Sync = SyncSession;
-    struct SendingTest {
-        std::uint64_t id = 0;
-        Uuid target;
-        Instant began = 0;
-        BufferId buffer = 0;
-        bool usable = false;
-        std::uint64_t bytes = 0;  // handed to connections
-        std::set<LinkId> links;
-    };
-    struct ReceivingTest {
-        RateMeter meter{0, 0, 0};
-        std::set<LinkId> links;
-        LinkId last_link = 0;  // the one that brought something last
-        bool told = false;
-    };
     struct View {
         std::uint64_t epoch = 0;
         Attributes attributes;
@@ -172,9 +143,7 @@ private:
 
     // events and clocks (peer_core.cpp)
     void tick();
-    // by_remote: the other end or the network closed a link that was open, not this machine.
-    void on_link_closed(LinkId id, const std::string& reason, bool by_remote = false);
-    void drop_link(LinkId id, const std::string& reason);  // close it ourselves
+    void link_lost(LinkId id, const Link& link, const std::string& reason, bool by_remote) override;
     void become_lost(const std::string& reason, State next);
     void finish_leaving();
     void complete(Ticket ticket, Completion completion);
@@ -183,8 +152,16 @@ private:
     std::string lost_text() const;
     void see(const proto::View& view, Completion& completion) const;
     void on_compute(const ComputeDone& event);
-    ComputeId new_compute(const ComputeOwner& owner);
-    BufferId new_buffer(std::uint64_t bytes, bool may_be_file = false);
+    void on_done(const SliceReduction& owner, const ComputeDone& done);
+    void on_done(const InputQuantization& owner, const ComputeDone& done);
+    void on_done(const CommitCopy& owner, const ComputeDone& done);
+    void on_done(const EntryHash& part, const ComputeDone& done);
+    void on_done(const ChunkCheck& check, const ComputeDone& done);
+    void on_done(const StateCopy& owner, const ComputeDone& done);
+    void on_memory(const OperationMemory& owner, const BufferAllocated& event);
+    void on_memory(const ReserveMemory& owner, const BufferAllocated& event);
+    void on_memory(const StagingMemory& owner, const BufferAllocated& event);
+    void on_memory(const TestMemory& owner, const BufferAllocated& event);
 
     // master session (peer_session.cpp)
     void dial_master();
@@ -203,6 +180,7 @@ private:
     Serial cast(proto::Vote& vote);
     void close_end_votes(OpId id);
     bool master_open() const;
+    void tell(proto::PeerMessage message) override;
     const Endpoint& master_address() const;
     bool try_next_master_address();  // false: all were tried, the first one is next
     void turn_master_address();
@@ -245,7 +223,6 @@ private:
     void tell_edge(proto::EdgeReport report);
     void close_on_purpose(LinkId id, const Link& link);
     void report_incoming(const Uuid& remote, bool up, bool unwanted);
-    proto::LinkHello link_hello(const Link& link) const;  // what every link to another peer begins with
     void on_data_link_opened(LinkId id, Link& link);
     void on_link_message(LinkId id, const ControlArrived& event);
     void on_link_hello(LinkId id, const proto::LinkHello& hello);
@@ -299,7 +276,7 @@ private:
     void final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum);
     void quantize_inputs(Operation& op);
     void input_quantized(Operation& op, std::uint32_t slice, std::uint64_t checksum);
-    void reduced(Operation& op, const ComputeOwner& owner, std::uint64_t checksum);
+    void reduced(Operation& op, const SliceReduction& owner, std::uint64_t checksum);
     void absorb_early(Operation& op);
     void forget_dead_early();
     void free_cell(const Uuid& remote, std::uint32_t cell);
@@ -361,7 +338,7 @@ private:
     void on_bulk_chunk(LinkId id, Link& link, const wire::BulkHeader& header);
     void chunk_landed(LinkId id, const Transfer& transfer, bool ok);
     void chunk_link_lost(LinkId id, const Uuid& remote);
-    void chunk_checked(const ComputeOwner& owner, const Hash128& hash);
+    void chunk_checked(const ChunkCheck& check, const Hash128& hash);
     void sync_check_end();
     void vote_sync_end(bool ok, const std::string& reason);
     void release_links_from_sources();
@@ -395,26 +372,9 @@ private:
     void answer_sync(const proto::SyncAnswer& answer);
     void withdraw_plan();
     void stop_transfer();
-    void sync_compute_done(const ComputeOwner& owner, const Hash128& hash);
     void sync_decided(Completion outcome, bool apply);
     void copy_state();
     void sync_finish_if_idle();
-
-    // bandwidth tests (core/topology/bandwidth_test.cpp)
-    void on_test_order(const proto::TestOrder& order);
-    void end_test();
-    void report_test(std::uint64_t bytes, std::uint64_t nanoseconds);
-    void test_link_opened(LinkId id, Link& link);
-    void on_test_message(LinkId id, const ControlArrived& event);
-    void send_test_frame(LinkId id, Link& link);
-    void test_frame_sent(LinkId id, Link& link);
-    void accept_test(LinkId id, const Uuid& from, const proto::LinkHello& hello, const LinkPass& pass);
-    void test_frame_arrives(LinkId id, Link& link, const wire::BulkHeader& header);
-    void test_frame_landed(LinkId id, Link& link);
-    void conclude_test(ReceivingTest& test, std::uint64_t id);
-    void test_link_lost(LinkId id, const Link& link);
-    bool test_allocated(BufferId buffer, bool ok);
-    void tests_tick();
 
     PeerConfig config_;
     Turn turn_;
@@ -422,11 +382,10 @@ private:
     State state_ = State::fresh;
     State before_connect_ = State::fresh;
     std::string lost_reason_;
-    Uuid uuid_;
+    Identity who_;
     std::uint64_t token_ = 0;
     std::deque<std::uint64_t> former_tokens_;  // replaced at resumes, latest first; at most Limits::former_tokens_max
-    Uuid run_id_;
-    LinkKeys link_keys_;  // told with each welcome; who dials this peer proves with it who it is
+    LinkKeys link_keys_;                       // told with each welcome; who dials this peer proves with it who it is
     std::uint32_t incarnation_ = 0;
     std::uint64_t generation_ = 0;
     std::uint64_t seen_ = 0;        // index of the last decision that this peer was told
@@ -434,17 +393,16 @@ private:
     Serial next_serial_ = 0;
     View view_;
 
+    Computes computes_;
+    Memory memory_;
     LinkTable links_;
+    BandwidthProbe probe_;
     std::map<Uuid, Edge> edges_;
     std::map<Uuid, Reserve> reserves_;
     std::map<Uuid, Arrivals> arrivals_;
-    bool tell_all_ = true;    // the next plan comes from a master that may know none of our connections
-    std::set<Uuid> callers_;  // peers that wait to be admitted and may dial this one, by the plan
-    BufferId next_buffer_ = 1;
-    ComputeId next_compute_ = 1;
-    std::map<ComputeId, ComputeOwner> computes_;
-    std::set<BufferId> abandoned_;         // for a synchronization that is over; freed when they come
-    std::map<BufferId, OpId> allocating_;  // 0: not of an operation
+    bool tell_all_ = true;          // the next plan comes from a master that may know none of our connections
+    std::set<Uuid> callers_;        // peers that wait to be admitted and may dial this one, by the plan
+    std::set<BufferId> abandoned_;  // for a synchronization that is over; freed when they come
 
     LinkId master_link_ = 0;
     std::uint64_t master_heard_ = 0;     // messages that have come over it
@@ -476,15 +434,11 @@ private:
     OpId highest_op_ = 0;   // whose start came
     OpId settled_ops_ = 0;  // no start of an operation up to this one is still to come
     std::optional<Sync> sync_;
-    std::optional<SendingTest> sending_test_;
-    std::map<std::pair<Uuid, std::uint64_t>, ReceivingTest> receiving_tests_;  // by sender and test
-    std::set<BufferId> unwanted_buffers_;                                      // asked for by a test that has ended
 
     Instant last_event_ = 0;
     Instant next_tick_ = never;
     Instant next_dial_ = never;
     PeerStatistics counted_;
-    std::uint64_t refused_frames_ = 0;
     std::uint64_t dead_frames_ = 0;
 };
 

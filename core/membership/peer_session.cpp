@@ -18,6 +18,10 @@ const Endpoint& PeerCore::master_address() const {
     return master_address_ == 0 ? config_.master : config_.other_masters[master_address_ - 1];
 }
 
+void PeerCore::tell(proto::PeerMessage message) {
+    if (master_open()) links_.send(master_link_, std::move(message));
+}
+
 bool PeerCore::try_next_master_address() {
     master_address_ = (master_address_ + 1) % (1 + config_.other_masters.size());
     return master_address_ != 0;
@@ -53,10 +57,10 @@ void PeerCore::master_opened() {
     proto::PeerMessage message;
     auto* hello = message.mutable_hello();
     hello->set_protocol_version(wire::protocol_version);
-    hello->set_uuid(to_bytes(uuid_));
+    hello->set_uuid(to_bytes(who_.uuid));
     hello->set_token(token_);
     for (const std::uint64_t former : former_tokens_) hello->add_former_tokens(former);
-    if (state_ == State::member) hello->set_run_id(to_bytes(run_id_));
+    if (state_ == State::member) hello->set_run_id(to_bytes(who_.run));
     hello->set_generation(generation_);
     hello->set_group(config_.group);
     if (config_.has_advertised)
@@ -91,7 +95,7 @@ void PeerCore::give_up_master(const std::string& reason) {
 
 void PeerCore::master_gone(const std::string& reason, bool by_remote) {
     master_link_ = 0;
-    end_test();  // nobody waits for its result any more
+    probe_.end();  // nobody waits for its result any more
     // A master to which very many come at once closes some of the connections. Those are dialled again, as lost ones are.
     if (is_newcomer() && by_remote) PROBE(master_turned_newcomer_away);
     if (is_newcomer() && !by_remote) {
@@ -135,7 +139,7 @@ void PeerCore::on_master_message(const ControlArrived& event) {
     if (event.link != master_link_) return;
     ++master_heard_;
     if (!decode(event.body, message)) {
-        drop_link(event.link, "the master sent a message that cannot be read");
+        links_.drop(event.link, "the master sent a message that cannot be read");
         return;
     }
     wire::bound_texts(message, text_bytes_max);
@@ -143,7 +147,7 @@ void PeerCore::on_master_message(const ControlArrived& event) {
     // A notice says that the welcome waits for the disk of the master.
     if (!open && message.kind_case() != proto::MasterMessage::kWelcome &&
         message.kind_case() != proto::MasterMessage::kRefusal && message.kind_case() != proto::MasterMessage::kNotice) {
-        drop_link(event.link, "the master did not begin with a welcome");
+        links_.drop(event.link, "the master did not begin with a welcome");
         return;
     }
     switch (message.kind_case()) {
@@ -158,26 +162,26 @@ void PeerCore::on_master_message(const ControlArrived& event) {
     case proto::MasterMessage::kPageRequest:
         send_page(message.page_request().serial(), message.page_request().first());
         break;
-    case proto::MasterMessage::kTest: on_test_order(message.test()); break;
+    case proto::MasterMessage::kTest: probe_.begin(message.test()); break;
     case proto::MasterMessage::kHeartbeat: break;
     case proto::MasterMessage::kSyncHolders: on_sync_holders(message.sync_holders()); break;
-    default: drop_link(event.link, "the master sent an unknown message"); break;
+    default: links_.drop(event.link, "the master sent an unknown message"); break;
     }
 }
 
 void PeerCore::on_welcome(const proto::Welcome& welcome) {
     Uuid run;
     if (welcome.protocol_version() != wire::protocol_version || !read(welcome.run_id(), run) ||
-        (state_ == State::member && (run != run_id_ || welcome.incarnation() < incarnation_ || !welcome.member()))) {
-        drop_link(master_link_, "the master at this address is not the one of this run, or an older one of it");
+        (state_ == State::member && (run != who_.run || welcome.incarnation() < incarnation_ || !welcome.member()))) {
+        links_.drop(master_link_, "the master at this address is not the one of this run, or an older one of it");
         return;
     }
     Secret key;
     if (!read(welcome.link_key(), key)) {
-        drop_link(master_link_, "the master sent no key for data connections");
+        links_.drop(master_link_, "the master sent no key for data connections");
         return;
     }
-    run_id_ = run;
+    who_.run = run;
     incarnation_ = welcome.incarnation();
     if (const std::uint64_t former = std::exchange(token_, welcome.token()); former != token_) {
         former_tokens_.push_front(former);

@@ -59,7 +59,7 @@ bool PeerCore::all_fetched() const { return sync_->listed && sync_->open_compare
 
 void PeerCore::sync_allocated(BufferId buffer, bool ok) {
     if (abandoned_.erase(buffer) != 0) {
-        if (ok) turn_.add(FreeBuffer{buffer});
+        if (ok) memory_.free(buffer);
         return;
     }
     if (!sync_ || sync_->staging != buffer) return;
@@ -89,7 +89,7 @@ void PeerCore::aim_edge(const SyncSource& source, Edge& edge) {
 void PeerCore::add_sources(const google::protobuf::RepeatedPtrField<proto::SyncHolder>& holders) {
     for (const auto& holder : holders) {
         SyncSource source;
-        if (!read(holder.peer(), source.peer) || !read(holder.address(), source.endpoint) || source.peer == uuid_)
+        if (!read(holder.peer(), source.peer) || !read(holder.address(), source.endpoint) || source.peer == who_.uuid)
             continue;
         const auto known = std::find_if(sync_->sources.begin(), sync_->sources.end(),
                                         [&](const SyncSource& other) { return other.peer == source.peer; });
@@ -432,7 +432,7 @@ bool PeerCore::breaks_off(const SyncSource& source) const {
 }
 
 // Receivers that know the same holders begin with different ones.
-std::size_t PeerCore::first_source() const { return uuid_.bytes[0]; }
+std::size_t PeerCore::first_source() const { return who_.uuid.bytes[0]; }
 
 // Entries that may differ come whole from one holder, so what was verified is dropped when they are begun anew. What is
 // fetched again and again is no progress, or a connection that breaks at the same chunk each time is waited for for ever.
@@ -499,17 +499,11 @@ void PeerCore::chunk_landed(LinkId id, const Transfer& transfer, bool ok) {
     Fetch& fetch = *fetch_of(request->entry);
     ++fetch.checking;
     Compute compute;
-    ComputeOwner owner;
-    owner.what = ComputeOwner::What::chunk_check;
-    owner.entry = fetch.entry;
-    owner.slice = transfer.slice;
-    owner.cell = fetch.generation;
-    compute.id = new_compute(owner);
     compute.kind = Compute::Kind::hash;
     compute.a = staged_chunk(fetch, transfer.slice);
     sync_->received_bytes += compute.a.length;
     ++sync_->computes;
-    turn_.add(compute);
+    computes_.request(std::move(compute), ChunkCheck{fetch.entry, transfer.slice, fetch.generation});
 }
 
 void PeerCore::chunk_link_lost(LinkId id, const Uuid& remote) {
@@ -540,28 +534,28 @@ void PeerCore::chunk_link_lost(LinkId id, const Uuid& remote) {
     pump_fetch();
 }
 
-void PeerCore::chunk_checked(const ComputeOwner& owner, const Hash128& hash) {
-    Fetch& fetch = *fetch_of(owner.entry);
+void PeerCore::chunk_checked(const ChunkCheck& check, const Hash128& hash) {
+    Fetch& fetch = *fetch_of(check.entry);
     --fetch.checking;
-    if (fetch.generation != owner.cell || !fetching()) return pump_fetch();
+    if (fetch.generation != check.generation || !fetching()) return pump_fetch();
     const auto request = std::find_if(sync_->requests.begin(), sync_->requests.end(), [&](const SyncRequest& r) {
-        return r.entry == owner.entry && r.chunk == owner.slice && r.step == SyncRequest::Step::checking;
+        return r.entry == check.entry && r.chunk == check.chunk && r.step == SyncRequest::Step::checking;
     });
     ASSERT(request != sync_->requests.end());
     const Uuid source = request->source;
     sync_->requests.erase(request);
     const bool right =
-        fetch.hashes.empty() ? hash_of_hashes({hash}) == fetch.expected : fetch.hashes[owner.slice] == hash;
+        fetch.hashes.empty() ? hash_of_hashes({hash}) == fetch.expected : fetch.hashes[check.chunk] == hash;
     if (!right) {
         PROBE(sync_chunk_wrong);
-        ask_again(owner.entry, owner.slice);
+        ask_again(check.entry, check.chunk);
         give_up_source(source, "a chunk that it sent does not match the hash of the elected state", true);
         pump_fetch();
         return;
     }
     if (fetch.hashes.empty()) fetch.hashes.push_back(hash);
     if (++fetch.done == fetch.asked.size()) --(fetch.any_content ? sync_->open_unequal : sync_->open_compared);
-    if (!fetch.any_content || unequal_moved(source)) source_moved(source, chunk_length(owner.entry, owner.slice));
+    if (!fetch.any_content || unequal_moved(source)) source_moved(source, chunk_length(check.entry, check.chunk));
     pump_fetch();
     sync_check_end();
 }

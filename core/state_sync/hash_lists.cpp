@@ -71,7 +71,7 @@ void PeerCore::list_known() {
     // Synchronizations that ended before their memory came, while it may still come: a disk that hangs gets no more requests.
     if (abandoned_.size() >= config_.limits.abandoned_stagings_max)
         return vote_sync_end(false, "memory or disk space that was asked for earlier has not come yet");
-    sync.staging = new_buffer(bytes, true);
+    sync.staging = memory_.request(bytes, StagingMemory{}, true);
     sync.staging_bytes = bytes;
     ++sync.computes;
 }

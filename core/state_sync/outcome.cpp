@@ -68,17 +68,25 @@ void PeerCore::stop_transfer() {
     maintain_edges();
 }
 
-void PeerCore::sync_compute_done(const ComputeOwner& owner, const Hash128& hash) {
+void PeerCore::on_done(const EntryHash& part, const ComputeDone& done) {
     ASSERT(sync_ && sync_->computes > 0);
     --sync_->computes;
-    if (owner.what == ComputeOwner::What::entry_hash) {
-        sync_->chunk_hashes[owner.entry][owner.slice] = hash;
-        if (sync_->stage == Sync::Stage::hashing) pump_hashes();
-    } else if (owner.what == ComputeOwner::What::chunk_check) {
-        chunk_checked(owner, hash);
-    } else if (owner.what == ComputeOwner::What::state_copy) {
-        copy_state();
-    }
+    sync_->chunk_hashes[part.entry][part.chunk] = done.hash;
+    if (sync_->stage == Sync::Stage::hashing) pump_hashes();
+    sync_finish_if_idle();
+}
+
+void PeerCore::on_done(const ChunkCheck& check, const ComputeDone& done) {
+    ASSERT(sync_ && sync_->computes > 0);
+    --sync_->computes;
+    chunk_checked(check, done.hash);
+    sync_finish_if_idle();
+}
+
+void PeerCore::on_done(const StateCopy&, const ComputeDone&) {
+    ASSERT(sync_ && sync_->computes > 0);
+    --sync_->computes;
+    copy_state();
     sync_finish_if_idle();
 }
 
@@ -106,16 +114,13 @@ void PeerCore::copy_state() {
             continue;
         }
         const std::uint64_t length = std::min(config_.limits.copy_bytes, bytes - fetch.copied);
-        ComputeOwner owner;
-        owner.what = ComputeOwner::What::state_copy;
         Compute compute;
-        compute.id = new_compute(owner);
         compute.kind = Compute::Kind::copy;
         compute.target = BufferRef{sync.entries[fetch.entry].buffer, fetch.copied, length};
         compute.a = BufferRef{sync.staging, fetch.offset + fetch.copied, length};
         fetch.copied += length;
         ++sync.computes;
-        turn_.add(compute);
+        computes_.request(std::move(compute), StateCopy{});
     }
 }
 
@@ -124,7 +129,7 @@ void PeerCore::sync_finish_if_idle() {
     const bool again = sync_->stage == Sync::Stage::again;
     if (!sync_->outcome && !again) return;
     if (sync_->stage == Sync::Stage::applying && sync_->apply_at < sync_->fetches.size()) return;
-    if (sync_->staging != 0) turn_.add(FreeBuffer{sync_->staging});
+    if (sync_->staging != 0) memory_.free(sync_->staging);
     if (!again) {
         const Ticket ticket = sync_->ticket;
         Completion outcome = std::move(*sync_->outcome);

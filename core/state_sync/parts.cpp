@@ -34,8 +34,7 @@ void PeerCore::on_part(LinkId id, const proto::LinkMessage& message) {
     const bool request = message.has_part_request();
     const proto::SyncPart& from = request ? message.part_request() : message.part_decline();
     if (!proto::SyncPart::Kind_IsValid(from.kind())) {
-        ++refused_frames_;
-        return drop_link(id, "asked for a part of a shared state that there is not");
+        return links_.refuse(id, "asked for a part of a shared state that there is not");
     }
     request ? serve(id, part_of(from)) : on_declined(id, part_of(from));
 }

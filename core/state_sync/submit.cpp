@@ -93,18 +93,14 @@ void PeerCore::pump_hashes() {
             sync.hash_chunk = 0;
             continue;
         }
-        ComputeOwner owner;
-        owner.what = ComputeOwner::What::entry_hash;
-        owner.entry = sync.hash_entry;
-        owner.slice = sync.hash_chunk++;
+        const EntryHash part{sync.hash_entry, sync.hash_chunk++};
         Compute compute;
-        compute.id = new_compute(owner);
         compute.kind = Compute::Kind::hash;
-        compute.a = BufferRef{sync.entries[owner.entry].buffer,
-                              static_cast<std::uint64_t>(owner.slice) * config_.limits.chunk_bytes,
-                              chunk_length(owner.entry, owner.slice)};
+        compute.a = BufferRef{sync.entries[part.entry].buffer,
+                              static_cast<std::uint64_t>(part.chunk) * config_.limits.chunk_bytes,
+                              chunk_length(part.entry, part.chunk)};
         ++sync.computes;
-        turn_.add(compute);
+        computes_.request(std::move(compute), part);
     }
     if (sync.computes == 0 && sync.hash_entry == sync.entries.size()) vote_sync();
 }

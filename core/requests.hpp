@@ -1,0 +1,106 @@
+// What a peer has asked its driver for and was not answered yet: computes and memory, each with the part that the answer is for.
+//
+// Invariant: an answer is for exactly one owner, the one that asked.
+#pragma once
+
+#include "core/base/assert.hpp"
+#include "core/turn.hpp"
+
+#include <map>
+#include <utility>
+#include <variant>
+
+namespace pccl::core {
+
+// ---- computes ------------------------------------------------------------------------------------------------------
+
+struct SliceReduction {
+    static constexpr std::uint32_t no_cell = ~0u;
+    OpId op = 0;
+    std::uint32_t slice = 0;
+    std::uint32_t cell = no_cell;  // of the reserve of `remote`: to be freed afterwards
+    Uuid remote;
+};
+struct InputQuantization {
+    OpId op = 0;
+    std::uint32_t slice = 0;
+};
+struct CommitCopy {
+    OpId op = 0;
+};
+struct EntryHash {
+    std::uint32_t entry = 0;
+    std::uint32_t chunk = 0;
+};
+struct ChunkCheck {
+    std::uint32_t entry = 0;
+    std::uint32_t chunk = 0;
+    std::uint32_t generation = 0;  // of the fetch
+};
+struct StateCopy {};
+using ComputeOwner = std::variant<SliceReduction, InputQuantization, CommitCopy, EntryHash, ChunkCheck, StateCopy>;
+
+class Computes {
+public:
+    explicit Computes(Turn& turn) : turn_(turn) {}
+    void request(Compute compute, const ComputeOwner& owner) {
+        compute.id = next_++;
+        owners_.emplace(compute.id, owner);
+        turn_.add(std::move(compute));
+    }
+    ComputeOwner answered(ComputeId id) {
+        const auto entry = owners_.find(id);
+        ASSERT(entry != owners_.end());
+        const ComputeOwner owner = entry->second;
+        owners_.erase(entry);
+        return owner;
+    }
+    ComputeId next_name() const { return next_; }
+
+private:
+    Turn& turn_;
+    std::map<ComputeId, ComputeOwner> owners_;
+    ComputeId next_ = 1;
+};
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+
+struct OperationMemory {
+    OpId op = 0;
+};
+struct ReserveMemory {
+    Uuid remote;
+};
+struct StagingMemory {};  // for what a synchronization fetches
+struct TestMemory {};     // for a bandwidth test
+using MemoryOwner = std::variant<OperationMemory, ReserveMemory, StagingMemory, TestMemory>;
+
+class Memory {
+public:
+    explicit Memory(Turn& turn) : turn_(turn) {}
+    // `may_be_file`: the driver may back what exceeds its limit with a file.
+    BufferId request(std::uint64_t bytes, const MemoryOwner& owner, bool may_be_file = false) {
+        const BufferId id = next_;
+        next_ += 2;
+        owners_.emplace(id, owner);
+        turn_.add(AllocateBuffer{id, bytes, may_be_file});
+        return id;
+    }
+    MemoryOwner answered(BufferId id) {
+        const auto entry = owners_.find(id);
+        ASSERT(entry != owners_.end());
+        const MemoryOwner owner = entry->second;
+        owners_.erase(entry);
+        return owner;
+    }
+    void free(BufferId id) { turn_.add(FreeBuffer{id}); }
+    bool waits() const { return !owners_.empty(); }
+    BufferId next_name() const { return next_; }
+
+private:
+    Turn& turn_;
+    std::map<BufferId, MemoryOwner> owners_;
+    BufferId next_ = 1;  // odd: chosen by the machine
+};
+
+}  // namespace pccl::core
