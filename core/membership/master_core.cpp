@@ -384,8 +384,10 @@ void MasterCore::tick() {
     next_tick_ = now_ + config_.timeouts.tick();
     std::vector<LinkId> late, silent;
     for (auto& [id, link] : links_) {
-        if (link.stage == Link::Stage::fresh || link.stage == Link::Stage::closing) {
+        if (link.stage == Link::Stage::fresh) {
             if (now_ - link.opened > config_.timeouts.handshake) late.push_back(id);
+        } else if (link.stage == Link::Stage::closing) {
+            // Its refusal waits for the disk, however long. on_accepted() bounds how many such links there are.
         } else if (!link.welcomed) {
             // Its welcome waits for the disk, and it says nothing before that.
             PROBE(welcome_waits_for_the_disk);
