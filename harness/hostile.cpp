@@ -41,7 +41,7 @@ void fill_hello(Draw& draw, std::uint32_t own_node, proto::Hello* hello, bool so
     const bool lies = !sound && draw.chance(600'000);
     hello->set_protocol_version(lies && draw.chance(300'000) ? number32(draw) : wire::protocol_version);
     hello->set_uuid(noise(draw, lies && draw.chance(300'000) ? draw.below(40) : 16));
-    hello->set_token(draw.bits());
+    hello->set_token(draw.chance(250'000) ? 0 : draw.bits());
     hello->set_generation(1 + draw.below(3));
     hello->set_group(lies ? number32(draw) : draw.number(0, 2));
     hello->set_concurrent_ops(lies ? number32(draw) : draw.number(1, 16));

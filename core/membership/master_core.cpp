@@ -621,6 +621,19 @@ void MasterCore::compact_if_due() {
     out_->push_back(Persist{++last_sequence_, std::move(bytes), true});
 }
 
+// The sizes that a decision tells its recipients; null for one that tells none.
+static const proto::Sizes* sizes_in(const proto::Decision& decision) {
+    switch (decision.kind_case()) {
+    case proto::Decision::kTopology: return &decision.topology().sizes();
+    case proto::Decision::kPending: return &decision.pending().sizes();
+    case proto::Decision::kStart: return &decision.start().sizes();
+    case proto::Decision::kOutcome: return &decision.outcome().sizes();
+    case proto::Decision::kSync: return &decision.sync().sizes();
+    case proto::Decision::kOptimize: return &decision.optimize().sizes();
+    default: return nullptr;
+    }
+}
+
 void MasterCore::append(proto::Decision& decision) {
     wire::bound_texts(decision, text_bytes_max);
     decision.set_index(state_.last_index + 1);
@@ -628,6 +641,8 @@ void MasterCore::append(proto::Decision& decision) {
     proto::Record record;
     *record.mutable_decision() = decision;
     persist(record);
+    // Whoever learns this decision learns the world that it leaves.
+    if (const proto::Sizes* sizes = sizes_in(decision)) ASSERT(state_.has_sizes(*sizes));
     for (const Uuid& uuid : RunState::recipients(decision)) {
         const auto session = sessions_.find(uuid);
         if (session != sessions_.end() && session->second.link == 0) PROBE(answer_for_absent_member);

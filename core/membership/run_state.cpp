@@ -257,6 +257,13 @@ proto::Sizes RunState::sizes() const {
     return sizes;
 }
 
+bool RunState::has_sizes(const proto::Sizes& told) const {
+    const proto::Sizes own = sizes();
+    return told.epoch() == own.epoch() &&
+           std::equal(told.groups().begin(), told.groups().end(), own.groups().begin(), own.groups().end(),
+                      [](const auto& a, const auto& b) { return a.group() == b.group() && a.size() == b.size(); });
+}
+
 std::vector<Uuid> RunState::everyone() const {
     std::vector<Uuid> all;
     all.reserve(members.size());

@@ -93,6 +93,7 @@ public:
     // Everything that the journal has to give again, as readable text: without what members acknowledge on the way.
     std::string promised() const;
     proto::Sizes sizes() const;
+    bool has_sizes(const proto::Sizes& told) const;
     std::vector<Uuid> everyone() const;
     // Names the decision and, through the chain before it, all earlier ones. `decision` has no chain of its own yet.
     static std::uint64_t chain_of(proto::Decision& decision, std::uint64_t before);
