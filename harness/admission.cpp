@@ -1,7 +1,8 @@
-// The oracle of admissions: who can be reached is not left waiting while members go on.
+// The oracle `admission`: while members make progress, a newcomer that they can reach does not wait without end.
 //
-// Only where nothing is in the way: after the faults, or from the first moment where nothing can go wrong. Then a newcomer
-// is ready some time after it asked, the next update of the topology lets it in, and until then it is pending.
+// It judges only times without disturbance: after the faults, or the whole run if nothing can go wrong. Then a newcomer
+// is ready a bounded time after its connect call. The next update of the topology must admit it, and until then it must
+// be pending.
 #include "harness/oracles.hpp"
 
 #include <algorithm>
@@ -13,9 +14,9 @@ using namespace core;
 namespace {
 
 struct Terms {
-    Instant quiet = 0;   // nothing is in the way from then on
-    Duration ready = 0;  // from asking, or from that time, until it can be let in
-    Duration hears = 0;  // from the decision until it knows
+    Instant quiet = 0;   // nothing disturbs the run from then on
+    Duration ready = 0;  // from the connect call, or from `quiet` if that is later, until it can be admitted
+    Duration hears = 0;  // from the decision until the newcomer receives it
 };
 
 bool nothing_can_happen(const Scenario& s) {
@@ -34,8 +35,8 @@ Terms terms_of(const Scenario& s, const Excuses& excuses) {
     terms.ready = static_cast<Duration>(addresses + 2) * attempt + 2 * t.peer + 2 * t.tick();
     if (nothing_can_happen(s)) return terms;
     terms.quiet = s.chaos_end;
-    // Seats of the dead are kept, connections that nobody closed are silent first, and who could not be reached waits its
-    // turn behind the others.
+    // After faults, the master keeps the seats of dead members for a while. A connection that nobody closed must time
+    // out first. A newcomer that could not be reached waits for its turn behind the others.
     terms.ready += t.grace() + t.master + static_cast<Duration>(4 * s.peers.size() + 4) * t.peer;
     return terms;
 }
@@ -45,23 +46,23 @@ Terms terms_of(const Scenario& s, const Excuses& excuses) {
 sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses) {
     if (std::any_of(scenario.faults.begin(), scenario.faults.end(), [](const Fault& fault) { return fault.forever; }))
         return {};
-    // With so few connections for newcomers some wait while others are let in.
+    // With fewer connections for newcomers than there are peers, some wait while others are admitted.
     if (scenario.limits.newcomer_links_max < scenario.peers.size()) return {};
     const Terms terms = terms_of(scenario, excuses);
-    std::vector<const VoteFact*> answers;  // that show whether anybody waits
+    std::vector<const VoteFact*> answers;  // answers that show whether a newcomer waits
     std::vector<bool> called(ledger.lives.size(), false);
     for (const VoteFact& vote : ledger.votes) {
         if (vote.kind != CallKind::update_topology && vote.kind != CallKind::are_peers_pending) continue;
-        // The first call of a newcomer may be answered to it alone.
+        // The master may answer the first call of a newcomer alone.
         const bool first = !called[vote.life];
         called[vote.life] = true;
         if (!first && vote.begin >= terms.quiet + terms.ready && vote.end != open_end &&
             vote.completion.result == Result::success)
             answers.push_back(&vote);
     }
-    // Who takes most of a time-out to connect is taken for one that nobody reaches.
+    // If messages are late by much of the peer time-out, the master may count a newcomer as unreachable.
     if (answers.empty() || excuses.latest_of_all(terms.quiet) > scenario.timeouts.peer / 8) return {};
-    // Who comes or goes takes the place between whom others wait: they connect anew.
+    // A peer that joins or leaves changes between which members the other newcomers wait. They have to connect anew.
     std::erase_if(answers, [&](const VoteFact* answer) {
         return std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& life) {
             const auto within = [&](Instant at, Duration time) {

@@ -1,7 +1,7 @@
-// The oracle of blames: what an error says about others is true.
+// Checks the reasons in error messages (oracle `progress`): an error may blame others only with a cause.
 //
-// A member that fails an operation may name another peer, or a limit, as the reason. Each such reason needs something that
-// happened at that time: a recorded hardship of a member of the group, or a call that was open for as long as the limit.
+// The error of a failed call may name another peer, or a limit, as the reason. Each such reason needs a cause at that
+// time: a recorded hardship of a member of the group, or a call that was open for as long as the limit.
 #include "harness/oracles.hpp"
 
 #include <algorithm>
@@ -17,11 +17,11 @@ public:
     Blames(const Scenario& scenario, const Ledger& ledger, Excuses& excuses)
         : scenario_(scenario), ledger_(ledger), excuses_(excuses) {}
 
-    // Empty: nobody is blamed without a reason.
+    // Empty if every reason in the message has a cause.
     std::string wrong(std::uint32_t life, Instant begin, Instant end, const Completion& completion) {
         if (end == open_end || completion.result == Result::success) return {};
         const auto says = [&](const char* text) { return completion.message.find(text) != std::string::npos; };
-        // It repeats why the membership ended: check_losses has judged that, for the time in which it happened.
+        // This message repeats why the membership ended. check_losses judges that, for the time when it happened.
         if (says("this peer is no longer a member of the run")) return {};
         const bool edge = says("does not get through");
         std::string reason;
@@ -48,7 +48,7 @@ public:
     }
 
 private:
-    // What only a setting of the scenario, or the end of a life, can bring about.
+    // Failures that only a setting of the scenario, or the end of another life, can cause.
     template <class Says>
     std::string without_a_cause(std::uint32_t life, Instant end, const Says& says) const {
         const sim::WorldParameters& world = scenario_.world;
@@ -66,14 +66,15 @@ private:
         if (says("all other members of the") && !somebody_went(life, end, says("of the run"))) return "nobody went";
         return {};
     }
-    // Its neighbours cannot reach it until the master misses it.
+    // Until the master removes a dead member, its neighbours cannot reach it.
     bool somebody_died(std::uint32_t life, Instant begin, Instant end) const {
         return std::any_of(ledger_.lives.begin(), ledger_.lives.end(), [&](const Life& other) {
             return other.ended && other.group == ledger_.lives[life].group && other.gone_at <= end &&
                    excuses_.counted_until(other.gone_at) >= begin;
         });
     }
-    // Who was removed may learn it later, or never. Strangers that were let in, and who does not go on, have no life that ends.
+    // A removed member may learn it later, or never. Admitted strangers, and processes that a lasting fault stops, have
+    // no life that ends: with either of them the answer is true.
     bool somebody_went(std::uint32_t life, Instant end, bool of_any_group) const {
         const Life& own = ledger_.lives[life];
         if (!ledger_.stranger_hellos.empty() ||
@@ -81,7 +82,7 @@ private:
             return true;
         return std::any_of(ledger_.lives.begin(), ledger_.lives.end(), [&](const Life& other) {
             if (&other == &own || (!of_any_group && other.group != own.group)) return false;
-            // It may have been let in and removed before it heard of either.
+            // It may have been admitted and removed before it learned of either.
             const bool connecting = other.asked_at <= end && (other.refused || other.connected_at >= end);
             return connecting || other.lost ||
                    (other.member_until <= end && (other.ended || other.gone_at != open_end));
@@ -102,7 +103,8 @@ private:
         return limit == 0 || end - begin + jumps(false) < limit - drift(limit);
     }
     Duration drift(Duration time) const { return 2 * time * scenario_.world.drift_ppm / 1'000'000; }
-    // How far the clock of the master may have gone forward at once, or that of any member, which gives up for all.
+    // The sum of forward jumps of the master's clock. With `members` also those of all peers, because one member that
+    // gives up ends the operation for all. A jump without a named node always counts.
     Duration jumps(bool members) const {
         Duration by = 0;
         for (const Fault& fault : scenario_.faults) {

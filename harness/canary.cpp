@@ -90,7 +90,7 @@ Scenario quiet() {
 
 bool good(const Completion& completion, Instant end) { return end != open_end && completion.result == Result::success; }
 
-// The last operation, or synchronization, that all three members completed.
+// The last operation (or synchronization) that all three members completed.
 std::vector<LaunchFact*> last_operation(Ledger& ledger) {
     for (auto last = ledger.launches.rbegin(); last != ledger.launches.rend(); ++last) {
         std::vector<LaunchFact*> members;
@@ -131,7 +131,7 @@ bool synced_later(const Ledger& ledger, const SyncFact& fact) {
     });
 }
 
-// All are told the content of one, against two others and a member that died meanwhile.
+// The content of one member wins, although two others and a member that died meanwhile submitted another.
 void overrule(Ledger& ledger, const std::vector<SyncFact*>& sync) {
     sync[0]->before[0] ^= 1;
     sync[1]->before = sync[2]->before;
@@ -146,7 +146,7 @@ void overrule(Ledger& ledger, const std::vector<SyncFact*>& sync) {
     ledger.syncs.insert(ledger.syncs.begin() + (sync[2] - ledger.syncs.data()), dead);
 }
 
-// The first call of a life, answered while the others updated as well.
+// Finds an update that is the first call of its life, while the others call nothing but updates.
 VoteFact* first_update(Ledger& ledger) {
     for (VoteFact& fact : ledger.votes) {
         if (fact.kind != CallKind::update_topology || !good(fact.completion, fact.end)) continue;
@@ -189,12 +189,12 @@ void tamper(Ledger& ledger, Lie lie) {
     }
     const std::vector<LaunchFact*> operation = last_operation(ledger);
     const std::vector<SyncFact*> sync = last_sync(ledger);
-    if (operation.size() < 3 || sync.size() < 3) return;  // nothing to lie about: the line will say so
+    if (operation.size() < 3 || sync.size() < 3) return;  // nothing to falsify: the canary line will show no report
     switch (lie) {
     case Lie::value_of_all:
         for (LaunchFact* fact : operation) fact->output[0] ^= 1;
         break;
-    case Lie::parity_of_one: operation.back()->output[0] ^= 1; break;  // behind one that is right
+    case Lie::parity_of_one: operation.back()->output[0] ^= 1; break;  // after results that are right
     case Lie::outcome_of_one: fail(operation[0]->completion, Result::rank_connection_lost); break;
     case Lie::world_of_one: ++operation[0]->completion.world; break;
     case Lie::newcomer_waits:
@@ -212,7 +212,7 @@ void tamper(Ledger& ledger, Lie lie) {
         }
         break;
     case Lie::fails_for_nothing:
-        // Long before anybody left.
+        // Only operations that ended long before a member left.
         for (LaunchFact& fact : ledger.launches) {
             if (fact.end >= operation[0]->begin - 2 * second) continue;
             fail(fact.completion, Result::rank_connection_lost);
@@ -224,7 +224,7 @@ void tamper(Ledger& ledger, Lie lie) {
         for (SyncFact* fact : sync) fact->after[0] ^= 1;
         break;
     case Lie::sync_of_one:
-        // One that its member did not follow up: else the gap in its revisions is seen first.
+        // Not of a member that synchronized again: there the gap in its revisions would be reported first.
         for (SyncFact* fact : sync) {
             if (!synced_later(ledger, *fact)) fail(fact->completion, Result::internal_error);
         }
@@ -256,7 +256,7 @@ void tamper(Ledger& ledger, Lie lie) {
     case Lie::failed_and_stayed:
         fail(operation[0]->completion, Result::rank_connection_lost);
         operation[0]->completion.attributes.global_world = 1;
-        ledger.lives[operation[0]->life].member_until = operation[0]->end;  // its next call was a success
+        ledger.lives[operation[0]->life].member_until = operation[0]->end;  // its next call succeeded
         break;
     case Lie::unknown_voter_overruled: overrule(ledger, sync); break;
     case Lie::groups_of_one:
@@ -305,7 +305,7 @@ std::vector<CanaryLine> run_canary() {
         scenario.workload.pump = options.lie == Lie::pending_to_one;
         scenario.world.symbolic = options.lie == Lie::part_not_written;
         if (options.lie == Lie::groups_of_one) {
-            // Members that wait for a third one update again and again, and so does a newcomer in its first turn.
+            // Members that wait for a third one keep updating. A newcomer updates in its first turn.
             scenario.workload.early_update_per_mille = 1000;
             scenario.workload.world_min = 3;
             scenario.peers[1].start = second;

@@ -36,7 +36,7 @@ bool may_change_state(const Event& event) {
 
 }  // namespace
 
-// --- a set ---------------------------------------------------------------------------------------------------------------
+// --- a set -----------------------------------------------------------------------------------------------------------
 
 void MarkSet::clear() {
     marks_.clear();
@@ -54,7 +54,7 @@ void MarkSet::add(Mark mark) {
     }
 }
 
-// --- one run -------------------------------------------------------------------------------------------------------------
+// --- one run ---------------------------------------------------------------------------------------------------------
 
 void Coverage::begin(std::uint32_t second_master) {
     second_master_ = second_master;
@@ -75,7 +75,7 @@ Coverage::Seen& Coverage::of(std::uint32_t node) {
 void Coverage::handled(std::uint32_t node, Instant now, const Event& event, const sim::Machine& machine) {
     const std::size_t hits = hits_;
     hits_ = 0;
-    // Every other of them is enough: what lasts is seen all the same, at half of the cost.
+    // Of such events every second one is enough: a state that lasts is still seen, at half the cost.
     if (hits == 0 && (!may_change_state(event) || (++unmarked_ & 1) != 0)) return;
     Seen& seen = of(node);
     const std::uint64_t role = role_of(node);
@@ -101,7 +101,7 @@ void Coverage::handled(std::uint32_t node, Instant now, const Event& event, cons
 
 void Coverage::fault(FaultKind kind, Instant now, Instant until) {
     if (detail_ == Detail::states) return;
-    // What it leads to comes some time after it.
+    // The consequences of a fault come some time after it.
     constexpr Duration echo = second;
     until = std::max(now, until);
     active_.push_back(Active{kind, until < never - echo ? until + echo : never});
@@ -120,7 +120,7 @@ void Coverage::end(const std::array<std::uint64_t, probe_count>& probes) {
     }
 }
 
-// --- many runs -----------------------------------------------------------------------------------------------------------
+// --- many runs -------------------------------------------------------------------------------------------------------
 
 Census::Entry& Census::slot(Mark mark) {
     std::size_t i = place(mark, slots_.size());

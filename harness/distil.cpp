@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint32_t covers = 4;
 
-// What a rare mark is worth that so many chosen runs reached.
+// The value of a rare mark that `reached` chosen runs have reached already.
 std::uint32_t worth(std::uint32_t reached) { return reached < covers ? 1u << (covers - 1 - reached) : 0; }
 
 }  // namespace
@@ -21,7 +21,7 @@ void Distillery::add(std::uint64_t seed, std::uint64_t events, std::span<const M
 }
 
 Distillery::Choice Distillery::choose(std::size_t most) const {
-    // Rare marks get numbers; each run's are places in `reached`.
+    // Each rare mark gets a number: its index in `reached`. `places` holds these numbers, run after run.
     std::vector<Mark> rare;
     {
         std::vector<Mark> all = marks_;
@@ -33,7 +33,7 @@ Distillery::Choice Distillery::choose(std::size_t most) const {
     }
     std::vector<std::uint32_t> reached(rare.size());
     struct Part {
-        std::size_t first = 0, end = 0;  // in `places`
+        std::size_t first = 0, end = 0;  // a range in `places`
         double price = 1;
     };
     std::vector<Part> parts;
@@ -48,7 +48,7 @@ Distillery::Choice Distillery::choose(std::size_t most) const {
                 places.push_back(static_cast<std::uint32_t>(found - rare.begin()));
         }
         part.end = places.size();
-        // A run has a price even if hardly anything happens in it.
+        // A run has a cost even if hardly anything happens in it.
         part.price = std::sqrt(static_cast<double>(run.events) + 300);
         parts.push_back(part);
     }
@@ -64,7 +64,7 @@ Distillery::Choice Distillery::choose(std::size_t most) const {
             return value != other.value ? value < other.value : run > other.run;
         }
     };
-    // Values only fall: one that is still the best after it was computed anew is the best of all.
+    // Values only fall. So an offer that is still the best after it was computed again is the best of all.
     std::priority_queue<Offer> offers;
     for (std::size_t i = 0; i < parts.size(); ++i) offers.push(Offer{value(parts[i]), i});
     Choice choice;

@@ -40,14 +40,14 @@ Fault timed(FaultKind kind, const Scenario& s, Draw& draw) {
     return f;
 }
 
-// Mostly at the node where something has just happened.
+// Mostly a connection of the node where the trigger happened.
 std::uint32_t connection_aim(Draw& draw) {
     static constexpr std::uint32_t aims[] = {aim_control, aim_there, aim_there | aim_control, aim_there | aim_control,
                                              aim_there | aim_accepted};
     return aims[draw.below(5)];
 }
 
-// The ways a journal can disappoint its master. Those that lose what was promised end the run for all, so they are rare.
+// Faults of the master's journal. Those that lose promised records end the run for all members, so they are rare.
 void draw_journal_faults(Scenario& s, Draw& draw) {
     static constexpr FaultKind kinds[] = {FaultKind::torn_write,  FaultKind::torn_write,    FaultKind::two_masters,
                                           FaultKind::two_masters, FaultKind::full_disk,     FaultKind::slow_disk,
@@ -59,7 +59,7 @@ void draw_journal_faults(Scenario& s, Draw& draw) {
         if (f.kind == FaultKind::slow_disk) f.value = static_cast<std::uint64_t>(draw.log_uniform(1, 2'000));
         s.faults.push_back(f);
         if (f.kind == FaultKind::older_journal && draw.chance(700'000)) {
-            // Somebody who is new meets the master before those who know better.
+            // A peer that restarts as a new process reaches the master before the members that know the lost records.
             f.kind = FaultKind::crash_peer;
             f.a = draw.number(1, static_cast<std::uint32_t>(s.peers.size()));
             f.value |= 2;
@@ -78,7 +78,7 @@ void draw_strangers(Scenario& s, Draw& draw, std::uint32_t nodes) {
         f.b = static_cast<std::uint32_t>(draw.log_uniform(1, 30));
         s.faults.push_back(f);
         if (!resets.chance(500'000)) continue;
-        // A member loses its control link while somebody says that it is not to be reached.
+        // A member loses its control link while a stranger reports that it cannot be reached.
         f.kind = FaultKind::reset;
         f.at += resets.log_uniform(10 * millisecond, 3 * second);
         f.b = aim_control;
@@ -87,7 +87,7 @@ void draw_strangers(Scenario& s, Draw& draw, std::uint32_t nodes) {
     }
 }
 
-// Whom no lasting fault may touch: some members of one group, with the master.
+// Chooses the core: some members of one group that no lasting fault may touch, just like the master.
 void draw_core(Scenario& s, Draw& draw) {
     if (s.workload.tags == 0) return;
     const GroupId group = s.peers[draw.below(s.peers.size())].group;
@@ -103,14 +103,15 @@ void draw_core(Scenario& s, Draw& draw) {
     s.claim = Claim::core;
 }
 
-// Some faults never heal, as long as the core and the master stay whole among themselves.
+// Makes some faults last for ever, but only if the core and the master still reach each other.
 void make_some_last(Scenario& s, Draw& draw) {
     for (Fault& f : s.faults) {
         if (draw.chance(400'000)) f.forever = may_last(s, f);
     }
 }
 
-// The control link of a member outside of the core breaks for ever, after so few bytes that it may never resume.
+// The control link of a peer outside the core breaks again and again for ever, each time after so few bytes that the
+// peer may never complete a resume.
 void draw_lasting_flap(Scenario& s) {
     Draw draw(mix(s.seed, 186));
     if (s.claim != Claim::core || !draw.chance(100'000)) return;
@@ -122,8 +123,8 @@ void draw_lasting_flap(Scenario& s) {
     if (may_last(s, f)) s.faults.push_back(f);
 }
 
-// Members come and go at once, and who has just closed a connection for it loses its link to the master before the ring is
-// whole again. It resumes: a control link alone is no reason to lose anybody, however many of them break.
+// Peers join and leave again at once. A member that has just closed a connection because of that loses its control link
+// before the ring is complete again. It resumes: the loss of control links alone, however many, must not cost a member.
 void draw_ring_changes(Scenario& s, Draw& draw) {
     s.workload.visit_per_mille = draw.number(100, 700);
     for (PeerPlan& plan : s.peers) {
@@ -147,7 +148,7 @@ void draw_ring_changes(Scenario& s, Draw& draw) {
     }
 }
 
-// Only the master is to blame for whoever is lost: paths lose nothing, and there are no faults.
+// Removes the faults and the losses of the network, so that only the master can cause the loss of a member.
 void clear_paths(Scenario& s) {
     sim::NetworkParameters& n = s.world.network;
     n.stop_faults();
@@ -157,7 +158,8 @@ void clear_paths(Scenario& s) {
     s.faults.clear();
 }
 
-// Members of one group whose operations last longer than the limit on votes, and one of another group that waits for them.
+// Members of one group run operations that last longer than the limit on votes. A member of another group waits for
+// them.
 void draw_busy_group(Scenario& s, Draw& draw) {
     clear_paths(s);
     s.timeouts.vote = draw.log_uniform(second, 3 * second);
@@ -177,18 +179,18 @@ void draw_busy_group(Scenario& s, Draw& draw) {
     w.compute_max = draw.between(300 * millisecond, s.timeouts.vote * 3 / 4);
     w.optimize_per_mille = w.cross_per_mille = 0;
     w.compute_max = std::min(w.compute_max, 600 * millisecond);
-    // A window holds a few slices and a round trip is long: an operation takes seconds.
+    // A window holds a few slices and a round trip is long, so an operation takes seconds.
     sim::NetworkParameters& n = s.world.network;
     n.latency_low = n.latency_high = draw.between(20 * millisecond, 50 * millisecond);
     n.jitter_per_mille = 0;
     n.window_low = n.window_high = draw.number(200, 600);
-    // A text as long as a frame would take longer through it than the limit on votes.
+    // Through such a window, a text as long as a frame would take longer than the limit on votes.
     s.world.long_texts_per_million = 0;
     set_slices(s, draw.number(4, 8) * 8);
 }
 
-// Several operations at a time of which some fail, and a journal that loses the end of what was told: members that come
-// back first have operations aborted during the grace, which takes the numbers of the lost decisions.
+// Several operations run at a time and some of them fail, while the journal loses its last records. The members that
+// resume first have operations aborted during the grace. These decisions take the numbers of the lost ones.
 void draw_hidden_loss(Scenario& s, Draw& draw) {
     clear_paths(s);
     for (PeerPlan& plan : s.peers) plan.group = 0;
@@ -209,17 +211,18 @@ void draw_hidden_loss(Scenario& s, Draw& draw) {
     }
 }
 
-// A master that freezes, mostly for longer than any time-out that it has for others, while members wait for each other's
-// votes under a short limit or, after a restart, for each other's return. Nobody else has a fault.
+// The master freezes, mostly for longer than any time-out that it applies to others. Meanwhile members wait for each
+// other's votes under a short limit or, after a restart, for each other to resume. No other node has a fault.
 void draw_frozen_master(Scenario& s, Draw& draw, std::uint32_t on) {
     clear_paths(s);
-    // A member calls after it got its last answer, so half of the limit leaves room for two round trips and its work.
+    // A member makes its next call after it got its last answer. Half of the limit leaves room for two round trips, the
+    // other half for its work.
     const sim::NetworkParameters& n = s.world.network;
     const Duration round_trip = 2 * n.latency_high * (1000 + n.jitter_per_mille) / 1000;
     s.timeouts.vote = std::max(draw.log_uniform(second, 6 * second), 4 * round_trip);
     s.workload.compute_max = draw.log_uniform(10 * millisecond, s.timeouts.vote / 2);
     if (draw.chance(300'000)) s.workload.cross_per_mille = draw.number(1, 100);
-    // Freezes alone, or each of them right behind a restart: the members have not come back yet.
+    // Either freezes alone, or each freeze right after a restart, when the members have not resumed yet.
     const bool restarts = (on & class_master) != 0 && draw.chance(600'000);
     Instant at = draw.between(0, s.workload.compute_max * 4);
     Duration away = 0;
@@ -245,12 +248,12 @@ void draw_frozen_master(Scenario& s, Draw& draw, std::uint32_t on) {
         away += f.duration;
     }
     s.chaos_end = std::max(s.chaos_end, at);
-    // Nobody gives the master up: what happens to a peer is the master's doing.
+    // No peer gives up the master, so only the master can be the cause of what happens to a peer.
     s.timeouts.master = 2 * away + 12 * (5 * second + s.timeouts.handshake);
 }
 
-// Edges between peers that lose for ever by size, by content or by amount, though each connection opens. Often nothing else
-// happens: then each call has to return within a few peer time-outs.
+// Edges between peers on which each connection opens, but then keeps losing data: by size, by content or by amount.
+// Often there is no other fault. Then each call must return within a few peer time-outs.
 void draw_impaired_edges(Scenario& s, Draw& draw) {
     const auto peers = static_cast<std::uint32_t>(s.peers.size());
     if (peers < 2) return;
@@ -271,7 +274,7 @@ void draw_impaired_edges(Scenario& s, Draw& draw) {
         f.b = 1 + (f.a + draw.number(0, peers - 2)) % peers;
         f.at = draw.chance(300'000) ? 0 : draw.between(0, s.chaos_end);
         f.duration = draw.log_uniform(millisecond, 60 * second);
-        // Some greetings get through, some slices do not.
+        // By pattern: some greetings get through, some slices do not.
         f.value = draw.bits() | 1ull << 32;
         if (kind == 0) f.value = static_cast<std::uint64_t>(draw.log_uniform(32, 2 * s.limits.slice_bytes));
         if (kind == 2) f.value = static_cast<std::uint64_t>(draw.log_uniform(100, 8 * s.limits.slice_bytes));
@@ -284,7 +287,7 @@ void draw_impaired_edges(Scenario& s, Draw& draw) {
     }
 }
 
-// The operator ends the run and begins another one.
+// The operator stops the master, which ends the run, and starts a new run.
 void draw_stops(Scenario& s, std::uint32_t on) {
     Draw draw(mix(s.seed, 183));
     if (!(on & class_master) || !draw.chance(stop_per_million)) return;
@@ -337,7 +340,7 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
             static constexpr FaultKind kinds[] = {FaultKind::reset, FaultKind::end_early, FaultKind::half_open,
                                                   FaultKind::stall, FaultKind::stall};
             Fault f = timed(kinds[draw.below(5)], s, draw);
-            // Long enough that others send again what is stuck, short enough that nobody is removed for it.
+            // Long enough that others resend what is stalled, short enough that no member is removed for it.
             if (f.kind == FaultKind::stall && draw.chance(600'000))
                 f.duration = draw.between(s.timeouts.peer / 5, s.timeouts.peer);
             if (f.trigger != 0 && aims.chance(300'000)) f.b = connection_aim(aims);
@@ -394,8 +397,8 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
         s.faults.push_back(f);
     }
     if ((on & class_connection) && draw.chance(100'000)) {
-        // Nothing but a ring that changes as peers come and go, and one link that breaks at such a moment: whoever is lost
-        // then is lost without a reason.
+        // No other disturbance: the ring changes as peers join and leave, and one link breaks at such a moment. A
+        // member that is lost then is lost without a reason.
         sim::NetworkParameters& n = s.world.network;
         n.stop_faults();
         s.faults.clear();
@@ -444,7 +447,7 @@ void draw_bad_pairs(Scenario& s, const GeneratorOptions& options, std::uint32_t 
         if (draw.chance(300'000)) plan.start = draw.between(0, 2 * second);
         s.core.push_back(node);
     }
-    // Up to as many as leave a ring.
+    // Only as many as still leave a ring: may_last() rejects the others.
     const std::uint32_t pairs = draw.chance(300'000) ? 6 * peers : 2 * peers;
     for (std::uint32_t i = draw.number(1, pairs); i-- != 0;) {
         Fault f;

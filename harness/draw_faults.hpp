@@ -1,4 +1,4 @@
-// The faults of a seed: what happens to nodes, networks, disks and machines, and when.
+// Draws the faults of a scenario from its seed: what happens to nodes, networks, disks and machines, and when.
 #pragma once
 
 #include "harness/scenario.hpp"
@@ -6,15 +6,16 @@
 
 namespace pccl::harness {
 
-// `on`: the fault classes of the scenario. Sets the core and the claim too, which follow from the faults.
+// `on`: the fault classes of the scenario. Also sets the core and the claim, because they follow from the faults.
 void draw_faults(Scenario& scenario, sim::Draw& draw, std::uint32_t on);
-// Many members of which some pairs never reach each other, and enough others do: a ring of all of them exists.
+// Draws many members, some pairs of which never reach each other. Enough pairs do, so a ring of all members exists.
 void draw_bad_pairs(Scenario& scenario, const GeneratorOptions& options, std::uint32_t on);
 
-// Whether it may end a connection with the master.
+// Whether a fault of this kind may end a connection with the master.
 bool parts_from_master(FaultKind kind);
-// Behind everything else of the scenario: faults that follow others or a phase of the protocol, and that come again.
-// `allowed`: the fault classes that may happen at all.
+// Both run after nearly everything else of the scenario is drawn. draw_followers adds faults that follow another fault
+// or a phase of the protocol, draw_repeated adds faults that repeat. `allowed`: the fault classes that may happen at
+// all.
 void draw_followers(Scenario& s, std::uint32_t allowed);
 void draw_repeated(Scenario& s, std::uint32_t on);
 

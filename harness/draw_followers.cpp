@@ -1,4 +1,5 @@
-// Second faults: those that follow a fault, or a phase of the protocol, by some milliseconds, and those that come again.
+// Draws second faults: those that begin some milliseconds after another fault or a phase of the protocol, and those
+// that repeat.
 #include "harness/draw_faults.hpp"
 #include "harness/fault_refs.hpp"
 #include "harness/settle.hpp"
@@ -20,7 +21,7 @@ constexpr std::uint32_t flap_per_million = 40'000;
 constexpr std::uint32_t stutter_per_million = 40'000;
 constexpr std::uint32_t jump_per_million = 60'000;
 
-// A time that the protocol itself waits.
+// One of the protocol's own waiting times.
 Duration protocol_time(const Scenario& s, Draw& draw) {
     const Timeouts& t = s.timeouts;
     const Duration times[] = {t.peer,       t.grace(),      t.grace() - t.peer, t.handshake, t.redial_min,
@@ -28,7 +29,7 @@ Duration protocol_time(const Scenario& s, Draw& draw) {
     return times[draw.below(std::size(times))];
 }
 
-// How long behind the first one.
+// The delay after the first fault, or after the phase.
 Duration gap(const Scenario& s, Draw& draw) {
     if (draw.chance(150'000)) return draw.log_uniform(50 * millisecond, s.timeouts.peer);
     if (!draw.chance(180'000)) return draw.log_uniform(2 * millisecond, 50 * millisecond);
@@ -49,7 +50,7 @@ FaultClass class_of(FaultKind kind) {
     }
 }
 
-// What comes second: mostly what breaks a path of errors, where something has just happened.
+// A second fault, mostly of a kind that breaks error handling at the node where something has just happened.
 Fault second_fault(const Scenario& s, Draw& draw) {
     static constexpr FaultKind kinds[] = {FaultKind::crash_peer,   FaultKind::crash_peer,   FaultKind::crash_peer,
                                           FaultKind::reset,        FaultKind::reset,        FaultKind::reset,
@@ -73,7 +74,7 @@ Fault second_fault(const Scenario& s, Draw& draw) {
     if (f.kind == FaultKind::clock_jump) f.duration = draw.log_uniform(10 * millisecond, 30 * second);
     if (f.kind == FaultKind::aimed_peer || f.kind == FaultKind::aimed_master)
         f.b = static_cast<std::uint32_t>(draw.log_uniform(1, 8));
-    // Connections between peers, too, where the first one had nothing to do with one.
+    // A cut pair needs two different nodes. Both may be peers.
     if (f.kind == FaultKind::cut_pair && f.a == f.b) f.b = (f.a + 1) % static_cast<std::uint32_t>(s.peers.size() + 1);
     return f;
 }
@@ -89,7 +90,8 @@ void tie_to_phase(Fault& f, const Scenario& s, Draw& draw) {
                                   : gap(s, draw);
 }
 
-// The master comes back, somebody does not, and at about the end of the grace another one drops out once more.
+// The master restarts and one member does not come back. Near the end of the grace, another member loses its link or
+// pauses once more.
 void draw_end_of_grace(Scenario& s, Draw& draw) {
     const auto peers = static_cast<std::uint32_t>(s.peers.size());
     Fault death;
@@ -126,7 +128,8 @@ void draw_end_of_grace(Scenario& s, Draw& draw) {
 void draw_followers(Scenario& s, std::uint32_t allowed) {
     if (s.faults.empty()) return;
     Draw draw(mix(s.seed, 190));
-    // Where everything that happens is to be the doing of one fault, and waits are short, nothing else does.
+    // Adds nothing to scenarios with short waits, in which one cause must explain everything that happens: those with
+    // impaired edges only, or with a short limit on votes.
     if (only_impairs_edges(s) || (s.timeouts.vote != 0 && s.timeouts.vote < 5 * second + 2 * s.workload.compute_max))
         return;
     if (draw.chance(followed_per_million)) {
@@ -138,7 +141,7 @@ void draw_followers(Scenario& s, std::uint32_t allowed) {
             Fault f = second_fault(s, draw);
             if ((class_of(f.kind) & allowed) == 0) continue;
             if (draw.chance(550'000)) {
-                // Mostly behind one that was there; now and then a third behind a second.
+                // Mostly after one of the first faults; now and then a third fault after a second one.
                 const bool third = s.faults.size() > first_ones && draw.chance(400'000);
                 f.follows = third ? static_cast<std::uint32_t>(s.faults.size())
                                   : static_cast<std::uint32_t>(draw.below(first_ones)) + 1;
@@ -162,7 +165,7 @@ void draw_repeated(Scenario& s, std::uint32_t on) {
         Fault f;
         f.at = draw.between(0, s.chaos_end);
         f.a = draw.number(1, peers);
-        // By bytes, or by the clock: with the master or with another peer.
+        // A link to the master or to another peer breaks again and again, by bytes or by the clock.
         if (draw.chance(500'000)) {
             f.kind = FaultKind::flap;
             f.b = draw.chance(600'000) ? 0 : draw.number(0, peers);
@@ -177,7 +180,7 @@ void draw_repeated(Scenario& s, std::uint32_t on) {
         }
         s.faults.push_back(f);
     }
-    // A machine that stands still again and again.
+    // A node that pauses again and again.
     Draw stutters(mix(s.seed, 192));
     if ((on & class_pause) && stutters.chance(stutter_per_million)) {
         Fault f;

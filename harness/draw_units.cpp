@@ -11,13 +11,13 @@ using sim::Draw;
 
 namespace {
 
-// One in so many runs: they take several times as long as others.
+// Rare: such runs take several times as long as others.
 constexpr std::uint32_t many_entries_per_million = 4'000;  // of those on quick networks
 constexpr std::uint32_t huge_per_million = 600;
 
 constexpr std::uint32_t hashes_over_a_bad_edge_max = 16;
 
-// One copy or request after the other for so long, at most.
+// The longest time for copies or requests that run one after the other.
 constexpr Duration in_a_row_max = 10 * second;
 
 }  // namespace
@@ -42,21 +42,21 @@ void fit_units(Scenario& s) {
     Workload& w = s.workload;
     const sim::NetworkParameters& n = s.world.network;
     l.sources_active_max = std::min(l.sources_active_max, l.sources_max);
-    // Who comes back is told why it was removed, or oracles could not know whether it had to be.
+    // A removed peer that comes back must learn why it was removed. Otherwise oracles could not judge the removal.
     l.removed_kept = std::max(l.removed_kept, static_cast<std::uint32_t>(s.peers.size()));
     l.test_frame_most = std::max(l.test_frame_most, l.test_frame_least);
-    // A result is copied in few pieces.
+    // A result is copied in few pieces (about 16 at most).
     const std::uint64_t largest =
         8 * std::max(std::uint64_t{w.elements_max} * w.elements_times, std::uint64_t{w.state_elements_max});
     l.copy_bytes = std::max(l.copy_bytes, largest / 16);
-    // Few questions at a time over a long way.
+    // How many of `questions` must be in flight at a time, so that all are answered within in_a_row_max on a long path.
     const Duration round_trip = 2 * n.latency_high * (1000 + n.jitter_per_mille) / 1000 + 2 * s.world.timer_late_max;
     const auto together = [&](std::uint64_t questions) {
         return static_cast<std::uint32_t>(questions * static_cast<std::uint64_t>(round_trip) / in_a_row_max + 1);
     };
     if (!w.sync) return;
-    // An edge that loses data for ever brings a few hashes over each connection, and then it breaks. A peer time-out passes
-    // each time. Therefore lists of hashes, of entries and of chunks, are short.
+    // An edge that loses data for ever delivers a few hashes over each connection, and then the connection breaks. Each
+    // time a peer time-out passes. Therefore lists of hashes, of entries and of chunks, are short.
     const auto loses = [](const Fault& f) { return f.forever && impairs_an_edge(f.kind); };
     if (std::any_of(s.faults.begin(), s.faults.end(), loses)) {
         w.entries = std::min(w.entries, hashes_over_a_bad_edge_max);
@@ -118,7 +118,7 @@ void draw_huge_counts(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
     w.tags = draw.number(1, 2);
     w.elements_min = 5;
     w.elements_max = 6;
-    // No power of two, and five times as many are more than 2^32.
+    // Not a power of two, and more than 2^32 when multiplied by elements_min.
     w.elements_times = 900'000'000 + draw.number(0, 100'000'000);
     s.timeouts = {};
     Limits& l = s.limits;

@@ -1,5 +1,5 @@
-// Limits that are units of work or bounds of tables, drawn small: second pages, copies and windows are common then, and
-// tables are full.
+// Draws limits that are units of work or bounds of tables. If they are small, second pages, copies and windows are
+// common, and tables are full.
 #pragma once
 
 #include "harness/scenario.hpp"
@@ -7,7 +7,8 @@
 
 namespace pccl::harness {
 
-// Field of Limits, least and most in scenario text, most that is drawn where it is small (the least is that of the text).
+// The field of Limits, the least and the most in scenario text, and the most that draw_units() draws. The least that it
+// draws is that of the text.
 #define PCCL_UNIT_LIMITS(X)                                                                                            \
     X(removed_kept, 1, 1 << 20, 3)                                                                                     \
     X(former_tokens_max, 1, 1024, 16)                                                                                  \
@@ -36,15 +37,15 @@ namespace pccl::harness {
     X(search_background_steps, 0, std::int64_t{1} << 40, 1'000'000)                                                    \
     X(hashes_first, 1, 1 << 20, 8)
 
-// Each of them small with this chance.
+// Draws each of these limits small with this chance.
 void draw_units(core::Limits& limits, sim::Draw& draw, std::uint32_t per_million);
 void take_units(core::Limits& to, const core::Limits& from);
-// Raised until a correct run ends within its patience, and they fit together.
+// Changes the limits so that they fit together and a correct run ends within its patience.
 void fit_units(Scenario& scenario);
 
-// As many entries as the limit allows, with long names.
+// A shared state with about as many entries as the limit allows, with long names.
 void draw_many_entries(Scenario& scenario, std::uint32_t on);
-// Operations of more than 2^32 elements, of which only lengths exist.
+// Operations of more than 2^32 elements. Payload is symbolic: it has lengths and no content.
 void draw_huge_counts(Scenario& scenario, std::uint32_t on, std::uint32_t peers_max);
 bool is_huge(const Scenario& scenario);
 

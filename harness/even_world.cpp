@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::uint32_t even_per_million = 5'000;
 constexpr Duration times = 100;
-// Heartbeats take their part of the uplink, and records one of the disk: microseconds. A tick is 10 ms at least.
+// Smaller differences do not count: heartbeats use the uplink and records the disk, for microseconds. A tick is at
+// least 10 ms.
 constexpr Duration as_good_as_none = millisecond;
 
 struct Returned {
@@ -35,7 +36,7 @@ std::vector<Returned> calls_of(const Ledger& ledger) {
     add(ledger.votes, "call of the run");
     add(ledger.launches, "reduction");
     add(ledger.syncs, "synchronization");
-    // One process after the other: what two of them begin at once has no order.
+    // Sorted by process, because calls that two processes begin at the same time have no order.
     std::stable_sort(calls.begin(), calls.end(), [](const Returned& a, const Returned& b) {
         return std::tie(a.who, a.begin) < std::tie(b.who, b.begin);
     });
@@ -59,7 +60,8 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     sim::NetworkParameters& n = s.world.network;
     n.latency_high = n.latency_low;
     n.jitter_per_mille = 0;
-    // Where messages are split is drawn, and heartbeats shift the draw: of peers that begin at once another one is the first.
+    // The places at which messages are split are drawn, and heartbeats shift that draw. Of peers that begin at the same
+    // time, another one would then be the first.
     n.split_per_million = n.tiny_read_per_million = 0;
     n.stop_faults();
     n.window_low = n.window_high = 64 << 20;
@@ -76,10 +78,10 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     s.world.staging_max = 0;
     s.world.wrong_chunks_per_million = 0;
     s.timeouts.vote = 0;
-    // The ticks of the two runs differ.
+    // A peer time-out below 4 s makes the ticks of the two runs differ.
     if (draw.chance(500'000))
         s.timeouts.peer = std::max(draw.log_uniform(200 * millisecond, 4 * second), 16 * n.latency_high);
-    // A dial that nobody answers is a wait, and a needed one.
+    // A peer with an address that does not answer has to wait for its dial. No peer gets such an address.
     for (PeerPlan& plan : s.peers) plan.masters = PeerPlan{}.masters;
     if (draw.chance(500'000)) draw_one_fault(s, draw);
 }
@@ -100,7 +102,7 @@ bool is_even(const Scenario& s) {
                        [](const PeerPlan& plan) { return plan.masters == PeerPlan{}.masters; });
 }
 
-// Everything that waits for something else than bytes: how long a bandwidth test takes is no time-out.
+// Lengthens the time-outs that wait for something other than bytes. The duration of a bandwidth test is not a time-out.
 Scenario with_more_patience(const Scenario& scenario) {
     Scenario s = scenario;
     Timeouts& t = s.timeouts;

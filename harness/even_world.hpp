@@ -1,6 +1,8 @@
-// Worlds in which nothing is left to chance: an even network, quick disks, no fault. A call waits for bytes and for the calls
-// of others there, and for nothing else, so time-outs a hundred times as long change no instant. A lost wake-up that a tick,
-// a resend or a redial heals shows as a call that returns later then.
+// Even worlds: the network is even, disks are quick, and there is no fault, so nothing is left to chance.
+//
+// There a call waits only for bytes and for the calls of others. Time-outs that are a hundred times as long must not
+// change when it returns. A lost wake-up that a tick, a resend or a redial heals shows in that second run: the call
+// returns later.
 #pragma once
 
 #include "harness/scenario.hpp"
@@ -12,13 +14,13 @@ struct Ledger;
 
 void draw_even_world(Scenario& scenario, const GeneratorOptions& options, std::uint32_t on);
 
-// Marked so, and still so: a shrunk or mutated scenario may not be.
+// Whether the scenario is marked even and still is: shrinking or mutation may have changed it.
 bool is_even(const Scenario& scenario);
 
-// The same with time-outs a hundred times as long.
+// The same scenario with time-outs a hundred times as long.
 Scenario with_more_patience(const Scenario& scenario);
 
-// `patient` is what was seen in the run of the other scenario.
+// Compares the calls of both runs. `patient`: the ledger of the run with the longer time-outs.
 sim::Violation check_waiting(const Ledger& ledger, const Ledger& patient);
 
 }  // namespace pccl::harness

@@ -8,7 +8,8 @@ using namespace core;
 
 namespace {
 
-// After a blockade each stream goes on within this time (Network::unblock); the ends of a reset connection notice within it.
+// After a blockade each stream goes on within this time (Network::unblock). The ends of a reset connection notice the
+// reset within it.
 constexpr Duration network_notices = 400 * millisecond;
 
 constexpr Duration witness_fresh = 1 * second;  // connections that closed within this time look like a death
@@ -17,7 +18,7 @@ bool overlap(Instant from, Instant until, Instant other_from, Instant other_unti
     return from <= other_until && other_from <= until;
 }
 
-// The end of a span that lasts for ever is no number to calculate with.
+// Adds `by`, but leaves `never` as it is: a span may last for ever.
 Instant later(Instant until, Duration by) { return until == never ? never : until + by; }
 
 }  // namespace
@@ -44,10 +45,10 @@ Excuses::Excuses(const Scenario& scenario)
     redial_ = network_notices + timeouts_.dial + 2 * timeouts_.redial_max + 4 * slow_;
     std::size_t addresses = 0;
     for (const PeerPlan& plan : scenario.peers) addresses = std::max(addresses, plan.masters.size());
-    // Between any two of them it tries the one that it was connected to.
+    // Between two of them, the member tries the address that it was connected to.
     round_ = static_cast<Duration>(addresses) * (timeouts_.dial + 2 * timeouts_.redial_max + 4 * slow_);
 
-    // Settings are faults that last for the whole of chaos.
+    // A setting counts as a fault that lasts for all of chaos.
     const auto setting = [&](Excuse excuse, bool is_set) {
         if (is_set) hardship(excuse, no_fault, every_peer, 0, scenario.chaos_end);
     };
@@ -83,7 +84,8 @@ void Excuses::closed(std::size_t fault, std::uint32_t a, std::uint32_t b, Instan
 }
 
 void Excuses::half_open(std::size_t fault, std::uint32_t a, std::uint32_t b, Instant at) {
-    // An end that does not notice is silent for the peer time-out, dials then, and waits for an answer for a handshake.
+    // An end that does not notice gets nothing for the peer time-out. Then it dials, and waits for the answer up to the
+    // handshake time-out.
     record(a, b,
            Span{fault, at, at + timeouts_.peer + beat_ + timeouts_.handshake + redial_, true, true, false, false});
 }
@@ -95,7 +97,7 @@ void Excuses::asleep(std::size_t fault, std::uint32_t node, Instant from, Instan
 }
 
 void Excuses::master_away(std::size_t fault, Instant from, Instant until) {
-    // One whose first hello reached the dying master waits for the answer as long as for a handshake.
+    // A peer whose first hello reached the dying master waits for the answer up to the handshake time-out.
     const Instant back = later(until, timeouts_.handshake + redial_);
     control_[0].push_back(Span{fault, from, back, true, true, true, false});
     if (master_moved_) searches_.push_back({from, later(back, round_)});
@@ -120,14 +122,14 @@ void Excuses::late(std::uint32_t from, std::uint32_t to, Instant since, Instant 
         late_[static_cast<std::size_t>(from) * nodes_ + to].push_back(Late{since, until, longest});
 }
 
-// Shorter ones do not add up to a peer time-out, as something comes between them. So a network that is slow all the time
-// explains no silence.
+// Shorter silences do not add up to a peer time-out, because something arrives between them. So a network that is
+// always slow does not explain a silence.
 void Excuses::silent(std::uint32_t from, std::uint32_t to, Instant since, Instant until) {
     if (until - since + heartbeat_ < timeouts_.peer) return;
     record(from, to, Span{no_fault, since, until + reconnect_, true, true, false, false});
 }
 
-// One that takes longer than the limit on dials is given up and dialled again.
+// A dial that takes longer than its time-out is given up and repeated.
 void Excuses::dial_late(std::uint32_t from, std::uint32_t to, Instant since, Instant until) {
     const bool again = until - since + slow_ > timeouts_.dial;
     const Instant ends = (again ? since + timeouts_.dial + timeouts_.redial_max : until) + 4 * slow_;
@@ -141,7 +143,7 @@ void Excuses::path(std::uint32_t from, std::uint32_t to, Duration latency) {
 
 Duration Excuses::connects(std::uint32_t from, std::uint32_t to) const {
     const auto path = [&](std::uint32_t a, std::uint32_t b) { return path_[static_cast<std::size_t>(a) * nodes_ + b]; };
-    // The plan; the dial, its greeting and the answer; the report.
+    // The plan, then the dial with its greeting and the answer, then the report.
     return path(0, from) + 2 * (path(from, to) + path(to, from)) + path(from, 0) + timeouts_.tick();
 }
 
@@ -171,8 +173,8 @@ void Excuses::touch(Excuse excuse, std::size_t fault, std::uint32_t node, Instan
     touches_.push_back(Touch{excuse, fault, node == 0 || node >= nodes_ ? every_peer : node, from, until});
 }
 
-// Those with at most `gap` between them as one. A connection that closed and cannot be dialled again comes back only some
-// time after the blockade.
+// Joins spans that have at most `gap` between them. A connection that closed while dials are blocked comes back only
+// some time after the blockade.
 std::vector<Excuses::Span> Excuses::merged(std::vector<Span> spans, Duration gap) const {
     std::sort(spans.begin(), spans.end(), [](const Span& x, const Span& y) { return x.from < y.from; });
     for (bool changed = true; changed;) {
@@ -249,7 +251,7 @@ bool Excuses::sought(Instant member_until, Instant lost_at, Duration limit) {
 }
 
 bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at, bool unconnected) {
-    const Duration notice = slow_ + 250 * millisecond;  // and a tick
+    const Duration notice = slow_ + 250 * millisecond;  // and the longest tick
     const auto then = [&](const Span& span) {
         return overlap(span.from, later(span.until, notice), member_until, lost_at);
     };
@@ -267,7 +269,7 @@ bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at, bo
             use(Excuse::master_gone))
             return true;
     }
-    // Who resumes says nothing before the master's welcome: what is late on the way there and back adds up.
+    // A member that resumes sends nothing before the master's welcome. So the lateness of both ways adds up.
     for (const Span& span : control) {
         if (!then(span) || !span.closes) continue;
         Duration lateness = 0;
@@ -301,7 +303,7 @@ bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at, bo
         const Duration lateness = std::max(with_master(node), with_master(other)) +
                                   latest(node, other, member_until, lost_at) +
                                   latest(other, node, member_until, lost_at);
-        // A connection that broke meanwhile takes its time once more.
+        // A connection that broke meanwhile adds the time until it is back.
         Duration again = 0;
         for (const Span& data : data_of(node, other)) {
             if (data.closes && then(data)) again = std::max(again, std::min(data.until, lost_at) - data.from);
@@ -327,7 +329,8 @@ bool Excuses::hindered(std::uint32_t node, Duration idle, Instant from, Instant 
         if (computes.node == node)
             spans.push_back(Span{no_fault, computes.from, computes.until, false, false, false, false});
     }
-    // In one silence it was admitted and removed, and at its end it learned both at once.
+    // Both times are close: within one silence the node was admitted and removed, and at its end it learned both at
+    // once.
     const bool at_once = until - from <= 4 * slow_ + 100 * millisecond;
     Duration away = 0;
     for (const Span& span : merged(std::move(spans), reconnect_)) {
@@ -335,7 +338,7 @@ bool Excuses::hindered(std::uint32_t node, Duration idle, Instant from, Instant 
         const bool all_of_it = at_once && span.silent && span.from <= from;
         away += std::min(later(span.until, beat_), until) - (all_of_it ? span.from : std::max(span.from, from));
     }
-    // The answer that its program waits for, then the vote.
+    // The answer that the program waits for may be late, and then its vote.
     const Duration waits = away + latest(0, node, from, until) + latest(node, 0, from, until);
     if (waits == 0 || idle + waits + 4 * slow_ + 100 * millisecond < timeouts_.vote) return false;
     return use(Excuse::vote_held_up);
@@ -364,7 +367,7 @@ bool Excuses::hard_for(Excuse excuse, const std::vector<std::uint32_t>& nodes, I
             }
         }
     }
-    // Only the master says that a holder is gone, and has those that live elect again.
+    // Only the master reports that a holder is gone, and starts a new election among the live members.
     if (excuse == Excuse::unreachable) found = found || std::any_of(control_[0].begin(), control_[0].end(), held_up);
     return found && use(excuse);
 }
@@ -384,7 +387,7 @@ bool Excuses::edge_down(const std::vector<std::uint32_t>& nodes, Instant from, I
         if (std::any_of(control.begin(), control.end(), long_enough)) return use(Excuse::no_ring);
         for (const std::uint32_t b : nodes) {
             if (a == b) continue;
-            // One that breaks again soon after it opened counts as down all the time.
+            // A connection that breaks again soon after it opened counts as down all the time.
             const std::vector<Span> data = merged(between(a, b), grace);
             if (std::any_of(data.begin(), data.end(), long_enough)) return use(Excuse::no_ring);
             const Duration lateness = latest(0, a, from, until) + latest(a, 0, from, until) +
@@ -415,7 +418,7 @@ Instant Excuses::counted_until(Instant gone) const {
     Instant until = gone + seat_kept();
     for (bool changed = true; changed;) {
         changed = false;
-        // The master does not count down while it does not run, and begins anew when it was started again.
+        // The master's clock stops while the master does not run, and starts anew after a restart.
         const auto extend = [&](Instant from, Instant to) {
             if (until == never || from > until || to <= gone) return;
             const Instant extended = later(to, seat_kept());

@@ -1,4 +1,4 @@
-// Which pairs of nodes a fault of the network separates: the same in both worlds.
+// Which pairs of nodes a network fault separates. The simulator and the bridge to real processes share these rules.
 #pragma once
 
 #include "harness/scenario.hpp"
@@ -6,12 +6,12 @@
 
 namespace pccl::harness {
 
-// Masks have 32 bits; of larger runs each node's side is drawn from the mask.
+// A mask has 32 bits. From node 31 on, the side of a node is drawn from the mask.
 inline bool in_mask(std::uint64_t mask, std::uint32_t node) {
     return node < 31 ? ((mask >> node) & 1) != 0 : (sim::mix(mask, node) & 1) != 0;
 }
 
-// Whether nothing gets from one node to the other, in a scenario of so many nodes (with the master).
+// Whether the fault blocks everything from one node to the other. `nodes` counts the master too.
 inline bool separates(const Fault& fault, std::uint32_t nodes, std::uint32_t from, std::uint32_t to) {
     const std::uint32_t a = fault.a % nodes;
     const std::uint32_t b = fault.b % nodes;
@@ -26,7 +26,7 @@ inline bool separates(const Fault& fault, std::uint32_t nodes, std::uint32_t fro
     }
 }
 
-// The nodes that a swizzle silences, in the order in which it does.
+// The nodes that a swizzle silences, in that order.
 inline std::vector<std::uint32_t> swizzled_nodes(const Fault& fault, std::uint32_t nodes) {
     std::vector<std::uint32_t> chosen;
     for (std::uint32_t node = 0; node < nodes; ++node) {

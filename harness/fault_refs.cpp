@@ -62,7 +62,7 @@ Fault untied(const std::vector<Fault>& faults, Fault fault) {
 
 namespace {
 
-// `places`: where each fault of before goes; 0: nowhere, else its index plus one.
+// `places`: for each old index the new one, plus one; 0: the fault was removed.
 void rename(std::vector<Fault>& faults, const std::vector<std::uint32_t>& places) {
     for (Fault& fault : faults) {
         if (fault.follows != 0) fault.follows = places[fault.follows - 1];

@@ -15,7 +15,7 @@ constexpr std::uint32_t beside_per_million = 200'000;
 
 void draw_patience(Scenario& s, Draw& draw, std::uint32_t on) {
     const sim::NetworkParameters& n = s.world.network;
-    // Short enough that a second loss of the master falls into the time of the first.
+    // Short enough that a second loss of the master falls into the time-out of the first one.
     if ((on & (class_master | class_connection)) && s.timeouts.master != 0 && draw.chance(250'000))
         s.timeouts.master = draw.log_uniform(second, 5 * second);
     if ((on & class_connection) && draw.chance(300'000)) {
@@ -25,8 +25,8 @@ void draw_patience(Scenario& s, Draw& draw, std::uint32_t on) {
     }
 }
 
-// Peers so far apart that connecting takes longer than the grace of a ring that has changed, but not the peer time-out; and
-// a long ring that loses some of them.
+// Peers are so far apart that connecting takes longer than the grace of an edge in a changed ring
+// (Timeouts::edge_grace), but less than the peer time-out. The ring is long and loses some of its members.
 void draw_far_peers(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
     Draw draw(sim::mix(s.seed, 112));
     if (!(on & class_crash) || !draw.chance(40'000)) return;
@@ -52,7 +52,7 @@ void draw_far_peers(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
     }
 }
 
-// A large state on a slow network: syncs take long, so that holders and receivers vanish in the middle of them.
+// A large state on a slow network: synchronizations take long, so holders and receivers vanish in the middle of them.
 void draw_large_state(Scenario& s, Draw& draw, std::uint32_t on) {
     if (!s.workload.sync || !draw.chance(120'000)) return;
     Workload& w = s.workload;
@@ -81,7 +81,7 @@ void draw_large_state(Scenario& s, Draw& draw, std::uint32_t on) {
         f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, 300));
         f.at = draw.log_uniform(microsecond, 50 * millisecond);
         if (draw.chance(700'000)) {
-            // In the middle of what it sends itself: kind 1 of the injector's list is SendPayload.
+            // The peer dies while it sends: kind 1 of the injector's list is SendPayload.
             f.kind = FaultKind::aimed_peer;
             f.value = (6 * draw.below(1000) + 1) << 8 | 2 | draw.below(2);
             f.b = static_cast<std::uint32_t>(draw.log_uniform(1, 200));
@@ -92,8 +92,8 @@ void draw_large_state(Scenario& s, Draw& draw, std::uint32_t on) {
     }
 }
 
-// Transfers of shared state through narrow windows, so that much of what was asked of a sender still waits there, and
-// somebody who drops out of them: the synchronization ends for those who live while they serve each other.
+// Shared state moves through narrow windows, so many requested chunks still wait at their sender. Then a member drops
+// out, and the synchronization ends while the live members still serve each other.
 void draw_interrupted_sync(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
     Draw draw(sim::mix(s.seed, 115));
     if (!s.workload.sync || !draw.chance(70'000)) return;
@@ -124,7 +124,8 @@ void draw_interrupted_sync(Scenario& s, std::uint32_t on, std::uint32_t peers_ma
         s.world.allocation_fails_per_million = static_cast<std::uint32_t>(draw.log_uniform(20'000, 300'000));
     if (!(on & class_connection)) return;
     for (std::uint32_t i = draw.number(1, 4); i-- != 0;) {
-        // Of one who receives: its link to the master and one that a neighbour dialled. Those to its senders live on.
+        // Resets two connections of a receiver: its control link and a link that a neighbour dialled. The links to its
+        // senders stay.
         Fault f;
         f.kind = FaultKind::reset;
         f.trigger = static_cast<std::uint32_t>(sim::effect_index<ReceivePayload>() + 1);
@@ -138,8 +139,8 @@ void draw_interrupted_sync(Scenario& s, std::uint32_t on, std::uint32_t peers_ma
     }
 }
 
-// Reductions so slow, and losses so sudden, that an operation is given up while some members still compute with its slices
-// and others do not; calls for many tags in which one fails for good beside one that is tried again.
+// Slow reductions and sudden losses: an operation is aborted while some members still compute with its slices and
+// others do not. In calls for many tags, one tag fails for good while another is retried.
 void draw_given_up_midway(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
     Draw draw(sim::mix(s.seed, 116));
     if (!(on & class_crash) || !draw.chance(150'000)) return;
@@ -170,7 +171,7 @@ void draw_given_up_midway(Scenario& s, std::uint32_t on, std::uint32_t peers_max
         Fault f;
         f.kind = FaultKind::crash_peer;
         f.a = draw.number(1, static_cast<std::uint32_t>(s.peers.size()));
-        f.value = draw.bits() | 3;  // its links are reset, so it is missed at once; started again
+        f.value = draw.bits() | 3;  // its links are reset, so others notice at once; started again
         f.duration = draw.log_uniform(millisecond, second);
         f.trigger = static_cast<std::uint32_t>(sim::effect_index<ReceivePayload>() + 1);
         f.trigger_count = draw.number(1, 120);
@@ -179,11 +180,12 @@ void draw_given_up_midway(Scenario& s, std::uint32_t on, std::uint32_t peers_max
     }
 }
 
-// Programs that optimize now and then: short tests, so that many fit into a run, some cut off by the time for all of them.
+// Programs optimize now and then. Tests are short, so that many fit into a run. The time-out of the survey cuts some of
+// them off.
 void draw_optimize(Scenario& s, std::uint32_t peers_max) {
     Draw draw(sim::mix(s.seed, 140));
     if (!draw.chance(200'000)) return;
-    // Two members have one ring.
+    // Two members have only one ring.
     for (std::uint32_t i = draw.number(1, 3); i-- != 0 && s.peers.size() < std::min(peers_max, 5u);)
         s.peers.push_back(s.peers.back());
     s.workload.optimize_per_mille = draw.number(100, 1000);
@@ -195,7 +197,7 @@ void draw_optimize(Scenario& s, std::uint32_t peers_max) {
     s.timeouts.edge_age = draw.log_uniform(100 * millisecond, 100 * second);
 }
 
-// How members take part in synchronizations; senders whose memory lies; holders that die together.
+// The strategies of members in synchronizations, senders with wrong data in memory, and holders that die together.
 void draw_strategies(Scenario& s, std::uint32_t on) {
     if (!s.workload.sync) return;
     Draw draw(sim::mix(s.seed, 109));
@@ -204,7 +206,7 @@ void draw_strategies(Scenario& s, std::uint32_t on) {
     if ((on & class_corrupt) && draw.chance(200'000))
         s.world.wrong_chunks_per_million = static_cast<std::uint32_t>(draw.log_uniform(1'000, 300'000));
     if ((on & class_crash) && s.peers.size() > 2 && draw.chance(100'000)) {
-        // Veterans fall silent one after the other while somebody who is late receives from them.
+        // Veterans die one after the other while a late newcomer receives from them.
         s.peers.back().start = std::max(s.peers.back().start, draw.log_uniform(10 * millisecond, 2 * second));
         s.peers.back().turns = std::max(s.peers.back().turns, 4u);
         const auto victims = draw.number(1, static_cast<std::uint32_t>(s.peers.size()) - 1);
@@ -222,8 +224,8 @@ void draw_strategies(Scenario& s, std::uint32_t on) {
     }
 }
 
-// Messages at the limit of every size: frames so small that lists come in pages, keys and texts as long as they may be, many
-// entries, ids that are used up.
+// Messages at the limits of their size: control frames so small that lists need several pages, keys and texts of the
+// greatest length, many entries, and ids that run out.
 void draw_small_frames(Scenario& s, std::uint32_t on) {
     Draw draw(sim::mix(s.seed, 170));
     Limits& l = s.limits;
@@ -234,7 +236,7 @@ void draw_small_frames(Scenario& s, std::uint32_t on) {
     }
     l.key_bytes_max = std::min(l.key_bytes_max, l.control_bytes_max - key_overhead);
     if (draw.chance(250'000)) {
-        // No longer than the smallest machine of uneven ones takes.
+        // If limits are uneven: no longer than the machine with the smallest ones accepts.
         const std::uint32_t least = std::max(control_bytes_least, l.control_bytes_max / (s.uneven_limits ? 2 : 1));
         w.key_bytes =
             draw.chance(300'000)
@@ -247,7 +249,7 @@ void draw_small_frames(Scenario& s, std::uint32_t on) {
         w.state_elements_min = std::min(w.state_elements_min, w.state_elements_max);
         w.drift_per_mille = std::max(w.drift_per_mille, draw.number(50, 500));
         for (PeerPlan& plan : s.peers) plan.turns = std::min(plan.turns, 5u);
-        // Key lists are read page after page: not so many that it takes minutes.
+        // Key lists are read page by page. Their length is bounded, so that this does not take minutes.
         w.entries = std::min(w.entries, 40 * l.control_bytes_max / (w.key_bytes + key_overhead));
         if ((on & class_application) && draw.chance(500'000)) w.schema_per_mille = draw.number(100, 600);
     }
@@ -256,7 +258,7 @@ void draw_small_frames(Scenario& s, std::uint32_t on) {
         w.elements_max = std::min(w.elements_max, 8u);
         for (PeerPlan& plan : s.peers) plan.turns = std::min(plan.turns, 4u);
     }
-    // Not where a text as long as a frame takes seconds.
+    // Not if a text as long as a frame takes seconds.
     if (draw.chance(300'000) && l.control_bytes_max <= 8'192 && s.world.network.rate_low >= 100'000 &&
         s.world.network.window_low >= 2'000)
         s.world.long_texts_per_million = static_cast<std::uint32_t>(draw.log_uniform(10'000, 1'000'000));
@@ -264,7 +266,7 @@ void draw_small_frames(Scenario& s, std::uint32_t on) {
     if (draw.chance(500'000)) l.untold_max = 64 + 8 * w.tags;
 }
 
-// Another thread leaves the run in the middle of a call, or collectives run beside updates of the topology.
+// Another thread leaves the run during a call, or collectives run beside updates of the topology.
 void draw_threads(Scenario& s, std::uint32_t on) {
     if (!(on & class_application)) return;
     Workload& w = s.workload;
@@ -276,8 +278,8 @@ void draw_threads(Scenario& s, std::uint32_t on) {
     w.beside = draw.number(1, 3);
     w.beside_asks = draw.number(0, 2);
     w.beside_queued = draw.chance(500'000);
-    // One kind of collective. Nothing that is decided by what all have just returned from, and no limit on votes: they wait
-    // for the rounds of others.
+    // Only one kind of collective. No decisions that depend on a call from which all have just returned, and no limit
+    // on votes, because threads wait for the rounds of others.
     if (w.sync && (w.tags == 0 || draw.chance(400'000)))
         w.tags = 0;
     else
@@ -305,12 +307,12 @@ void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peer
     draw_large_state(s, draw, on);
     Draw own(sim::mix(s.seed, 107));
     if (own.chance(250'000)) {
-        // One call for all tags; some scenarios have so many that windows and limits matter.
+        // One call for all tags. Some scenarios have so many tags that windows and limits matter.
         w.many_window = static_cast<std::uint32_t>(own.log_uniform(1, 16));
         if (own.chance(200'000) && w.tags != 0 && w.elements_max < 600) w.tags = own.number(4, 24);
     }
     if ((on & class_limits) && own.chance(200'000)) {
-        // One operation fits, a few at a time do not.
+        // One operation fits into the limit, a few at a time do not.
         const std::uint64_t one = 8ull * (w.elements_max + 1) + std::uint64_t{s.limits.slice_bytes} * 32 +
                                   2 * s.limits.scratch_bytes + s.limits.eager_bytes;
         s.limits.operation_bytes_max = one + own.below(one);
@@ -321,12 +323,12 @@ void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peer
     }
     draw_optimize(s, peers_max);
     draw_strategies(s, on);
-    // Not with programs that decide from the last update of all (when to optimize, who sends): an early update tells one
-    // peer alone.
+    // Not with programs that decide from the last common update (when to optimize, who sends): an early update returns
+    // to one peer alone.
     Draw first_turns(sim::mix(s.seed, 117));
     if (w.optimize_per_mille == 0 && !w.async_sync && first_turns.chance(200'000))
         w.early_update_per_mille = first_turns.number(100, 1000);
-    // A disk that takes its time for the file of an incoming state, longer than a silent source has.
+    // The disk takes its time for the file of an incoming state, up to longer than a silent source is waited for.
     Draw staging(sim::mix(s.seed, 119));
     if (w.sync && (on & class_slow) && staging.chance(250'000))
         s.world.staging_max = std::min(staging.log_uniform(10 * millisecond, 12 * s.timeouts.peer), 60 * second);
@@ -336,15 +338,15 @@ void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peer
     draw_threads(s, on);
 }
 
-// Long enough that the master names it, or gives it up where it has a limit. Some masters sleep meanwhile, which is no fault
-// of the disk; some are killed, and the next one finds the same disk.
+// The disk hangs long enough that the master reports it, or stops itself if it has a limit. Some masters pause
+// meanwhile, which the disk is not to blame for. Some are killed, and the next master finds the same disk.
 void draw_stuck_disk(Scenario& s, std::uint32_t on) {
     Draw draw(sim::mix(s.seed, 166));
     if (!(on & class_journal) || !draw.chance(100'000)) return;
     if (draw.chance(600'000)) s.timeouts.journal = draw.log_uniform(2 * second, 8 * second);
     if (draw.chance(500'000)) s.faults.clear();
     if (s.timeouts.journal != 0 && draw.chance(400'000)) {
-        // Slow for most of the limit at a time, and others wait behind: it answers, again and again.
+        // Each record may take most of the limit, and others queue behind it. But the disk keeps answering.
         Fault f;
         f.kind = FaultKind::slow_disk;
         f.at = draw.between(0, second);
@@ -353,7 +355,7 @@ void draw_stuck_disk(Scenario& s, std::uint32_t on) {
         s.faults.push_back(f);
         s.chaos_end = std::max(s.chaos_end, f.at + f.duration);
     }
-    // It hangs from the start, and nobody comes for a while.
+    // The disk hangs from the start, and no peer starts for a while.
     const bool early = draw.chance(150'000);
     if (early) {
         const Duration later = draw.between(6 * second, 10 * second);

@@ -1,5 +1,5 @@
-// Habits of applications and settings that a scenario has beside its faults: what brings runs to states that faults alone
-// seldom reach. Drawn from a stream of their own, so that a new one changes no other draw.
+// Draws habits of applications and settings of a scenario, beside its faults. They bring runs to states that faults
+// alone seldom reach. They are drawn from streams of their own, so that a new one changes no other draw.
 #pragma once
 
 #include "harness/scenario.hpp"
@@ -9,7 +9,7 @@ namespace pccl::harness {
 
 // `on`: the fault classes of the scenario.
 void draw_flavours(Scenario& scenario, sim::Draw& draw, std::uint32_t on, std::uint32_t peers_max);
-// A disk of the journal that does not answer, beside the other faults.
+// Adds faults in which the disk of the journal does not answer, beside the other faults or in their place.
 void draw_stuck_disk(Scenario& scenario, std::uint32_t on);
 
 }  // namespace pccl::harness

@@ -12,7 +12,7 @@ using namespace core;
 
 namespace {
 
-// Whether a fault begins by the clock, at some time behind `at`.
+// Whether a fault begins by the clock, after `at`.
 bool comes_later(const Fault& fault, Instant at) { return fault.trigger == 0 && fault.at > at; }
 
 Scenario with_other_times(const Scenario& scenario, Instant at, sim::Draw& draw) {
@@ -49,7 +49,7 @@ public:
                        point);
         return true;
     }
-    // Between the two neighbours whose shares differ most; of equal ones the first.
+    // The middle between the two neighbours whose shares differ most; of equal ones the first.
     Instant next() const {
         Instant best = never;
         std::uint32_t most = 0;
@@ -77,7 +77,7 @@ private:
 std::vector<Futures> draw_futures(const Scenario& scenario, const Verdict& failed, const std::function<bool()>& go_on,
                                   std::uint32_t points, std::uint32_t each) {
     Points found(scenario, failed, go_on, each);
-    // What waits for its end is decided long before: no look at the time of patience.
+    // A call that never ends is decided long before patience is over, so that time is not sampled.
     const Instant end = std::min(failed.simulated, scenario.chaos_end + scenario.stop_after);
     const std::uint32_t first = std::max(points / 3, 2u);
     std::uint32_t drawn = 0;

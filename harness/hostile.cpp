@@ -26,7 +26,7 @@ std::uint64_t number(Draw& draw) {
     switch (draw.below(4)) {
     case 0: return draw.below(8);
     case 1: return ~std::uint64_t{0} - draw.below(3);
-    case 2: return (draw.below(4) << 32) | draw.below(30);  // looks like the name of an operation
+    case 2: return (draw.below(4) << 32) | draw.below(30);  // looks like the id of an operation
     default: return draw.bits() >> draw.below(64);
     }
 }
@@ -57,7 +57,7 @@ void fill_hello(Draw& draw, std::uint32_t own_node, proto::Hello* hello, bool so
                               : std::string(reinterpret_cast<const char*>(own.address.data()), 4));
 }
 
-// How the log names who says hello.
+// The name of the hello's sender in the log.
 std::string name_of(const proto::Hello& hello) {
     Uuid uuid;
     return read(hello.uuid(), uuid) ? short_name(uuid) : "?";
@@ -216,7 +216,7 @@ void append_bulk(Draw& draw, std::string& out) {
     out.append(reinterpret_cast<const char*>(end.data()), end.size());
 }
 
-// An address that means another host to everybody who dials it.
+// A loopback, link-local or similar address: it means another host to each peer that dials it.
 void fill_confined(Draw& draw, proto::Address* address) {
     static constexpr std::uint8_t confined[][4] = {{127, 0, 0, 1}, {169, 254, 169, 254}, {0, 1, 2, 3}};
     std::string bytes(reinterpret_cast<const char*>(confined[draw.below(3)]), 4);
@@ -228,7 +228,7 @@ void fill_confined(Draw& draw, proto::Address* address) {
     address->set_port(draw.number(1, 65'535));
 }
 
-// Lies of somebody who knows whom and what it speaks of.
+// False messages to the master from a stranger that knows the run and two members.
 std::string informed_lies_to_master(Draw& draw, std::uint32_t own_node, const Knowledge& known, std::string& newcomer) {
     std::string out;
     bool joins = false;
@@ -236,7 +236,7 @@ std::string informed_lies_to_master(Draw& draw, std::uint32_t own_node, const Kn
     auto* hello = m.mutable_hello();
     fill_hello(draw, own_node, hello, true);
     switch (draw.below(3)) {
-    case 0:  // has seen more than there was, perhaps in the name of a member
+    case 0:  // claims decisions that were never made, perhaps in the name of a member
         hello->set_run_id(known.run_id);
         hello->set_seen(draw.chance(700'000) ? std::uint64_t{1} << draw.number(10, 63) : number(draw));
         if (draw.chance(600'000)) hello->set_uuid(draw.chance(500'000) ? known.from : known.to);
@@ -246,7 +246,7 @@ std::string informed_lies_to_master(Draw& draw, std::uint32_t own_node, const Kn
     case 1: fill_confined(draw, hello->mutable_advertised()); break;
     default: joins = true;
     }
-    // One that has registered before goes on with reports.
+    // Sometimes no hello, as if it had registered before: only reports.
     const bool goes_on = joins && draw.chance(600'000);
     joins = joins && !goes_on;
     if (joins) newcomer = name_of(*hello);
@@ -262,7 +262,8 @@ std::string informed_lies_to_master(Draw& draw, std::uint32_t own_node, const Kn
     return out;
 }
 
-// In the name of a member that has connections with the target: slices of what runs, or of what is about to start.
+// Messages in the name of a member that is connected with the target: slices of operations that run, or are about to
+// start.
 std::string informed_lies_to_peer(Draw& draw, const Knowledge& known) {
     std::string out;
     proto::LinkMessage m;
@@ -332,7 +333,7 @@ std::vector<std::uint8_t> hostile_bytes(Draw& draw, std::uint32_t own_node, bool
         return {out.begin(), out.end()};
     }
     if (draw.chance(150'000)) {
-        // A newcomer like any other, which then falls silent or goes on with lies.
+        // A valid hello of a newcomer, which then falls silent or goes on with false messages.
         proto::PeerMessage m;
         fill_hello(draw, own_node, m.mutable_hello(), true);
         wire::append_control(out, bytes_of(m.SerializeAsString()));

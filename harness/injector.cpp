@@ -18,7 +18,7 @@ constexpr std::uint32_t strangers_max = 3;
 
 constexpr std::uint64_t by_pattern = 1ull << 32;
 
-// What an edge does for as long as the fault lasts. How rare the windows of a pattern are is drawn from `value`, too.
+// What an edge does while the fault lasts. `value` also determines how rare the windows of a pattern are.
 sim::Impairment impairment_of(const Fault& fault) {
     sim::Impairment how;
     const auto rarity = static_cast<std::uint32_t>(64u << ((fault.value >> 40) & 7));
@@ -34,7 +34,7 @@ sim::Impairment impairment_of(const Fault& fault) {
     return how;
 }
 
-// Whether it goes on for its duration, or its node comes back then.
+// Whether the fault lasts for its duration, or its node comes back after it.
 bool spans_time(FaultKind kind) {
     switch (kind) {
     case FaultKind::reset:
@@ -78,8 +78,8 @@ void Injector::schedule_end(const Fault& fault, std::uint64_t index) {
     if (!fault.forever) world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
 }
 
-// A fault with no rule of its own: the node may be lost until it has long healed. What happens to the master happens to
-// everybody.
+// For a fault without a rule of its own: the node may be lost until well after the fault has healed. A fault of the
+// master concerns every peer.
 void Injector::touch(const Fault& fault, std::uint32_t node, Excuse excuse) {
     const Instant end = end_of(fault);
     excuses_.touch(excuse, index_of(fault), logical(node), world_.now(),
@@ -91,7 +91,7 @@ void Injector::apart(const Fault& fault, std::uint32_t a, std::uint32_t b, Insta
     excuses_.apart(index_of(fault), logical(a), logical(b), from, until, gives_up);
 }
 
-// Calls `change` for each directed pair that the fault separates. The two places of the master are on one side.
+// Calls `change` for each directed pair that the fault separates. The two nodes of the master are on one side.
 template <class Change>
 void Injector::each_pair(const Fault& fault, Change change) {
     for (std::uint32_t from = 0; from <= nodes(); ++from) {
@@ -110,7 +110,7 @@ void Injector::each_from(std::uint32_t node, Change change) {
 
 void Injector::network_split(const Fault& fault, std::uint64_t index) {
     sim::Network& network = world_.network();
-    // Some streams give up when nothing is acknowledged for long: within this time, where it lasts longer.
+    // If the fault lasts longer than this, streams give up within this time, because nothing is acknowledged.
     const Duration patience = second + static_cast<Duration>(fault.value % 30) * second;
     const bool gives_up = fault.kind != FaultKind::clog && (fault.duration > patience || fault.forever);
     each_pair(fault, [&](std::uint32_t from, std::uint32_t to) {
@@ -140,7 +140,7 @@ std::vector<std::uint32_t> Injector::aimed_at(const Fault& fault, std::uint32_t 
         });
         return open;
     };
-    // Rather one with bytes on their way, where there is one.
+    // Prefers connections with bytes in flight, if there are any.
     std::vector<std::uint32_t> open = aimed(((fault.value >> 40) & 3) != 0 ? network.busy() : network.established());
     return open.empty() ? aimed(network.established()) : open;
 }
@@ -198,7 +198,8 @@ void Injector::begin(std::uint64_t index_and_node) {
     world_.schedule_script(world_.now() + lasts + fault.every, fault_begins, index_and_node);
 }
 
-// The nodes of a fault that happens where something else did; false: it cannot happen there.
+// Chooses the nodes of a fault that happens where its trigger, or the fault before it, happened. False: it cannot
+// happen there.
 bool Injector::find_place(std::uint64_t index) {
     Fault& fault = faults_[index];
     if (fault.place == FaultPlace::named || progress_[index].placed) return true;
@@ -207,7 +208,7 @@ bool Injector::find_place(std::uint64_t index) {
     const auto known = [&](std::uint32_t node) { return node <= nodes() ? logical(node) : sim::no_node; };
     std::uint32_t here = known(scene.here), there = known(scene.there);
     if (here == sim::no_node) here = fault.a % nodes();
-    // Where nobody else was concerned: the master, or any peer.
+    // If no other node was involved: the master or, if the first node is the master, a peer.
     if (there == sim::no_node || there == here) there = here != 0 ? 0 : peer_of(fault);
     if (fault.place == FaultPlace::there) std::swap(here, there);
     switch (fault.kind) {
@@ -231,10 +232,10 @@ bool Injector::find_place(std::uint64_t index) {
     return true;
 }
 
-// False: nothing could happen, or it will happen later.
+// False: nothing could happen, or the fault takes effect later.
 bool Injector::carry_out(std::uint64_t index, std::uint32_t there) {
     const Fault& fault = faults_[index];
-    if (stopping_ != nullptr && concerns_the_journal(fault.kind)) return false;  // there is none any more
+    if (stopping_ != nullptr && concerns_the_journal(fault.kind)) return false;  // there is no journal any more
     if (fault.kind != FaultKind::aimed_master && fault.kind != FaultKind::aimed_peer) {
         world_.trace().line(world_.now(), sim::no_node,
                             std::string("FAULT ") + to_text(fault.kind) + " a " + std::to_string(fault.a) + " b " +
@@ -281,7 +282,7 @@ bool Injector::carry_out(std::uint64_t index, std::uint32_t there) {
     }
     case FaultKind::pause: {
         if ((fault.b & 1) != 0) {
-            // Nobody is behind the others: nobody may be lost for it.
+            // All nodes stop together, so no member may be lost for it.
             const Instant until = within_chaos(fault.duration);
             for (std::uint32_t node = 0; node <= nodes(); ++node) {
                 if (world_.alive(node)) world_.pause(node, until - world_.now());
@@ -313,7 +314,7 @@ bool Injector::carry_out(std::uint64_t index, std::uint32_t there) {
         break;
     case FaultKind::slow_disk:
         world_.slow_disk(static_cast<Duration>(fault.value % 10'000) * millisecond);
-        // A welcome rests on a record. Who waits for it for so long dials again, which makes another record.
+        // A welcome needs a durable record. A peer that waits for it so long dials again, which makes another record.
         if (static_cast<Duration>(fault.value % 10'000) * millisecond >= scenario_.timeouts.peer / 4)
             excuses_.master_away(index, world_.now(), within_chaos(fault.duration));
         excuses_.slow_records(index, world_.now(),
@@ -331,7 +332,7 @@ bool Injector::carry_out(std::uint64_t index, std::uint32_t there) {
     case FaultKind::slow_compute: {
         const auto factor = 1 + static_cast<std::uint32_t>(fault.value % 1000);
         world_.set_compute_factor(peer_of(fault), factor);
-        // What has begun goes on as slowly.
+        // Computes that have begun stay slow.
         const Instant until = within_chaos(fault.duration) + factor * scenario_.world.compute_max;
         for (const Excuse excuse : {Excuse::starved, Excuse::stuck_edge, Excuse::unreachable})
             excuses_.hardship(excuse, index, peer_of(fault), world_.now(), until);
@@ -383,7 +384,7 @@ bool Injector::carry_out(std::uint64_t index, std::uint32_t there) {
     return true;
 }
 
-// As often as it comes up again, whoever writes.
+// Connections of the two nodes break each time that they come up again, whichever side writes.
 void Injector::link_flaps(const Fault& fault, bool begins) {
     const std::uint32_t a = fault.a % nodes(), b = fault.b % nodes();
     if (begins) apart(fault, a, b, world_.now(), end_of(fault), 0);
@@ -416,7 +417,7 @@ void Injector::took_effect(const Fault& fault) {
     triggers_.began(index_of(fault), scene_of(fault), spans_time(fault.kind) ? end_of(fault) : world_.now());
 }
 
-// Where those that follow it find themselves.
+// The nodes at which followers of this fault take place.
 Scene Injector::scene_of(const Fault& fault) const {
     if (chooses_a_connection(fault.kind)) return progress_[index_of(fault)].hit;
     if (names_two(fault.kind)) return {fault.a % nodes(), fault.b % nodes()};
@@ -424,7 +425,7 @@ Scene Injector::scene_of(const Fault& fault) const {
     return {0, sim::no_node};
 }
 
-// Faults of several steps. The step is in the upper half.
+// The next step of a fault with several steps. The number of the step is in the upper half.
 void Injector::go_on(std::uint64_t index_and_step) {
     const std::uint64_t index = index_and_step & 0xffffffffu;
     const std::uint64_t step = index_and_step >> 32;
@@ -435,7 +436,8 @@ void Injector::go_on(std::uint64_t index_and_step) {
     }
     const std::vector<std::uint32_t> nodes = swizzled_nodes(fault, this->nodes());
     if (step == 0) {
-        // All times are known from the start: silent one by one in the first half, back in an order of their own.
+        // All times are fixed at the start. The nodes fall silent one by one in the first half, and come back in
+        // another order in the second half.
         const Duration whole = within_chaos(fault.duration) - world_.now();
         for (std::uint64_t i = 0; i < nodes.size(); ++i) {
             const Duration off = whole / 2 * static_cast<Duration>(i) / static_cast<Duration>(nodes.size());
@@ -474,8 +476,9 @@ void Injector::end(std::uint64_t index) {
     each_pair(fault, [&](std::uint32_t from, std::uint32_t to) { world_.network().unblock(from, to); });
 }
 
-// One that dies without a reset and is back at its address: its control link is found broken late, by a heartbeat that the
-// new process does not know. Its seat is kept for a peer time-out from then on, and edges to it may be given up before.
+// A peer may die without a reset and come back at its address. Its control link is found broken late, when a heartbeat
+// reaches the new process, which does not know the link. Its seat is kept for a peer time-out from then on, and edges
+// to it may be given up before.
 void Injector::peer_gone(std::uint64_t index, std::uint32_t node) {
     const Fault& fault = faults_[index];
     if ((fault.value & 1) == 0) excuses_.hardship(Excuse::stuck_edge, index, node, world_.now(), world_.now());
@@ -495,12 +498,12 @@ void Injector::aimed_crash(std::uint32_t node, std::uint64_t index) {
     if (node == world_.master()) processes_.process_gone(0, fault);
 }
 
-// Nobody begins to run while everything stands still.
+// A process that starts during a standstill is paused until its end.
 void Injector::process_began(std::uint32_t node) {
     if (world_.now() < standstill_until_) world_.pause(node, standstill_until_ - world_.now());
 }
 
-// --- for reports ---------------------------------------------------------------------------------------------------------
+// --- for reports -----------------------------------------------------------------------------------------------------
 
 void Injector::note(std::uint64_t index) {
     if (spans_ == nullptr) return;
@@ -512,7 +515,7 @@ void Injector::note(std::uint64_t index) {
     case FaultKind::end_early:
     case FaultKind::half_open:
     case FaultKind::corrupt:
-    case FaultKind::stall: return;  // noted with the ends of the connection
+    case FaultKind::stall: return;  // recorded with the ends of the connection
     case FaultKind::partition:
         for (std::uint32_t node = 0; node < this->nodes(); ++node)
             (in_mask(fault.a, node) ? nodes : others).push_back(played_by(node));
@@ -571,7 +574,7 @@ void Injector::note(std::uint64_t index, std::vector<std::uint32_t> nodes, std::
     case FaultKind::snap:
     case FaultKind::flap:
     case FaultKind::swizzle: span.end = fault.forever ? never : within_chaos(fault.duration); break;
-    default: break;  // a moment
+    default: break;  // without duration
     }
     span.nodes = std::move(nodes);
     span.others = std::move(others);

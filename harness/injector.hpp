@@ -1,7 +1,7 @@
-// Carries a scenario's faults out in the simulated world, and remembers what they touched.
+// Carries out a scenario's faults in the simulated world, and records what they touched.
 //
-// Faults begin at their time or after their trigger, and heal at the end of chaos at the latest unless they last for ever.
-// What they do to nodes and links goes to Excuses.
+// A fault begins at its time or after its trigger. It heals at the end of chaos at the latest, unless it lasts for
+// ever. Excuses records what faults do to nodes and links.
 #pragma once
 
 #include "harness/coverage.hpp"
@@ -36,15 +36,16 @@ enum Script : std::uint64_t {
     look_at_ring = 12,
 };
 
-// What faults do to processes is done by the run, which owns them.
+// Effects of faults on processes. The run implements them, because it owns the processes.
 class Processes {
 public:
     virtual ~Processes() = default;
-    // The process of a node has ended: peers may be started again, the master is after the fault's duration.
+    // The process of a node has ended. A peer may be started again. The master is started again after the fault's
+    // duration.
     virtual void process_gone(std::uint32_t node, const Fault& fault) = 0;
     virtual void hang(std::uint32_t node, Instant until) = 0;
     virtual void all_frozen(Instant until) = 0;
-    // Starts a master on the journal as it is.
+    // Starts a master with the journal as it is.
     virtual void begin_master() = 0;
 };
 
@@ -52,23 +53,23 @@ class Injector {
 public:
     Injector(sim::World& world, const Scenario& scenario, Processes& processes, Excuses& excuses);
 
-    // Nodes of the world that a scenario needs: the master, the peers, a second master, strangers.
+    // The number of nodes that a scenario needs: the master, the peers, a second master, strangers.
     static std::uint32_t nodes_for(const Scenario& scenario);
     static std::uint32_t strangers_from(const Scenario& scenario) {
         return static_cast<std::uint32_t>(scenario.peers.size()) + 2;
     }
 
-    // Notes there what happens, for a report.
+    // Records there what happens, for a report.
     void watch(std::vector<FaultSpan>* spans) { spans_ = spans; }
 
     void cover(Coverage* coverage) { coverage_ = coverage; }
 
     void draw_from(std::uint64_t seed) { draw_ = sim::Draw(sim::mix(seed, 910)); }
-    // Null where no fault waits for a probe.
+    // Null if no fault waits for a probe.
     Triggers* hears_probes() { return triggers_.wants_probes() ? &triggers_ : nullptr; }
 
     void schedule();
-    // The upper half: the node at which the fault's trigger happened, plus one.
+    // In the upper half: the node at which the fault's trigger happened, plus one.
     void begin(std::uint64_t index_and_node);
     void end(std::uint64_t index);
     void go_on(std::uint64_t index_and_step);
@@ -78,19 +79,19 @@ public:
 
     bool chaos() const { return chaos_; }
     Instant within_chaos(Duration duration) const;
-    // The master has two places; excuses know one.
+    // The master may run on two nodes. Excuses use node 0 for both.
     std::uint32_t logical(std::uint32_t node) const { return node == nodes() ? 0 : node; }
     void process_began(std::uint32_t node);
     bool frozen(std::uint32_t node) const { return frozen_[node]; }  // stopped for ever
     const std::vector<Ledger::StrangerHello>& stranger_hellos() const { return stranger_hellos_; }
-    Instant first_at() const { return first_at_; }  // never: nothing has happened
+    Instant first_at() const { return first_at_; }  // never: no fault has taken effect
     const std::array<std::uint64_t, fault_kinds>& injected() const { return injected_; }
     const SecondFaults& second_faults() const { return second_; }
 
 private:
     std::uint32_t nodes() const { return static_cast<std::uint32_t>(scenario_.peers.size() + 1); }
     std::uint32_t peer_of(const Fault& fault) const { return 1 + (fault.a - 1) % (nodes() - 1); }
-    // The node whose process plays the n-th of the scenario: the master may have moved.
+    // The node whose process plays this node of the scenario: the master may have moved to its second node.
     std::uint32_t played_by(std::uint32_t node) const { return node == 0 ? world_.master() : node; }
     std::size_t index_of(const Fault& fault) const { return static_cast<std::size_t>(&fault - faults_.data()); }
     bool find_place(std::uint64_t index);
@@ -132,11 +133,11 @@ private:
     Processes& processes_;
     Excuses& excuses_;
     sim::Draw draw_;
-    std::vector<Fault> faults_;  // of the scenario, with the nodes that were found when they began
+    std::vector<Fault> faults_;  // the scenario's, with the nodes that were chosen when they began
     struct Progress {
-        std::uint32_t again = 0;  // so often it has been repeated
+        std::uint32_t again = 0;  // the number of repetitions so far
         bool placed = false;
-        Scene hit;  // of a connection: its ends
+        Scene hit;  // the ends of the connection that it hit
     };
     std::vector<Progress> progress_;
     Triggers triggers_;
@@ -152,18 +153,18 @@ private:
     struct Stranger {
         std::uint32_t connection = 0;
         bool dialled = false;
-        bool registered = false;  // has said hello on this connection
+        bool registered = false;  // has sent a hello on this connection
         std::uint32_t said = 0;
     };
     std::vector<Stranger> stranger_links_;  // per fault
     const Fault* halting_ = nullptr;        // the full disk that is going to stop the master
-    const Fault* stuck_ = nullptr;          // the last disk that did not answer
+    const Fault* stuck_ = nullptr;          // the fault of the last disk that did not answer
     bool disk_hangs_ = false;
-    const Fault* stopping_ = nullptr;  // for which the master is about to end
+    const Fault* stopping_ = nullptr;  // the stop for which the master is about to end
     Instant stopping_until_ = 0;
     std::vector<Ledger::StrangerHello> stranger_hellos_;
     Instant first_at_ = open_end;
-    std::vector<std::uint64_t> hello_of_;  // the fault that each of them belongs to
+    std::vector<std::uint64_t> hello_of_;  // the index of the fault of each of them
     std::vector<FaultSpan>* spans_ = nullptr;
     Coverage* coverage_ = nullptr;
     bool chaos_ = true;

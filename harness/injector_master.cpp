@@ -1,4 +1,4 @@
-// Faults of the master: its deaths, its journal, its disk, and its end on purpose.
+// Faults of the master: its crashes, its journal, its disk, and its stop on purpose.
 #include "harness/injector.hpp"
 
 namespace pccl::harness {
@@ -7,12 +7,13 @@ using namespace core;
 
 namespace {
 
-// A process that was told to end does so at the latest.
+// A process that was told to end is ended after this time.
 constexpr Duration stops_within = second;
 
 }  // namespace
 
-// The run goes on elsewhere, as on another host with the journal, where everybody knows both addresses.
+// Whether the master restarts at its other address, as on another host that has the journal. Only if each peer has both
+// addresses.
 bool Injector::master_moves(const Fault& fault) const {
     const auto knows = [](const PeerPlan& plan) {
         return std::find(plan.masters.begin(), plan.masters.end(), MasterAddress::spare) != plan.masters.end();
@@ -39,14 +40,14 @@ bool Injector::master_crash(const Fault& fault) {
     return true;
 }
 
-// The first master lives on, cut off from the journal; what of it anybody still hears is drawn per peer.
+// The first master lives on, cut off from the journal. For each of its connections it is drawn whether it is reset.
 bool Injector::two_masters(const Fault& fault) {
     const std::uint32_t old = world_.master();
     const std::uint32_t next = old == 0 ? nodes() : 0;
     if (!world_.alive(old)) return false;
     for (const Excuse excuse : {Excuse::starved, Excuse::stuck_edge})
         excuses_.hardship(excuse, index_of(fault), every_peer, world_.now(), scenario_.chaos_end);
-    // The first one goes on until its disk refuses a record, at the end of chaos at the latest.
+    // The first master goes on until its disk refuses a record, at the end of chaos at the latest.
     excuses_.touch(Excuse::copied_token, index_of(fault), every_peer, world_.now(),
                    scenario_.chaos_end + 2 * scenario_.timeouts.peer + scenario_.timeouts.grace());
     if (world_.alive(next)) world_.end_process(next, true);
@@ -65,7 +66,8 @@ void Injector::free_disk() {
     world_.free_disk();
 }
 
-// Nobody waits for a disk for ever: where it has not come back by itself, the operator ends the master.
+// The end of a stuck disk. With stuck_until_killed the operator kills the master if its disk still hangs: nobody waits
+// for a disk for ever.
 void Injector::disk_answers_again(const Fault& fault) {
     const std::uint32_t node = world_.master();
     if (disk_hangs_ && chaos_ && (fault.value & stuck_until_killed) != 0 && world_.alive(node)) {
@@ -75,7 +77,7 @@ void Injector::disk_answers_again(const Fault& fault) {
     free_disk();
 }
 
-// Not one whose journal another master has taken over, or whose disk is about to stop it.
+// Not a master whose journal another one has taken over, or whose full disk is about to stop it.
 bool Injector::stop_the_master(const Fault& fault, std::uint64_t index) {
     const std::uint32_t node = world_.master(), other = node == 0 ? nodes() : 0;
     if (!world_.alive(node) || world_.alive(other) || halting_ != nullptr || world_.paused(node)) return false;
@@ -87,13 +89,13 @@ bool Injector::stop_the_master(const Fault& fault, std::uint64_t index) {
     return true;
 }
 
-// Its process ends when it has told everybody, or after a while.
+// Ends the master's process when it has told everybody, or after `stops_within`.
 void Injector::master_stops(std::uint64_t index) {
     const std::uint32_t node = world_.master();
     if (stopping_ == nullptr) return;
     if (world_.alive(node) && world_.driver(node)->flushing() && world_.now() < stopping_until_)
         return world_.schedule_script(world_.now() + 5 * millisecond, fault_ends, index);
-    // A path that is full for so long: what waited for it is lost.
+    // A path was full for that long. What waited for it is lost.
     if (world_.now() + 5 * millisecond >= stopping_until_) excuses_.stop_was_cut_short();
     if (world_.alive(node)) world_.end_process(node, true);
     run_is_over(faults_[index]);
@@ -106,7 +108,7 @@ void Injector::run_is_over(const Fault& fault) {
     processes_.process_gone(0, fault);
 }
 
-// The master that stopped for its disk, after the `b` ms that its supervisor takes.
+// Restarts a master that stopped because of its disk, after the `b` ms that its supervisor takes.
 void Injector::start_again(const Fault& fault) {
     Fault supervisor = fault;
     supervisor.duration = static_cast<Duration>(fault.b % 10'000 + 1) * millisecond;
@@ -115,8 +117,8 @@ void Injector::start_again(const Fault& fault) {
     processes_.process_gone(0, supervisor);
 }
 
-// Its disk failed, or was silent for the limit: it said nothing more. The one that lost its journal to another master does
-// not come back.
+// The master stopped itself, because its disk failed or did not answer for the limit. It sent nothing more. A master
+// that lost its journal to another one does not come back.
 void Injector::master_halted(std::uint32_t node) {
     world_.trace().line(world_.now(), node, "the master stops: its records cannot be written");
     if (node != world_.master()) return;
@@ -126,7 +128,7 @@ void Injector::master_halted(std::uint32_t node) {
     }
     if (halting_ == nullptr) {
         if (stuck_ != nullptr) return start_again(*stuck_);
-        // A slow disk was slower than the limit.
+        // A slow disk exceeded the limit.
         Fault slow;
         slow.kind = FaultKind::slow_disk;
         slow.duration = second;

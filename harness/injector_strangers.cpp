@@ -1,4 +1,4 @@
-// Faults of strangers: processes that are no part of the run and say what they like.
+// Faults of strangers: processes outside the run that may send anything.
 #include "harness/hostile.hpp"
 #include "harness/injector.hpp"
 
@@ -8,17 +8,17 @@ using namespace core;
 
 namespace {
 
-// Whether the stranger of a `hostile` fault comes in numbers and says nothing.
+// Whether the `hostile` fault opens many connections that send nothing.
 bool is_crowd(const Fault& fault) { return ((fault.value >> 50) & 3) == 0; }
 
-// Whether it waits to be admitted and lies about members all the time.
+// Whether the stranger waits to be admitted and keeps sending false reports about members.
 bool is_lying_newcomer(const Fault& fault) {
     return fault.kind == FaultKind::hostile && ((fault.value >> 50) & 3) == 1;
 }
 
 }  // namespace
 
-// What somebody outside of the run can know of it and of the node.
+// What a stranger can know about the run and the target.
 Knowledge Injector::what_is_known(std::uint32_t target) {
     Knowledge known = learn(world_.network().greeting_among(nodes(), target));
     const auto& payloads = world_.payloads_to(target);
@@ -26,7 +26,7 @@ Knowledge Injector::what_is_known(std::uint32_t target) {
     return known;
 }
 
-// Connections that say nothing, more and more of them.
+// Opens more and more connections that send nothing.
 void Injector::crowd_comes(const Fault& fault, std::uint64_t index) {
     Stranger& stranger = stranger_links_[index];
     if (stranger.said++ >= std::max(fault.b % 40, 1u)) return;
@@ -37,7 +37,7 @@ void Injector::crowd_comes(const Fault& fault, std::uint64_t index) {
     world_.schedule_script(world_.now() + draw_.log_uniform(millisecond, second), fault_goes_on, index);
 }
 
-// One thing said each time; the next one follows after a while.
+// Dials, or sends once. The next step follows after a while.
 void Injector::stranger_speaks(const Fault& fault, std::uint64_t index) {
     Stranger& stranger = stranger_links_[index];
     sim::Network& network = world_.network();
@@ -48,14 +48,14 @@ void Injector::stranger_speaks(const Fault& fault, std::uint64_t index) {
     if (stranger.said >= std::max(fault.b % 40, 1u)) return;
     Duration wait = 0;
     if (!stranger.dialled || !network.open_end(stranger.connection, 0) || draw_.chance(150'000)) {
-        // Where a link is closed on it, it tries again.
+        // If its link was closed, the stranger dials again.
         if (stranger.dialled) network.close(stranger.connection, 0, draw_.chance(500'000));
         const std::uint32_t target = replay || is_lying_newcomer(fault) ? 0 : fault.a % nodes();
         stranger.registered = false;
         stranger.connection = network.dial(own, 0, sim::endpoint_of(target));
         stranger.dialled = true;
         wait = 2 * network.latency(own, target) + millisecond;
-        ++stranger.said;  // a closed door counts too
+        ++stranger.said;  // a dial that is refused counts too
     } else {
         const bool liar = is_lying_newcomer(fault);
         std::string newcomer;

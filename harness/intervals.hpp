@@ -1,4 +1,4 @@
-// Calls by time: finds those that overlap with an interval without looking at all of them.
+// Calls indexed by time: finds those that overlap with an interval without looking at all of them.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -9,7 +9,7 @@
 
 namespace pccl::harness {
 
-// Indices of calls, added in the order of their begin.
+// The indices of calls, added in the order of their begin.
 class Intervals {
 public:
     void add(std::size_t index, core::Instant begin, core::Instant end) {
@@ -17,15 +17,15 @@ public:
         entries_.push_back(Entry{index, begin, latest});
     }
 
-    // Calls `visit(index)` in order for a range that holds every call with begin < `end` whose end is behind `begin`; some
-    // others may be among them.
+    // Calls `visit(index)`, in order, for each call that begins before `end` and ends after `begin`, and perhaps for
+    // some others.
     template <class Visit>
     void near(core::Instant begin, core::Instant end, Visit visit) const {
         auto entry = std::partition_point(entries_.begin(), entries_.end(),
                                           [&](const Entry& e) { return e.latest_end <= begin; });
         for (; entry != entries_.end() && entry->begin < end; ++entry) visit(entry->index);
     }
-    // All of them, in order.
+    // Visits all of them, in order.
     template <class Visit>
     void all(Visit visit) const {
         for (const Entry& entry : entries_) visit(entry.index);

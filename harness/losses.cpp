@@ -1,4 +1,4 @@
-// The oracle of lost members: nobody is removed, or gives up, without a fault or a mistake of its own program.
+// The oracle of lost members: no member is removed, or gives up, without a fault or a mistake of its own program.
 #include "harness/oracles.hpp"
 
 #include <algorithm>
@@ -9,11 +9,12 @@ using namespace core;
 
 namespace {
 
-// A member whose submission does not fit those of others that took part in the same synchronization is removed for it.
+// Whether the submission differs from that of another member in the same synchronization. The master removes a member
+// for that.
 bool misfit(const Ledger& ledger, const SyncFact& own, Duration seat_kept) {
     return std::any_of(ledger.syncs.begin(), ledger.syncs.end(), [&](const SyncFact& other) {
         if (other.life == own.life || other.group != own.group || other.begin >= own.end) return false;
-        // The vote of a member that gave up counts until the master misses it.
+        // The vote of a member that gave up counts until the master removes it.
         const bool gave_up = other.end != open_end && other.completion.result != Result::success;
         if (other.end != open_end && other.end + (gave_up ? seat_kept : 0) <= own.begin) return false;
         const bool both_send = own.strategy == SyncStrategy::send_only && other.strategy == SyncStrategy::send_only;
@@ -26,7 +27,8 @@ bool misfit(const Ledger& ledger, const SyncFact& own, Duration seat_kept) {
 }  // namespace
 
 sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excuses& excuses) {
-    // The synchronizations in which a membership ended: of two threads that call one each, one is refused.
+    // The synchronizations that were open when a membership ended. Two threads may call one each; then one of them is
+    // refused.
     std::vector<std::vector<const SyncFact*>> last_syncs(ledger.lives.size());
     for (const SyncFact& fact : ledger.syncs) {
         const Life& life = ledger.lives[fact.life];
@@ -38,7 +40,8 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         if (!l.lost) continue;
         const std::string who = ledger.name(life) + " on " + sim::Trace::name(l.node);
         const auto says = [&](const char* text) { return l.reason.find(text) != std::string::npos; };
-        // A run that was ended on purpose: each member was told, unless something happened to its link then.
+        // The run was ended on purpose. The master told each member, unless something happened to its link at that
+        // time.
         if (says("the master was stopped on purpose")) {
             if (excuses.run_ended(l.node, l.asked_at, l.lost_at, true)) continue;
             return {"membership", who + " was told that the master was stopped, and it was not: " + l.reason};
@@ -46,8 +49,9 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         if ((says("this peer belongs to another run") || says("no longer a member of the run")) &&
             excuses.run_ended(l.node, l.asked_at, l.lost_at, false))
             continue;
-        // Where nobody copies a token and no journal loses what was durable, nobody is refused for that. A lost journal is no
-        // reason to take a member for a copy of itself, unless fewer tokens are kept than it may have forgotten.
+        // Without a copied token, or a journal that lost durable records, no member is refused for these reasons. A
+        // lost journal does not make a member look like a copy of itself, unless fewer former tokens are kept than the
+        // journal may have lost.
         const bool explained =
             says("another process resumed")
                 ? excuses.touched(l.node, l.member_until, l.lost_at, Excuse::copied_token) ||
@@ -57,8 +61,8 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
                       excuses.touched(l.node, l.member_until, l.lost_at);
         if (!explained) return {"membership", who + " was refused: " + l.reason};
         if (says("for its vote")) {
-            // Whatever happens to the master: only a program that made no call for so long is removed for that, or one whose
-            // vote could not travel.
+            // Whatever happens to the master, it removes a member for its vote only if the program made no call for so
+            // long, or if the vote was held up.
             const Duration unseen = 4 * excuses.slow() + 100 * millisecond;
             const bool late = l.idle_longest + unseen >= scenario.timeouts.vote && excuses.use(Excuse::late_vote);
             if (!late && !excuses.hindered(l.node, l.idle_longest, l.member_until, l.lost_at)) {
@@ -68,9 +72,9 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
             }
             continue;
         }
-        // It learned in its last synchronization that it is no member any more.
+        // The member learned in its last synchronization that it is no member any more.
         const auto ended_it = [&](const SyncFact* sync) {
-            // Its thread may not have looked at the answer before the program came to its end.
+            // The program may have ended before its thread looked at the answer.
             const bool failed = sync->answered == open_end || sync->completion.result == Result::invalid_usage;
             return failed && misfit(ledger, *sync, excuses.seat_kept());
         };
@@ -85,7 +89,7 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
             excuses.sought(l.member_until, l.lost_at, scenario.timeouts.grace()))
             continue;
         if (says("the master is gone") && excuses.sought(l.member_until, l.lost_at, scenario.timeouts.master)) continue;
-        // What it was told for a reason may be lost behind a narrow window when the connection is closed.
+        // The message with the reason may be lost behind a narrow window when the connection is closed.
         const bool unconnected = says("cannot reach") || says("the master is gone: connection reset");
         if (!excuses.loss(l.node, l.member_until, l.lost_at, unconnected)) {
             return {"membership", who + " was lost, though no fault touched it: " + l.reason + "\n    " +

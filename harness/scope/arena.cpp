@@ -45,10 +45,10 @@ Arena* owner_of(const void* address) {
 
 }  // namespace
 
-// Both lie in the arena's own memory: an image is complete.
+// Both structs lie in the arena's own memory, so an image is complete.
 struct Arena::Top {
     std::uint64_t used = 0;                     // bytes from the base
-    std::array<std::uint64_t, classes> free{};  // of each class the first free block, as an offset; 0: none
+    std::array<std::uint64_t, classes> free{};  // the first free block of each class, as an offset; 0: none
 };
 struct alignas(granule) Arena::Block {
     std::uint32_t index = 0;
@@ -117,7 +117,7 @@ const ChunkTable::Chunk* ChunkTable::keep(const std::uint8_t* bytes) {
 Arena::Image Arena::save(ChunkTable& table) const {
     const std::size_t used = top().used;
     const std::size_t count = (used + ChunkTable::chunk_bytes - 1) / ChunkTable::chunk_bytes;
-    // What lies behind the end is of an earlier state.
+    // Bytes behind the end are left from an earlier state.
     std::memset(base_ + used, 0, std::min(bytes_, count * ChunkTable::chunk_bytes) - used);
     Image image(count);
     for (std::size_t i = 0; i < count; ++i) image[i] = table.keep(base_ + i * ChunkTable::chunk_bytes);
@@ -169,7 +169,8 @@ Hash128 Arena::fingerprint() const {
             const std::uint64_t offset = word - base;
             auto found = std::upper_bound(places.begin(), places.end(), offset,
                                           [](std::uint64_t a, const Place& b) { return a < b.begin; });
-            // A pointer to what was freed, which nobody reads any more; or to the end of a block, which is the next header.
+            // A pointer to freed memory, which is not read any more. A pointer to the end of a block, where the next
+            // header is, counts as one into that block.
             if (found == places.begin() || !(--found)->live) {
                 words.push_back(~std::uint64_t{0});
                 continue;
@@ -218,7 +219,7 @@ void operator delete(void* address, std::align_val_t) noexcept { std::free(addre
 void operator delete(void* address, std::size_t, std::align_val_t) noexcept { std::free(address); }
 void* operator new(std::size_t bytes) { return pccl::scope::take(bytes); }
 void* operator new[](std::size_t bytes) { return pccl::scope::take(bytes); }
-// The library's own ones call those above, but not under AddressSanitizer.
+// The library's own nothrow operators call those above, but not under AddressSanitizer.
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return pccl::scope::take(bytes); }
 void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return pccl::scope::take(bytes); }
 void operator delete(void* address) noexcept { pccl::scope::give(address); }

@@ -1,16 +1,17 @@
-// Memory in which one machine lives alone, so that its state can be saved, restored and compared although the machine can
-// neither be copied nor looked into.
+// An arena is memory that belongs to one machine alone. So the state of the machine can be saved, restored and
+// compared, although the machine can neither be copied nor inspected.
 //
 // While an Arena::Use is in scope, `operator new` of this process takes memory from that arena (arena.cpp replaces the
-// global operators). A saved image is the bytes of the arena in chunks that equal images share.
+// global operators). A saved image consists of the bytes of the arena, in chunks that equal images share.
 //
-// fingerprint() is a hash of everything that can be reached from the first block. Words that point into the arena are
-// replaced by the number of the block in the order of the visit and the offset in it; so it does not matter where blocks
-// lie, in which order they were allocated, and what freed blocks contain. Equal fingerprints mean equal states: nothing
-// that the machine could read is left out. The converse does not hold: two trees with the same keys and another shape, what
-// a popped element left behind in a deque, or other bytes in padding make equal states look different. That costs states,
-// never behaviours; numbers of states differ a little between compilers.
-// Not thread-safe; one thread uses arenas.
+// fingerprint() is a hash of everything that can be reached from the first block. A word that points into the arena is
+// replaced by the number of the block, in the order of the visit, and the offset in it. So the hash does not depend on
+// the places of blocks, on the order of allocations, or on the content of freed blocks. Equal fingerprints mean equal
+// states, because nothing that the machine could read is left out. Equal states may still have different fingerprints:
+// trees of another shape with the same keys, remains of popped elements in a deque, other bytes in padding. That costs
+// additional states, but hides no behaviour. Numbers of states differ a little between compilers.
+//
+// Not thread-safe: one thread uses arenas.
 #pragma once
 
 #include "core/numeric/kernels.hpp"
@@ -30,7 +31,7 @@ struct HashOfHash {
     std::size_t operator()(const Hash128& hash) const { return static_cast<std::size_t>(hash.low); }
 };
 
-// Bytes that many images have in common.
+// Chunks of bytes that images share.
 class ChunkTable {
 public:
     static constexpr std::size_t chunk_bytes = 256;
@@ -51,7 +52,7 @@ public:
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
 
-    // Allocations of this process come from the arena while one of these lives.
+    // While one of these exists, allocations of this process come from the arena.
     class Use {
     public:
         explicit Use(Arena& arena);
@@ -83,7 +84,7 @@ private:
     std::size_t bytes_ = 0;
 };
 
-// The frames of earlier calls leave bytes on the stack that can end up in the padding of a state. Called before a machine
+// Clears the stack. Bytes that earlier calls left there can end up in the padding of a state. Called before a machine
 // handles an event.
 void clear_stack();
 

@@ -1,4 +1,4 @@
-// Values in a row of bytes, to be hashed.
+// Puts values into a row of bytes, to be hashed.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the machines of a scope want, carried out.
+// Carries out the effects of the machines of a scope.
 #include "core/compute.hpp"
 #include "core/wire/control.pb.h"
 #include "harness/scope/bytes.hpp"
@@ -20,7 +20,7 @@ bool heartbeat_of(const std::string& body) {
 
 }  // namespace
 
-// ---- machines --------------------------------------------------------------------------------------------------------
+// ---- machines -------------------------------------------------------------------------------------------------------
 
 void World::step(State& state, std::size_t node, const Event& event) {
     if (trace_ && !std::holds_alternative<ControlArrived>(event)) say(state, node, "");
@@ -37,7 +37,7 @@ void World::follow(State& state, std::size_t node, const Step& step) {
     }
 }
 
-// What is answered at once.
+// Delivers the answers that come at once.
 void World::settle(State& state, std::size_t node) {
     while (!local_.empty() && state.violation.empty()) {
         const Local local = std::move(local_.front());
@@ -120,7 +120,7 @@ void World::carry_out(State& state, std::size_t node, const Effect& effect) {
     } else if (const auto* e = std::get_if<Complete>(&effect)) {
         completed(state, node, *e);
     } else if (const auto* e = std::get_if<SetAttributes>(&effect)) {
-        // Comes alone when a membership ended, and with a leave.
+        // This effect comes alone when a membership ended, and also with a leave.
         Node& self = state.nodes[node];
         if (state.stage != Stage::leave && e->attributes.global_world == 1 && self.member) self.lost = true;
         self.member = false;
@@ -150,7 +150,7 @@ void World::compute(State& state, std::size_t node, const Compute& effect) {
     local_.push_back({done, 0});
 }
 
-// ---- connections ------------------------------------------------------------------------------------------------------
+// ---- connections ----------------------------------------------------------------------------------------------------
 
 std::uint32_t World::keep(const Message& message) {
     Bytes bytes;
@@ -169,7 +169,7 @@ void World::open(State& state, std::size_t node, const OpenLink& effect) {
     if (effect.link % 2 == 0 || other > scope_.peers || other == node) return violate(state, "a wrong OpenLink");
     Connection connection;
     connection.node = {static_cast<std::uint8_t>(node), static_cast<std::uint8_t>(other)};
-    // Not a counter: it does not depend on the order in which connections come.
+    // Not a counter, so that it does not depend on the order in which connections are made.
     connection.link = {effect.link, 2 * ((effect.link * 8 + node) * 8 + state.nodes[node].life)};
     Message message;
     if (state.nodes[other].alive) {
@@ -213,7 +213,7 @@ void World::close(State& state, std::size_t node, LinkId link) {
     if (connection->ends[1 - side].here) connection->ends[1 - side].queue.push_back(keep(message));
 }
 
-// ---- memory ----------------------------------------------------------------------------------------------------------
+// ---- memory ---------------------------------------------------------------------------------------------------------
 
 std::uint32_t* World::content(State& state, std::size_t node, BufferId id) const {
     for (auto& [buffer, text] : state.nodes[node].buffers) {

@@ -45,7 +45,7 @@ struct Frame {
     std::size_t next = 0;
 };
 
-// Numbers of choices, where there was more than one; "3x0" stands for three times 0.
+// The numbers of the choices taken in states with more than one choice; "3x0" stands for three times 0.
 std::string sequence_of(const std::vector<Frame>& path) {
     std::string text;
     std::size_t last = 0, count = 0;
@@ -98,7 +98,7 @@ void play_out(World& world, State& state) {
     state.violation = "the schedule does not end";
 }
 
-// Everything that is on its way arrives, without another call.
+// Delivers everything in flight, without another call.
 void come_to_rest(World& world, State& state) {
     std::vector<Choice> choices;
     for (int steps = 0; steps < 10'000 && state.violation.empty(); ++steps) {
@@ -129,7 +129,7 @@ std::string see_it_work(World& world, State state) {
     };
     count_members();
     bool works = members.size() < 2;
-    // A fault may be noticed only now: then a reduction fails, and the next one goes.
+    // A fault may be noticed only now. Then one reduction fails, and the next one succeeds.
     for (int round = 0; round < 4 && !works; ++round) {
         for (const Stage stage : {Stage::update, Stage::reduce}) {
             if (stage == Stage::reduce && members.size() < 2) break;

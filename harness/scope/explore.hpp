@@ -1,9 +1,9 @@
-// Takes every choice in every state of a scope, and judges each end.
+// Explores a scope: takes every choice in every state, and judges each end.
 //
-// Depth first. A state whose hash was seen is not entered again; so orders of events that do not depend on each other meet
-// in the same state, and each such state is explored once. At an end (no program goes on) the outcomes are judged; then
-// one schedule without choices shows that the run still works: all members agree on a topology, reduce, leave and hold no
-// memory.
+// The search is depth first. It does not enter a state whose hash it has seen. Independent events in another order lead
+// to the same state, so each such state is explored once. At an end no program goes on, and the outcomes are judged.
+// Then one schedule without choices shows that the run still works: all members agree on a topology, reduce, leave and
+// hold no memory.
 #pragma once
 
 #include "harness/scope/world.hpp"
@@ -26,8 +26,8 @@ struct Finding {
 };
 
 struct Report {
-    std::uint64_t states = 0;       // different ones
-    std::uint64_t transitions = 0;  // choices that were taken
+    std::uint64_t states = 0;       // different states
+    std::uint64_t transitions = 0;  // choices taken
     std::uint64_t ends = 0;         // different states in which no program goes on
     std::uint64_t outcomes = 0;     // different things that programs saw
     std::uint64_t depth = 0;        // choices on the longest path
@@ -41,12 +41,12 @@ struct Report {
 
 Report explore(const Scope& scope, const Bounds& bounds);
 
-// Plays one path, and prints it if it is to be read. Returns what it violates; empty: nothing.
+// Plays one path, and prints it if `print` is set. Returns the violation; empty: none.
 std::string replay(const Scope& scope, const std::string& sequence, bool print);
 
-// What an end breaks of the promises; empty: nothing.
+// The promise that the end breaks; empty: none.
 std::string judge(const World& world, const State& state);
-// What a schedule without choices shows behind an end.
+// Plays one schedule without choices from an end. Returns the violation; empty: none.
 std::string see_it_work(World& world, State state);
 
 }  // namespace pccl::scope

@@ -1,4 +1,4 @@
-// The promises of a scope, checked against what its programs were told.
+// Checks the promises of a scope against what the calls of its programs returned.
 #include "harness/scope/explore.hpp"
 #include "net-sim/describe.hpp"
 
@@ -28,7 +28,7 @@ std::string sum_of(const World& world, std::uint32_t collective, std::uint32_t m
     return sum;
 }
 
-// Whose inputs are in `bytes`, as bits; 0: it is the sum of no set.
+// The set of members whose inputs sum to `bytes`, as bits; 0: no set does.
 std::uint32_t members_of(const World& world, std::uint32_t collective, const std::string& bytes) {
     for (std::uint32_t members = 2; members < 2u << world.scope().peers; members += 2) {
         if (sum_of(world, collective, members) == bytes) return members;
@@ -36,7 +36,7 @@ std::uint32_t members_of(const World& world, std::uint32_t collective, const std
     return 0;
 }
 
-// Without a fault, an epoch counts exactly those that were admitted up to it.
+// Without a fault, the world of an epoch counts exactly the peers that were admitted up to it.
 std::string judge_worlds(const World& world, const State& state) {
     for (std::size_t node = 1; node <= world.scope().peers; ++node) {
         for (const Told& told : state.nodes[node].told) {
@@ -62,16 +62,16 @@ std::string judge(const World& world, const State& state) {
     const std::size_t peers = world.scope().peers;
     const std::uint32_t collective = state.collective;
     const Told* success = nullptr;
-    std::string content;  // of who succeeded
+    std::string content;  // of the members that succeeded
     std::size_t failed = 0;
     bool somebody_died = false;
     for (std::size_t node = 1; node <= peers; ++node) somebody_died = somebody_died || !state.nodes[node].alive;
     for (std::size_t node = 1; node <= peers; ++node) {
         const Node& self = state.nodes[node];
         if (!self.alive) continue;
-        // One fault alone never costs a seat: a connection comes back, and so does the master.
+        // One fault alone never costs a seat: the connection comes back, and so does the master.
         if (self.lost && self.touched < 2) return name_of(node) + " was lost without a reason";
-        // A connection may come too early while peers join, and come again after a fault.
+        // A connection may be refused because it comes too early while peers join, or again after a fault.
         const bool quiet = state.faults == 0 && world.scope().joiners == 0;
         if (quiet && world.machines().refused_frames(node, self.machine) != self.refused)
             return name_of(node) + " refused a frame or a connection";
@@ -79,14 +79,14 @@ std::string judge(const World& world, const State& state) {
             if (told.result == Result::success) continue;
             if (told.result == Result::internal_error)
                 return name_of(node) + ": " + to_text(told.call) + " returns an internal error";
-            // One broken connection is mended and one master comes back, so neither costs a collective.
+            // One broken connection is replaced and one master restarts, so neither makes a collective fail.
             const bool is_collective = told.call == Call::await || told.call == Call::sync;
             const bool may_fail = is_collective ? somebody_died || state.faults > 1 : state.faults != 0;
             if (!may_fail) return name_of(node) + ": " + to_text(told.call) + " fails without a reason";
         }
         if (self.told.empty()) continue;
         const Told& told = self.told.back();
-        // Nobody else is left to be admitted; dead members are still counted.
+        // At this end no live peer may still wait for its admission. Dead members may still be counted.
         if (state.stage == Stage::explored && !self.member && !self.lost) return name_of(node) + " is no member";
         if (told.call != Call::await && told.call != Call::sync) {
             if (told.call == Call::launch && told.result == Result::success)

@@ -44,7 +44,7 @@ void add(Bytes& bytes, const Command& command) {
     } else if (const auto* update = std::get_if<CommandUpdateTopology>(&command)) {
         bytes << update->ticket;
     } else {
-        // No other command is used.
+        // Scopes use no other command.
         ASSERT(false);
     }
 }
@@ -105,7 +105,7 @@ void Machines::load(Slot& slot, StateId state) {
     slot.loaded = state;
 }
 
-// The machine as it is now is a state: a known one or a new one.
+// The number of the state in which the machine is now. Saves the state if it is new.
 StateId Machines::note(Slot& slot, const Hash128& history) {
     const Hash128 fingerprint = identity_ == Identity::memory ? slot.arena.fingerprint() : history;
     const auto [it, is_new] = slot.known.try_emplace(fingerprint, static_cast<StateId>(slot.states.size()));
@@ -117,7 +117,7 @@ StateId Machines::note(Slot& slot, const Hash128& history) {
         state.image = slot.arena.save(chunks_);
         slot.loaded = it->second;
     } else {
-        // The same state, but its blocks may lie elsewhere.
+        // A known state, but its blocks may lie elsewhere in the arena.
         slot.loaded = no_state;
     }
     return it->second;
@@ -126,7 +126,8 @@ StateId Machines::note(Slot& slot, const Hash128& history) {
 std::string Machines::guarded(Slot& slot, Effects& effects, const std::function<bool(Effects&)>& act) {
     set_assertion_handler(&on_broken);
     clear_stack();
-    // Frames of the core are left behind by the jump. Its memory is the arena's, and that state is not used again.
+    // The jump leaves the core's stack frames without running destructors. The core's memory is in the arena, and that
+    // state is not used again.
     if (setjmp(broken_jump) != 0) return broken_text;
     bool fine = false;
     {
@@ -135,7 +136,7 @@ std::string Machines::guarded(Slot& slot, Effects& effects, const std::function<
             const Arena::Use use(slot.arena);
             fine = act(*made);
         }
-        effects = *made;  // copies: in the memory of the process
+        effects = *made;  // copies into the memory of the process
         delete made;
     }
     return fine ? std::string() : "the machine refused an event: misuse by its driver";

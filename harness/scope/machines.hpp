@@ -1,11 +1,11 @@
 // The machines of a scope as a table of states and a table of steps.
 //
-// A machine is a function: (state, event, time) gives (state, effects). The world of a scope holds only the numbers of
-// states; a step that was taken once is looked up. The real machine runs only for steps that are new. So a world is small,
-// is copied freely, and any order of events can be gone back to.
+// A machine is a function from (state, event, time) to (state, effects). The world of a scope holds only the numbers of
+// states. A step that was taken before is looked up; the real machine runs only for new steps. So a world is small and
+// easy to copy, and the search can go back to any state.
 //
-// The identity of a state is the fingerprint of the machine's memory (arena.hpp), or, for a check of that, its whole
-// history (Identity::history: each sequence of events makes a state of its own).
+// The identity of a state is the fingerprint of the machine's memory (arena.hpp). To check that, it can be the whole
+// history instead (Identity::history): then each sequence of events makes a state of its own.
 #pragma once
 
 #include "core/master_machine.hpp"
@@ -36,11 +36,11 @@ class Machines {
 public:
     explicit Machines(Identity identity) : identity_(identity) {}
 
-    // Slots are nodes: 0 is the master.
+    // The number of a slot is the node; 0 is the master.
     void add_master(const core::MasterConfig& config);
     void add_peer(const core::PeerConfig& config);
 
-    // The machine as it begins. A master has read `journal`.
+    // The machine right after its start. A master has replayed `journal`.
     const Step& start_master(core::Instant now, const std::vector<std::string>& journal);
     StateId start_peer(std::size_t node);
     const Step& handle(std::size_t node, StateId state, core::Instant now, const core::Event& event);
@@ -85,7 +85,8 @@ private:
 
     void load(Slot& slot, StateId state);
     StateId note(Slot& slot, const Hash128& history);
-    // Runs `act` with the allocations of the slot's arena; the text of a broken assertion, or nothing.
+    // Runs `act` with allocations from the slot's arena. Returns the text of a broken assertion, or of the refusal of
+    // an event; empty: none.
     std::string guarded(Slot& slot, core::Effects& effects, const std::function<bool(core::Effects&)>& act);
     const Step& run(Slot& slot, const Key& key, const std::function<bool(core::Effects&)>& act);
 
@@ -94,7 +95,7 @@ private:
     std::deque<std::unique_ptr<Slot>> slots_;
 };
 
-// Everything that tells two events apart.
+// A hash of everything that distinguishes two events, and of the time.
 Hash128 hash_of(core::Instant now, const core::Event& event);
 
 }  // namespace pccl::scope

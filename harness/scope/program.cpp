@@ -1,4 +1,4 @@
-// What the programs of a scope call, what they are told, and choices as text.
+// What the programs of a scope call, what their calls return, and choices as text.
 #include "harness/scope/world.hpp"
 #include "net-sim/describe.hpp"
 
@@ -24,7 +24,7 @@ const char* to_text(Call call) {
     return names[static_cast<std::size_t>(call)];
 }
 
-// Each member has a decimal digit of its own, so a sum tells whose inputs are in it.
+// Each member has two decimal digits of its own, so a sum shows whose inputs are in it.
 std::string World::input(std::size_t node, std::uint32_t collective) const {
     std::string bytes;
     std::int32_t unit = 1;
@@ -89,7 +89,7 @@ void World::completed(State& state, std::size_t node, const Complete& effect) {
     }
     self.ticket = 0;
     for (const Node& other : state.nodes) {
-        // Two faults may remove a member that lives.
+        // Two faults may remove a live member.
         if (state.faults > 1) break;
         const bool votes = &other != &self && other.alive && other.member && other.takes_part && self.member;
         if (state.stage != Stage::update || !votes || completion.result != Result::success) continue;
@@ -98,7 +98,7 @@ void World::completed(State& state, std::size_t node, const Complete& effect) {
     }
     const std::uint32_t world = line.call == Call::await ? completion.world : completion.attributes.global_world;
     Told told{line.call, completion.result, world, completion.epoch, completion.revision};
-    // Lies are told where the order of deliveries was an unlikely one: this peer is the last to hear of the outcome.
+    // The lie is applied only after an unlikely order of deliveries: this peer gets the outcome last.
     const bool last =
         node == 1 && (line.call == Call::await || line.call == Call::sync) &&
         std::all_of(state.nodes.begin() + 2, state.nodes.begin() + 1 + scope_.peers, [](const Node& other) {
@@ -119,7 +119,7 @@ void World::completed(State& state, std::size_t node, const Complete& effect) {
         self.ticket = ++self.calls;
         local_.push_back({CommandAwait{self.ticket, tag}, 0});
     }
-    // Called again when time has passed.
+    // The call is repeated after some time has passed.
     const bool again = line.repeated ? success : line.call == Call::connect && !success;
     if (again && self.rounds < rounds_max) {
         --self.line;

@@ -1,4 +1,4 @@
-// A small world that is explored completely: who is in it, what they call, which faults may happen.
+// Describes a small world that is explored completely: its peers, their calls, and the faults that may happen.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -13,38 +13,38 @@ namespace pccl::scope {
 enum class Call : std::uint8_t { connect, update, launch, await, sync, leave };
 struct Line {
     Call call = Call::connect;
-    // `update`: called when nothing else can happen before time passes, until everybody alive is a member.
+    // For `update`: called when nothing else can happen without time passing, until every live peer is a member.
     bool repeated = false;
-    bool at_once = false;  // `await`: called as soon as the launch has returned, and not a step of its own
+    bool at_once = false;  // for `await`: called as soon as the launch has returned, not as a step of its own
 };
 using Program = std::vector<Line>;
 
-// A lie of the harness, for the proof that oracles and exploration are alive. It is told only in some orders.
+// A false observation on purpose, to test that the oracles and the exploration work. It occurs only in some orders.
 enum class Lie : std::uint8_t { none, value, outcome, input, memory };
 
 struct Scope {
     std::string name;
     std::string about;
     std::uint32_t peers = 2;
-    std::uint32_t joiners = 0;  // of the peers, the last ones are not connected when the exploration begins
+    std::uint32_t joiners = 0;  // so many of the last peers are not connected when the exploration begins
     Program program;            // of each member
     Program joiner;             // of each joiner
     std::uint64_t count = 4;    // elements (i32) of a reduction and of the shared state; a slice has 2
     bool in_place = false;
-    // What is a step of its own; otherwise it happens at once, behind the event that caused it.
+    // Each of these is a step of its own if set. Otherwise it happens at once, after the event that caused it.
     bool slow_disk = false;     // RecordPersisted
-    bool slow_payload = false;  // the arrival of a payload behind its header
-    // Faults, `faults` of them at most, of these kinds.
+    bool slow_payload = false;  // the arrival of a payload after its header
+    // At most `faults` faults, of these kinds.
     std::uint32_t faults = 0;
-    bool cut = false;         // a connection breaks, and what is on its way is lost; a dial is refused
+    bool cut = false;         // a connection breaks, with or without the data in flight, or a dial is refused
     bool death = false;       // a peer's process dies
     bool master = false;      // the master's process dies and starts again with what is durable
-    bool heartbeats = false;  // heartbeats travel as long as other messages; otherwise they arrive at once
+    bool heartbeats = false;  // heartbeats take as long as other messages; otherwise they arrive at once
     bool nightly = false;     // one of the smallest, which ./dev nightly completes
     Lie lie = Lie::none;
 
-    // A call that is open for longer behind the last fault hangs. Most waits are a few ticks; a peer that dies may cost the
-    // peer time-out (1 s in a scope).
+    // A call that stays open for longer after the last fault hangs. Most waits are a few ticks. A peer that dies may
+    // cost the peer time-out (1 s in a scope).
     core::Duration patience = core::second / 2;
 };
 

@@ -38,7 +38,7 @@ Limits small_limits() {
     return limits;
 }
 
-// Few ticks in each time-out that has to pass.
+// Each time-out that has to pass takes few ticks.
 Timeouts short_timeouts() {
     Timeouts timeouts;
     timeouts.peer = second;
@@ -114,7 +114,7 @@ const Program& World::program_of(const State& state, std::size_t node) const {
     return leave;
 }
 
-// A repeated update ends when everybody alive is a member, and nobody waits for the votes of others.
+// A repeated update ends when every live peer is a member and no update waits for the votes of others.
 bool World::updates_again(const State& state) const {
     for (std::size_t node = 1; node <= scope_.peers; ++node) {
         const Node& self = state.nodes[node];
@@ -126,7 +126,7 @@ bool World::updates_again(const State& state) const {
     return false;
 }
 
-// Whether its program goes on, when nothing else is open.
+// Whether its program goes on when no call of it is open.
 bool World::goes_on(const State& state, std::size_t node) const {
     const Node& self = state.nodes[node];
     const Program& program = program_of(state, node);
@@ -234,9 +234,10 @@ void World::take(State& state, const Choice& choice) {
     tidy(state);
 }
 
-// ---- what happens to connections and processes -----------------------------------------------------------------------------------------------------
+// ---- what happens to connections and processes ----------------------------------------------------------------------
 
-// An end that was not told of the connection is never told. `lose`: so is what is on its way.
+// An end whose machine has not got the event that the connection exists never gets it. `lose`: messages in flight are
+// lost.
 void World::cut(State& state, Connection& connection, bool lose) {
     Message message;
     if (!connection.ends[1].announced) {
@@ -247,7 +248,7 @@ void World::cut(State& state, Connection& connection, bool lose) {
         message.kind = Message::Kind::closed;
         for (std::size_t side = 0; side < 2; ++side) {
             End& end = connection.ends[side];
-            // Its dial was answered.
+            // A dialler that has not got the answer to its dial still gets it.
             if (lose) {
                 end.queue.resize(side == 0 && !end.announced ? 1 : 0);
                 end.receiving = false;
@@ -258,7 +259,7 @@ void World::cut(State& state, Connection& connection, bool lose) {
     for (const std::uint8_t node : connection.node) ++state.nodes[node].touched;
 }
 
-// What a process has sent before it died arrives.
+// Messages that a process sent before it died still arrive.
 void World::kill(State& state, std::size_t node) {
     Node& self = state.nodes[node];
     for (Connection& connection : state.connections) {
@@ -331,7 +332,7 @@ void World::deliver(State& state, const Choice& choice) {
     answered_bulk_ = false;
     follow(state, node,
            machines_.handle(node, state.nodes[node].machine, state.now, BulkArrived{link, message.header}));
-    // The event may have made connections, which moves them.
+    // The event may have made connections, which moves the others in memory.
     std::size_t side = 0;
     if (!answered_bulk_ && find(state, node, link, side) != nullptr) violate(state, "BulkArrived was not answered");
     settle(state, node);
@@ -362,10 +363,11 @@ void World::land(State& state, Connection& connection, std::size_t side) {
 }
 
 void World::pass_time(State& state) {
-    // Nobody dials anew and nothing is repeated: whoever waits for a timer has missed something.
+    // Here no dial and no call is repeated, so a machine that waits for a timer has missed something.
     if (state.stage == Stage::explored && state.faults == 0 && scope_.joiners == 0)
         return violate(state, "a call waits for a timer, although nothing went wrong");
-    // The slowest machine may set the pace: timers may be late. A jump that looks like sleep to a machine is not made.
+    // Timers may be late, so time moves to the latest deadline. The step is limited, so that no machine takes it for a
+    // sleep.
     Instant first = never, last = 0;
     for (std::size_t node = 0; node <= scope_.peers; ++node) {
         if (!state.nodes[node].alive) continue;
@@ -396,12 +398,12 @@ void World::violate(State& state, const std::string& what) const {
     if (state.violation.empty()) state.violation = what;
 }
 
-// ---- identity and text -----------------------------------------------------------------------------------------------
+// ---- identity and text ----------------------------------------------------------------------------------------------
 
-// Two states with the same hash behave the same: a machine's number stands for all memory that it can read; queues,
-// buffers and records are in it by their contents, connections by the names that machines use; and everything that choices()
-// and the oracles look at. Orders of events that do not depend on each other lead to the same hash, because nothing in it
-// counts events of the whole world.
+// Two states with the same hash behave the same. The hash covers machines by their numbers, which stand for all memory
+// that they can read. It covers queues, buffers and records by their contents, and connections by the link ids that
+// machines use. It covers everything else that choices() and the oracles look at. Independent events in another order
+// lead to the same hash, because nothing in it counts events of the whole world.
 Hash128 World::hash(const State& state) const {
     static Bytes bytes;
     bytes.clear();

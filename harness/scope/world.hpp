@@ -1,11 +1,14 @@
-// The world of a scope: one master and a few peers, joined by queues. A state is a small value; World gives the choices in
-// a state and carries one out.
+// The world of a scope: one master and a few peers, joined by queues. A state is a small value. World gives the choices
+// in a state and carries one out.
 //
-// One FIFO for each connection and direction. Computes, allocations and the sending of payload are answered at once, behind
-// the event that asked for them; so are records and arriving payload, unless the scope makes them steps of their own. Time
-// stands still while anything else can happen, then it goes on to the latest of the machines' next deadlines (a timer may
-// come late by any amount), and all machines get their timers. That is enough for all orders of deliveries: no machine
-// reads time but through its timers. What it leaves out are timers that run while messages are on their way.
+// There is one FIFO for each connection and direction. Computes, allocations and the sending of payload are answered at
+// once, after the event that asked for them. So are records and arriving payload, unless the scope makes them steps of
+// their own.
+//
+// Time stands still while anything else can happen. Then it moves to the latest of the machines' next deadlines, at
+// most a tick after the earliest one, because a timer may come late. All machines get their timers. That is enough for
+// all orders of deliveries, because machines read time only through their timers. Timers that run while messages are in
+// flight are left out.
 #pragma once
 
 #include "core/events.hpp"
@@ -25,7 +28,7 @@ namespace pccl::scope {
 
 inline constexpr std::size_t nodes_max = 4;  // the master and three peers
 
-// Something that many states share, kept once under a number.
+// Strings that many states share. Each is kept once, under a number.
 class Texts {
 public:
     std::uint32_t keep(std::string_view text);
@@ -47,16 +50,16 @@ struct Message {
 };
 
 struct End {
-    bool here = true;        // its machine may still be told of it
-    bool announced = false;  // its machine has been told of it
+    bool here = true;        // its machine may still get events about it
+    bool announced = false;  // its machine has got the event that it exists
     bool receiving = false;  // the header at the head of the queue was delivered
     bool discarded = false;
     core::BufferRef target;
-    std::vector<std::uint32_t> queue;  // messages on their way to this end
+    std::vector<std::uint32_t> queue;  // messages in flight to this end
 };
 
 struct Connection {
-    std::array<std::uint8_t, 2> node{};  // 0 dialled 1
+    std::array<std::uint8_t, 2> node{};  // node[0] dialled node[1]
     std::array<core::LinkId, 2> link{};
     std::array<End, 2> ends;
 };
@@ -76,31 +79,31 @@ struct Node {
     bool member = false;
     bool takes_part = false;       // was a member when the stage began
     bool lost = false;             // its membership ended without its leaving
-    std::uint64_t refused = 0;     // frames, before the exploration
+    std::uint64_t refused = 0;     // frames refused before the exploration
     std::uint8_t touched = 0;      // faults that could end its membership
-    std::uint8_t line = 0;         // of its program
-    std::uint8_t rounds = 0;       // of a line that is repeated
-    core::Instant not_before = 0;  // of the next one
-    core::Ticket ticket = 0;       // of the call that is open; 0: none
+    std::uint8_t line = 0;         // the current line of its program
+    std::uint8_t rounds = 0;       // repetitions of a line
+    core::Instant not_before = 0;  // of the next repetition
+    core::Ticket ticket = 0;       // of the open call; 0: none
     std::uint64_t calls = 0;
     std::vector<Told> told;
-    std::vector<std::pair<core::BufferId, std::uint32_t>> buffers;  // sorted; contents by number
-    std::vector<std::uint32_t> unwritten;                           // records of a master, in order
+    std::vector<std::pair<core::BufferId, std::uint32_t>> buffers;  // sorted; content is a number in Texts
+    std::vector<std::uint32_t> unwritten;                           // records of a master not durable yet, in order
 };
 
-// What programs run: before the exploration, in it, and afterwards to see whether everything still works.
+// Which programs run: before the exploration, during it, and afterwards to see whether everything still works.
 enum class Stage : std::uint8_t { prologue, explored, update, reduce, leave };
 
 struct State {
     Stage stage = Stage::prologue;
     core::Instant now = 0;
-    core::Instant calm_since = 0;  // the last fault
+    core::Instant calm_since = 0;  // since the last fault or the start of the stage
     std::uint8_t faults = 0;
-    std::uint8_t collective = 0;  // launches or synchronizations before this one
+    std::uint8_t collective = 0;  // launches or synchronizations in earlier stages
     std::vector<std::uint32_t> journal;
     core::Ticket persisted = 0;
     std::array<Node, nodes_max> nodes;
-    std::vector<Connection> connections;  // sorted by who dialled and its name there
+    std::vector<Connection> connections;  // sorted by the dialling node and its link id
     std::string violation;
 };
 
@@ -118,18 +121,18 @@ public:
     World(const Scope& scope, Identity identity);
 
     State begin();
-    // Everything that can happen next; a single one if all others may wait for it. Empty: the end.
+    // All choices that can happen next; a single one if all others may wait for it. Empty: the end.
     void choices(const State& state, std::vector<Choice>& out) const;
-    // Those of the network alone, one connection after the other.
+    // Only the deliveries of the network, one connection after the other.
     void deliveries(const State& state, std::vector<Choice>& out) const;
     void take(State& state, const Choice& choice);
     bool is_over(const State& state) const;  // no call is open and no program goes on
     Hash128 hash(const State& state) const;
-    // Of what programs saw, and nothing else.
+    // A hash of what programs saw, and of nothing else.
     Hash128 hash_of_outcome(const State& state) const;
     std::string text(const State& state, const Choice& choice) const;
 
-    // All live members go on to another program.
+    // All live members begin the program of another stage.
     void enter(State& state, Stage stage) const;
     const Scope& scope() const { return scope_; }
     Machines& machines() { return machines_; }
