@@ -19,13 +19,13 @@ constexpr std::size_t faults_most = 24;
 constexpr std::uint32_t peers_most = 6;
 constexpr std::uint64_t phase_count_most = 30;
 
-// A time near this one: mostly a little earlier or later, now and then far away.
+// Moves a time earlier or later, mostly by up to 100 ms, sometimes by up to 5 s. Never below 0.
 Duration near(Duration time, Draw& draw) {
     const Duration step = draw.log_uniform(microsecond, draw.chance(800'000) ? 100 * millisecond : 5 * second);
     return std::max<Duration>(draw.chance(500'000) ? time + step : time - step, 0);
 }
 
-// A count of the same order, or of any.
+// A count from 1 to `most`: mostly near `count`, sometimes any.
 std::uint32_t near_count(std::uint32_t count, std::uint64_t most, Draw& draw) {
     if (draw.chance(300'000)) return static_cast<std::uint32_t>(draw.log_uniform(1, static_cast<std::int64_t>(most)));
     const auto step = static_cast<std::int64_t>(draw.log_uniform(1, 1 + count / 2));
@@ -62,8 +62,8 @@ public:
 
 private:
     Fault* any_fault() { return s_.faults.empty() ? nullptr : &s_.faults[draw_.below(s_.faults.size())]; }
-    // Of the donor; mostly of a kind that is there already. Oracles forgive more where more kinds of faults happen, and
-    // what follows from one kind alone is judged by the strictest.
+    // A fault of the donor that follows no other fault, or null. While the scenario has few faults, the kind is mostly
+    // one that it already has: the fewer kinds of faults a run has, the less its oracles forgive.
     const Fault* any_of_donor() {
         if (donor_.faults.empty()) return nullptr;
         const Fault& f = donor_.faults[draw_.below(donor_.faults.size())];
@@ -77,7 +77,7 @@ private:
     std::uint32_t any_node() { return draw_.number(0, static_cast<std::uint32_t>(s_.peers.size())); }
     std::uint32_t any_peer() { return draw_.number(1, static_cast<std::uint32_t>(s_.peers.size())); }
 
-    // The same conditions and faults with other delays, contents and choices of the programs.
+    // Keeps conditions and faults. Delays, contents and the choices of the programs change.
     bool redraw_the_rest() {
         s_.seed = draw_.bits() >> 1;
         return true;
@@ -133,7 +133,7 @@ private:
         return true;
     }
 
-    // A fault of the donor, or one like another of these, some time behind one of these.
+    // Adds a copy of a donor's fault or of an own fault. It begins some time after one of the own faults.
     bool follow_fault() {
         const Fault* first = any_fault();
         const Fault* behind = draw_.chance(700'000) ? any_of_donor() : any_fault();
@@ -168,7 +168,7 @@ private:
         for (std::size_t i = 0; i < donor_.faults.size(); ++i) {
             const Fault& f = donor_.faults[i];
             if (!room() || (!instead && (!draw_.chance(500'000) || !may_join(f)))) continue;
-            // With the one that it follows, if that came before it.
+            // The copy keeps its reference if the fault that it follows was copied before it. Otherwise it is untied.
             const std::uint32_t first = f.follows == 0 ? 0 : places[f.follows - 1];
             s_.faults.push_back(first == 0 ? untied(donor_.faults, f) : f);
             s_.faults.back().follows = first;
@@ -331,7 +331,7 @@ private:
 
     bool take_workload() {
         s_.workload = donor_.workload;
-        s_.limits = donor_.limits;  // sizes fit each other
+        s_.limits = donor_.limits;  // the sizes of a workload must fit its limits
         s_.uneven_limits = donor_.uneven_limits;
         s_.timeouts.vote = donor_.timeouts.vote;
         return true;
@@ -389,7 +389,7 @@ private:
 }  // namespace
 
 Scenario mutate(const Scenario& parent, const Scenario& donor, const EffectCounts& effects, Draw& draw) {
-    // Sizes of the huge fit each other and nothing else.
+    // The sizes of a huge scenario depend on each other, so it is never mixed or changed.
     if (is_huge(parent)) return parent;
     if (is_huge(donor)) return mutate(parent, parent, effects, draw);
     Scenario child = parent;

@@ -11,7 +11,7 @@ using namespace core;
 
 namespace {
 
-// Statistics and status are looked at behind one in so many completions.
+// Statistics and status are checked after one in this many successful updates, awaits and synchronizations.
 constexpr std::uint32_t looks_apart = 32;
 
 std::string differ(const char* what, std::uint64_t told, const char* how, std::uint64_t known) {
@@ -43,7 +43,8 @@ bool is_member(const MasterStatus::Peer& peer) {
 
 }  // namespace
 
-// One of the operations that this process had a part in. Slices that came twice landed and do not count.
+// The byte counts must be those of an operation of this process. `landed` may be larger: if a slice arrives twice, both
+// copies land, but the core counts it once.
 std::string Numbers::bytes_of_reduction(sim::Carried& carried, const Completion& completion) {
     if (completion.sent_bytes == 0 && completion.received_bytes == 0) return {};
     const std::vector<sim::Carried::Part>& parts = carried.parts();
@@ -59,7 +60,7 @@ std::string Numbers::bytes_of_reduction(sim::Carried& carried, const Completion&
     return text;
 }
 
-// `all`: no other reduction was beside it, so all that was carried belongs to it.
+// `all`: no other reduction ran at the same time, so all carried bytes belong to this call.
 std::string Numbers::bytes_of_many(sim::Carried& carried, const Completion& completion, bool all) {
     std::uint64_t sent = 0, landed = 0;
     for (const sim::Carried::Part& part : carried.parts()) {
@@ -72,8 +73,9 @@ std::string Numbers::bytes_of_many(sim::Carried& carried, const Completion& comp
                      at_most("bytes received by a call for many tags", completion.received_bytes, landed)});
 }
 
-// `unsure`: what is told of one that failed without a byte may be refused beside another one, and chunks that had landed and
-// were not verified when it failed are not told. From then on there may be more than is told.
+// `unsure` is set after a failure: from then on the driver may have carried more bytes than the core reports. A call
+// that failed without a byte may have been refused because another one was running; the carried bytes belong to that
+// one. And chunks that had landed, but were not verified before the failure, are not reported.
 std::string Numbers::bytes_of_sync(sim::Carried& carried, const Completion& completion, bool& unsure) {
     unsure = unsure || completion.result != Result::success;
     if (completion.result != Result::success && completion.sent_bytes + completion.received_bytes == 0) return {};
@@ -110,17 +112,17 @@ std::string Numbers::statistics(const Told& told, sim::Driver& driver) const {
     if (wrong.empty() && !told.asked_for_many) {
         wrong = first_of(
             {equal("attempts of reductions", now.launches, told.launched),
-             // A leaving machine drops them before the driver has answered its calls.
+             // A leaving machine drops its open tags before the driver has answered its calls.
              (driver.leaving() ? at_most : equal)("tags that are not awaited", now.tags_open, driver.tags_open()),
              equal("attempts of a call for many tags", now.retried, 0)});
     }
-    // Who leaves does not ask for all outcomes any more.
+    // A peer that leaves does not await all its tags, so more reductions may have succeeded than were reported to it.
     if (wrong.empty() && !told.asked_for_many && !told.has_left && !driver.leaving())
         wrong = at_most("reductions that succeeded", now.committed, told.committed + now.tags_open);
     return wrong.empty() ? wrong : "statistics of a peer: " + wrong;
 }
 
-// What it answered is in its state, unless the member has gone meanwhile.
+// The status must contain what the master has just answered, unless the member is gone by now.
 std::string Numbers::status(const Told& told, const PeerMachine& peer, GroupId id, const Command& command,
                             const Completion& completion) const {
     const MasterStatus now = world_.master_machine()->status();
@@ -216,8 +218,9 @@ void Numbers::told(std::uint32_t node, const Command& command, const Completion&
     if (!wrong.empty()) world_.violate("numbers", sim::Trace::name(node) + ": " + wrong);
 }
 
-// Part p, from p * count / world on, starts at the member behind position p and ends there: nobody sends it to who starts it
-// as a partial sum, or to position p as a result.
+// Part p begins at element p * count / world. Its partial sum starts at position p + 1, goes around the ring and is
+// complete at position p. Its result then goes around from position p. So each member receives every part twice, except
+// that position p + 1 receives no partial sum of part p, and position p does not receive its result.
 std::vector<RingBytes> ring_bytes(const ReduceShape& shape, std::uint32_t world, std::uint32_t slice_bytes) {
     const std::uint64_t slice = numeric::elements_within(shape.quantization, shape.type, slice_bytes);
     const auto begin = [&](std::uint64_t part) {

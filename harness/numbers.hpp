@@ -1,9 +1,10 @@
-// Numbers that users are told, worked out again beside the core (oracle `numbers`): bytes of reductions and
-// synchronizations, statistics of a peer, and what the master tells spectators.
+// Oracle `numbers`: checks the numbers that the library reports. These are the byte counts of reductions and
+// synchronizations, the statistics of a peer, and the status of the master. The expected values do not come from the
+// core.
 //
-// What a completion says is compared with the frames that the driver carried, always and exactly where the core counts whole
-// frames; what a success says is compared with the geometry of the ring or the content that changed. Statistics and status
-// cost time: they are looked at behind some completions only.
+// The byte counts of each completion are compared with the frames that the driver carried. They must be equal if the
+// core counts whole frames. The byte counts of a success are also compared with the geometry of the ring or with the
+// content that changed. Statistics and status are expensive, so they are checked after some completions only.
 #pragma once
 
 #include "harness/ledger.hpp"
@@ -20,20 +21,20 @@ class Numbers {
 public:
     Numbers(sim::World& world, const Scenario& scenario) : world_(world), scenario_(scenario) {
         told_.resize(scenario.peers.size() + 1);
-        // Its records are what it tells of.
+        // The status follows from the journal, so it is checked only if no fault concerns the journal.
         for (const Fault& fault : scenario.faults) journal_is_safe_ &= !concerns_the_journal(fault.kind);
     }
-    // Of the process that answers, before the application knows.
+    // Called for each completion of a peer, before the application gets it.
     void told(std::uint32_t node, const core::Command& command, const core::Completion& completion);
 
 private:
-    // What the present process of a node was told.
+    // What completions have reported to the current process of a node.
     struct Told {
         std::uint64_t incarnation = 0;
         std::uint64_t connects = 0, updates = 0;
         std::uint64_t launched = 0, committed = 0, failed = 0, many = 0;
         std::uint64_t sent = 0, received = 0;
-        std::uint64_t life_committed = 0;  // of this membership
+        std::uint64_t life_committed = 0;  // in this membership
         bool asked_for_many = false, has_left = false;
         bool syncs_unsure = false;  // since the last connect
     };
@@ -52,10 +53,10 @@ private:
     bool journal_is_safe_ = true;
 };
 
-// Bytes of successes: what the geometry of the ring, or the content that changed, says.
+// Compares the byte counts of successes with the geometry of the ring, or with the content that changed.
 sim::Violation check_numbers(const Scenario& scenario, const Ledger& ledger);
 
-// What the member at each position of a ring receives, and what it sends at least.
+// The bytes that the member at each position of a ring receives, and the least that it sends.
 struct RingBytes {
     std::uint64_t received = 0;
     std::uint64_t sent = 0;

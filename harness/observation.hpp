@@ -1,5 +1,5 @@
-// What a run looked like from outside of the machines, for reports: the recording, the faults that really happened, and
-// what applications saw. Filled by run() when RunOptions names one; the run itself does not depend on it.
+// What a run looked like from outside the machines, for reports: the recording, the faults that took effect, and what
+// applications saw. run() fills it if RunOptions::observation is set. The run itself does not depend on it.
 #pragma once
 
 #include "harness/ledger.hpp"
@@ -17,7 +17,7 @@ struct FaultSpan {
     FaultKind kind = FaultKind::partition;
     Instant begin = 0;
     Instant end = 0;
-    // The nodes concerned. Where the fault separates two sides, the second one is in `others`.
+    // The affected nodes. If the fault separates two sides, `others` is the second one.
     std::vector<std::uint32_t> nodes;
     std::vector<std::uint32_t> others;
 };
@@ -26,7 +26,7 @@ struct Observation {
     sim::Recorder recorder;
     std::vector<FaultSpan> faults;
     Ledger ledger;
-    std::vector<std::string> nodes;  // their names; peers and the master first
+    std::vector<std::string> nodes;  // names of all nodes; the master and the peers come first
 };
 
 }  // namespace pccl::harness

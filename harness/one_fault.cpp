@@ -19,7 +19,7 @@ using sim::Draw;
 
 namespace {
 
-// Control connections carry hundreds of messages in a run, data connections as many slices.
+// Largest count of a trigger: a run has hundreds of control messages, and as many slices.
 constexpr std::int64_t messages_most = 400;
 
 struct Wait {
@@ -28,8 +28,9 @@ struct Wait {
     Instant end = 0;
 };
 
-// The longest time within a call in which no program did anything, behind `from`: programs may be late for reasons of their
-// own.
+// For each call that returned after `from`: the time before its return in which no program did anything. Returns the
+// longest one. The time before the last action of a program does not count, because programs may be late for their own
+// reasons.
 Wait longest_wait(const Ledger& ledger, Instant from) {
     std::vector<Instant> signs{from};
     const auto each = [&](const auto& visit) {
@@ -63,8 +64,8 @@ void draw_one_fault(Scenario& s, Draw& draw) {
     s.claim = Claim::all_end;
     s.core.clear();
     const Duration peer = s.timeouts.peer;
-    const Duration longest = 12 * peer + s.timeouts.grace();  // than a call may wait for it
-    // Who gives the master up at once is another peer from then on.
+    const Duration longest = 12 * peer + s.timeouts.grace();  // longer than any call may wait for the fault
+    // A peer that gives up the master at once would come back as another peer.
     s.timeouts.master = std::max(s.timeouts.master, 5 * second);
     Fault f;
     f.a = draw.number(1, peers);
@@ -112,7 +113,8 @@ void draw_one_fault(Scenario& s, Draw& draw) {
         f.duration = longest;
         break;
     default:
-        // As in the case before this one: of three that are all neighbours of each other one would have to go.
+        // This case and the one before it need more than three peers. Among three all are neighbours, so one of the two
+        // separated peers would be removed.
         f.kind = FaultKind::cut_pair;
         f.duration = longest;
         break;
@@ -156,21 +158,23 @@ Duration delay_of_fault(const Scenario& s) {
     const Timeouts& t = s.timeouts;
     const Duration again = 2 * t.redial_longest() + 40 * s.world.network.latency_high + t.tick();
     switch (f.kind) {
-    // An end learns of it late, or by the silence of the other one.
+    // One end may notice the reset late, or only by the silence of the other end.
     case FaultKind::reset: return again + std::min<Duration>(300 * millisecond, t.peer + t.tick());
     case FaultKind::stall:
     case FaultKind::pause: return f.duration + again;
-    // Silent, and closed just before that is noticed: the time in which it may resume begins then.
+    // Worst case: the member is silent, and its link closes just before the peer time-out. Only then does the time
+    // begin in which it may resume.
     case FaultKind::crash_peer: return 2 * t.peer + again;
     case FaultKind::crash_master: return f.duration + t.grace() + again;
-    // Of a newcomer, too, whose welcome may wait for a disk.
+    // The connection may also be a newcomer's. Its welcome may wait for the disk.
     case FaultKind::half_open: return 6 * t.peer + t.dial + t.handshake + again;
-    // A synchronization that gets no further ends for all.
+    // A synchronization without progress is given up for all members.
     default: return s.workload.sync ? 9 * t.peer + t.grace() + again : 4 * t.peer + t.dial + again;
     }
 }
 
-// Of a state whose chunks are asked for one after another: with the fault another peer may be the one that receives it.
+// Time for a state whose chunks are requested one after another. It is added because the fault may change which peer
+// receives the state.
 static Duration transfer_time(const Scenario& s) {
     if (!s.workload.sync) return 0;
     const std::int64_t chunks = 1 + 8ll * s.workload.state_elements_max / s.limits.chunk_bytes;

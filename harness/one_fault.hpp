@@ -1,5 +1,7 @@
-// An even world in which one thing goes wrong. How long a call may wait for that is known: the time-outs that notice it, once,
-// and some round trips. Waiting for longer is no failure that a program sees, only a clock that the wrong thing renews.
+// Even worlds with exactly one fault, and the check that no call waits longer for it than necessary (oracle `waiting`).
+//
+// The cost of such a fault is known: each time-out that detects it, once, and some round trips. A longer wait is no
+// failure that a program sees. It means that some event restarts a clock that it must not restart.
 #pragma once
 
 #include "harness/scenario.hpp"
@@ -10,18 +12,18 @@ namespace pccl::harness {
 
 struct Ledger;
 
-// Adds the fault to an even world.
+// Adds one random fault to an even world.
 void draw_one_fault(Scenario& scenario, sim::Draw& draw);
 
-// An even world with a fault of which it is known what it may cost.
+// True for an even world with one fault whose cost is known.
 bool has_one_fault(const Scenario& scenario);
 
 Scenario without_faults(const Scenario& scenario);
 
-// How much longer than in the run without it a call may wait.
+// How much longer a call may wait than in the run without the fault.
 Duration delay_of_fault(const Scenario& scenario);
 
-// `without` is what was seen in the run without the fault.
+// `without`: the ledger of the run without the fault.
 sim::Violation check_delay(const Scenario& scenario, const Ledger& ledger, const Ledger& without);
 
 }  // namespace pccl::harness

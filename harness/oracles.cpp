@@ -40,7 +40,8 @@ std::string text(const Ledger& ledger, const LaunchFact& f) {
            std::to_string(f.completion.world);
 }
 
-// Two facts about one operation: the master forgot what the first of the two was told before it told the second.
+// For two facts about one operation: whether the master lost the outcome that the first member had received, before it
+// sent the outcome to the second one.
 template <class Fact>
 bool forgotten(Excuses& excuses, const Ledger& ledger, const Fact& one, const Fact& other) {
     const Fact& first = one.end <= other.end ? one : other;
@@ -48,7 +49,7 @@ bool forgotten(Excuses& excuses, const Ledger& ledger, const Fact& one, const Fa
                              ledger.lives[first.life].member_until);
 }
 
-// Looks for the set of launches that one success speaks of.
+// Searches for the set of launches that took part in a successful operation.
 class AttemptSearch {
 public:
     AttemptSearch(const Scenario& scenario, const Ledger& ledger, Excuses& excuses, std::vector<bool>& settled)
@@ -70,7 +71,8 @@ public:
                 return;
             ranked_.push_back(Ranked{other.process, rank(own, i), i});
         });
-        // Those that ended in the same way with the same bytes first: ambiguous values are read in favour of the run.
+        // Launches with the same outcome and the same bytes come first. If several sets explain the value, the run gets
+        // the benefit of the doubt.
         std::sort(ranked_.begin(), ranked_.end());
         for (const Ranked& candidate : ranked_) candidates_.push_back(candidate.launch);
         for (std::size_t i = 0; i < candidates_.size(); ++i) {
@@ -110,8 +112,8 @@ private:
         return other.end == open_end || ledger_.departed(other.life, other.completion, other.end) ? 1 : 3;
     }
 
-    // The set that is right nearly always, without a search: everybody who was told the same. Among a thousand a few dead ones
-    // would otherwise use up all tries.
+    // Tries the set that is nearly always right before any search: all launches with the same answer. Among a thousand
+    // launches, a few dead ones would otherwise use up all tries.
     bool those_who_agree(const LaunchFact& own) {
         std::size_t others = 0;
         const auto agrees = [&](std::size_t i) {
@@ -130,7 +132,7 @@ private:
         return false;
     }
 
-    // True when a consistent set was found; complaint_ keeps what is wrong with the first set that has the right value.
+    // True if a consistent set was found. complaint_ keeps what is wrong with the first set that has the right value.
     bool search(std::size_t process, const LaunchFact& own) {
         const std::size_t need = own.completion.world - chosen_.size();
         if (need == 0) return fits(own);
@@ -189,7 +191,7 @@ private:
     std::map<std::pair<GroupId, Tag>, Intervals> by_tag_;
     std::vector<Ranked> ranked_;
     std::vector<std::size_t> candidates_;
-    std::vector<std::size_t> by_process_;  // where each process begins in candidates_, and the end
+    std::vector<std::size_t> by_process_;  // first index of each process in candidates_, and the end
     std::vector<std::size_t> chosen_;
     std::vector<const std::vector<std::uint8_t>*> inputs_;
     std::uint64_t tries_ = 0;
@@ -211,7 +213,8 @@ std::vector<Intervals> by_life(const Ledger& ledger, const std::vector<Fact>& fa
     return index;
 }
 
-// Syncs by life and by group, and for each of them the success of the same life before it and behind it.
+// Synchronizations by life and by group. For each one also the previous success of its life, and for each success the
+// next.
 struct SyncIndex {
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
@@ -233,13 +236,13 @@ struct SyncIndex {
     std::vector<Intervals> lives;
     std::map<GroupId, Intervals> groups;
     std::vector<std::size_t> before;
-    std::vector<std::size_t> behind;  // of successes
+    std::vector<std::size_t> behind;  // only of successes
 };
 bool speaks_of_increment(const SyncFact& fact) {
     return fact.completion.message.find("increment") != std::string::npos;
 }
 
-// Not in a call that began later: such a one repeats the reason.
+// A call that began after the loss does not count: it only repeats the reason.
 bool removed_by_revision(const Ledger& ledger, const SyncFact& fact) {
     const Life& life = ledger.lives[fact.life];
     return life.lost && fact.begin <= life.lost_at && speaks_of_increment(fact) &&
@@ -258,10 +261,10 @@ std::string text(const Ledger& ledger, const VoteFact& f) {
            std::to_string(a.groups) + "/" + std::to_string(a.largest_group) + (f.completion.pending ? " pending" : "");
 }
 
-// World sizes count those who surely were members, and nobody who surely was not accepted yet.
+// World sizes must count every certain member, and no peer that certainly was not accepted yet. Returns what is wrong.
 std::string miscounted(const Ledger& ledger, const Intervals& own_life, const VoteFact& own, Excuses& excuses) {
-    // The next update of the same member needed the vote of everybody whom this one had accepted. Who came back from
-    // connect only after that was not among them.
+    // The next update of this member needed the votes of all peers that this one had accepted. So a peer whose connect
+    // returned only after that next update was not among them.
     Instant next_end = open_end;
     own_life.all([&](std::size_t i) {
         const VoteFact& later = ledger.votes[i];
@@ -272,7 +275,8 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
     std::uint32_t sure = 0, sure_in_group = 0, possible = 0, possible_in_group = 0;
     for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
         const Life& l = ledger.lives[life];
-        // A journal that lost this call may have brought back a run that had ended before it.
+        // If the journal lost the records of this call, the master may have continued an older run that had ended
+        // before the call. `l` may then be a member of that run.
         const auto another_run = [&] {
             return excuses.forgotten(own.begin, own.end, l.member_until, ledger.lives[own.life].member_until);
         };
@@ -280,7 +284,7 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
             ++sure;
             sure_in_group += l.group == group ? 1 : 0;
         }
-        // Who was accepted and removed before it knew, or died in connect, may have been one of them all the same.
+        // A peer that was accepted and removed before it knew, or died in connect, may have been a member all the same.
         const auto in_question = [&] {
             if (l.asked_at >= own.end || excuses.counted_until(l.gone_at) < own.begin) return false;
             return l.connected_at == core::never || l.connected_at <= next_end || l.lost ||
@@ -307,16 +311,16 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
     return {};
 }
 
-// Until when the vote of this call may count. A member that gave up in it, and was in no other call afterwards, votes until the
-// master misses it.
+// Until when the vote of this call may count. If the member gave up in this call and no later call succeeded, its vote
+// counts until the master notices that it is gone.
 template <class Fact>
 Instant counted_until(const Ledger& ledger, const Fact& fact, const Excuses& excuses) {
     const bool gave_up = !succeeded(fact.completion, fact.end) && ledger.gone_by(fact.life, fact.end);
     return gave_up && fact.end != open_end ? fact.end + excuses.seat_kept() : fact.end;
 }
 
-// A newcomer's first call may be an update although the others, which admitted it, are in another call that needs its vote:
-// the master answers that update alone.
+// Whether another member was in another call during this update. If the update is the first call of a newcomer, and the
+// members that admitted it wait for its vote in another call, the master answers the update for the newcomer alone.
 bool answered_alone(const Ledger& ledger, const VoteFact& own, const Excuses& excuses) {
     const GroupId group = ledger.lives[own.life].group;
     const auto waits = [&](const auto& fact) {
@@ -346,7 +350,7 @@ sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger, Exc
     return {};
 }
 
-// Whether a member that had given up, and that the master still counted, voted for this content.
+// Whether a member that had given up, but that the master still counted, voted for this content.
 static bool unknown_voter_had(const Ledger& ledger, const SyncIndex& index, const SyncFact& own, Excuses& excuses) {
     bool had = false;
     index.groups.at(own.group).near(own.begin - excuses.seat_kept(), own.end, [&](std::size_t k) {
@@ -357,7 +361,7 @@ static bool unknown_voter_had(const Ledger& ledger, const SyncIndex& index, cons
     return had && excuses.use(Excuse::unknown_voter);
 }
 
-// Where it is known who took part: the content that won is one that may win, and strategies were kept.
+// If it is known who took part: the winning content must be one that may win, and strategies must be respected.
 static sim::Violation check_election(const Ledger& ledger, const SyncIndex& index, std::size_t own_index,
                                      Excuses& excuses) {
     const SyncFact& own = ledger.syncs[own_index];
@@ -373,8 +377,8 @@ static sim::Violation check_election(const Ledger& ledger, const SyncIndex& inde
         const SyncFact& other = ledger.syncs[k];
         if (!overlap(own.begin, own.end, other.begin, counted_until(ledger, other, excuses))) return;
         if (!succeeded(other.completion, other.end)) {
-            // It may have taken part and died, or been removed, before the others were told. One that stayed did not, unless
-            // the master forgot what that one was told.
+            // It may have taken part, and died or been removed before the others got the outcome. A member that failed
+            // and stayed did not take part, unless the master lost the outcome that it had sent to that member.
             const Life& life = ledger.lives[other.life];
             if (other.end == open_end || (life.lost && ledger.gone_by(other.life, other.end)) ||
                 ledger.departed(other.life, other.completion, other.end) || forgotten(excuses, ledger, own, other))
@@ -407,19 +411,19 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
         const SyncFact& own = ledger.syncs[i];
         if (own.end != open_end && own.completion.result == Result::invalid_usage && !ledger.lives[own.life].lost) {
             const SyncFact* before = index.synced_before(i) ? &ledger.syncs[index.before[i]] : nullptr;
-            // A state that could not be received fails the sync too, and says so.
+            // A sync also fails if the state could not be received; its message differs then.
             const bool refused = speaks_of_increment(own);
             if (refused && before != nullptr && before->completion.revision + 1 == own.revision) {
                 return {"revision", "the next revision was refused:\n    " + text(ledger, *before) + "\n    " +
                                         text(ledger, own) + ": " + own.completion.message};
             }
         }
-        // Who is removed for its revision leaves somebody behind whose revision was the expected one.
+        // If a member is removed for its revision, a member with the expected revision must stay.
         if (own.end != open_end && removed_by_revision(ledger, own)) {
             bool somebody_stays = false;
             for (const SyncFact& other : ledger.syncs) {
                 if (&other == &own || other.group != own.group || other.begin >= own.end) continue;
-                // The vote of a member that gave up, or aborted, counts until the master misses it.
+                // The vote of a member that gave up, or aborted, counts until the master notices that it is gone.
                 const bool gave_up = other.end != open_end && other.completion.result != Result::success;
                 if ((gave_up ? excuses.counted_until(other.end) : other.end) <= own.begin) continue;
                 somebody_stays = somebody_stays || !removed_by_revision(ledger, other);
@@ -447,9 +451,9 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
             }
             if (other.own_before == own.own_after) known_own_content = true;
             if (other.process == own.process || !succeeded(other.completion, other.end)) return;
-            // A peer that was removed meanwhile may read its answer late, when the group had ended and began anew at 0.
+            // A removed peer may read its answer late. By then the group may have ended and begun again at revision 0.
             if (ledger.gone_by(own.life, other.begin) || ledger.gone_by(other.life, own.begin)) return;
-            // An older journal has forgotten what one of them was told.
+            // An older journal lacks the outcome that one of them got.
             if (other.completion.revision == own.completion.revision && other.after != own.after &&
                 !forgotten(excuses, ledger, own, other))
                 other_content = &other;
@@ -469,7 +473,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
         }
         const sim::Violation elected = check_election(ledger, index, i, excuses);
         if (!elected.oracle.empty()) return elected;
-        // The next success of the same life carries the next revision.
+        // The next success of the same life must have the next revision.
         if (index.behind[i] != SyncIndex::none) {
             const SyncFact& next = ledger.syncs[index.behind[i]];
             if (next.completion.revision != own.completion.revision + 1) {
@@ -477,7 +481,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
                         "two successes in a row:\n    " + text(ledger, own) + "\n    " + text(ledger, next)};
             }
         }
-        // Everybody who was a member throughout has this outcome too.
+        // Every peer of the group that was a member throughout must have this outcome too.
         for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
             const Life& member = ledger.lives[life];
             if (life == own.life || member.group != own.group || member.connected_at > own.begin ||
@@ -493,7 +497,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
                     good = true;
                 if (other.end != open_end && !succeeded(other.completion, other.end)) failed = &other;
             });
-            // An older journal forgets outcomes, and that a member was removed which has not heard of it yet.
+            // An older journal lacks outcomes. It may also lack the removal of a member that does not know of it yet.
             if (!good && !(failed != nullptr ? forgotten(excuses, ledger, own, *failed)
                                              : excuses.forgotten(own.begin, own.end, member.member_until,
                                                                  ledger.lives[own.life].member_until))) {
@@ -510,7 +514,8 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger, Excuses& excus
     const std::vector<Intervals> votes = by_life(ledger, ledger.votes);
     std::vector<Instant> first_call(ledger.lives.size(), open_end);
     const auto called = [&](std::uint32_t life, Instant at) { first_call[life] = std::min(first_call[life], at); };
-    // The vote of a synchronization leaves when its state is hashed; another thread may have called the update meanwhile.
+    // A synchronization votes only when its state is hashed. Another thread may have called the update before that, so
+    // the time of the answer counts.
     for (const SyncFact& sync : ledger.syncs) called(sync.life, sync.answered);
     for (const LaunchFact& launch : ledger.launches) called(launch.life, launch.begin);
     for (std::size_t i = 0; i < ledger.votes.size(); ++i) {

@@ -10,7 +10,7 @@ using namespace core;
 
 namespace {
 
-// Cities from west to east, in which order a ring visits them.
+// Cities from west to east. A ring visits them in this order.
 enum City : std::uint32_t {
     san_francisco,
     los_angeles,
@@ -35,7 +35,7 @@ enum City : std::uint32_t {
     cities
 };
 
-// Round trips in 0.1 ms to the cities before: 2 ms and 1.8 ms per 100 km of great circle.
+// Round trips from each city to the cities before it, in units of 0.1 ms: 2 ms plus 1.8 ms per 100 km of great circle.
 // clang-format off
 constexpr std::uint16_t round_trips[] = {
     121,  // Los Angeles
@@ -159,7 +159,7 @@ Scenario paper_scenario(const PaperRow& row, std::uint32_t stripes, std::uint64_
     s.world.network.regions.insert(s.world.network.regions.begin(), row.peers.regions[row.master_near]);
     for (std::uint32_t i = 0; i < row.reference.peers; ++i) {
         PeerPlan plan;
-        plan.start = i * 500 * millisecond;  // one after the other: the ring is in this order
+        plan.start = i * 500 * millisecond;  // they join one after another, so the ring has this order
         plan.stripes = stripes;
         plan.turns = 1;
         plan.rejoins = false;

@@ -1,5 +1,6 @@
-// The two tables of the technical report (arXiv 2505.14065) as networks: what the original was measured at, and what this
-// core is predicted to reach on the same links. docs/bandwidth-model.md states every assumption.
+// The two tables of the technical report (arXiv 2505.14065) as simulated networks: the published times of the original
+// library, and scenarios that predict the times of this core on the same links. docs/bandwidth-model.md states every
+// assumption.
 #pragma once
 
 #include "harness/reference_ring.hpp"
@@ -12,10 +13,10 @@ namespace pccl::harness {
 
 struct PaperRow {
     std::string name;               // also of its scenario file
-    std::string where;              // for people
+    std::string where;              // shown to people
     sim::NetworkParameters peers;   // the links between the peers, as the reference ring sees them
-    ReferenceRing reference;        // operations and what each of them moves
-    double published_seconds = 0;   // of all of them
+    ReferenceRing reference;        // number of operations, and the bytes of each
+    double published_seconds = 0;   // of all operations together
     std::uint32_t master_near = 0;  // the peer in whose city the master runs
 };
 
@@ -24,14 +25,14 @@ inline constexpr std::uint64_t paper_bytes = 1ull << 30;  // 268,435,456 element
 std::vector<PaperRow> paper_table_1();
 std::vector<PaperRow> paper_table_2();
 
-// One all-reduce of all bytes by this core over so many stripes, with symbolic payload. `scratch_bytes`: the limit of this
-// name, which bounds the partial sums on their way to a peer.
+// One all-reduce of paper_bytes by this core, with symbolic payload. `scratch_bytes`: the limit of this name, which
+// bounds the partial sums in flight to a peer.
 Scenario paper_scenario(const PaperRow& row, std::uint32_t stripes,
                         std::uint64_t scratch_bytes = core::Limits{}.scratch_bytes);
 
 // 2(w-1)/w * S / t, one way, in bytes per second.
 double ring_rate(const PaperRow& row, double seconds);
-// No ring can be faster on the slowest of these links, with so many flows to the neighbour.
+// Lower bound: no ring can be faster than its slowest link, with this many flows to the neighbour.
 double ring_bound_seconds(const PaperRow& row, std::uint32_t flows);
 
 }  // namespace pccl::harness

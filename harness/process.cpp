@@ -42,20 +42,20 @@ std::string Process::waits_for() const {
     return text.empty() ? "nothing of the library" : text;
 }
 
-// --- calls and their returns ---------------------------------------------------------------------------------------------
+// --- calls and their returns -----------------------------------------------------------------------------------------
 
 bool Process::in_a_call() const {
     return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.sleeping && !slot.answered; });
 }
 
-// The time without a call ends here.
+// Ends the time without a call, and records it in the life if it is the longest.
 void Process::note_idle() {
     if ((connected_ || connecting_) && idle_since_ < now())
         ledger_.lives[life_].idle_longest = std::max(ledger_.lives[life_].idle_longest, now() - idle_since_);
     idle_since_ = never;
 }
 
-// The master leaves the freeze out of the clocks of votes, but for what may lie between its ticks. Freezes may overlap.
+// The master leaves a freeze out of the clocks of votes, except for up to two ticks. Freezes may overlap.
 void Process::frozen(Instant until) {
     const Instant from = std::max(now(), std::exchange(frozen_until_, std::max(frozen_until_, until)));
     if (idle_since_ == never) return;
@@ -63,7 +63,7 @@ void Process::frozen(Instant until) {
     if (noticed > 0) idle_since_ += noticed;
 }
 
-// Outside of a completion: the communicator is lost.
+// Attributes that change outside a completion mean that the communicator is lost.
 void Process::attributes_set(const Attributes& attributes) {
     attributes_ = attributes;
     attributes_set_ = now();
@@ -84,11 +84,12 @@ void Process::Call::await_suspend(std::coroutine_handle<> awaiter) {
     slot.awaiter = awaiter;
     process.slots_.push_back(std::move(slot));
     process.may_be_interrupted(kind);
-    // The answer never comes from inside: completed() only notes it, and the queue resumes the awaiter.
+    // The awaiter is never resumed from inside this call: completed() only stores the answer, and the queue resumes it
+    // later.
     process.world_.command(process.node_, std::move(command));
 }
 
-// Not in a call of the library.
+// Suspends a thread of the program that is not in a call of the library.
 Ticket Process::suspend(std::coroutine_handle<> awaiter) {
     Slot slot;
     slot.ticket = ++shared_.tickets;
@@ -109,7 +110,7 @@ void Process::Wait::await_suspend(std::coroutine_handle<> awaiter) {
     ticket = signal.waiting = process.suspend(awaiter);
 }
 
-// The waiting thread goes on behind whatever this one does now.
+// The waiting thread is resumed by the queue, after what this thread does now.
 void Process::notify(Signal& signal) {
     if (const Ticket ticket = std::exchange(signal.waiting, 0); ticket != 0) world_.wake_after(node_, 0, ticket);
 }
@@ -127,8 +128,8 @@ void Process::completed(Ticket ticket, const Completion& completion) {
         slot.completion = completion;
         slot.answered_at = now();
         attributes_ = completion.attributes;
-        // A call that failed at once, or that asked for a result that was there, never reached the master: for it the
-        // program made none.
+        // A call that failed at once, or an await whose result was ready, never reached the master. For the master the
+        // program made no call.
         const bool local = (completion.result != Result::success || slot.kind == CallKind::await) &&
                            slot.begin == now() && slot.idle_before != never;
         if (!in_a_call()) idle_since_ = local ? slot.idle_before : now();
@@ -138,7 +139,7 @@ void Process::completed(Ticket ticket, const Completion& completion) {
                                                     std::to_string(epoch_seen_));
         }
         epoch_seen_ = std::max(epoch_seen_, completion.epoch);
-        // A thread of the application wakes up at once, now and then a little later.
+        // A thread of the application wakes up at once, sometimes a little later.
         const Duration delay = draw_.chance(100'000) ? draw_.log_uniform(microsecond, 20 * millisecond) : 0;
         return world_.wake_after(node_, delay, ticket);
     }
@@ -195,9 +196,9 @@ Task<bool> Process::connect() {
         co_return false;
     }
     ledger_.lives[life].connected_at = now();
-    ledger_.lives[life].member_until = answered_at_;  // the application may look at it later
+    ledger_.lives[life].member_until = answered_at_;  // the time of the answer; the application may look at it later
     connected_ = true;
-    epoch_updated_ = c.epoch;  // the members' update has admitted it
+    epoch_updated_ = c.epoch;  // the update of the members admitted this peer
     ++counters_.connects;
     co_return true;
 }
@@ -223,7 +224,7 @@ Task<Completion> Process::vote(CallKind kind) {
     co_return c;
 }
 
-// A call that began then succeeded.
+// Called when a call succeeded: the life was a member at least until the call began.
 void Process::was_member(std::uint32_t life, Instant begin) {
     ledger_.lives[life].member_until = std::max(ledger_.lives[life].member_until, begin);
 }
@@ -238,12 +239,12 @@ Task<bool> Process::still_member(const Completion& failed) {
         life.gone_at = now();
     } else {
         life.lost = true;
-        // The last thing that a machine did as a member.
+        // A machine that loses its membership sets its attributes.
         life.lost_at = attributes_set_ > life.member_until ? attributes_set_ : now();
         life.gone_at = life.lost_at;
         life.reason = failed.message + " / " + c.message;
     }
-    // A program that did not notice goes on calling: every call fails, none succeeds alone.
+    // A program that did not notice the loss goes on calling. Every call must fail; none may succeed alone.
     CommandSync alone;
     alone.revision = revision_;
     alone.entries = entries_;
@@ -270,7 +271,7 @@ Task<bool> Process::still_member(const Completion& failed) {
     co_return false;
 }
 
-// --- collectives ------------------------------------------------------------------------------------------------------------
+// --- collectives -----------------------------------------------------------------------------------------------------
 
 void Process::prepare_tensors() {
     sim::Draw shapes(mix(scenario_.seed, mix(600, plan_.group))), ways(mix(scenario_.seed, mix(601, plan_.group)));
@@ -295,7 +296,7 @@ void Process::prepare_tensors() {
                 tensor.shape.quantization = {QuantizationAlgorithm::min_max, CodeType::u8, DistributionHint::none};
             }
         }
-        // One element more than the shape: a mismatched launch may claim it.
+        // One element more than the shape, because a mismatched launch may have a count that is larger by one.
         const std::uint64_t bytes = (tensor.shape.count + 1) * element_bytes(tensor.shape.type);
         tensor.send = world_.add_buffer(node_, bytes);
         tensor.receive = world_.add_buffer(node_, bytes);
@@ -305,7 +306,7 @@ void Process::prepare_tensors() {
 
 void Process::refill(Tensor& tensor) {
     check_untouched(tensor, "before it was used again");
-    // The element behind the shape too: a mismatched launch may claim it, and another one agree with it.
+    // Fills the element after the shape too: if several members launch the same mismatched count, it is reduced.
     core::ReduceShape whole = tensor.shape;
     ++whole.count;
     if (!scenario_.world.symbolic) draw_inputs(whole, scenario_.workload.exact, draw_, memory(tensor.send));
@@ -324,8 +325,8 @@ void Process::check_untouched(Tensor& tensor, const char* moment) {
     }
 }
 
-// Of symbolic payload only where it went can be wrong: all of the input was read, all of the result
-// written, and nothing behind them.
+// Symbolic payload has no content, so only the places can be wrong. All of the input must have been read and all of the
+// result written, and nothing after them.
 void Process::check_geometry(const Tensor& tensor, const LaunchFact& fact) {
     if (!scenario_.world.symbolic || fact.completion.world < 2) return;
     const std::uint64_t bytes = fact.shape.count * element_bytes(fact.shape.type);
@@ -337,7 +338,7 @@ void Process::check_geometry(const Tensor& tensor, const LaunchFact& fact) {
                                    " of the input were read and " + std::to_string(written) + " of the result written");
 }
 
-// Another shape that the buffers of this one can hold.
+// Changes the shape to another one that fits into the same buffers.
 void Process::mismatch(core::ReduceShape& shape) {
     core::Quantization& how = shape.quantization;
     if (how.algorithm == QuantizationAlgorithm::none || draw_.chance(500'000)) {
@@ -387,7 +388,7 @@ Task<Completion> Process::launch(std::size_t index, bool mismatched) {
     again.waiting = c.result == Result::success;
     again.launched = true;
     if (!again.waiting) {
-        // Not launched: nobody else can have counted it.
+        // It was not launched, so no other member can have counted it.
         LaunchFact& launched = ledger_.launches[again.launch];
         launched.end = launched.begin;
         launched.completion = c;
@@ -404,7 +405,7 @@ Task<Completion> Process::await(std::size_t index) {
     ledger_.launches[tensors_[index].launch].awaited = begin;
     const Completion c = co_await call(CallKind::await, std::move(command));
     if (c.result == Result::rank_connection_lost && interrupted_by(begin)) {
-        // Asked about after the communicator had left: its outcome may have been there, and went with it.
+        // Awaited after the communicator had left. An outcome may have existed, but the leave dropped it.
         tensors_[index].waiting = false;
         tensors_[index].untouched_since = false;
     } else {
@@ -413,7 +414,7 @@ Task<Completion> Process::await(std::size_t index) {
     co_return c;
 }
 
-// The buffers of a launch are the application's again: what it was told goes into the ledger.
+// The application owns the buffers of the launch again. Checks them and records the answer in the ledger.
 void Process::returned(std::size_t index, const Completion& c) {
     Tensor& tensor = tensors_[index];
     tensor.waiting = false;
@@ -426,13 +427,13 @@ void Process::returned(std::size_t index, const Completion& c) {
         ++counters_.committed;
         if (fact.begin >= scenario_.chaos_end) shared_.goals[node_] = false;
         check_geometry(tensor, fact);
-        // Only what the operation covers: a larger buffer keeps the tail of an earlier, longer operation.
+        // Only the part that the operation covers: a larger buffer keeps the tail of an earlier, longer operation.
         fact.output = memory(tensor.in_place ? tensor.send : tensor.receive);
         if (!scenario_.world.symbolic) fact.output.resize(fact.shape.count * element_bytes(fact.shape.type));
         was_member(fact.life, fact.begin);
     } else {
         ++counters_.aborted;
-        // Told that it can never be done: nothing is left to wait for.
+        // The limit never allows this operation, so the goal cannot be reached.
         if (c.result == Result::invalid_usage && scenario_.limits.operation_bytes_max != 0)
             shared_.goals[node_] = false;
     }
@@ -447,7 +448,7 @@ void Process::returned(std::size_t index, const Completion& c) {
     tensor.untouched_since = true;
 }
 
-// --- shared state -----------------------------------------------------------------------------------------------------------
+// --- shared state ----------------------------------------------------------------------------------------------------
 
 void Process::make_state() {
     sim::Draw shapes(mix(scenario_.seed, mix(700, plan_.group)));
@@ -474,7 +475,7 @@ void Process::make_state() {
 void Process::load_checkpoint() {
     odd_schema_ = draw_.chance(scenario_.workload.schema_per_mille * 1000);
     if (!scenario_.workload.checkpoints || checkpoint_ == nullptr || checkpoint_->entries.empty()) return;
-    if (draw_.chance(200'000)) return;  // begins from nothing all the same
+    if (draw_.chance(200'000)) return;  // sometimes starts without its checkpoint
     revision_ = checkpoint_->revision;
     for (std::size_t i = 0; i < entries_.size(); ++i) memory(entries_[i].buffer) = checkpoint_->entries[i];
 }
@@ -496,7 +497,7 @@ std::vector<std::uint8_t> Process::state_bytes(bool may_differ) {
     return all;
 }
 
-// In chunks of an entry, which come whole.
+// Counted in whole chunks of an entry, because chunks are transferred whole.
 std::uint64_t Process::changed_bytes(const SyncFact& fact) const {
     if (fact.before == fact.after && fact.own_before == fact.own_after) return 0;
     std::size_t at = 0, own_at = 0;
@@ -519,7 +520,8 @@ std::uint64_t Process::changed_bytes(const SyncFact& fact) const {
     return changed;
 }
 
-// As asynchronous DiLoCo does: when the topology has changed, who was there sends and who is new receives.
+// Like asynchronous DiLoCo: after a change of the topology, members that have synchronized only send, and new members
+// only receive.
 SyncStrategy Process::strategy() {
     const Workload& w = scenario_.workload;
     if (strategies_.chance(w.odd_strategy_per_mille * 1000) && now() < scenario_.chaos_end)
@@ -547,7 +549,7 @@ Task<Completion> Process::sync() {
     command.strategy = ledger_.syncs[index].strategy;
     command.entries = entries_;
     if (odd_schema_ && !command.entries.empty()) {
-        command.entries.back().name.back() = '!';  // no longer than it was
+        command.entries.back().name.back() = '!';  // as long as before
         ledger_.syncs[index].odd_schema = true;
     }
     odd_schema_ = false;
@@ -572,7 +574,8 @@ Task<Completion> Process::sync() {
     co_return c;
 }
 
-// What a step does to the state: the same on all members, from what they have in common.
+// Changes the state as a training step does. The change depends only on what members have in common, so it is the same
+// for all of them, except in entries that may differ.
 void Process::apply() {
     std::uint64_t common = mix(revision_, 1);
     for (const Tensor& tensor : tensors_) {

@@ -1,7 +1,7 @@
-// One application process: calls that can be awaited, its buffers, and what it has to notice itself.
+// One application process: its calls as coroutines, its buffers, and the checks that only the process can make.
 //
-// The calls read like the C++ face of the library. Every call goes to the ledger; `restore` and `no-phantom` are checked
-// here, because only the moment of the return shows them.
+// The calls read like the C++ API of the library. Every call is recorded in the ledger. The oracles `restore` and
+// `no-phantom` are checked here, because they compare buffers at the moment when a call returns.
 #pragma once
 
 #include "harness/canary.hpp"
@@ -22,8 +22,8 @@ struct Counters {
     std::uint64_t committed = 0, aborted = 0, refused = 0;
     std::uint64_t syncs = 0, syncs_failed = 0;
     std::uint64_t connects = 0, lost = 0, updates = 0, optimized = 0;
-    std::uint64_t aborted_lives = 0, destroyed_lives = 0;  // by another thread, in the middle of what the first one did
-    std::uint64_t beside = 0;                              // updates of the topology with collectives beside them
+    std::uint64_t aborted_lives = 0, destroyed_lives = 0;  // by another thread, while the first one was at work
+    std::uint64_t beside = 0;                              // updates of the topology while collectives run
     std::uint64_t queued = 0;                              // run-wide calls made while another one was open
     Counters& operator+=(const Counters& c) {
         committed += c.committed;
@@ -43,14 +43,14 @@ struct Counters {
     }
 };
 
-// What processes of one run share.
+// What all processes of one run share.
 struct Shared {
     Ledger ledger;
     Counters counters;
     core::Ticket tickets = 0;
-    bool stopping = false;    // applications are told to end
-    std::vector<bool> goals;  // per node: it still has to get a collective done that began after the faults
-    std::vector<bool> core;   // per node: it goes on until all goals are reached
+    bool stopping = false;    // applications are asked to end
+    std::vector<bool> goals;  // per node: it still needs the success of a collective that began after the faults
+    std::vector<bool> core;   // per node: it works until all goals are reached
     bool goal_open() const { return std::find(goals.begin(), goals.end(), true) != goals.end(); }
 };
 
@@ -64,17 +64,16 @@ class Process {
 public:
     Process(ProcessWorld& world, const Scenario& scenario, Shared& shared, std::uint32_t node, std::uint32_t number);
 
-    // Runs the training program; `finished` afterwards.
-    void draw_from(std::uint64_t seed);  // what it draws from now on
-    void start();
+    void draw_from(std::uint64_t seed);  // all that it draws from now on
+    void start();                        // starts the training program; finished() when it has ended
     void lie(Lie lie) { lie_ = lie; }
     void keep(Checkpoint* checkpoint) { checkpoint_ = checkpoint; }
     bool finished() const { return finished_; }
     bool starting() const { return main_.done() && !finished_; }
     std::uint32_t node() const { return node_; }
-    // Makes no call until then: what the library answers is not looked at.
+    // The program makes no call and looks at no answer until then.
     void hang(Instant until) { hangs_until_ = until; }
-    // The last thing heard of it.
+    // Records the end of the life: the process left or was killed.
     void life_ended() {
         if (connected_) ledger_.lives[life_].ended = true;
         if (connected_ || connecting_) ledger_.lives[life_].gone_at = now();
@@ -82,14 +81,14 @@ public:
     std::string waits_for() const;  // the calls that have not returned
     bool in_a_call() const;
 
-    // --- from the world ------------------------------------------------------------------------------------------------
+    // --- from the world ----------------------------------------------------------------------------------------------
     void completed(core::Ticket ticket, const core::Completion& completion);
     void attributes_set(const core::Attributes& attributes);
-    void frozen(Instant until);  // its machine does not run: that is no idle time of the program
+    void frozen(Instant until);  // its machine does not run, so this is no idle time of the program
     void resume(core::Ticket ticket);
 
 private:
-    // A call in progress; lives in the frame of the coroutine that awaits it.
+    // A call in progress. It lives in the frame of the coroutine that awaits it.
     struct Call {
         Process& process;
         core::Command command;
@@ -108,7 +107,7 @@ private:
         void await_suspend(std::coroutine_handle<> awaiter);
         void await_resume();
     };
-    // Suspends until another thread of the program notifies the signal; one waits for it at most.
+    // A thread waits until another thread of the program notifies the signal. At most one thread waits for a signal.
     struct Signal {
         core::Ticket waiting = 0;
     };
@@ -127,7 +126,7 @@ private:
         bool answered = false;
         Instant begin = 0;
         Instant answered_at = 0;
-        Instant idle_before = core::never;  // since when the program was in no call when it made this one
+        Instant idle_before = core::never;  // idle_since_ just before this call
         std::coroutine_handle<> awaiter;
         core::Completion completion;
     };
@@ -136,7 +135,7 @@ private:
         core::ReduceShape shape;
         core::BufferId send = 0, receive = 0;
         bool in_place = true;
-        bool untouched_since = false;  // nobody may have written since `kept` was taken
+        bool untouched_since = false;  // no write is allowed since kept_* were copied
         std::vector<std::uint8_t> kept_send, kept_receive;
         std::size_t launch = 0;  // in the ledger
         bool launched = false;
@@ -155,7 +154,7 @@ private:
     bool stopping() const { return shared_.stopping; }
     bool has_goal() const { return shared_.core[node_] && shared_.goal_open(); }
 
-    // --- the library's calls, with bookkeeping ---------------------------------------------------------------------------
+    // --- the library's calls, with bookkeeping -----------------------------------------------------------------------
     Task<bool> connect();
     Task<core::Completion> vote(CallKind kind);
     Task<core::Completion> launch(std::size_t tensor, bool mismatched);
@@ -164,10 +163,10 @@ private:
     void mismatch(core::ReduceShape& shape);
     Task<core::Completion> await(std::size_t tensor);
     Task<core::Completion> sync();
-    // After a failure with world 1: whether this is still a member (alone), or lost.
+    // After a failure. If the world is 1, asks the library whether this is still a member (alone) or lost.
     Task<bool> still_member(const core::Completion& failed);
 
-    // --- the training program --------------------------------------------------------------------------------------------
+    // --- the training program ----------------------------------------------------------------------------------------
     Task<void> main();
     Task<bool> membership(bool first_turn);
     Task<bool> renew();
@@ -179,7 +178,7 @@ private:
     Task<bool> leave();
     Task<void> leave_the_run();
 
-    // --- more threads (threads.cpp) --------------------------------------------------------------------------------------
+    // --- more threads (threads.cpp) ----------------------------------------------------------------------------------
     Task<bool> membership_beside();
     Task<bool> renew_beside();
     Task<void> ask_beside();
@@ -190,9 +189,9 @@ private:
     void may_be_interrupted(CallKind kind);
     Task<void> interrupt(Duration delay, bool abort);
     Task<void> leave_again();
-    // Another thread has ended this membership, at that time or before it.
+    // True if another thread ended this membership at that time or before.
     bool interrupted_by(Instant time) const { return interrupted_at_ <= time; }
-    // Calls fail as on a communicator that was never connected.
+    // If true, calls fail as on a communicator that was never connected.
     bool destroyed() const { return destroyed_; }
 
     bool raises_all_the_same();
@@ -240,19 +239,20 @@ private:
     Lie lie_ = Lie::none;
     Checkpoint* checkpoint_ = nullptr;
     std::uint64_t epoch_seen_ = 0;     // of this membership
-    std::uint64_t epoch_updated_ = 0;  // told by the last update of the topology
-    std::uint64_t epoch_synced_ = 0;   // told by the last synchronization of this membership; 0: none yet
-    bool sync_failed_ = false;         // the last one: all enforce then
+    std::uint64_t epoch_updated_ = 0;  // as of the last update of the topology
+    std::uint64_t epoch_synced_ = 0;   // as of the last synchronization of this membership; 0: none yet
+    bool sync_failed_ = false;         // the last one failed; the next one enforces
     sim::Draw strategies_;
     bool hasty_ = false;       // the revision was raised after a failure
     bool odd_schema_ = false;  // the next sync has a key that the others do not know
-    // Another thread leaves the run.
+    // Another thread that aborts or destroys the communicator.
     sim::Draw interrupts_;
     Instant interrupted_at_ = core::never;  // of this membership
-    bool destroyed_ = false;                // not aborted: the next connect is that of a new communicator
-    bool interrupting_ = false;             // its call has not returned
+    bool destroyed_ = false;                // left or destroyed, not aborted; the next connect makes a new communicator
+    bool interrupting_ = false;             // its leave has not returned
     Signal interrupt_returned_;
-    // Collectives beside updates of the topology. `gate_`: where they wait between two rounds until an update was called.
+    // Collectives that run beside updates of the topology. They wait at `gate_` between two rounds until an update is
+    // called.
     bool gate_wanted_ = false, at_gate_ = false, collectives_end_ = false, collectives_ended_ = true;
     Signal gate_, gate_reached_, chains_done_, ask_returned_, collectives_returned_;
     std::size_t chains_open_ = 0;

@@ -20,8 +20,8 @@ double element(DataType type, const std::vector<std::uint8_t>& bytes, std::uint6
     return type == DataType::f32 ? static_cast<double>(narrow) : wide;
 }
 
-// Steps between the ends of what a block can hold; with zero_point_scale the mean may be at one end, and half of them is
-// all there is.
+// Quantization steps across the range of a block. With zero_point_scale the mean may lie at one end of the range; only
+// half of the steps can be used then.
 double steps(const Quantization& how) {
     double bits = 8;
     switch (how.type) {
@@ -37,7 +37,7 @@ double steps(const Quantization& how) {
     return how.algorithm == QuantizationAlgorithm::min_max ? std::exp2(bits) - 1 : std::exp2(bits - 1) - 1;
 }
 
-// The largest error of any element, whichever way round the ring its slice went.
+// The largest error that any element may have, for every order of the members in the ring.
 double error_bound(const ReduceShape& shape, std::span<const std::vector<std::uint8_t>* const> inputs) {
     std::vector<double> ranges;
     double lowest = std::numeric_limits<double>::infinity(), highest = -lowest, sizes = 0, largest = 0;
@@ -59,7 +59,8 @@ double error_bound(const ReduceShape& shape, std::span<const std::vector<std::ui
     std::sort(ranges.rbegin(), ranges.rend());
     const double unit = shape.type == DataType::f32 ? std::exp2(-23) : std::exp2(-52);
     const auto world = static_cast<double>(inputs.size());
-    // Values far from the mean become the end of the range. Sums of what is drawn have none, others may.
+    // Values far from the mean are clipped to the end of the range. Sums of drawn inputs have no such values; other
+    // results may have some.
     const bool clips = shape.quantization.algorithm == QuantizationAlgorithm::zero_point_scale &&
                        shape.quantization.hint == DistributionHint::normal && shape.op != ReduceOp::sum &&
                        shape.op != ReduceOp::avg;
@@ -147,7 +148,7 @@ bool is_quantized_result(const ReduceShape& shape, std::span<const std::vector<s
     for (std::uint64_t i = 0; i < std::min(shape.count, elements_max); ++i) {
         const double got = element(shape.type, result, i);
         const double value = exact_value(shape, inputs, i);
-        // A NaN takes its neighbours with it; how many is not promised.
+        // A NaN may turn its neighbours into NaN; how many is not promised.
         if (std::isnan(got) && any_nan) continue;
         if (!(std::fabs(got - value) <= bound)) return false;
     }

@@ -1,7 +1,8 @@
-// What a quantized all-reduce must give: the same as without, within the errors that its hops may make.
+// A model of the quantized all-reduce: its result must equal the unquantized one, within the errors that its hops may
+// make.
 //
-// Knows the promise (half a step a hop, a constant stays what it is, NaN stays NaN) and nothing of blocks, slices, the
-// order of the ring or the kernels.
+// It contains only the promise: at most half a step of error per hop, a constant keeps its value, NaN stays NaN. It
+// must not depend on blocks, slices, the order of the ring or the kernels.
 #pragma once
 
 #include "core/events.hpp"
@@ -13,9 +14,9 @@
 
 namespace pccl::harness {
 
-// Some way that the elements of the shape can be quantized.
+// A random quantization that is valid for f32 and f64.
 core::Quantization draw_quantization(sim::Draw& draw);
-// Now and then makes drawn inputs constant, or one of them a NaN.
+// Sometimes makes the drawn inputs constant, or one of them NaN.
 void vary_inputs(const core::ReduceShape& shape, sim::Draw& draw, std::span<std::uint8_t> bytes);
 
 bool is_quantized_result(const core::ReduceShape& shape, std::span<const std::vector<std::uint8_t>* const> inputs,

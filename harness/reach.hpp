@@ -1,4 +1,5 @@
-// What programs asked of the core in a run: each command and each configuration, for a test that nothing is never drawn.
+// Observes each command and each configuration that a run passes to the core. A test uses it to check that the
+// generator draws every one of them.
 #pragma once
 
 #include "core/master_machine.hpp"

@@ -18,7 +18,7 @@ bool is_signed(DataType t) {
     return t == DataType::i8 || t == DataType::i16 || t == DataType::i32 || t == DataType::i64;
 }
 
-// --- 16-bit floating point -----------------------------------------------------------------------------------------------
+// --- 16-bit floating point -------------------------------------------------------------------------------------------
 
 double half_value(std::uint16_t bits) {
     const int exponent = (bits >> 10) & 31;
@@ -28,7 +28,7 @@ double half_value(std::uint16_t bits) {
     return (bits & 0x8000) != 0 ? -value : value;
 }
 
-// Nearest even, from a float; overflow and NaN do not occur in tests.
+// Rounds to nearest, ties to even. Overflow and NaN do not occur in tests.
 std::uint16_t half_bits(float value) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
     const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
@@ -55,7 +55,7 @@ std::uint16_t brain_bits(float value) {
     return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-// --- elements --------------------------------------------------------------------------------------------------------------
+// --- elements --------------------------------------------------------------------------------------------------------
 
 template <class T>
 T load(const std::uint8_t* from, std::uint64_t index) {
@@ -84,7 +84,7 @@ void store_float(DataType type, std::uint8_t* to, std::uint64_t index, double va
     }
 }
 
-// Sign-extended or zero-extended to 64 bits; sums and products modulo 2^64 are right in the low bits.
+// Sign-extends or zero-extends to 64 bits. Sums and products modulo 2^64 are right in the low bits.
 std::uint64_t load_integer(DataType type, const std::uint8_t* from, std::uint64_t index) {
     const std::size_t size = element_bytes(type);
     std::uint64_t value = 0;
@@ -142,7 +142,7 @@ bool float_matches(const ReduceShape& shape, bool exact, std::span<const std::ve
         }
     }
     const double got = load_float(shape.type, result, i);
-    // Of an input, or of infinities that cancel out: it stays one.
+    // A NaN from an input, or from infinities that cancel out, must stay NaN.
     if (no_number || std::isnan(value)) return std::isnan(got);
     if (shape.op == ReduceOp::max || shape.op == ReduceOp::min) return got == value;
     const auto count = static_cast<double>(inputs.size());

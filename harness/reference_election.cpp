@@ -9,7 +9,7 @@ using core::SyncStrategy;
 
 namespace {
 
-// Every one of `winners` was surely accepted later than `rival`.
+// Whether every one of `winners` was certainly accepted later than `rival`.
 bool surely_older(const Submission& rival, const std::vector<const Submission*>& winners) {
     return std::all_of(winners.begin(), winners.end(),
                        [&](const Submission* winner) { return rival.accepted_by < winner->asked_at; });

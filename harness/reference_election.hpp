@@ -1,7 +1,8 @@
-// Whose shared state may win, written down naively: the model that the `election` oracle compares with.
+// A naive model of the election of shared state: which contents may win. The `election` oracle compares results with
+// it.
 //
-// Knows what applications submitted and nothing of the protocol. Where the order in which members were accepted cannot be
-// told from outside, several contents may win a tie.
+// It uses only what applications submitted, and no protocol code. The order in which members were accepted may not be
+// visible from outside. Then several contents may win a tie.
 #pragma once
 
 #include "harness/ledger.hpp"
@@ -12,20 +13,20 @@ namespace pccl::harness {
 
 struct Submission {
     const SyncFact* fact = nullptr;
-    bool veteran = false;     // of an earlier success in the same membership
+    bool veteran = false;     // had an earlier success in the same membership
     Instant asked_at = 0;     // accepted not before this
     Instant accepted_by = 0;  // nor after this
 };
 
-// All of `group` took part, nobody was removed, and all were told this revision.
+// Requires that all of `group` took part, that nobody was removed, and that all got this revision.
 bool may_win(const std::vector<Submission>& group, std::uint64_t revision, const std::vector<std::uint8_t>& content);
-// The same with some of `unknown` beside them, at least one. With more than 10 of those: true.
+// The same if at least one of `unknown` took part too, for any choice of them. True if there are more than 10 of those.
 bool may_win_with_some(const std::vector<Submission>& group, const std::vector<Submission>& unknown,
                        std::uint64_t revision, const std::vector<std::uint8_t>& content);
 
-// Empty, or the rule about strategies that this success and another one of the same synchronization break.
+// Null, or the rule about strategies that these two successes of the same synchronization break.
 const char* broken_strategy(const SyncFact& own, const SyncFact& other);
-// Empty, or what this success tells that its strategy excludes.
+// Null, or what this success reports although its strategy excludes it.
 const char* broken_strategy(const SyncFact& own);
 
 }  // namespace pccl::harness

@@ -25,7 +25,7 @@ public:
             const Item item = queue_.pop();
             now_ = item.time;
             if (item.kind == ItemKind::accepted) {
-                // Which connection a link of the accepting side belongs to; the successor receives for its own end.
+                // `from` is the End that dialled. Its successor in the same operation receives on the accepted link.
                 const auto from = static_cast<std::uint32_t>(item.b);
                 receives_[item.a] = from - peer_of(from) + (peer_of(from) + 1) % ring_.peers;
             } else if (item.kind == ItemKind::opened) {
@@ -39,7 +39,7 @@ public:
         return last_ - begin;
     }
 
-    // --- Receiver ------------------------------------------------------------------------------------------------------
+    // --- Receiver ----------------------------------------------------------------------------------------------------
     Reach reach(std::uint32_t, std::uint16_t) override { return Reach::listening; }
     std::uint64_t incarnation(std::uint32_t) override { return 0; }
     bool paused(std::uint32_t) override { return false; }
@@ -67,9 +67,9 @@ private:
     struct End {
         std::uint32_t connection = 0;  // to the successor
         std::uint32_t step = 0;
-        std::uint64_t left = 0;  // of the step's part, not handed over yet
+        std::uint64_t left = 0;  // bytes of the step's part that are not written yet
         std::uint32_t received = 0;
-        std::uint64_t arrived = 0;  // of the next part
+        std::uint64_t arrived = 0;  // bytes of the next part
     };
 
     std::uint32_t peer_of(std::uint32_t index) const { return index % ring_.peers; }
@@ -89,7 +89,7 @@ private:
         ends_[index].left = part_sent(index, ends_[index].step);
         pump(index);
     }
-    // The barrier: the next step begins when this one is complete on both sides.
+    // The barrier: the next step begins when the part of this step was sent and the other part was received.
     void advance(std::uint32_t index) {
         End& end = ends_[index];
         while (end.left == 0 && end.step + 1 < steps() && end.received > end.step) {
@@ -114,7 +114,7 @@ private:
     EventQueue queue_;
     Instant now_ = 0;
     Network network_;
-    std::vector<End> ends_;  // operation by operation
+    std::vector<End> ends_;  // operation after operation
     std::unordered_map<LinkId, std::uint32_t> receives_;
     LinkId accepted_ = 0;
     std::size_t opened_ = 0;

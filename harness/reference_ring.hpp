@@ -1,9 +1,9 @@
-// The way of the library that this one replaces, as a small model on the simulated links: what the published figures are
-// compared with. No core, no machines, no payload.
+// A small model of the ring of the library that this one replaces, on simulated links. Its times are compared with the
+// published figures. It uses no core, no machines and no payload.
 //
-// An operation has one connection per neighbour. It runs 2(w-1) steps; in each a peer sends one part of w to its successor
-// and receives one from its predecessor, and begins the next step when it has received the whole part and handed the whole
-// of its own to the connection. Several operations run side by side, each on connections of its own.
+// An operation has one connection per neighbour and runs 2(w-1) steps. In each step a peer sends one of w parts to its
+// successor and receives one from its predecessor. It begins the next step when it has received the whole part and has
+// handed its own part to the connection. Several operations run side by side, each on its own connections.
 #pragma once
 
 #include "net-sim/network.hpp"
@@ -18,7 +18,7 @@ struct ReferenceRing {
     std::uint64_t bytes = 0;  // of each operation
 };
 
-// From the moment when all connections are open to the end of the last operation.
+// The time from the moment when all connections are open to the end of the last operation.
 sim::Duration reference_ring_time(const sim::NetworkParameters& network, const ReferenceRing& ring);
 
 }  // namespace pccl::harness

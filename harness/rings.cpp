@@ -13,9 +13,9 @@ using namespace core;
 namespace {
 
 constexpr std::uint64_t picoseconds = 1'000'000'000'000;
-constexpr std::uint64_t better_per_cent = 99;   // a ring is changed for one that costs less than this part of it
-constexpr std::uint64_t dearest = 125'000'000;  // slower edges are told apart no more
-constexpr std::uint64_t unmeasured_factor = 4;  // of the worst edge that was measured
+constexpr std::uint64_t better_per_cent = 99;   // a ring is replaced only by one that costs less than this share of it
+constexpr std::uint64_t dearest = 125'000'000;  // ps per byte; the cost of all slower edges
+constexpr std::uint64_t unmeasured_factor = 4;  // times the cost of the worst measured edge
 
 std::uint64_t number_at(std::string_view text) {
     std::uint64_t number = 0;
@@ -32,7 +32,7 @@ std::string_view next_word(std::string_view& text) {
 
 }  // namespace
 
-// All orders behind the first node.
+// Tries all orders; the first node keeps its place.
 std::uint64_t cheapest_ring(const std::vector<std::uint64_t>& costs, std::size_t nodes) {
     std::vector<std::size_t> order(nodes);
     std::iota(order.begin(), order.end(), 0);
@@ -45,7 +45,7 @@ std::uint64_t cheapest_ring(const std::vector<std::uint64_t>& costs, std::size_t
     return best;
 }
 
-// bandwidth from peer A to peer B: R ...
+// Parses "bandwidth from peer A to peer B: R ...".
 void Rings::heard_rate(std::string_view text) {
     for (int i = 0; i < 3; ++i) next_word(text);
     const std::string from(next_word(text));
@@ -60,7 +60,7 @@ void Rings::logged(const std::string& text) {
     static constexpr std::string_view ring = "ring of group ";
     if (!listens_) return;
     if (text.starts_with("bandwidth from peer ")) return heard_rate(text);
-    // It may be led around an edge that cannot be connected, over worse ones.
+    // From now on the ring may avoid an edge that cannot be connected, and use worse ones.
     if (text.find(" cannot reach peer ") != std::string::npos ||
         text.find(" does not get through") != std::string::npos)
         listens_ = false;
@@ -68,7 +68,7 @@ void Rings::logged(const std::string& text) {
         world_.schedule_script(world_.now(), look_at_ring, number_at(std::string_view(text).substr(ring.size())));
 }
 
-// The ring is the one that was adopted, or the one that was good enough.
+// Judges the ring after an optimize: either a new one was adopted, or the old one was good enough.
 void Rings::look_at(GroupId id) {
     if (!listens_ || world_.master_machine() == nullptr) return;
     const MasterStatus status = world_.master_machine()->status();

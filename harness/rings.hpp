@@ -1,5 +1,5 @@
-// Rings that pcclOptimizeTopology leaves behind (oracle `rings`): among few members none is dearer than the best one, by what
-// was measured, by more than the promise. What was measured is heard from the log of the master.
+// Oracle `rings`: after pcclOptimizeTopology, the ring of a small group is at most 1 % more expensive than the best
+// one. Costs follow from the bandwidths that the master writes to its log.
 #pragma once
 
 #include "harness/scenario.hpp"
@@ -16,19 +16,20 @@ namespace pccl::harness {
 
 class Rings {
 public:
-    static constexpr std::size_t tried_max = 8;               // members of a ring for which all rings are tried
-    static constexpr std::uint64_t whole_search = 1'000'000;  // steps, more than those of an exact one among so many
+    static constexpr std::size_t tried_max = 8;               // largest ring for which all orders are tried
+    static constexpr std::uint64_t whole_search = 1'000'000;  // search steps; more than an exact search needs
 
     Rings(sim::World& world, const Scenario& scenario) : world_(world) {
-        // A search that ends early promises less.
+        // A search that may end early promises less.
         listens_ = scenario.limits.search_answer_steps >= whole_search;
-        // Two masters know different measurements.
+        // Two masters have different measurements.
         for (const Fault& fault : scenario.faults) listens_ &= fault.kind != FaultKind::two_masters;
     }
-    // A new process of the master remembers no measurement.
+    // A new process of the master has no measurements.
     void master_began() { rates_.clear(); }
     void logged(const std::string& text);
-    // When the master's event with the optimize is over, and all that it logs: it may lead the ring around an edge at once.
+    // Called after the master's event with the optimize, and after all log lines of that event. The master may route
+    // the ring around an edge in the same event.
     void look_at(core::GroupId group);
     void lie() { lies_ = true; }
 
@@ -41,7 +42,7 @@ private:
     bool lies_ = false;
 };
 
-// The sum over the edges of the cheapest ring through all nodes; `costs` row by row.
+// The cost of the cheapest ring through all nodes. `costs` is a matrix, row by row.
 std::uint64_t cheapest_ring(const std::vector<std::uint64_t>& costs, std::size_t nodes);
 
 }  // namespace pccl::harness

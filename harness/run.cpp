@@ -32,7 +32,7 @@ public:
           injector_(world_, scenario, *this, excuses_), stillness_(scenario), seed_(scenario.seed) {
         world_.trace().write_to(options.trace);
         world_.trace().keep_hashes(options.keep_hashes);
-        // Programs go on as long as there are faults, and while others are waited for.
+        // Programs work as long as there are faults, and while they wait for others.
         const Duration busy = scenario.chaos_end + scenario.patience / 4;
         items_max_ = options.items_max * (1 + static_cast<std::uint64_t>(busy / (5 * core::second)));
         explain_at_ = options.explain_at;
@@ -108,7 +108,7 @@ public:
     sim::World& world() { return world_; }
     Triggers* hears_probes() { return injector_.hears_probes(); }
 
-    // --- Director ------------------------------------------------------------------------------------------------------
+    // --- Director ----------------------------------------------------------------------------------------------------
     void completed(std::uint32_t node, Ticket ticket, const Completion& completion) override {
         if (processes_[node] != nullptr) processes_[node]->completed(ticket, completion);
     }
@@ -238,7 +238,7 @@ private:
         return config;
     }
 
-    // --- Processes -----------------------------------------------------------------------------------------------------
+    // --- Processes ---------------------------------------------------------------------------------------------------
     void begin_master() override {
         if (world_.alive(world_.master())) return;
         ++master_count_;
@@ -283,7 +283,8 @@ private:
         });
     }
 
-    // Only when the core has shown that work goes on after the faults.
+    // Tells the applications to end, but only when each node of the core has done a collective that began after the
+    // faults.
     void stop_applications() {
         const bool open = shared_.goal_open();
         if (open && world_.now() > scenario_.chaos_end + scenario_.stop_after + scenario_.patience) {
@@ -301,8 +302,8 @@ private:
         if (all_done()) world_.stop();
     }
 
-    // Edges that lose for ever let a chunk of shared state through now and then, and a synchronization that gets further
-    // goes on. Patience counts from its last chunk; run() limits the sum.
+    // An edge that loses data for ever lets a chunk of shared state through now and then, and the master keeps a
+    // synchronization with progress. So patience starts again at each chunk that arrives. run() limits the sum.
     void end_patience() {
         if (all_done()) return;
         const Instant until = world_.chunk_landed() + scenario_.patience;
@@ -311,7 +312,7 @@ private:
         world_.violate("progress", who_waits());
     }
 
-    // The faults are over.
+    // After the faults, looks regularly whether anything still makes progress.
     void look() {
         const Counters& c = shared_.counters;
         const std::uint64_t progress = mix(c.committed + c.syncs + c.updates + c.optimized + c.connects,
@@ -391,7 +392,7 @@ private:
             return world_.violate(failed.oracle, failed.reason);
         if (const sim::Violation wrong = check_numbers(scenario_, shared_.ledger); !wrong.oracle.empty())
             return world_.violate(wrong.oracle, wrong.reason);
-        // What the machine may hold: slots, one undo copy per started operation and per synchronised state, early slices.
+        // A machine may hold slots, one undo copy per started operation and per synchronized state, and early slices.
         const Limits& l = scenario_.limits;
         std::uint64_t operations =
             l.scratch_bytes + std::uint64_t{l.min_slots} * l.slice_bytes * (l.concurrent_ops + 1) +
@@ -421,7 +422,7 @@ private:
     Shared shared_;
     Stillness stillness_;
     std::uint32_t process_count_ = 0;
-    std::set<std::uint64_t> process_seeds_;  // two processes are never the same peer
+    std::set<std::uint64_t> process_seeds_;  // all used ones: two processes must never be the same peer
     std::uint32_t master_count_ = 0;
     std::uint32_t starts_ = 0;
     std::uint64_t items_max_ = 0;
@@ -474,7 +475,7 @@ Verdict run_once(const Scenario& scenario, const RunOptions& options) {
     set_probe_handler(&on_probe);
     probe_hits.fill(0);
     covering = options.coverage;
-    // Volatile: its value is needed behind longjmp.
+    // Volatile, because its value is needed after longjmp.
     Runner* volatile runner = new Runner(scenario, options);
     waiting = runner->hears_probes();
     if (setjmp(broken_jump) == 0) {
@@ -482,7 +483,8 @@ Verdict run_once(const Scenario& scenario, const RunOptions& options) {
         delete runner;
         return verdict;
     }
-    // Frames of the core were left in the middle of their work: nothing of this world is touched again, not even freed.
+    // longjmp left frames of the core in the middle of their work. No machine of this world is called again, and the
+    // world is not freed.
     runner->world().violate("assertion",
                             std::string(broken.expression) + " at " + broken.file + ":" + std::to_string(broken.line));
     return with_probes(runner->verdict());

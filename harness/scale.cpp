@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::uint32_t regions = 20;
 
-// Regions lie on a circle, neighbours 12 ms one way, opposite ones 120 ms; 1 ms within a region.
+// Regions lie on a circle. One way takes 12 ms between neighbours, 120 ms between opposite regions, 1 ms within a
+// region.
 Duration latency(std::uint32_t from, std::uint32_t to) {
     const std::uint32_t apart = from < to ? to - from : from - to;
     const std::uint32_t steps = apart < regions - apart ? apart : regions - apart;
@@ -30,7 +31,8 @@ Scenario scale_scenario(std::uint32_t peers, std::uint32_t replaced) {
     for (std::uint32_t i = 0; i < peers + replaced; ++i) {
         const bool late = i >= peers;
         PeerPlan plan;
-        // Region by region, as operators start machines: neighbours of the ring are then mostly near.
+        // Peers start region by region, as operators start machines. So most neighbours in the ring are close to each
+        // other.
         plan.start = late ? 60 * second + (i - peers) * 100 * millisecond : i * 20 * millisecond;
         n.regions.push_back(late ? (i - peers) % regions : i * regions / peers);
         plan.turns = late ? 1 : 3;
@@ -47,7 +49,8 @@ Scenario scale_scenario(std::uint32_t peers, std::uint32_t replaced) {
     for (std::uint32_t i = 0; i < replaced; ++i) {
         Fault crash;
         crash.kind = FaultKind::crash_peer;
-        // In the middle of the second reduction: each sends every slice 2(w-1) times, and there are as many slices as peers.
+        // In the middle of the second reduction: a reduction has as many slices as peers, and each slice is sent 2(w-1)
+        // times.
         crash.trigger = static_cast<std::uint32_t>(sim::effect_index<SendPayload>() + 1);
         crash.trigger_count = 3 * (peers - 1) * peers;
         crash.at = i * 50 * millisecond;

@@ -1,4 +1,4 @@
-// A run of a thousand peers: join, reduce, lose twenty, reduce, take twenty in, reduce, leave.
+// A run of a thousand peers: join, reduce, lose twenty, reduce, admit twenty, reduce, leave.
 #pragma once
 
 #include "harness/scenario.hpp"

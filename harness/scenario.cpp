@@ -97,7 +97,7 @@ void draw_workload(Scenario& s, Draw& draw, std::uint32_t on, bool allow_sync) {
     w.exact = draw.chance(750'000);
     w.entries = draw.number(1, 4);
     if (draw.chance(300'000)) w.own_entries_per_mille = 400;
-    // Now and then applications compute for so long that silence and resumption have their time.
+    // Sometimes applications compute for so long that members can fall silent and resume in between.
     w.compute_max = draw.chance(150'000) ? draw.log_uniform(300 * millisecond, 3 * second)
                                          : draw.log_uniform(10 * microsecond, 100 * millisecond);
     w.in_place_per_mille = draw.chance(500'000) ? 500 : draw.chance(500'000) ? 0 : 1000;
@@ -133,7 +133,7 @@ void draw_peers(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peers_m
     }
 }
 
-// Packets that are lost, and senders that are slower afterwards.
+// Packet loss. A sender is slower after it.
 void draw_losses(Scenario& s, std::uint32_t on) {
     Draw draw(mix(s.seed, 195));
     if (!(on & (class_latency | class_bandwidth)) || !draw.chance(losses_per_million)) return;
@@ -142,7 +142,7 @@ void draw_losses(Scenario& s, std::uint32_t on) {
     if (draw.chance(300'000)) n.queue_max = draw.log_uniform(5 * millisecond, 300 * millisecond);
 }
 
-// A second address of the master, which everybody knows, and at which it is after some of its crashes.
+// A second address of the master. All peers know it, and the master is there after some of its crashes.
 void draw_spare_address(Scenario& s) {
     Draw draw(mix(s.seed, 262));
     const auto any = [&](FaultKind kind) {
@@ -158,7 +158,8 @@ void draw_spare_address(Scenario& s) {
     }
 }
 
-// Several addresses of the master, of which some are of no use; peers that are not reached where they dial from.
+// Several addresses of the master, some of them useless. Also peers that cannot be reached at the address they dial
+// from.
 void draw_addresses(Scenario& s, std::uint32_t on) {
     if (!(on & class_shape)) return;
     Draw draw(mix(s.seed, 182));
@@ -177,7 +178,7 @@ void draw_addresses(Scenario& s, std::uint32_t on) {
     }
     draw_spare_address(s);
     Draw gateways(mix(s.seed, 184));
-    // Who moves does not stay reachable at the address that it tells.
+    // A node that roams does not stay reachable at its advertised address.
     const bool roams =
         std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& fault) { return fault.kind == FaultKind::roam; });
     if (roams || !gateways.chance(advertised_per_million)) return;
@@ -185,7 +186,7 @@ void draw_addresses(Scenario& s, std::uint32_t on) {
     for (PeerPlan& plan : s.peers) (interfaces ? plan.two_interfaces : plan.advertises) = gateways.chance(700'000);
 }
 
-// Limits that are just reached.
+// Limits that the run just reaches.
 void draw_edges_of_limits(Scenario& s, std::uint32_t on) {
     Draw draw(mix(s.seed, 185));
     if (!(on & class_limits)) return;
@@ -203,7 +204,7 @@ void draw_edges_of_limits(Scenario& s, std::uint32_t on) {
     if (tight()) l.key_bytes_max = std::max(s.workload.key_bytes, 16u);
     if (tight()) l.payload_bytes_max = std::max({l.slice_bytes, l.chunk_bytes, numeric::quantized_bytes_least});
     if (tight()) {
-        // Longer than a path takes, there and back.
+        // Longer than a round trip.
         const sim::NetworkParameters& n = s.world.network;
         const Duration round_trip = 2 * n.latency_high * (1000 + n.jitter_per_mille) / 1000;
         t.dial = std::max(draw.log_uniform(second, 6 * second), 2 * round_trip + 4 * s.world.timer_late_max);
@@ -227,7 +228,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     draw_limits(s, limits, on);
     draw_workload(s, workload, on, (options.classes & class_sync) != 0);
     draw_peers(s, peers, on, options.peers_max);
-    // Slow links and slices that take long on them: faults fall into the middle of frames.
+    // Slow links with slices that take long on them, so that faults fall into the middle of frames.
     if ((on & class_bandwidth) && network.chance(500'000)) {
         sim::NetworkParameters& n = s.world.network;
         n.rate_low = network.log_uniform(10'000, 200'000);
@@ -271,7 +272,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     draw_huge_counts(s, on, options.peers_max);
     fit_units(s);
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
-    // Faults may have brought tags or a limit on votes with them.
+    // draw_faults may have added tags or a vote limit.
     if (s.timeouts.vote != 0) s.workload.beside = 0;
     if (s.workload.beside != 0 && s.workload.tags != 0) s.workload.sync = false;
     draw_followers(s, options.classes);

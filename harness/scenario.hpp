@@ -1,7 +1,9 @@
-// What one run consists of, as a value: nodes, network, workload, faults with their times, and when faults stop.
+// Everything that one run consists of, as a value: nodes, network, workload, faults with their times, and when faults
+// stop.
 //
-// A scenario comes from a seed through generate() or from a file (scenario_text.hpp), and can be changed (the shrinker
-// takes things away). Everything a run draws later is drawn from `seed`, so equal scenarios give equal runs.
+// A scenario is drawn from a seed by generate() or read from a file (scenario_text.hpp). It can be changed; the
+// shrinker removes parts of it. Everything that a run draws later is drawn from `seed`, so equal scenarios give equal
+// runs.
 #pragma once
 
 #include "core/base/limits.hpp"
@@ -20,47 +22,48 @@ using core::Instant;
 enum class FaultKind : std::uint8_t {
     partition,     // nodes in mask `a` and the others do not reach each other
     one_way,       // nothing from node a to node b
-    cut_pair,      // a and b do not reach each other, both may see the master
+    cut_pair,      // a and b do not reach each other; both may reach the master
     clog,          // node a sends nothing for a while, then everything at once
     reset,         // a connection: both ends see a reset
-    end_early,     // a connection ends after a part of what is on its way
-    half_open,     // a connection: bytes vanish, at most one end knows
+    end_early,     // a connection ends after a part of the bytes in flight
+    half_open,     // a connection: bytes vanish, at most one end notices
     crash_peer,    // value bit 0: with reset; bit 1: restarted as a new process after `duration`
     crash_master,  // restarted with its journal after `duration`
     aimed_peer,    // crash at the k-th effect of a kind
     aimed_master,
-    pause,           // node a stops for `duration`; b bit 0: every node does, as when the host of all of them sleeps
+    pause,           // node a stops for `duration`; b bit 0: all nodes stop, as if their common host slept
     stall,           // one direction of one connection stops for `duration`, then everything comes at once
-    corrupt,         // bits of what is on its way flip
-    hostile,         // a stranger's process dials the master and the peers and says what it likes
-    replayed_hello,  // somebody sends again what a peer's connection to the master began with
-    torn_write,      // the master crashes, its last unacknowledged record is there in part
+    corrupt,         // a bit of the bytes in flight flips
+    hostile,         // a stranger dials node a (the master or a peer) and sends lies, noise or nothing
+    replayed_hello,  // a stranger replays the first bytes of a peer's connection to the master
+    torn_write,      // the master crashes; a part of its last, unacknowledged record is in the journal
     older_journal,   // the master crashes and comes back with a journal that lacks the last `b` records
     empty_journal,   // the master crashes and comes back as a new run
     two_masters,     // a second master takes over the journal while the first one lives and is cut off from its disk
     full_disk,       // records of the master fail from now on; it stops and is restarted after `duration`
     slow_disk,       // records take up to `value` ms for `duration`
-    stuck_disk,      // records are not answered for `duration`, see StuckDisk; a master that stops is back after `b` ms
+    stuck_disk,      // the disk does not answer for `duration`, see StuckDisk; a master that stops is back after `b` ms
     slow_compute,    // computes of node a take 1 + value % 1000 times as long for `duration`
     hang,            // the application of node a makes no call for `duration`
-    roam,            // node a gets another address: its connections break, nobody reaches it at the old one
+    roam,            // node a gets another address: its connections break, the old one is unreachable
     swizzle,         // half of the nodes fall silent one by one and come back in another order
-    swallow,      // what node a writes to node b at once, if longer than `value` bytes, never arrives, nor what follows
-    garble,       // bits of what node a sends to node b flip, by content: the same ones each time it is sent again
-    snap,         // connections break by what node a sends to node b: after `value` bytes; from 2^32 on: at a pattern
-    stop_master,  // the master is stopped on purpose, which ends the run; a new one begins after `duration`
-    flap,         // connections of nodes a and b break when `value` bytes went one way, each of them again
-    clock_jump,   // the clock of node a goes forward by `duration` at once
-    interface,    // one of two interfaces of node a is down for `duration`: that to its peers, b odd: to the master
+    swallow,         // a write of more than `value` bytes from node a to node b never arrives, nor what follows it
+    garble,          // bits from node a to node b flip, by content: a resend is damaged in the same way
+    snap,            // connections break after `value` bytes from node a to node b; `value` from 2^32: at a pattern
+    stop_master,     // the master is stopped on purpose, which ends the run; a new one begins after `duration`
+    flap,            // each connection between nodes a and b breaks after `value` bytes in one direction
+    clock_jump,      // the clock of node a goes forward by `duration` at once
+    interface,       // one of two interfaces of node a is down for `duration`: to its peers; b odd: to the master
 };
 inline constexpr std::size_t fault_kinds = 34;
-// Connections open and each fails in the same way again: only what gets through tells such an edge from a good one.
+// Connections open, but each one fails again in the same way. Such an edge differs from a good one only in the data
+// that gets through.
 constexpr bool impairs_an_edge(FaultKind kind) {
     return kind == FaultKind::swallow || kind == FaultKind::garble || kind == FaultKind::snap;
 }
 const char* to_text(FaultKind kind);
 
-// The master ends or loses its journal, and may be started again.
+// The master ends, loses its journal, or may stop because of its disk. It may be started again.
 constexpr bool concerns_the_journal(FaultKind kind) {
     switch (kind) {
     case FaultKind::crash_master:
@@ -76,32 +79,32 @@ constexpr bool concerns_the_journal(FaultKind kind) {
     }
 }
 
-// What is demanded. Safety (all oracles but progress) always is.
+// What progress is demanded. Safety (all oracles except progress) is always demanded.
 enum class Claim : std::uint8_t {
     all_end,  // when faults have stopped, every call of every live process returns in time
-    core,     // and the peers of Scenario::core, which no lasting fault touches, get a collective done together
+    core,     // also: the peers of Scenario::core, which no lasting fault touches, complete a collective together
 };
 
-// Which connections a fault of one connection chooses from (bits of Fault::b; none: any). What breaks where something has
-// just happened finds states that a connection drawn from all of them seldom does.
+// Which connections a fault of one connection chooses from (bits of Fault::b; none: all). A break where something has
+// just happened reaches states that the break of a random connection seldom reaches.
 enum ConnectionAim : std::uint32_t {
-    aim_control = 1,   // those with the master
-    aim_there = 2,     // those of the node at which the trigger happened
-    aim_accepted = 4,  // those that others dialled to that node
-    aim_named = 8,     // those of node a
+    aim_control = 1,   // connections with the master
+    aim_there = 2,     // connections of the node where the trigger happened
+    aim_accepted = 4,  // connections that others dialled to that node
+    aim_named = 8,     // connections of node a
 };
 
-// How a stuck disk goes on (bits of Fault::value; bit 0: with reset).
+// How a stuck disk ends (bits of Fault::value; bit 0: with reset).
 enum StuckDisk : std::uint64_t {
     stuck_next_answers = 2,  // the next process of the master finds a disk that answers
-    stuck_until_killed = 4,  // at its end the operator kills the master: what was not answered is written or lost
+    stuck_until_killed = 4,  // when it ends, the operator kills the master; unanswered records are written or lost
 };
 
-// Which nodes a fault concerns that waits for something: those that it names, or those at which that happened.
+// Which nodes a fault with a trigger affects: those that it names, or those where the trigger happened.
 enum class FaultPlace : std::uint8_t {
     named,
-    here,   // `a` is the node at which it happened, `b` the other one
-    there,  // the other way round: `a` is whom a message was for, or the other end of a connection
+    here,   // `a` is the node where it happened, `b` the other one
+    there,  // the reverse: `a` is the receiver of the message, or the other end of the connection
 };
 
 struct Fault {
@@ -111,20 +114,20 @@ struct Fault {
     std::uint32_t a = 0;
     std::uint32_t b = 0;
     std::uint64_t value = 0;
-    // When not 0: begins `at` after the trigger_count-th time that this happens (triggers.hpp: an effect, the index in
-    // core::Effect plus one; a phase of the protocol; a probe).
+    // If not 0: the fault begins `at` after this has happened trigger_count times. triggers.hpp defines the values: an
+    // effect (its index in core::Effect plus one), a phase of the protocol, or a probe.
     std::uint32_t trigger = 0;
     std::uint32_t trigger_count = 0;
-    // When not 0: begins `at` after this fault of the scenario (its index, plus one) took effect, or has ended.
+    // If not 0: the fault begins `at` after another fault (its index plus one) took effect, or ended (behind_its_end).
     std::uint32_t follows = 0;
     bool behind_its_end = false;
     FaultPlace place = FaultPlace::named;
-    std::uint32_t again = 0;  // so many more times, each `every` after the one before it (and what it lasts)
+    std::uint32_t again = 0;  // number of repetitions, each `every` after the end of the one before
     Duration every = 0;
-    bool forever = false;  // does not heal when the others do
+    bool forever = false;  // never heals
 };
 
-// An entry in a peer's list of addresses of the master.
+// An entry in a peer's list of master addresses.
 enum class MasterAddress : std::uint8_t {
     right,
     dead,    // refuses dials
@@ -137,50 +140,50 @@ struct PeerPlan {
     core::GroupId group = 0;
     std::uint32_t stripes = 1;
     std::uint32_t turns = 3;
-    bool rejoins = true;                                       // connects again when it was lost
+    bool rejoins = true;                                       // connects again after it was lost
     std::vector<MasterAddress> masters{MasterAddress::right};  // in the order in which they are tried
-    bool advertises = false;      // nobody reaches it where its dials come from: it tells its address
-    bool two_interfaces = false;  // the same, but only its dials to the master come from the other address
+    bool advertises = false;      // it cannot be reached where its dials come from, and advertises its address
+    bool two_interfaces = false;  // the same, but only for its dials to the master
 };
 
 struct Workload {
     bool pump = false;       // are_peers_pending before each update_topology
-    bool sync = true;        // shared state each turn
+    bool sync = true;        // synchronizes shared state in each turn
     std::uint32_t tags = 1;  // collectives per turn
     std::uint32_t elements_min = 1, elements_max = 64;
-    // Each count is so many times as large; with symbolic memory only.
+    // Factor for each count; only with symbolic memory.
     std::uint32_t elements_times = 1;
-    bool f32_sum = false;                     // every collective a sum of f32 (else drawn per tag)
-    std::uint32_t world_min = 2;              // members of its group that a program waits for before it goes on
+    bool f32_sum = false;                     // every collective is a sum of f32 (else drawn per tag)
+    std::uint32_t world_min = 2;              // a program waits until its group has this many members
     bool exact = true;                        // small integers (else random values, checked with an error bound)
     std::uint32_t entries = 2;                // of the shared state
     std::uint32_t key_bytes = 0;              // names of entries are at least this long
     std::uint32_t own_entries_per_mille = 0;  // entries whose content may differ
     Duration compute_max = core::millisecond;
     std::uint32_t in_place_per_mille = 500;
-    std::uint32_t mismatch_per_mille = 0;         // a launch with another count
+    std::uint32_t mismatch_per_mille = 0;         // a launch with another shape
     std::uint32_t twice_per_mille = 0;            // a tag launched twice
     std::uint32_t leave_in_flight_per_mille = 0;  // per turn
     std::uint32_t visit_per_mille = 0;            // per connect: leaves again at once
-    std::uint32_t drift_per_mille = 0;            // per turn: the peer's state changes on its own
+    std::uint32_t drift_per_mille = 0;            // per turn: the state of this peer changes alone
     std::uint32_t hasty_revision_per_mille = 0;   // the revision is raised although the sync failed
     std::uint32_t schema_per_mille = 0;           // per process: its first sync has another key
     bool async_sync = false;  // newcomers receive only and veterans send only after a change of the topology
-    std::uint32_t odd_strategy_per_mille = 0;  // per sync: a strategy of one's own
-    bool checkpoints = false;                  // a new process takes up the state that the node saved last
+    std::uint32_t odd_strategy_per_mille = 0;  // per sync: a random strategy
+    bool checkpoints = false;                  // a new process loads the state that the node saved last
     std::uint32_t state_elements_min = 1, state_elements_max = 300;  // of an entry
-    std::uint32_t cross_per_mille = 0;         // per turn: an update of the topology while the others go on
+    std::uint32_t cross_per_mille = 0;         // per turn: an update of the topology that the others do not call
     std::uint32_t early_update_per_mille = 0;  // per connect: an update of the topology in the first turn
     std::uint32_t many_window = 0;             // not 0: one call for all tags, with windows of up to this many
-    std::uint32_t quantized_per_mille = 0;     // per tag (in bytes by minimum and maximum if f32_sum)
-    std::uint32_t optimize_per_mille = 0;      // per membership epoch: optimize_topology in each turn
+    std::uint32_t quantized_per_mille = 0;     // per tag (u8 codes with min_max if f32_sum)
+    std::uint32_t optimize_per_mille = 0;      // per epoch: optimize_topology in each turn
     std::uint32_t interrupt_per_mille = 0;     // per call: another thread aborts or destroys the communicator
-    std::uint32_t leave_twice_per_mille = 0;   // of these and of usual leaves: beside another one that has not returned
-    // Not 0: collectives run on threads of their own, each tag so often between two updates of the topology, and updates are
-    // called beside them (threads.cpp).
+    std::uint32_t leave_twice_per_mille = 0;   // of these: also a second abort before the first call returns
+    // If not 0: collectives run on their own threads, beside updates of the topology (threads.cpp). Each tag is
+    // launched this often between two updates.
     std::uint32_t beside = 0;
-    std::uint32_t beside_asks = 0;  // are_peers_pending before each of these updates
-    bool beside_queued = false;     // the last of them together with the update, on another thread
+    std::uint32_t beside_asks = 0;  // calls of are_peers_pending before each of these updates
+    bool beside_queued = false;     // the last of them runs together with the update, on another thread
 };
 
 struct Scenario {
@@ -190,17 +193,17 @@ struct Scenario {
     core::Limits limits;
     core::Timeouts timeouts;
     Workload workload;
-    bool uneven_limits = false;  // every other peer was built with larger ones
-    bool even = false;           // run a second time and compared (even_world.hpp, one_fault.hpp)
+    bool uneven_limits = false;  // peers with even node numbers have larger limits than the others
+    bool even = false;           // runs a second time for comparison (even_world.hpp, one_fault.hpp)
     std::vector<Fault> faults;
     Instant chaos_end = 0;    // faults stop, partitions heal, the master runs
-    Duration patience = 0;    // after chaos_end + stop_after everybody must have finished within this
-    Duration stop_after = 0;  // applications are told to end this long after chaos_end
+    Duration patience = 0;    // every program must end within this after chaos_end + stop_after
+    Duration stop_after = 0;  // applications are asked to end this long after chaos_end
     Claim claim = Claim::all_end;
     std::vector<std::uint32_t> core;  // nodes
 };
 
-// Whether all its faults are edges that connect and lose, for which `patience` is short.
+// Whether there are faults and all of them are edges that connect but lose data. `patience` is short then.
 bool only_impairs_edges(const Scenario& scenario);
 
 struct GeneratorOptions {
@@ -231,7 +234,7 @@ enum FaultClass : std::uint32_t {
 };
 
 Scenario generate(std::uint64_t seed, const GeneratorOptions& options = {});
-// The same with these bytes as the first choices.
+// The same, but these bytes decide the first random choices.
 Scenario generate_from(std::span<const std::uint8_t> choices, const GeneratorOptions& options = {});
 
 }  // namespace pccl::harness

@@ -1,5 +1,5 @@
-// Lines, words and values of a scenario's text, with the place of the first mistake. The settings themselves, and the lines of
-// peers and faults, are in scenario_text.cpp.
+// Reads lines, words and values of a scenario's text, and keeps the position of the first error. The settings, and the
+// lines of peers and faults, are in scenario_text.cpp.
 #pragma once
 
 #include "harness/scenario_text.hpp"
@@ -19,14 +19,14 @@ enum class Unit : std::uint8_t { number, duration, flag };
 std::string duration_text(core::Duration duration);  // exact: 1500000 is 1.5ms
 std::string value_text(Unit unit, std::int64_t value);
 
-// Cuts a line into words and keeps their columns; the first error wins.
+// Cuts a line into words and keeps their columns. Only the first error is kept.
 class ScenarioReader {
 public:
     ScenarioReader(std::string_view text, ScenarioError& error) : rest_(text), error_(error) {}
 
     bool next_line();
     std::string_view word();
-    // At the last word, `inside` characters into it.
+    // Reports an error in the last word, `inside` characters after its start.
     void fail(std::string expected, std::string_view found, std::size_t inside = 0);
     void fail_as_a_whole(const char* expected);
     bool failed() const { return failed_; }
@@ -47,7 +47,7 @@ private:
     bool failed_ = false;
 };
 
-// A `name=value` word; empty name when there is no `=`.
+// A `name=value` word. The name is empty if there is no `=`.
 struct NamedValue {
     std::string_view name, value;
     std::size_t value_at = 0;

@@ -71,7 +71,7 @@ constexpr std::array<const char*, 3> place_names = {"named", "here", "there"};
 
 constexpr std::array<const char*, 2> claim_names = {"all-end", "core"};
 
-// One table for writing, reading and bounds. `second` is set for ranges (low and high).
+// One table for writing, reading and bounds. get_high and set_high are set for ranges (low and high).
 struct Setting {
     const char* name;
     Unit unit;
@@ -219,7 +219,7 @@ void parse_master(ScenarioReader& reader, Scenario& s) {
     s.world.network.regions[0] = read_region(reader, pair);
 }
 
-// One line per region: the latency from it to each region, and where it has one its rate: 12ms or 12ms@12500000.
+// One line per region: the latency from it to each region, and optionally the rate: 12ms or 12ms@12500000.
 void parse_region(ScenarioReader& reader, Scenario& s) {
     for (std::string_view word = reader.word(); !word.empty() && !reader.failed(); word = reader.word()) {
         if (s.world.network.region_latency.size() >= regions_max * regions_max)
@@ -385,7 +385,7 @@ void parse_setting(ScenarioReader& reader, std::string_view name, Scenario& s) {
     if (high) setting->set_high(s, *high);
 }
 
-// What must fit together so that a run can begin at all.
+// Null if all values fit together. Otherwise the text that names what was expected.
 const char* contradiction(const Scenario& s) {
     const Limits& l = s.limits;
     const sim::NetworkParameters& n = s.world.network;
@@ -444,7 +444,7 @@ std::string list_faults() {
 
 bool sound(const Scenario& scenario) { return contradiction(scenario) == nullptr; }
 
-// The last three are times of the run itself.
+// The last three settings are times of the run itself.
 std::size_t world_settings() { return std::size(settings) - 3; }
 
 bool reset_world_setting(Scenario& scenario, std::size_t index) {
@@ -457,7 +457,7 @@ bool reset_world_setting(Scenario& scenario, std::size_t index) {
     const std::string_view name = setting.name;
     if (name == "workload.tags" || name == "workload.entries" || name == "workload.elements_max" ||
         name == "workload.sync" || name == "workload.pump")
-        return false;  // reduced in steps
+        return false;  // the shrinker reduces these in steps
     setting.set(scenario, setting.get(defaults));
     if (range) setting.set_high(scenario, setting.get_high(defaults));
     return contradiction(scenario) == nullptr;

@@ -1,10 +1,10 @@
-// Scenarios as text that a person reads and edits, and that survives changes of the generator.
+// Scenarios as text that a person can read and edit, and that stays valid when the generator changes.
 //
-// One setting a line, `name value`; two values stand for a range. What has its default is not written. Peers and faults
-// are lines of their own: `peer start=1.5ms group=1 stripes=2 turns=4`, `fault reset at=20ms after=payload*7 value=3`.
-// Latencies may come from regions instead of a range: `region 1ms 40ms` (one line per region: from it to each of them),
-// `master region=0`, `peer region=1`. `#` begins a comment. docs/simulator-faults.md has an example,
-// `sim-run --list-faults` lists the faults.
+// There is one setting per line, `name value`; two values are a range. Settings with their default value are left out.
+// Each peer and each fault has a line: `peer start=1.5ms group=1 stripes=2 turns=4`,
+// `fault reset at=20ms after=payload*7 value=3`. Latencies may come from regions instead of a range: `region 1ms 40ms`
+// (one line per region, with the latency to each region), `master region=0`, `peer region=1`. `#` begins a comment.
+// docs/simulator-faults.md has an example, `sim-run --list-faults` lists the faults.
 #pragma once
 
 #include "harness/scenario.hpp"
@@ -26,14 +26,15 @@ struct ScenarioError {
 
 std::string to_text(const Scenario& scenario);
 
-// The scenario, or where the text stops making sense. Values are held to ranges in which a run stays bounded.
+// Returns the scenario, or the position of the first error. Values must lie in ranges in which a run stays bounded.
 std::optional<Scenario> parse_scenario(std::string_view text, ScenarioError& error);
 
-// Whether everything fits together so that a run can begin.
+// Whether all values fit together, so that a run can begin.
 bool sound(const Scenario& scenario);
 
-// The settings of the world (network, clocks, disk, memory, limits, time-outs) and of the workload's odds, by number.
-// reset: gives it its default value; false when it had it already or when the scenario would make no sense with it.
+// The number of settings of the world (network, clocks, disk, memory, limits, time-outs) and of the workload. Reset
+// gives one of them its default value. It returns false if nothing is left to reset, if the shrinker reduces this
+// setting in steps, or if the scenario would not be sound any more.
 std::size_t world_settings();
 bool reset_world_setting(Scenario& scenario, std::size_t index);
 

@@ -14,8 +14,8 @@ using sim::mix;
 namespace {
 
 constexpr std::size_t corpus_most = 4'000;
-constexpr std::size_t rare_most = 48;    // marks that are remembered of a kept scenario
-constexpr std::uint32_t candidates = 6;  // of the generator, for one that is run
+constexpr std::size_t rare_most = 48;    // marks kept with a scenario
+constexpr std::uint32_t candidates = 6;  // generated scenarios, of which one is run
 constexpr std::uint32_t fresh_share = 500'000;
 constexpr std::uint64_t weigh_every = 50;
 
@@ -29,7 +29,7 @@ std::uint32_t pair_of(std::uint32_t a, std::uint32_t b) { return a << 16 | b; }
 
 class Traits {
 public:
-    // Each call has a number of its own; the value makes it a trait unless it is 0.
+    // Each call has its own number. A value other than 0 adds a trait, which consists of the number and the value.
     void add(std::uint64_t value) {
         if (value != 0) traits.push_back(number_ << 4 | static_cast<std::uint32_t>(std::min<std::uint64_t>(value, 15)));
         ++number_;
@@ -46,7 +46,7 @@ private:
 std::vector<std::uint32_t> traits_of(const Scenario& s) {
     Traits t;
     std::array<std::uint32_t, fault_kinds> kinds{};
-    std::array<std::uint32_t, phases_end + 2> triggers{};  // all probes are one
+    std::array<std::uint32_t, phases_end + 2> triggers{};  // all probes count as one
     std::uint32_t forever = 0, followers = 0, repeated = 0, places = 0;
     for (const Fault& fault : s.faults) {
         ++kinds[static_cast<std::size_t>(fault.kind)];
@@ -133,7 +133,7 @@ void Search::note_traits(const Scenario& scenario) {
     }
 }
 
-// The one of several whose parts came together in the fewest runs.
+// Draws several scenarios and returns the one whose pairs of traits were in the fewest runs.
 Scenario Search::fresh() {
     Scenario best;
     std::uint64_t best_score = 0;
@@ -147,7 +147,7 @@ Scenario Search::fresh() {
                 score += 1'000'000 / (1 + (found == traits_.end() ? 0 : found->second));
             }
         }
-        // The mean: a scenario is not unusual for having many faults.
+        // The mean, because many faults alone do not make a scenario unusual.
         score = score / pairs + 1;
         if (score <= best_score) continue;
         best_score = score;
@@ -172,7 +172,7 @@ Scenario Search::next() {
     return fresh();
 }
 
-// By energy.
+// Weighted by energy.
 std::size_t Search::choose() {
     if (weighed_ == 0 || runs_ - weighed_ >= weigh_every) weigh();
     std::uint64_t at = draw_.below(std::max<std::uint64_t>(energy_, 1));
@@ -188,7 +188,7 @@ void Search::weigh() {
     for (Kept& kept : corpus_) {
         std::uint64_t rarity = 0;
         for (const Mark mark : kept.rare) rarity += 1'000'000 / marks_.runs_of(mark);
-        // Runs that take long cost others their turn.
+        // A long run takes the time of others, so it gets less energy.
         const std::uint64_t price = 1 + kept.events / 4'000;
         kept.energy = 1 + rarity / (1 + kept.chosen) / (price * price) / (2 + kept.kinds);
     }
@@ -201,7 +201,7 @@ void Search::weigh() {
     for (const Kept& kept : corpus_) energy_ += kept.energy;
 }
 
-// Of the scenario that it was made from: it has fewer faults and reached the rarest of what that one did.
+// Replaces its parent if it has fewer faults and reached the rarest marks of the parent.
 bool Search::takes_the_place(const Scenario& scenario, const Verdict& verdict, const Coverage& coverage) {
     if (parent_ == none) return false;
     Kept& parent = corpus_[parent_];
@@ -240,7 +240,7 @@ bool Search::learn(const Scenario& scenario, const Verdict& verdict, const Cover
     const std::size_t most = std::min(rare_most, kept.rare.size());
     std::partial_sort(kept.rare.begin(), kept.rare.begin() + static_cast<std::ptrdiff_t>(most), kept.rare.end(), rarer);
     kept.rare.resize(most);
-    // Until it is weighed with the others.
+    // A provisional value, until weigh() sets it.
     kept.energy = 1'000'000;
     energy_ += kept.energy;
     corpus_.push_back(std::move(kept));

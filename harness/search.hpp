@@ -1,9 +1,10 @@
-// Hunts with scenarios that are kept when their run reached something new, and changed.
+// Searches for failures: keeps scenarios whose runs reached something new, and mutates them.
 //
-// Each run is a new scenario from the generator, the most unusual one of several by what it consists of; or a kept one,
-// changed (mutate.hpp). A kept scenario is chosen the more often, the fewer runs reached what it reached, the fewer kinds
-// of faults it has, and the less it costs. One that reaches the same with fewer faults takes its place: oracles forgive
-// more where more happens. Everything is drawn from the seed of the search: the same seed and the same results of runs give the same scenarios.
+// Each run takes either a new scenario from the generator, the most unusual one of several, or a mutated kept scenario
+// (mutate.hpp). A kept scenario is chosen more often if few runs reached what it reached, if it has few kinds of
+// faults, and if it runs fast. A mutated scenario that reaches the same with fewer faults replaces the kept one,
+// because oracles forgive more when more happens. Everything is drawn from the seed of the search: the same seed and
+// the same results of runs give the same scenarios.
 #pragma once
 
 #include "harness/coverage.hpp"
@@ -19,21 +20,21 @@ namespace pccl::harness {
 
 class Search {
 public:
-    // Of several searches whose counts are joined, this is number `job`.
+    // This is search number `job` of `jobs` searches whose counts are merged.
     Search(std::uint64_t seed, const GeneratorOptions& options, std::uint32_t job = 0, std::uint32_t jobs = 1);
 
     Scenario next();
-    // What the run of the scenario showed that next() gave, or that was read from a folder. True: it is kept.
+    // Takes the result of a run. The scenario is the last one from next(), or was read from a folder. True: it is kept.
     bool learn(const Scenario& scenario, const Verdict& verdict, const Coverage& coverage);
 
     struct Kept {
         Scenario scenario;
         EffectCounts effects{};
-        std::vector<Mark> rare;  // those of its marks that the fewest runs had reached when it was kept
+        std::vector<Mark> rare;  // its rarest marks when it was kept
         std::uint64_t events = 0;
         std::uint32_t run = 0;
         std::uint32_t chosen = 0;
-        std::uint32_t kinds = 0;  // of faults
+        std::uint32_t kinds = 0;  // different kinds of faults
         std::uint64_t energy = 0;
     };
     const std::vector<Kept>& corpus() const { return corpus_; }
@@ -56,14 +57,14 @@ private:
     std::uint64_t runs_ = 0, mutated_ = 0;
     std::vector<Kept> corpus_;
     static constexpr std::size_t none = ~std::size_t{0};
-    std::size_t parent_ = none;  // of the scenario that next() gave last
-    std::uint64_t energy_ = 0;   // of all
+    std::size_t parent_ = none;  // of the scenario that next() returned last
+    std::uint64_t energy_ = 0;   // sum of the whole corpus
     std::uint64_t weighed_ = 0;
     Census states_, marks_;
-    std::unordered_map<std::uint32_t, std::uint32_t> traits_;  // pairs of them: how many runs had both
+    std::unordered_map<std::uint32_t, std::uint32_t> traits_;  // by pair of traits: how many runs had both
 };
 
-// What a scenario consists of, in a few words each: kinds of faults, habits of its programs, settings that matter.
+// The traits of a scenario, one number each: kinds of faults, habits of its programs, settings that matter.
 std::vector<std::uint32_t> traits_of(const Scenario& scenario);
 
 }  // namespace pccl::harness

@@ -26,8 +26,8 @@ bool in_core(const Scenario& s, std::uint32_t node) {
     return std::find(s.core.begin(), s.core.end(), node) != s.core.end();
 }
 
-// All are in the core, nothing but pairs of them is cut for ever, and each still reaches half of them: then they have a ring
-// (Dirac's theorem), also among all of them but one.
+// True if all peers are in the core, only pairs of them are cut for ever, and each peer still reaches half of the
+// peers, even without any one of them. Then there is a ring of all peers, and also of all but one (Dirac's theorem).
 bool leaves_rings(const Scenario& s, const Fault& added) {
     const auto peers = static_cast<std::uint32_t>(s.peers.size());
     if (peers < 5 || s.core.size() != peers) return false;
@@ -61,13 +61,13 @@ void fit_limits(Scenario& s) {
     Limits& l = s.limits;
     set_slices(s, std::min(l.slice_bytes, l.payload_bytes_max / 8 * 8));
     l.chunk_bytes = std::min(l.chunk_bytes, l.payload_bytes_max / 8 * 8);
-    // One operation has to fit.
+    // At least one operation must fit.
     if (l.operation_bytes_max != 0)
         l.operation_bytes_max = std::max<std::uint64_t>(l.operation_bytes_max, 8ull * (s.workload.elements_max + 1) +
                                                                                    std::uint64_t{l.slice_bytes} * 32 +
                                                                                    2 * l.scratch_bytes + l.eager_bytes);
     l.key_bytes_max = std::min(l.key_bytes_max, l.control_bytes_max - key_overhead);
-    // No longer than the smallest machine of uneven ones takes.
+    // With uneven limits, names must also fit the machine with the smallest limit.
     const std::uint32_t least = std::max(control_bytes_least, l.control_bytes_max / (s.uneven_limits ? 2 : 1));
     s.workload.key_bytes = std::min({s.workload.key_bytes, l.key_bytes_max, least - key_overhead});
     l.untold_max = std::max(l.untold_max, 64 + 8 * s.workload.tags);
@@ -77,12 +77,13 @@ void fit_workload(Scenario& s) {
     Workload& w = s.workload;
     w.elements_min = std::min(w.elements_min, w.elements_max);
     w.state_elements_min = std::min(w.state_elements_min, w.state_elements_max);
-    // Key lists are read page after page: not so many that it takes minutes.
+    // Key lists are read page after page. With too many entries this would take minutes.
     if (w.entries > 4)
         w.entries = std::max(std::min(w.entries, 40 * s.limits.control_bytes_max / (w.key_bytes + key_overhead)), 1u);
-    // An early update tells one peer alone: not with programs that decide from the last update of all.
+    // An early update is answered for one peer alone. It does not fit programs that decide by the last update of all
+    // members.
     if (w.optimize_per_mille != 0 || w.async_sync) w.early_update_per_mille = 0;
-    // Members in different calls wait for each other until the limit on votes.
+    // Without a vote limit, members in different calls would wait for each other for ever.
     if (s.timeouts.vote == 0) w.cross_per_mille = 0;
     if (w.visit_per_mille != 0) {
         for (PeerPlan& plan : s.peers) {
@@ -93,7 +94,7 @@ void fit_workload(Scenario& s) {
     }
 }
 
-// How long the operations of one turn go around the ring, slice after slice, where few of them run at a time.
+// How long the operations of one turn take to go around the ring if only a few of them run at a time.
 Duration rounds_time(const Scenario& s) {
     const Duration latency = (s.world.network.latency_low + s.world.network.latency_high) / 2 *
                              (2000 + s.world.network.jitter_per_mille) / 2000;
@@ -120,12 +121,12 @@ void fit_timeouts(Scenario& s) {
                           (n.tail_per_million != 0 ? n.tail_max : 0);
     s.timeouts.handshake = std::max(s.timeouts.handshake, std::min(300 * millisecond + 4 * slow, 5 * second));
     s.world.staging_max = std::min(s.world.staging_max, std::min(12 * s.timeouts.peer, 60 * second));
-    // Who is far away answers in time.
+    // A distant peer must be able to answer in time.
     if (n.latency_high > 300 * millisecond) s.timeouts.peer = std::max(s.timeouts.peer, 8 * n.latency_high);
-    // A text as long as a frame takes no seconds.
+    // A text as long as a frame must not take seconds.
     if (s.limits.control_bytes_max > 8'192 || n.rate_low < 100'000 || n.window_low < 2'000)
         s.world.long_texts_per_million = 0;
-    // A short limit on votes is for runs in which nothing but the master makes anybody late.
+    // A short vote limit is kept only if nothing but the master delays anybody.
     const Duration usual = 5 * second + 2 * s.workload.compute_max;
     if (s.timeouts.vote == 0 || s.timeouts.vote >= usual) return;
     const bool others = std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& f) {
@@ -137,7 +138,7 @@ void fit_timeouts(Scenario& s) {
 void fit_faults(Scenario& s) {
     const auto nodes = static_cast<std::uint32_t>(s.peers.size() + 1);
     for (Fault& f : s.faults) {
-        // By the n-th effect it begins late or never; by the clock, while there are faults.
+        // A fault that begins by the clock must begin while there are faults. A triggered one may begin late or never.
         if (f.trigger == 0 && f.follows == 0) f.at = std::min(f.at, s.chaos_end);
         if (f.kind == FaultKind::partition && nodes < 31) {
             f.a &= (1u << nodes) - 1;
@@ -146,7 +147,7 @@ void fit_faults(Scenario& s) {
         if (f.forever) f.forever = may_last(s, f);
     }
     if (only_impairs_edges(s)) {
-        // Patience is short where nothing else makes anybody late.
+        // Patience is short here, so nothing else may delay anybody.
         sim::NetworkParameters& n = s.world.network;
         n.stop_faults();
         s.core.clear();
@@ -155,7 +156,7 @@ void fit_faults(Scenario& s) {
     sort_by_time(s.faults);
 }
 
-// Who moves does not stay reachable at the address that it tells; and a second master does not move.
+// A node that roams does not stay reachable at its advertised address. A second master does not move.
 void fit_addresses(Scenario& s) {
     const auto has = [&](FaultKind kind) {
         return std::any_of(s.faults.begin(), s.faults.end(), [kind](const Fault& f) { return f.kind == kind; });
@@ -183,7 +184,7 @@ Duration busy_time(const Scenario& s) {
 
 bool may_last(const Scenario& s, const Fault& f) {
     const auto nodes = static_cast<std::uint32_t>(s.peers.size() + 1);
-    // Without a core everybody has to come to an end.
+    // Without a core, every program must come to its end.
     const auto needed = [&](std::uint32_t node) { return node == 0 || s.core.empty() || in_core(s, node); };
     switch (f.kind) {
     case FaultKind::pause:
@@ -198,7 +199,7 @@ bool may_last(const Scenario& s, const Fault& f) {
         }
         return whole;
     }
-    // A core member that cannot be in one ring with somebody else may be the one that goes, again and again.
+    // Not for a member of the core: if it cannot be in a ring with another member, it may be removed again and again.
     case FaultKind::swallow:
     case FaultKind::garble:
     case FaultKind::snap: {
@@ -206,7 +207,7 @@ bool may_last(const Scenario& s, const Fault& f) {
         return s.core.empty() || (!in_core(s, 1 + (f.a - 1) % peers) && !in_core(s, 1 + (f.b - 1) % peers));
     }
     case FaultKind::flap: {
-        // With the master, or like an edge that loses.
+        // Between the master and a peer outside the core, or between two such peers.
         const std::uint32_t a = f.a % nodes, b = f.b % nodes;
         const auto outside = [&](std::uint32_t node) { return node == 0 || !in_core(s, node); };
         return !s.core.empty() && a != b && outside(a) && outside(b);
@@ -229,16 +230,17 @@ void raise_slices(Scenario& s) {
 }
 
 void widen_windows(Scenario& s) {
-    // One turn over the narrowest stream takes some seconds at most.
+    // One turn over the narrowest stream must take some seconds at most.
     const std::int64_t turn_bytes =
         16ll * s.workload.tags * s.workload.elements_max +
         (s.workload.sync ? s.workload.entries * (8ll * s.workload.state_elements_max + s.workload.key_bytes) : 0);
     const Duration round_trip = round_trip_of(s);
     const std::int64_t narrowest = turn_bytes * (round_trip / microsecond) / (15 * second / microsecond);
-    // A dial plan that names every peer arrives within a quarter of the peer time-out: its receiver is expected to dial.
+    // A dial plan that names every peer must arrive within a quarter of the peer time-out, because its receiver is
+    // expected to dial.
     const std::int64_t plan_bytes = 75 * static_cast<std::int64_t>(s.peers.size());
-    // So does a slice of each operation that runs, with its frame and the two words for it, over the one stripe that is left:
-    // an edge whose slices stay behind for longer is led around.
+    // So must a slice of each running operation, with its frame and its two flow words, over the last stripe that is
+    // left. The ring is routed around an edge whose slices take longer.
     const std::int64_t at_once = std::min(s.limits.concurrent_ops, s.workload.tags);
     const std::int64_t slices_bytes =
         at_once * static_cast<std::int64_t>(wire::prefix_bytes + wire::bulk_header_bytes + wire::trailer_bytes +
@@ -248,7 +250,7 @@ void widen_windows(Scenario& s) {
         std::max({s.world.network.window_low, narrowest, plan_bytes / trips, slices_bytes / trips});
     s.world.network.window_high = std::max(s.world.network.window_high, s.world.network.window_low);
     if (!s.workload.sync) return;
-    // Nor does a state of which few chunks are asked for at a time, over a long way.
+    // A state must not take minutes either, if only a few chunks are requested at a time over a long path.
     const std::int64_t round_trips = std::max<std::int64_t>(30 * second / std::max<Duration>(round_trip, 1), 1);
     const std::int64_t state_bytes = 8ll * s.workload.entries * s.workload.state_elements_max;
     const auto chunk = static_cast<std::uint32_t>(state_bytes / (round_trips * s.limits.chunks_in_flight) / 8 * 8 + 8);
@@ -258,38 +260,39 @@ void widen_windows(Scenario& s) {
 Duration patience_of(const Scenario& s) {
     Duration patience = 4 * s.timeouts.peer + 2 * s.timeouts.master + 10 * second + 4 * busy_time(s) + 60 * second +
                         4 * s.timeouts.vote;
-    // With nothing but edges that lose for ever a call is bounded in peer time-outs: three for each such edge until a
-    // reduction has been led around it, eight and a grace for a synchronization that gets no further.
+    // If all faults are edges that lose data for ever, a call is bounded in peer time-outs: three for each such edge,
+    // until a reduction is routed around it; eight and a grace for a synchronization without progress.
     const auto edges = static_cast<Duration>(s.faults.size());
     if (only_impairs_edges(s)) {
         patience = (12 + 4 * edges) * s.timeouts.peer + s.timeouts.grace() + 10 * second + 4 * busy_time(s) +
                    4 * s.timeouts.vote;
-        // A call for many tags goes on as long as each of them gets through, on a new connection or two.
+        // A call for many tags goes on as long as each tag gets through, perhaps after one or two new connections.
         if (s.workload.many_window != 0)
             patience += s.workload.tags / s.workload.many_window * edges * 2 * s.timeouts.redial_longest();
     }
-    // A ring among many bad pairs is found by trying, a time-out or two for each of them and each way, and some are forgotten
-    // meanwhile.
+    // A ring among many bad pairs is found by trying: one or two time-outs for each pair and direction. Some marks
+    // expire meanwhile.
     patience += 4 * s.timeouts.peer * std::count_if(s.faults.begin(), s.faults.end(), [](const Fault& f) {
                     return f.forever && f.kind == FaultKind::cut_pair;
                 });
-    // Beside bad pairs each turn may wait for a survey that is cut off.
+    // With bad pairs, each turn may wait for a survey until it times out.
     if (s.workload.optimize_per_mille != 0) patience += 16 * s.timeouts.survey;
-    // Where connections break for ever a part of a chunk counts a few times, each time that more of it comes.
+    // If connections break for ever, a part of a chunk counts as progress a few times, each time that more of it
+    // arrives.
     const bool for_ever = std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& f) { return f.forever; });
     if (s.workload.sync && for_ever) patience += 3 * (8 * s.timeouts.peer + s.timeouts.grace());
     patience += s.world.staging_max;
-    // Of a payload that takes long, each turn may wait for that of others.
+    // If the payload takes long, each turn may also wait for the payload of others.
     if (const Duration time = payload_time(s); time > long_payload) patience += 4 * time;
-    // The same holds for many tags that go around a large ring one after another. Newcomers that reach few members may need
-    // several turns to be admitted.
+    // The same holds for many tags that go around a large ring one after another. Newcomers that reach few members may
+    // need several turns to be admitted.
     if (const Duration time = rounds_time(s); time > long_payload) patience += 8 * time;
-    // A dial to an address of the master that does not answer takes its time.
+    // A dial to an address of the master that does not answer lasts until the dial time-out.
     for (const PeerPlan& plan : s.peers) {
         patience += 4 * s.timeouts.dial *
                     static_cast<Duration>(std::count(plan.masters.begin(), plan.masters.end(), MasterAddress::silent));
     }
-    // Where few newcomers are connected at a time, each update admits as few.
+    // If only a few newcomers can be connected at a time, each update admits only that few.
     const auto together = std::max<std::size_t>(s.limits.newcomer_links_max / 2, 1);
     return patience + static_cast<Duration>(s.peers.size() / together) * busy_time(s);
 }

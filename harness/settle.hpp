@@ -1,30 +1,30 @@
-// What follows from other numbers of a scenario: times, windows and sizes that let a correct run come to its end, and
-// which faults may last for ever. The generator draws by these rules; settle() applies them to a scenario that was changed.
+// Values of a scenario that depend on other values: times, windows and sizes with which a correct run comes to its end,
+// and which faults may last for ever. The generator follows these rules. settle() applies them to a changed scenario.
 #pragma once
 
 #include "harness/scenario.hpp"
 
 namespace pccl::harness {
 
-// A guess at how long the workload takes without faults.
+// A rough estimate of how long the workload takes without faults.
 Duration busy_time(const Scenario& scenario);
 
-// Whether the core and the master stay whole among themselves although the fault never heals.
+// Whether the core and the master can still work together although the fault never heals.
 bool may_last(const Scenario& scenario, const Fault& fault);
 
-// With the copies and the memory that slices of this size need at least.
+// Sets slice_bytes, and raises eager_bytes and scratch_bytes to what slices of this size need.
 void set_slices(Scenario& scenario, std::uint32_t bytes);
 
-// Slices large enough that the largest operation has some hundreds of them at most.
+// Makes slices so large that the largest operation has some hundreds of them at most.
 void raise_slices(Scenario& scenario);
 
-// Windows and chunks large enough that a turn takes seconds at most: what is slower is not stuck, but looks like it.
+// Makes windows and chunks so large that a turn takes seconds at most. A slower run is not stuck, but looks like it.
 void widen_windows(Scenario& scenario);
 
-// How long everybody may take to come to an end when the faults have stopped.
+// How long programs may take to come to their end after the faults have stopped.
 Duration patience_of(const Scenario& scenario);
 
-// Makes everything follow from the rest again. Leaves what generate() draws as it is.
+// Recomputes all values that depend on others. It does not change a scenario that comes from generate().
 void settle(Scenario& scenario);
 
 }  // namespace pccl::harness

@@ -10,7 +10,7 @@ namespace pccl::harness {
 
 namespace {
 
-// The scenario without one peer: what names a later one names it still.
+// The scenario without one peer. References to later peers are renumbered.
 Scenario without_peer(const Scenario& scenario, std::uint32_t node) {
     Scenario s = scenario;
     s.peers.erase(s.peers.begin() + (node - 1));
@@ -47,7 +47,8 @@ public:
         : best_(scenario), violation_(violation), go_on_(go_on) {}
 
     Scenario shrink() {
-        // Large steps as long as they help; what is left is minimal when a whole round of single steps changed nothing.
+        // Each part tries large steps first. The scenario is minimal when a whole round, down to single steps, changed
+        // nothing.
         for (bool better = true; better && go_on_();) {
             better = remove_faults();
             better |= remove_peers();
@@ -63,7 +64,7 @@ private:
         if (!go_on_()) return false;
         RunOptions options;
         options.items_max = 1'000'000;
-        // The claim of a core, which lasting faults leave whole, stays one that can be kept.
+        // The claim must stay possible: lasting faults that leave the core whole must still do so.
         if (!sound(candidate) || (faults_may_last(best_) && !faults_may_last(candidate))) return false;
         if (!same_kind(run(candidate, options).violation)) return false;
         best_ = candidate;
@@ -73,7 +74,8 @@ private:
         return std::all_of(s.faults.begin(), s.faults.end(),
                            [&](const Fault& f) { return !f.forever || may_last(s, f); });
     }
-    // Another promise broken, or calls that hang in the place of work that does not come to success: another failure.
+    // The same oracle, and a reason that begins in the same way. Calls that hang are another failure than work that
+    // never succeeds.
     bool same_kind(const sim::Violation& found) const {
         return found.oracle == violation_.oracle && found.reason.compare(0, 20, violation_.reason, 0, 20) == 0;
     }
@@ -118,7 +120,7 @@ private:
         return better;
     }
 
-    // To the least value that still fails: at once, by halves, by ones.
+    // Lowers a number as far as the run still fails: to the least value at once, by halves, or by ones.
     template <class Number>
     bool lower(Number& (*field)(Scenario&, std::size_t), std::size_t index, Number least) {
         bool better = false;
@@ -173,7 +175,7 @@ private:
         return better;
     }
 
-    // Every setting that can have its usual value gets it.
+    // Gives every setting its default value if the run still fails.
     bool calm_the_world() {
         bool better = false;
         for (std::size_t i = 0; i < world_settings(); ++i) {
@@ -183,7 +185,7 @@ private:
         return better;
     }
 
-    // Numbers a reader can keep in mind; each once, as they never make anything smaller.
+    // Rounds numbers for the reader. Each one is tried only once, because this makes nothing smaller.
     void simplify_numbers() {
         for (std::size_t i = 0; i < best_.faults.size() && go_on_(); ++i) {
             const auto rounded = [](Duration d) {

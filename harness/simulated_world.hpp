@@ -1,4 +1,4 @@
-// Hands what processes ask for to the simulator.
+// The world of application processes in the simulator.
 #pragma once
 
 #include "harness/process_world.hpp"
@@ -11,7 +11,7 @@ namespace pccl::harness {
 
 class SimulatedWorld final : public ProcessWorld {
 public:
-    // `ended_item`: the script item that is scheduled, with the node, when a program has ended.
+    // `ended_item`: the script item that is scheduled with the node when a program has ended.
     SimulatedWorld(sim::World& world, std::uint64_t ended_item, Reach* reach)
         : world_(world), ended_item_(ended_item), reach_(reach) {}
 

@@ -12,11 +12,11 @@ using sim::Draw;
 
 namespace {
 
-constexpr std::uint32_t slow_per_million = 5'000;  // one takes as long as many others
+constexpr std::uint32_t slow_per_million = 5'000;  // such a run takes as long as many others
 constexpr std::uint32_t resets_per_million = 400'000;
 constexpr std::uint32_t resets_most = 12;
 constexpr std::uint32_t bursts_per_million = 500'000;
-// A connection that breaks more often is one that flaps.
+// The least time between two breaks. A connection that breaks more often is flapping.
 constexpr Duration resets_apart = 2;  // peer time-outs
 constexpr std::uint32_t resets_at_once_most = 24;
 constexpr std::int64_t slowest = 20'000, fastest = 1'000'000;
@@ -56,7 +56,7 @@ std::int64_t rate_of_member(const Scenario& s) {
     return std::min(narrowest(s), stripes_most(s) * s.world.network.window_low * second / round_trip);
 }
 
-// So short that the edge is back well within the time in which it may be down; none where a handshake takes as long.
+// The longest burst. An edge must recover well within the time that it may be down. 0 if a handshake takes as long.
 Duration burst_most(const Scenario& s) {
     const Duration grace = s.timeouts.edge_grace();
     return 32 * latency_most(s) <= grace ? grace / 4 : 0;
@@ -64,7 +64,7 @@ Duration burst_most(const Scenario& s) {
 
 std::int64_t payload_bytes(const Scenario& s) {
     const Workload& w = s.workload;
-    // Of an operation all but one part leaves a member twice.
+    // A member sends all parts of an operation but one twice.
     const std::int64_t reduced = 2 * 8ll * w.tags * w.elements_max * w.elements_times;
     const auto receivers = static_cast<std::int64_t>(s.peers.size());
     return reduced + (w.sync ? receivers * w.entries * 8ll * w.state_elements_max : 0);
@@ -74,14 +74,14 @@ void draw_paths(Scenario& s, Draw& draw) {
     sim::NetworkParameters& n = s.world.network;
     n.latency_low = n.latency_high = draw.log_uniform(millisecond, 100 * millisecond);
     const std::int64_t streams = streams_most(s);
-    // What waits at the narrowest path does not hold up heartbeats for long.
+    // The queue of the narrowest path must not delay heartbeats for long.
     const std::int64_t rate =
         std::max(draw.log_uniform(slowest, fastest), 8 * streams * 2'048 / (s.timeouts.peer / second));
     const std::int64_t window = rate * (s.timeouts.peer / second) / 8 / streams;
     n.window_low = n.window_high = std::clamp<std::int64_t>(window, 2'048, 65'536);
     n.rate_low = n.rate_high = rate;
     if (!draw.chance(500'000)) return;
-    // Slow from some members only, or from all to one of them.
+    // Only some paths are slow: from some members to all, or between some members and the others in both directions.
     n.rate_low = n.rate_high = 12'500'000;
     n.region_latency.assign(4, n.latency_high);
     n.region_rate.assign(4, 0);
@@ -92,15 +92,15 @@ void draw_paths(Scenario& s, Draw& draw) {
         n.regions[draw.number(1, static_cast<std::uint32_t>(s.peers.size()))] = 1;
 }
 
-// The least time between two breaks, so that what is sent again as a whole gets through: chunks, and slices if all
-// connections of an edge break together.
+// The least time between two breaks in which a unit that is resent as a whole gets through. Units are chunks, and also
+// slices if all connections of an edge break together.
 Duration time_of_units(const Scenario& s, bool slices) {
     const std::uint64_t whole =
         std::max<std::uint64_t>(slices ? s.limits.slice_bytes : 0, s.workload.sync ? s.limits.chunk_bytes : 0);
     return 2 * static_cast<std::int64_t>(whole) * streams_most(s) * millisecond / (rate_of_member(s) / 1000);
 }
 
-// What was on its way over one connection goes again; that costs time, and nothing else.
+// Resets connections. Data in flight is resent, which costs time and nothing else.
 void draw_resets(Scenario& s) {
     Draw draw(sim::mix(s.seed, 241));
     if (!draw.chance(resets_per_million)) return;
@@ -108,7 +108,7 @@ void draw_resets(Scenario& s) {
     f.kind = FaultKind::reset;
     f.at = draw.between(0, 2 * second + payload_time(s));
     f.value = draw.bits();
-    // Most connections at once, as where a router forgets them. Each then lasts long enough for what it carries.
+    // Most connections at once, as when a router forgets them. Each then lasts long enough for what it carries.
     const bool many = draw.chance(300'000);
     if (draw.chance(500'000)) {
         f.again = draw.number(1, resets_most);
@@ -124,8 +124,8 @@ void draw_resets(Scenario& s) {
     }
 }
 
-// An edge that breaks some times within a moment, and is good for long before that happens again: as a path does on which
-// somebody changes routes now and then.
+// An edge that breaks several times within a short burst, and then works for a long time until the next burst. A path
+// whose routes sometimes change behaves like this.
 void draw_bursts(Scenario& s) {
     Draw draw(sim::mix(s.seed, 243));
     if (!s.faults.empty() || burst_most(s) == 0 || !draw.chance(bursts_per_million)) return;
@@ -134,7 +134,7 @@ void draw_bursts(Scenario& s) {
     f.kind = FaultKind::flap;
     f.a = draw.number(1, peers);
     f.b = 1 + f.a % peers;
-    f.value = draw.log_uniform(100, 20'000);  // behind the handshake
+    f.value = draw.log_uniform(100, 20'000);  // after the handshake
     f.duration = burst_most(s);
     f.at = draw.between(0, 2 * second);
     f.every = std::max(draw.between(resets_apart, 2 * resets_apart) * s.timeouts.peer, time_of_units(s, true));
@@ -143,8 +143,8 @@ void draw_bursts(Scenario& s) {
     s.chaos_end = std::max(s.chaos_end, f.at + f.again * (f.every + f.duration) + second);
 }
 
-// Units that take several peer time-outs each, and members that die in the middle of them: what is left of frames that nobody
-// wants any more fills the path.
+// Units that take several peer time-outs each, and members that die in the middle of one. The rest of a frame that
+// nobody needs any more still fills the path.
 void draw_large_units(Scenario& s) {
     Draw draw(sim::mix(s.seed, 242));
     if (!draw.chance(200'000)) return;
@@ -186,7 +186,7 @@ void draw_slow_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     if (options.peers_max < GeneratorOptions{}.peers_max) members = std::min(members, options.peers_max);
     PeerPlan plan;
     plan.stripes = draw.chance(500'000) ? 1 : draw.number(2, 8);
-    // Of two, one has turns alone.
+    // With two members, one of them has turns alone.
     plan.turns = members == 2 ? 8 : draw.number(1, 2);
     s.peers.assign(members, plan);
     for (PeerPlan& peer : s.peers) peer.start = members == 2 ? 0 : draw.between(0, second);
@@ -223,7 +223,7 @@ void draw_slow_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
         if (draw.chance(500'000)) l.concurrent_ops = draw.chance(500'000) ? w.tags : draw.number(1, 64);
         if (draw.chance(500'000)) w.many_window = static_cast<std::uint32_t>(draw.log_uniform(1, 128));
     }
-    // Shorter time-outs than the usual ones are for quicker paths, or for smaller units.
+    // Time-outs shorter than the default need faster paths or smaller units.
     const auto unit = static_cast<std::uint32_t>(
         std::clamp<std::int64_t>(narrowest(s) * (s.timeouts.peer / second) / 8 / 8 * 8, 4'096, 1 << 20));
     if (s.timeouts.peer < 10 * second) {
@@ -241,13 +241,13 @@ Duration payload_time(const Scenario& s) {
     return payload_bytes(s) * millisecond / std::max<std::int64_t>(rate_of_member(s) / 1000, 1);
 }
 
-// Nothing happens that could be a reason for a failure, and what waits for the narrowest path never holds up a heartbeat for
+// True if nothing happens that could cause a failure, and the queue of the narrowest path never delays a heartbeat for
 // long.
 static bool is_steady(const Scenario& s) {
     const sim::NetworkParameters& n = s.world.network;
     const sim::WorldParameters& world = s.world;
     const Workload& w = s.workload;
-    // A connection that breaks costs nobody anything but time.
+    // A connection that breaks costs only time.
     const auto mild_fault = [&](const Fault& f) {
         const bool short_enough =
             f.kind == FaultKind::reset || (f.kind == FaultKind::flap && f.duration <= burst_most(s));
@@ -271,7 +271,7 @@ sim::Violation check_steadiness(const Scenario& scenario, const Ledger& ledger) 
     const auto failed = [](const Completion& c) {
         return c.result == Result::rank_connection_lost || c.result == Result::internal_error;
     };
-    // Who leaves may be missed.
+    // Whether a member of the group left at about that time. Then a failure is allowed.
     const auto missed = [&](GroupId group, Instant begin, Instant end) {
         return std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& life) {
             return life.group == group &&

@@ -1,5 +1,6 @@
-// Worlds in which everything takes long and nothing goes wrong: the limits and time-outs that users have, payload for
-// seconds to minutes over paths of 20 kB/s to 1 MB/s, many tags at once, more members than fit into a picture.
+// Steady worlds: everything takes long, but nothing goes wrong except connections that break or a member that dies.
+// They have default limits and mostly default time-outs, payload for seconds to minutes over paths of 20 kB/s to
+// 1 MB/s, many tags at once, and up to 24 members.
 #pragma once
 
 #include "harness/scenario.hpp"

@@ -8,8 +8,9 @@ namespace pccl::harness {
 
 using namespace core;
 
-// What can follow each other without any progress, twice: an operation that gets nothing until it is given up (10 peer
-// time-outs) and its edge, a lost control link of the master and one of a member, a vote that is called off and the next one.
+// Twice the longest sequence that may pass without progress: an operation that receives nothing until it (10 peer
+// time-outs) and its edge are given up; a lost control link of the master and one of a member; a vote that is given up,
+// and the next one.
 static Duration bound_of(const Scenario& s) {
     const Timeouts& t = s.timeouts;
     Duration once = 12 * t.peer + t.grace() + 2 * t.master + 5 * t.vote / 2 + busy_time(s) + s.world.staging_max;

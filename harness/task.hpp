@@ -1,7 +1,7 @@
-// A coroutine that starts when it is awaited (or started by hand) and resumes its awaiter when it ends.
+// A coroutine that starts when it is awaited (or by start()) and resumes its awaiter when it ends.
 //
-// Frames are owned by their Task: destroying the outermost one destroys everything that is suspended below it, which is how
-// a process of the simulation is killed at any point. Single-threaded, no exceptions.
+// A Task owns its frame. Destroying the outermost Task destroys everything that is suspended below it. The simulator
+// kills a process in this way, at any point. Single-threaded, no exceptions.
 #pragma once
 
 #include <coroutine>

@@ -1,20 +1,20 @@
-// Programs with more than one thread: collectives that run beside updates of the topology, run-wide calls made while another
-// one is open, and a thread that aborts or destroys the communicator in the middle of what the others do.
+// Programs with more than one thread: collectives that run beside updates of the topology, run-wide calls made while
+// another one is open, and a thread that aborts or destroys the communicator while others are at work.
 //
-// What a program may do and still come to an end:
-//  - All members make their run-wide calls in the same order: so many questions for pending peers, then an update.
-//  - One kind of collective runs beside them: all tags, or synchronizations. Whoever joins in the middle of a round lacks the
-//    part that was decided before it was admitted, so it is at most one operation of a tag behind the others. A round launches
-//    each tag equally often, nothing is tried again, and each round ends whatever the update does.
-//  - An update is called between two rounds, because launched tags must have been awaited; beside a synchronization now and
-//    then in the middle. The next round begins as soon as it was called, not when it returns.
+// A program that keeps these rules comes to its end:
+//  - All members make their run-wide calls in the same order: some calls of are_peers_pending, then an update.
+//  - One kind of collective runs beside them: all tags, or synchronizations. A member that joins in the middle of a
+//    round misses the operations that were decided before its admission, so it is at most one operation of a tag behind
+//    the others. A round launches each tag equally often and retries nothing. It ends whatever the update does.
+//  - An update is called between two rounds, because launched tags must have been awaited. Beside synchronizations it
+//    is sometimes called in the middle. The next round begins as soon as the update was called, not when it returns.
 #include "harness/process.hpp"
 
 namespace pccl::harness {
 
 using namespace core;
 
-// One turn: the update of the topology. The thread of the collectives begins with the membership.
+// One turn is one update of the topology. The thread of the collectives starts with the membership.
 Task<bool> Process::membership_beside() {
     waited_ = false;
     if (collectives_ended_) {
@@ -34,7 +34,7 @@ Task<bool> Process::renew_beside() {
         if (stopping()) break;
     }
     if (failed.result == Result::success && !stopping()) {
-        // Beside a synchronization it may be called at any time.
+        // Beside a synchronization the update may be called at any time.
         const bool between_rounds = !w.sync || draw_.chance(500'000);
         gate_wanted_ = between_rounds;
         if (between_rounds && !at_gate_) co_await wait(gate_reached_);
@@ -93,7 +93,7 @@ Task<void> Process::collectives() {
     notify(collectives_returned_);
 }
 
-// One tag, launched again as soon as the one before has come to its outcome: as from a completion.
+// Launches one tag again as soon as its previous launch has an outcome, as a completion callback would.
 Task<void> Process::chain(std::size_t index) {
     for (std::uint32_t i = 0; i < scenario_.workload.beside; ++i) {
         refill(tensors_[index]);
@@ -126,7 +126,7 @@ Task<void> Process::synchronize_beside() {
     co_await sleep(draw_.log_uniform(millisecond, 100 * millisecond));
 }
 
-// Behind it no thread but the first one is in a call.
+// Ends the thread of the collectives, and waits until it has returned from its calls.
 Task<void> Process::end_collectives() {
     if (collectives_ended_) co_return;
     collectives_end_ = true;
@@ -135,7 +135,7 @@ Task<void> Process::end_collectives() {
     co_await wait(collectives_returned_);
 }
 
-// --- abort and destroy -----------------------------------------------------------------------------------------------------
+// --- abort and destroy -----------------------------------------------------------------------------------------------
 
 void Process::may_be_interrupted(CallKind kind) {
     const std::uint32_t per_mille = scenario_.workload.interrupt_per_mille;
@@ -151,7 +151,7 @@ Task<void> Process::interrupt(Duration delay, bool abort) {
     const std::uint32_t life = life_;
     co_await sleep(delay);
     if (life != life_ || interrupted_at_ != never || finished_ || (!connected_ && !connecting_)) co_return;
-    // Lost before: the first thread has to see why.
+    // The membership was lost before. The first thread has to find out why.
     if (attributes_set_ > ledger_.lives[life].connected_at) co_return;
     interrupted_at_ = now();
     destroyed_ = destroyed_ || !abort;
@@ -175,7 +175,7 @@ Task<void> Process::interrupt(Duration delay, bool abort) {
     notify(interrupt_returned_);
 }
 
-// Right behind the first one. It has to return when the other calls have returned, too.
+// A second abort, right after the first call. It must return too when the other calls have returned.
 Task<void> Process::leave_again() {
     co_await sleep(microsecond);
     CommandLeave command;

@@ -16,7 +16,7 @@ Scenario path_scenario(const PathNetwork& network, bool optimize) {
     sim::NetworkParameters& n = s.world.network;
     n.rate_low = n.rate_high = n.down_low = n.down_high = network.host_rate;
     n.window_low = n.window_high = network.window;
-    // Node 0 is the master: a region of its own, at the same distance.
+    // Node 0 is the master. It has its own region, at the same distance.
     const std::uint32_t regions = network.peers + 1;
     for (std::uint32_t from = 0; from < regions; ++from) {
         for (std::uint32_t to = 0; to < regions; ++to) {

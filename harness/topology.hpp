@@ -1,5 +1,5 @@
-// What pcclOptimizeTopology does in a run: which bandwidths it measured and how it changed rings, heard from the master's log
-// lines; and networks in which that matters, whose paths differ.
+// Observes what pcclOptimizeTopology does in a run: the bandwidths that it measured and the rings that it changed, read
+// from the master's log lines. Also makes networks whose paths differ, so that the order of the ring matters.
 #pragma once
 
 #include "harness/run.hpp"
@@ -23,24 +23,25 @@ struct PathNetwork {
     std::uint32_t elements = 1'000'000;         // of the collective that follows
 };
 
-// All join, then call optimize_topology where `optimize` says so, then do one collective.
+// All peers join, call optimize_topology if `optimize` is set, then do one collective.
 Scenario path_scenario(const PathNetwork& network, bool optimize);
-// Paths of random rates between two bounds, apart from one ring through all peers, whose paths are as wide as `best`.
+// Paths have random rates between `low` and `high`, except one ring through all peers, whose paths have the rate
+// `best`.
 PathNetwork network_with_good_ring(std::uint32_t peers, std::uint64_t seed, std::int64_t low, std::int64_t high,
                                    std::int64_t best, std::vector<std::uint32_t>& good_ring);
 
 struct RingChange {
     std::vector<std::string> before, after;  // names of peers
     std::map<std::pair<std::string, std::string>, std::uint64_t>
-        bandwidths;  // known to the master then, bytes per second
+        bandwidths;  // known to the master by then, bytes per second
 };
 struct TopologyFacts {
     Verdict verdict;
     std::map<std::pair<std::string, std::string>, std::uint64_t> bandwidths;
     std::vector<RingChange> changes;
-    std::map<std::string, std::uint32_t> nodes;  // of names
+    std::map<std::string, std::uint32_t> nodes;  // by name
     Duration longest_vote = 0;                   // from the last call of an optimize to its last return
-    bool edges_failed = false;                   // the master marked some, and led rings around them
+    bool edges_failed = false;                   // the master marked edges, and routed rings around them
 };
 TopologyFacts watch_topology(const Scenario& scenario, std::uint64_t items_max = RunOptions{}.items_max);
 

@@ -1,4 +1,4 @@
-// The program that processes run, simulated or real: the loops that users write, with choices drawn per scenario.
+// The training program of each process, simulated or real: the loops that users write, with choices drawn per scenario.
 #include "harness/process.hpp"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ Task<void> Process::main() {
         for (bool first = true; member && (turns != 0 || has_goal()) && !stopping(); first = false) {
             member = scenario_.workload.beside != 0 ? co_await membership_beside() : co_await membership(first);
             if (turns != 0 && !waited_) --turns;
-            // Who only waits for the faults to end does not work meanwhile.
+            // A program that only waits for the faults to end does no work meanwhile.
             if (member && turns == 0 && has_goal()) co_await sleep(scenario_.chaos_end - now());
             if (member && (turns != 0 || has_goal()))
                 co_await sleep(draw_.log_uniform(microsecond, scenario_.workload.compute_max));
@@ -42,7 +42,7 @@ Task<void> Process::main() {
     }
     while (lie_ == Lie::never_ends) co_await sleep(second);
     if (connected_) {
-        // Half of them leave in the middle of what their other threads do.
+        // Half of the programs leave while their other threads are at work.
         if (!collectives_ended_ && draw_.chance(500'000)) co_await end_collectives();
         co_await leave_the_run();
     }
@@ -52,14 +52,15 @@ Task<void> Process::main() {
     world_.program_ended(node_);
 }
 
-// After a failure: the same program at all members makes the same mistake, mostly.
+// Whether to raise the revision after a failure. Mostly all members make this mistake together, because they run the
+// same program.
 bool Process::raises_all_the_same() {
     const std::uint32_t per_million = scenario_.workload.hasty_revision_per_mille * 1000;
     if (draw_.chance(300'000)) return draw_.chance(per_million);
     return sim::Draw(sim::mix(scenario_.seed, sim::mix(700 + plan_.group, revision_))).chance(per_million);
 }
 
-// What a person reads in the message of a refused sync.
+// The expected revision that the message of a refused sync names.
 static std::optional<std::uint64_t> expected_revision(const std::string& message) {
     static constexpr std::string_view before = "the expected shared-state revision ";
     const std::size_t at = message.find(before);
@@ -73,7 +74,7 @@ Task<bool> Process::membership(bool first_turn) {
     renewed_ = first_turn;
     if (!first_turn && !co_await renew()) co_return false;
     if (stopping()) co_return true;
-    // A program without the usual test for its first turn. The others do not make this call.
+    // A program that does not skip the update in its first turn. The others do not make this call.
     if (first_turn && scenario_.workload.early_update_per_mille != 0 &&
         draw_.chance(scenario_.workload.early_update_per_mille * 1000)) {
         const Completion c = co_await vote(CallKind::update_topology);
@@ -83,7 +84,7 @@ Task<bool> Process::membership(bool first_turn) {
     if (first_turn && scenario_.workload.visit_per_mille != 0 && now() < scenario_.chaos_end &&
         draw_.chance(scenario_.workload.visit_per_mille * 1000))
         co_return co_await leave();
-    // A program that has lost its place: only a limit on votes can help.
+    // A program that is out of step with the others. Only a vote limit can end this.
     if (scenario_.workload.cross_per_mille != 0 && scenario_.timeouts.vote != 0 && now() < scenario_.chaos_end &&
         draw_.chance(scenario_.workload.cross_per_mille * 1000)) {
         const Completion c = co_await vote(CallKind::update_topology);
@@ -96,14 +97,15 @@ Task<bool> Process::membership(bool first_turn) {
     }
     if (renewed_ && scenario_.workload.optimize_per_mille != 0 && !co_await optimize()) co_return false;
     if (attributes_.group_world < 2 && draw_.chance(700'000)) {
-        // Alone: programs wait for others; now and then one synchronises or tries all the same.
+        // Alone: a program waits for others; sometimes it synchronizes or tries all the same.
         co_await sleep(draw_.log_uniform(millisecond, 300 * millisecond));
         co_return true;
     }
-    // Members that send only, and differ, remove each other: where work has to go on in the end, that ends with the faults.
+    // Members that send only, but differ, cause each other's removal. If a core must work in the end, this ends with
+    // the faults.
     const bool drifts = scenario_.claim != Claim::core || now() < scenario_.chaos_end;
     if (drifts && scenario_.workload.drift_per_mille != 0 && draw_.chance(scenario_.workload.drift_per_mille * 1000)) {
-        // All of it, or one byte somewhere.
+        // All bytes, or one byte of each entry.
         const bool all = draw_.chance(500'000);
         for (const StateEntry& entry : entries_) {
             std::vector<std::uint8_t>& bytes = memory(entry.buffer);
@@ -123,9 +125,9 @@ Task<bool> Process::membership(bool first_turn) {
                 if (c.result == Result::invalid_usage && ++refusals_ > 1) revision_ = 0;
                 co_return false;
             }
-            // All were started again and none holds the state that the group expects. Some do as the message says; with the
-            // others the run begins anew, when the last of them has left: who came back at once would be admitted by
-            // those that are about to leave.
+            // All members were started again, and none holds the state that the group expects. Some programs take the
+            // revision that the message names. The others leave, and the run begins anew when the last of them has
+            // left. They wait before they come back: otherwise members that are about to leave would admit them.
             if (c.result == Result::invalid_usage && ++refusals_ > 3) {
                 refusals_ = 0;
                 if (const auto expected = expected_revision(c.message); expected && draw_.chance(500'000)) {
@@ -137,9 +139,9 @@ Task<bool> Process::membership(bool first_turn) {
                 co_await sleep(draw_.log_uniform(second, 10 * second));
                 co_return false;
             }
-            // A loop that counts its own turns goes on counting.
+            // A loop that takes its own turn counter as revision goes on counting after a failure.
             if (hasty_) {
-                if (revision_ != 0) --revision_;  // it may have begun anew meanwhile
+                if (revision_ != 0) --revision_;  // it may have been reset to 0 meanwhile
                 hasty_ = false;
             } else if (raises_all_the_same()) {
                 ++revision_;
@@ -179,7 +181,8 @@ Task<bool> Process::renew() {
     }
 }
 
-// Whoever was told of an epoch by the update that all have just returned from draws the same, so all call it or none does.
+// All members have the same epoch from the update that has just returned. They draw by it, so either all of them call
+// optimize or none does.
 Task<bool> Process::optimize() {
     sim::Draw draw(sim::mix(scenario_.seed, sim::mix(801, epoch_seen_)));
     if (!draw.chance(scenario_.workload.optimize_per_mille * 1000)) co_return true;
@@ -196,7 +199,8 @@ Task<bool> Process::optimize() {
     co_return co_await still_member(c);
 }
 
-// All tags at once, awaited in an order of one's own; what failed because somebody was lost is tried again by all.
+// Launches all tags at once and awaits them in a random order. If a tag failed because a member was lost, all members
+// retry it.
 Task<bool> Process::reduce_all() {
     const Workload& w = scenario_.workload;
     std::vector<std::size_t> open(tensors_.size());
@@ -265,8 +269,9 @@ Task<bool> Process::reduce_all() {
     co_return true;
 }
 
-// A vote that the master gave up, or what a member cannot do: only where there is a limit, and the error names it. Or a tag
-// of many that failed again and again; the oracle of blames holds it against the time that the call took.
+// Whether the failure is a legal way to give up. The master may give up a vote, or a member may be unable to run an
+// operation, only if there is a limit and the error names it. A tag of many may fail again and again; check_blames then
+// compares the error with the duration of the call.
 bool Process::given_up(const Completion& completion) const {
     const auto names = [&](const char* limit) { return completion.message.find(limit) != std::string::npos; };
     if (completion.result == Result::internal_error) return names("times in a row, although no member was lost");
@@ -275,7 +280,7 @@ bool Process::given_up(const Completion& completion) const {
             (scenario_.limits.operation_bytes_max != 0 && names("PCCL_MAX_SCRATCH_BYTES")));
 }
 
-// All tags in one call, in an order and with a window of one's own.
+// Reduces all tags in one call, in a random order and with a random window.
 Task<bool> Process::reduce_many() {
     const Workload& w = scenario_.workload;
     std::vector<std::size_t> order(tensors_.size());
@@ -312,7 +317,7 @@ Task<bool> Process::reduce_many() {
         tensors_[order[k]].launched = true;
         returned(order[k], one);
         if (!refused) continue;
-        // Not launched: nobody else can have counted it.
+        // It was not launched, so no other member can have counted it.
         LaunchFact& fact = ledger_.launches[tensors_[order[k]].launch];
         fact.end = fact.begin;
     }
@@ -324,7 +329,7 @@ Task<bool> Process::reduce_many() {
     co_return true;
 }
 
-// Launches and leaves without waiting; comes back as a newcomer.
+// Launches all tags and leaves without waiting. It comes back as a newcomer.
 Task<bool> Process::leave_in_flight() {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
         refill(tensors_[i]);
@@ -347,7 +352,7 @@ Task<void> Process::leave_the_run() {
 Task<bool> Process::leave() {
     co_await leave_the_run();
     for (Tensor& tensor : tensors_) {
-        // Whether these operations were committed before this peer left is not known: either content is legal.
+        // It is not known whether these operations were committed before this peer left, so either content is legal.
         tensor.waiting = false;
         tensor.untouched_since = false;
     }

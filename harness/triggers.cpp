@@ -12,7 +12,8 @@ namespace {
 struct PhaseText {
     const char* name;
     const char* meaning;
-    // What is said there: who to whom, how the text of the message begins (an answer without its number), what is in it.
+    // For a phase that is a message: its direction, the beginning of its text (without the number of an answer), and
+    // what the text contains.
     Talk talk = Talk::peer_to_peer;
     const char* begins = nullptr;
     const char* contains = "";
@@ -75,7 +76,7 @@ bool is_said(const PhaseText& phase, Talk talk, std::string_view text) {
            (phase.contains_not == nullptr || text.find(phase.contains_not) == std::string_view::npos);
 }
 
-// Dies at the moment for which it waits, in place of saying what it is about to say.
+// An aimed crash without a delay that waits for a message: the process dies instead of sending the message.
 bool dies_at_once(const Fault& fault) {
     return fault.at == 0 && is_message(fault.trigger) &&
            (fault.kind == FaultKind::aimed_peer || fault.kind == FaultKind::aimed_master);

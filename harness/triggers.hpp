@@ -1,7 +1,8 @@
-// What begins when: what a fault may wait for, by name, and those faults of a run that still wait.
+// Triggers of faults: the names of everything that a fault may wait for, and the faults of a run that still wait.
 //
-// A fault begins at a time, some time after the n-th effect of a kind, after the n-th time that the protocol comes to a
-// phase, after the n-th hit of a probe, or after another fault. Nothing of it runs where no fault waits for such a thing.
+// A fault begins at a fixed time, or some time after one of these: the n-th effect of a kind, the n-th time that the
+// protocol reaches a phase, the n-th hit of a probe, or another fault. Messages and probes are watched only if a fault
+// waits for one.
 #pragma once
 
 #include "core/base/probe.hpp"
@@ -52,18 +53,18 @@ constexpr std::uint32_t trigger_of(Phase phase) { return effects_end + static_ca
 constexpr std::uint32_t trigger_of(core::Probe probe) { return phases_end + static_cast<std::uint32_t>(probe) + 1; }
 constexpr bool is_effect(std::uint32_t trigger) { return trigger != 0 && trigger <= effects_end; }
 constexpr bool is_phase(std::uint32_t trigger) { return trigger > effects_end && trigger <= phases_end; }
-bool is_message(std::uint32_t trigger);  // a phase that is something said
+bool is_message(std::uint32_t trigger);  // the phase is a message that is sent
 std::string trigger_name(std::uint32_t trigger);
 std::optional<std::uint32_t> trigger_named(std::string_view name);
 std::string list_phases();
 
-// Where something happened, in nodes of the world. no_node: nowhere, or nobody.
+// The nodes of the world where something happened. no_node: none.
 struct Scene {
     std::uint32_t here = sim::no_node;
     std::uint32_t there = sim::no_node;
 };
 
-// How many took effect that were tied to more than a time or an effect.
+// How many faults took effect whose trigger was more than a time or an effect.
 struct SecondFaults {
     std::uint64_t behind_faults = 0;
     std::uint64_t at_phases = 0;  // and at probes
@@ -77,14 +78,15 @@ struct SecondFaults {
 
 class Triggers final : public sim::MessageWatch {
 public:
-    // `begins`: the script item that begins a fault; its number is the fault's, and in the upper half the node, plus one.
+    // `begins`: the script item that begins a fault. Its number is the index of the fault, with the node of the trigger
+    // plus one in the upper half.
     Triggers(sim::World& world, const std::vector<Fault>& faults, std::uint64_t begins);
     void schedule();
     void hit(core::Probe probe) {
         if (probes_[static_cast<std::size_t>(probe)]) reached(probe);
     }
     bool wants_probes() const { return probes_.any(); }
-    // The fault took effect (only the first time counts), and will have ended by then.
+    // The fault took effect and ends at `ends`. Only the first call for a fault counts.
     void began(std::size_t fault, const Scene& scene, Instant ends);
     const Scene& scene_of(std::size_t fault) const { return scenes_[fault]; }
     void disarm();
@@ -99,7 +101,7 @@ private:
         std::uint32_t countdown = 0;
     };
     void reached(core::Probe probe);
-    // Counts those that wait for this; true: a process is to die at once.
+    // Counts down the faults that wait for this. True: the process must die at once.
     template <class Fits>
     bool count(const Scene& scene, Fits fits);
     bool fire(std::size_t fault, const Scene& scene);
@@ -107,7 +109,7 @@ private:
     sim::World& world_;
     const std::vector<Fault>& faults_;
     std::uint64_t begins_;
-    std::vector<Armed> armed_;  // that wait for a phase or a probe
+    std::vector<Armed> armed_;  // faults that wait for a phase or a probe
     std::vector<Scene> scenes_;
     std::vector<bool> began_;
     std::bitset<core::probe_count> probes_;

@@ -24,7 +24,7 @@ using namespace core;
 
 namespace {
 
-constexpr Duration machine_patience = 20 * second;  // for what takes milliseconds unless the machine is stuck
+constexpr Duration machine_patience = 20 * second;  // for steps that take milliseconds unless the machine is stuck
 
 Instant monotonic() {
     timespec time{};
@@ -67,7 +67,7 @@ private:
     };
     struct Peer {  // the process of a node
         Child child;
-        std::size_t number = 0;  // of its facts, from 1
+        std::size_t number = 0;  // of its facts file, from 1
         bool expected_to_die = false;
     };
     struct Armed {
@@ -90,7 +90,7 @@ private:
         if (verdict_.violation.oracle.empty()) verdict_.violation = {std::move(oracle), std::move(reason)};
     }
 
-    // --- beginning -----------------------------------------------------------------------------------------------------
+    // --- beginning ---------------------------------------------------------------------------------------------------
     bool prepare() {
         for (const char* program : {"pccl-master", "bridge-peer"}) {
             if (::access((options_.programs + program).c_str(), X_OK) != 0)
@@ -119,7 +119,7 @@ private:
         return list;
     }
 
-    // Where the scenario kills it, it keeps a journal, and comes back at the port that it had.
+    // If the scenario kills the master, it keeps a journal, and comes back at the port that it had.
     bool start_master(std::uint16_t port) {
         std::vector<std::string> arguments = {options_.programs + "pccl-master", "--listen",
                                               process_address(0) + ":" + std::to_string(port)};
@@ -154,7 +154,8 @@ private:
         return true;
     }
 
-    // Who dials before it listens is refused and tries again; a master that cannot begin ends, which reap() sees.
+    // A peer that dials before the master listens is refused and retries. A master that cannot start exits, and reap()
+    // notices.
     void restart_master() {
         if (master_.running() && !master_.reap()) return schedule(now() + millisecond, Step::restart_master);
         proxy_.node_starts(0);
@@ -182,7 +183,7 @@ private:
         schedule(stop + scenario_.patience, Step::deadline);
     }
 
-    // --- the loop --------------------------------------------------------------------------------------------------------
+    // --- the loop ----------------------------------------------------------------------------------------------------
     bool interrupted() {
         verdict_.interrupted_by = SignalWatch::asked_to_end();
         return verdict_.interrupted_by != 0;
@@ -246,7 +247,7 @@ private:
         std::vector<std::string> variables = environment();
         variables.push_back("PCCL_BIND_ADDRESS=" + process_address(node));
         variables.push_back("PCCL_PORT_RANGE=" + std::to_string(proxy_.port(node)));
-        // A process that dies before it has opened its facts has none.
+        // Creates an empty file, because a process may die before it has opened its facts.
         std::FILE* facts = std::fopen(facts_path(peer.number).c_str(), "w");
         if (facts == nullptr) return void(machine_error("cannot write " + facts_path(peer.number)));
         std::fclose(facts);
@@ -305,7 +306,7 @@ private:
         std::fflush(stderr);
     }
 
-    // --- faults ----------------------------------------------------------------------------------------------------------
+    // --- faults ------------------------------------------------------------------------------------------------------
     Instant within_chaos(Duration duration) const {
         return std::min(now() + duration, std::max(scenario_.chaos_end, now()));
     }
@@ -369,7 +370,7 @@ private:
         ++verdict_.faults[static_cast<std::size_t>(fault.kind)];
     }
 
-    // Silent one by one in the first half, back in an order of their own.
+    // The nodes fall silent one by one in the first half, and come back in a random order in the second half.
     void swizzle(std::uint64_t index) {
         const Fault& fault = scenario_.faults[index];
         const std::vector<std::uint32_t> silent = swizzled_nodes(fault, nodes());
@@ -391,7 +392,8 @@ private:
         }
     }
 
-    // False: there is no connection to hurt. Which one and how is drawn from the same bits as in the simulation.
+    // False: there is no connection to damage. The connection and the damage follow from the same bits as in the
+    // simulator.
     bool hurt_connection(std::uint64_t index) {
         const Fault& fault = scenario_.faults[index];
         std::vector<std::uint64_t> open = ((fault.value >> 40) & 3) != 0 ? proxy_.busy() : proxy_.established();
@@ -432,8 +434,9 @@ private:
         schedule(within_chaos(fault.duration), Step::start_peer, node);
     }
 
-    // It comes back with all it promised: everybody waits for it and resumes, unless that takes too long altogether, or data
-    // links broke as well: who lost both kinds may be taken for dead.
+    // The master comes back with all that it promised, and the members resume. So this is no reason for a loss, unless
+    // the master is away too long in total, or data links break as well: a member that loses both kinds of links may be
+    // taken for dead.
     void crash_master(const Fault& fault) {
         const Instant back = within_chaos(fault.duration);
         master_away_ += back - now() + 5 * second + scenario_.timeouts.handshake;
@@ -459,7 +462,7 @@ private:
         }
     }
 
-    // --- the end ---------------------------------------------------------------------------------------------------------
+    // --- the end -----------------------------------------------------------------------------------------------------
     void touch(std::uint32_t node) {
         if (node == 0) touched_.assign(nodes(), true);
         touched_[node] = true;
@@ -525,7 +528,7 @@ private:
         const Ledger ledger = merge_facts(all);
         check_losses(ledger);
         Excuses excuses(scenario_);
-        // Nothing of what the proxy did is recorded in `excuses`: blames can be judged only where there was no fault.
+        // `excuses` does not contain what the proxy did, so blames can be judged only if there was no fault.
         if (const sim::Violation blame = check_blames(scenario_, ledger, excuses);
             scenario_.faults.empty() && !blame.oracle.empty())
             violate(blame.oracle, blame.reason);
@@ -535,7 +538,7 @@ private:
         }
     }
 
-    // Nobody is removed, or gives up, without a fault that touched it.
+    // No member may be removed or give up without a fault that touched it.
     void check_losses(const Ledger& ledger) {
         const sim::NetworkParameters& n = scenario_.world.network;
         if (n.tail_per_million != 0 || n.fails_dials() || n.rate_low < 1'000'000 || scenario_.timeouts.master < second)
@@ -558,12 +561,12 @@ private:
     std::vector<bool> touched_;
     std::multimap<Instant, Item> script_;  // equal times in the order of scheduling
     std::vector<Armed> armed_;
-    std::map<std::uint64_t, std::uint64_t> stalled_;  // fault, connection
+    std::map<std::uint64_t, std::uint64_t> stalled_;  // from fault to connection
     BridgeVerdict verdict_;
     Instant origin_ = monotonic();
     Instant reported_ = 0;
     std::uint64_t injected_ = 0;
-    Duration master_away_ = 0;  // of all its deaths, with the time to resume after each
+    Duration master_away_ = 0;  // sum over all its deaths, with the time to resume after each
     std::uint32_t starts_ = 0;
     std::uint16_t master_port_ = 0;
     bool master_killed_ = false;  // and not started again yet

@@ -1,7 +1,7 @@
-// The bridge to reality: plays a scenario with real processes over loopback and asks the same oracles.
+// The bridge: plays a scenario with real processes over loopback, and judges it with the oracles of the simulator.
 //
-// The master is pccl-master, each peer a bridge-peer (the program of training.cpp over libpccl), all their connections go
-// through a Proxy. Times are real, so two runs differ; what the applications saw must keep the promises all the same.
+// The master is pccl-master. Each peer is a bridge-peer: the program of training.cpp over libpccl. All connections pass
+// through a Proxy. Times are real, so two runs differ, but what the applications saw must keep the same promises.
 #pragma once
 
 #include "harness/process.hpp"
@@ -24,7 +24,7 @@ struct BridgeVerdict {
     sim::Violation violation;   // empty oracle: all held
     std::string machine_error;  // the run could not be made: no verdict
     int interrupted_by = 0;     // a signal: no verdict
-    std::string logs;           // folder with what each process wrote; empty: removed
+    std::string logs;           // folder with the files of all processes; empty: it was removed
     Duration took = 0;
     Counters counters;
     std::array<std::uint64_t, fault_kinds> faults{};
@@ -35,7 +35,7 @@ struct BridgeVerdict {
 
 // The lines of the scenario that real processes cannot play, each with the reason.
 std::vector<std::string> unplayable(const Scenario& scenario);
-// The scenario without them.
+// The scenario without these lines.
 Scenario playable_part(Scenario scenario);
 
 BridgeVerdict run_real(const Scenario& scenario, const BridgeOptions& options);

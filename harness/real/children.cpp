@@ -88,7 +88,7 @@ bool Child::start(Child& child, const std::vector<std::string>& arguments, const
 
 void Child::tell(std::int64_t number) const {
     if (!running() || !input_.is_open()) return;
-    // A pipe takes so little whole, and who does not read it any more is about to be reaped.
+    // A pipe accepts so few bytes whole. If the write fails, the child no longer reads and will soon be reaped.
     if (::write(input_.number(), &number, sizeof number) < 0) return;
 }
 

@@ -1,6 +1,7 @@
-// The processes of a real run: started by exec with their output in log files, and gone when their owner goes.
+// Child processes of a real run: they are started by exec, write to log files, and are killed with their owner.
 //
-// Children die with us, also when we are killed. Nothing here waits: the caller learns of ends through SIGCHLD and reap().
+// Children die with this process, even if it is killed. Only the destructor waits for an exit: the caller is notified
+// by SIGCHLD and then calls reap().
 #pragma once
 
 #include "harness/real/proxy.hpp"
@@ -17,10 +18,10 @@ public:
     Child() = default;
     Child(Child&& other) noexcept { *this = std::move(other); }
     Child& operator=(Child&& other) noexcept;
-    ~Child();  // killed and reaped if it still runs
+    ~Child();  // kills and reaps it if it still runs
 
-    // Runs arguments[0]; `environment` ("NAME=value") is added to ours. Standard error goes to `log`, so does standard
-    // output unless `piped_output`. False: `error` says why.
+    // Runs arguments[0]. `environment` ("NAME=value") is added to the environment of this process. Standard error goes
+    // to `log`, and so does standard output unless `piped_output` is set. False: see `error`.
     static bool start(Child& child, const std::vector<std::string>& arguments,
                       const std::vector<std::string>& environment, const std::string& log, bool piped_output,
                       std::string& error);
@@ -28,13 +29,13 @@ public:
     bool running() const { return pid_ > 0 && !ended_; }
     pid_t pid() const { return pid_; }
     int output() const { return output_.number(); }  // not blocking
-    // To its standard input, while that is open.
+    // Writes to its standard input, if that is still open.
     void tell(std::int64_t number) const;
     void end_input() { input_.close(); }
     void signal(int number) const;
-    // True: it has ended, see status().
+    // True: the child has ended, see status().
     bool reap();
-    int status() const { return status_; }  // as of waitpid
+    int status() const { return status_; }  // as returned by waitpid
     // "exit code 3", "signal 11"
     std::string how_it_ended() const;
 
@@ -45,16 +46,17 @@ private:
     Descriptor input_, output_;
 };
 
-// While it lives SIGCHLD, SIGINT, SIGTERM and SIGHUP are taken only inside wait(); SIGPIPE is ignored.
+// While this object exists, SIGCHLD, SIGINT, SIGTERM and SIGHUP are delivered only inside wait(). SIGPIPE has no
+// effect.
 class SignalWatch {
 public:
     SignalWatch();
     ~SignalWatch();
     SignalWatch(const SignalWatch&) = delete;
     SignalWatch& operator=(const SignalWatch&) = delete;
-    // poll() that those signals end. Negative limit: none.
+    // poll() that returns early on those signals. A negative limit means no limit.
     void wait(std::vector<pollfd>& set, Duration limit) const;
-    // The signal that asked us to end, or 0.
+    // The signal that asked this process to end, or 0.
     static int asked_to_end();
 
 private:

@@ -28,7 +28,7 @@ enum class Record : std::uint8_t {
 
 constexpr std::size_t record_bytes_max = std::size_t{1} << 32;
 
-// --- one coding for both directions --------------------------------------------------------------------------------------
+// --- one coding for both directions ----------------------------------------------------------------------------------
 
 class Encoder {
 public:
@@ -173,7 +173,7 @@ void append(std::string& out, Record kind, std::uint64_t index, Fill fill) {
 
 }  // namespace
 
-// --- writing -----------------------------------------------------------------------------------------------------------------
+// --- writing ---------------------------------------------------------------------------------------------------------
 
 template <class Fact, class Begin, class End>
 void FactsWriter::write_list(const std::vector<Fact>& facts, Progress& progress, Begin begin, End end) {
@@ -246,7 +246,7 @@ void FactsWriter::violated(const std::string& oracle, const std::string& reason)
     });
 }
 
-// --- reading -----------------------------------------------------------------------------------------------------------------
+// --- reading ---------------------------------------------------------------------------------------------------------
 
 namespace {
 

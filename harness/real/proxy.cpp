@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t read_bytes_max = 65'536;
 constexpr int reads_per_turn = 4;
 constexpr int accepts_per_turn = 32;
-constexpr Duration split_gap = 100 * microsecond;  // between the parts of a read that is cut
+constexpr Duration split_gap = 100 * microsecond;  // between the parts of a read that is split
 
 sockaddr_in native(const std::string& address, std::uint16_t port) {
     sockaddr_in result{};
@@ -128,7 +128,7 @@ Proxy::Connection* Proxy::find(std::uint64_t number) {
 }
 const Proxy::Connection* Proxy::find(std::uint64_t number) const { return const_cast<Proxy*>(this)->find(number); }
 
-// --- the loop ------------------------------------------------------------------------------------------------------------
+// --- the loop --------------------------------------------------------------------------------------------------------
 
 bool Proxy::may_send(const Connection& c, std::uint32_t side) const {
     const Pipe& pipe = c.pipes[side];
@@ -154,7 +154,7 @@ void Proxy::watch(std::vector<pollfd>& set) {
                 if (!end.read_ended && (c.vanishing || c.pipes[side].bytes < c.window)) events |= POLLIN;
                 if (c.pipes[side ^ 1].write_full && may_send(c, side ^ 1)) events |= POLLOUT;
             }
-            // Without a wish the system would still report a hang-up, again and again.
+            // Even if no event is requested, poll() would report a hang-up again and again.
             if (events == 0) continue;
             set.push_back(pollfd{end.descriptor.number(), events, 0});
             watched_.push_back({c.number, side});
@@ -225,7 +225,7 @@ void Proxy::on_time(Connection& c, Instant now) {
     for (std::uint32_t side = 0; side < 2; ++side) send(c, side, now);
 }
 
-// --- opening -------------------------------------------------------------------------------------------------------------
+// --- opening ---------------------------------------------------------------------------------------------------------
 
 void Proxy::accept_all(std::uint32_t node, Instant now) {
     for (int i = 0; i < accepts_per_turn; ++i) {
@@ -237,7 +237,7 @@ void Proxy::accept_all(std::uint32_t node, Instant now) {
             if (errno == EINTR || errno == ECONNABORTED) continue;
             return;
         }
-        // Strangers of the machine are no nodes.
+        // Other programs of this machine are no nodes and are refused.
         const std::uint32_t address = ntohl(remote.sin_addr.s_addr);
         const std::uint32_t from = (address & 0xffu) - 1;
         if ((address >> 8) != 0x7f0001u || from >= nodes_ || from == node) {
@@ -302,7 +302,7 @@ void Proxy::dialled(Connection& c, Instant now) {
     c.vanishing = true;
 }
 
-// --- bytes ---------------------------------------------------------------------------------------------------------------
+// --- bytes -----------------------------------------------------------------------------------------------------------
 
 void Proxy::receive(Connection& c, std::uint32_t side, Instant now) {
     Side& from = c.sides[side];
@@ -342,7 +342,7 @@ void Proxy::queue(Connection& c, std::uint32_t side, std::string bytes, Instant 
     }
     Instant due = std::max(departure + travel(from, to), pipe.last_due);
     if (down_rate_[to] != 0) {
-        // The first byte came before the last one, so an idle downlink costs nothing.
+        // An idle downlink adds no delay: its transmission begins with the first byte, not with the last one.
         const Duration own = transmission(down_rate_[to]);
         due = downlink_free_[to] = std::max(due - own, downlink_free_[to]) + own;
     }
@@ -363,7 +363,7 @@ void Proxy::queue_end(Connection& c, std::uint32_t side, End end, Instant now) {
     pipe.end = end;
     pipe.end_due = std::max(now + travel(c.sides[side].node, c.sides[side ^ 1].node), pipe.last_due);
     if (c.state != State::open) {
-        // Nobody was there to talk to yet.
+        // The other side was not connected yet.
         for (Side& any : c.sides) any.descriptor.close();
         c.state = State::done;
     }
@@ -383,7 +383,7 @@ void Proxy::send(Connection& c, std::uint32_t side, Instant now) {
             return;
         }
         if (count < 0) {
-            // It is gone; its last words are still to be read, then it will say so itself.
+            // The receiver is gone. Its last bytes are read first; then its end is passed on.
             if (!to.read_ended) receive(c, side ^ 1, now);
             if (!to.read_ended) {
                 to.read_ended = true;
@@ -416,12 +416,12 @@ void Proxy::deliver_end(Connection& c, std::uint32_t side) {
         return;
     }
     ::shutdown(to.descriptor.number(), SHUT_WR);
-    // The way back ends too, or ended with the other side.
+    // Both directions have ended now, or the other descriptor is already closed.
     if (!c.pipes[side ^ 1].ended && c.sides[side].descriptor.is_open()) return;
     for (Side& any : c.sides) any.descriptor.close();
 }
 
-// --- faults --------------------------------------------------------------------------------------------------------------
+// --- faults ----------------------------------------------------------------------------------------------------------
 
 void Proxy::stop_faults() { parameters_.stop_faults(); }
 
@@ -445,7 +445,7 @@ void Proxy::node_starts(std::uint32_t node) {
     if (!front.listener.is_open()) static_cast<void>(listen(front, node));
     if (!front.silent) return;
     front.silent = false;
-    // The new system knows nothing of the old connections.
+    // The restarted system does not know the old connections and resets them.
     for (Connection& c : connections_) {
         if (c.vanishing && (c.sides[0].node == node || c.sides[1].node == node)) {
             for (Side& side : c.sides) side.descriptor.close_with_reset();

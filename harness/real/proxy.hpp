@@ -1,11 +1,13 @@
-// Every connection between processes of a real run goes through here: a user-space network with the faults of a scenario.
+// A user-space network with the faults of a scenario. All connections between the processes of a real run pass through
+// it.
 //
-// Node n has two loopback addresses: its process listens and dials at 127.0.1.<n+1>, and everybody else knows it as
-// 127.0.2.<n+1>, where the proxy listens on the same port. The source address says who dials, the listener whom. What the
-// proxy dials onwards comes from the front address of the dialler, so the master sees, and tells others, front addresses.
+// Node n has two loopback addresses. Its process listens and dials at 127.0.1.<n+1>. Everybody else knows it by its
+// front address 127.0.2.<n+1>, where the proxy listens on the same port. The source address identifies the caller, the
+// listener the callee. The proxy dials onwards from the front address of the caller, so the master sees only front
+// addresses and passes them on.
 //
-// Bytes are read up to a window, wait for their time (latency of the directed pair, the shared uplink) and for blocked
-// directions, and are written on. One thread, no clock of its own: the caller polls and passes the time in.
+// The proxy reads bytes up to a window, delays them (latency of the directed pair, shared uplink, blocked directions)
+// and writes them to the other side. It has one thread and no clock: the caller polls and passes the time in.
 #pragma once
 
 #include "net-sim/draw.hpp"
@@ -24,7 +26,7 @@ namespace pccl::harness {
 using core::Duration;
 using core::Instant;
 
-// A descriptor that is closed with its owner.
+// Closes its descriptor when it is destroyed.
 class Descriptor {
 public:
     Descriptor() = default;
@@ -53,26 +55,27 @@ inline constexpr std::uint32_t proxy_nodes_max = 200;
 
 class Proxy {
 public:
-    // Takes its latencies and rates from the seed as the simulated network does.
+    // Draws its latencies and rates from the seed, like the simulated network.
     Proxy(std::uint32_t nodes, const sim::NetworkParameters& parameters, std::uint64_t seed);
 
-    // Takes a port for each node. False: `error` says why.
+    // Reserves a port for each node. False: see `error`.
     bool open(std::string& error);
     std::uint16_t port(std::uint32_t node) const { return fronts_[node].port; }
     void set_master_port(std::uint16_t port) { master_port_ = port; }
 
-    // --- one turn of the caller's loop -------------------------------------------------------------------------------------
-    void watch(std::vector<pollfd>& set);  // appends; not to be moved before the turn
+    // --- one turn of the caller's loop -------------------------------------------------------------------------------
+    void watch(std::vector<pollfd>& set);  // appends to `set`; entries must keep their place until turn()
     Instant next_deadline(Instant now) const;
     void turn(const std::vector<pollfd>& set, Instant now);
 
-    // --- faults ------------------------------------------------------------------------------------------------------------
+    // --- faults ------------------------------------------------------------------------------------------------------
     void block(std::uint32_t from, std::uint32_t to) { ++blocks_[pair(from, to)]; }
     void unblock(std::uint32_t from, std::uint32_t to) {
         if (blocks_[pair(from, to)] != 0) --blocks_[pair(from, to)];
     }
     void stop_faults();
-    // A node's process is about to die. With reset its system says so; without, nothing comes from there any more.
+    // The process of a node is about to die. With reset, its system resets its links. Without, nothing arrives from it
+    // any more.
     void node_dies(std::uint32_t node, bool with_reset);
     void node_starts(std::uint32_t node);
     // Connections by number, for the faults below. They stay valid until the next turn.
@@ -83,10 +86,10 @@ public:
     void reset(std::uint64_t connection, Instant now);
     void end_early(std::uint64_t connection, std::uint32_t side, Instant now);
     void half_open(std::uint64_t connection, bool one_side_knows, std::uint32_t side);
-    // Flips a bit of what the side has sent and the proxy still holds. False: it holds nothing.
+    // Flips a bit of the bytes that the side has sent and the proxy still holds. False: it holds none.
     bool corrupt(std::uint64_t connection, std::uint32_t side, std::uint64_t choice);
 
-    // --- what it saw -------------------------------------------------------------------------------------------------------
+    // --- what it saw -------------------------------------------------------------------------------------------------
     std::uint64_t pieces_between_peers() const { return pieces_between_peers_; }
     std::uint64_t pieces_with_master() const { return pieces_with_master_; }
     std::uint64_t bytes_forwarded() const { return bytes_forwarded_; }
@@ -99,7 +102,7 @@ private:
         std::uint16_t port = 0;
         Descriptor reservation;  // keeps the port while nobody listens
         Descriptor listener;
-        bool silent = false;  // whoever dials hears nothing
+        bool silent = false;  // dials are not answered
     };
     struct Piece {
         Instant due = 0;
@@ -111,9 +114,9 @@ private:
         std::size_t bytes = 0;
         Instant last_due = 0;
         Instant flow_free = 0;
-        End end = End::none;  // behind the pieces
+        End end = End::none;  // comes after the pieces
         Instant end_due = 0;
-        bool ended = false;  // told to the other side
+        bool ended = false;  // passed on to the other side
         bool stalled = false;
         bool write_full = false;
     };
@@ -128,7 +131,7 @@ private:
         Side sides[2];
         Pipe pipes[2];
         State state = State::arriving;
-        bool vanishing = false;  // bytes go nowhere
+        bool vanishing = false;  // bytes are dropped
         std::size_t window = 0;
         Instant dial_at = 0;
         Instant close_at = core::never;  // accepted, then closed again

@@ -1,4 +1,4 @@
-// The page: a template with style and script (page.*, embedded at build time) and the run as JSON beside it.
+// Writes the HTML page: a template with style and script (page.*, embedded at build time), and the run as JSON.
 #include "harness/report/json.hpp"
 #include "harness/report/page.hpp"
 #include "harness/report/report.hpp"
@@ -11,7 +11,7 @@ namespace {
 
 using sim::Recorder;
 
-// One array for each column: far smaller than an object for each row.
+// One array per column is much smaller than one object per row.
 template <class Rows, class Get>
 void column(Json& json, const char* name, const Rows& rows, Get get) {
     json.line().key(name).open('[');
@@ -56,7 +56,7 @@ void write_bars(Json& json, const Subject& subject, const char* name, const std:
     for (const Bar& bar : bars) {
         json.line().open('{').field("node", bar.node).field("begin", bar.begin).field("end", bar.end);
         json.field("outcome", static_cast<unsigned>(bar.outcome)).field("label", bar.label);
-        // As a string: tags have 64 bits, numbers of the page fewer.
+        // As a string: tags have 64 bits, numbers in JavaScript only 53.
         json.field("tag", std::to_string(bar.tag));
         json.field("detail", with_nodes(subject.observation, bar.detail)).field("concerned", bar.concerned).close('}');
     }

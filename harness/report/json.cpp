@@ -3,7 +3,7 @@
 namespace pccl::harness::report {
 namespace {
 
-// Length of the UTF-8 sequence at the head of `text`, 0 if there is none.
+// Length of the UTF-8 sequence of several bytes at the start of `text`, 0 if there is no valid one.
 std::size_t sequence_length(std::string_view text) {
     const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
     const std::size_t length = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;

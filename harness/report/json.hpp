@@ -1,7 +1,7 @@
-// Writes JSON: commas and escapes in one place.
+// Writes JSON: puts commas and escapes in one place.
 //
-// Strings come out as ASCII plus valid UTF-8; `<`, `>` and `&` are escaped too, so that the text can stand inside a script
-// element whatever it says. Bytes that are not UTF-8 become U+FFFD.
+// Strings are written as ASCII plus valid UTF-8. `<`, `>` and `&` are escaped too, so any text is safe inside a script
+// element. Bytes that are not UTF-8 become U+FFFD.
 #pragma once
 
 #include <concepts>
@@ -42,7 +42,7 @@ public:
         return *this;
     }
     Json& value(bool yes) { return raw(yes ? "true" : "false"); }
-    Json& raw(std::string_view text) {  // is JSON already
+    Json& raw(std::string_view text) {  // `text` is JSON already
         separate();
         out_ += text;
         return *this;

@@ -14,7 +14,7 @@ using Recorder = sim::Recorder;
 
 std::string number(std::uint64_t value) { return std::to_string(value); }
 
-// The process of `node` that ran at `at` is over by then.
+// When the process of `node` that ran at `at` ended, at the latest the end of the run.
 Instant end_of_process(const Subject& subject, std::uint32_t node, Instant at) {
     for (const Recorder::Life& life : subject.observation.recorder.lives()) {
         if (life.node == node && life.begin <= at && at <= life.end)
@@ -23,7 +23,7 @@ Instant end_of_process(const Subject& subject, std::uint32_t node, Instant at) {
     return subject.verdict.simulated;
 }
 
-// As the oracles write a fact into their reason.
+// The times of a fact, in the form in which oracles put them into a reason.
 std::string time_in_reason(Instant begin, Instant end) {
     return "[" + number(static_cast<std::uint64_t>(begin / microsecond)) + " us .. " +
            (end == open_end ? "open" : number(static_cast<std::uint64_t>(end / microsecond)) + " us") + "]";
@@ -35,7 +35,7 @@ bool concerned(const Subject& subject, const Fact& fact) {
     if (reason.find(ledger.name(fact.life)) == std::string::npos) return false;
     if (reason.find(" us .. ") != std::string::npos)
         return reason.find(time_in_reason(fact.begin, fact.end)) != std::string::npos;
-    // The reason names a membership and no call: what failed when it was lost.
+    // The reason names a membership, but no call. Then the calls that failed at its loss are concerned.
     return ledger.lives[fact.life].lost && fact.end != open_end && fact.completion.result != Result::success &&
            fact.end > ledger.lives[fact.life].member_until;
 }
@@ -131,7 +131,7 @@ std::vector<Bar> operations(const Subject& subject) {
             bar.outcome = Outcome::unanswered;
             bar.detail += "not awaited to its end";
             bar.end = end_of_process(subject, bar.node, bar.begin);
-            // A leave ends what was in flight.
+            // A leave ends the operations in flight.
             for (const Recorder::Call& call : known) {
                 if (call.node == bar.node && is<CommandLeave>(call) && call.begin >= bar.begin)
                     bar.end = std::min(bar.end, std::min(call.end, subject.verdict.simulated));
@@ -164,13 +164,13 @@ Focus focus(const Subject& subject, const std::vector<Bar>& call_bars, const std
         if (region.begin < region.end) return region;
         if (const std::size_t decided = decided_before(subject.futures); decided != 0)
             return Focus{subject.futures[decided - 1].at, subject.futures[decided].at};
-        // The last part before the violation: as much as a few hundred events.
+        // The last 400 steps before the violation.
         const auto& steps = subject.observation.recorder.steps();
         return Focus{steps.size() > 400 ? steps[steps.size() - 400].at : 0, end};
     }
     for (const FaultSpan& fault : subject.observation.faults) include(fault.begin, fault.begin);
     if (region.begin > region.end) return Focus{0, end};
-    // From the first to the last fault, and the calls that were on their way then.
+    // From the first to the last fault, plus the calls that were in flight then.
     const Focus faults = region;
     for (const auto* bars : {&call_bars, &operation_bars}) {
         for (const Bar& bar : *bars) {

@@ -5,7 +5,7 @@ namespace pccl::harness::report {
 
 extern const char* const page_html;
 extern const char* const page_css;
-// Put one behind the other, in this order, they are the script.
+// Concatenated in this order, these are the script.
 extern const char* const page_data_js;
 extern const char* const page_draw_js;
 extern const char* const page_panel_js;

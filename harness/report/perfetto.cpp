@@ -1,8 +1,8 @@
-// Chrome trace format, read by ui.perfetto.dev and chrome://tracing.
+// Writes the Chrome trace format, for ui.perfetto.dev and chrome://tracing.
 //
-// A process for each node, one for the faults. Tracks of a node: what happens to the process, its calls, its events, and one
-// for each tag. Slices of one track never overlap. Control messages are flows between the events that sent and received
-// them. Times are microseconds with three decimals, so no nanosecond is lost.
+// Each node is a process of the trace; the faults are another one. A node has tracks for its process, its calls and its
+// events, and one for each tag. Slices of one track never overlap. Control messages are flows between the events that
+// sent and received them. Times are microseconds with three decimals, so no nanosecond is lost.
 #include "harness/report/json.hpp"
 #include "harness/report/report.hpp"
 #include "harness/scenario_text.hpp"
@@ -55,7 +55,7 @@ public:
     }
 
 private:
-    std::vector<Instant> free_;  // when each is free again
+    std::vector<Instant> free_;  // when each track is free again
 };
 
 class Writer {
@@ -120,7 +120,7 @@ private:
 
     void processes() {
         for (std::uint32_t node = 0; node < nodes(); ++node) {
-            // Strangers are no processes of ours.
+            // Strangers are not processes of the scenario.
             if (!shown_[node] || node > subject_.scenario.peers.size() + 1) continue;
             Instant dead_since = 0;
             std::string why = "not started yet";
@@ -158,7 +158,7 @@ private:
         }
     }
 
-    // A program with several threads has several calls open.
+    // A program with several threads may have several calls open, which need several tracks.
     void call_slices() {
         std::vector<Bar> bars = calls(subject_);
         std::stable_sort(bars.begin(), bars.end(), [](const Bar& x, const Bar& y) { return x.begin < y.begin; });
@@ -192,7 +192,8 @@ private:
         }
     }
 
-    // Many events happen in one instant: they follow each other by a nanosecond, and each lasts no longer than to the next.
+    // Many events happen at the same instant. They are drawn one nanosecond apart, and each ends before the next one
+    // begins.
     void events() {
         const auto& steps = recorder_.steps();
         const auto& texts = recorder_.texts();

@@ -1,4 +1,4 @@
-// A recorded run for people: one HTML page that needs nothing else, and a Chrome trace for Perfetto.
+// Shows a recorded run to people: as one self-contained HTML page, and as a Chrome trace for Perfetto.
 //
 // Both are written from the same model: bars (calls and operations with their outcome), faults, processes and messages.
 #pragma once
@@ -17,12 +17,12 @@ struct Subject {
     const Scenario& scenario;
     const Verdict& verdict;
     const Observation& observation;
-    std::string replay;                 // the command that runs this again
-    std::vector<Futures> futures = {};  // of a run that failed, if somebody asked for them
+    std::string replay;                 // the command that repeats this run
+    std::vector<Futures> futures = {};  // of a failed run, if they were requested
 };
 
-// Runs with a recorder of at most `entries_max` entries. A run that has more is run again, so that what is kept is the
-// part before the violation; a run that held keeps its first part.
+// Runs with a recorder of at most `entries_max` entries. If a failed run has more, it is run again to keep the part
+// before the violation. A run that held keeps its first part.
 Verdict run_recorded(const Scenario& scenario, const RunOptions& options, Observation& observation,
                      std::uint64_t entries_max = 100'000);
 
@@ -36,23 +36,24 @@ struct Bar {  // a call, or an operation from its launch to the return of its aw
     core::Tag tag = 0;  // operations
     std::string label;
     std::string detail;
-    bool concerned = false;  // the violation speaks of it
+    bool concerned = false;  // the violation is about it
 };
 
 struct Focus {
     Instant begin = 0, end = 0;
 };
 
-// In the order of their begins. Bars of one node do not overlap, operations of one node and tag do not overlap.
+// In the order of their begins. Operations of one node and tag do not overlap. Calls of one node overlap only if its
+// program has several threads.
 std::vector<Bar> calls(const Subject& subject);
 std::vector<Bar> operations(const Subject& subject);
-// What to look at first.
+// The part of the run to look at first.
 Focus focus(const Subject& subject, const std::vector<Bar>& calls, const std::vector<Bar>& operations);
 
 std::string fault_text(const Subject& subject, const FaultSpan& fault);
-// Names of peers in texts, as in logs, with the node behind them: "b907f615" becomes "b907f615(peer2)".
+// Adds the node after each name of a peer in a text, for example a log line: "b907f615" becomes "b907f615(peer2)".
 std::string with_nodes(const Observation& observation, const std::string& text);
-// Whether a node has a place in the report: a second master and strangers only if they did something.
+// Whether each node is shown in the report. A second master and strangers are shown only if they did something.
 std::vector<bool> nodes_shown(const Subject& subject);
 
 std::string to_html(const Subject& subject);
