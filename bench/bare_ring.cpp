@@ -1,6 +1,5 @@
-// See the header. The stream a peer sends is: its own part, then each part it received, in the order of arrival; so a
-// byte may be sent as soon as the bytes before it in "own part + processed input" are there, and two counters drive
-// it all.
+// A peer sends its own part, then each part that it received, in order of arrival. So it may send a byte as soon as all
+// bytes before it in "own part + processed input" are there. Two counters, `sent` and `processed`, drive the loop.
 #include "bare_ring.hpp"
 
 #include "statistics.hpp"
@@ -33,7 +32,7 @@ struct Report {
     std::size_t extra_bytes;
 };
 
-// Eight floats at a time; neither optimisation level nor aliasing analysis decides about it.
+// Eight floats at a time, whatever the optimisation level and the aliasing analysis.
 void add_arrays(float* target, const float* a, const float* b, std::size_t count) {
     typedef float Lanes __attribute__((vector_size(32)));
     std::size_t i = 0;
@@ -173,7 +172,7 @@ double own_cpu_seconds() {
            static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
 }
 
-// The life of one peer process.
+// Runs one peer process.
 bool serve(unsigned rank, const RingOptions& options, int listener, const sockaddr_in& next_address, Report& report,
            double* times_ms) {
     const int next = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -204,7 +203,7 @@ bool serve(unsigned rank, const RingOptions& options, int listener, const sockad
         if (i >= options.warmup) times_ms[i - options.warmup] = static_cast<double>(monotonic_ns() - start) * 1e-6;
         if (i == 0) {
             if (elements != 0 && (buffer[0] != expected || buffer[elements - 1] != expected)) return false;
-            if (options.in_place) std::fill_n(buffer, elements, 0.0f);  // sums must not grow from turn to turn
+            if (options.in_place) std::fill_n(buffer, elements, 0.0f);  // sums must not grow between iterations
         }
     }
     report.cpu_seconds = own_cpu_seconds() - cpu_before;

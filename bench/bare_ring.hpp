@@ -1,8 +1,8 @@
-// The bare streamed ring: the least that an all-reduce over TCP on loopback can cost on a machine.
+// The bare streamed ring: the lowest cost of an all-reduce over TCP on loopback on this machine.
 //
-// One process and one thread per peer, poll, non-blocking sockets without delay, 256 KiB segments that are added while
-// they are in cache and forwarded at once. No control plane, no checksums, no faults: a yardstick, not a library.
-// Times of pccl-bench are printed as ratios to it, measured in the same run.
+// One process with one thread per peer, poll, non-blocking sockets with TCP_NODELAY, 256 KiB segments that are added
+// while they are in cache and forwarded at once. No control plane, no checksums, no faults: it is a yardstick, not a
+// library. pccl-bench prints its times as ratios to this ring, measured in the same run.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct RingMeasurement {
     std::string error;             // why not completed
     std::vector<double> times_ms;  // one per measured iteration, on the first peer, sorted
     double cpu_seconds = 0;        // user and system, all peers, measured iterations only
-    std::size_t extra_bytes = 0;   // peak memory beyond the buffers, of the peer with most
+    std::size_t extra_bytes = 0;   // peak memory beyond the buffers, of the peer with the highest peak
 };
 
 struct RingOptions {
@@ -25,8 +25,8 @@ struct RingOptions {
     unsigned iterations = 10;
     unsigned warmup = 2;
     bool in_place = true;
-    // TCP congestion control; empty for the system's default, which is also kept where this one is not allowed. On
-    // loopback bbr takes about 1.5 times as long as cubic, and the yardstick is to be the machine's best.
+    // TCP congestion control. Empty: the system's default, which is also kept if this one is not allowed. On loopback
+    // bbr takes about 1.5 times as long as cubic, and the yardstick must be the machine's best.
     std::string congestion_control = "cubic";
     unsigned timeout_seconds = 60;  // for the whole measurement
 };

@@ -1,4 +1,4 @@
-// bare_ring: prints what the bare streamed ring costs here, for one size and number of peers.
+// bare_ring: prints the cost of the bare streamed ring on this machine, for one size and number of peers.
 #include "bare_ring.hpp"
 #include "statistics.hpp"
 

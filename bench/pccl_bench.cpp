@@ -1,8 +1,8 @@
-// pccl-bench: speed and memory of the library on this machine, beside the bare ring in the same run.
+// pccl-bench: speed and memory of the library on this machine, compared with the bare ring in the same run.
 //
-// Without options it runs the suite of figures that the project holds itself to; with --sizes it prints a table of
-// those sizes. Exit status: 0 measured, 1 something could not be measured, 2 usage. A missed target is printed, not
-// an error: it may be the machine's, and the ratio to the bare ring tells which.
+// Without options it runs the suite of figures that have a target. With --sizes it prints a table of those sizes. Exit
+// status: 0 measured, 1 something could not be measured, 2 usage. A missed target is printed, but it is no error: the
+// machine may be the cause, and the ratio to the bare ring shows whether it is.
 #include "bare_ring.hpp"
 #include "statistics.hpp"
 #include "suite.hpp"
@@ -32,7 +32,7 @@ void print_row(const Row& row) {
     const RowRequest& request = row.request;
     all_measured = all_measured && row.error.empty();
     const double ratio = row.ring_median_ms > 0 ? row.median_ms / row.ring_median_ms : 0;
-    // As nccl-tests defines them: bytes of the buffers over time, and that times 2 (n - 1) / n.
+    // As in nccl-tests: algbw is the bytes of the buffers over time, busbw is algbw times 2 (n - 1) / n.
     const double gigabytes = static_cast<double>(request.bytes) * request.tags * 1e-9;
     const double algorithm_bandwidth = row.median_ms > 0 ? gigabytes / (row.median_ms * 1e-3) : 0;
     const double bus_bandwidth = algorithm_bandwidth * 2 * (request.peers - 1) / request.peers;

@@ -1,4 +1,4 @@
-// The search for a ring: how near to the best known tour it comes, and how fast. Prints the 5 % and 1 s that it aims at.
+// The search for a ring: how near to the best known tour it gets, and how fast. The target is 5 % within 1 s of CPU.
 #include "core/topology/tour.hpp"
 
 #include <sys/resource.h>
@@ -19,14 +19,15 @@ double cpu_seconds() {
     return static_cast<double>(usage.ru_utime.tv_sec) + static_cast<double>(usage.ru_utime.tv_usec) / 1e6;
 }
 
-// Picoseconds per byte of any rate between 10 Mbit/s and 1 Gbit/s, unrelated from edge to edge.
+// Picoseconds per byte for rates between 10 Mbit/s and 1 Gbit/s, drawn independently for each edge.
 std::vector<std::uint32_t> unrelated(std::uint32_t nodes, Random& random) {
     std::vector<std::uint32_t> costs(std::size_t{nodes} * nodes);
     for (std::uint32_t& cost : costs) cost = static_cast<std::uint32_t>(8'000 + random.below(792'000));
     return costs;
 }
 
-// Hosts in some regions: an edge is as slow as the sender's uplink, the receiver's downlink, or the path between regions.
+// Hosts in several regions: the slowest of the sender's uplink, the receiver's downlink and the path between the
+// regions limits an edge.
 std::vector<std::uint32_t> by_region(std::uint32_t nodes, Random& random) {
     constexpr std::uint32_t regions = 8;
     std::vector<std::uint32_t> path(regions * regions), up(nodes), down(nodes), costs(std::size_t{nodes} * nodes);

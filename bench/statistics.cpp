@@ -1,5 +1,5 @@
-// Implementation over /proc, which has what getrusage lacks: a peak that can be reset, and other processes' CPU time in
-// nanoseconds.
+// Reads /proc, which has two things that getrusage lacks: a peak that can be reset, and the CPU time of other processes
+// in nanoseconds.
 #include "statistics.hpp"
 
 #include <charconv>

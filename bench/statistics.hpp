@@ -1,4 +1,4 @@
-// Small helpers that the programs of this folder share: clocks, medians, sizes as text, memory and CPU of a process.
+// Helpers of the programs in this folder: clocks, medians, sizes as text, memory and CPU of a process.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@ double median(const std::vector<double>& sorted);  // 0 if empty
 std::string size_text(std::size_t bytes);                      // 4 KiB, 256 MiB
 bool parse_size(const std::string& text, std::size_t& bytes);  // "4K", "64M", "1G", "4096"
 
-// Memory of the calling process in bytes. The peak counts from the last reset.
+// Memory of the calling process, in bytes. The peak is the highest value since the last reset.
 std::size_t resident_bytes();
 std::size_t peak_resident_bytes();
 void reset_peak_resident();
 
-// Time on CPU of all living threads of a process since they started; -1 if it is gone.
+// CPU time in seconds of all living threads of a process since they started; -1 if the process is gone.
 double process_cpu_seconds(pid_t process);
 
 }  // namespace pccl::bench

@@ -1,5 +1,4 @@
-// See the header. Parent side: starts a master and peers (this same program in its other roles) and tells them what
-// to do.
+// The parent's side: starts a master and peers (this same program in its hidden roles) and sends them commands.
 #include "suite.hpp"
 
 #include "bare_ring.hpp"
@@ -26,7 +25,7 @@ constexpr double mebibyte = 1024.0 * 1024.0;
 
 void sleep_ms(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
 
-// A master and its peers. All are gone when this is.
+// A master and its peers. The destructor ends them all.
 class Run {
 public:
     Run(unsigned world, const std::vector<std::string>& extra_environment = {}) {
@@ -43,7 +42,7 @@ public:
         for (auto& peer : peers_) answer(peer, "ready", 20'000);
     }
 
-    // Leaves in order: a peer that was told to quit ends the run cleanly.
+    // Ends the run in order: all peers leave it and exit.
     void quit() {
         for (auto& peer : peers_)
             if (peer.running()) peer.write_line("quit");
@@ -55,7 +54,7 @@ public:
         for (auto& peer : peers_) peer.write_line(command);
     }
 
-    // The rest of the line that starts with `word`; anything else, or nothing in time, is an error.
+    // Returns the rest of the line that starts with `word`. Throws if another line comes, or none in time.
     static std::string answer(ChildProcess& process, const std::string& word, int timeout_ms) {
         const auto line = process.read_line(timeout_ms);
         if (!line)
@@ -166,8 +165,8 @@ Figure idle_cpu(unsigned seconds) {
     return figure;
 }
 
-// Hits the last of 4 peers in the middle of a 256 MiB operation. Fills in how long the slowest survivor took to
-// return, and in the remark when the retry was done. False if the operation was over before the signal.
+// Sends the signal to the last of 4 peers in the middle of a 256 MiB operation. `measured` becomes the time until the
+// slowest survivor returned; `remark` gives the time of the retry. False if the operation ended before the signal.
 bool hit_one_peer(int signal_number, int delay_ms, const std::vector<std::string>& environment, int limit_ms,
                   Figure& figure) {
     Run run(4, environment);
@@ -212,7 +211,8 @@ void hit_in_the_middle(int signal_number, const std::vector<std::string>& enviro
     throw std::runtime_error("the operation was always over before the signal");
 }
 
-// The cost of a synchronization of equal state beside a plain read of it, and the time in which one peer receives all.
+// Measures a synchronization of equal state against a plain read of it, and the time in which one peer receives all of
+// it.
 void shared_state(Figure& hashing, Figure& transfer) {
     Run run(2);
     run.tell_all("state 268435456 5");
@@ -263,7 +263,7 @@ Figure simulator_speed(unsigned seeds) {
     return figure;
 }
 
-// A figure that could not be measured says why; the others are measured all the same.
+// Measures one figure. If that fails, the figure holds the reason, and the suite goes on.
 template <class Function>
 void attempt(Figure figure, void (*print)(const Figure&), const Function& function) {
     try {

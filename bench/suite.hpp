@@ -1,7 +1,7 @@
 // What pccl-bench measures: rows of a table (one size, one number of peers), and the single figures of the default
 // suite.
 //
-// Every row runs in fresh processes, so that memory kept by one row is not counted in the next.
+// Each row runs in new processes, so that memory kept by one row is not counted in the next.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ struct Row {
     std::string error;  // empty if measured
     double median_ms = 0, min_ms = 0, max_ms = 0;
     double cpu_seconds_per_gb = 0;  // user and system of all peers, over the bytes of one peer's buffers
-    double extra_mib = 0;           // peak memory of the hungriest peer, less its buffers and what it had before
-    double ring_median_ms = 0;      // the bare ring with as many bytes, just before; 0 if that failed
+    double extra_mib = 0;           // highest peak memory of a peer, minus its buffers and its memory before
+    double ring_median_ms = 0;      // of the bare ring with as many bytes, run just before; 0 if it failed
     double ring_cpu_seconds_per_gb = 0;
 };
 
@@ -47,7 +47,7 @@ struct SuiteOptions {
     unsigned simulator_seeds = 2000;
 };
 
-// Calls `print` for each figure as soon as it is there.
+// Prints each row and each figure as soon as it is measured.
 void run_suite(const SuiteOptions& options, void (*print_row)(const Row&), void (*print_figure)(const Figure&));
 
 }  // namespace pccl::bench

@@ -1,4 +1,4 @@
-// See the header. Everything here goes through pccl.h, as a user's program would.
+// The peer and the master. Everything here goes through pccl.h, as in a user's program.
 #include "worker.hpp"
 
 #include "statistics.hpp"
@@ -29,7 +29,7 @@ ccoip_socket_address_t loopback(std::uint16_t port) {
     return address;
 }
 
-// Pages of f32, resident from the start, given back to the system at the end: what remains is the library's.
+// Memory of f32 that is resident from the start and returned to the system at the end. What remains is the library's.
 class Buffer {
 public:
     Buffer(std::size_t elements, float value) : bytes_(elements * sizeof(float)) {
@@ -70,7 +70,7 @@ public:
             usleep(100'000);
             result = pcclConnect(communicator_);
         }
-        // All members see the same world size, so they all take the same number of turns here.
+        // All members see the same world size, so all of them make the same number of turns here.
         for (int turn = 0; result == pcclSuccess && group_world() < world_ && turn < 5000; ++turn) {
             usleep(2000);
             result = pcclUpdateTopology(communicator_);
@@ -105,7 +105,7 @@ public:
             if (i == 0 && result == pcclSuccess) {
                 for (auto& buffer : receive) {
                     if (!buffer.holds(expected)) result = pcclInternalError;
-                    if (in_place != 0) buffer.fill(0);  // sums must not grow from turn to turn
+                    if (in_place != 0) buffer.fill(0);  // sums must not grow from one iteration to the next
                 }
             }
         }
@@ -122,8 +122,8 @@ public:
         std::size_t bytes = 0;
         arguments >> bytes;
         Buffer buffer(bytes / sizeof(float), 0);
-        // As in a run under way: what the library keeps between operations is there, and its pages are the system's no
-        // more. Clearing new pages would otherwise take most of the time.
+        // A first operation, as in a run under way: the library then has the memory that it keeps between operations,
+        // and its pages are mapped. Otherwise, clearing new pages would take most of the time.
         if (reduce_one(buffer, buffer) != pcclSuccess) return say("failed before the fault");
         buffer.fill(static_cast<float>(rank_ + 1));
         say("begin " + std::to_string(monotonic_ns()));
@@ -131,7 +131,7 @@ public:
         const std::int64_t end = monotonic_ns();
         say("end " + std::to_string(static_cast<int>(result)) + " " + std::to_string(end));
         if (result == pcclSuccess) return;
-        // The retry needs no other call, and in place it starts from the bytes that were put back.
+        // The retry needs no other call. In place, it starts from the restored input.
         int attempts = 0;
         while (result == pcclRankConnectionLost && attempts < 5) {
             result = reduce_one(buffer, buffer);
@@ -143,8 +143,9 @@ public:
             std::to_string(group_world()) + " " + (buffer.holds(expected) ? "1 " : "0 ") + std::to_string(attempts));
     }
 
-    // Synchronizations of a state that all hold, plain reads of it beside, and ones after which the last peer has received
-    // all of it. CPU time, as the peers share the machine's cores.
+    // Measures synchronizations of a state that all peers hold, plain reads of it for comparison, and synchronizations
+    // in which the last peer receives all of it. The first two are CPU time, because the peers share the machine's
+    // cores.
     void state(std::istream& arguments) {
         std::size_t bytes = 0;
         unsigned turns = 0;
@@ -239,7 +240,7 @@ private:
     unsigned rank_, world_;
     pcclComm_t* communicator_ = nullptr;
     std::size_t resident_at_start_ = 0;
-    std::uint64_t sum_ = 0;  // keeps the reads from being left out
+    std::uint64_t sum_ = 0;  // keeps the compiler from leaving the reads out
 };
 
 }  // namespace

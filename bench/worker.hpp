@@ -1,11 +1,13 @@
-// The two hidden roles of pccl-bench: a peer that does what it is told over its standard input, and a master.
+// The two hidden roles of pccl-bench: a peer that takes commands from its standard input, and a master.
 //
 // Commands to a peer, one line each, and its answers:
 //   reduce BYTES IN_PLACE TAGS WARMUP ITERATIONS
 //       -> "reduced CODE CPU_SECONDS EXTRA_BYTES COUNT TIME_MS..." (only the first peer sends times)
 //   faulty BYTES
 //       -> "begin NS", then "end CODE NS", and if that failed "retried CODE NS WORLD VALUE_IS_RIGHT
-//          ATTEMPTS"; the last rank is the one that is hit
+//          ATTEMPTS"; the parent sends its signal to the last rank
+//   state BYTES TURNS
+//       -> "state CODE HASH_SECONDS READ_SECONDS TIME_S..." (only the last peer sends times)
 //   memory
 //       -> "memory RESIDENT_BYTES"
 //   quit

@@ -1,10 +1,11 @@
-// The memory behind buffer ids on one node, and who is using which range of it.
+// The memory behind the buffer ids of one node, and locks on the ranges in use.
 //
-// Ranges in use are held as locks: a range being sent or read by a compute is not written, a range being received or
-// written by a compute is not touched by anybody else. A lock that cannot be had is a broken contract of the machine.
+// A range that is sent or read by a compute must not be written. A range that is received or written by a compute must
+// not be used by anything else. If a lock fails, the machine has broken its contract (core/events.hpp).
 //
-// Symbolic memory has lengths and locks and no content: all of it reads as zeros, writes are not carried out, and sums over
-// zeros are computed once per length. What one driver costs is then independent of how much it holds.
+// Symbolic memory has lengths and locks but no content. It reads as zeros, writes are not carried out, and checksums
+// and hashes of zeros are computed once per length. So the cost of a driver does not depend on how much memory it
+// holds.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -23,7 +24,7 @@ using core::BufferRef;
 
 enum class Use : std::uint8_t { send, receive, compute };
 
-// Sums over zeros, by length.
+// Checksums and hashes of zeros, cached by length.
 class Zeros {
 public:
     std::uint64_t checksum(std::uint64_t length) {
@@ -47,7 +48,7 @@ private:
     std::unordered_map<std::uint64_t, core::numeric::Hash128> hashes_;  // never iterated
 };
 
-// Disjoint ranges that do not touch.
+// A set of bytes as disjoint ranges. Ranges that touch are merged.
 class Ranges {
 public:
     void add(std::uint64_t begin, std::uint64_t end) {
@@ -69,21 +70,21 @@ public:
     }
 
 private:
-    std::map<std::uint64_t, std::uint64_t> ranges_;  // begin and end
+    std::map<std::uint64_t, std::uint64_t> ranges_;  // begin to end
 };
 
 class Buffers {
 public:
-    // With `zeros` the memory is symbolic.
+    // The memory is symbolic if `zeros` is not null.
     explicit Buffers(Zeros* zeros) : zeros_(zeros) {}
 
     bool symbolic() const { return zeros_ != nullptr; }
-    // The content; empty when it is symbolic.
+    // The content, empty if the memory is symbolic. Null: no such buffer.
     std::vector<std::uint8_t>* find(BufferId id) {
         const auto found = memory_.find(id);
         return found == memory_.end() ? nullptr : &found->second.content;
     }
-    // Fresh memory is filled with a pattern that no test data has.
+    // New memory is filled with a pattern that no test data contains.
     bool add(BufferId id, std::uint64_t bytes) {
         const auto [entry, added] = memory_.try_emplace(id);
         if (added) {
@@ -108,7 +109,7 @@ public:
         return found != memory_.end() && ref.offset <= found->second.bytes &&
                ref.length <= found->second.bytes - ref.offset;
     }
-    std::uint8_t* at(const BufferRef& ref) { return find(ref.id)->data() + ref.offset; }  // not of symbolic memory
+    std::uint8_t* at(const BufferRef& ref) { return find(ref.id)->data() + ref.offset; }  // real memory only
     std::uint64_t checksum(const BufferRef& ref) {
         return symbolic() ? zeros_->checksum(ref.length) : core::numeric::checksum64(at(ref), ref.length);
     }
@@ -116,7 +117,7 @@ public:
         return symbolic() ? zeros_->hash(ref.length) : core::numeric::hash128(at(ref), ref.length);
     }
 
-    // False: somebody uses an overlapping range in a way that excludes this one.
+    // False if an overlapping range is locked in a conflicting way.
     bool lock(const BufferRef& ref, bool writes, Use use, std::uint64_t key) {
         if (ref.length == 0) return true;
         for (const Lock& other : locks_) {
@@ -145,7 +146,8 @@ public:
         }
         return false;
     }
-    // How many different bytes were written, or read, since forget_uses, where that is all that is known of the content.
+    // The number of distinct bytes written (or read) since forget_uses. Counted for symbolic memory only, whose content
+    // cannot be checked.
     std::uint64_t written(BufferId id) const {
         const auto found = memory_.find(id);
         return found == memory_.end() ? 0 : found->second.writes.bytes();
@@ -168,7 +170,7 @@ private:
     struct Memory {
         std::uint64_t bytes = 0;
         std::vector<std::uint8_t> content;
-        Ranges writes, reads;  // of symbolic memory
+        Ranges writes, reads;  // symbolic memory only
     };
     Zeros* zeros_ = nullptr;
     std::unordered_map<BufferId, Memory> memory_;  // never iterated

@@ -1,4 +1,5 @@
-// How much payload a driver carried of each operation, counted beside the machine: what it tells of that is held against it.
+// Counts the payload bytes that a driver carried for each operation. The harness compares what the machine reports with
+// these counts.
 #pragma once
 
 #include "core/wire/frame.hpp"
@@ -12,9 +13,9 @@ class Carried {
 public:
     struct Part {
         core::OpId op = 0;
-        bool state = false;        // chunks of shared state, else slices of a reduction
-        std::uint64_t sent = 0;    // frames that left whole, and whose send was not cancelled
-        std::uint64_t landed = 0;  // in the place that was named for them, undamaged
+        bool state = false;        // true: chunks of shared state; false: slices of a reduction
+        std::uint64_t sent = 0;    // in frames that left completely and were not cancelled
+        std::uint64_t landed = 0;  // undamaged, in the buffer that ReceivePayload named
     };
 
     static bool counts(const core::wire::BulkHeader& header) { return header.phase <= 2; }
@@ -29,7 +30,7 @@ public:
         if (header.phase < 2) slices_landed_ += header.length;
     }
     std::vector<Part>& parts() { return parts_; }
-    // Of all reductions.
+    // Bytes of all reductions.
     std::uint64_t slices_sent() const { return slices_sent_; }
     std::uint64_t slices_landed() const { return slices_landed_; }
 

@@ -1,5 +1,6 @@
-// How much a sender has in flight where packets are lost: slow start, growth by a packet a round trip, half after a loss and
-// one packet after a time-out, as TCP does (RFC 5681 in outline).
+// The congestion window of one stream: how many bytes may be in flight when packets are lost. As in TCP (RFC 5681 in
+// outline): slow start, then growth by one packet per round trip; a loss halves the window, a time-out sets it to one
+// packet.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -18,13 +19,13 @@ public:
     std::size_t bytes() const { return window_; }
     void acknowledged(std::size_t bytes) {
         credit_ += window_ < threshold_ ? bytes * window_ / packet : bytes;
-        // A packet more for each window of bytes; in slow start for each packet.
+        // Grows by one packet per window of acknowledged bytes; in slow start, by one per packet.
         while (credit_ >= window_) {
             credit_ -= window_;
             window_ += packet;
         }
     }
-    // Losses within one round trip count once.
+    // Several losses within one round trip count as one.
     void lost(core::Instant now, core::Duration round_trip, bool by_time_out) {
         if (now < recovers_until_) return;
         recovers_until_ = now + round_trip;

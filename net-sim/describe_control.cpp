@@ -1,4 +1,4 @@
-// Control messages as text: the protobuf kind by its name and the fields that a reader of a trace looks for.
+// Control messages as text: the name of the protobuf message, and the fields that matter in a trace.
 #include "core/wire/convert.hpp"
 #include "net-sim/describe.hpp"
 
@@ -192,7 +192,7 @@ void damage_hashes(std::string& body) {
 void fill_text(Talk talk, std::string& body, std::size_t bytes) {
     const auto fill = [&](auto message, const auto& text_of) {
         std::string* text = message.ParseFromString(body) ? text_of(message) : nullptr;
-        // The text itself, and up to 12 bytes for the lengths of it and of what it is in.
+        // Up to 12 bytes for the length prefixes of the text and of the messages around it.
         if (text == nullptr || bytes < body.size() + 12) return;
         text->resize(text->size() + bytes - body.size() - 12, '~');
         body = message.SerializeAsString();

@@ -1,7 +1,8 @@
-// Distributions over the core's generator, equal bit for bit on every compiler and machine.
+// Distributions over the core's random generator. Results are equal bit for bit on every compiler and machine.
 //
-// Only integer arithmetic: the standard library's distributions and libm differ between platforms. A Draw belongs to one
-// concern (latencies, segments, faults, ...), so that one more draw in one place does not reshuffle the others.
+// Uses integer arithmetic only, because the standard library's distributions and libm differ between platforms. Each
+// Draw belongs to one concern (latencies, segments, faults, ...), so an additional draw in one place does not change
+// the others.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -13,15 +14,15 @@
 
 namespace pccl::sim {
 
-// Joins two numbers into a seed or hash.
+// Combines two numbers into a seed or hash.
 constexpr std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
     std::uint64_t z = (a ^ (b + 0x9E3779B97F4A7C15ull + (a << 6) + (a >> 2))) * 0xBF58476D1CE4E5B9ull;
     z = (z ^ (z >> 29)) * 0x94D049BB133111EBull;
     return z ^ (z >> 32);
 }
 
-// Bytes that decide in the place of a generator, so that a fuzzer can steer what is drawn. Each choice takes as many
-// bytes as its bound has; when they are used up the generator goes on.
+// Bytes that replace the generator's decisions, so that a fuzzer can steer what is drawn. A choice takes as many bytes
+// as its bound needs. When the bytes are used up, the generator decides again.
 class Choices {
 public:
     explicit Choices(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
@@ -56,7 +57,7 @@ public:
     }
     bool chance(std::uint32_t per_million) { return below(1'000'000) < per_million; }
 
-    // Every octave between the two (both > 0) equally likely; within an octave linear.
+    // Log-uniform: each octave between the two bounds (both > 0) is equally likely. Linear within an octave.
     std::int64_t log_uniform(std::int64_t low, std::int64_t high) {
         if (high <= low) return low;
         const std::int64_t from = fixed_log2(static_cast<std::uint64_t>(low));
@@ -67,7 +68,7 @@ public:
 
 private:
     bool steered() const { return choices_ != nullptr && !choices_->empty(); }
-    // log2 in 1/65536, interpolated linearly between powers of two; fixed_exp2 is its inverse.
+    // log2 in units of 1/65536, interpolated linearly between powers of two. fixed_exp2 is its inverse.
     static std::int64_t fixed_log2(std::uint64_t value) {
         const int octave = 63 - std::countl_zero(value | 1);
         const std::uint64_t rest = value - (1ull << octave);

@@ -11,7 +11,7 @@ namespace pccl::sim {
 
 using namespace core;
 
-// What a master logs and sends to its members when the disk of its journal hangs.
+// Part of the text that a master logs, and sends to its members, when the disk of its journal hangs.
 static constexpr const char* disk_is_silent = "journal has not answered";
 
 static Endpoint with_port(Endpoint endpoint, std::uint32_t port) {
@@ -81,7 +81,7 @@ void Driver::give(const Event& event) {
     world_.look_at_status(node_);
     inside_ = false;
     if (status != Status::ok) broken("handle() refused " + to_text(event));
-    // A machine that is woken again and again for nothing takes a processor for itself.
+    // A machine whose next timer is already due would be woken in a loop and use up a processor.
     if (machine_->next_deadline() <= world_.local_time(node)) broken("asks for a timer that is due already");
     carry_out(effects_);
     if (!must_die_ && halted_.empty()) world_.check_patience_with_disk(node_);
@@ -122,7 +122,7 @@ void Driver::carry_out(Effects& effects) {
         world_.records_written(node_, persisted_last_);
         persisted_last_ = 0;
     }
-    // Sends begin when all effects of the event are known: several frames may leave in one write.
+    // Sends begin only after all effects of the event, so several frames may leave in one write.
     for (std::size_t i = 0; i < dirty_.size(); ++i) {
         if (Link* link = find(dirty_[i])) pump(*link);
     }
@@ -168,8 +168,8 @@ void Driver::on(CloseLink& effect) {
         dirty_.push_back(link->id);
         return;
     }
-    // With everything handed to the kernel and flush wanted the end comes behind the bytes; otherwise the kernel may throw
-    // away what it holds.
+    // If a flush is wanted and everything was handed to the kernel, the end follows the bytes. Otherwise the kernel may
+    // drop what it holds.
     world_.network_.close(link->connection, link->side, effect.flush || (world_.network_.segments().below(2) == 0));
     drop(*link);
 }
@@ -179,7 +179,7 @@ bool Driver::flushing() const {
                        [](const auto& entry) { return entry.second->closing && !entry.second->gone; });
 }
 
-// By one frame: of both ends the smaller limit (the other end may be gone, or a stranger).
+// The largest control frame for this link: the smaller limit of both ends (the other end may be gone, or a stranger).
 std::uint32_t Driver::control_bytes_taken(const Link& link) const {
     const std::uint32_t far = world_.network_.peer_of(link.connection, link.side);
     const Driver* other = far < world_.nodes_.size() ? world_.nodes_[far].driver.get() : nullptr;
@@ -218,7 +218,7 @@ void Driver::on(SendControl& effect) {
     dirty_.push_back(link->id);
 }
 
-// What it said before within the same event has left.
+// Frames that it sent earlier within the same event still leave.
 void Driver::dies_before_this() {
     for (std::size_t i = 0; i < dirty_.size(); ++i) {
         if (Link* link = find(dirty_[i])) pump(*link);
@@ -421,7 +421,7 @@ void Driver::on(Complete& effect) {
                 broken("returns buffers of tag " + std::to_string(one.tag) + " that are in use");
         }
     } else if (const auto* sync = std::get_if<CommandSync>(&command)) {
-        // One that was refused beside another one that runs gives nothing back.
+        // A sync that was refused because another one runs does not return its buffers.
         const bool another = std::any_of(waiting_.begin(), waiting_.end(), [](const Waiting& w) {
             return std::get_if<CommandSync>(&w.command) != nullptr;
         });
@@ -456,7 +456,7 @@ void Driver::on(Halt& effect) {
     if (!world_.may_give_up_disk(node_)) broken("halts: " + effect.reason);
 }
 
-// --- what comes from the queue ---------------------------------------------------------------------------------------------
+// --- items from the queue --------------------------------------------------------------------------------------------------
 
 void Driver::handle(const Item& item) {
     switch (item.kind) {

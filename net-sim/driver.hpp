@@ -1,8 +1,9 @@
-// Carries out what a machine wants in the simulated world, and holds it to the contract of core/events.hpp.
+// Runs one machine in the simulated world: delivers its events, carries out its effects, and checks the contract of
+// core/events.hpp.
 //
-// One driver is one process: it owns the machine, its links and its memory, and dies with it. It frames and decodes real
-// bytes, reads payload while it leaves, runs the real kernels late and in any order. A broken contract is a violation of the
-// run, named `contract`.
+// One driver is one process. It owns the machine, its links and its memory, and is destroyed when the process dies. It
+// encodes and decodes real bytes, reads payload while it leaves, and runs the real kernels, late and in any order. A
+// broken contract is a violation of the run, named `contract`.
 #pragma once
 
 #include "core/wire/frame.hpp"
@@ -26,7 +27,7 @@ namespace pccl::sim {
 
 class World;
 
-// The index of a kind of effect; a fault can be aimed at the k-th effect of a kind.
+// The index of a kind of effect. A fault can be aimed at the k-th effect of a kind.
 template <class T, class... Kinds>
 constexpr std::size_t index_in(const std::variant<Kinds...>*) {
     std::size_t index = 0;
@@ -45,7 +46,7 @@ public:
 
     // Hands one event to the machine and carries out all its effects.
     void give(const core::Event& event);
-    // Carries out effects that came from elsewhere than handle() (the start of a master).
+    // Carries out effects that did not come from handle(), such as those of a master's start.
     void carry_out(core::Effects& effects);
 
     // --- from the queue ----------------------------------------------------------------------------------------------
@@ -54,30 +55,30 @@ public:
     void link_ended(LinkId link, const char* reason);
     void room_made(LinkId link);
 
-    // The other end of the link that the event being handled came from.
+    // The node at the far end of the link that the current event came from. no_node: no event, or one without a link.
     std::uint32_t speaks_with() const;
     LinkId next_accepted_link() { return accepted_links_ += 2; }
     BufferId add_application_buffer(std::uint64_t bytes);
     Buffers& buffers() { return buffers_; }
     const Machine& machine() const { return *machine_; }
     Carried& carried() { return carried_; }
-    // Tags that were launched one by one and not awaited.
+    // The number of tags that were launched one by one and are not awaited yet.
     std::size_t tags_open() const { return operations_.size(); }
-    // A leave or an abort is not answered yet.
+    // True while a leave or an abort is not answered.
     bool leaving() const;
     std::uint64_t incarnation() const { return incarnation_; }
-    // No link, no call, no launched tag, no compute and no allocation on its way: such a machine holds no memory.
+    // True without links, calls, launched tags, computes and pending allocations. Such a machine must hold no memory.
     bool at_rest() const {
         return links_.empty() && waiting_.empty() && operations_.empty() && computing_.empty() && allocating_ == 0;
     }
-    // Memory that it asked for is still to be answered; it cannot be freed before.
+    // An allocation is not answered yet. The machine cannot free that memory before.
     bool allocating() const { return allocating_ != 0; }
-    // The process is told to end: its listener is closed, and the machine is called no more.
+    // Begins the end of the process: its listener is closed, and the machine gets no more events.
     void stop() { stopped_ = true; }
     bool stopped() const { return stopped_; }
-    // Links that the machine has closed still hand over what was sent on them.
+    // True while links that the machine has closed still send what was queued on them.
     bool flushing() const;
-    // Set when a fault aimed at an effect fired between two effects: the process is to be ended.
+    // Set when a fault aimed at an effect fires between two effects. The world must then end the process.
     bool must_die() const { return must_die_; }
     // Why the machine stopped itself; empty while it runs.
     const std::string& halted() const { return halted_; }
@@ -85,11 +86,11 @@ public:
 private:
     struct Sending {
         core::SendPayload what;
-        std::vector<std::uint8_t> copy;  // of a chunk, in runs in which holders may send other bytes than they hash
-        bool active = false;             // from SendPayload until the machine has been told its end
-        bool cancelled = false;          // before its end had left
-        bool withdrawn = false;          // cancelled, also when the whole frame had left already
-        bool complete = false;           // it has left or was dropped, and the notice is on its way to the machine
+        std::vector<std::uint8_t> copy;  // of a chunk, only in runs with wrong chunks (may_lie)
+        bool active = false;             // from SendPayload until PayloadSent
+        bool cancelled = false;          // before the frame was complete
+        bool withdrawn = false;          // cancelled, even if the frame was complete
+        bool complete = false;           // the frame has left or was dropped, PayloadSent follows
     };
     enum class Receiving : std::uint8_t { nothing, undecided, into, nowhere };
     struct Link {
@@ -107,27 +108,28 @@ private:
             std::uint64_t end = 0;
             Instant since = 0;
         };
-        std::deque<Waiting> control_waits;  // of each control frame and flow word in the encoder
+        std::deque<Waiting> control_waits;  // one for each control frame and flow word in the encoder
         std::uint64_t control_left = 0;     // bytes of such frames that have left
         Sending sending;
         Receiving receiving = Receiving::nothing;
         BufferRef target;
-        core::wire::BulkHeader arriving;  // of the payload that is received
-        Instant noticed = 0;              // of the last LinkActivity
+        core::wire::BulkHeader arriving;  // header of the payload being received
+        Instant noticed = 0;              // time of the last LinkActivity
     };
     struct Computing {
         core::Compute what;
     };
-    struct Operation {  // a launched tag, for the check that nobody returns memory in use
+    struct Operation {  // a launched tag; its buffers must not be in use when they are returned
         core::Tag tag = 0;
         BufferId send = 0, receive = 0;
     };
-    struct Waiting {  // a ticket that the machine owes an answer
+    struct Waiting {  // a ticket without an answer yet
         core::Ticket ticket = 0;
         core::Command command;
     };
 
-    // Whether somebody reads what happens; text() then says it, with the far end of the link and control messages in words.
+    // True if a text trace or a recorder needs texts. text() names the far end of the link and spells out control
+    // messages.
     bool watched() const;
     std::string text(const core::Event& event) const;
     std::string text(const core::Effect& effect) const;
@@ -180,11 +182,11 @@ private:
     std::unique_ptr<Machine> machine_;
     core::Limits limits_;
     std::unordered_map<LinkId, std::unique_ptr<Link>> links_;  // never iterated
-    std::vector<LinkId> gone_;                                 // dropped, to be erased when nobody holds a reference
+    std::vector<LinkId> gone_;                                 // dropped; tidy() erases them when no reference is left
     Buffers buffers_;
     Carried carried_;
     std::vector<Computing> computing_;
-    std::uint32_t allocating_ = 0;  // allocations that the machine has not been answered yet
+    std::uint32_t allocating_ = 0;  // allocations without an answer yet
     std::vector<Operation> operations_;
     std::vector<Waiting> waiting_;
     core::Effects effects_;
@@ -194,13 +196,13 @@ private:
     LinkId accepted_links_ = 0;
     BufferId application_buffers_ = 0;
     LinkId last_opened_ = 0;
-    std::uint32_t ended_far_end_ = no_node;  // of the link that has just ended
+    std::uint32_t ended_far_end_ = no_node;  // far end of the link that ended last
     std::uint64_t persisted_last_ = 0;
     bool inside_ = false;
     const core::Event* handling_ = nullptr;
     bool must_die_ = false;
     bool stopped_ = false;
-    std::uint32_t notices_owed_ = 0;  // of a disk that hangs, to members, within the same event
+    std::uint32_t notices_owed_ = 0;  // to members, about a hanging disk, within the current event
     std::string halted_;
 };
 

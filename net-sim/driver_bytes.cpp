@@ -1,4 +1,4 @@
-// Bytes of a driver's links: what leaves, and what is decoded as it arrives.
+// Bytes of a driver's links: encoding what leaves, decoding what arrives.
 #include "net-sim/driver.hpp"
 #include "net-sim/world.hpp"
 
@@ -15,7 +15,7 @@ void Driver::control_added(Link& link) {
 
 void Driver::pump(Link& link) {
     if (!link.opened) return;
-    Instant ready = world_.now_;  // of the oldest frame that leaves
+    Instant ready = world_.now_;  // when the oldest frame of this write was queued
     std::size_t room = world_.network_.room(link.connection, link.side);
     leaving_.clear();
     leaving_zeros_.clear();
@@ -48,7 +48,7 @@ void Driver::pump(Link& link) {
     }
 }
 
-// Decided when the first byte of a chunk is about to leave.
+// Damages a chunk with the chance wrong_chunks_per_million. Decided when its first byte is about to leave.
 void Driver::may_lie(Link& link, std::size_t room) {
     Sending& sending = link.sending;
     if (sending.copy.empty() || sending.cancelled) return;
@@ -84,7 +84,7 @@ void Driver::read(LinkId id, std::span<const std::uint8_t> bytes) {
         if (Link* link = find(id)) decode(*link, bytes);
         return;
     }
-    // The same bytes in small reads. Every few bytes only at first: long payloads would cost too much.
+    // The same bytes in small reads. Only the first 100 reads are small: long payloads would cost too much.
     Draw& draw = world_.network_.segments();
     std::size_t at = 0;
     for (int reads = 0; at < bytes.size(); ++reads) {
@@ -98,7 +98,7 @@ void Driver::read(LinkId id, std::span<const std::uint8_t> bytes) {
     }
 }
 
-// Symbolic payload is the only thing that comes as zeros.
+// Only symbolic payload arrives as zeros.
 void Driver::decode_zeros(Link& link, std::size_t length) {
     if (link.closing || must_die_ || !halted_.empty() || world_.violated()) return;
     if (length > link.decoder.payload_remaining()) {
@@ -115,7 +115,7 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
     if (link.closing) return;
     const LinkId id = link.id;
     bool whole_frame = false;
-    // An item may come without consuming anything (the end of an empty payload), so the loop ends on `more`.
+    // An item may consume no bytes (the end of an empty payload), so the loop ends on `more`.
     while (!link.gone && !link.closing && !must_die_ && !world_.violated()) {
         const std::uint32_t position = link.decoder.payload_position();
         const auto item = link.decoder.push(bytes);
@@ -189,7 +189,7 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
     if (!whole_frame && !link.gone && !link.closing) note_activity(link);
 }
 
-// A long frame is a sign of life too, told now and then.
+// Part of a long frame is a sign of life too. Reported at most every 50 ms.
 void Driver::note_activity(Link& link) {
     if (world_.now_ - link.noticed < 50 * millisecond) return;
     link.noticed = world_.now_;

@@ -1,4 +1,4 @@
-// What a driver tells those who watch: the text trace and the recorder.
+// Texts of a driver's events and effects, for the text trace and the recorder.
 #include "net-sim/world.hpp"
 
 #include <type_traits>

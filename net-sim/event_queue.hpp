@@ -1,7 +1,8 @@
-// The one queue of the simulator, totally ordered by (time, sequence): who is scheduled first runs first.
+// The only queue of the simulator, totally ordered by (time, sequence): of two items with the same time, the one that
+// was pushed first runs first.
 //
-// Items are plain numbers; what they mean is decided by World::dispatch. No priorities, no cancellation: whoever receives
-// an item checks whether it is still of interest (incarnation, generation).
+// Items are plain numbers; World::dispatch gives them a meaning. There are no priorities and no cancellation. The
+// receiver of an item checks whether it is still relevant (incarnation, generation).
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -18,7 +19,7 @@ using core::Instant;
 inline constexpr std::uint32_t no_node = 0xffffffffu;
 
 enum class ItemKind : std::uint32_t {
-    // of a node; held back while the node is paused, dropped when its process is another one
+    // Items of a node: deferred while the node is paused, dropped if its process was replaced.
     timer,
     opened,
     refused,
@@ -29,14 +30,14 @@ enum class ItemKind : std::uint32_t {
     persisted,
     flush_over,
     application,
-    // of a connection
+    // Items of a connection.
     arrive,
     end,
     syn,
     release,
     give_up,
     room,
-    // of the script (faults, the end of chaos)
+    // Items of the script (faults, the end of chaos), and the end of a node's pause.
     script,
 };
 
@@ -45,7 +46,7 @@ struct Item {
     std::uint64_t sequence = 0;
     ItemKind kind = ItemKind::script;
     std::uint32_t node = no_node;
-    std::uint64_t incarnation = 0;  // of the node, or generation of the pipe
+    std::uint64_t incarnation = 0;  // of the node; generation of the pipe; port of a syn
     std::uint64_t a = 0;
     std::uint64_t b = 0;
 };

@@ -1,4 +1,4 @@
-// What a driver sees of a machine: the common face of PeerMachine and MasterMachine (and of toys in tests).
+// The interface of a machine towards its driver, common to PeerMachine, MasterMachine and the toy machines of tests.
 #pragma once
 
 #include "core/events.hpp"
@@ -16,11 +16,11 @@ public:
     virtual core::Status handle(core::Instant now, const core::Event& event, core::Effects& out) = 0;
     virtual core::Instant next_deadline() const = 0;
     virtual std::uint64_t state_hash() const = 0;
-    // See PeerMachine; toys have none.
+    // See PeerMachine. Toy machines have none.
     virtual std::uint64_t abstract_state() const { return 0; }
     virtual std::string explain() const = 0;
     virtual std::string leftovers() const { return {}; }
-    virtual const core::PeerMachine* peer() const { return nullptr; }  // if it is one
+    virtual const core::PeerMachine* peer() const { return nullptr; }  // null for other machines
 };
 
 // Adapts a class with the same members.

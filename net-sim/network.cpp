@@ -10,9 +10,9 @@ namespace pccl::sim {
 namespace {
 constexpr std::size_t greeting_bytes = 400;
 constexpr Duration delay_noted = 50 * core::millisecond;
-// Mark of an arriving segment that has passed the downlink of its target.
+// Bit in the length of an arriving segment: it has passed the downlink of its target.
 constexpr std::uint64_t passed_downlink = 1ull << 63;
-// What a sender waits for to be free of its window.
+// A sender waits until this many bytes of its window are free.
 std::size_t worthwhile(std::size_t window) { return window / 32 + 1; }
 
 Duration transmission(std::uint64_t bytes, std::int64_t rate) {
@@ -158,7 +158,7 @@ void Network::syn(const Item& item) {
     const Reach reach = receiver_.reach(to, static_cast<std::uint16_t>(item.incarnation));
     const bool swallowed = c.attempts == 0 && faults_.chance(parameters_.black_hole_per_million);
     if (swallowed) {
-        c.attempts = 100;  // for good
+        c.attempts = 100;  // no later attempt succeeds
         dial_faults_.push_back(DialFault{dialler.node, to, now_, true});
     }
     if (blocked(dialler.node, to) || blocked(to, dialler.node) || reach == Reach::silent || c.attempts >= 100) {
@@ -193,7 +193,7 @@ void Network::accept(std::uint32_t index, bool close_again) {
     const Duration back = travel(listener.node, dialler.node) + lost_at_dial();
     schedule(now_ + back, ItemKind::opened, dialler.node, dialler.incarnation, dialler.link, index);
     note_opening(c, now_ + back);
-    // Nothing the listener writes may arrive before the dialler knows that the link is open.
+    // Bytes of the listener must not arrive before the dialler's link is open.
     c.pipes[1].last_arrival = now_ + back;
     if (close_again) {
         send_end(index, 1, true, faults_.log_uniform(core::microsecond, core::second));
@@ -207,7 +207,7 @@ void Network::accept(std::uint32_t index, bool close_again) {
 
 // --- bytes -----------------------------------------------------------------------------------------------------------
 
-// Acknowledgements that are back by now have made room.
+// Applies the acknowledgements that have arrived by now: they make room.
 void Network::settle(Pipe& pipe) const {
     while (pipe.acknowledged_head < pipe.acknowledgements.size() &&
            pipe.acknowledgements[pipe.acknowledged_head].at <= now_) {
@@ -245,7 +245,7 @@ void Network::want_room(std::uint32_t connection, std::uint32_t side) {
     wake_when_room(connection, side);
 }
 
-// At the acknowledgement that makes enough room, if it is on its way already.
+// Schedules the wake-up at the acknowledgement that makes enough room, if it is on its way already.
 void Network::wake_when_room(std::uint32_t connection, std::uint32_t side) {
     Connection& c = connections_[connection];
     Pipe& pipe = c.pipes[side];
@@ -260,7 +260,7 @@ void Network::wake_when_room(std::uint32_t connection, std::uint32_t side) {
         at = pipe.acknowledgements[i].at;
     }
     if (!enough()) return;
-    // An acknowledgement that comes late silences the sender.
+    // Until a late acknowledgement arrives, the sender is silent.
     if (at > now_) note_delay(c, side, now_, pipe.last_arrival, at + latency(c.ends[side].node, c.ends[side ^ 1].node));
     pipe.wake_scheduled = true;
     schedule(at, ItemKind::room, no_node, 0, connection * 2ull + side, 0);
@@ -287,10 +287,10 @@ void Network::write(std::uint32_t connection, std::uint32_t side, std::span<cons
     std::size_t left = bytes.size();
     for (const ZeroRun& run : zeros) left += run.length;
     pipe.in_flight += left;
-    // An end that is on its way closes the stream. A paused node learns of it late and may still write until then.
+    // Once its end is in flight, the stream is closed. A paused node notices that late and may still write until then.
     if (pipe.vanishing || pipe.end_sent) return;
     if (!impairments_.empty() && impaired(connection, side, bytes, left)) return;
-    if (pipe.swallowed) return;  // a stream has no gap, whether the path is repaired or not
+    if (pipe.swallowed) return;  // a stream cannot have a gap, even if the path was repaired
     pipe.stream.append(bytes, zeros);
     if (!impairments_.empty()) damage(connection, side, bytes.size());
     const std::uint32_t from = c.ends[side].node;
@@ -303,8 +303,8 @@ void Network::write(std::uint32_t connection, std::uint32_t side, std::span<cons
             --cuts;
         }
         left -= part;
-        // The stream is at least as slow as the uplink shared with all other streams of the node, as the path shared with
-        // those to the same node, and as its own limit.
+        // A segment waits for three rates: the node's uplink, the path between the two nodes, and the stream's own
+        // limit. All streams of the node share the uplink; all streams between the two nodes share the path.
         uplink_free_[from] = std::max(uplink_free_[from], now_) + transmission(part, rate_[from]);
         Instant departure = uplink_free_[from];
         if (!pair_rate_.empty() && pair_rate_[from * nodes_ + to] != 0) {
@@ -324,7 +324,7 @@ void Network::write(std::uint32_t connection, std::uint32_t side, std::span<cons
     }
 }
 
-// How much later these bytes come because packets of them are lost.
+// How much later these bytes arrive because packets of them are lost.
 Duration Network::lost(Connection& c, std::uint32_t side, std::size_t bytes) {
     if (!parameters_.loses_packets()) return 0;
     Pipe& pipe = c.pipes[side];
@@ -336,7 +336,8 @@ Duration Network::lost(Connection& c, std::uint32_t side, std::size_t bytes) {
     };
     const bool queue_full = parameters_.queue_max != 0 && uplink_free_[from] - now_ > parameters_.queue_max;
     if (!queue_full && !again(packets)) return 0;
-    // Enough behind it tells of the loss after a round trip; else a time-out does, and each further loss of it.
+    // If enough bytes are in flight, the sender detects the loss after a round trip. Otherwise, and for each loss of
+    // the resent packet, it needs a time-out.
     constexpr std::size_t telling = 4 * CongestionWindow::packet;
     bool by_time_out = pipe.in_flight < telling;
     Duration time_out = std::max(200 * core::millisecond, 2 * round_trip);
@@ -350,7 +351,7 @@ Duration Network::lost(Connection& c, std::uint32_t side, std::size_t bytes) {
     return late;
 }
 
-// A packet that opens a connection is sent again after a second, then after two, and so on.
+// A packet that opens a connection is resent after one second, then after two more, and so on.
 Duration Network::lost_at_dial() {
     if (parameters_.loss_per_million == 0) return 0;
     Duration late = 0;
@@ -360,9 +361,9 @@ Duration Network::lost_at_dial() {
     return late;
 }
 
-// ---- what is late ----------------------------------------------------------------------------------------------------
+// ---- delays ----------------------------------------------------------------------------------------------------------
 
-// The dial takes until then, or longer.
+// Records the delay of a dial that takes until `until` or longer.
 void Network::note_opening(const Connection& c, Instant until) {
     const std::uint32_t from = c.ends[0].node;
     const std::uint32_t to = c.ends[1].node;
@@ -371,7 +372,8 @@ void Network::note_opening(const Connection& c, Instant until) {
     delays_.push_back(Delay{Delay::Kind::opening, from, to, c.dialled, until, until - c.dialled});
 }
 
-// What could leave at `ready` arrives then; what was before it in the stream had arrived by `before`.
+// Records that bytes which could leave at `ready` arrive at `arrival`. All earlier bytes of the stream had arrived by
+// `before`.
 void Network::note_delay(Connection& c, std::uint32_t side, Instant ready, Instant before, Instant arrival) {
     const std::uint32_t from = c.ends[side].node;
     const std::uint32_t to = c.ends[side ^ 1].node;
@@ -380,7 +382,7 @@ void Network::note_delay(Connection& c, std::uint32_t side, Instant ready, Insta
     const Instant quiet = std::max(ready, before);
     if (arrival - quiet - latency(from, to) > delay_noted)
         delays_.push_back(Delay{Delay::Kind::silent, from, to, quiet, arrival, arrival - quiet});
-    // What follows each other is one delay.
+    // Delays that follow each other directly are one delay.
     std::size_t& last = c.pipes[side].last_delay;
     if (last != no_delay && delays_[last].until >= ready) {
         delays_[last].until = std::max(delays_[last].until, arrival);
@@ -403,7 +405,8 @@ void Network::handle(const Item& item) {
     const End& target = c.ends[side ^ 1];
     const std::uint32_t from = c.ends[side].node;
     if (pipe.vanishing) return;
-    // Items that were deferred by a pause carry the node: they are in its kernel already.
+    // Items that were deferred by a pause have a node. They are in its kernel already, so they pass no network any
+    // more.
     if (item.node == no_node && (pipe.stalled || blocked(from, target.node) || !pipe.held.empty())) {
         hold(pipe, item);
         return;
@@ -423,7 +426,7 @@ void Network::handle(const Item& item) {
     }
 }
 
-// Those that are past the downlink were before the others in the stream.
+// Segments that have passed the downlink come before the others in the stream.
 void Network::hold(Pipe& pipe, const Item& item) {
     auto place = pipe.held.end();
     if (item.kind == ItemKind::arrive && (item.b & passed_downlink) != 0) {
@@ -434,14 +437,14 @@ void Network::hold(Pipe& pipe, const Item& item) {
     pipe.held.insert(place, item);
 }
 
-// All that arrives at a node goes through its downlink, in the order of arrival.
+// All bytes that arrive at a node pass its downlink, in the order of arrival. True: the item was rescheduled.
 bool Network::waits_for_downlink(const Item& item, Pipe& pipe, std::uint32_t target) {
     if (down_rate_[target] == 0) return false;
     Instant until = pipe.downlink_end;
     std::uint64_t b = item.b;
     if (item.kind == ItemKind::arrive) {
         if ((item.b & passed_downlink) != 0) return false;
-        // The first byte came before the last one, so an idle downlink costs nothing.
+        // The first byte arrived before the last one, so an idle downlink adds no delay.
         const Duration own = transmission(item.b, down_rate_[target]);
         until = std::max(now_, std::max(now_ - own, downlink_free_[target]) + own);
         downlink_free_[target] = until;
@@ -457,10 +460,10 @@ bool Network::waits_for_downlink(const Item& item, Pipe& pipe, std::uint32_t tar
 void Network::arrive(const Item& item, Connection& c, Pipe& pipe, std::uint32_t side) {
     const End target = c.ends[side ^ 1];
     const auto length = static_cast<std::size_t>(item.b & ~passed_downlink);
-    // A copy: what the receiver does in answer may clear the stream.
+    // A copy, because the receiver's reaction may clear the stream.
     pipe.stream.take(length, reading_, pieces_);
     if (!target.open) {
-        // Nobody holds this end any more. A live machine answers with a reset, a dead one with silence.
+        // This end is closed. A running host answers with a reset, a dead one does not answer.
         if (receiver_.reach(target.node, listen_port) != Reach::silent && c.ends[side].open) {
             send_end(static_cast<std::uint32_t>(item.a / 2), side ^ 1, false, 0);
         }

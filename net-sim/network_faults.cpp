@@ -1,4 +1,4 @@
-// What faults do to the network: directions that are blocked, connections that break, paths that lose or damage.
+// Network faults: blocked directions, connections that break, paths that lose or damage bytes.
 #include "net-sim/network.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ void NetworkParameters::stop_faults() {
 void Network::impair(std::uint32_t from, std::uint32_t to, const Impairment& how) { impairments_[{from, to}] = how; }
 
 namespace {
-// Calls `found` with the place of each window of 4 bytes that the pattern names, one of `rarity`.
+// Calls `found` with the position of each window of 4 bytes that the pattern selects, one in `rarity`.
 template <class Found>
 void match(std::span<const std::uint8_t> bytes, std::uint32_t pattern, std::uint32_t rarity, Found found) {
     for (std::size_t i = 0; i + 4 <= bytes.size(); ++i) {
@@ -27,7 +27,7 @@ void match(std::span<const std::uint8_t> bytes, std::uint32_t pattern, std::uint
 }
 }  // namespace
 
-// Whether what is written now never arrives, because of what the pair does to its streams.
+// True if bytes that are written now never arrive, because of the pair's impairment.
 bool Network::impaired(std::uint32_t connection, std::uint32_t side, std::span<const std::uint8_t> bytes,
                        std::size_t length) {
     Connection& c = connections_[connection];
@@ -43,7 +43,7 @@ bool Network::impaired(std::uint32_t connection, std::uint32_t side, std::span<c
     return breaks || pipe.swallowed;
 }
 
-// Flips bits of what was written last, the same ones of the same content.
+// Flips bits of the bytes written last. Equal content gets equal flips.
 void Network::damage(std::uint32_t connection, std::uint32_t side, std::size_t length) {
     Connection& c = connections_[connection];
     const auto found = impairments_.find({c.ends[side].node, c.ends[side ^ 1].node});
@@ -60,7 +60,7 @@ void Network::block(std::uint32_t from, std::uint32_t to) { ++blocks_[from * nod
 void Network::unblock(std::uint32_t from, std::uint32_t to) {
     std::uint8_t& count = blocks_[from * nodes_ + to];
     if (count == 0 || --count != 0) return;
-    // Retransmission finds the way again after a while, each stream at its own time.
+    // Retransmission resumes after a while, at a different time for each stream.
     for (std::size_t i = 0; i < connections_.size(); ++i) {
         Connection& c = connections_[i];
         for (std::uint32_t side = 0; side < 2; ++side) {
@@ -107,7 +107,7 @@ void Network::give_up(const Item& item) {
         return;
     }
     end(index, side, at_once ? "connection reset" : "connection timed out", item.b == 2);
-    // Behind end(), which drops what this end had sent. The reset reaches the other end after the blockade.
+    // Must follow end(), which drops what this end had sent. The reset reaches the other end after the blockade.
     if (!at_once && c.ends[side ^ 1].open) send_end(index, side, false, 0);
 }
 
@@ -152,7 +152,7 @@ void Network::node_gone(std::uint32_t node, bool with_reset) {
                     send_end(static_cast<std::uint32_t>(i), side, faults_.chance(500'000), 0);
                 }
             } else if (faults_.chance(500'000)) {
-                lose_bytes(pipe);  // what is in the air may still arrive, or not
+                lose_bytes(pipe);  // bytes in flight may arrive or not
             }
         }
     }
@@ -192,7 +192,7 @@ void Network::reset(std::uint32_t connection) {
     Connection& c = connections_[connection];
     for (std::uint32_t side = 0; side < 2; ++side) {
         lose_bytes(c.pipes[side]);
-        c.pipes[side].vanishing = true;  // nothing written before an end notices may arrive
+        c.pipes[side].vanishing = true;  // bytes written before an end notices must not arrive
         schedule(now_ + faults_.log_uniform(core::microsecond, 300 * core::millisecond), ItemKind::give_up, no_node, 0,
                  connection * 2ull + side, 1);
     }
@@ -215,7 +215,7 @@ void Network::end_early(std::uint32_t connection, std::uint32_t side) {
     noticed.time = now_;
     noticed.kind = ItemKind::give_up;
     noticed.a = connection * 2ull + side;
-    noticed.b = 2;  // what was sent keeps going
+    noticed.b = 2;  // bytes that were sent still arrive
     give_up(noticed);
 }
 

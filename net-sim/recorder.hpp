@@ -1,12 +1,12 @@
-// What happened in a run, kept for people: processes, pauses, calls, messages, events with the state they left behind.
+// Records a run for people: processes, pauses, calls, messages, and events with the state after each.
 //
-// The world and its drivers feed it only when one is attached; nothing that it does changes the run or its trace hash.
-// It is bounded: of the entries (events, effects, messages) those numbered `skip` to `skip + entries_max` are kept, the
-// others only counted, and truncated() says so. Processes, pauses and calls are kept in full: they are few.
+// The world and its drivers call the recorder only if one is attached. It must not change the run or its trace hash. It
+// is bounded: of the entries (events, effects, messages), those numbered `skip` to `skip + entries_max` are kept. The
+// others are only counted, and truncated() is true then. Processes, pauses and calls are few and kept in full.
 //
-// A message is a frame on its way. Frames of one direction of one connection arrive in the order in which they left
-// (bulk frames among themselves, because control overtakes a bulk frame that has not begun), so sent and arrived frames are
-// matched first in, first out. What the receiving end no longer took is lost.
+// A message is a frame in flight. Frames in one direction of a connection arrive in the order in which they left. Bulk
+// frames have an order of their own, because control frames overtake a bulk frame that has not begun. So sent and
+// arrived frames are matched first in, first out. Frames that the receiving end did not take are lost.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -43,7 +43,7 @@ public:
         std::uint32_t node = 0;
         Instant begin = 0;
         Instant end = core::never;  // never: alive at the end of the run
-        std::string how;            // it ended
+        std::string how;            // how it ended
     };
     struct Pause {
         std::uint32_t node = 0;
@@ -64,15 +64,15 @@ public:
         Fate fate = Fate::on_the_way;
         std::uint32_t from = 0, to = 0;
         Instant sent = 0;   // handed to the link
-        Instant ended = 0;  // arrived as a whole, or known to be lost
+        Instant ended = 0;  // arrived completely, or known to be lost
         Text text = 0;
         std::uint32_t sent_step = none, arrived_step = none;
     };
-    struct Step {  // one event of a node and what it brought about
+    struct Step {  // one event of a node and its effects
         Instant at = 0;
         std::uint32_t node = 0;
         Text event = 0;
-        Text state = 0;  // what the machine says of itself afterwards
+        Text state = 0;  // the machine's own description of its state afterwards
         std::uint32_t effects_begin = 0, effects_count = 0;
     };
     struct Log {
@@ -89,11 +89,11 @@ public:
     void process_starts(Instant now, std::uint32_t node);
     void process_ends(Instant now, std::uint32_t node, const std::string& how);
     void explain_end(std::uint32_t node,
-                     const std::string& how);  // better words for the end of the node's last process
+                     const std::string& how);  // replaces the text of the node's last process end
     void paused(Instant now, std::uint32_t node, core::Duration duration);
 
     // --- from a driver -----------------------------------------------------------------------------------------------
-    // Whether the next entry is kept: texts are not worth making otherwise.
+    // True if the next entry is kept. Otherwise its text need not be built.
     bool keeps() const { return entries_ >= bounds_.skip && entries_ - bounds_.skip < bounds_.entries_max; }
     void step(Instant now, std::uint32_t node, const std::string& event, const std::string& state);
     void effect(const std::string& text);
@@ -101,7 +101,7 @@ public:
     void call_begins(Instant now, std::uint32_t node, core::Ticket ticket, std::size_t command, std::string text);
     void call_ends(Instant now, std::uint32_t node, core::Ticket ticket, core::Result result,
                    const std::string& message);
-    // Hears every log line of every machine, whatever is kept of it.
+    // `listener` is called for every log line of every machine, kept or not.
     void listen(std::function<void(const std::string& text)> listener) { listener_ = std::move(listener); }
     void introduced(const std::string& name, std::uint32_t node) { names_[name] = node; }
 
@@ -109,7 +109,7 @@ public:
     void link_ends(Instant now, std::uint32_t connection, std::uint32_t side);
     void sent(Instant now, Kind kind, std::uint32_t connection, std::uint32_t side, std::uint32_t from,
               std::uint32_t to, const std::string& text);
-    void withdrawn(std::uint32_t connection, std::uint32_t side);                        // the newest bulk frame
+    void withdrawn(std::uint32_t connection, std::uint32_t side);                        // marks the newest bulk frame
     void arrived(Instant now, std::uint32_t connection, std::uint32_t side, bool bulk);  // `side` sent it
 
     // --- afterwards --------------------------------------------------------------------------------------------------
@@ -124,13 +124,13 @@ public:
     const std::vector<Text>& effects() const { return effects_; }
     const std::vector<Log>& logs() const { return logs_; }
     const std::vector<std::string>& texts() const { return texts_; }
-    const std::map<std::string, std::uint32_t>& names() const { return names_; }  // of peers, by what logs call them
+    const std::map<std::string, std::uint32_t>& names() const { return names_; }  // of peers, by their names in logs
 
 private:
     struct Direction {
-        std::deque<std::uint32_t> frames[2];  // indices of messages (or none); [1]: bulk
-        std::uint32_t node = none;            // who holds the sending end
-        bool held = false;                    // it is held
+        std::deque<std::uint32_t> frames[2];  // indices into messages_ (or none); [1]: bulk
+        std::uint32_t node = none;            // owner of the sending end
+        bool held = false;                    // the sending end is open
         bool deaf = false;                    // the receiving end is gone
     };
     Direction& direction(std::uint32_t connection, std::uint32_t side);
@@ -152,8 +152,8 @@ private:
     std::map<std::string, std::uint32_t> names_;
     std::function<void(const std::string&)> listener_;
     std::vector<Direction> directions_;  // by connection and side
-    std::uint32_t step_ = none;          // that effects belong to
-    std::uint32_t arriving_ = none;      // message that the next step is about
+    std::uint32_t step_ = none;          // the step that effects belong to
+    std::uint32_t arriving_ = none;      // message that the next step handles
 };
 
 }  // namespace pccl::sim

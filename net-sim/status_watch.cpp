@@ -11,7 +11,7 @@ using namespace core;
 
 namespace {
 
-// Members, groups and operations, one line for each, as both sides can write them.
+// Members, groups and operations, one line each, in a form that both sides can produce.
 using Lines = std::multiset<std::string>;
 
 Lines lines_of_promised(const std::string& promised) {
@@ -89,13 +89,13 @@ std::string check_votes(const MasterStatus& status) {
 
 }  // namespace
 
-// A group takes its counts with it when it ends, a process all of them.
+// Counts of a group are lost when the group ends; all counts are lost when a master's process ends.
 std::string StatusWatch::count(const MasterStatus& status) {
     std::map<GroupId, std::uint64_t> now;
     for (const MasterStatus::Group& group : status.groups) {
         if (group.edges.size() != group.ring.size()) return "a ring has not as many edges as members";
         const std::uint64_t ended = group.tally.committed + group.tally.aborted;
-        // The first process of a run has seen each of them start.
+        // The first process of a run has counted the start of each operation.
         if (status.incarnation == 1 && group.tally.started != ended + group.running)
             return "of group " + std::to_string(group.id) + " " + std::to_string(group.tally.started) +
                    " operations started, " + std::to_string(ended) + " ended and " + std::to_string(group.running) +

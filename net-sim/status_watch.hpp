@@ -1,4 +1,4 @@
-// Holds what a master tells spectators (core/master_status.hpp) against what it promised, after each of its events.
+// After each event of a master, compares its status for spectators (core/master_status.hpp) with what it has promised.
 #pragma once
 
 #include "core/master_machine.hpp"
@@ -11,10 +11,10 @@ namespace pccl::sim {
 
 class StatusWatch {
 public:
-    // What is wrong with its status; empty: nothing.
+    // What is wrong with the status; empty if nothing is.
     std::string look(const core::MasterMachine& machine);
     std::uint64_t looks() const { return looks_; }
-    // Over all groups and all processes of the master.
+    // Committed operations, over all groups and all processes of the master.
     std::uint64_t committed() const { return committed_; }
 
 private:
@@ -22,7 +22,7 @@ private:
 
     std::uint64_t looks_ = 0;
     std::uint64_t committed_ = 0;
-    std::map<core::GroupId, std::uint64_t> committed_of_;  // when it was looked at last
+    std::map<core::GroupId, std::uint64_t> committed_of_;  // at the last look
 };
 
 }  // namespace pccl::sim

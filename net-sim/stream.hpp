@@ -1,7 +1,7 @@
-// The bytes of one direction of a connection that are on their way: real bytes, with runs of zeros that are only counted.
+// The bytes in flight in one direction of a connection: real bytes, and runs of zeros that are only counted.
 //
-// Symbolic payload (buffers without memory) travels as such runs: gigabytes cost a few numbers. A stream without runs
-// behaves like a plain queue of bytes.
+// Symbolic payload (buffers without memory) travels as such runs, so gigabytes cost only a few numbers. A stream
+// without runs behaves like a plain queue of bytes.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,7 @@ public:
         bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
     }
 
-    // Takes the next `length` bytes out. `copy` gets the real ones and must stay as it is while `pieces` are used.
+    // Removes the next `length` bytes. `copy` receives the real ones and must not change while `pieces` are in use.
     void take(std::size_t length, std::vector<std::uint8_t>& copy, std::vector<Piece>& pieces) {
         copy.clear();
         pieces.clear();
@@ -81,7 +81,7 @@ public:
         dropped_ = 0;
     }
 
-    // Only the first `length` bytes are kept.
+    // Keeps only the first `length` bytes.
     void truncate(std::size_t length) {
         std::vector<std::uint8_t> copy;
         std::vector<Piece> pieces;
@@ -101,7 +101,7 @@ public:
 private:
     static constexpr std::size_t compact_above = 1u << 16;
     struct Run {
-        std::uint64_t at = 0;  // counted in real bytes since the stream was empty
+        std::uint64_t at = 0;  // in real bytes since the stream was last empty
         std::size_t length = 0;
     };
 

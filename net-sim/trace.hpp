@@ -1,6 +1,6 @@
-// What happened, as a running hash and (on request) as text or as one hash per event.
+// What happened in a run, as a running hash and (on request) as text or as one hash per event.
 //
-// Two runs of one seed must give the same hashes; when they differ, the list tells the first event that does.
+// Two runs of one seed must give the same hashes. If they differ, the list shows the first event that does.
 #pragma once
 
 #include "net-sim/draw.hpp"
@@ -30,7 +30,7 @@ public:
         std::fprintf(file_, "%14.6f ms  %-6s %s\n", static_cast<double>(time) / 1e6, name_of(node).c_str(),
                      text.c_str());
     }
-    // Nodes that are neither the master nor a peer.
+    // For nodes that are not called `master` or `peerN`: strangers, and a second master.
     void rename(std::uint32_t node, std::string name) { names_[node] = std::move(name); }
     std::string name_of(std::uint32_t node) const {
         const auto known = names_.find(node);

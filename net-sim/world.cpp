@@ -70,7 +70,7 @@ void World::dispatch_node(const Item& item) {
     if (item.kind == ItemKind::persisted && node.disk.hangs) return node.disk.kept_back.push_back(item);
     if (paused(item.node)) {
         if (item.kind == ItemKind::timer) {
-            node.timer_at = never;  // polled again when the node goes on
+            node.timer_at = never;  // polled again when the node resumes
         } else {
             node.deferred.push_back(item);
         }
@@ -122,7 +122,7 @@ void World::after(std::uint32_t index) {
     if (held != 0 && node.plays_peer && node.driver->at_rest())
         violate("at-rest", Trace::name(index) + " holds " + std::to_string(held) +
                                " bytes without a link, a call or an operation");
-    // Not after each event: what is kept stays. The tables of the master grow with the number of peers.
+    // Not after each event: leftovers stay, and the master's tables grow with the number of peers.
     if (++node.looks % (node.plays_peer ? 8 : 128) == 0) {
         const std::string kept =
             untruth_ == Untruth::kept_at_rest ? "1 of nothing" : node.driver->machine().leftovers();
@@ -150,7 +150,7 @@ void World::poll_timer(std::uint32_t index) {
     queue_.push(item);
 }
 
-// Never goes back: a step of one nanosecond changes the second term by at most one.
+// Never decreases: one nanosecond more changes the second term by at most one.
 static Instant elapsed_on(std::int64_t drift_ppm, Instant global) { return global + global * drift_ppm / 1'000'000; }
 
 Instant World::local_time(const Node& node) const { return node.clock_base + elapsed_on(node.drift_ppm, now_); }
@@ -239,12 +239,12 @@ void World::end_process(std::uint32_t index, bool with_reset, bool torn) {
     node.silent = !with_reset;
     node.deferred.clear();
     node.paused_until = 0;
-    // The kernel had written some of what was not yet acknowledged, in order.
+    // The kernel had written some of the unacknowledged records, in order.
     std::uint64_t lucky = node.writing.empty() || node.disk_failed ? 0 : disks_.below(node.writing.size() + 1);
     while (lucky-- != 0) make_durable(node);
     if (torn && !node.writing.empty() && !node.disk_failed) {
         std::string part = std::move(node.writing.front().record);
-        // Cut short, its end never written, or a bit of it wrong.
+        // Cut short, or with zeros at its end, or with one wrong bit.
         const std::size_t from = disks_.below(part.size());
         switch (disks_.below(3)) {
         case 0: part.resize(from); break;
@@ -268,7 +268,7 @@ void World::end_process(std::uint32_t index, bool with_reset, bool torn) {
 void World::pause(std::uint32_t index, Duration duration) {
     Node& node = nodes_[index];
     if (node.driver == nullptr || now_ + duration <= node.paused_until) return;
-    // Two pauses that overlap are one: it goes on after the later one.
+    // Two overlapping pauses are one: the node resumes after the later one.
     if (!paused(index)) node.disk.paused_at = local_time(node);
     node.paused_until = now_ + duration;
     if (recorder_ != nullptr) recorder_->paused(now_, index, duration);
@@ -304,7 +304,7 @@ void World::wake(std::uint32_t index) {
     node.paused_until = 0;
     woke_before_its_disk(node);
     if (trace_.wants_text()) trace_.line(now_, index, "goes on");
-    // Readable bytes and answers first, timers after.
+    // Readable bytes and answers come first, timers after them.
     std::deque<Item> deferred;
     deferred.swap(node.deferred);
     const std::uint64_t incarnation = node.incarnation;
@@ -319,7 +319,7 @@ void World::command(std::uint32_t index, Command command) {
     Node& node = nodes_[index];
     if (node.driver == nullptr) return;
     node.driver->give(Event(std::move(command)));
-    // Timers and deaths are looked at when the item that brought the command ends.
+    // after() handles timers and deaths when the item that brought the command ends.
 }
 
 void World::schedule_application(std::uint32_t index, Duration delay, std::uint64_t a, std::uint64_t b) {
@@ -409,7 +409,8 @@ void World::persist(std::uint32_t index, Persist record) {
     node.writing.push_back(std::move(record));
 }
 
-// What a snapshot replaces goes with it, or stays until the next one: a master may die in between.
+// A snapshot removes the records that it supersedes. Sometimes they stay until the next one, because a master may die
+// in between.
 void World::make_durable(Node& node) {
     Record& record = node.writing.front();
     if (record.supersedes && !compactions_.chance(250'000)) {
@@ -437,10 +438,10 @@ void World::records_written(std::uint32_t index, std::uint64_t sequence) {
 
 // --- a disk that does not answer -------------------------------------------------------------------------------------------
 
-// After this the master names the disk that does not answer (docs/operating.md).
+// After this time the master reports a disk that does not answer (docs/operating.md).
 static constexpr Duration disk_named_after = 5 * second;
 
-// The least sleep for which no master blames its disk; a tick is due before it, and one after it.
+// A master that slept longer than this must not blame its disk. One tick is due before the sleep, and one after it.
 static Duration sleep_noticed(Duration limit) {
     return (limit == 0 ? disk_named_after : std::min(limit, disk_named_after)) / 4;
 }
@@ -484,7 +485,7 @@ std::uint32_t World::disk_is_named(std::uint32_t index) {
     node.disk.said = true;
     if (index != master_) return 0;
     const MasterStatus status = master_machine_->status();
-    // Who was admitted at this moment came after the notice.
+    // A member that was admitted at this moment came after the notice.
     return static_cast<std::uint32_t>(
         std::count_if(status.peers.begin(), status.peers.end(), [&](const MasterStatus::Peer& peer) {
             return (peer.state == MasterStatus::PeerState::member || peer.state == MasterStatus::PeerState::resuming) &&
@@ -492,7 +493,8 @@ std::uint32_t World::disk_is_named(std::uint32_t index) {
         }));
 }
 
-// A call of a member waits for each record: a disk that hangs is named, and given up where there is a limit.
+// Calls of members wait for each record. So a master must report a hanging disk, and must give it up if there is a
+// limit.
 void World::check_patience_with_disk(std::uint32_t index) {
     const Node& node = nodes_[index];
     const Disk& disk = node.disk;

@@ -1,5 +1,5 @@
-// The encoder of frames against the decoder, over any order of sends, cancels and cuts. Choices come from the caller: a
-// seeded generator, or the bytes of a fuzzer. `Choices` has below(bound), a number below it.
+// Plays the frame encoder against the decoder, over any order of sends, cancels and cuts. The caller makes the choices:
+// a seeded generator, or the bytes of a fuzzer. `Choices` has below(bound), which returns a number below it.
 #pragma once
 
 #include "core/wire/frame_encoder.hpp"
@@ -106,7 +106,7 @@ private:
     }
     void cancel() {
         cancelled_ = true;
-        // The caller may do with the source what it likes from now on.
+        // From now on the source belongs to the caller again.
         const bool dropped = encoder_.cancel_payload();
         std::fill(source_.begin(), source_.end(), std::uint8_t{0xEE});
         require(dropped == !begun_, "dropped although bytes had left, or not dropped although none had");
@@ -186,8 +186,8 @@ private:
     Choices& choices_;
     wire::FrameEncoder encoder_;
     wire::FrameDecoder decoder_;
-    std::deque<Expected> expected_;     // that have not arrived; a payload frame is the last one, or it has begun
-    std::vector<std::uint8_t> source_;  // of the payload frame that leaves
+    std::deque<Expected> expected_;     // in flight; a payload frame is the last one, unless it has begun
+    std::vector<std::uint8_t> source_;  // of the payload frame that is being sent
     std::string arriving_;
     bool begun_ = false, cancelled_ = false;
     Played played_;

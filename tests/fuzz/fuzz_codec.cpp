@@ -1,4 +1,4 @@
-// The encoder of frames against the decoder: the input chooses what is sent, cancelled and cut where.
+// The frame encoder against the decoder: the input chooses what is sent, what is cancelled and where it is cut.
 #include "codec_play.hpp"
 #include "input.hpp"
 

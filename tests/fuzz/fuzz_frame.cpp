@@ -1,7 +1,8 @@
-// The frame decoder under any bytes: no crash, no more memory than its limits, and the same items however the bytes are cut.
+// The frame decoder under any bytes: no crash, no more memory than its limits, and the same items wherever the bytes
+// are cut.
 //
-// The first byte chooses: plain bytes, or bytes made by the encoders (so that checksums are right and the deep states are
-// reached), the latter also with one byte changed. The second byte seeds the cuts.
+// The first byte chooses the mode: plain bytes, encoded frames (so that checksums are right and deep states are
+// reached), or encoded frames with one byte changed. The second byte seeds the cuts.
 #include "input.hpp"
 
 #include "core/base/random.hpp"
@@ -48,7 +49,7 @@ std::string describe(const wire::FrameDecoder::Item& item) {
     return {};
 }
 
-// Decodes `bytes` cut into pieces by `random` (null: one piece), some payload skipped instead of pushed.
+// Decodes `bytes`, cut into pieces by `random` (null: one piece). Some payload is skipped instead of pushed.
 std::vector<std::string> decode(const std::string& bytes, Random* random) {
     const Limits limits = small_limits();
     wire::FrameDecoder decoder(limits);
@@ -94,7 +95,7 @@ std::vector<std::string> decode(const std::string& bytes, Random* random) {
         }
     }
     if (refused) {
-        // Refused stays refused.
+        // A decoder that has refused bytes refuses all further ones.
         const std::uint8_t more[40] = {};
         if (decoder.push(more).kind != Kind::refused) broken("a refused decoder accepts bytes");
     }

@@ -1,4 +1,4 @@
-// The master's machine under hostile links and changed messages. See world.hpp.
+// The master's machine under hostile links and altered messages. See world.hpp.
 #include "world.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,4 +1,4 @@
-// The peers' machine under hostile links and changed messages, also of its master. See world.hpp.
+// The peers' machine under hostile links and altered messages, also from its master. See world.hpp.
 #include "world.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

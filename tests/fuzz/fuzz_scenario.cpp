@@ -1,5 +1,5 @@
-// Bytes decide what the generator draws; the run that comes out must hold. Coverage of the core looks for schedules that
-// random seeds do not find.
+// The bytes decide what the generator draws, and the run must hold. Guided by coverage of the core, this finds
+// schedules that random seeds do not find.
 #include "harness/run.hpp"
 #include "harness/scenario_text.hpp"
 
@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     GeneratorOptions options;
     options.peers_max = 4;
     Scenario scenario = generate_from({data, size}, options);
-    // Many short runs see more than a few long ones.
+    // Many short runs reach more than a few long ones.
     for (PeerPlan& peer : scenario.peers) peer.turns = peer.turns % 4 + 1;
     RunOptions bounded;
     bounded.items_max = 100'000;

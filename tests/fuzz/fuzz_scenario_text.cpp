@@ -1,4 +1,5 @@
-// Any text is read as a scenario or refused with a place in it; what was read is written and read again as the same.
+// Any text is read as a scenario, or refused with a position. A scenario that was read is the same after it is written
+// and read.
 #include "harness/scenario_text.hpp"
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Reads a fuzzer's bytes as numbers; at the end everything is 0.
+// Reads a fuzzer's bytes as numbers. After their end, every number is 0.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// See world.hpp.
 #include "world.hpp"
 
 #include "core/compute.hpp"
@@ -285,7 +284,7 @@ bool World::deliver_message(int node, bool with_change) {
     const core::LinkId id = ready[input_.below(ready.size())];
     Link& link = self.links.at(id);
     if (link.receiving) {
-        // The frame whose header was delivered ends.
+        // Ends the frame whose header was delivered.
         Message message = std::move(link.queue.front());
         link.queue.pop_front();
         core::PayloadLanded landed;
@@ -356,12 +355,12 @@ void World::change(Message& message) {
             message.bytes[input_.below(message.bytes.size())] ^= static_cast<char>(input_.byte());
         }
     }
-    // A decoder passes nothing longer.
+    // A decoder delivers nothing longer.
     message.bytes.resize(std::min<std::size_t>(message.bytes.size(), small_limits().control_bytes_max));
     message.header.length = static_cast<std::uint32_t>(message.bytes.size());
 }
 
-// A link from outside that says anything: raw bytes, or messages that were really sent by somebody.
+// A hostile link from outside that sends anything: raw bytes, or messages that a node really sent.
 void World::be_hostile() {
     const int node = target_ == Target::master ? 0 : 1 + static_cast<int>(input_.below(node_count - 1));
     Node& self = nodes_[static_cast<std::size_t>(node)];
@@ -500,7 +499,7 @@ void World::step() {
     case 5: be_hostile(); return;
     case 6: pass_time(); return;
     default:
-        // Everything that is on its way arrives, as on a quick network.
+        // Everything in flight arrives, as on a quick network.
         for (int turn = 0; turn < 400 && !halted_; ++turn) {
             bool moved = false;
             for (int each = 0; each < node_count; ++each) moved = settle_one(each) || moved;

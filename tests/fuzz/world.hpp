@@ -1,9 +1,10 @@
 // A tiny run for the fuzz targets: one master and three peers, the real machines, joined by queues in memory. The
-// fuzzer's bytes choose what is delivered next, what the applications call, and what a hostile link or a hostile change of
-// a message says. The driver keeps the contract of core/events.hpp to the letter, so an assertion that fires was caused by
-// remote input: that is what these targets look for.
+// fuzzer's bytes choose what is delivered next, what the applications call, what a hostile link sends and how a message
+// is altered. The driver keeps the contract of core/events.hpp to the letter. So an assertion that fires was caused by
+// remote input, and that is what these targets look for.
 //
-// It is no simulator: no time model, no oracle but the contract (each ticket is answered once, links are named that exist).
+// It is no simulator: it has no model of time, and its only oracle is the contract (each ticket is answered once, named
+// links exist).
 #pragma once
 
 #include "input.hpp"
@@ -26,7 +27,7 @@ namespace core = pccl::core;
 
 class World {
 public:
-    enum class Target { master, peers };  // who receives the hostile bytes
+    enum class Target { master, peers };  // the receivers of the hostile bytes
     World(Input& input, Target target);
     void play();
 
@@ -48,12 +49,12 @@ private:
         int other = hostile;
         core::LinkId other_link = 0;
         bool announced = false;     // LinkOpened or LinkAccepted was delivered
-        std::deque<Message> queue;  // on the way to the owner of this map
-        // the bulk frame that is being received
+        std::deque<Message> queue;  // in flight to the node that owns this map
+        // The bulk frame that is being received.
         bool receiving = false;
         bool discarded = false;
         core::BufferRef target;
-        // the payload that is being sent
+        // The payload that is being sent.
         std::uint64_t sending = 0;  // its send id, 0: none
     };
     struct PendingAnswer {
@@ -99,7 +100,7 @@ private:
     Target target_;
     core::Instant now_ = core::second;
     std::array<Node, node_count> nodes_;
-    std::vector<std::string> heard_;  // bodies that were really sent, for replays
+    std::vector<std::string> heard_;  // bodies that a node really sent, for replays
     core::Ticket next_ticket_ = 1;
     std::uint64_t next_send_ = 1;
     bool answered_bulk_ = false;

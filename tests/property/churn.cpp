@@ -1,5 +1,5 @@
-// Properties of whole runs under churn. rapidcheck draws the seed of the scenario and which of its faults happen, and takes
-// faults away when a run fails; the message holds the scenario that is left.
+// Properties of whole runs under churn. rapidcheck draws the seed of the scenario and which of its faults happen. If a
+// run fails, it removes faults as long as the run still fails. The message holds the scenario that is left.
 #include "harness/fault_refs.hpp"
 #include "harness/run.hpp"
 #include "harness/scenario_text.hpp"
@@ -19,7 +19,7 @@ Scenario draw_scenario(std::uint32_t classes) {
     GeneratorOptions options;
     options.classes = classes;
     Scenario scenario = generate(*rc::gen::resize(1000, rc::gen::inRange<std::uint64_t>(1, 1'000'000'000)), options);
-    scenario.workload.beside = 0;  // programs with a thread of their own for collectives have one kind of them
+    scenario.workload.beside = 0;  // programs with a separate thread for collectives run only one kind of them
     scenario.limits.tags_max = core::Limits{}.tags_max;  // the tests below ask for more tags than were drawn
     if (!scenario.faults.empty()) {
         const auto chosen =

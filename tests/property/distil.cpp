@@ -1,4 +1,4 @@
-// The seeds that a hunt begins with.
+// The choice of seeds with which a search begins.
 #include "harness/distil.hpp"
 #include "harness/run.hpp"
 #include "harness/scenario.hpp"
@@ -12,7 +12,7 @@ using namespace pccl::harness;
 
 namespace {
 
-// Of 1,000 runs with the seeds 1.., whose marks `marks_of` says; each costs `events_of`.
+// 1,000 runs with the seeds 1 to 1,000. `marks_of` gives the marks of each run, `events_of` its cost.
 template <class MarksOf, class EventsOf>
 Distillery distillery_of(MarksOf marks_of, EventsOf events_of) {
     Distillery distillery;
@@ -26,17 +26,17 @@ constexpr auto as_dear_as_all = [](std::uint64_t) { return std::uint64_t{1'000};
 
 TEST_CASE("only what neither chance nor everybody reaches counts") {
     const auto marks_of = [](std::uint64_t seed) {
-        std::vector<Mark> marks{1};               // everybody
-        if (seed <= 11) marks.push_back(2);       // one too many
-        if (seed % 100 == 7) marks.push_back(3);  // one in a hundred
+        std::vector<Mark> marks{1};               // all runs
+        if (seed <= 11) marks.push_back(2);       // 11 runs: one too many to be rare
+        if (seed % 100 == 7) marks.push_back(3);  // one run in a hundred
         if (seed > 20 && seed <= 25) marks.push_back(4);
-        if (seed > 30 && seed <= 34) marks.push_back(5);  // one too few
+        if (seed > 30 && seed <= 34) marks.push_back(5);  // 4 runs: one too few
         return marks;
     };
     const Distillery::Choice choice = distillery_of(marks_of, as_dear_as_all).choose(1'000);
     CHECK(choice.rare == 2);
     CHECK(choice.reached == 2);
-    // Each of the two, four times, by turns; nobody adds anything after that.
+    // Each of the two marks counts four times, and they take turns. After that no seed adds anything.
     CHECK(choice.seeds == std::vector<std::uint64_t>{7, 21, 22, 107, 23, 207, 24, 307});
 }
 
@@ -44,7 +44,7 @@ TEST_CASE("who reaches more for its price comes first") {
     const auto marks_of = [](std::uint64_t seed) {
         std::vector<Mark> marks;
         for (Mark mark = 0; mark < 8; ++mark) {
-            // 1 and 2 reach all eight, the others one each.
+            // The seeds 1 and 2 reach all eight marks, the others one each.
             if (seed <= 2 || (seed <= 66 && seed % 8 == mark)) marks.push_back(mark);
         }
         return marks;
@@ -54,7 +54,7 @@ TEST_CASE("who reaches more for its price comes first") {
     REQUIRE(choice.seeds.size() == 3);
     CHECK(choice.reached == 8);
     CHECK(choice.seeds[0] == 2);
-    // Eight marks for the second time are worth less at that price than one at the low price.
+    // Eight marks for the second time at the high price are worth less than one mark at the low price.
     CHECK(choice.seeds[1] != 1);
     CHECK(distillery_of(marks_of, as_dear_as_all).choose(2).seeds == std::vector<std::uint64_t>{1, 2});
 }

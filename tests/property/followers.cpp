@@ -1,5 +1,5 @@
-// Faults that follow each other or a phase of the protocol: they begin when they say, where they say, and stay tied to the
-// right one while scenarios are taken apart.
+// Faults that follow another fault or a phase of the protocol. They must begin when and where the scenario says, and
+// must stay tied to the right fault while scenarios are shrunk.
 #include "harness/fault_refs.hpp"
 #include "harness/run.hpp"
 #include "harness/scenario_text.hpp"
@@ -14,7 +14,7 @@ using namespace pccl::harness;
 
 namespace {
 
-// Three members that reduce and synchronize; nothing happens but what is added.
+// Three members that reduce and synchronize. Nothing else happens unless a test adds it.
 Scenario calm(std::uint64_t seed) {
     Scenario s;
     s.seed = seed;
@@ -35,7 +35,7 @@ Fault at_phase(FaultKind kind, Phase phase, std::uint32_t count) {
     f.trigger = trigger_of(phase);
     f.trigger_count = count;
     f.duration = 50 * millisecond;
-    f.value = 2;  // a peer is started again
+    f.value = 2;  // a crashed peer is started again
     return f;
 }
 
@@ -137,7 +137,7 @@ TEST_CASE("an aimed crash at something said dies in place of saying it") {
     const Verdict verdict = run(s, options);
     REQUIRE(verdict.held());
     CHECK(verdict.faults[static_cast<std::size_t>(FaultKind::aimed_master)] == 1);
-    // The first member was told, and the others only by the next process of the master.
+    // The first member received the start from the first process of the master, the others only from the next one.
     CHECK(verdict.probes[static_cast<std::size_t>(Probe::told_again_at_resume)] != 0);
     CHECK(verdict.probes[static_cast<std::size_t>(Probe::master_restarted)] != 0);
 }
@@ -186,7 +186,7 @@ TEST_CASE("who takes a fault away keeps its followers, or takes them with it") {
     for (const Fault& f : left) {
         if (f.follows != 0) CHECK(left[f.follows - 1].a == faults[f.a].follows - 1);
     }
-    faults[1].follows = 4;  // in a circle
+    faults[1].follows = 4;  // a cycle
     CHECK_FALSE(references_hold(faults));
     faults[1].follows = 9;
     CHECK_FALSE(references_hold(faults));
@@ -216,7 +216,7 @@ TEST_CASE("what second faults say survives its text, and what makes no sense is 
         INFO(wrong);
         CHECK_FALSE(parse_scenario(head + wrong, error).has_value());
     }
-    // No name means two things.
+    // Each name has only one meaning.
     std::set<std::string> names;
     for (std::uint32_t trigger = 1; trigger <= phases_end; ++trigger) CHECK(names.insert(trigger_name(trigger)).second);
     for (const ProbeText& probe : probe_texts) {

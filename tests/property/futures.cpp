@@ -1,4 +1,4 @@
-// The future of a run, drawn anew.
+// The future of a run, redrawn from some instant.
 #include "harness/futures.hpp"
 
 #include <catch2/catch.hpp>
@@ -43,7 +43,7 @@ TEST_CASE("a future that is drawn anew begins where it is said to") {
 
 TEST_CASE("futures of a run that must fail all fail, and are the same each time") {
     Scenario scenario = generate(7);
-    scenario.patience = 1;  // nobody ends in time
+    scenario.patience = 1;  // no program ends in time
     const Verdict failed = run(scenario);
     REQUIRE(failed.violation.oracle == "progress");
     const auto always = [] { return true; };

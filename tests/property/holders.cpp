@@ -1,4 +1,4 @@
-// Small tables of holders of shared state.
+// Synchronizations with small tables of holders.
 #include "core/base/probe.hpp"
 #include "harness/run.hpp"
 #include "net-sim/describe.hpp"
@@ -11,7 +11,7 @@ using namespace pccl::harness;
 
 namespace {
 
-// A newcomer knows one holder at a time, which dies in the middle of its transfer.
+// The table of a newcomer has room for one holder, which dies in the middle of its transfer.
 Scenario one_holder_known() {
     Scenario s;
     s.seed = 1;
@@ -35,7 +35,7 @@ Scenario one_holder_known() {
     Fault crash;
     crash.kind = FaultKind::crash_peer;
     crash.trigger = static_cast<std::uint32_t>(sim::effect_index<ReceivePayload>() + 1);
-    crash.trigger_count = 400;  // chunks: the newcomer has some
+    crash.trigger_count = 400;  // chunks, so the newcomer has some of them
     crash.a = 1;
     s.faults.push_back(crash);
     s.chaos_end = 30 * second;

@@ -1,5 +1,5 @@
-// Operations of more than 2^32 elements: their geometry against exact integers, and runs without content in which every
-// byte of each result has to be written.
+// Operations of more than 2^32 elements. Their geometry is compared with exact integers. Runs without content must
+// write every byte of each result.
 #include "core/all_reduce/operation.hpp"
 #include "harness/draw_units.hpp"
 #include "harness/run.hpp"
@@ -87,7 +87,7 @@ TEST_CASE("operations of more than 2^32 elements write each byte of their result
             REQUIRE(verdict.held());
             CHECK(verdict.counters.committed >= peers);
             (in_place_per_mille != 0 ? in_place : beside) += verdict.counters.committed;
-            // In place the result lands beside the input.
+            // In place, the final bytes are first held beside the input.
             if (in_place_per_mille != 0) CHECK(verdict.machine_bytes_most > std::uint64_t{5} * 1'000'000'007 * 4);
         }
     }

@@ -1,5 +1,5 @@
-// A journal that is compacted again and again: the master dies at each of its records, at each of its effects and with a torn
-// record at its end, and takes up the run from what is there.
+// A journal that is compacted again and again. The master dies at each of its records, at each of its effects, and with
+// a torn record at the end of the journal. It must take up the run from what is left.
 #include "harness/run.hpp"
 #include "harness/scenario_text.hpp"
 
@@ -10,7 +10,7 @@ using namespace pccl::harness;
 
 namespace {
 
-// Three peers that admit, synchronize and reduce; each decision is followed by a snapshot as soon as it pays.
+// Three peers that join, synchronize and reduce. A snapshot follows each decision as soon as it pays off.
 Scenario calm(std::uint64_t seed) {
     Scenario s;
     s.seed = seed;

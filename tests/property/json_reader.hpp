@@ -1,4 +1,4 @@
-// Reads JSON strictly (RFC 8259) into values: what a browser or Perfetto would refuse is refused here.
+// Reads JSON strictly (RFC 8259) into values, and refuses whatever a browser or Perfetto would refuse.
 #pragma once
 
 #include <cstdint>

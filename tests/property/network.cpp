@@ -1,4 +1,4 @@
-// The bandwidth model by itself: what one flow reaches, what several share, and how latencies come from regions.
+// The bandwidth model alone: the rate of one flow, the shares of several flows, and latencies by region.
 #include "net-sim/network.hpp"
 
 #include <catch2/catch.hpp>
@@ -15,7 +15,7 @@ using core::second;
 
 namespace {
 
-// Nodes that read everything at once; every flow writes its bytes as fast as it may.
+// The nodes read everything at once, and every flow writes its bytes as fast as it may.
 class Flows final : public Receiver {
 public:
     Flows(std::uint32_t nodes, const NetworkParameters& parameters) : network_(queue_, now_, *this) {
@@ -91,7 +91,7 @@ NetworkParameters wide() {
     return n;
 }
 
-// Bytes per second after the connection was opened (a round trip).
+// Bytes per second since the connection was opened, which took a round trip.
 double rate(Flows& flows, std::size_t flow, Duration round_trip) {
     return static_cast<double>(flows.arrived(flow)) * 1e9 / static_cast<double>(flows.done(flow) - round_trip);
 }
@@ -119,7 +119,7 @@ TEST_CASE("a flow does not exceed its own rate, several share an uplink and a do
     }
     n.flow_rate = 0;
     n.rate_low = n.rate_high = 100'000'000;
-    n.window_low = n.window_high = 4 << 20;  // what one may put before the other
+    n.window_low = n.window_high = 4 << 20;  // how far one flow can be ahead of the other
     {
         Flows flows(3, n);
         flows.add(0, 1, 100'000'000);
@@ -217,7 +217,7 @@ TEST_CASE("what would wait long for its uplink is lost, and the sender slows dow
     REQUIRE(dropped.arrived(0) == 4'000'000);
     CHECK(patient.done(0) < 5 * second);
     CHECK(dropped.done(0) < 2 * patient.done(0));
-    // The sender has not much more on its way than the path and its queue hold.
+    // The sender has little more in flight than the path and its queue hold.
     const auto latest = [](Flows& flows) {
         Duration longest = 0;
         for (const Delay& delay : flows.network().delays()) longest = std::max(longest, delay.longest);

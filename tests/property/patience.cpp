@@ -1,5 +1,5 @@
-// Waits that end, and members that stay, in schedules in which no oracle can tell: a run that takes long is no broken promise
-// by itself, and a member that a fault touched may be lost. Here the schedule says what has to happen.
+// Waits that must end, and members that must stay, in schedules that no oracle can judge: a long run breaks no promise
+// by itself, and a member that a fault touched may be lost. Here, each schedule decides what must happen.
 #include "harness/run.hpp"
 #include "harness/scenario_text.hpp"
 #include "harness/settle.hpp"
@@ -24,8 +24,8 @@ struct Removal {
 
 struct Played {
     Verdict verdict;
-    std::vector<Removal> removals;  // by the master, but not of those that left
-    int told_unreachable = 0;       // newcomers, by the master
+    std::vector<Removal> removals;  // by the master, without members that left
+    int told_unreachable = 0;       // notices of the master to newcomers that cannot be admitted yet
 };
 
 Scenario read(const std::string& name) {
@@ -191,7 +191,7 @@ TEST_CASE("chunks of a holder that trickles are asked of one that has nothing to
 }
 
 TEST_CASE("an edge that its target holds to be open is waited for") {
-    CHECK(play("open-before-its-source-says-so").removals.size() == 1);  // of the one that died
+    CHECK(play("open-before-its-source-says-so").removals.size() == 1);  // of the member that died
 }
 
 TEST_CASE("an edge that carried nothing in an earlier ring is tried before a member has to go") {

@@ -1,4 +1,5 @@
-// Quantization as users measure it: time on a slow link, and a reference model that is neither blind nor too strict.
+// Quantization as users measure it: time on a slow link, and a reference model that accepts right results and refuses
+// wrong ones.
 #include "harness/quantized.hpp"
 #include "core/numeric/kernels.hpp"
 #include "core/numeric/quantize.hpp"
@@ -28,7 +29,7 @@ TEST_CASE("on links of 1 Gbit/s bytes are at least 3 times as fast as floats") {
 
 namespace {
 
-// A ring by hand: the first input is quantized, each next member is one hop.
+// Plays a ring by hand: the first input is quantized, and each further member is one hop.
 std::vector<std::uint8_t> through_the_ring(const ReduceShape& shape,
                                            const std::vector<std::vector<std::uint8_t>>& inputs) {
     const Quantization& how = shape.quantization;
@@ -68,7 +69,7 @@ TEST_CASE("the reference model accepts what a ring gives, and not what lacks a m
                       << static_cast<int>(shape.quantization.type) << " op " << static_cast<int>(shape.op) << " count "
                       << shape.count << " members " << inputs.size());
         REQUIRE(harness::is_result(shape, exact, pointers, result, shape.count));
-        // The input of one member forgotten, where a step is far smaller than the inputs.
+        // Leaves out the input of one member, if a step is far smaller than the inputs.
         if (shape.op != ReduceOp::sum || shape.quantization.type == CodeType::u4 || shape.count < 50) continue;
         const std::vector<std::vector<std::uint8_t>> others(inputs.begin(), inputs.end() - 1);
         const auto is_nan = [&](const std::vector<std::uint8_t>& bytes) {

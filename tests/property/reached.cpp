@@ -1,8 +1,8 @@
-// No command, field or setting of the core without a program that draws it.
+// Every command, field and setting of the core must be drawn by some program.
 //
-// Each structure is taken apart by a structured binding with as many names as it has fields, so a new field does not compile
-// here until it has a name. Then a range of seeds has to give each of them at least two values, or each value of an enum.
-// What cannot be drawn is in a list with the reason, and leaves the list when it can.
+// A structured binding takes each structure apart, with as many names as it has fields. So a new field does not compile
+// here until it has a name. Then a range of seeds must give each field at least two values, or each value of an enum. A
+// list names what cannot be drawn, with the reason. An entry must leave the list when it can be drawn.
 #include "harness/run.hpp"
 #include "net-sim/describe.hpp"
 
@@ -28,7 +28,8 @@ const std::map<std::string, std::string> not_drawn = {
     {"CommandReduceMany.launches.ticket", "not used there"},
 };
 
-// What each public function comes to in the core, and the structure that the range of seeds has to reach; or why none.
+// For each public function, the structure of the core that the range of seeds must reach; or, behind a `-`, why there
+// is none.
 const std::map<std::string, std::string> public_calls = {
     {"pcclConnect", "CommandConnect."},
     {"pcclUpdateTopology", "CommandUpdateTopology."},
@@ -62,7 +63,7 @@ const std::map<std::string, std::string> public_calls = {
     {"pcclSetWaitCheck", "- gives a waiting call up with an abort, which is drawn"},
 };
 
-// The same for the settings that a user gives.
+// The same for the settings of users.
 const std::map<std::string, std::string> settings = {
     {"PCCL_PEER_TIMEOUT_MS", "Timeouts.peer"},
     {"PCCL_MASTER_TIMEOUT_MS", "Timeouts.master"},
@@ -332,7 +333,7 @@ std::string text_of(const char* path) {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The first group of each match.
+// Returns the first group of each match.
 std::set<std::string> all_of(const std::string& text, const char* pattern) {
     std::set<std::string> names;
     const std::regex regex(pattern);
@@ -393,7 +394,7 @@ TEST_CASE("every command, field and setting of the core has a program that draws
         INFO(name << " is drawn now, or has another name: take it out of not_drawn");
         CHECK(std::find(missing.begin(), missing.end(), name) != missing.end());
     }
-    // MasterMachine::shut_down, and calls beside each other.
+    // MasterMachine::shut_down and concurrent calls must be reached, too.
     CHECK(stops > 0);
     CHECK(queued > 0);
     CHECK(beside > 0);

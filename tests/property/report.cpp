@@ -1,5 +1,5 @@
-// What reports promise, for many seeds: valid JSON whatever the texts say, tracks whose slices do not overlap, messages that
-// travel between nodes and forward in time. And the recording changes nothing.
+// What reports promise, for many seeds: the JSON is valid whatever the texts contain, slices of a track do not overlap,
+// and messages travel between nodes and forward in time. Recording must not change a run.
 #include "harness/report/report.hpp"
 #include "harness/report/json.hpp"
 #include "tests/property/json_reader.hpp"
@@ -72,7 +72,7 @@ TEST_CASE("messages travel forward in time to another node, and every arrival is
         CAPTURE(seed);
         bool good = true;
         for (const Recorder::Message& m : recorder.messages()) {
-            // A newcomer may be told to dial who was at its own address before: it reaches itself.
+            // A newcomer may be told to dial the peer that had its own address before. Then it reaches itself.
             good &= m.from != m.to || names_of(recorder, m.from) > 1;
             good &= m.from < recorded.observation.nodes.size() && m.to < recorded.observation.nodes.size();
             if (m.fate == Recorder::Fate::arrived || m.fate == Recorder::Fate::lost) good &= m.sent <= m.ended;
@@ -82,7 +82,7 @@ TEST_CASE("messages travel forward in time to another node, and every arrival is
             const Recorder::Step& step = recorder.steps()[m.arrived_step];
             const std::string& text = recorder.texts()[step.event];
             good &= m.fate == Recorder::Fate::arrived && step.node == m.to && step.at == m.ended;
-            // The event says in its own words what the sender said: first in, first out holds.
+            // The event contains the text of the sender, so first in, first out holds.
             const bool bulk = m.kind == Recorder::Kind::bulk;
             good &= bulk ? text.starts_with("payload on") : text.find(recorder.texts()[m.text]) != std::string::npos;
             ++matched;
@@ -177,7 +177,7 @@ TEST_CASE("a long run is cut, and says so; what led to a violation is kept") {
     CHECK(first.recorder.steps().size() + first.recorder.effects().size() + first.recorder.messages().size() == 500);
     CHECK(first.recorder.steps().front().at == whole.observation.recorder.steps().front().at);
 
-    // The same run with a promise broken at its end: more items than are allowed.
+    // The same run with a promise broken at its end: more items than allowed.
     RunOptions options;
     options.items_max = 200;
     Observation last;

@@ -1,4 +1,4 @@
-// Scenarios as text: what is written is read back as the same run, and what is not a scenario is refused with its place.
+// Scenarios as text: a written scenario is read back as the same run, and other text is refused with a position.
 #include "harness/scenario_text.hpp"
 #include "harness/run.hpp"
 

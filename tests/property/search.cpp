@@ -1,4 +1,4 @@
-// The search for scenarios, and what is said about how thorough runs were.
+// The search for scenarios, and the statistics on how thorough runs were.
 #include "harness/search.hpp"
 #include "harness/scenario_text.hpp"
 #include "harness/settle.hpp"
@@ -10,7 +10,7 @@ using namespace pccl::harness;
 
 namespace {
 
-// A search of so many runs; the texts of what it kept.
+// Runs a search of `runs` runs and returns the texts of the scenarios that it kept.
 std::vector<std::string> corpus_of(std::uint64_t seed, int runs, std::uint64_t* changed = nullptr) {
     Search search(seed, {});
     Coverage coverage(Coverage::Detail::all);
@@ -29,7 +29,7 @@ std::vector<std::string> corpus_of(std::uint64_t seed, int runs, std::uint64_t* 
 }  // namespace
 
 TEST_CASE("what the generator draws is settled") {
-    // Some of its scenarios break such a rule on purpose: those that are about the limit on votes, or on windows.
+    // Some of its scenarios break such a rule on purpose: those about the limit on votes, or about windows.
     std::size_t unchanged = 0;
     for (std::uint64_t seed = 1; seed <= 3'000; ++seed) {
         const Scenario scenario = generate(seed);
@@ -63,7 +63,7 @@ TEST_CASE("a changed scenario is sound, settled, and survives its text") {
         Scenario again = child;
         settle(again);
         REQUIRE(to_text(again) == to_text(child));
-        // Changes pile up, as in a search.
+        // Changes accumulate, as in a search.
         parent = seed % 20 == 0 ? donor : child;
     }
 }
@@ -92,7 +92,7 @@ TEST_CASE("what a run reaches is observed only") {
 }
 
 TEST_CASE("Good-Turing says how likely the next run shows something new") {
-    // Five runs: 1 and 2 in several; 3 and 4 in the second only, 5 in the last only.
+    // Five runs. They reach 1 and 2 in several runs, 3 and 4 in the second only, 5 in the last only.
     Census census;
     CHECK(census.chance_of_new() == 1);
     const std::vector<std::vector<Mark>> runs = {{1, 2}, {1, 3, 4}, {1, 2}, {2}, {1, 5}};
@@ -102,13 +102,13 @@ TEST_CASE("Good-Turing says how likely the next run shows something new") {
     CHECK(census.size() == 5);
     CHECK(census.runs() == 5);
     CHECK(census.seen_once() == 3);
-    CHECK(census.chance_of_new() == Approx(2.0 / 5));  // two runs reached what no other did
+    CHECK(census.chance_of_new() == Approx(2.0 / 5));  // two runs reached what no other run did
     CHECK(census.size_within(1) == 2);
     CHECK(census.size_within(4) == 4);
     CHECK(census.runs_of(1) == 4);
     CHECK(census.runs_of(7) == 0);
 
-    // Counts of two processes: what each alone has seen once is known from both together.
+    // The counts of two processes: only both together show what was seen once.
     Census even, odd;
     for (std::uint32_t i = 0; i < runs.size(); ++i) (i % 2 == 0 ? even : odd).add(i, runs[i]);
     even.merge(odd.entries(), odd.runs());
@@ -118,7 +118,7 @@ TEST_CASE("Good-Turing says how likely the next run shows something new") {
     CHECK(even.chance_of_new() == Approx(2.0 / 5));
     CHECK(even.size_within(1) == 2);
 
-    // A uniform draw among a thousand: after n runs (1 - 1/1000)^n of them is unseen.
+    // A uniform draw from a thousand marks: after n runs, the share (1 - 1/1000)^n of them is unseen.
     sim::Draw draw(3);
     Census uniform;
     for (std::uint32_t i = 0; i < 1'500; ++i) {

@@ -12,8 +12,8 @@ using namespace pccl::harness;
 
 namespace {
 
-// A veteran with a large state, and one who comes late. Payload is symbolic: lengths without content, so what travels are
-// entries that may differ.
+// A veteran with a large state, and a peer that joins late. Payload is symbolic (lengths without content), so only
+// entries that may differ are transferred.
 Scenario large(std::uint64_t seed) {
     Scenario s;
     s.seed = seed;
@@ -55,7 +55,7 @@ TEST_CASE("entries of more than 4 GiB reach a newcomer whole") {
     CHECK(most > std::uint64_t{4} << 30);
 }
 
-// PCCL_TEST_ENTRIES changes how many (./dev nightly entries: as many as the limit).
+// PCCL_TEST_ENTRIES changes the number (./dev nightly entries: as many as the limit).
 TEST_CASE("many entries that all differ reach the other member") {
     const char* text = std::getenv("PCCL_TEST_ENTRIES");
     for (const std::uint32_t key_bytes : {8u, 200u}) {

@@ -1,4 +1,4 @@
-// The simulated world by itself: queue, draws, network and drivers, with toy machines in the place of the core.
+// The simulated world alone: queue, draws, network and drivers, with toy machines in place of the core.
 #include "harness/reference.hpp"
 #include "net-sim/world.hpp"
 
@@ -25,7 +25,8 @@ public:
     void (*on_script)(std::uint64_t) = nullptr;
 };
 
-// Dials node 1 and sends it frames of a pattern; node 1 checks and acknowledges them. Dials again when the link goes.
+// Dials node 1 and sends frames to it. Node 1 counts the frames that land and acknowledges each. Dials again if the
+// link ends.
 class Toy final : public Machine {
 public:
     Toy(bool dials, std::uint32_t frames, std::uint32_t bytes) : dials_(dials), frames_(frames), bytes_(bytes) {}
@@ -58,7 +59,7 @@ public:
             ++controls;
             (void)control;
         } else if (const auto* bulk = std::get_if<BulkArrived>(&event)) {
-            // Several links may be open for a moment; only one may use the buffer.
+            // Several links may be open for a moment, but only one may use the buffer.
             if (receiving_) {
                 out.push_back(DiscardPayload{bulk->link});
             } else {
@@ -228,14 +229,15 @@ TEST_CASE("the value model agrees with the kernels and sees a wrong byte") {
                 std::vector<std::uint8_t> result = inputs[0];
                 for (std::size_t i = 1; i < 4; ++i) {
                     const std::uint32_t divisor = shape.op == ReduceOp::avg && i == 3 ? 4 : 0;
-                    // The last average divides before it is rounded; partial sums of an average are sums.
+                    // The last hop of an average divides before it rounds. Its partial sums are plain sums.
                     const ReduceOp step = shape.op == ReduceOp::avg && divisor == 0 ? ReduceOp::sum : shape.op;
                     numeric::reduce(shape.type, step, result.data(), result.data(), inputs[i].data(), shape.count,
                                     divisor);
                 }
                 INFO("type " << type << " op " << op << " exact " << exact);
                 CHECK(harness::is_result(shape, exact, pointers, result, shape.count));
-                // The sign or top bit: far outside of every bound, except where it makes a zero of another sign.
+                // Not the sign, which could make a zero of the other sign. The next bit puts the result far outside of
+                // every bound.
                 result[bytes - 1] = static_cast<std::uint8_t>(result[bytes - 1] ^ 0x40);
                 CHECK_FALSE(harness::is_result(shape, exact, pointers, result, shape.count));
             }

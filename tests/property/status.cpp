@@ -1,5 +1,5 @@
-// What a master tells spectators, in runs full of faults: after each of its events it says what it promised, and in the end it
-// has counted what applications saw. And looking on changes nothing.
+// The master's status for spectators, in runs full of faults. After each event it must match what the master promised.
+// In the end it must have counted what applications saw. Watching must not change a run.
 #include "harness/run.hpp"
 #include "harness/scenario_text.hpp"
 
@@ -27,7 +27,7 @@ struct Watched {
         INFO(verdict.violation.oracle << ": " << verdict.violation.reason << "\n" << to_text(scenario));
         REQUIRE(verdict.held());
     }
-    // The most collectives that one process saw succeed.
+    // The largest number of collectives that one process saw succeed.
     std::uint64_t seen_by_one() const {
         std::map<std::uint32_t, std::uint64_t> seen;
         std::uint64_t most = 0;
@@ -45,7 +45,7 @@ TEST_CASE("the status agrees with the promises and the ledger, whatever happens"
     std::uint64_t committed = 0, looks = 0;
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         Scenario scenario = generate(seed);
-        scenario.limits.operations_listed = core::Limits{}.operations_listed;  // all of them
+        scenario.limits.operations_listed = core::Limits{}.operations_listed;  // lists all of them
         const Watched run(scenario);
         CAPTURE(seed);
         CHECK(run.watch.committed() >= run.seen_by_one());

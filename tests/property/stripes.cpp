@@ -1,5 +1,5 @@
-// Several connections between two neighbours: one that is dead costs no more than the patience with a stripe, whichever it
-// is, because what its neighbour has to know does not depend on it.
+// Several connections between two neighbours. A dead one costs no more than the patience with a stripe, whichever it
+// is, because what the neighbour must receive does not depend on it.
 #include "harness/run.hpp"
 #include "net-sim/world.hpp"
 
@@ -12,7 +12,7 @@ TEST_CASE(
     "one of four connections that is dead, or stalls one way, holds a collective up for the patience with it alone") {
     for (const FaultKind kind : {FaultKind::half_open, FaultKind::stall}) {
         for (const std::uint64_t side : {0u, 1u}) {
-            // Two peers dial the master first; then come four connections of each of them.
+            // First, the two peers dial the master. Then each opens four connections to the other.
             for (std::uint64_t connection = 2; connection < 10; ++connection) {
                 Scenario s;
                 s.seed = 7;
@@ -25,7 +25,7 @@ TEST_CASE(
                 s.workload.f32_sum = true;
                 s.peers.resize(2);
                 for (PeerPlan& plan : s.peers) {
-                    plan.turns = 4;  // the first ones alone
+                    plan.turns = 4;  // in the first ones a peer is alone
                     plan.stripes = 4;
                 }
                 Fault fault;
@@ -34,7 +34,7 @@ TEST_CASE(
                 fault.trigger_count = 40;
                 fault.at = core::microsecond;
                 fault.duration = core::second * 60;
-                // The fault takes the connection `value % 10`; bit 32 is the side.
+                // The fault hits connection `value % 10`. Bit 32 selects the side.
                 fault.value = (side << 32) + connection + (side != 0 ? 10 - (1ull << 32) % 10 : 0);
                 s.faults.push_back(fault);
                 s.chaos_end = 60 * core::second;

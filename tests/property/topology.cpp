@@ -1,5 +1,5 @@
-// Optimized rings in the simulator: what is measured is what the network has, the ring that is chosen is the best one by
-// what was measured, and collectives get faster by it.
+// Optimized rings in the simulator. Measurements must match the network, the chosen ring must be the best one by these
+// measurements, and collectives must get faster.
 #include "harness/topology.hpp"
 
 #include <catch2/catch.hpp>
@@ -14,7 +14,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Picoseconds per byte, summed over the ring. An edge that was not measured costs four times the worst that was.
+// Picoseconds per byte, summed over the ring. An edge without a measurement costs four times the worst measured one.
 std::uint64_t cost(const RingChange& change, const Names& ring) {
     std::uint64_t worst = 1;
     for (const std::string& from : ring) {
@@ -73,7 +73,7 @@ TEST_CASE("under faults, no ring is changed for a worse one by what was measured
         INFO("seed " << seed << ": " << facts.verdict.violation.oracle << " " << facts.verdict.violation.reason);
         REQUIRE(facts.verdict.held());
         optimized += facts.verdict.counters.optimized;
-        // Around paths that fail a ring may be longer.
+        // A ring that avoids failed edges may be longer.
         if (facts.edges_failed) continue;
         for (const RingChange& change : facts.changes) {
             ++changes;

@@ -1,5 +1,5 @@
-// Nothing waits needlessly: on an even network without faults every call returns as soon as the last bytes that it needs
-// have come.
+// No call waits needlessly: on an even network without faults, every call returns as soon as the last bytes that it
+// needs have arrived.
 #include "harness/run.hpp"
 
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-// What the master knows of the edges between peers, and for how long: the table alone.
+// The edge table alone: what the master records about the edges between peers, and for how long.
 #include "core/base/ids.hpp"
 #include "core/topology/edge_table.hpp"
 
@@ -39,7 +39,7 @@ TEST_CASE("a break that is said again is as old as it was") {
     CHECK_FALSE(edges.ring_neighbour_lost(b, ring, 11 * second));
     edges.report_incoming(a, b, false, 13 * second);
     CHECK_FALSE(edges.ring_neighbour_lost(a, ring, 11 * second));
-    // A new connection that breaks is a new word.
+    // A new connection that breaks is a new report.
     open(edges, a, b, 14 * second);
     edges.report_down(a, b, false, 15 * second, steady);
     CHECK(edges.ring_neighbour_lost(b, ring, 15 * second));
@@ -57,7 +57,7 @@ TEST_CASE("an edge that carried nothing in an earlier ring is tried again, one o
     CHECK(edges.try_again(ring, 4 * second, rarely));
     CHECK_FALSE(edges.stuck(a, b, 4 * second));
     CHECK(edges.find(a, b)->down_since == 4 * second);
-    // It carries nothing again: marked for twice as long, and not tried any more.
+    // It carries nothing again: it is marked for twice as long and not tried again.
     edges.mark_stuck(a, b, 5 * second, 16 * second);
     edges.release_unwanted({{a, {c}}, {c, {b}}, {b, {a}}}, 0, steady);
     CHECK_FALSE(edges.try_again(ring, 6 * second, rarely));
@@ -74,7 +74,7 @@ TEST_CASE("a good edge that was down in an earlier ring is tried again, seldom")
         return edges.marked(a, b, now);
     };
     CHECK(breaks(10 * second, 9 * second));
-    CHECK_FALSE(edges.try_again(ring, 11 * second, rarely));  // it is wanted, so it is of this ring
+    CHECK_FALSE(edges.try_again(ring, 11 * second, rarely));  // it is wanted, so it belongs to this ring
     edges.release_unwanted({}, 0, steady);
     CHECK(edges.try_again(ring, 12 * second, rarely));
     CHECK_FALSE(edges.marked(a, b, 12 * second));
@@ -82,7 +82,7 @@ TEST_CASE("a good edge that was down in an earlier ring is tried again, seldom")
     edges.release_unwanted({}, 0, steady);
     CHECK_FALSE(edges.try_again(ring, 23 * second, rarely));
     CHECK(edges.try_again(ring, 12 * second + rarely, rarely));
-    // One that opens and breaks at once is not tried.
+    // An edge that opens and breaks at once is not tried.
     CHECK(breaks(200 * second, steady / 2));
     edges.release_unwanted({}, 0, steady);
     CHECK_FALSE(edges.try_again(ring, 201 * second, rarely));

@@ -1,4 +1,4 @@
-// The election of a shared state: a pure function, so each rule of the contract is tried alone.
+// The election of a shared state. It is a pure function, so each rule of the contract is tested alone.
 #include "core/state_sync/election.hpp"
 #include "core/state_sync/state_digest.hpp"
 
@@ -10,7 +10,7 @@ using namespace pccl::core;
 
 namespace {
 
-// A candidate with its key list, in the order of acceptance in which it is added.
+// Candidates, each with its key list. The order of the calls is the order of acceptance.
 class Voters {
 public:
     Voters& add(std::uint64_t revision, std::uint64_t content, bool synced = true, const std::string& key = "w") {
@@ -121,7 +121,7 @@ TEST_CASE("strategies: one that enforces sends the others away, unless nobody wo
     const Election outdated = Voters().add(3, 8).as(send).add(2, 7).elect(3);
     CHECK(outdated.failed);
     CHECK(removed(outdated).empty());
-    // One that jumped ahead enforces nothing: it goes first.
+    // A member that jumped ahead enforces nothing, because it is removed first.
     const Election jumped = Voters().add(3, 8).as(send).add(5, 7).elect(3);
     CHECK(removed(jumped) == std::vector<int>{2});
     CHECK_FALSE(jumped.failed);
@@ -144,7 +144,8 @@ TEST_CASE("strategies: senders that differ or are behind go") {
     CHECK(removed(Voters().add(1, 7).as(send).add(1, 8).as(send).elect(1)) == std::vector<int>{2});
     CHECK(removed(Voters().add(1, 7).as(send).add(1, 8).as(send).add(1, 8).as(send).elect(1)) == std::vector<int>{1});
     CHECK(removed(Voters().add(1, 7).as(send).add(0, 7).as(send).elect(1)) == std::vector<int>{2});
-    // The one that is behind goes although the rest can only be refused: it is not the last that is not outdated.
+    // The outdated member is removed although the rest can only be refused: only the last member that is not outdated
+    // must stay.
     const Election rest = Voters().add(1, 7).as(receive).add(0, 8).as(send).elect(1);
     CHECK(rest.failed);
     CHECK(removed(rest) == std::vector<int>{2});

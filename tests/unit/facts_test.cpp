@@ -1,4 +1,4 @@
-// The facts of a real process survive its death at any byte: what was written whole is read, the rest is as if unsaid.
+// The facts of a real process survive its death at any byte: complete records are read, the rest is ignored.
 #include "harness/real/facts.hpp"
 
 #include <catch2/catch.hpp>

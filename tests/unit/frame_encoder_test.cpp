@@ -1,4 +1,5 @@
-// Whatever is sent, cancelled and cut where: the decoder reads what was given to the encoder.
+// The frame encoder against the decoder. Wherever frames are cut or cancelled, the decoder must read what the encoder
+// was given.
 #include "core/base/random.hpp"
 #include "tests/fuzz/codec_play.hpp"
 
@@ -18,7 +19,7 @@ TEST_CASE("the decoder reads what was given to the encoder, however it is cut an
         sum.abandoned += played.abandoned;
         sum.whole_though_cancelled += played.whole_though_cancelled;
     }
-    // Each way in which a frame can end was seen.
+    // Every way in which a frame can end occurred.
     CHECK(sum.frames > 10'000);
     CHECK(sum.dropped > 100);
     CHECK(sum.abandoned > 100);

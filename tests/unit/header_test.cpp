@@ -1,6 +1,6 @@
-// The frozen face of the library: every value, size and offset of pccl.h, ccoip_inet.h and ccoip.h as programs that were
-// compiled long ago expect them (x86-64 and aarch64, LP64). Most of it is checked by the compiler; a build that passes
-// has passed. header_test.sh compiles each header alone in each language level.
+// The frozen interface of the library: every value, size and offset of pccl.h, ccoip_inet.h and ccoip.h, as programs
+// that were compiled long ago expect them (x86-64 and aarch64, LP64). The compiler checks most of it, so a build that
+// succeeds has passed. header_test.sh compiles each header alone at each language level.
 #include "include/ccoip.h"
 #include "include/pccl.h"
 
@@ -185,7 +185,7 @@ SIGNATURE(pcclMasterAwaitTermination, pcclMasterInstance_t*);
 SIGNATURE(pcclDestroyMaster, pcclMasterInstance_t*);
 SIGNATURE(pcclGetMasterPort, pcclMasterInstance_t*, uint16_t*);
 
-// The core's own numbers are the interface's.
+// The core's own numbers equal those of the interface.
 static_assert(static_cast<long>(pccl::core::Result::topology_optimization_failed) == pcclTopologyOptimizationFailed);
 static_assert(static_cast<long>(pccl::core::DataType::f64) == pcclDouble);
 static_assert(static_cast<long>(pccl::core::ReduceOp::min) == pcclMin);
@@ -202,7 +202,7 @@ TEST_CASE("the version in the header is the version of the tree") {
 }
 
 TEST_CASE("an optional pointer is marked by nothing at all") {
-    // PCCL_NULLABLE must vanish: it stands between a type and a name.
+    // PCCL_NULLABLE must expand to nothing: it stands between a type and a name.
     int* PCCL_NULLABLE pointer = nullptr;
     CHECK(pointer == nullptr);
 }

@@ -1,4 +1,5 @@
-// Who dials a peer proves who it is: secrets as their source defines them, and a peer that refuses everybody else.
+// A peer that dials another one must prove its name. Secrets must be as their authors define them, and a peer must
+// refuse everybody without a valid pass.
 #include "core/base/secret.hpp"
 #include "core/peer_machine.hpp"
 #include "core/topology/link_pass.hpp"
@@ -22,7 +23,7 @@ Uuid name(std::uint8_t number) {
     return uuid;
 }
 
-// A peer that the master has welcomed; the test plays the master and those who dial.
+// A peer that the master has welcomed. The test plays the master and the peers that dial.
 class WelcomedPeer {
 public:
     WelcomedPeer() : machine_(config()) {
@@ -43,7 +44,7 @@ public:
         message.mutable_welcome()->set_link_key(to_bytes(key));
         say(opened_, message);
     }
-    // What the peer answers to somebody who dials it as `from` and shows `pass`.
+    // Returns the peer's answer to a dial in the name `from` with `pass`.
     proto::LinkMessage dial(const Uuid& from, const std::string& pass, std::uint64_t test = 0) {
         const LinkId link = accepted_ += 2;
         handle(LinkAccepted{link, Endpoint{}});

@@ -1,4 +1,4 @@
-// A master that was restarted and waits for its members: what it decides meanwhile, and what it does not.
+// A restarted master that waits for its members: which decisions it makes meanwhile, and which it does not.
 #include "tests/unit/master_play.hpp"
 
 #include <optional>
@@ -24,7 +24,7 @@ struct Pair {
         update.set_kind(proto::VOTE_UPDATE_TOPOLOGY);
         world.vote(a, update);
         REQUIRE(b.seen > 0);
-        // Their connections are reported again as edges of the ring.
+        // They report their connections again, as edges of the ring.
         world.report_edges(a, b);
         world.report_edges(b, a);
         for (Member* member : {&a, &b}) {
@@ -60,7 +60,7 @@ TEST_CASE("a vote against an operation aborts it, although a member may still re
     run.end(run.a, false);
     run.world.resumed(run.a);
     CHECK(Pair::outcome(run.a) == false);
-    // The one that comes later is told the same, whatever it votes.
+    // The member that comes later gets the same outcome, whatever it votes.
     run.world.say_hello(run.b);
     run.end(run.b, true);
     run.world.resumed(run.b);
@@ -85,7 +85,7 @@ TEST_CASE("a vote for an operation waits for the members that may still resume")
 
 TEST_CASE("an older journal is recognised although decisions of the grace have taken the lost numbers") {
     Pair run;
-    // The first member votes and loses its link; the other one is told that the operation was committed.
+    // The first member votes and loses its link. The other one receives the commit of the operation.
     run.end(run.a, true);
     run.world.reset(run.a);
     run.end(run.b, true);
@@ -104,13 +104,13 @@ TEST_CASE("an older journal is recognised although it lacks the resume of the me
     Pair run;
     const std::size_t lost_resumes = GENERATE(1, 2, 16);
     std::size_t lost_records = 1;
-    // Of each resume two: the token that it was given, and that the member has shown it.
+    // Each resume has two records: the token that the member was given, and that the member has shown it.
     for (std::size_t i = 0; i < lost_resumes; ++i, lost_records += 2) {
         run.world.reset(run.b);
         run.world.say_hello(run.b);
         run.world.resumed(run.b);
     }
-    // The second member alone is told the outcome.
+    // Only the second member receives the outcome.
     run.end(run.a, true);
     run.world.reset(run.a);
     run.end(run.b, true);
@@ -143,7 +143,7 @@ TEST_CASE("a token that was replaced stays worth nothing after a restart") {
     Member copy = run.b;
     run.world.reset(run.b);
     run.world.say_hello(run.b);
-    run.world.resumed(run.b);  // speaks, so it has the newer one
+    run.world.resumed(run.b);  // its message shows that it has the newer token
     run.world.restart();
     copy.generation += 5;
     run.world.say_hello(copy);
@@ -163,7 +163,7 @@ TEST_CASE("who holds only tokens of earlier resumes is no holder of the seat") {
     }
     REQUIRE(copy.former_tokens.size() == 2);
     copy.generation += 5;
-    // It claims a decision that nobody made, which would end the run if it were believed.
+    // It claims a decision that was never made. If the master believed it, the run would end.
     copy.seen += 100;
     run.world.say_hello(copy);
     CHECK(copy.refused);

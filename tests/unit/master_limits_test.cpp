@@ -1,4 +1,4 @@
-// What remotes can make the master say, keep and do is bounded.
+// Remotes can make the master send, keep and do only a bounded amount.
 #include "tests/unit/master_play.hpp"
 
 #include "core/base/probe.hpp"
@@ -59,10 +59,10 @@ TEST_CASE("a reason as long as a frame reaches nobody longer than a frame, nor t
     for (Member* member : {&run.a, &run.b}) {
         REQUIRE(member->answers.back().has_outcome());
         CHECK_FALSE(member->answers.back().outcome().commit());
-        CHECK(member->most_bytes <= control_bytes_least);  // neither has told what it takes
+        CHECK(member->most_bytes <= control_bytes_least);  // neither has sent its own limit
     }
     CHECK(run.world.journal_bytes() < 10'000);
-    // Who comes back after a restart is told the same, in a frame that it takes.
+    // A member that comes back after a restart receives the same outcome, in a frame within its limit.
     run.world.restart();
     run.b.seen = 1;
     run.world.say_hello(run.b);

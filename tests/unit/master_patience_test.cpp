@@ -1,4 +1,5 @@
-// A master that slept, or whose members were busy: nobody is removed for a time in which it could not act.
+// A member is not removed for a time in which it could not act, because the master slept or because the member was
+// busy.
 #include "tests/unit/master_play.hpp"
 
 using namespace pccl::core;
@@ -21,7 +22,8 @@ proto::Vote of_kind(proto::VoteKind kind) {
     return vote;
 }
 
-// Two that found a group, or of which the second one joins: connected with each other, and asked for by `asks`.
+// Admits two members that form a group, or a second one that joins the first. They are connected with each other, and
+// the members in `asks` vote for the update.
 void admit(World& world, Member& first, Member& second, const std::vector<Member*>& asks) {
     const auto connect = [&] {
         world.report_edges(first, second);
@@ -37,13 +39,13 @@ struct Pair {
     World world;
     Member a{name(1), 0, {}, 0, 0, 0, {}, false}, b{name(2), 0, {}, 0, 0, 0, {}, false};
 
-    // `newcomer_links`: connections with newcomers that each member can hold; 0: it does not say.
+    // `newcomer_links`: how many connections with newcomers each member can hold; 0: not stated.
     explicit Pair(const Timeouts& timeouts = with_limit(), std::uint32_t newcomer_links = 0) : world(timeouts) {
         for (Member* member : {&a, &b})
             world.say_hello(*member, [&](proto::Hello& hello) { hello.set_newcomer_links(newcomer_links); });
         admit(world, a, b, {&a});
     }
-    // Time passes in ticks; both members are heard from.
+    // Time passes in ticks, and both members send heartbeats.
     void pass(Duration time) {
         for (Duration step = 100 * millisecond; time > 0; time -= step) {
             for (Member* member : {&a, &b}) {
@@ -116,7 +118,7 @@ TEST_CASE("a member that an operation kept busy gets the full time when it has e
     }
     REQUIRE(run.a.answers.back().has_start());
     const std::uint64_t op = run.a.answers.back().start().op();
-    // Another thread of the first member waits all the while.
+    // Meanwhile, another thread of the first member waits in an update.
     run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
     run.pass(3 * limit);
     for (Member* member : {&run.a, &run.b}) {
@@ -191,7 +193,7 @@ TEST_CASE("who waits for the master itself is in no other call") {
     world.say_hello(b, in_group(1));
     world.say_hello(c, in_group(1));
     admit(world, b, c, {&a, &b});
-    // The edge between the two of a group breaks for a moment: their operation waits for it.
+    // The edge between the two members of a group breaks for a moment, so their operation waits for it.
     proto::PeerMessage down;
     down.mutable_edge()->set_peer(to_bytes(c.uuid));
     down.mutable_edge()->set_outgoing(true);
@@ -234,7 +236,7 @@ TEST_CASE("a member is asked anew for a vote that others joined after it was ask
             run.pass(100 * millisecond);
         }
     };
-    // It has long been free when the last one joins, and is then slow to hear.
+    // It has been in no call for long when the last member votes. Then it is slow to acknowledge.
     pass(limit - 50 * millisecond, true);
     run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
     pass(limit + 150 * millisecond, true);
@@ -267,7 +269,7 @@ TEST_CASE("a member that resumes after its link was lost has the time that was l
 TEST_CASE("a master that sleeps in its grace gives its members all of it again") {
     Pair run;
     run.world.restart();
-    // It has no open link while it sleeps.
+    // The master has no open link while it sleeps.
     run.world.advance(60 * second);
     run.world.say_hello(run.a);
     CHECK_FALSE(run.a.refused);
@@ -309,7 +311,7 @@ TEST_CASE("a disk that does not answer is named to the operator and to every mem
     run.world.vote(run.b, of_kind(proto::VOTE_PEERS_PENDING));
     run.pass(4 * second);
     CHECK(run.world.logged.find("has not answered") == std::string::npos);
-    // The master's own sleep is no fault of the disk.
+    // The master's own sleep does not count against the disk.
     run.world.advance(60 * second);
     run.pass(4 * second);
     CHECK(run.world.logged.find("has not answered") == std::string::npos);
@@ -327,7 +329,7 @@ TEST_CASE(
     timeouts.journal = 20 * second;
     Pair run(timeouts);
     run.world.vote(run.a, of_kind(proto::VOTE_PEERS_PENDING));
-    // A disk that is slow answers each time.
+    // A slow disk answers each time.
     for (int i = 0; i < 5; ++i) {
         run.world.hold_disk(true);
         run.world.vote(run.b, of_kind(proto::VOTE_PEERS_PENDING));
@@ -339,7 +341,7 @@ TEST_CASE(
     run.world.hold_disk(true);
     run.world.vote(run.b, of_kind(proto::VOTE_PEERS_PENDING));
     CHECK(run.world.status().journal_waits == run.world.now());
-    // The master's own sleep is no fault of the disk.
+    // The master's own sleep does not count against the disk.
     run.world.advance(60 * second);
     run.pass(19 * second);
     CHECK(run.world.halted.empty());
@@ -472,7 +474,7 @@ TEST_CASE("a newcomer that cannot be let in gives its place to others, whatever 
 
 TEST_CASE("the turn of a newcomer begins when it has a place") {
     Pair run(Timeouts{}, 4);
-    // Told together that nobody reaches them, so that their turns would begin and end together.
+    // Both are notified at the same time that nobody reaches them, so their turns would begin and end together.
     Member newcomers[] = {{name(7), 0, {}, 0, 0, 0, {}, false},
                           {name(8), 0, {}, 0, 0, 0, {}, false},
                           {name(9), 0, {}, 0, 0, 0, {}, false}};
@@ -481,7 +483,7 @@ TEST_CASE("the turn of a newcomer begins when it has a place") {
     for (int i = 0; i < 600; ++i) {
         if (i == 60) {
             for (const Member* member : {&newcomers[0], &newcomers[1]}) REQUIRE_FALSE(member->notices.empty());
-            // From here on there is one place.
+            // From here on there is only one place.
             for (Member* member : {&run.a, &run.b}) {
                 run.world.reset(*member);
                 run.world.say_hello(*member, [](proto::Hello& hello) { hello.set_newcomer_links(2); });

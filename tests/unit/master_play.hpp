@@ -1,4 +1,4 @@
-// A MasterMachine whose members are played by a test, message by message.
+// A MasterMachine whose members a test plays, message by message.
 #pragma once
 
 #include "core/master_machine.hpp"
@@ -21,7 +21,7 @@ inline Uuid name(std::uint8_t number) {
     return uuid;
 }
 
-// One member as the test plays it: what the master told it last.
+// A member that the test plays, with what it received last from the master.
 struct Member {
     Uuid uuid;
     LinkId link = 0;
@@ -32,12 +32,12 @@ struct Member {
     std::vector<proto::Answer> answers{};
     bool refused = false;
     bool acknowledges = true;
-    std::size_t most_bytes = 0;  // of the longest message it was sent
-    bool closed = false;         // by the master
+    std::size_t most_bytes = 0;  // of the longest message that it received
+    bool closed = false;         // the master closed its link
     proto::DialPlan plan{};
     std::string notices{};
     std::vector<std::uint64_t> former_tokens{};
-    std::uint64_t heard = 0;  // messages on its link
+    std::uint64_t heard = 0;  // messages received on its link
 };
 
 // A master whose disk is fast: each record is durable before anything else happens, unless the test holds the disk.
@@ -48,7 +48,7 @@ public:
     }
     explicit World(const Limits& limits) : World(Timeouts{}, limits) {}
 
-    // As a process that was killed and is started on its journal.
+    // Like a process that was killed and is started again on its journal.
     void restart() {
         for (auto& [link, member] : by_link_) member->link = 0;
         by_link_.clear();
@@ -63,7 +63,7 @@ public:
         now_ += time;
         handle(Timer{});
     }
-    // The same, but only timers that the machine asked for run.
+    // The same, but handles only the timers that the machine asked for.
     void pass(Duration time) {
         const Instant end = now_ + time;
         while (machine_->next_deadline() <= end) {
@@ -72,7 +72,7 @@ public:
         }
         now_ = end;
     }
-    // A connection on which nothing was sent yet.
+    // Opens a connection on which nothing was sent yet.
     void dial(Member& member, std::uint8_t first_byte = 10) {
         member.link = next_link_ += 2;
         member.heard = 0;
@@ -107,14 +107,14 @@ public:
     void say_hello(Member& member) {
         say_hello(member, [](const proto::Hello&) {});
     }
-    // The network closed the member's connection.
+    // The network closes the member's connection.
     void reset(Member& member) {
         const LinkId link = member.link;
         by_link_.erase(link);
         member.link = 0;
         handle(LinkClosed{link, "reset"});
     }
-    // Held: records are issued and none becomes durable.
+    // While it is held, records are issued but do not become durable.
     void hold_disk(bool held) {
         disk_held_ = held;
         if (!held && issued_ != 0) handle(RecordPersisted{issued_});
@@ -139,7 +139,7 @@ public:
             tell(member, message);
         }
     }
-    std::string logged;  // all lines
+    std::string logged;  // all log lines
     std::string halted;  // why it stopped itself
     std::size_t journal_bytes() const {
         std::size_t bytes = 0;
@@ -211,7 +211,7 @@ private:
         if (message.has_refusal()) member.refused = true;
         if (message.has_notice()) member.notices += message.notice().text() + "\n";
         if (message.has_plan()) {
-            // The pages of one plan.
+            // A plan may come in several pages.
             if (!member.plan.more()) member.plan.Clear();
             member.plan.MergeFrom(message.plan());
             member.plan.set_more(message.plan().more());

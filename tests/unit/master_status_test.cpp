@@ -1,4 +1,4 @@
-// What a master tells spectators of one short run.
+// The master's status for spectators, over one short run.
 #include "tests/unit/master_play.hpp"
 
 using namespace pccl::core;
@@ -48,7 +48,7 @@ TEST_CASE("status of a master") {
     world.report_edges(a, b);
     world.report_edges(b, a);
 
-    // One of two has voted.
+    // One of two members has voted.
     world.advance(second);
     proto::Vote start = vote_of(proto::VOTE_START, 5);
     start.set_count(10);
@@ -68,7 +68,7 @@ TEST_CASE("status of a master") {
     CHECK(peer(status, a).call->since == begin + 2 * second);
     CHECK_FALSE(peer(status, b).call.has_value());
 
-    // Both: it runs.
+    // Both have voted, so the operation runs.
     world.vote(b, start);
     status = world.status();
     REQUIRE(status.groups.size() == 1);
@@ -91,7 +91,7 @@ TEST_CASE("status of a master") {
     CHECK(status.groups[0].tally.committed == 1);
     CHECK(status.groups[0].tally.committed_bytes == 40);
 
-    // Shapes that differ, and one that leaves.
+    // One member also votes for another tag. Then the other member leaves.
     world.vote(a, vote_of(proto::VOTE_START, 6));
     world.vote(b, start);
     world.vote(a, start);
@@ -107,7 +107,7 @@ TEST_CASE("status of a master") {
     CHECK(status.groups[0].tally.aborted == 1);
     CHECK(status.groups[0].tally.refused == 1);  // nobody else is left
 
-    // A restarted master knows who was in and nothing of the past.
+    // A restarted master has the list of members, but no history.
     world.restart();
     status = world.status();
     CHECK(status.incarnation == 2);

@@ -1,4 +1,4 @@
-// What somebody who is no member claims towards the master: it hurts nobody else.
+// Whatever a stranger claims towards the master, it must harm nobody else.
 #include "tests/unit/master_play.hpp"
 
 #include <algorithm>
@@ -57,7 +57,7 @@ struct Pair {
 TEST_CASE("a stranger that has seen more decisions than there are ends nothing") {
     Pair run;
     Member stranger = member(9);
-    run.world.say_hello(stranger);  // registered: it learns the name of the run
+    run.world.say_hello(stranger);  // registered, so it receives the name of the run
     const std::string name_of_run = stranger.welcome.run_id();
     for (const Uuid& claimed : {stranger.uuid, name(8), run.a.uuid}) {
         stranger.uuid = claimed;
@@ -139,7 +139,7 @@ TEST_CASE("idle connections give way: newcomers and members get in, whoever floo
     Member early = member(3);
     run.world.dial(early, 77);
     for (int i = 0; i < 1000; ++i) come(66);
-    // It is one of few at its address: it may still say who it is.
+    // It is one of few at its address, so it may still send its hello.
     CHECK_FALSE(early.closed);
     CHECK(crowd.front()->closed);
     CHECK_FALSE(crowd.back()->closed);
@@ -148,7 +148,7 @@ TEST_CASE("idle connections give way: newcomers and members get in, whoever floo
         newcomer, [](proto::Hello&) {}, 66);
     CHECK_FALSE(newcomer.closed);
     CHECK_FALSE(newcomer.welcome.run_id().empty());
-    // There is room left for the addresses of members, and a member resumes.
+    // Room is left for the addresses of members, and a member resumes.
     run.world.reset(run.a);
     run.world.say_hello(run.a);
     CHECK(run.a.welcome.member());
@@ -216,7 +216,7 @@ TEST_CASE("who waits costs a member one connection each way, and no more than it
     for (const std::string& caller : plan.callers()) say(first, caller, false);
     update();
     CHECK(admitted() == 50);
-    // The others have their turn.
+    // The other newcomers have their turn.
     CHECK(std::any_of(crowd.begin(), crowd.end(),
                       [](const auto& one) { return one->seen == 0 && one->plan.targets_size() > 0; }));
 }
@@ -235,8 +235,8 @@ TEST_CASE("the time in which a member did not run counts against no edge of it")
             if (both && !run.b.closed) run.world.tell(run.b, heartbeat);
         }
     };
-    pass(1, true);  // what they were told is acknowledged
-    // A connection breaks, and the member that has to accept the next one sleeps.
+    pass(1, true);  // what they received is acknowledged
+    // A connection breaks. The member that must accept the next one sleeps.
     run.report(run.a, run.b, true, false);
     run.report(run.b, run.a, false, false);
     pass(9, false);

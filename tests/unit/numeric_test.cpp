@@ -1,5 +1,6 @@
-// Kernels and checksums against a reference written another way: one element at a time, wide integers, doubles and
-// explicit rounding instead of vectors and bit tricks. Every level of instruction set must give the reference's bytes.
+// Kernels and checksums against a reference that is written in another way: one element at a time, wide integers,
+// doubles and explicit rounding instead of vectors and bit tricks. Every instruction-set level must give the
+// reference's bytes.
 #include "core/numeric/kernels.hpp"
 #include "core/numeric/levels.hpp"
 
@@ -135,7 +136,7 @@ void reference(DataType type, ReduceOp op, unsigned char* target, const unsigned
     }
 }
 
-// Bit patterns at the edges of the type, with the bit width given: extremes, infinities, NaNs, zeros, denormals.
+// Bit patterns at the edges of the type, in its bit width: extremes, infinities, NaNs, zeros, denormals.
 std::vector<std::uint64_t> special_patterns(DataType type) {
     switch (type) {
     case DataType::f16:
@@ -248,7 +249,7 @@ TEST_CASE("all pairs of a 16-bit float with a few partners", "[numeric]") {
                 reference(type, op, bytes(expected), bytes(a), bytes(b), count, 0);
                 for (const Level level : levels()) {
                     numeric::functions_of(level).reduce(type, op, target.data(), a.data(), b.data(), count, 0);
-                    // The first that differs is its own left operand.
+                    // The left operand of an element is its index, so the count names the first wrong operand.
                     const auto end = std::mismatch(target.begin(), target.end(), expected.begin()).first;
                     CHECK(static_cast<std::size_t>(end - target.begin()) == count);
                 }

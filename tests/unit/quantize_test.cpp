@@ -1,5 +1,6 @@
-// Quantization against a reference that handles one element at a time with the functions of <cmath>; every level of
-// instruction set must give the reference's bytes. And the properties that users rely on, from the values alone.
+// Quantization against a reference that handles one element at a time with the functions of <cmath>. Every
+// instruction-set level must give the reference's bytes. Also checks the properties that users rely on, from the values
+// alone.
 #include "core/numeric/kernels.hpp"
 #include "core/numeric/levels.hpp"
 #include "core/numeric/quantize.hpp"
@@ -210,7 +211,7 @@ void compare_levels() {
                     INFO("algorithm " << static_cast<int>(how.algorithm) << " code " << static_cast<int>(how.type)
                                       << " hint " << static_cast<int>(how.hint) << " kind " << kind << " count "
                                       << count << " level " << static_cast<int>(level) << " type f" << 8 * sizeof(T));
-                    // One byte off any alignment, and the bytes around stay as they are.
+                    // Unaligned by one byte. The bytes around must stay as they are.
                     Bytes shifted(1 + count * sizeof(T)), made(wire.size() + 2, 0xcd),
                         read(1 + count * sizeof(T) + 1, 0xcd);
                     if (count != 0) std::memcpy(shifted.data() + 1, values.data(), count * sizeof(T));
@@ -236,12 +237,12 @@ std::vector<T> there_and_back(const Quantization& how, const std::vector<T>& val
     return back;
 }
 
-// Half a step of the range, and what the element type itself cannot tell apart.
+// The bound is half a step of the range, plus what the element type cannot represent.
 template <class T>
 void within_half_a_step() {
     std::mt19937_64 random(23);
     for (const Quantization& how : all_ways()) {
-        if (how.hint == DistributionHint::normal) continue;  // clips what is far away
+        if (how.hint == DistributionHint::normal) continue;  // clips outliers
         for (const int kind : {0, 1, 2}) {
             const std::vector<T> values = draw<T>(random, 512, kind);
             const std::vector<T> back = there_and_back(how, values);
@@ -313,7 +314,7 @@ TEST_CASE("a value that is not finite makes its block NaN, and no other", "[quan
             }
         }
     }
-    // Farther apart than the largest double: no step can be told.
+    // Farther apart than the largest double, so there is no step.
     const double most = std::numeric_limits<double>::max();
     for (const double value : there_and_back(all_ways()[0], std::vector<double>{-most, most})) CHECK(std::isnan(value));
     // The largest floats stay finite.

@@ -1,4 +1,4 @@
-// A peer that connects again after it lost the run: nothing of the former membership reaches into the next one.
+// A peer that connects again after it lost the run. Nothing of the former membership may affect the next one.
 #include "core/peer_machine.hpp"
 #include "core/wire/convert.hpp"
 #include "core/wire/frame.hpp"
@@ -21,7 +21,7 @@ Uuid name(std::uint8_t number) {
     return uuid;
 }
 
-// A member of a ring of two whose reduction waits for memory; the test plays the master and the driver.
+// A member of a ring of two whose reduction waits for memory. The test plays the master and the driver.
 class MemberWithWork {
 public:
     static constexpr Ticket connected = 1, launched = 2, awaited = 3;
@@ -61,7 +61,7 @@ public:
     void memory_comes() {
         for (const BufferId buffer : std::exchange(asked_, {})) handle(BufferAllocated{buffer, true});
     }
-    // Connections to the master that were begun so far.
+    // Number of connections to the master that were begun so far.
     std::size_t dialled() const { return links_.size(); }
 
     std::map<Ticket, Result> results;

@@ -1,5 +1,5 @@
-// The recorder by itself: how frames are matched, what becomes of those that nobody takes, and its bounds. And the words for
-// control messages.
+// The recorder alone: how frames are matched, frames that nobody receives, and its bounds. Also the text of control
+// messages.
 #include "core/wire/convert.hpp"
 #include "net-sim/describe.hpp"
 #include "net-sim/recorder.hpp"

@@ -1,4 +1,4 @@
-// The search for a ring, against an exact one.
+// The search for a ring, compared with an exact one.
 #include "core/base/random.hpp"
 #include "core/topology/ring_search.hpp"
 
@@ -25,10 +25,10 @@ public:
         return find_ring(nodes_, [&](std::size_t from, std::size_t to) { return allowed(from, to); });
     }
 
-    // By dynamic programming over the sets of nodes that a path from node 0 visits.
+    // Exact, by dynamic programming over the sets of nodes that a path from node 0 visits.
     bool has_ring() const {
         if (nodes_ < 2) return true;
-        std::vector<std::uint32_t> ends(std::size_t{1} << nodes_, 0);  // at which nodes such a path can end
+        std::vector<std::uint32_t> ends(std::size_t{1} << nodes_, 0);  // the nodes at which such a path can end
         std::vector<std::uint32_t> into(nodes_, 0);
         for (std::size_t from = 0; from < nodes_; ++from) {
             for (std::size_t to = 0; to < nodes_; ++to) {
@@ -62,7 +62,7 @@ bool is_ring(const Graph& graph, std::vector<std::size_t> ring) {
     return true;
 }
 
-// Pairs that cannot connect, `per_mille` of them.
+// A graph in which `per_mille` of the pairs cannot connect.
 Graph with_bad_pairs(std::size_t nodes, std::uint64_t per_mille, Random& random) {
     Graph graph(nodes);
     for (std::size_t a = 0; a < nodes; ++a) {
@@ -75,7 +75,7 @@ Graph with_bad_pairs(std::size_t nodes, std::uint64_t per_mille, Random& random)
     return graph;
 }
 
-// The last `newcomers` nodes are connected with a few of the others only, one way each.
+// Connects the last `newcomers` nodes with only a few of the others, one way each.
 void connect_little(Graph& graph, std::size_t newcomers, Random& random) {
     const std::size_t members = graph.nodes() - newcomers;
     for (std::size_t node = members; node < graph.nodes(); ++node) {

@@ -1,4 +1,4 @@
-// Complete small scopes: they are complete, they hold, and what is wrong in only some orders is found.
+// Small scopes: they are explored completely, they hold, and an error in only some orders is found.
 #include "harness/scope/arena.hpp"
 #include "harness/scope/explore.hpp"
 
@@ -48,7 +48,7 @@ TEST_CASE("an exploration that is cut says so") {
 }
 
 TEST_CASE("two explorations see the same") {
-    // The number of states is not compared: what is left in padding may keep equal states apart (arena.hpp).
+    // The number of states is not compared: leftovers in padding may keep equal states apart (arena.hpp).
     const Report one = explore_by_name("sync-cut"), other = explore_by_name("sync-cut");
     CHECK(one.complete == other.complete);
     CHECK(one.outcomes == other.outcomes);
@@ -87,7 +87,7 @@ TEST_CASE("a fingerprint does not depend on where memory lies, and an image brin
         int number = 0;
         Node* next = nullptr;
     };
-    // A root and two nodes behind it, made in either order, with rubbish between them.
+    // A root and two nodes behind it, created in either order, with freed memory between them.
     const auto make = [](Arena& arena, bool reversed, int last) {
         arena.clear();
         const Arena::Use use(arena);

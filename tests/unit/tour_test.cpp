@@ -1,4 +1,4 @@
-// The search for a ring and the meter of bandwidth, alone.
+// The search for a tour, and the meter of bandwidth.
 #include "core/topology/bandwidth.hpp"
 #include "core/topology/tour.hpp"
 
@@ -42,7 +42,7 @@ bool is_tour(Tour tour, std::uint32_t nodes) {
     return tour == in_order(nodes);
 }
 
-// Every tour that begins at node 0, given up where it is already longer than the best one.
+// Tries every tour that begins at node 0, and gives one up once it is as long as the best one.
 void all_tours(const Costs& costs, std::uint32_t nodes, std::vector<bool>& used, std::uint32_t at, std::uint32_t count,
                std::uint64_t sum, std::uint64_t& best) {
     if (sum >= best) return;
@@ -78,7 +78,7 @@ TourSearch finished(const Costs& costs, std::uint32_t nodes, std::uint64_t seed,
 TEST_CASE("tours of up to 12 nodes are optimal") {
     for (std::uint32_t nodes = 1; nodes <= 12; ++nodes) {
         for (std::uint64_t seed = 1; seed <= (nodes < 10 ? 60u : 12u); ++seed) {
-            // Few different costs give many ties, many give none.
+            // Few different costs give many ties, and many different costs give none.
             const Costs costs = random_costs(nodes, nodes * 1000 + seed, seed % 3 == 0 ? 4 : 1'000'000);
             const TourSearch search = finished(costs, nodes, seed, 0, 500);
             INFO(nodes << " nodes, seed " << seed);
@@ -138,7 +138,7 @@ TEST_CASE("a meter tells the rate of a steady stream soon, and of one that grows
         Instant first = 0;
         double speed = static_cast<double>(rate) / 16;
         while (!meter.concluded(now)) {
-            // Doubles each 20 ms until it has the rate.
+            // Doubles every 20 ms until it reaches the rate.
             const Instant begun = now;
             now += static_cast<Duration>(static_cast<double>(frame) * 1e9 / speed);
             meter.landed(begun, now, frame);
@@ -157,8 +157,8 @@ TEST_CASE("a meter tells the rate of a steady stream soon, and of one that grows
 }
 
 TEST_CASE("frames that grow while they are counted do not change the rate") {
-    // Sixteen connections share the way. One after the other doubles its frames: more and more of what has come belongs to
-    // frames that are not over.
+    // Sixteen connections share the path. One after the other doubles its frames, so more and more of the bytes that
+    // have arrived belong to frames that are not complete.
     constexpr std::uint64_t rate = 125'000'000;
     constexpr std::size_t connections = 16;
     for (const std::uint64_t doubling : {4u, 8u, 16u, 64u}) {

@@ -1,8 +1,8 @@
 // bridge-peer: one application process of a scenario, on real sockets. Started by `sim-run --real`.
 //
-// Reads the scenario, runs the program of harness/training.cpp over libpccl and writes what it did and saw to a file. It is
-// told to end by the end of its standard input. Exit codes: 0 the program came to its end, 1 something of the machine
-// failed, 2 usage.
+// Reads the scenario, runs the program of harness/training.cpp over libpccl, and writes what the program did and saw to
+// a file. The end of its standard input tells it to end. Exit codes: 0 the program came to its end, 1 something of the
+// machine failed, 2 usage.
 #include "harness/scenario_text.hpp"
 #include "tools/bridge-peer/real_world.hpp"
 

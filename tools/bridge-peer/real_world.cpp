@@ -53,7 +53,7 @@ bool RealWorld::run(harness::Process& process) {
             if (!facts_.write(shared_.ledger, shared_.counters)) return false;
             const Completion completion = carry_out(command);
             facts_.waits_in("", now());
-            sleep_until(now(), process);  // what we were told meanwhile
+            sleep_until(now(), process);  // reads what arrived on standard input meanwhile
             const Ticket ticket = std::visit([](const auto& any) { return any.ticket; }, command);
             process.completed(ticket, completion);
         } else if (wake_) {
@@ -70,7 +70,7 @@ bool RealWorld::run(harness::Process& process) {
     return facts_.write(shared_.ledger, shared_.counters);
 }
 
-// Being told something shortens no sleep: the program sees it at its next step, as in the simulation.
+// Input on standard input does not shorten a sleep: the program sees it at its next step, as in the simulation.
 void RealWorld::sleep_until(Instant at, harness::Process& process) {
     for (bool first = true;; first = false) {
         const Duration rest = at - now();
@@ -98,11 +98,11 @@ Completion RealWorld::carry_out(const Command& command) {
     return std::visit([this](const auto& any) { return (*this)(any); }, command);
 }
 
-// Messages stay in the library's log.
+// Without a message: messages stay in the library's log.
 Completion RealWorld::answer(pcclResult_t result) const {
     Completion completion;
     completion.result = static_cast<Result>(result);
-    if (!joined_) return completion;  // there is nothing to read yet
+    if (!joined_) return completion;  // no attributes to read yet
     const auto read = [this](pcclAttribute_t attribute, std::uint32_t& value) {
         int number = 0;
         if (pcclGetAttribute(communicator_, attribute, &number) == pcclSuccess && number > 0)
@@ -164,7 +164,7 @@ Completion RealWorld::operator()(const CommandReduceMany& command) {
     completion.world = info.local_world_size;
     completion.sent_bytes = info.tx_bytes;
     completion.received_bytes = info.rx_bytes;
-    return completion;  // which tag was reduced by whom is not told over this interface
+    return completion;  // this interface does not report which members reduced which tag
 }
 
 Completion RealWorld::operator()(const CommandLaunch& command) {

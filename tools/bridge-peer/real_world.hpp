@@ -1,7 +1,8 @@
-// The real machine as the world of one application process: its calls go to libpccl and block, its sleeps are sleeps.
+// The real machine as the world of one application process: its calls go to libpccl and block, its sleeps are real.
 //
-// The program never waits for two things at once, so one thread does: carry out the call or the sleep that it asked for,
-// then hand it the answer. Before anything is begun the facts are written, so that a killed process has told all it did.
+// The program never waits for two things at once, so one thread is enough. It carries out the call or the sleep that
+// the program asked for, then hands over the answer. The facts are written before each of them, so that a killed
+// process has reported all that it did.
 #pragma once
 
 #include "harness/process.hpp"
@@ -15,7 +16,7 @@ namespace pccl::bridge {
 
 class RealWorld final : public harness::ProcessWorld {
 public:
-    // `origin`: the time of the machine's clock that is 0 in the run.
+    // `origin`: the value of the machine's clock at time 0 of the run.
     RealWorld(const pcclCommCreateParams_t& parameters, core::Instant origin, harness::FactsWriter& facts,
               harness::Shared& shared)
         : parameters_(parameters), origin_(origin), facts_(facts), shared_(shared) {}
@@ -23,8 +24,8 @@ public:
     RealWorld(const RealWorld&) = delete;
     RealWorld& operator=(const RealWorld&) = delete;
 
-    // Runs the program to its end. Standard input tells until when it makes no call (8 bytes each time); its end, that the
-    // program is to end. False: the facts cannot be written.
+    // Runs the program to its end. 8 bytes on standard input are a time until which the program makes no call. The end
+    // of standard input tells the program to end. False if the facts cannot be written.
     bool run(harness::Process& process);
 
     core::Instant now() const override;
@@ -60,8 +61,8 @@ private:
     harness::FactsWriter& facts_;
     harness::Shared& shared_;
     pcclComm_t* communicator_ = nullptr;
-    bool joined_ = false;                                              // this communicator has been a member once
-    std::vector<std::unique_ptr<std::vector<std::uint8_t>>> buffers_;  // their addresses stay
+    bool joined_ = false;                                              // this communicator has been a member
+    std::vector<std::unique_ptr<std::vector<std::uint8_t>>> buffers_;  // pointers, so that addresses stay valid
     std::optional<core::Command> command_;
     std::optional<Wake> wake_;
 };

@@ -1,4 +1,4 @@
-// See the header. The table of process ids is what the signal handler can reach; nothing else is touched there.
+// The signal handler uses the table of process ids and nothing else.
 #include "child_process.hpp"
 
 #include <array>
@@ -79,7 +79,7 @@ ChildProcess ChildProcess::start(const std::vector<std::string>& arguments,
         close(to_child[1]);
         throw std::system_error(reason, std::generic_category(), "pipe");
     }
-    // Everything the child needs is prepared before fork.
+    // Everything that the child needs is prepared before fork.
     std::vector<char*> argument_pointers;
     for (const auto& argument : arguments) argument_pointers.push_back(const_cast<char*>(argument.c_str()));
     argument_pointers.push_back(nullptr);
@@ -118,7 +118,7 @@ ChildProcess ChildProcess::start(const std::vector<std::string>& arguments,
 
 bool ChildProcess::write_line(const std::string& line) {
     const std::string text = line + "\n";
-    // A dead reader is an answer here, not a reason to die.
+    // If the reader is dead, write() must fail and not kill this process.
     signal(SIGPIPE, SIG_IGN);
     return write(input_, text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }

@@ -1,6 +1,6 @@
-// A child process that talks in lines: started by exec, read with deadlines, always reaped.
+// A child process that communicates in lines: started by exec, read with deadlines, always reaped.
 //
-// Used by the demo and by pccl-bench. Children die with their parent, also when it is killed, and with Ctrl-C once
+// Used by the demo and by pccl-bench. Children die with their parent, even if it is killed, and on Ctrl-C once
 // kill_children_on_interrupt() was called. For single-threaded parents.
 #pragma once
 
@@ -22,8 +22,8 @@ public:
     ChildProcess& operator=(ChildProcess&& other) noexcept;
     ~ChildProcess();  // kills and reaps if still running
 
-    // Runs `arguments[0]` with its standard input and output connected to us. `environment` ("NAME=value") is added
-    // to ours. Throws std::system_error if there is no process to be had.
+    // Runs `arguments[0]`, with its standard input and output connected to this process. `environment` ("NAME=value")
+    // is added to ours. Throws std::system_error if the process cannot be started.
     static ChildProcess start(const std::vector<std::string>& arguments, const std::vector<std::string>& environment);
 
     pid_t pid() const { return pid_; }
@@ -31,10 +31,10 @@ public:
     bool running() const { return pid_ > 0 && !status_; }
 
     bool write_line(const std::string& line);
-    // Next complete line of its output. Nothing if none came in time or the output has ended.
+    // Next complete line of its output. Nothing if none arrived in time or the output has ended.
     std::optional<std::string> read_line(int timeout_ms);
     void send_signal(int signal_number);
-    // Waits until it has ended; its wait status, or nothing when the time is over.
+    // Waits for its end. Returns its wait status, or nothing when the time is over.
     std::optional<int> wait(int timeout_ms);
     void kill_and_reap();
 

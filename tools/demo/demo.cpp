@@ -1,9 +1,9 @@
-// pccl-demo: a training run on this machine that loses, gains and releases peers, and is checked at every step.
+// pccl-demo: a training run on this machine in which peers die, join and leave. Contents are checked at every step.
 //
-// Starts a master and four trainers. Kills one in the middle of an all-reduce (proved by a survivor whose reduce
-// failed; without that proof a replacement is awaited and the kill is repeated), starts a newcomer, asks one to
-// leave. Exit status: 0 if all contents were equal at all steps, the loss went down and every survivor finished; 1
-// otherwise; 2 usage.
+// Starts a master and four trainers. Kills one in the middle of an all-reduce, starts a newcomer, and asks one to
+// leave. The kill counts only if a survivor's reduce failed; otherwise a replacement joins and the kill is repeated.
+// Exit status: 0 if all contents were equal at all steps, the loss went down and every survivor finished; 1 otherwise;
+// 2 usage.
 #include "child_process.hpp"
 #include "demo_report.hpp"
 
@@ -84,7 +84,7 @@ private:
         poll(descriptors.data(), descriptors.size(), static_cast<int>(timeout_ms));
         for (auto& peer : peers_) {
             while (const auto line = peer.process.read_line(0)) read_report(peer, *line);
-            // A process that closed its output is about to end.
+            // A process that has closed its output is about to end.
             if (peer.process.running() && peer.process.output_descriptor() < 0 && peer.process.wait(10'000))
                 ended(peer);
         }
@@ -166,7 +166,7 @@ private:
         }
     }
 
-    // All peers must be in the reduce of one step: then it can run.
+    // Waits until all peers are in the reduce of the same step, so that it can run.
     void wait_for_reduce() {
         const auto group = trainers();
         if (group.size() < initial_peers) return;
@@ -174,7 +174,7 @@ private:
         if (step < first_kill_step || step <= event_step_) return;
         for (const Peer* peer : group)
             if (peer->reducing_step != step || peer->steps.count(step) != 0) return;
-        // Milliseconds into the operation; another moment at each attempt.
+        // Milliseconds into the operation, different for each attempt.
         static constexpr double moments_ms[kill_attempts] = {6, 3, 12, 1, 20};
         event_step_ = step;
         next_action_ms_ = now_ms() + moments_ms[attempt_];
@@ -193,7 +193,7 @@ private:
         phase_ = Phase::after_kill;
     }
 
-    // When all survivors are past the step: did the reduce of one of them fail?
+    // Once all survivors are past the step, checks whether the reduce of one of them failed.
     void judge_kill() {
         double failed_ms = 0, recovered_ms = 0;
         for (const Peer* peer : trainers()) {

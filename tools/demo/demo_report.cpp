@@ -1,4 +1,3 @@
-// See the header.
 #include "demo_report.hpp"
 
 #include <algorithm>
@@ -11,7 +10,7 @@ namespace pccl::demo {
 
 namespace {
 
-// The moment at which the last of the peers that report a step reported it.
+// For each step, the time of the last report of it.
 std::map<int, double> step_ends(const std::vector<Peer>& peers) {
     std::map<int, double> ends;
     for (const auto& peer : peers) {
@@ -103,7 +102,7 @@ bool Report::conclude(const std::vector<Happening>& happenings) const {
     std::printf("\nWhat each event cost (a usual step takes %.0f ms)\n\n", median_step_ms());
     const auto ends = step_ends(peers_);
     for (const auto& happening : happenings) {
-        // The longest pause between two finished steps that touches the event, beyond a usual step.
+        // The longest time between two finished steps that overlaps the event, beyond a usual step.
         double longest = 0, before = 0;
         for (const auto& [step, at] : ends) {
             if (before > 0 && at >= happening.begin_ms && before <= happening.end_ms)

@@ -1,4 +1,4 @@
-// What the demo knows about its peers, and how it prints it: progress while it runs, tables at the end.
+// The demo's records of its peers, and their printed form: progress while it runs, tables at the end.
 #pragma once
 
 #include "child_process.hpp"
@@ -34,11 +34,11 @@ struct Peer {
     std::string last_line;
 };
 
-// One fault (or visitor), told in a line at the end.
+// One fault, join or leave, printed as a line at the end.
 struct Happening {
     std::string what;
     double begin_ms = 0;  // when it was caused
-    double end_ms = 0;    // when the peers were past it
+    double end_ms = 0;    // when the peers had overcome it
 };
 
 class Report {
@@ -46,7 +46,7 @@ public:
     explicit Report(std::vector<Peer>& peers);
     void progress(double start_ms);                       // prints what is new
     void note(const std::string& text, double start_ms);  // a line of its own
-    // Tables and costs; true if all hashes of each step are equal and the loss went down.
+    // Prints tables and costs. True if all hashes of each step are equal and the loss went down.
     bool conclude(const std::vector<Happening>& happenings) const;
 
 private:

@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds pause{20};
 
 using pccl::real::JournalStore;
 
-// A master locks the directory as long as it serves, and writes into the lock who it is.
+// A master locks the directory while it serves, and writes its identity into the lock.
 class Lock {
 public:
     explicit Lock(const std::string& directory)
@@ -38,7 +38,7 @@ public:
     bool exists() const { return descriptor_ >= 0; }
     bool held_by_other() const { return ::flock(descriptor_, LOCK_SH | LOCK_NB) != 0; }
     JournalStore::Holder holder() const { return JournalStore::holder(descriptor_); }
-    // The number in the lock may be that of another process: of another container or host, or one that came later.
+    // The process id in the lock may belong to another process: in another container, on another host, or a later one.
     enum class Opened : std::uint8_t { yes, no, unknown };  // unknown: errno says why
     Opened opened_by(pid_t process) const {
         struct stat own {};
@@ -63,7 +63,7 @@ private:
 
 constexpr const char* as_its_user = "; run this on the master's host, as its user or as root";
 
-// The signal ends most programs, so only a process that holds the lock and heeds the signal gets it.
+// The signal ends most programs. So only a process that holds the lock and handles the signal gets it.
 bool may_signal(const Lock& lock, const JournalStore::Holder& holder, const std::string& master, std::string& error) {
     if (holder.process == 0) {
         error = "the lock of the state directory names no process; run this again when its master serves";
@@ -115,7 +115,7 @@ bool stop_holder(const std::string& directory, std::string& error) {
 
 bool end_run(const std::string& directory, std::string& error) {
     if (!stop_holder(directory, error)) return false;
-    // Also where the master was stopped before: nobody takes up the run after this.
+    // Also if the master was stopped before: after this, no master can take up the run.
     const auto store = JournalStore::open(directory, error);
     if (store == nullptr) return false;
     store->clear();

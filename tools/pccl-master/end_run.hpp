@@ -5,8 +5,8 @@
 
 namespace pccl_master {
 
-// Asks the master that holds the directory to end the run (SIGUSR1), waits until it has stopped, and empties the journal.
-// Blocks for half a minute at most. False: `error` names the cause and the remedy.
+// Asks the master that holds the directory to end the run (SIGUSR1), waits until it has stopped, and empties the
+// journal. Blocks for at most half a minute. False: `error` names the cause and the remedy.
 bool end_run(const std::string& directory, std::string& error);
 
 }  // namespace pccl_master

@@ -1,10 +1,12 @@
-// pccl-master: serves one run until it is told to stop. Also installed as ccoip_master.
+// pccl-master: serves one run until it is stopped. Also installed as ccoip_master.
 //
-// Standard output carries one line, `listening on HOST:PORT` (with the real port when 0 was asked for), so that scripts can
-// wait for it, and with --status a second one, `status on HOST:PORT`; everything else is on standard error. The first
-// SIGTERM or SIGINT stops it: with a state directory the run is kept and the peers wait for the next master on it, else
-// they are told that it has ended. SIGUSR1, which `pccl-master end` sends, ends the run in either case. A second SIGTERM or
-// SIGINT ends the program at once. Exit codes: 0 after a signal, 1 if it cannot serve, 2 on wrong usage.
+// Standard output carries one line, `listening on HOST:PORT` (with the real port if 0 was given), so that scripts can
+// wait for it. With --status it carries a second one, `status on HOST:PORT`. Everything else goes to standard error.
+//
+// The first SIGTERM or SIGINT stops the master. With a state directory the run is kept, and the peers wait for the next
+// master on it. Without one the run ends, and the peers are notified. SIGUSR1, which `pccl-master end` sends, ends the
+// run in either case. A second SIGTERM or SIGINT ends the program at once. Exit codes: 0 after a signal, 1 if it cannot
+// serve, 2 on wrong usage.
 #include "end_run.hpp"
 #include "notify.hpp"
 
@@ -53,7 +55,7 @@ constexpr std::uint16_t status_port = CCOIP_PROTOCOL_PORT_MASTER - 1;
 
 struct Options {
     std::string listen = "0.0.0.0:" + std::to_string(CCOIP_PROTOCOL_PORT_MASTER);
-    std::string status;  // empty: none is served
+    std::string status;  // empty: not served
     std::string state_directory;
     std::optional<std::uint32_t> journal_timeout;  // seconds
     std::string log_level;
@@ -84,7 +86,7 @@ int stop_signals() {
     return ::signalfd(-1, &signals, SFD_CLOEXEC);
 }
 
-// The addresses of a name, IPv4 first: the first that can be bound is taken.
+// Tries the addresses of a name, IPv4 first. The first one that can be bound is taken.
 template <class Bind>
 bool bind_one_of(std::vector<Endpoint> endpoints, const Bind& bind) {
     std::stable_partition(endpoints.begin(), endpoints.end(), [](const Endpoint& endpoint) { return !endpoint.is_v6; });
@@ -98,7 +100,7 @@ StatusServer::Pages pages_of(const MasterRuntime& master) {
 
 bool read_address(const char* option, const std::string& text, std::uint16_t default_port,
                   std::vector<Endpoint>& endpoints, std::string& error) {
-    // ::1:80 is an address without a port, and hardly ever meant as one.
+    // ::1:80 is a valid address without a port, but hardly ever meant as one.
     if (std::count(text.begin(), text.end(), ':') > 1 && text.front() != '[') {
         error = std::string(option) + " " + text + ": write [V6]:PORT";
         return false;
@@ -108,7 +110,7 @@ bool read_address(const char* option, const std::string& text, std::uint16_t def
     return false;
 }
 
-// As it was written, with the port that was found.
+// The address as it was written, with the port that was bound.
 std::string name_of(const std::string& listen, std::uint16_t port) {
     const std::size_t colon = listen.rfind(':');
     const bool has_port = colon != std::string::npos && listen.find(']', colon) == std::string::npos &&
@@ -118,7 +120,7 @@ std::string name_of(const std::string& listen, std::uint16_t port) {
     return host + ":" + std::to_string(port);
 }
 
-// `status`: where it is served; empty where it is not.
+// `status`: the address of the status server; empty if there is none.
 void announce(const std::string& name, const std::string& status, int ready_descriptor) {
     const std::string line = "listening on " + name + "\n";
     std::fputs(line.c_str(), stdout);
@@ -128,7 +130,7 @@ void announce(const std::string& name, const std::string& status, int ready_desc
         for (std::size_t done = 0; done < line.size();) {
             const ssize_t n = ::write(ready_descriptor, line.data() + done, line.size() - done);
             if (n < 0 && errno == EINTR) continue;
-            if (n <= 0) break;  // who wanted to know is gone
+            if (n <= 0) break;  // the reader is gone
             done += static_cast<std::size_t>(n);
         }
         ::close(ready_descriptor);
@@ -136,17 +138,17 @@ void announce(const std::string& name, const std::string& status, int ready_desc
     pccl_master::notify_service_manager("READY=1\nSTATUS=listening on " + name);
 }
 
-// By the signal itself: who waits for this process then knows that it was stopped and did not fail.
+// Ends this process by the signal itself, so that its parent can see that it was stopped and did not fail.
 [[noreturn]] void die_by(int number) {
     sigset_t wanted;
     sigemptyset(&wanted);
     sigaddset(&wanted, number);
     pthread_sigmask(SIG_UNBLOCK, &wanted, nullptr);
     ::raise(number);
-    ::_exit(128 + number);  // it was made ignored by who started us
+    ::_exit(128 + number);  // the signal is ignored, because our parent made it so
 }
 
-// Until a signal came and the peers were told, or until the master has ended by itself.
+// Returns after a signal, once the peers were notified, or when the master has ended by itself.
 int serve_until_stopped(MasterRuntime& master, int signals) {
     const int ended = ::eventfd(0, EFD_CLOEXEC);
     if (ended < 0) return cannot_serve(std::string("eventfd: ") + std::strerror(errno));
@@ -163,7 +165,7 @@ int serve_until_stopped(MasterRuntime& master, int signals) {
         signalfd_siginfo signal{};
         if (::read(signals, &signal, sizeof signal) != sizeof signal) continue;
         const int came = static_cast<int>(signal.ssi_signo);
-        if (number != 0 && came == SIGUSR1) continue;  // it stops already; `pccl-master end` empties the journal itself
+        if (number != 0 && came == SIGUSR1) continue;  // already stopping; `pccl-master end` empties the journal itself
         if (number != 0) die_by(came);
         number = came;
         pccl_master::notify_service_manager("STOPPING=1");
@@ -181,7 +183,7 @@ int serve(const Options& options, const std::vector<Endpoint>& endpoints,
           const std::vector<Endpoint>& status_endpoints) {
     const int signals = stop_signals();
     if (signals < 0) return cannot_serve(std::string("signalfd: ") + std::strerror(errno));
-    // Who reads our output may go; that is no reason to end the run.
+    // The reader of our output may go away. That must not end the run.
     std::signal(SIGPIPE, SIG_IGN);
     pccl::real::MasterSettings settings = pccl::real::master_settings_from_environment();
     if (!options.state_directory.empty()) settings.state_directory = options.state_directory;

@@ -1,4 +1,3 @@
-// See notify.hpp.
 #include "notify.hpp"
 
 #include <cstddef>
@@ -14,7 +13,7 @@ namespace pccl_master {
 void notify_service_manager(const std::string& state) {
     const char* path = std::getenv("NOTIFY_SOCKET");
     sockaddr_un address{};
-    // A path, or a name in the abstract space, which begins with @.
+    // A path, or a name in the abstract namespace, which begins with @.
     if (path == nullptr || (path[0] != '/' && path[0] != '@') || std::strlen(path) >= sizeof address.sun_path) return;
     const std::size_t length = std::strlen(path);
     address.sun_family = AF_UNIX;

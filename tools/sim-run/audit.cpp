@@ -13,12 +13,12 @@ using namespace harness;
 
 namespace {
 
-// Used so often, an excuse that is needed nowhere forgives what needs no forgiving.
+// An excuse that was used in this many seeds and needed in none is too wide: it forgives what needs no excuse.
 constexpr std::uint64_t used_often = 100;
 constexpr std::size_t examples_max = 3;
 
 struct Need {
-    std::uint64_t used = 0, needed = 0;  // seeds
+    std::uint64_t used = 0, needed = 0;  // numbers of seeds
     std::array<std::uint64_t, examples_max> examples{};
 };
 struct Audit {

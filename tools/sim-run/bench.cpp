@@ -21,7 +21,7 @@ constexpr std::uint32_t stripe_counts[] = {1, 4, 16, 64};
 constexpr std::uint64_t scratch_mib[] = {16, 256};  // the default, and enough for the longest of these links
 static_assert(core::Limits{}.scratch_bytes == scratch_mib[0] << 20);
 
-// Seconds of this process on a core: other work on the machine does not count.
+// CPU seconds of this process, so that other work on the machine does not count.
 class Stopwatch {
 public:
     double seconds() const { return now() - start_; }
@@ -56,7 +56,7 @@ double reference_seconds(const PaperRow& row) {
     return static_cast<double>(reference_ring_time(row.peers, row.reference)) / 1e9;
 }
 
-// How this core does on the row's links; false when a promise was broken.
+// Prints the time of this core on the row's links. False if a promise was broken.
 bool print_prediction(const PaperRow& row, std::uint64_t scratch_bytes) {
     for (const std::uint32_t stripes : stripe_counts) {
         const Verdict v = run(paper_scenario(row, stripes, scratch_bytes), unbounded());
@@ -126,7 +126,8 @@ bool bench_paper() {
     return good;
 }
 
-// Few collectives of few slices without content: what the protocol alone costs under the same faults.
+// Leaves few collectives of few slices without content, to measure the cost of the protocol alone under the same
+// faults.
 void reduce_to_protocol(Scenario& scenario) {
     scenario.world.symbolic = true;
     Workload& w = scenario.workload;
@@ -135,7 +136,7 @@ void reduce_to_protocol(Scenario& scenario) {
     for (PeerPlan& plan : scenario.peers) plan.turns = std::min(plan.turns, 4u);
 }
 
-// Seeds per second on one core.
+// Measures seeds per second on one core. False if a seed failed.
 bool seeds(const char* name, bool protocol_only, std::uint64_t last) {
     const Stopwatch watch;
     double simulated = 0;
@@ -174,13 +175,13 @@ bool bench_scale() {
                 v.counters.aborted, v.counters.connects, v.counters.lost);
     if (!v.held())
         std::printf("FAILED  oracle %s\n  %.2000s\n", v.violation.oracle.c_str(), v.violation.reason.c_str());
-    // All of the first and of the last reduction, and the survivors of the second one.
+    // Each peer commits the first and the last reduction, and each of the 980 survivors commits the second one.
     const bool as_planned = v.counters.committed == 1000 + 980 + 1000 && v.counters.lost == 0;
     if (v.held() && !as_planned) std::printf("FAILED  the run did not go as planned: three reductions, nobody lost\n");
     return v.held() && as_planned;
 }
 
-// What optimize_topology measures of the links that a network was given, and what it makes of them.
+// Compares what optimize_topology measures with the links of the network, and checks the ring that it chooses.
 bool survey(const char* name, const PathNetwork& network, const std::vector<std::uint32_t>& good_ring) {
     const Stopwatch watch;
     const TopologyFacts facts = watch_topology(path_scenario(network, true), unbounded().items_max);

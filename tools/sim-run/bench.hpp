@@ -1,4 +1,4 @@
-// Measurements of the simulator and predictions with it: the published tables, speed, bandwidth tests, and a run
+// Measurements of the simulator, and predictions made with it: the published tables, speed, bandwidth tests, and a run
 // of 1,000 peers.
 #pragma once
 
@@ -6,9 +6,9 @@
 
 namespace pccl::tools {
 
-// `what`: paper, speed, topology, scale, quantized or all. The exit code of the program.
+// `what`: paper, speed, topology, scale, quantized or all. Returns the exit code of the program.
 int bench(const std::string& what);
-// Part of it: false when a figure is worse than promised.
+// The part `quantized`. False if a figure is worse than promised.
 bool bench_quantized();
 
 }  // namespace pccl::tools

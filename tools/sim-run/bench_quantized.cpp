@@ -1,4 +1,4 @@
-// What quantization costs on a core and saves on a link: `sim-run --bench quantized`.
+// The cost of quantization on a core, and its gain on a link: `sim-run --bench quantized`.
 #include "core/numeric/quantize.hpp"
 #include "harness/gigabit.hpp"
 #include "harness/run.hpp"
@@ -16,9 +16,9 @@ using namespace pccl::core;
 
 constexpr Quantization to_bytes{QuantizationAlgorithm::min_max, CodeType::u8, DistributionHint::none};
 
-constexpr std::uint32_t judged_mib = 64;  // of less, the round trips of votes and hops are a large part
+constexpr std::uint32_t judged_mib = 64;  // below it, round trips of votes and hops are a large part
 
-// Seconds of virtual time that one all-reduce takes; 0 when a promise was broken.
+// Seconds of virtual time that one all-reduce takes; 0 if a promise was broken.
 double simulated_seconds(std::uint32_t peers, std::uint32_t elements, bool quantized) {
     const harness::Verdict v = harness::run(harness::gigabit_scenario(peers, elements, quantized));
     if (!v.held()) {

@@ -6,7 +6,7 @@
 
 namespace pccl::tools {
 
-// Names with commas between them. False, and said on standard error: one of them is none.
+// Reads names that are separated by commas. If one is unknown, returns false and prints that on standard error.
 bool read_classes(const std::string& names, std::uint32_t& classes);
 
 }  // namespace pccl::tools

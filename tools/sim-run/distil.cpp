@@ -17,7 +17,7 @@ using namespace pccl::harness;
 
 namespace {
 
-// Every job-th seed from `first` on. False: one failed.
+// Runs every jobs-th seed from first + job on. False if one failed.
 bool run_share(const DistilChoice& choice, std::uint32_t job, Distillery& distillery) {
     Coverage coverage(Coverage::Detail::all);
     RunOptions options;
@@ -38,7 +38,7 @@ bool run_share(const DistilChoice& choice, std::uint32_t job, Distillery& distil
     return held;
 }
 
-// A job tells its runs and their marks.
+// Sends the runs of a job and their marks to the parent.
 bool tell_share(int end, const Distillery& distillery, bool held) {
     const std::uint64_t sizes[] = {held ? 1u : 0u, distillery.runs().size(), distillery.marks().size()};
     return send(end, sizes, sizeof sizes) &&

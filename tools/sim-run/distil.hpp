@@ -1,5 +1,5 @@
-// The command --distil: the seeds of a range that reach the most of what few of them reach (harness/distil.hpp), and files
-// of seeds.
+// The command --distil: chooses the seeds of a range that together reach the most rare marks (harness/distil.hpp). Also
+// reads files of seeds.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@ struct DistilChoice {
     std::uint64_t first = 0, last = 0;
     std::uint32_t jobs = 1;
     std::uint32_t classes = 0xffffffffu;
-    std::uint32_t most = 0;  // seeds to choose
-    std::string file;        // where they are written
-    std::string command;     // as which it is noted there
-    std::string replay;      // the options that a failing seed is to be replayed with
+    std::uint32_t most = 0;  // number of seeds to choose
+    std::string file;        // the file to write
+    std::string command;     // the command line that is noted in the file
+    std::string replay;      // options for the replay of a failing seed
 };
 
-// The exit code of the program. A seed that fails is printed, and fails the command.
+// Returns the exit code of the program. A seed that fails is printed, and the command fails.
 int distil(const DistilChoice& choice);
 
-// A seed a line; what follows a # is a comment. Says on standard error why it could not be read.
+// One seed per line; # begins a comment. If the file cannot be read, prints the reason on standard error.
 bool read_seeds(const std::string& file, std::vector<std::uint64_t>& seeds);
 
 }  // namespace pccl::tools

@@ -1,4 +1,4 @@
-// The files that show one run to people: an HTML page and a Chrome trace, written after the run from its recording.
+// The files that show one run: an HTML page and a Chrome trace, written after the run from its recording.
 #pragma once
 
 #include "harness/futures.hpp"
@@ -18,13 +18,13 @@ struct ReportFiles {
     ReportFiles shrunk() const;
 };
 
-// A trace is written for Perfetto when its name says JSON, else as text.
+// True if the name ends in .json: the trace is then written for Perfetto, otherwise as text.
 bool is_perfetto(const std::string& trace_file);
 
 using FuturesOf = std::function<std::vector<harness::Futures>(const harness::Scenario&, const harness::Verdict&)>;
 
-// Runs with a recorder and writes the files. `replay` is the command that runs this again. What cannot be written is told
-// on standard error and in `written`.
+// Runs the scenario with a recorder and writes the files. `replay` is the command that repeats the run. If a file
+// cannot be written, prints that on standard error and sets `written` to false.
 harness::Verdict run_and_report(const harness::Scenario& scenario, const harness::RunOptions& options,
                                 const ReportFiles& files, const std::string& replay, const FuturesOf& futures,
                                 bool& written);

@@ -51,7 +51,7 @@ void print_failure(const SearchChoice& choice, std::uint64_t run, const Scenario
     std::fflush(stdout);
 }
 
-// A run that ends the process still leaves its scenario.
+// If a run crashes the process, its scenario is still printed.
 std::string scenario_that_runs;
 
 extern "C" void on_crash_in_search(int) {
@@ -74,7 +74,7 @@ std::vector<std::string> files_of(const std::string& folder) {
     return files;
 }
 
-// One process of the command, with a search of its own.
+// One process of the command, with its own search.
 class Job {
 public:
     Job(const SearchChoice& choice, std::uint32_t job)

@@ -1,7 +1,7 @@
-// sim-run: runs seeds in the simulator. One seed with its scenario and trace, or a range with statistics.
+// sim-run: runs seeds in the simulator: one seed with its scenario and trace, or a range with statistics.
 //
-// Exit codes: 0 all held, 1 a promise was broken, 2 usage, 3 a run was not deterministic; --real: 2 also if it cannot be
-// played here, 128 + n when signal n asked it to end.
+// Exit codes: 0 all held, 1 a promise was broken, 2 usage, 3 a run was not deterministic. With --real, 2 also means
+// that the scenario cannot be played here, and 128 + n that signal n ended the run.
 #include "harness/run.hpp"
 #include "harness/scenario_text.hpp"
 #include "tools/sim-run/audit.hpp"
@@ -34,7 +34,7 @@ using namespace pccl::harness;
 
 struct Choice {
     std::uint64_t first = 0, last = 0;
-    std::vector<std::uint64_t> list;  // of seeds, instead of first..last
+    std::vector<std::uint64_t> list;  // seeds to run instead of first..last
     std::uint64_t seeds() const { return list.empty() ? last - first + 1 : list.size(); }
     std::uint64_t seed_at(std::uint64_t i) const { return list.empty() ? first + i : list[i]; }
     bool print_scenario = false;
@@ -52,19 +52,19 @@ struct Choice {
     tools::ReportFiles report;
     core::Instant explain_at = -1;
     bool stats = false;
-    bool futures = false;     // of a failing run, drawn anew
+    bool futures = false;     // redraw the futures of a failing run
     std::string save;         // folder for failing scenarios
     std::string file;         // a scenario instead of a generated one
     Scenario scenario;        // of that file
-    bool other_seed = false;  // what the file leaves open is drawn from another seed than its own
-    std::string replay;       // the options that a failing seed is to be replayed with
+    bool other_seed = false;  // what the file leaves open is drawn from --seed or --seeds, not from its own seed
+    std::string replay;       // options for the replay of a failing seed
 };
 
-// What one job tells its parent; plain data, sent through a pipe.
+// The results of one job: plain data, sent to its parent through a pipe.
 struct Sums {
     std::uint64_t seeds = 0, failed = 0, not_deterministic = 0, first_failed = ~0ull;
     std::uint64_t events = 0, bytes_most = 0, stillness = 0, stillest = 0;
-    std::uint64_t traces = 0;  // of all seeds, in any order
+    std::uint64_t traces = 0;  // a sum over all seeds, so their order does not matter
     std::int64_t simulated = 0;
     Counters counters;
     std::array<std::uint64_t, fault_kinds> faults{};
@@ -143,10 +143,11 @@ void print_failure(const Choice& choice, std::uint64_t seed, const Verdict& v) {
 
 void print_summary(const Sums& s, double wall);
 
-// A failing scenario as a file: it survives changes of the generator. `suffix`: for another one of the same run.
+// Writes a failing scenario to a file, which stays valid when the generator changes. `suffix`: for a second scenario of
+// the run.
 void save_scenario(const Choice& choice, std::uint64_t seed, const char* suffix, const Scenario& scenario,
                    const Verdict& v) {
-    // Not the name of the file that was read: it may lie in the same folder.
+    // Not the name of the file that was read, because it may be in the same folder.
     std::string what = "seed-" + std::to_string(seed);
     if (!choice.file.empty())
         what = std::filesystem::path(choice.file).stem().string() + (choice.other_seed ? "-" + what : "") + "-failed";
@@ -237,7 +238,7 @@ int run_one(const Choice& choice) {
     return v.held() ? 0 : v.violation.oracle == "determinism" ? 3 : 1;
 }
 
-// A run that ends the process (a map without its key, memory out of bounds) still says which seed it was.
+// If a run crashes the process (a map without its key, memory out of bounds), its seed is still printed.
 volatile std::sig_atomic_t in_a_seed = 0;
 std::uint64_t seed_that_runs = 0;
 
@@ -253,7 +254,7 @@ void watch_crashes() {
     for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) std::signal(signal, &on_crash);
 }
 
-// Every job-th seed.
+// Runs every jobs-th seed.
 Sums run_share(const Choice& choice, std::uint32_t job, bool progress, Census& states) {
     Sums sums;
     Coverage coverage(Coverage::Detail::states);
@@ -337,7 +338,7 @@ void print_probes(const Sums& s) {
     }
 }
 
-// The probes that the range reached too seldom; each is a state of the protocol that the scenarios leave out.
+// Prints the probes that the range hit too seldom. Each one is a state of the protocol that the scenarios leave out.
 std::size_t report_missed_probes(const Sums& s, std::uint64_t least) {
     std::size_t missed = 0;
     for (std::size_t i = 0; i < core::probe_count; ++i) {
@@ -350,7 +351,7 @@ std::size_t report_missed_probes(const Sums& s, std::uint64_t least) {
     return missed;
 }
 
-// The oracles themselves: 0 when each lie was caught and the truth was not.
+// Checks the oracles themselves. Returns 0 if each lie was caught and the run without a lie held.
 int run_lies() {
     bool alive = true;
     for (const CanaryLine& line : run_canary()) {

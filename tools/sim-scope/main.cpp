@@ -11,7 +11,7 @@ namespace {
 
 using namespace pccl::scope;
 
-// True: it held.
+// True if no violation was found.
 bool run(const Scope& scope, const Bounds& bounds, const std::string& options) {
     const std::clock_t began = std::clock();
     const Report report = explore(scope, bounds);
