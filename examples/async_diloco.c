@@ -1,13 +1,14 @@
 /*
- * async_diloco: like diloco, but one step behind. While the pseudo-gradients of a step are averaged, every peer trains the
- * next inner steps; the average is applied when it is there.
+ * async_diloco: like diloco, but one step behind. While the pseudo-gradients of a step are averaged, every peer trains
+ * the next inner steps. The average is applied when it is there.
  *
  *     pccl-master &  async_diloco 127.0.0.1:48148 100 &  async_diloco 127.0.0.1:48148 100
  *
- * A newcomer did not take part in the average that is in flight, and the members do not want to wait for it to be applied
- * before they let it in. So there are two synchronisations when somebody comes: the first one makes the state equal as it is
- * before the average is applied; then the members apply it and send the result once more (SEND_ONLY: their state can not be
- * overwritten), which the newcomers receive (RECEIVE_ONLY: theirs does not count). Each one is a revision.
+ * A newcomer did not take part in the average that is in flight, and the members let it in before they apply that
+ * average. So there are two synchronisations when a peer joins. The first one makes the state equal as it is before the
+ * average is applied. Then the members apply the average and send the result (SEND_ONLY: their state cannot be
+ * overwritten). The newcomers receive it (RECEIVE_ONLY: their content does not count). Each synchronisation is a
+ * revision.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "setup.h"
@@ -19,7 +20,7 @@
 
 static float outer[PARAMETERS], momentum[PARAMETERS];
 static float local[PARAMETERS], pseudo_gradient[PARAMETERS];
-static float average[PARAMETERS]; /* belongs to the operation in flight */
+static float average[PARAMETERS]; /* owned by the operation in flight */
 static pcclAsyncReduceOp_t operation;
 static bool in_flight;
 
@@ -43,7 +44,7 @@ static bool launch(const pcclComm_t* comm) {
     return pcclAllReduceAsync(average, average, &descriptor, comm, &operation) == pcclSuccess;
 }
 
-/* True if the average of the last step is there; false if there is none, or everybody else was lost. */
+/* True: the average of the last step is there. False: there is none, or all other peers were lost. */
 static bool await_average(const pcclComm_t* comm) {
     while (in_flight) {
         const pcclResult_t result = pcclAwaitAsyncReduce(&operation, NULL);
@@ -82,7 +83,7 @@ int main(int argc, char** argv) {
         if (!newcomer) {
             problem = pcclArePeersPending(comm, &joined); /* legal with an operation in flight */
             if (problem != pcclSuccess) break;
-            train(own); /* while the average of the step before is on its way */
+            train(own); /* while the average of the last step is in flight */
             averaged = await_average(comm);
             if (joined) problem = pcclUpdateTopology(comm);
             if (problem != pcclSuccess) break;
@@ -96,7 +97,10 @@ int main(int argc, char** argv) {
         if (problem != pcclSuccess) break;
         if (averaged) apply_average();
         if (joined) {
-            /* Fails, for all, only if nobody sends: then all are new, and the first synchronisation made them equal. */
+            /*
+             * Fails for all only if nobody sends. Then all are newcomers, and the first synchronisation made them
+             * equal.
+             */
             problem = synchronize(comm, &revision,
                                   newcomer ? PCCL_SHARED_STATE_SYNC_STRATEGY_RECEIVE_ONLY
                                            : PCCL_SHARED_STATE_SYNC_STRATEGY_SEND_ONLY);

@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
         return 2;
     }
     const uint64_t steps = argc > 2 ? strtoull(argv[2], NULL, 10) : 100;
-    setvbuf(stdout, NULL, _IOLBF, 0); /* a line appears when it is written, also in a pipe */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* line-buffered, also in a pipe */
 
     pcclComm_t* comm = NULL;
     if (pcclInit() != pcclSuccess || pcclCreateCommunicator(&params, &comm) != pcclSuccess) return 1;
@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
         WEIGHTS, pcclAvg, 0, {pcclFloat, pcclDistributionNone}, {pcclFloat, pcclQuantNone}};
     int result = 0;
     for (int turn = 0; state.revision < steps; ++turn) {
-        /* Who returns from pcclConnect stands where the others stand after this call: not in the first turn. */
+        /* A newcomer returns from pcclConnect at the point after this call, so it skips the call in its first turn. */
         if (turn > 0 && pcclUpdateTopology(comm) != pcclSuccess) {
             result = 1;
             break;
@@ -80,9 +80,9 @@ int main(int argc, char** argv) {
             break;
         }
 
-        for (int i = 0; i < WEIGHTS; ++i) gradient[i] = weights[i] - (float)i; /* here a program computes */
+        for (int i = 0; i < WEIGHTS; ++i) gradient[i] = weights[i] - (float)i; /* here a real program computes */
 
-        /* A lost peer fails the operation for all; the gradients are as before, so try again with who is left. */
+        /* A lost peer fails the operation for all. The gradients are as before: retry with the remaining peers. */
         pcclResult_t reduced;
         do {
             reduced = pcclAllReduce(gradient, gradient, &average, comm, NULL);
@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
         if (reduced == pcclSuccess) {
             for (int i = 0; i < WEIGHTS; ++i) weights[i] -= 0.1f * gradient[i];
         }
-        state.revision += 1; /* the step is over, also if we were left alone in the middle of it */
+        state.revision += 1; /* the step is over, also if we were left alone during it */
         printf("revision %llu, %d peers, last weight %.4f\n", (unsigned long long)state.revision, world_size(comm),
                (double)weights[WEIGHTS - 1]);
     }

@@ -23,7 +23,7 @@ static int world_size(const pcclComm_t* comm) {
     return pcclGetAttribute(comm, PCCL_ATTRIBUTE_PEER_GROUP_WORLD_SIZE, &world) == pcclSuccess ? world : 1;
 }
 
-/* Reduces all tensors in place. Those that a lost peer broke are launched again, until all are done or we are alone. */
+/* Reduces all tensors in place. Relaunches those that failed with a lost peer, until all are done or we are alone. */
 static pcclResult_t reduce_all(const pcclComm_t* comm) {
     int done[TENSORS] = {0};
     int missing = TENSORS;
@@ -38,7 +38,7 @@ static pcclResult_t reduce_all(const pcclComm_t* comm) {
             problem = pcclAllReduceAsync(tensors[i], tensors[i], &sum, comm, &running[i]);
             launched[i] = problem == pcclSuccess;
         }
-        /* Whatever was launched must be awaited, also after a problem: until then the buffers belong to the library. */
+        /* Every launched operation must be awaited, also after a problem: until then the library owns the buffers. */
         for (int i = TENSORS - 1; i >= 0; --i) {
             if (!launched[i]) continue;
             const pcclResult_t result = pcclAwaitAsyncReduce(&running[i], NULL);

@@ -3,14 +3,18 @@
  *
  *     demo_trainer IPV4:PORT STEPS SEED
  *
- * Input: the licence texts under /usr/share/common-licenses. Model: hashed embeddings of the last 1..5 characters, a
- * hidden layer, a softmax. Outer parameters and outer momentum are the shared state. Each outer step: local steps of
- * SGD on random places, pseudo-gradient = outer - local, all-reduce AVG, outer Nesterov step, revision + 1. SIGTERM:
- * finish the step, leave.
+ * The input is the licence texts under /usr/share/common-licenses. The model has hashed embeddings of the last 1 to 5
+ * characters, a hidden layer and a softmax. The shared state is the outer parameters and the outer momentum. An outer
+ * step is: local steps of SGD at random places, pseudo-gradient = outer - local, all-reduce AVG, outer Nesterov step,
+ * revision + 1. On SIGTERM it finishes the step and leaves.
  *
- * Standard output, one flushed line each: "joined REVISION RX_BYTES MS", "reducing STEP", "failed STEP CODE MS" (a
- * reduce failed, it is tried again), "recovered STEP MS" (since that reduce began), "step STEP LOSS HASH WORLD
- * REDUCE_MS", "left STEP", "finished STEP", "error TEXT CODE".
+ * Standard output, one flushed line each:
+ *   "joined REVISION RX_BYTES MS"
+ *   "reducing STEP"
+ *   "failed STEP CODE MS"                      a reduction failed; it is retried
+ *   "recovered STEP MS"                        time since that reduction began
+ *   "step STEP LOSS HASH WORLD REDUCE_MS"
+ *   "left STEP", "finished STEP", "error TEXT CODE"
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pccl.h>
@@ -60,7 +64,7 @@ static uint32_t random_number(void) {
 
 static int compare_names(const void* a, const void* b) { return strcmp((const char*)a, (const char*)b); }
 
-/* All regular files of the directory in the order of their names; links lead to files that are read anyway. */
+/* Reads all regular files of the directory in the order of their names. Skips links: their targets are read anyway. */
 static int read_texts(const char* directory) {
     char names[256][256];
     size_t count = 0;
@@ -108,7 +112,7 @@ static void add_scaled(float* target, float factor, const float* source, int cou
     for (int i = 0; i < count; ++i) target[i] += factor * source[i];
 }
 
-/* Loss at one place of the text; with a rate, also one step of SGD there. */
+/* Returns the loss at one place of the text. With a rate, it also does one step of SGD there. */
 static float visit(Model* model, size_t position, float rate) {
     uint32_t rows[ORDERS];
     float input[INPUTS], hidden[HIDDEN], output[VOCABULARY], hidden_error[HIDDEN], input_error[INPUTS];
@@ -146,7 +150,7 @@ static float visit(Model* model, size_t position, float rate) {
     return loss;
 }
 
-/* The same start for everybody is not needed: the first synchronisation sees to it. */
+/* Peers need not start with equal values: the first synchronisation makes them equal. */
 static void initialise(Model* model) {
     float* values = (float*)model;
     for (size_t i = 0; i < PARAMETERS; ++i) values[i] = ((float)(random_number() % 20001) / 10000 - 1) * 0.1f;
@@ -194,7 +198,7 @@ static void outer_step(void) {
     }
 }
 
-/* Averages the gradient in place, again and again as long as peers are lost. */
+/* Averages the gradient in place. Retries while peers are lost, at most 20 times. */
 static pcclResult_t average_gradient(const pcclComm_t* comm, unsigned long long step) {
     const pcclReduceDescriptor_t average = {
         PARAMETERS, pcclAvg, 0, {pcclFloat, pcclDistributionNone}, {pcclFloat, pcclQuantNone}};
@@ -228,7 +232,7 @@ static int train(pcclComm_t* comm, unsigned long long steps) {
             printf("left %llu\n", (unsigned long long)state.revision);
             return 0;
         }
-        /* A newcomer stands where the others stand after this call. */
+        /* A newcomer is already at the point after this call. */
         if (turn > 0 && (result = pcclUpdateTopology(comm)) != pcclSuccess) return stop_with_error("topology", result);
         if (world_size(comm) < 2) {
             const struct timespec pause = {0, 20000000};

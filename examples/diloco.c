@@ -3,9 +3,9 @@
  *
  *     pccl-master &  diloco 127.0.0.1:48148 100 &  diloco 127.0.0.1:48148 100
  *
- * The outer parameters and the momentum of the outer optimiser are the shared state: who comes late needs both. What is
- * averaged is the pseudo-gradient, outer - local. Every peer applies the same average to the same state, so after the
- * synchronisation that admits a peer nothing but pseudo-gradients travels.
+ * The shared state is the outer parameters and the momentum of the outer optimiser: a newcomer needs both. The peers
+ * average the pseudo-gradient, outer - local. Every peer applies the same average to the same state. So after the
+ * synchronisation in which a newcomer receives the state, only pseudo-gradients are sent.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "setup.h"
@@ -18,7 +18,7 @@
 static float outer[PARAMETERS], momentum[PARAMETERS];
 static float local[PARAMETERS], pseudo_gradient[PARAMETERS];
 
-/* Stands for training: gradient descent towards what this peer's data says. */
+/* Stands for training: gradient descent towards the optimum of this peer's data. */
 static void train(float own) {
     memcpy(local, outer, sizeof local);
     for (int inner = 0; inner < INNER_STEPS; ++inner) {
@@ -27,7 +27,7 @@ static void train(float own) {
     for (int i = 0; i < PARAMETERS; ++i) pseudo_gradient[i] = outer[i] - local[i];
 }
 
-/* Nesterov momentum; the same arithmetic in the same order on all peers. */
+/* Nesterov momentum. All peers do the same arithmetic in the same order. */
 static void outer_step(void) {
     for (int i = 0; i < PARAMETERS; ++i) {
         momentum[i] = 0.9f * momentum[i] + pseudo_gradient[i];

@@ -5,8 +5,9 @@
  *   many_tensors 127.0.0.1 48148 20 &      # as many as you like, at any time; kill some
  *   many_tensors 127.0.0.1 48148 20
  *
- * Each tensor has its own tag, and each peer lists its tensors in another order. The last line is a hash of the weights,
- * the same on all peers that end together. Prints "step N world W hash H" for each step; exit code 0 when all steps are done.
+ * Each tensor has its own tag, and each peer lists its tensors in another order. The program prints "step N world W
+ * hash H" for each step. The last hash of the weights is the same on all peers that end together. Exit code 0: all
+ * steps are done.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pccl.h>
@@ -59,7 +60,7 @@ static int synchronize(pcclComm_t* comm, uint64_t* revision) {
     return result == pcclSuccess;
 }
 
-/* All gradients in one call. They are computed again when it fails: some may be reduced already. */
+/* Averages all gradients in one call. If it fails, compute all gradients again: some may be reduced already. */
 static pcclResult_t average_gradients(pcclComm_t* comm, int first, pcclReduceInfo_t* info) {
     pcclReduceOpDescriptor_t operations[TENSORS];
     memset(operations, 0, sizeof operations);
@@ -92,7 +93,7 @@ int main(int argc, char** argv) {
     while (pcclConnect(comm) != pcclSuccess) wait_a_little();
 
     uint64_t revision = 0;
-    const int own = (int)(getpid() % TENSORS); /* any number: the order of the tensors is a peer's own affair */
+    const int own = (int)(getpid() % TENSORS); /* any number: each peer chooses the order of its tensors */
     for (int turn = 0; revision < steps; ++turn) {
         if (turn > 0 && pcclUpdateTopology(comm) != pcclSuccess) {
             int world = 0;

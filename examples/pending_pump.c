@@ -3,10 +3,10 @@
  *
  *     pccl-master &  pending_pump 127.0.0.1:48148 1000 &  pending_pump 127.0.0.1:48148 1000
  *
- * pcclUpdateTopology wants every operation awaited, so a program that calls it in each step has nothing in flight between
- * steps. pcclArePeersPending is a small vote, legal while reductions run, with the same answer for all: only when it is
- * yes, everybody waits for what runs and lets the newcomers in. Then, and only then, the state is synchronised; so the
- * revision counts synchronisations, and the number of the step is part of the state.
+ * pcclUpdateTopology requires that every operation is awaited. So a program that calls it in each step has nothing in
+ * flight between steps. pcclArePeersPending is a small vote with the same answer for all, and it is legal while
+ * reductions run. Only if the answer is yes, all peers wait for the running reduction, admit the newcomers, and
+ * synchronise the state. So the revision counts synchronisations, and the number of the step is part of the state.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "setup.h"
@@ -32,7 +32,7 @@ static reduction_t reduction;
 static void* run_reduction(void* unused) {
     const pcclReduceDescriptor_t average = average_of(WEIGHTS, reduction.tag);
     (void)unused;
-    /* A lost peer fails it for all; the gradient is as before, and the others try again without any other call. */
+    /* A lost peer fails the operation for all. The gradient is as before: the others retry without any other call. */
     do {
         reduction.result = pcclAllReduce(reduction.gradient, reduction.gradient, &average, reduction.comm, NULL);
     } while (reduction.result == pcclRankConnectionLost && group_world(reduction.comm) > 1);
@@ -45,7 +45,7 @@ static bool start_reduction(void) {
     return reduction.running;
 }
 
-/* Applies the gradients of the step before; a step in which we were left alone is given up. */
+/* Applies the gradients of the last step. A step in which we were left alone is abandoned. */
 static void finish_reduction(void) {
     if (!reduction.running) return;
     pthread_join(reduction.thread, NULL);
@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
             finish_reduction();
             problem = pcclUpdateTopology(comm);
         }
-        /* Who has just come in stands behind that update. */
+        /* A peer that has just joined is at the point after that update. */
         if (problem == pcclSuccess && (pending || turn == 0)) problem = synchronize(comm, &revision);
         if (problem != pcclSuccess) break;
         if (group_world(comm) < 2) {
@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
             continue;
         }
 
-        static float gradient[WEIGHTS]; /* computed while the reduction of the step before still runs */
+        static float gradient[WEIGHTS]; /* computed while the reduction of the last step still runs */
         for (int i = 0; i < WEIGHTS; ++i) gradient[i] = weights[i] - own - (float)(i % 10);
         finish_reduction();
         memcpy(reduction.gradient, gradient, sizeof gradient);

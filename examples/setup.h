@@ -1,5 +1,5 @@
 /*
- * What these examples begin with: `PROGRAM IPV4:PORT STEPS`, a communicator that has joined the run of that master, and
+ * Shared by several examples: `PROGRAM IPV4:PORT STEPS`, a communicator that has joined the run of that master, and
  * three helpers. basic_loop.c shows the same in full.
  */
 #ifndef PCCL_EXAMPLES_SETUP_H
@@ -17,7 +17,7 @@ static inline void sleep_milliseconds(long milliseconds) {
     nanosleep(&time, NULL);
 }
 
-/* 1 also on a lost communicator, so that "try again while there are others" comes to an end. */
+/* Returns 1 also on a lost communicator, so that loops of the kind "retry while there are others" end. */
 static inline int attribute(const pcclComm_t* comm, pcclAttribute_t which) {
     int value = 1;
     return pcclGetAttribute(comm, which, &value) == pcclSuccess ? value : 1;
@@ -25,7 +25,9 @@ static inline int attribute(const pcclComm_t* comm, pcclAttribute_t which) {
 
 static inline int group_world(const pcclComm_t* comm) { return attribute(comm, PCCL_ATTRIBUTE_PEER_GROUP_WORLD_SIZE); }
 
-/* Ends the program on a wrong address or when there is no master. Returns when the members of the run have admitted us. */
+/*
+ * Ends the program on a wrong address or if there is no master. Returns when the members of the run have admitted us.
+ */
 static inline pcclComm_t* join_run(const char* address, uint32_t group) {
     unsigned a = 0, b = 0, c = 0, d = 0, port = 0;
     pcclCommCreateParams_t params;
@@ -40,7 +42,7 @@ static inline pcclComm_t* join_run(const char* address, uint32_t group) {
     params.master_address.inet.protocol = inetIPv4;
     params.master_address.port = (uint16_t)port;
     params.peer_group = group;
-    setvbuf(stdout, NULL, _IOLBF, 0); /* a line appears when it is written, also in a pipe */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* line-buffered, also in a pipe */
     if (pcclInit() != pcclSuccess || pcclCreateCommunicator(&params, &comm) != pcclSuccess) exit(1);
     if (pcclConnect(comm) != pcclSuccess) {
         fprintf(stderr, "cannot join the run of %s\n", address);
@@ -56,7 +58,7 @@ static inline pcclReduceDescriptor_t average_of(size_t elements, uint64_t tag) {
     return descriptor;
 }
 
-/* A short name of a content, to compare peers by. */
+/* A short hash of the content, to compare peers. */
 static inline unsigned long long content_hash(const float* data, size_t count) {
     const unsigned char* bytes = (const unsigned char*)data;
     unsigned long long hash = 0xCBF29CE484222325u;

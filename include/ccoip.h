@@ -1,8 +1,8 @@
 /*
  * ccoip.h: the port numbers that PCCL programs know by name.
  *
- * Only the master's port is still a meeting point. A peer listens on one port for all its roles, the first free one of
- * the range in the environment variable PCCL_PORT_RANGE; the other macros are kept for programs that name them.
+ * Only the master's port is still used as a fixed port. A peer listens on one port for all its roles, the first free
+ * one of the range in the environment variable PCCL_PORT_RANGE. The other macros are kept for programs that name them.
  */
 #ifndef CCOIP_H
 #define CCOIP_H

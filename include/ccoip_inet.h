@@ -1,9 +1,9 @@
 /*
- * ccoip_inet.h: network addresses as the C interface of PCCL passes them.
+ * ccoip_inet.h: network addresses in the C interface of PCCL.
  *
- * Plain values without ownership. Layouts are frozen: programs compiled against earlier versions of this interface rely
- * on them. Bytes of an address are in network order (the first byte is the leftmost of the text form), ports are in
- * host order. C99 and later, C++11 and later.
+ * Plain values without ownership. The layouts are frozen: programs that were compiled against earlier versions of this
+ * interface rely on them. The bytes of an address are in network order (the first byte is the leftmost of the text
+ * form). Ports are in host order. C99 and later, C++11 and later.
  */
 #ifndef CCOIP_INET_H
 #define CCOIP_INET_H
@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* Which member of ccoip_inet_address_t holds the address. */
+/* Selects the field of ccoip_inet_address_t that holds the address. */
 typedef enum ccoip_inet_protocol_t { inetIPv4 = 0, inetIPv6 = 1 } ccoip_inet_protocol_t;
 
 /* 192.0.2.1 is {192, 0, 2, 1}. */
@@ -26,7 +26,7 @@ typedef struct ccoip_ipv6_address_t {
     uint8_t data[16];
 } ccoip_ipv6_address_t;
 
-/* Both addresses are always present; `protocol` says which one is meant, the other is ignored. */
+/* Both addresses are always present. `protocol` selects one; the other is ignored. */
 typedef struct ccoip_inet_address_t {
     ccoip_inet_protocol_t protocol;
     ccoip_ipv4_address_t ipv4;

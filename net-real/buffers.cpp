@@ -16,7 +16,7 @@ constexpr core::Duration idle_time = 10 * core::second;
 constexpr std::size_t huge_page_bytes = 2u << 20;
 constexpr std::size_t small_page_bytes = 4096;
 
-constexpr std::size_t aside_bytes = 256u << 20;  // to give back more than that takes longer than an I/O thread has
+constexpr std::size_t aside_bytes = 256u << 20;  // beyond it munmap is too slow for an I/O thread, see unmap_aside
 
 }  // namespace
 
@@ -41,7 +41,7 @@ void BufferTable::release_buffer(core::BufferId id) {
 }
 
 BufferTable::Block BufferTable::map(std::size_t bytes) {
-    // Big blocks start on a huge page, so that the kernel can use some: fewer faults in operations over much memory.
+    // Big blocks start on a huge page, so that the kernel can use huge pages for them: fewer page faults.
     const bool is_big = bytes >= 2 * huge_page_bytes;
     const std::size_t unit = is_big ? huge_page_bytes : small_page_bytes;
     const std::size_t rounded = (bytes + unit - 1) / unit * unit;
@@ -96,7 +96,7 @@ BufferTable::Allocation BufferTable::allocate(core::BufferId id, std::uint64_t b
         machine_.emplace(id, MachineBuffer{});
         return Allocation::done;
     }
-    // The best fit among the idle ones that does not waste much.
+    // Take the smallest idle block that fits and does not waste much.
     std::size_t best = idle_.size();
     for (std::size_t i = 0; i < idle_.size(); ++i) {
         const std::size_t have = idle_[i].block.bytes;
@@ -125,7 +125,7 @@ BufferTable::Allocation BufferTable::allocate(core::BufferId id, std::uint64_t b
     return Allocation::done;
 }
 
-// Makes room within the limit: what was idle for the longest time goes first.
+// Makes room within the limit: unmaps the longest idle blocks first.
 void BufferTable::drop_idle(std::uint64_t wanted_bytes) {
     if (scratch_max_ == 0) return;
     std::size_t gone = 0;
@@ -138,7 +138,7 @@ void BufferTable::drop_idle(std::uint64_t wanted_bytes) {
 
 void BufferTable::free(core::BufferId id, core::Instant now) {
     const auto found = machine_.find(id);
-    if (found == machine_.end()) return;  // an allocation that failed
+    if (found == machine_.end()) return;  // its allocation failed
     if (found->second.kind == MachineBuffer::Kind::staging) {
         staging_bytes_ -= found->second.memory.bytes;
         unmap(found->second.block);

@@ -1,9 +1,10 @@
-// What memory a BufferId stands for.
+// Maps a BufferId to its memory.
 //
-// Even ids are the application's memory, registered and released by any thread. Odd ids are the machine's (AllocateBuffer,
-// FreeBuffer): blocks from a pool that keeps freed ones for 10 s, so that a loop of operations faults its pages in once.
-// Blocks that may be large and are used once count against a limit; beyond it a file without a name backs them.
-// resolve() is for the I/O thread; the machine's ids are touched by that thread only.
+// Even ids are memory of the application; any thread registers and releases it. Odd ids are buffers of the machine
+// (AllocateBuffer, FreeBuffer). They come from a pool that keeps freed blocks for 10 s, so that a loop of operations
+// faults its pages in only once. Buffers with `may_be_file` are used once and may be large. They are not pooled and
+// count against the staging limit; beyond it they are backed by a file without a name. Only the I/O thread calls
+// resolve() and touches the machine's ids.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -27,25 +28,28 @@ public:
     core::BufferId register_buffer(void* data, std::uint64_t bytes);  // any thread
     void release_buffer(core::BufferId id);                           // any thread
 
-    // needs_file: `may_be_file`, and it does not fit the limit of staging memory; the caller makes a StagingFile.
+    // needs_file: only with `may_be_file`. The buffer exceeds the limit of staging memory; the caller makes a
+    // StagingFile.
     enum class Allocation : std::uint8_t { done, failed, needs_file };
     Allocation allocate(core::BufferId id, std::uint64_t bytes, bool may_be_file = false);
-    // A mapping of StagingFile. When it throws (std::bad_alloc) the mapping is given back.
+    // Takes over a mapping that StagingFile made. If it throws (std::bad_alloc), the mapping is unmapped.
     void adopt_file(core::BufferId id, std::uint8_t* data, std::uint64_t bytes);
     bool is_file(core::BufferId id) const { return file_of(id) != nullptr; }
-    // The mapping stays as long as somebody holds this, also after free(). Null: it is no file.
+    // The mapping of a file. It stays mapped as long as somebody holds this pointer, also after free(). Null: not a
+    // file.
     std::shared_ptr<const void> file_of(core::BufferId id) const;
     void limit_staging(std::uint64_t bytes) { staging_max_ = bytes; }  // before the first allocation
-    // Blocks in use and idle ones together; 0: no limit. What is in use alone may exceed it: the machine counts that itself.
+    // Limits blocks in use plus idle blocks; 0: no limit. Blocks in use alone may exceed it: the machine limits those
+    // itself.
     void limit_scratch(std::uint64_t bytes) { scratch_max_ = bytes; }  // before the first allocation
     void free(core::BufferId id, core::Instant now);
-    // Memory of the range. Null with length 0 is legal; a range outside its buffer is a broken invariant.
+    // The memory of the range. Null is legal for length 0. A range outside its buffer breaks an invariant (ASSERT).
     std::uint8_t* resolve(const core::BufferRef& range);
 
-    // Gives blocks back that were idle for 10 s; the instant at which to call again, or `never`.
+    // Unmaps blocks that were idle for 10 s. Returns when to call it again, or `never`.
     core::Instant trim(core::Instant now);
     core::Instant next_trim() const;
-    std::uint64_t scratch_bytes() const;  // mapped for the machine, idle blocks too
+    std::uint64_t scratch_bytes() const;  // mapped for the machine, including idle blocks
 
 private:
     struct Memory {
@@ -54,7 +58,7 @@ private:
     };
     struct Block {
         std::uint8_t* data = nullptr;
-        std::size_t bytes = 0;  // really mapped
+        std::size_t bytes = 0;  // size of the mapping
     };
     struct IdleBlock {
         Block block;
@@ -73,10 +77,10 @@ private:
         Memory memory;
         Block block;
         enum class Kind : std::uint8_t { pooled, staging, file } kind = Kind::pooled;
-        std::shared_ptr<const void> file;  // Kind::file: unmapped with the last holder
+        std::shared_ptr<const void> file;  // Kind::file: the last holder unmaps it
     };
     std::unordered_map<core::BufferId, MachineBuffer> machine_;
-    std::vector<IdleBlock> idle_;     // the longest idle one first
+    std::vector<IdleBlock> idle_;     // longest idle first
     std::uint64_t pooled_bytes_ = 0;  // in use, of Kind::pooled
     std::uint64_t idle_bytes_ = 0;
     std::uint64_t scratch_max_ = 0;

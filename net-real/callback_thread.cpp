@@ -14,12 +14,13 @@
 namespace pccl::real {
 
 namespace {
-// Of which process this thread runs callbacks, counted by forks; 0: none. In a child that a callback forked it is none.
+// The process whose callbacks this thread runs, as its count of forks plus 1; 0: none. In a child that a callback
+// forked the number no longer matches, so there it counts as none.
 thread_local std::uint64_t callbacks_of = 0;
 std::uint64_t this_process() { return descriptors::fork_generation() + 1; }
 }  // namespace
 
-// Shared with the thread, which may outlive its owner: a callback may end the object that it belongs to.
+// Shared with the thread, which may outlive its owner: a callback may destroy the object that owns the CallbackThread.
 struct CallbackThread::State {
     std::mutex mutex;
     std::condition_variable changed;

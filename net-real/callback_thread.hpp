@@ -1,7 +1,7 @@
-// Runs callbacks of the program, one after the other, on a thread of its own.
+// Runs callbacks of the program one after the other, on a thread of its own.
 //
-// I/O threads wait for nobody, so they never run code of the program: it may be slow, and it may call the library, which waits
-// for the I/O thread. The thread is started at the first use. It holds no lock while a callback runs.
+// I/O threads must never wait, so they never run code of the program: it may be slow, and it may call the library,
+// which waits for the I/O thread. The callback thread starts at the first use. It holds no lock while a callback runs.
 #pragma once
 
 #include <functional>
@@ -16,12 +16,14 @@ public:
     CallbackThread(const CallbackThread&) = delete;
     CallbackThread& operator=(const CallbackThread&) = delete;
 
-    // Any thread. Throws std::system_error when the thread cannot be had. Does nothing when it runs or after finish().
+    // Any thread. Does nothing if the thread runs, or after finish(). Throws std::system_error if no thread can be
+    // started.
     void start();
-    // Any thread, after start(); does not wait. After finish() the callback still runs if one that came before does.
+    // Any thread, after start(). Does not wait. After finish() the callback runs only if an earlier one is still
+    // running.
     void push(std::function<void()> callback);
-    // Returns when all callbacks have run. Within a callback (of any CallbackThread) it cannot wait for that: it returns at
-    // once, and the thread ends after the rest. Idempotent.
+    // Returns when all callbacks have run. Within a callback (of any CallbackThread) it cannot wait for that: it
+    // returns at once, and the thread ends after the remaining callbacks. Idempotent.
     void finish();
 
 private:

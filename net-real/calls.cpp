@@ -64,7 +64,7 @@ void Calls::fail_all(const core::Completion& completion) {
         waiting.swap(open_);
     }
     for (auto& [ticket, call] : waiting) {
-        // Nobody else has access to a call that was taken out of the table.
+        // No other thread changes a call that was taken out of the table.
         call->first_failed = call->second.has_value();
         finish(*call, completion);
     }

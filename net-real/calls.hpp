@@ -1,4 +1,4 @@
-// The calls of application threads that sleep until a ticket is completed. Thread-safe.
+// The calls of application threads that wait until their ticket is completed. Thread-safe.
 #pragma once
 
 #include "core/events.hpp"
@@ -21,23 +21,24 @@ public:
         std::condition_variable done_wakeup;
         bool done = false;
         bool first_failed = false;
-        std::optional<core::Command> second;  // given to the machine when the first has succeeded
+        std::optional<core::Command> second;  // given to the machine after the first succeeded
         core::Completion completion;
-        // Instead of a sleeper: called once, without a lock, by the thread that completes it.
+        // Instead of a waiting thread: called once, without a lock, by the thread that completes the call.
         Then then;
     };
     using CallRef = std::shared_ptr<Call>;
 
-    // A fresh ticket in `command`; null after fail_all().
+    // Puts a fresh ticket into `command`. Null after fail_all().
     CallRef open(core::Command& command, std::optional<core::Command> second, Then then = {});
-    // The command never reached the machine.
+    // For a command that never reached the machine.
     void forget(core::Ticket ticket);
-    // Wakes the call of the ticket; or, when it has a second command, gives that back with a fresh ticket.
+    // Wakes the caller. If the call has a second command and the first succeeded, returns it with a fresh ticket
+    // instead.
     std::optional<core::Command> complete(core::Ticket ticket, core::Completion completion);
-    // Every call that waits and every later one fails with this.
+    // Every waiting call and every later one fails with this.
     void fail_all(const core::Completion& completion);
     core::Completion failure() const;
-    // False: it did not come in time; its completion is dropped when it comes.
+    // False: the call was not completed in time. Its completion is dropped when it comes.
     static bool wait(Call& call, std::optional<core::Duration> limit);
 
 private:

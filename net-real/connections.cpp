@@ -1,4 +1,4 @@
-// The connections of the loop: dialing, accepting, reading, writing, closing.
+// The connections of the loop: dial, accept, read, write, close.
 #include "net-real/event_loop_impl.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ using boost::asio::posix::stream_descriptor;
 
 namespace {
 
-// What one link may do before the others and the timers have their turn.
+// Limits for one link in a turn, so that the other links and the timers are served too.
 constexpr std::size_t receive_budget_bytes = 512u << 10;
 constexpr std::size_t send_budget_bytes = 1u << 20;
 constexpr std::size_t queued_control_bytes_max = 64u << 20;
@@ -31,8 +31,8 @@ EventLoop::Impl::Connection* EventLoop::Impl::find(core::LinkId id) {
     return found == links_.end() ? nullptr : found->second.get();
 }
 
-// Null also if the other end reads so little that `bytes` more would exceed the bound: the link is lost then. Looked at here
-// and not where bytes leave, because a full socket is not written to until it has room.
+// Also null if the other end reads so little that `bytes` more would exceed the bound; the link is lost then. Checked
+// here and not when bytes leave, because a full socket is not written to until it has room.
 EventLoop::Impl::Connection* EventLoop::Impl::find_with_room(core::LinkId id, std::size_t bytes) {
     const auto found = links_.find(id);
     if (found == links_.end()) return nullptr;
@@ -48,7 +48,7 @@ EventLoop::Impl::ConnectionRef EventLoop::Impl::make_connection(core::LinkId id,
         links_.emplace(id, connection);
         return connection;
     } catch (const std::exception& failure) {
-        // The system has no room for one more watched descriptor.
+        // The system cannot watch one more descriptor.
         client_.log(Severity::warn, std::string("cannot watch a socket: ") + failure.what());
         close_socket(descriptor);
         return nullptr;
@@ -72,7 +72,7 @@ void EventLoop::Impl::open_link(const core::OpenLink& effect) {
 }
 
 void EventLoop::Impl::close_link(const core::CloseLink& effect) {
-    // Nothing further is said of a link that the machine has closed.
+    // Drop queued events of this link: the machine has closed it and must get no further ones.
     std::erase_if(pending_, [&](const core::Event& event) {
         return std::visit(
             [&](const auto& any) {
@@ -90,9 +90,9 @@ void EventLoop::Impl::close_link(const core::CloseLink& effect) {
     shut_connection(connection, effect.flush);
 }
 
-// The machine does not know the connection any more. With `flush` what was handed over still leaves, then the write side
-// is ended and input is dropped until the other end closes too: closing with unread input would reset the connection
-// and could destroy what was just sent.
+// The machine does not know the connection any more. With `flush`, output that was handed over is sent first. Then the
+// write side is shut down, and input is dropped until the other end closes too. Closing with unread input would reset
+// the connection and could destroy what was just sent.
 void EventLoop::Impl::shut_connection(const ConnectionRef& connection, bool flush) {
     connection->link.close_input();
     if (!flush || connection->state != State::open) {
@@ -106,15 +106,15 @@ void EventLoop::Impl::shut_connection(const ConnectionRef& connection, bool flus
     connection->close_at = now() + flush_time;
     closing_.push_back(connection);
     mark_dirty(*connection);
-    // mark_dirty finds machine links only.
+    // mark_dirty finds only links that the machine knows.
     if (!connection->dirty) {
         connection->dirty = true;
         dirty_.push_back(connection);
     }
 }
 
-// Whoever dials and is refused need not close its end: of those that have their answer no more are kept than of those that say
-// nothing.
+// A dialler that was refused may keep its end open. At most `unregistered_links_max` accepted connections that have
+// their answer are kept; beyond that the oldest is destroyed.
 void EventLoop::Impl::make_room_for_flushing(const Connection& next) {
     const auto accepted = [](const Connection& connection) { return connection.link.id() % 2 == 0; };
     if (!accepted(next)) return;
@@ -236,7 +236,7 @@ void EventLoop::Impl::receive_from(const ConnectionRef& connection) {
     }
 }
 
-// Reads what nobody wants: a refused link before the machine closes it, a closed one while it is flushed.
+// Reads and drops input: of a refused link until the machine closes it, and of a closed link while it is flushed.
 bool EventLoop::Impl::drop_input(const ConnectionRef& connection) {
     for (std::size_t dropped = 0; dropped < receive_budget_bytes;) {
         const ssize_t result = ::recv(connection->descriptor, space_.discard.data(), space_.discard.size(), 0);
@@ -246,7 +246,7 @@ bool EventLoop::Impl::drop_input(const ConnectionRef& connection) {
         }
         if (result < 0 && errno == EINTR) continue;
         if (result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
-        // The end of the input alone does not stop a flush; it is seen again when that is done.
+        // The end of the input alone does not stop a flush. It is noticed again after the flush.
         if (result < 0 || connection->state != State::flushing) lose(connection, "closed by the other end");
         return false;
     }
@@ -272,7 +272,7 @@ void EventLoop::Impl::pump(const ConnectionRef& connection) {
         for (auto& event : sent_events_) pending_.push_back(std::move(event));
     }
     if (outcome.progress == Link::Progress::closed) {
-        // What the other end said before it closed is heard first.
+        // First handle what the other end sent before it closed.
         if (connection->state == State::open) receive_from(connection);
         lose(connection, outcome.reason);
         return;

@@ -23,11 +23,11 @@ namespace {
 thread_local bool is_io_thread = false;
 
 constexpr int stripe_unsent_bytes = 512 << 10;
-// Computes done at once on the loop's thread: a slice that has just landed is in the cache here and nowhere else.
+// Limits for computes that run at once on the loop's thread: a slice that has just landed is only in this core's cache.
 constexpr std::uint64_t inline_compute_bytes = 1u << 20;
 constexpr std::uint64_t inline_hash_bytes = 64u << 10;
 constexpr std::uint64_t inline_turn_bytes = 8u << 20;
-// A loop that could not be woken looks for posted tasks by itself this often.
+// If waking the loop failed, the loop itself looks for posted tasks this often.
 constexpr core::Duration look_interval = core::second;
 
 core::ComputeDone run_compute(const core::Compute& compute, std::uint8_t* target, const std::uint8_t* a,
@@ -70,7 +70,7 @@ bool EventLoop::Impl::listen(const ListenRequest& request, std::string& error) {
 bool EventLoop::Impl::start(std::string& error) {
     try {
         if (listener_ >= 0) listener_watch_.assign(listener_);
-        log_threshold();  // reads the environment, which the I/O thread must not
+        log_threshold();  // reads the environment here, because the I/O thread must not
         log_use_.emplace();
         const SignalsBlocked blocked;
         thread_ = std::thread([this] { thread_main(); });
@@ -141,7 +141,7 @@ void EventLoop::Impl::thread_main() {
     try {
         client_.ended(reason);
     } catch (...) {
-        // Out of memory while saying so: nothing is left to do.
+        // Out of memory while reporting. Nothing is left to do.
     }
 }
 
@@ -178,7 +178,7 @@ void EventLoop::Impl::run() {
         if (wake_missed_.exchange(false)) run_posted();
         if (own_deadline() <= at) own_timers(at);
         if (!stopping_ && client_.next_deadline() <= at) {
-            // What has come before the deadline was seen must be heard before it is judged.
+            // Handle what arrived before the deadline was noticed, then judge the deadline.
             const std::size_t bound = 2 * links_.size() + 16;
             for (std::size_t i = 0; i < bound && context_.poll_one() > 0; ++i) {
             }
@@ -404,12 +404,12 @@ void EventLoop::Impl::compute(const core::Compute& effect) {
         if (writes != nullptr) write_to_files(*writes);
         return run_compute(effect, target, a, b);
     };
-    // Where no thread can be had: slow for everybody, but right.
+    // If no thread can be started, compute here: slow for everybody, but correct.
     Workers& workers = in_file ? file_workers_ : workers_;
     if (!submit(workers, [work] { return Computed{work(), false, nullptr}; })) pending_.push_back(work());
 }
 
-// False: not even one thread can be had.
+// False: no thread could be started.
 bool EventLoop::Impl::submit(Workers& workers, std::function<Computed()> work) {
     {
         const std::lock_guard lock(posted_mutex_);
@@ -431,7 +431,7 @@ bool EventLoop::Impl::submit(Workers& workers, std::function<Computed()> work) {
     return false;
 }
 
-// From a worker.
+// Called by a worker.
 void EventLoop::Impl::computed(Computed done) noexcept {
     {
         const std::lock_guard lock(posted_mutex_);
@@ -482,7 +482,7 @@ void EventLoop::Impl::cancel_send(Connection& connection) {
     const core::LinkId link = connection.link.id();
     const FileRead* read = file_payloads_.reading(link);
     const bool still_read = read != nullptr && !read->done && !connection.link.is_sending();
-    // The frame may have left already, its PayloadSent is then the next event.
+    // The frame may have left already. Then its PayloadSent is the next event.
     if (!still_read && !connection.link.is_sending()) return;
     if (!still_read && !connection.link.cancel_send()) return;
     file_payloads_.end_read(link);
@@ -542,7 +542,7 @@ void EventLoop::Impl::file_made(core::BufferId id) {
     deliver(core::BufferAllocated{id, ok});
 }
 
-// A disk that gives no piece of a file for too long counts as one without room.
+// A disk that gives no piece of a file for too long is treated like a full one.
 void EventLoop::Impl::examine_files(core::Instant at) {
     std::vector<core::BufferId> given_up;
     for (auto& [id, making] : files_) {
@@ -551,7 +551,8 @@ void EventLoop::Impl::examine_files(core::Instant at) {
         const std::uint64_t pieces = making.file->pieces();
         making.stalls = pieces == making.pieces ? making.stalls + 1 : 0;
         making.pieces = pieces;
-        // Twice: after a pause of the whole process the disk has not had its time yet.
+        // Twice in a row: after a pause of the whole process the disk has not had its full time at the first
+        // examination.
         if (making.stalls >= 2) given_up.push_back(id);
     }
     for (const core::BufferId id : given_up) {

@@ -1,11 +1,12 @@
-// The driver: one thread that runs a machine, its sockets, timers and computes, after the contract in core/events.hpp.
+// The driver: one thread that runs a machine, its sockets, timers and computes. It follows the contract in
+// core/events.hpp.
 //
-// Peer and master differ only in their client: which machine is asked, and what Complete, SetAttributes and Log mean.
-// All of the client's virtual functions are called on the loop's thread, except where stated. Machine and links need no
-// locks. Answers that are known at once (BufferAllocated, RecordPersisted, small computes) are queued behind the running
-// event, never delivered inside it.
+// Peer and master differ only in their client: it supplies the machine and carries out Complete, SetAttributes and Log.
+// All virtual functions of the client are called on the loop's thread, except where stated, so machine and links need
+// no locks. Answers that are known at once (BufferAllocated, RecordPersisted, small computes) are queued behind the
+// running event and never delivered inside it.
 //
-// Asio stays in event_loop.cpp.
+// This header does not include Asio; event_loop_impl.hpp does.
 #pragma once
 
 #include "core/base/limits.hpp"
@@ -34,13 +35,13 @@ public:
     virtual core::Status handle(core::Instant now, const core::Event& event, core::Effects& out) = 0;
     virtual core::Instant next_deadline() const = 0;
     virtual void shut_down(core::Instant now, core::Effects& out) = 0;  // after request_stop
-    // The client takes the record and delivers RecordPersisted or RecordFailed later (through post), or does not keep
-    // journals: then the loop answers at once.
+    // True: the client took the record and delivers RecordPersisted or RecordFailed later (through post). False: the
+    // client keeps no journal, and the loop answers RecordPersisted at once.
     virtual bool persist(core::Persist&) { return false; }
     virtual void complete(const core::Complete& effect) = 0;
     virtual void set_attributes(const core::Attributes& attributes) = 0;
     virtual void log(Severity severity, std::string_view text) = 0;
-    // Something that the callers of this machine should know; logged too.
+    // A message for the callers of this machine. It is logged too.
     virtual void notice(std::string_view) {}
     // The thread is about to end: no socket, compute or event is left. `reason` is empty after a requested stop.
     virtual void ended(const std::string& reason) = 0;
@@ -53,7 +54,7 @@ struct LoopSettings {
     std::optional<core::Endpoint> dial_source;
     std::uint64_t staging_bytes_max = std::uint64_t{4} << 30;  // see BufferTable::limit_staging
     std::uint64_t scratch_bytes_max = 0;                       // see BufferTable::limit_scratch
-    core::Duration staging_patience = 10 * core::second;  // without a piece of a staging file, before it is given up
+    core::Duration staging_patience = 10 * core::second;  // a staging file that gets no piece for so long is given up
     std::size_t links_max = 8192;                         // accepted connections beyond that are closed at once
 };
 
@@ -69,26 +70,26 @@ public:
     std::uint16_t port() const;
     bool start(std::string& error);
 
-    // Any thread. The task runs on the loop's thread; it may call deliver(). False: the loop has ended. When it throws
-    // (std::bad_alloc) the task never runs.
+    // Any thread. The task runs on the loop's thread and may call deliver(). False: the loop has ended. If post()
+    // throws (std::bad_alloc), the task never runs.
     bool post(std::function<void()> task);
-    // Grows while workers copy and hash. Any thread.
+    // How many tasks the workers have finished. Any thread.
     std::uint64_t computes_done() const;
-    bool computes() const;  // any is under way. Any thread.
+    bool computes() const;  // whether a worker has any left; any thread
     void request_stop();
     void join();
     BufferTable& buffers();
 
-    // For other servers on this loop's thread (status/status_server.hpp). Their handlers must not throw, nor block.
+    // For other servers on this loop's thread (status/status_server.hpp). Their handlers must neither throw nor block.
     boost::asio::io_context& context();
 
-    // Loop's thread: SocketOptions::user_timeout of all connections, those that are open and those to come.
+    // Loop's thread only. Sets SocketOptions::user_timeout of all open and future connections.
     void set_user_timeout(core::Duration user_timeout);
-    // Loop's thread, from posted tasks and from LoopClient::complete: queues an event behind the running one.
+    // Loop's thread only, from posted tasks and from LoopClient::complete. Queues an event behind the running one.
     void deliver(core::Event event);
 
     static core::Instant now();
-    // The calling thread is that of some loop: it must wait for nobody.
+    // True if the calling thread is the I/O thread of some loop. Such a thread must never wait.
     static bool on_io_thread();
 
 private:

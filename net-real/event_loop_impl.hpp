@@ -1,8 +1,8 @@
-// The inside of EventLoop, shared by event_loop.cpp (thread, turns, effects) and connections.cpp (sockets). Includes Asio:
-// not for anybody else.
+// The inside of EventLoop, shared by event_loop.cpp (thread, turns, effects) and connections.cpp (sockets). It includes
+// Asio, so nothing else may include it.
 //
-// A turn is what one readiness, one timer or one batch of posted tasks causes. Within a turn events are handled one by one
-// (handle_one, then the answers that are queued in pending_); what they made links send leaves when the turn ends, so
+// A turn is the work that one ready socket, one timer or one batch of posted tasks causes. Within a turn events are
+// handled one by one: handle_one, then the answers that are queued in pending_. Output leaves when the turn ends, so
 // that frames for one link share a system call. Every turn does a bounded amount of work per link.
 #pragma once
 
@@ -61,17 +61,17 @@ private:
         State state = State::open;
         bool read_armed = false;
         bool write_armed = false;
-        bool dirty = false;  // in dirty_
+        bool dirty = false;  // listed in dirty_
         bool unsent_limited = false;
         bool activity_due = false;
         std::uint64_t send_turn = 0;  // the turn that `sent_bytes` belongs to
         std::size_t sent_bytes = 0;
-        core::Instant noticed = 0;  // when the machine last heard of the link
+        core::Instant noticed = 0;  // when the machine last got an event of the link
         core::Instant close_at = core::never;
     };
     using ConnectionRef = std::shared_ptr<Connection>;
 
-    static constexpr core::Duration flush_time = 1 * core::second;  // for links that are closed, and for the last ones
+    static constexpr core::Duration flush_time = 1 * core::second;  // for closed links, and when the loop stops
 
     // thread
     void thread_main();
@@ -120,7 +120,7 @@ private:
     void on_readable(const ConnectionRef& connection);
     void on_writable(const ConnectionRef& connection);
     void receive_from(const ConnectionRef& connection);
-    bool drop_input(const ConnectionRef& connection);  // false: it is at its end
+    bool drop_input(const ConnectionRef& connection);  // false: end of the input, or an error
     void pump(const ConnectionRef& connection);
     void arm_accept();
     void on_acceptable();
@@ -133,40 +133,41 @@ private:
     int listener_ = -1;
     core::Instant accept_resume_ = core::never;
     bool accept_armed_ = false;
-    std::optional<LogWriterUse> log_use_;  // as long as the thread may log
+    std::optional<LogWriterUse> log_use_;  // exists while the thread may log
     std::thread thread_;
 
     mutable std::mutex posted_mutex_;
     std::vector<std::function<void()>> posted_;
     std::vector<std::function<void()>> posted_now_;
-    // What workers have computed. They must not fail where memory is short: there is always room for what is under way.
+    // Results of workers. Storing one must not fail if memory is short: there is always room for all that are under
+    // way.
     struct Computed {
         core::ComputeDone done;
         bool failed = false;
-        std::shared_ptr<FileRead> read;  // then that, and `done` says nothing
+        std::shared_ptr<FileRead> read;  // if set, this is the result and `done` is unused
     };
-    std::vector<Computed> computed_;  // capacity: its size and computing_, at least
+    std::vector<Computed> computed_;  // its capacity is at least its size plus computing_
     std::vector<Computed> computed_now_;
     std::size_t computing_ = 0;
     std::atomic<std::uint64_t> computes_done_{0};
-    std::atomic<bool> wake_missed_{false};  // there was no memory to wake the loop with: it looks by itself
+    std::atomic<bool> wake_missed_{false};  // no memory to wake the loop; it looks for tasks by itself
     bool ended_ = false;
     bool stop_requested_ = false;
 
     struct FileInTheMaking {
         std::shared_ptr<StagingFile> file;
         std::uint64_t bytes = 0;
-        std::uint64_t pieces = 0;  // seen at the last examination
-        int stalls = 0;            // examinations in a row that saw no new one
+        std::uint64_t pieces = 0;  // their number at the last examination
+        int stalls = 0;            // examinations in a row without a new piece
         core::Instant examine_at = 0;
     };
     std::string staging_directory_;
     std::unordered_map<core::BufferId, FileInTheMaking> files_;
-    std::vector<std::weak_ptr<StagingFile>> stuck_files_;  // given up; a thread waits for the disk of each that lives
+    std::vector<std::weak_ptr<StagingFile>> stuck_files_;  // given up; for each live one a thread still waits
     FilePayloads file_payloads_{buffers};
 
-    std::unordered_map<core::LinkId, ConnectionRef> links_;  // what the machine knows
-    std::vector<ConnectionRef> closing_;                     // what it has closed and is still flushed, in that order
+    std::unordered_map<core::LinkId, ConnectionRef> links_;  // links that the machine knows
+    std::vector<ConnectionRef> closing_;                     // closed by the machine and still flushed, oldest first
     core::LinkId next_link_ = 2;
     std::deque<ConnectionRef> dirty_;
     std::deque<core::Event> pending_;
@@ -174,7 +175,7 @@ private:
     core::Effects effects_;
     ReceiveSpace space_;
     Workers workers_;
-    Workers file_workers_;  // for what touches a file: its disk may hang, and nobody else waits for it
+    Workers file_workers_;  // for work on files: if the disk hangs, nothing else waits for it
     std::uint64_t turn_ = 0;
     std::uint64_t inline_bytes_ = 0;
     bool in_handle_ = false;

@@ -41,7 +41,7 @@ void FilePayloads::end_landing(core::LinkId link, bool good) {
     FileWrite write = std::move(found->second);
     landing_.erase(found);
     if (!good) return;
-    // A copy that landed again in the same place before anybody has looked at the first.
+    // The same range landed again before a worker took the older copy, which is dropped.
     std::erase_if(unwritten_, [&](const FileWrite& older) { return overlap(older.place, write.place); });
     unwritten_.push_back(std::move(write));
 }

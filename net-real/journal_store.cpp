@@ -26,7 +26,7 @@ namespace pccl::real {
 namespace {
 
 constexpr std::size_t batch_max = 4096;  // records of one transaction
-constexpr int format = 1;                // of the records, as user_version; 0: a new file
+constexpr int format = 1;                // of the records, kept as user_version; 0: a new file
 constexpr const char* heeds_signal = " SIGUSR1";
 
 struct Pending {
@@ -35,8 +35,9 @@ struct Pending {
     bool supersedes = false;
 };
 
-// A forked child must not hold the lock of a master that was killed: it closes what is tracked. Opened without the guard,
-// which the I/O threads of the process need, as a file system may take its time; once more when a child got it meanwhile.
+// Opens the lock file. A forked child must not hold the lock of a killed master, so it closes all tracked descriptors.
+// The file is opened without the guard: a file system may be slow, and the I/O threads of the process need the guard.
+// If a fork came in between, a child may have a copy, so the file is opened again.
 int open_tracked(const char* path) {
     for (int attempt = 0;; ++attempt) {
         const std::uint64_t before = descriptors::forks();
@@ -66,8 +67,8 @@ struct JournalStore::State {
     std::condition_variable changed;
     std::vector<Pending> pending;
     bool stopping = false;
-    bool failed = false;  // told; nothing is written any more
-    bool ended = false;   // the writer
+    bool failed = false;  // reported; nothing more is written
+    bool ended = false;   // the writer thread
     bool abandoned = false;
     std::thread writer;
 
@@ -76,8 +77,8 @@ struct JournalStore::State {
         sqlite3_finalize(drop_older);
         sqlite3_close(database);
         if (lock < 0) return;
-        // Given up first: a child that is forked behind the next line holds a descriptor without a lock. Neither that nor the
-        // close may wait for a file system with the guard held.
+        // Unlock first: a child that is forked after the next line has a descriptor without a lock. Neither the unlock
+        // nor the close may wait for a file system while the guard is held.
         ::flock(lock, LOCK_UN);
         {
             const std::lock_guard guard(descriptors::guard());
@@ -105,7 +106,7 @@ struct JournalStore::State {
         sqlite3_finalize(select);
         return version;
     }
-    // What the database says, with what can be done about it.
+    // The error of the database, and what can be done about it.
     std::string failure() const {
         const std::string said = directory + "/journal.db: " + sqlite3_errmsg(database);
         switch (sqlite3_errcode(database)) {
@@ -133,7 +134,7 @@ struct JournalStore::State {
         return dropped;
     }
     enum class Write : std::uint8_t { done, busy, failed };
-    // busy: another program holds the database for now; nothing was written and nothing is wrong with the disk.
+    // busy: another program has locked the database for now. Nothing was written, and nothing is wrong with the disk.
     Write write(const std::vector<Pending>& batch, std::string& error) {
         if (!execute("BEGIN IMMEDIATE", error)) {
             const int code = sqlite3_errcode(database);
@@ -150,7 +151,8 @@ struct JournalStore::State {
         (void)execute("ROLLBACK", ignored);
         return good && (code == SQLITE_BUSY || code == SQLITE_LOCKED) ? Write::busy : Write::failed;
     }
-    // A program that looks into the database delays the journal and cannot end the run. False: nobody waits any more.
+    // A program that locks the database delays the journal but cannot end the run. False: abandoned, nobody waits any
+    // more.
     bool write_when_free(const std::vector<Pending>& batch, std::string& error) {
         bool said = false;
         for (;;) {
@@ -171,7 +173,7 @@ struct JournalStore::State {
         }
     }
     void run() {
-        std::uint64_t last = 0;  // of what was taken
+        std::uint64_t last = 0;  // last sequence taken from the queue
         try {
             run(last);
         } catch (const std::bad_alloc&) {
@@ -184,7 +186,8 @@ struct JournalStore::State {
         }
         changed.notify_all();
     }
-    // To say so takes memory too. Where none comes, the master's limit on the journal ends the wait.
+    // Reporting needs memory too, so it is retried for 5 s. After that only Timeouts::journal, if set, ends the
+    // master's wait.
     void tell_no_memory(std::uint64_t sequence) {
         for (int attempt = 0; attempt < 50; ++attempt) {
             try {
@@ -209,11 +212,11 @@ struct JournalStore::State {
                 batch.assign(std::make_move_iterator(pending.begin()), std::make_move_iterator(end));
                 pending.erase(pending.begin(), end);
             }
-            if (failed) continue;  // dropped: the failure was told
+            if (failed) continue;  // dropped: the failure was reported
             std::string error;
             if (!write_when_free(batch, error)) return;
             const std::lock_guard guard(mutex);
-            if (abandoned) return;  // nobody is there to be told
+            if (abandoned) return;  // nobody waits for the report
             written(last, error);
         }
     }
@@ -243,7 +246,7 @@ std::unique_ptr<JournalStore> JournalStore::open(const std::string& directory, s
         error = "the state directory " + directory + " is in use by another master; stop it or use another directory";
         return nullptr;
     }
-    // For `pccl-master end`, which signals the holder.
+    // `pccl-master end` reads this to find the process that it signals.
     const std::string holder = std::to_string(::getpid()) + (ends_at_signal ? heeds_signal : "") + "\n";
     if (::ftruncate(state->lock, 0) != 0 ||
         ::pwrite(state->lock, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size())) {
@@ -257,7 +260,7 @@ std::unique_ptr<JournalStore> JournalStore::open(const std::string& directory, s
         return nullptr;
     }
     sqlite3_busy_timeout(state->database, static_cast<int>(busy_time.count()));
-    // The write-ahead file is cut back after a large transaction, so that it stays as small as the database.
+    // The write-ahead file is truncated after a large transaction, so that it stays as small as the database.
     for (const char* statement :
          {"PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA journal_size_limit=4194304"}) {
         if (!state->execute(statement, error)) return nullptr;
@@ -305,10 +308,10 @@ bool JournalStore::read(std::vector<std::string>& records, std::string& error) {
 
 void JournalStore::start(Written written) {
     state_->written = std::move(written);
-    // No signal of the host is handled there, and a file that may not grow (RLIMIT_FSIZE) is an error to write to: the
-    // signal that it also causes would end the process.
+    // This thread must handle no signal of the host. If a file may not grow (RLIMIT_FSIZE), a write fails with an error
+    // and also raises a signal, which would end the process.
     const SignalsBlocked blocked;
-    // The state lives as long as its thread: one that hangs on its disk outlives this object.
+    // The state lives as long as its thread: a thread that hangs on its disk outlives this object.
     state_->writer = std::thread([state = state_] { state->run(); });
 }
 

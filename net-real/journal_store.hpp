@@ -1,9 +1,10 @@
-// The master's journal in a directory: what was acknowledged is there after a crash of the process or of the machine.
+// The master's journal in a directory. Acknowledged records survive a crash of the process and of the machine.
 //
-// One SQLite database (journal.db, write-ahead log, full synchronisation) and one lock: a directory serves one master at a
-// time. Records are written by a thread of its own, several in one transaction when they come faster than the disk takes
-// them, and acknowledged in order. A write that fails is told once; nothing is written after it. A record that supersedes
-// the others replaces them in one transaction, so the file does not grow with the length of the run.
+// It consists of one SQLite database (journal.db, write-ahead log, full synchronisation) and one lock: a directory
+// serves one master at a time. A thread of its own writes the records, several in one transaction if they come faster
+// than the disk takes them, and acknowledges them in order. A failed write is reported once; nothing is written after
+// it. A record that supersedes the others replaces them in one transaction, so the file does not grow with the length
+// of the run.
 #pragma once
 
 #include <chrono>
@@ -19,35 +20,38 @@ namespace pccl::real {
 
 class JournalStore {
 public:
-    // Creates the directory (its parent must exist). Null: `error` names the cause and the remedy. `ends_at_signal`: this
-    // process ends the run when SIGUSR1 comes; the lock says so.
+    // Creates the directory; its parent must exist. Null on failure, then `error` names the cause and the remedy.
+    // `ends_at_signal`: this process ends the run on SIGUSR1. The lock file records that.
     static std::unique_ptr<JournalStore> open(const std::string& directory, std::string& error,
                                               bool ends_at_signal = false);
-    // What the holder of a directory wrote into its lock.
+    // What the holder of a directory wrote into its lock file.
     struct Holder {
-        pid_t process = 0;  // 0: nothing yet
+        pid_t process = 0;  // 0: not written yet
         bool ends_at_signal = false;
     };
     static Holder holder(int lock);
     ~JournalStore();  // finish(), then closes
 
-    // All records, in order. Before the first append.
+    // All records, in order. Call it before the first append.
     bool read(std::vector<std::string>& records, std::string& error);
 
-    // Called on the writer's thread: everything up to `sequence` is durable, or (error not empty) nothing more will be.
+    // Called on the writer's thread. `error` empty: everything up to `sequence` is durable. Otherwise nothing more will
+    // be.
     using Written = std::function<void(std::uint64_t sequence, const std::string& error)>;
     void start(Written written);
-    // Any thread; does not block. What waits is bounded by the caller: a master says nothing that rests on a record before
-    // it is written, so each peer has at most its open votes waiting here.
+    // Any thread; does not block. The caller bounds the queue: a master sends nothing that depends on a record before
+    // that record is written, so each peer has at most its open votes waiting here.
     void append(std::uint64_t sequence, std::string record, bool supersedes = false);
-    // Waits until what was appended is written, for `patience` at most: a disk that does not answer (a dead network
-    // mount) is left alone then, with its thread. Nothing may be appended afterwards. False: not all is written.
+    // Waits until everything that was appended is written, at most for `patience`. A disk that does not answer by then
+    // (a dead network mount) is abandoned together with the thread. Append nothing afterwards. False: not all is
+    // written.
     bool finish(std::chrono::milliseconds patience = close_time);
-    // Forgets all records: the run has ended on purpose. After a finish() that was true.
+    // Deletes all records, because the run has ended on purpose. Only after a finish() that returned true.
     void clear();
 
     static constexpr std::chrono::seconds close_time{10};
-    // Patience of one attempt with another program that has locked the database; attempts are repeated until it is free.
+    // How long one attempt waits for another program that has locked the database. Attempts are repeated until it is
+    // free.
     static constexpr std::chrono::milliseconds busy_time{2000};
 
 private:

@@ -17,9 +17,10 @@ using core::wire::prefix_bytes;
 using core::wire::trailer_bytes;
 
 constexpr std::size_t frame_head_bytes = prefix_bytes + bulk_header_bytes;
-// Read behind a payload: its trailer and the next bulk header. One byte more would be payload that has to be copied.
+// Read together with the end of a payload: its trailer and the next bulk header. One byte more could be payload of the
+// next frame, which would then have to be copied.
 constexpr std::size_t tail_bytes = trailer_bytes + frame_head_bytes;
-// What one receive or send may move: large enough to be cheap, small enough to be in the cache for the checksum.
+// Limits of one receive or send: large enough to be cheap, small enough to be in the cache for the checksum.
 constexpr std::size_t receive_piece_bytes = 256u << 10;
 constexpr std::size_t send_piece_bytes = 1u << 20;
 
@@ -103,7 +104,7 @@ Link::Outcome Link::receive(ReceiveSpace& space, EventSink& sink, std::size_t bu
         if (received > placed) {
             outcome.events += digest({space.staging.data(), received - placed}, sink);
         }
-        if (received < wanted) return outcome;  // the socket is empty (or at its end: the next wait tells)
+        if (received < wanted) return outcome;  // the socket is empty, or at its end (the next wait reports that)
     }
     return outcome;
 }
@@ -134,7 +135,7 @@ std::uint32_t Link::digest(std::span<const std::uint8_t> bytes, EventSink& sink)
             ++events;
             landing_ = Landing::undecided;
             sink.on_event(core::BulkArrived{id_, item.bulk});
-            // The contract wants an answer; bytes of strangers must not end the process if there is none.
+            // The contract requires an answer. If there is none, discard: bytes of strangers must not end the process.
             if (landing_ == Landing::undecided) landing_ = Landing::discard;
             break;
         case Kind::trailer: {

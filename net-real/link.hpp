@@ -1,14 +1,16 @@
-// One connection: bytes of a socket to events, payload to its place, control and bulk frames to the socket.
+// One connection. It turns the bytes of a socket into events, places payload in memory, and sends control and bulk
+// frames.
 //
 // Not here: opening, accepting, waiting for readiness, ids, timers (see event_loop.hpp). A Link works on any connected
 // non-blocking stream descriptor and does not own it.
 //
-// Payload is received directly into the memory named by the machine together with a few bytes behind it (trailer and next
-// header), and is sent directly from its memory; checksums are taken while the bytes are in the cache. Both directions
-// do a bounded amount of work per call. What leaves in which order is the encoder's matter (core/wire/frame_encoder.hpp).
+// Payload is received directly into the memory that the machine named, together with a few bytes behind it (trailer and
+// next header). Payload is sent directly from its memory. Checksums are computed while the bytes are in the cache. Both
+// directions do a bounded amount of work per call. The encoder decides the order of output
+// (core/wire/frame_encoder.hpp).
 //
-// receive() calls the sink for every event; the sink may call any other member of the same link meanwhile, also
-// close_input(), after which no further event of this link comes.
+// receive() calls the sink for every event. The sink may call any other member of the same link. After close_input()
+// the link reports no further event.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -35,7 +37,7 @@ protected:
     ~EventSink() = default;
 };
 
-// Memory that all links of one thread share; nothing stays in it between two calls.
+// Memory that all links of one thread share. Nothing stays in it between two calls.
 struct ReceiveSpace {
     static constexpr std::size_t staging_bytes = 32u << 10;  // headers, control frames, the first bytes of a payload
     static constexpr std::size_t discard_bytes = 256u << 10;
@@ -45,8 +47,8 @@ struct ReceiveSpace {
 
 class Link {
 public:
-    // drained: wait until the descriptor is ready again. more: the budget is used up, there may be more to do.
-    // closed: the connection is over, `reason` says why.
+    // drained: wait until the descriptor is ready again. more: call again, there may be more to do.
+    // closed: the connection is over; `reason` names the cause.
     enum class Progress : std::uint8_t { drained, more, closed };
     struct Outcome {
         Progress progress = Progress::drained;
@@ -66,25 +68,25 @@ public:
     void receive_payload(std::uint8_t* target, std::uint64_t length);
     void discard_payload();
     void redirect_receive() { discard_payload(); }
-    // The machine does not know the link any more: no further events.
+    // The machine has closed the link: it gets no further events.
     void close_input() { input_closed_ = true; }
-    // Bytes of the payload that is arriving which are there; 0: none is arriving.
+    // How many bytes of the arriving payload are there; 0: none is arriving.
     std::uint32_t payload_arrived() const {
         return decoder_.payload_remaining() != 0 ? decoder_.payload_position() : 0;
     }
-    bool is_input_closed() const { return input_closed_; }  // so, or its bytes were refused
+    bool is_input_closed() const { return input_closed_; }  // by close_input(), or because its bytes were refused
 
     // ---- sending
     void queue_control(std::string_view body);
     void queue_flow(const core::wire::FlowWord& word);
     void send_payload(const core::SendPayload& command, const std::uint8_t* source);
-    // True: the frame had not begun and is dropped, PayloadSent{cancelled} is due at once.
+    // True: the frame had not begun and is dropped; PayloadSent{cancelled} is due at once.
     bool cancel_send();
     bool is_sending() const { return encoder_.has_payload(); }
     bool has_output() const { return encoder_.has_output(); }
     std::size_t queued_control_bytes() const { return encoder_.queued_bytes(); }
-    // Sends what the socket takes; PayloadSent is appended to `events` (then it returns at once with `more`, so that the
-    // next frame can be given). `drained` with has_output(): wait until the socket has room.
+    // Sends what the socket takes. When a payload has been sent, it appends PayloadSent to `events` and returns at once
+    // with `more`, so that the next payload can be given. `drained` with has_output(): wait until the socket has room.
     Outcome send(std::size_t budget_bytes, std::vector<core::Event>& events);
     bool has_sent_payload() const { return has_sent_payload_; }
 

@@ -36,8 +36,8 @@ struct Logger {
     std::map<std::string, Remembered, std::less<>> recent;
 };
 
-// Never destroyed: our threads may log while the process ends. A fork waits until nobody is in here, else the child could
-// meet a lock whose owner it does not have.
+// Never destroyed: threads of the library may log while the process ends. A fork waits for the lock; otherwise the
+// child could inherit a lock whose owner it does not have.
 Logger& logger() {
     static Logger* const the_one = [] {
         auto* made = new Logger;
@@ -62,7 +62,7 @@ std::string timestamp() {
     return text;
 }
 
-// Remote text may hold any byte: what is not UTF-8 becomes a question mark, so that a reader of JSON never stumbles.
+// Remote text may hold any byte. What is not UTF-8 becomes a question mark, so that the JSON is always valid.
 std::string quoted(std::string_view text) {
     std::string out = "\"";
     for (std::size_t i = 0; i < text.size();) {
@@ -110,7 +110,7 @@ void emit(Severity severity, std::string line, const LogSink& sink) {
     write_to_stderr(std::move(line));
 }
 
-// 0: print. 1: it repeats. Otherwise: print, and it was repeated that many times minus one since it was printed last.
+// 0: print. 1: suppress, it repeats. n > 1: print; it was suppressed n - 1 times since it was last printed.
 std::uint64_t count_repeat(const std::string& key) {
     auto& state = logger();
     const auto now = std::chrono::steady_clock::now();
@@ -193,7 +193,7 @@ void log_line(Severity severity, std::string_view who, std::string_view text, co
         if (repeats == 1) return;
         emit(severity, compose(severity, who, text, repeats > 1 ? repeats - 1 : 0), sink);
     } catch (...) {
-        // A line that cannot be written must not end anything.
+        // A line that cannot be written must have no other effect.
     }
 }
 

@@ -1,8 +1,9 @@
-// Log lines of the runtime: one line each, `ISO-8601-UTC-ms LEVEL who text`, to standard error (log_writer.hpp) or to a sink.
+// Log lines of the runtime: one line each, `ISO-8601-UTC-ms LEVEL who text`, to standard error (log_writer.hpp) or to a
+// sink.
 //
-// `who` is the first 8 hex digits of a peer's identity, or `master`, or `pccl` for the library itself. A line (level, who
-// and text) that repeats within 10 s is counted instead of printed; the count comes with its next appearance.
-// PCCL_LOG_LEVEL chooses the lowest level that is printed (default WARN). Thread-safe, never throws.
+// `who` is the first 8 hex digits of a peer's identity, or `master`, or `pccl` for the library itself. A line (level,
+// who and text) that repeats within 10 s is counted instead of printed. Its next printed line shows the count.
+// PCCL_LOG_LEVEL sets the lowest level that is printed (default WARN). Thread-safe, never throws.
 #pragma once
 
 #include "core/events.hpp"
@@ -16,7 +17,7 @@ namespace pccl::real {
 
 enum class Severity : std::uint8_t { trace, debug, info, warn, err, fatal, none };
 
-// Gets the finished line without its end. Called from any thread; no lock of ours is held.
+// Gets the finished line without its line end. Called from any thread; the library holds no lock.
 using LogSink = std::function<void(Severity, const std::string& line)>;
 
 const char* to_text(Severity severity);
@@ -26,13 +27,13 @@ Severity severity_of(core::LogLevel level);
 // The lowest severity that is printed. The first call reads PCCL_LOG_LEVEL.
 Severity log_threshold();
 void set_log_threshold(Severity severity);
-// How lines look from now on. json: one object a line, {"time", "level", "who", "text"} and, where lines were not shown,
-// "repeated" with their number.
+// The format of lines from now on. json: one object per line, {"time", "level", "who", "text"}. If lines were
+// suppressed, "repeated" is their number.
 enum class LogFormat : std::uint8_t { text, json };
 void set_log_format(LogFormat format);
 inline bool log_enabled(Severity severity) { return severity >= log_threshold() && severity != Severity::none; }
 
-// `sink` may be empty: standard error.
+// Empty `sink`: standard error.
 void log_line(Severity severity, std::string_view who, std::string_view text, const LogSink& sink = {});
 
 }  // namespace pccl::real

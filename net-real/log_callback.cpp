@@ -40,7 +40,7 @@ struct Delivery {
 
     void run() {
         name_this_thread("pccl-log");
-        in_callback = true;  // whatever the host does in its callback is done from within it
+        in_callback = true;  // all calls that the host makes on this thread come from within its callback
         std::unique_lock lock(mutex);
         for (;;) {
             changed.wait(lock, [this] { return stopping || !lines.empty(); });
@@ -56,7 +56,7 @@ struct Delivery {
                 }
                 (*line.target)(static_cast<int>(line.severity), line.text.c_str());
             } catch (...) {
-                // A callback that throws loses its line, not the process.
+                // If a callback throws, only its line is lost.
             }
             line.target.reset();
             lock.lock();
@@ -67,18 +67,19 @@ struct Delivery {
 };
 
 Delivery& delivery() {
-    // Never destroyed: threads of ours may log while the process ends.
+    // Never destroyed: threads of the library may log while the process ends.
     static Delivery* const the_one = [] {
         auto* made = new Delivery;
         static Delivery* for_fork = made;
         ::pthread_atfork([] { for_fork->mutex.lock(); }, [] { for_fork->mutex.unlock(); },
                          [] {
-                             // The thread and those who waited do not exist here.
+                             // The thread and the threads that waited do not exist in the child.
                              static_cast<void>(for_fork->thread.release());
                              new (&for_fork->changed) std::condition_variable;
                              static_cast<void>(new std::shared_ptr<const LogCallback>(std::move(for_fork->callback)));
                              for_fork->lines.clear();
-                             // A line that was being delivered is the parent's: nobody here ever says that it is done.
+                             // The parent delivers the line that was under way. Here nobody would ever count it as
+                             // delivered.
                              for_fork->accepted = for_fork->delivered = for_fork->dropped = 0;
                              for_fork->replacing = for_fork->stopping = false;
                              in_callback = false;
@@ -92,7 +93,7 @@ Delivery& delivery() {
 }  // namespace
 
 void set_log_callback(LogCallback given) {
-    flush_log();  // lines that were logged before go where they went before
+    flush_log();  // earlier lines go where they went before
     const std::shared_ptr<const LogCallback> callback =
         given ? std::make_shared<const LogCallback>(std::move(given)) : nullptr;
     Delivery& d = delivery();
@@ -110,9 +111,9 @@ void set_log_callback(LogCallback given) {
     d.callback = callback;
     const std::uint64_t accepted = d.accepted;
     if (d.thread != nullptr) d.changed.wait(lock, [&] { return d.delivered >= accepted; });
-    if (callback == nullptr) d.callback = nullptr;  // one that ran meanwhile may have set another
+    if (callback == nullptr) d.callback = nullptr;  // a callback that ran meanwhile may have set another
     if (callback == nullptr && d.thread != nullptr) {
-        // What came in between finds no callback and is dropped with the queue's end.
+        // The thread delivers what is still queued and ends.
         d.stopping = true;
         d.changed.notify_all();
         const std::unique_ptr<std::thread> ending = std::move(d.thread);

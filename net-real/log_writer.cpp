@@ -28,7 +28,7 @@ constexpr std::chrono::seconds patience{1};
 
 thread_local bool never_waits = false;
 
-// The signal of a closed pipe goes to the thread that writes, which may be the caller's.
+// SIGPIPE goes to the thread that writes, which may be the caller's. This class blocks and consumes it.
 class NoPipeSignal {
 public:
     NoPipeSignal() {
@@ -59,7 +59,7 @@ void write_whole(std::string_view text) {
     const NoPipeSignal quiet;
     std::size_t done = 0;
     while (done < text.size()) {
-        // One write as a rule, so that lines of several processes do not mix.
+        // Usually one write, so that lines of several processes do not mix.
         const ssize_t result = ::write(STDERR_FILENO, text.data() + done, text.size() - done);
         if (result >= 0) {
             done += static_cast<std::size_t>(result);
@@ -67,7 +67,7 @@ void write_whole(std::string_view text) {
             pollfd ready{STDERR_FILENO, POLLOUT, 0};
             ::poll(&ready, 1, -1);
         } else if (errno != EINTR) {
-            return;  // closed: nobody wants lines
+            return;  // closed: nobody reads the lines
         }
     }
 }
@@ -114,7 +114,7 @@ struct Writer {
         changed.notify_all();
     }
 
-    // Until `done()`, or nothing was written for `patience`.
+    // Waits until `done()`, or until nothing was written for `patience`.
     template <class Done>
     void wait_for_progress(std::unique_lock<std::mutex>& lock, Done&& done) {
         while (!done() && !stuck) {
@@ -128,14 +128,15 @@ struct Writer {
     }
 };
 
-// Never destroyed: threads of ours may log while the process ends.
+// Never destroyed: threads of the library may log while the process ends.
 Writer& writer() {
     static Writer* const the_one = [] {
         auto* made = new Writer;
         static Writer* for_fork = made;
         ::pthread_atfork([] { for_fork->mutex.lock(); }, [] { for_fork->mutex.unlock(); },
                          [] {
-                             // The thread and those who waited do not exist here; the lines are the parent's.
+                             // The thread and the threads that waited do not exist in the child. The lines belong to
+                             // the parent.
                              static_cast<void>(for_fork->thread.release());
                              new (&for_fork->changed) std::condition_variable;
                              for_fork->lines.clear();

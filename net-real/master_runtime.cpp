@@ -38,13 +38,13 @@ struct MasterRuntime::State final : LoopClient {
     std::mutex mutex;
     std::condition_variable changed;
     std::unique_ptr<JournalStore> store;
-    std::vector<std::string> journal;  // as found; read by start
+    std::vector<std::string> journal;  // as found on disk; start() replays it
     enum class End : std::uint8_t { none, of_run, of_master };
     std::atomic<End> end{End::none};  // which of interrupt() and stop() came first
     std::atomic<bool> stopped_cleanly{false};
     bool running = false;     // the thread was started
-    bool terminated = false;  // and has ended
-    bool failed = false;      // by itself, not because it was interrupted
+    bool terminated = false;  // the thread has ended
+    bool failed = false;      // it ended by itself, not by interrupt() or stop()
     std::unique_ptr<EventLoop> loop = make_loop();
 
     core::MasterConfig make_config() const {
@@ -84,7 +84,7 @@ struct MasterRuntime::State final : LoopClient {
     core::Instant next_deadline() const override { return machine.next_deadline(); }
     void shut_down(core::Instant now, core::Effects& out) override {
         if (end == End::of_master && store != nullptr) {
-            // To the peers this is a crash: they dial again and wait. What was not told yet is told when they resume.
+            // To the peers this is a crash: they dial again and wait. What was not sent yet is sent when they resume.
             log(Severity::info, "stopped; the run is kept in " + settings.state_directory +
                                     ": start the master again at this address, or end the run with `pccl-master end`");
             return;
@@ -100,10 +100,10 @@ struct MasterRuntime::State final : LoopClient {
     void ended(const std::string& reason) override {
         if (!reason.empty()) log(Severity::err, "stopped: " + reason);
         if (store != nullptr) {
-            // One that halted has waited for the disk long enough.
+            // A master that halted has waited for the disk long enough.
             const bool written = store->finish(reason.empty() ? JournalStore::close_time : std::chrono::seconds(1));
             if (!written && reason.empty()) log(Severity::err, "the journal could not be written to its end");
-            // The peers were told that the run has ended: nobody will resume it.
+            // The peers know that the run has ended, so none of them will resume it.
             if (written && stopped_cleanly && reason.empty()) store->clear();
         }
         {
@@ -132,7 +132,7 @@ bool MasterRuntime::bind(const core::Endpoint& address, std::string& error) {
         state.store = JournalStore::open(state.settings.state_directory, error, state.settings.ends_at_signal);
         if (state.store == nullptr) return false;
         if (!state.store->read(state.journal, error)) {
-            state.store.reset();  // another address would be bound on half of a journal that nobody writes to
+            state.store.reset();  // else a second bind() would use half a journal that no thread writes to
             state.journal.clear();
             return false;
         }
@@ -181,7 +181,7 @@ void MasterRuntime::await_termination() {
     std::unique_lock lock(state_->mutex);
     if (!state_->running) return;
     state_->changed.wait(lock, [&] { return state_->terminated; });
-    // Several may wait; the thread is joined by the destructor.
+    // Several threads may wait here. The destructor joins the thread.
 }
 
 boost::asio::io_context& MasterRuntime::context() { return state_->loop->context(); }

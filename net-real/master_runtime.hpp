@@ -1,8 +1,9 @@
 // A master in the real world: a MasterMachine, its listener, its links and the one thread that runs them.
 //
-// bind, then run, then (from any thread) interrupt; await_termination returns when the thread has ended, whether it was
-// interrupted or stopped by itself. With a state directory its journal outlives the process: a master that was killed takes
-// up the run when it is started again on it, and so does one that was stopped; interrupt() ends the run and empties it.
+// Call bind, then run, then (from any thread) interrupt. await_termination returns when the thread has ended, whether
+// it was interrupted or stopped by itself. With a state directory the journal outlives the process: a master that was
+// killed, or ended by stop(), continues the run when it is started again on it. interrupt() ends the run and empties
+// the journal.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -24,8 +25,8 @@ struct MasterSettings {
     core::Limits limits;
     core::Timeouts timeouts;
     std::string congestion_control;
-    std::string state_directory;  // empty: every record is answered at once and nothing is kept
-    bool ends_at_signal = false;  // interrupt() is called when SIGUSR1 comes, which `pccl-master end` may send then
+    std::string state_directory;  // empty: no journal; every record is acknowledged at once
+    bool ends_at_signal = false;  // the process calls interrupt() on SIGUSR1, so `pccl-master end` may send it
     LogSink log;                  // empty: standard error
 };
 
@@ -38,22 +39,23 @@ public:
     MasterRuntime(const MasterRuntime&) = delete;
     MasterRuntime& operator=(const MasterRuntime&) = delete;
 
-    // Opens the state directory and the listener. Port 0: any free one. False: `error` says why.
+    // Opens the state directory and the listener. Port 0: any free one. False: `error` names the cause.
     bool bind(const core::Endpoint& address, std::string& error);
     std::uint16_t port() const;  // 0 before bind
-    // Starts the thread (after bind; does nothing when it runs). False: the thread could not be started.
+    // Starts the thread, after bind. Does nothing if it runs. False: the thread could not be started.
     bool run(std::string& error);
-    // Ends the run: tells the peers, flushes (at most about a second), ends the thread and empties the journal. Idempotent,
-    // does not block.
+    // Ends the run: informs the peers, flushes (at most about a second), ends the thread and empties the journal.
+    // Idempotent, does not block.
     void interrupt();
-    // Ends the thread and keeps the run: peers wait for the next master on the state directory as after a crash. Without a
-    // state directory the same as interrupt(). The first of the two decides. Idempotent, does not block.
+    // Ends the thread and keeps the run: as after a crash, peers wait for the next master on the state directory.
+    // Without a state directory it is the same as interrupt(). The first call of the two decides. Idempotent, does not
+    // block.
     void stop();
-    // Blocks until the thread has ended; at once when it never ran.
+    // Blocks until the thread has ended. Returns at once if it never ran.
     void await_termination();
-    bool failed() const;  // it has ended by itself: the log says why
+    bool failed() const;  // it ended by itself; the log has the reason
     bool in_forked_child() const;
-    // For a status server on the loop of this master: its handlers alone may call status().
+    // For a status server on the loop of this master. Only its handlers may call status().
     boost::asio::io_context& context();
     core::MasterStatus status() const;
 

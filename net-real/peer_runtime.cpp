@@ -33,12 +33,12 @@ core::Secret random_key() {
     return key;
 }
 
-// The machine judges silence; the kernel's own limit only ends what nobody looks at any more.
+// The machine judges silence. The kernel's own limit only ends connections that nobody watches any more.
 core::Duration user_timeout(core::Duration peer_timeout) {
     return std::max<core::Duration>(2 * peer_timeout, 10 * core::second);
 }
 
-// Four numbers that are read together: peers_max fits 16 bits.
+// Packs the four numbers into one word, so that they are read together. peers_max fits into 16 bits.
 std::uint64_t pack(const core::Attributes& attributes) {
     auto clamp = [](std::uint32_t value) { return static_cast<std::uint64_t>(std::min<std::uint32_t>(value, 0xFFFF)); };
     return clamp(attributes.global_world) | clamp(attributes.group_world) << 16 | clamp(attributes.groups) << 32 |
@@ -74,9 +74,10 @@ PeerSettings peer_settings_from(const EnvironmentSettings& environment) {
     limits.concurrent_ops = environment.concurrent_ops;
     limits.test_connections = environment.benchmark_connections;
     limits.slice_bytes = environment.chunk_bytes;
-    // A neighbour may have one slice on its way before we know of its operation, and an operation needs some slots.
+    // A neighbour may have one slice in flight before the operation is known here, so there is room for at least one.
     limits.eager_bytes = std::max(limits.eager_bytes, limits.slice_bytes);
-    // Slots take a part of the limit: most of it is for results that wait for their outcome.
+    // Slots get a quarter of the limit, because most of it is for results that wait for their outcome. But an operation
+    // needs some slots.
     if (environment.scratch_bytes != 0)
         limits.scratch_bytes = std::min(limits.scratch_bytes, environment.scratch_bytes / 4);
     limits.scratch_bytes =
@@ -94,7 +95,7 @@ struct PeerRuntime::State final : LoopClient {
     std::unique_ptr<core::PeerMachine> machine;
     mutable std::mutex who_mutex;
     std::string who = "pccl";                                    // under who_mutex
-    core::Uuid known_uuid;                                       // whose name `who` is; the loop's thread only
+    core::Uuid known_uuid;                                       // identity named by `who`; the loop's thread only
     core::Duration known_peer_timeout = settings.timeouts.peer;  // the loop's thread only
     Calls calls;
     std::atomic<std::uint64_t> attributes{pack(core::Attributes{})};
@@ -120,12 +121,12 @@ struct PeerRuntime::State final : LoopClient {
     void start(core::Instant, core::Effects&) override {}
     core::Status handle(core::Instant now, const core::Event& event, core::Effects& out) override {
         const core::Status status = machine->handle(now, event, out);
-        // The master's time-out rules, and it may be longer than ours.
+        // The master's time-out holds, and it may be longer than ours.
         if (machine->peer_timeout() != known_peer_timeout) {
             known_peer_timeout = machine->peer_timeout();
             loop->set_user_timeout(user_timeout(known_peer_timeout));
         }
-        // The identity is drawn when the run is joined, and anew when it is joined again.
+        // The identity is drawn when the peer joins a run, and again when it joins again.
         if (machine->uuid() != known_uuid) {
             known_uuid = machine->uuid();
             const std::lock_guard lock(who_mutex);
@@ -165,10 +166,10 @@ struct PeerRuntime::State final : LoopClient {
         if (auto refused = refusal()) return std::move(*refused);
         const auto call = calls.open(command, std::move(second));
         if (call == nullptr) return calls.failure();
-        // When the loop ends before it takes the task, fail_all() wakes the call.
+        // If the loop ends before it takes the task, fail_all() wakes the call.
         give(std::move(command));
         if (limit) {
-            // Copies of results into the application's memory are finished, however long they take.
+            // The limit does not interrupt copies of results into the application's memory, however long they take.
             for (std::uint64_t before = loop->computes_done(); !Calls::wait(*call, limit);) {
                 const std::uint64_t computed = loop->computes_done();
                 if (std::exchange(before, computed) == computed && !loop->computes())
@@ -181,7 +182,7 @@ struct PeerRuntime::State final : LoopClient {
         return std::move(call->completion);
     }
 
-    // To the machine. When it throws, nobody waits for the answer any more.
+    // Gives the command to the machine. If it throws, nobody waits for the answer any more.
     void give(core::Command command) {
         const core::Ticket ticket = std::visit([](const auto& any) { return any.ticket; }, command);
         try {
@@ -204,7 +205,7 @@ struct PeerRuntime::State final : LoopClient {
         return std::nullopt;
     }
 
-    // Without a limit, since memory of the caller may be in use: a caller who gives up leaves the run first.
+    // Has no limit, because the operation may use the caller's memory. A caller that gives up leaves the run first.
     void wait_for_outcome(Calls::Call& call) {
         if (has_wait_check()) {
             while (!Calls::wait(call, wait_check_interval)) {
@@ -271,7 +272,7 @@ bool PeerRuntime::start(std::string& error) {
 }
 
 core::BufferId PeerRuntime::register_buffer(void* data, std::uint64_t bytes) {
-    if (in_forked_child()) return 0;  // its lock may have had an owner who does not exist here
+    if (in_forked_child()) return 0;  // a thread that does not exist here may have held its lock
     return state_->loop->buffers().register_buffer(data, bytes);
 }
 
@@ -306,13 +307,13 @@ core::Completion PeerRuntime::abort() { return state_->leave_at_once(); }
 Statistics PeerRuntime::statistics() const {
     State& state = *state_;
     if (in_forked_child() || !state.started || EventLoop::on_io_thread()) return {};
-    // Shared with the task: it may run after the wait was given up.
+    // Shared with the task, which may run after this wait was given up.
     auto answer = std::make_shared<std::promise<Statistics>>();
     std::future<Statistics> future = answer->get_future();
     const bool posted = state.loop->post([&state, answer] {
         answer->set_value({state.machine->statistics(), state.loop->buffers().scratch_bytes()});
     });
-    answer.reset();  // a task that is dropped breaks the promise
+    answer.reset();  // so that a dropped task breaks the promise
     if (!posted || future.wait_for(std::chrono::nanoseconds(leave_time)) != std::future_status::ready) return {};
     try {
         return future.get();
@@ -338,7 +339,7 @@ bool PeerRuntime::in_forked_child() const {
 }
 
 void PeerRuntime::abandon_in_child() {
-    // The thread does not exist here and may have held any lock: nothing of it is touched. Its sockets are closed already.
+    // The thread does not exist here and may have held any lock, so nothing is touched. The sockets are closed already.
     static_cast<void>(state_.release());
 }
 

@@ -1,10 +1,10 @@
 // One communicator in the real world: a PeerMachine, its sockets and the one thread that runs them.
 //
-// The application's threads talk to it through call(): a command goes to the I/O thread, the caller sleeps until the
-// machine completes its ticket. Any thread may call, any number at a time. The memory of an operation is registered before
-// its command and released after its completion; in between the runtime and the kernel may read and write it.
+// The application's threads use call(): a command goes to the I/O thread, and the caller sleeps until the machine
+// completes its ticket. Any thread may call, any number at a time. The memory of an operation is registered before its
+// command and released after its completion. In between the runtime and the kernel may read and write it.
 //
-// This header knows neither Asio nor sockets. Nothing here throws except std::bad_alloc; nothing ends the process.
+// This header includes neither Asio nor sockets. Nothing here throws except std::bad_alloc; nothing ends the process.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -25,7 +25,7 @@ namespace pccl::real {
 
 struct PeerSettings {
     core::Endpoint master;
-    std::vector<core::Endpoint> other_masters;  // more addresses of it (a name has several), tried in order
+    std::vector<core::Endpoint> other_masters;  // further addresses of the master (a name may have several), in order
     core::GroupId group = 0;
     std::uint32_t stripes = 0;  // connections to the ring neighbour; 0: the default
     core::Limits limits;
@@ -33,24 +33,24 @@ struct PeerSettings {
     std::optional<core::Endpoint> bind_address;  // port ignored; none: every address of the host, IPv4 and IPv6
     std::uint16_t port_first = 48149;            // the listener takes the first free port of first..last;
     std::uint16_t port_last = 48404;             // both 0: any free port
-    std::optional<core::Endpoint> advertised;    // told to others instead of the address that the master sees
+    std::optional<core::Endpoint> advertised;    // sent to other peers instead of the address that the master sees
     std::uint64_t staging_bytes_max = std::uint64_t{4} << 30;  // memory for incoming shared state; beyond it a file
     std::string congestion_control;  // empty: the system's (loopback: cubic where there is one)
-    std::string name;                // stands before the identity in log lines
+    std::string name;                // printed before the identity in log lines
     LogSink log;                     // empty: standard error
-    // Told what callers should know while they wait (whom a vote waits for), or what ended their membership. From the
-    // I/O thread: must not block.
+    // Called with messages for callers that wait (for whom a vote waits), and with the reason why the membership ended.
+    // Runs on the I/O thread: it must not block.
     std::function<void(std::string_view)> notice;
 };
 
 struct EnvironmentSettings;
-// PeerSettings with what the environment says (see settings.hpp).
+// PeerSettings from the environment (see settings.hpp).
 PeerSettings peer_settings_from_environment();
 PeerSettings peer_settings_from(const EnvironmentSettings& environment);
 
 struct Statistics {
     core::PeerStatistics machine;
-    std::uint64_t scratch_bytes = 0;  // memory of ours for running operations and early data, now
+    std::uint64_t scratch_bytes = 0;  // memory in use now for running operations and early data
 };
 
 class PeerRuntime {
@@ -60,39 +60,41 @@ public:
     PeerRuntime(const PeerRuntime&) = delete;
     PeerRuntime& operator=(const PeerRuntime&) = delete;
 
-    // Binds the listener and starts the thread. False: `error` says why; it may be tried again.
+    // Binds the listener and starts the thread. False: `error` names the cause; it may be tried again.
     bool start(std::string& error);
 
-    // Names memory for commands. Thread-safe, does not touch the memory.
+    // Registers memory for commands. Thread-safe, does not touch the memory.
     core::BufferId register_buffer(void* data, std::uint64_t bytes);
     void release_buffer(core::BufferId buffer);
 
-    // Sets a fresh ticket, blocks until it is completed. Before start() and after stop(): internal_error.
+    // Sets a fresh ticket and blocks until it is completed. Before start() and after stop(): internal_error.
     // In a forked child, and on an I/O thread, which would wait for itself: invalid_usage.
     core::Completion call(core::Command command);
-    // `second` is given to the machine in the same turn when `first` completed with success (launch, then await: one
-    // sleep instead of two); answers the completion of the last command given. `first_failed` tells which one it was.
+    // If `first` succeeds, the machine gets `second` in the same turn (launch, then await: one sleep instead of two).
+    // Returns the completion of the last command given. `first_failed` tells which one that was.
     core::Completion call(core::Command first, core::Command second, bool* first_failed = nullptr);
-    // Returns at once; `then` is called once, by the I/O thread (it must not wait), or by this one if there is none.
+    // Returns at once. `then` is called once, by the I/O thread (so it must not wait), or by this thread if the command
+    // is refused.
     void call_then(core::Command command, std::function<void(const core::Completion&)> then);
 
-    // What the attributes read now. Never blocks.
+    // The current attributes. Never blocks.
     core::Attributes attributes() const;
     std::uint16_t listen_port() const;
     // First 8 hex digits of the identity, as in log lines; `pccl` before there is one.
     std::string name() const;
 
-    // Leaves the run and completes every waiting call as on a lost communicator (at most about 2 s, and as long as results
-    // are being copied into the application's memory).
+    // Leaves the run and completes every waiting call as on a lost communicator. Takes at most about 2 s, or as long as
+    // results are being copied into the application's memory.
     core::Completion abort();
-    // Counters, from the I/O thread; those of the machine are zero when it has ended.
+    // Counters, read on the I/O thread. All are zero when that thread has ended.
     Statistics statistics() const;
 
-    // Leaves the run (as abort), wakes every caller with internal_error, closes all, ends the thread. Idempotent.
+    // Leaves the run, which completes the waiting calls as abort does. Calls that still wait then fail with
+    // internal_error. Closes everything and ends the thread. Idempotent.
     void stop();
 
-    // True in a child of fork() made after construction: descriptors are closed already, call() refuses, stop() and the
-    // destructor only let go of memory that nobody serves any more.
+    // True in a child of fork() that was made after construction. There descriptors are closed already, call() refuses,
+    // stop() does nothing, and the destructor leaks the state.
     bool in_forked_child() const;
     void abandon_in_child();
 

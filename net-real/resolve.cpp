@@ -25,10 +25,10 @@ namespace pccl::real {
 namespace {
 
 constexpr std::size_t addresses_max = 16;
-// At a time: a name server that does not answer must not fill the process with threads.
+// Look-ups at a time: a name server that does not answer must not fill the process with threads.
 constexpr std::uint64_t lookups_max = 8;
 
-// Shared with the thread that asks the system, which may outlive the caller's patience.
+// Shared with the thread that asks the system. That thread may outlive the caller's wait.
 struct Lookup {
     std::string host;
     std::mutex mutex;
@@ -38,7 +38,8 @@ struct Lookup {
     std::vector<core::Endpoint> found;
 };
 
-// How many are under way, beside the process that they belong to (counted by forks): a child has no thread of its parent.
+// Lower half: look-ups under way. Upper half: their process, counted by forks, because a child has no thread of its
+// parent.
 std::atomic<std::uint64_t> lookups{0};
 
 std::uint64_t none_of_this_process() { return descriptors::fork_generation() << 32; }
@@ -77,7 +78,7 @@ void ask_system(Lookup& lookup) {
     lookup.changed.notify_one();
 }
 
-// Splits "name" or "name:port"; false when it cannot be either.
+// Splits "name" or "name:port". False: it is neither.
 bool split_name(std::string_view text, std::string& host, std::uint16_t& port) {
     const std::size_t colon = text.find(':');
     host = std::string(text.substr(0, colon));
@@ -86,7 +87,7 @@ bool split_name(std::string_view text, std::string& host, std::uint16_t& port) {
         const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
         if (code != std::errc{} || end != digits.data() + digits.size()) return false;
     }
-    // What looks like a number is a mistyped address, not a name; the system would read 1.2.3 as 1.2.0.3.
+    // Only digits and dots: a mistyped address, not a name. The system would read 1.2.3 as 1.2.0.3.
     const bool numeric = host.find_first_not_of("0123456789.") == std::string::npos;
     return !host.empty() && host.size() <= 253 && !numeric && host.find_first_of("[]/%* \t") == std::string::npos;
 }

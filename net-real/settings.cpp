@@ -93,7 +93,7 @@ bool parse_address(std::string_view text, bool port_too, std::optional<core::End
     return true;
 }
 
-// Numbers in the unit of the setting.
+// All numbers are in the unit of the setting.
 bool parse_duration(std::string_view text, std::uint64_t min, std::uint64_t max, core::Duration unit,
                     core::Duration& duration) {
     std::uint64_t number = 0;
@@ -110,12 +110,12 @@ bool parse_count(std::string_view text, std::uint64_t min, std::uint64_t max, Nu
     return true;
 }
 
-// A name is looked up once, here; other peers are given the address.
+// A name is looked up once, here. Other peers get the address.
 bool parse_advertised(std::string_view text, std::optional<core::Endpoint>& address, std::string& why) {
     std::vector<core::Endpoint> found;
     if (!resolve(text, 0, found, why)) return false;
     core::Endpoint probe = found.front();
-    if (probe.port == 0) probe.port = 1;  // that of the listener, not known yet
+    if (probe.port == 0) probe.port = 1;  // the listener's port is not known yet
     if (const char* reason = core::why_not_a_target(probe)) {
         why = reason;
         return false;
@@ -135,7 +135,7 @@ bool parse(Setting setting, std::string_view text, EnvironmentSettings& settings
     case Setting::concurrent_ops: return parse_count(text, 1, 4096, settings.concurrent_ops);
     case Setting::state_dir: settings.state_directory = text; return true;
     case Setting::log_level: {
-        Severity ignored;  // the log reads it itself, at its first line
+        Severity ignored;  // the log reads the variable itself, at its first line
         return parse_severity(text, ignored);
     }
     case Setting::advertise_address: return parse_advertised(text, settings.advertised, why);
@@ -203,7 +203,7 @@ EnvironmentSettings read_environment() {
     EnvironmentSettings settings;
     for (std::size_t i = 0; i < table.size(); ++i) {
         const auto setting = static_cast<Setting>(i);
-        if (setting == Setting::log_level) continue;  // the log has warned of it
+        if (setting == Setting::log_level) continue;  // the log warns about it
         const char* text = value_of(setting);
         std::string why;
         if (text == nullptr || apply_setting(setting, text, settings, why)) continue;

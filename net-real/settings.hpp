@@ -1,7 +1,8 @@
-// The settings, in one table that feeds the environment, the configuration of a communicator, `--help` and docs/settings.md.
+// All settings, in one table. It feeds the environment, the configuration of a communicator, `--help` and
+// docs/settings.md.
 //
-// One parser for each: a value that cannot be used is named in a warning when it comes from the environment (the default is
-// taken; it never fails a call), and fails the call that it was given to.
+// Each setting has one parser. A bad value in the environment causes a warning and the default is used; it never fails
+// a call. A bad value that was given to a call fails that call.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -69,10 +70,11 @@ struct EnvironmentSettings {
 };
 
 EnvironmentSettings read_environment();
-// Puts a value in its place; false: `why` says why it cannot be used, and nothing has changed.
+// Stores a value. False: it cannot be used, `why` names the cause, and nothing has changed.
 bool apply_setting(Setting setting, std::string_view text, EnvironmentSettings& settings, std::string& why);
 
-// "1.2.3.4", "1.2.3.4:80", "[::1]:80", "::1", "*" (0.0.0.0). Numeric only; the port is left alone when there is none.
+// "1.2.3.4", "1.2.3.4:80", "[::1]:80", "::1", "*" (0.0.0.0). Numeric only; without a port, endpoint.port stays as it
+// is.
 bool parse_endpoint(std::string_view text, core::Endpoint& endpoint);
 
 }  // namespace pccl::real

@@ -37,7 +37,7 @@ socklen_t to_native(const core::Endpoint& endpoint, sockaddr_storage& out) {
     return sizeof address;
 }
 
-// IPv4 addresses that a dual listener sees as IPv6 are told as IPv4.
+// IPv4 addresses that a dual-stack listener sees as IPv6 are converted to IPv4.
 core::Endpoint from_native(const sockaddr_storage& in) {
     core::Endpoint endpoint;
     if (in.ss_family == AF_INET) {
@@ -78,7 +78,7 @@ int listen_once(const std::optional<core::Endpoint>& address, std::uint16_t port
     const int descriptor = open_socket(local.is_v6 ? AF_INET6 : AF_INET);
     if (descriptor < 0) return -1;
     set_flag(descriptor, SOL_SOCKET, SO_REUSEADDR, 1);
-    // The wildcard takes IPv4 too, so that peers of both families meet at one listener.
+    // The wildcard accepts IPv4 too, so that peers of both families use one listener.
     if (local.is_v6) set_flag(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, local.address != core::Endpoint{}.address ? 1 : 0);
     sockaddr_storage native;
     const socklen_t length = to_native(local, native);
@@ -168,7 +168,7 @@ std::string dial_result(int descriptor) {
         return last_error("connect");
     }
     ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&local), &local_length);
-    // A dial to a dead local port can meet itself when the system picks the same port as its source.
+    // A dial to an unused local port can connect to itself, if the system picks the same port as its source.
     if (from_native(local) == from_native(remote)) return "connect: nobody listens there (connected to itself)";
     return {};
 }
@@ -198,7 +198,7 @@ void apply_options(int descriptor, const SocketOptions& options) {
                      static_cast<socklen_t>(options.congestion_control.size()));
         return;
     }
-    // Pacing congestion controls cost a third of the speed where there is no network.
+    // On loopback, congestion controls that pace cost a third of the speed.
     sockaddr_storage remote{};
     socklen_t length = sizeof remote;
     if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&remote), &length) == 0 &&

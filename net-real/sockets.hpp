@@ -1,5 +1,5 @@
-// The system calls around sockets: addresses, options, listeners, dials. Every descriptor made here is non-blocking,
-// close-on-exec and tracked (see descriptors.hpp); close_socket() is its end.
+// The system calls for sockets: addresses, options, listeners, dials. Every descriptor made here is non-blocking,
+// close-on-exec and tracked (see descriptors.hpp). close_socket() closes it.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -21,14 +21,14 @@ struct ListenRequest {
     std::optional<core::Endpoint> address;  // none, or [::]: every address, IPv4 and IPv6
     std::uint16_t port_first = 0;           // 0: any free port
     std::uint16_t port_last = 0;
-    const char* remedy = "";  // what to do where no port of the range is free, for the message
+    const char* remedy = "";  // for the message: what to do if no port of the range is free
 };
 
 // -1 and `error` when no port of the range could be bound.
 int listen_on(const ListenRequest& request, std::uint16_t& port, std::string& error);
-// A descriptor whose connection is under way (or already there), or -1 and `error`.
+// A descriptor whose connection is in progress or already established, or -1 and `error`.
 int dial(const core::Endpoint& target, const std::optional<core::Endpoint>& source, std::string& error);
-// Empty when the dial succeeded, else why not.
+// Empty if the dial succeeded, else the cause.
 std::string dial_result(int descriptor);
 // False: not an internet address.
 bool read_native(const sockaddr& address, core::Endpoint& endpoint);
@@ -36,7 +36,7 @@ bool read_native(const sockaddr& address, core::Endpoint& endpoint);
 int accept_from(int listener, core::Endpoint& remote);
 void apply_options(int descriptor, const SocketOptions& options);
 void apply_user_timeout(int descriptor, core::Duration user_timeout);
-// Bounds what waits unsent in the kernel, so that control frames do not wait behind much payload.
+// Limits the unsent bytes in the kernel, so that control frames do not wait behind much payload.
 void limit_unsent(int descriptor, int bytes);
 void close_socket(int descriptor);
 

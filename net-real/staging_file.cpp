@@ -53,7 +53,7 @@ void StagingFile::make() {
     void* raw = MAP_FAILED;
     try {
         if (const int file = open_nameless(); file >= 0) {
-            // The room is taken at once: a write into a mapping on a full disk would end the process.
+            // Allocate the room now: a write into a mapping on a full disk would end the process.
             std::size_t have = 0;
             while (have < bytes_ && !abandoned_) {
                 const std::size_t piece = std::min(piece_bytes, bytes_ - have);
@@ -67,7 +67,7 @@ void StagingFile::make() {
             ::close(file);
         }
     } catch (const std::exception&) {
-        // Out of memory: as if there were no room.
+        // Out of memory: treated like a full disk.
     }
     const std::lock_guard lock(mutex_);
     if (raw != MAP_FAILED) data_ = static_cast<std::uint8_t*>(raw);
@@ -75,7 +75,7 @@ void StagingFile::make() {
     try {
         if (done) done();
     } catch (const std::exception&) {
-        // Out of memory: the owner gives up by itself when nothing comes.
+        // Out of memory: the owner gives up by itself after its time-out.
     }
 }
 

@@ -1,7 +1,7 @@
-// Memory that a file without a name backs, made on a thread of its own.
+// Memory that is backed by a file without a name, made on a thread of its own.
 //
-// To reserve room on a disk may take minutes, and a disk that stalls never answers: an I/O thread must not wait for that. The
-// thread belongs to nobody. It holds the object, so the caller may abandon it at any time.
+// Reserving room on a disk may take minutes, and a disk that stalls never answers: an I/O thread must not wait for
+// that. The thread is detached. It holds the object, so the caller may abandon it at any time.
 #pragma once
 
 #include <atomic>
@@ -16,18 +16,19 @@ namespace pccl::real {
 
 class StagingFile {
 public:
-    // The file lies in `directory`, or where that is empty or unusable in /var/tmp or /tmp. `done` is called once by the
-    // thread, with a lock of ours held; it must not wait. Throws std::system_error when the thread cannot be had.
+    // The file lies in `directory`, or, if that is empty or unusable, in /var/tmp or /tmp. The thread calls `done` once
+    // and holds a lock of this object meanwhile; `done` must not wait. Throws std::system_error if no thread can be
+    // started.
     static std::shared_ptr<StagingFile> begin(std::string directory, std::size_t bytes, std::function<void()> done);
     ~StagingFile();
     StagingFile(const StagingFile&) = delete;
     StagingFile& operator=(const StagingFile&) = delete;
 
-    // Grows with each piece of the file that the disk has given.
+    // How many pieces of the file the disk has given so far.
     std::uint64_t pieces() const { return pieces_.load(std::memory_order_relaxed); }
-    // `done` is not called any more; what was or will be made is given back.
+    // `done` is not called any more. What was made, or will be made, is freed.
     void abandon();
-    // After `done`: the mapping, which is the caller's from now on; null when it cannot be had.
+    // After `done`: the mapping, which the caller owns from now on. Null: it could not be made.
     std::uint8_t* take();
 
 private:
@@ -44,7 +45,7 @@ private:
     std::uint8_t* data_ = nullptr;  // under mutex_
 };
 
-// munmap that may take long (much memory, or a file), on a thread of its own where one can be had.
+// munmap that may take long (much memory, or a file), on a thread of its own if one can be started.
 void unmap_aside(void* data, std::size_t bytes);
 
 }  // namespace pccl::real

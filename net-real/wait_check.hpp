@@ -1,5 +1,6 @@
-// What a host asks for while one of its threads sleeps in a call: shall it go on waiting? Languages whose signal handlers
-// run between two steps of an interpreter need it to end a call from the keyboard. Each thread has its own, or none.
+// A question to the host while one of its threads sleeps in a call: shall the call keep waiting? Interpreters that run
+// signal handlers only between two of their steps need it, so that the keyboard can end a call. Each thread has its own
+// check, or none.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -8,13 +9,13 @@ namespace pccl::real {
 
 using WaitCheck = bool (*)(void* user);
 
-// Between two questions. Waiting costs nothing more without a check.
+// Time between two checks. Without a check, waiting costs nothing more.
 constexpr core::Duration wait_check_interval = 50 * core::millisecond;
 
-// For the calling thread; null: none.
+// Sets the check of the calling thread; null: none.
 void set_wait_check(WaitCheck check, void* user);
 bool has_wait_check();
-// True: the host wants the call to end. False also when there is no check.
+// True: the host asks the call to end. False also if there is no check.
 bool wait_is_unwanted();
 
 }  // namespace pccl::real

@@ -75,7 +75,7 @@ void Workers::work() {
             task();
             task = nullptr;
         } catch (...) {
-            // The other tasks and the process have nothing to do with it.
+            // A task that fails must not affect the other tasks or the process.
         }
         lock.lock();
     }

@@ -1,4 +1,4 @@
-// A few threads for work that must not hold up the I/O thread: hashes and large copies. Started at the first task.
+// A few threads for work that must not hold up the I/O thread: hashes and large copies. They start with the first task.
 #pragma once
 
 #include <condition_variable>
@@ -11,7 +11,7 @@
 
 namespace pccl::real {
 
-// The calling thread's signals are blocked while it starts threads, so that no signal of the host is handled in ours.
+// Blocks the calling thread's signals while it starts threads, so that our threads handle no signal of the host.
 class SignalsBlocked {
 public:
     SignalsBlocked();
@@ -24,8 +24,8 @@ private:
 };
 
 void name_this_thread(const char* name);  // at most 15 characters
-// A thread inherits rounding and the treatment of subnormal numbers from its creator, and members with different ones
-// would read different results from the same bytes.
+// A thread inherits its rounding mode and its treatment of subnormal numbers from its creator. Members with different
+// ones would read different results from the same bytes.
 void use_default_arithmetic();
 
 class Workers {
@@ -35,8 +35,8 @@ public:
     Workers(const Workers&) = delete;
     Workers& operator=(const Workers&) = delete;
 
-    // False: not even one thread can be had. When it throws (std::bad_alloc) nothing was submitted. A task that throws is
-    // over: it has to say itself what became of it.
+    // False: no thread could be started. If it throws (std::bad_alloc), nothing was submitted. An exception of a task
+    // is dropped: the task must report its own failure.
     bool submit(std::function<void()> task);
     void finish();
 

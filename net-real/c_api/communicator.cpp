@@ -42,7 +42,8 @@ void Communicator::Buffers::release() {
 }
 
 core::BufferId Communicator::Buffers::add(void* data, std::uint64_t bytes) {
-    // Nothing may throw between naming the memory and remembering the name. Doubled: reserve() alone grows by one.
+    // Reserve first: nothing may throw between register_buffer() and push_back(), or the id would leak. The capacity is
+    // doubled, because reserve() alone would grow by one each time.
     if (ids_.size() == ids_.capacity()) ids_.reserve(std::max<std::size_t>(16, 2 * ids_.capacity()));
     const core::BufferId id = runtime_->register_buffer(data, bytes);
     ids_.push_back(id);
@@ -155,7 +156,8 @@ core::CommandLaunch Communicator::describe(const void* send, void* receive, cons
     command.shape.quantization = quantization_of(descriptor);
     const std::uint64_t bytes = command.shape.count * core::element_bytes(command.shape.type);
     command.receive = buffers.add(receive, bytes);
-    // The runtime never writes to a send buffer that is not the receive buffer too; the cast only fits it into one table.
+    // The runtime never writes to a send buffer, unless it is the receive buffer too. The cast only fits it into the
+    // table.
     command.send = send == receive ? command.receive : buffers.add(const_cast<void*>(send), bytes);
     return command;
 }
@@ -165,7 +167,7 @@ Outcome Communicator::launch(const void* send, void* receive, const pcclReduceDe
     if (started == nullptr) return not_connected();
     Buffers buffers(*started);
     const core::CommandLaunch command = describe(send, receive, descriptor, buffers);
-    LaunchedMap made;  // after the launch nothing may fail any more: the buffers are the operation's
+    LaunchedMap made;  // allocated first: after the launch nothing may fail, because the operation owns the buffers
     made.emplace(descriptor.tag, std::move(buffers));
     const core::Completion completion = started->call(command);
     if (completion.result != core::Result::success) return from(completion);
@@ -216,10 +218,11 @@ Outcome Communicator::await_then(std::uint64_t tag, Then then) {
         command.tag = tag;
         runtime()->call_then(
             command, [self = shared_from_this(), launched, then = std::move(then)](const core::Completion& completion) {
-                *launched = {};  // the caller has its memory back before it hears of it
+                *launched = {};  // release the caller's memory before its callback runs
                 pcclReduceInfo_t info{};
                 if (completion.result == core::Result::success) fill(&info, completion);
-                // The closure holds the communicator: a callback may destroy it, and others are still to come.
+                // The closure holds the communicator: a callback may destroy it while further callbacks wait in the
+                // queue.
                 self->callbacks_.push([self, then, outcome = self->from(completion), info] { then(outcome, info); });
             });
     } catch (...) {
@@ -281,7 +284,8 @@ Outcome Communicator::synchronize(pcclSharedState_t& state, std::uint32_t strate
         entry.buffer = buffers.add(tensor.data, entry.count * core::element_bytes(entry.type));
         command.entries.push_back(std::move(entry));
     }
-    // In the canonical order already: on the I/O thread a million long names would take as long as a silence may be.
+    // Sort by name (the canonical order) here, not on the I/O thread: there a million long names would take as long as
+    // the peer time-out.
     std::sort(command.entries.begin(), command.entries.end(),
               [](const auto& one, const auto& other) { return one.name < other.name; });
     const core::Completion completion = started->call(std::move(command));

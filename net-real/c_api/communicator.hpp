@@ -1,7 +1,7 @@
 // The object behind a pcclComm_t: a PeerRuntime, made at the first connect, and the buffers of launched operations.
 //
-// The machine in the runtime decides about states and votes; here is only what it cannot know: which memory belongs to
-// which tag, and what to answer before there is a runtime at all. All members may be called from any thread.
+// The machine in the runtime decides about states and votes. This class adds only what the machine cannot know: which
+// memory belongs to which tag, and what to answer before there is a runtime. All members may be called from any thread.
 #pragma once
 
 #include "core/events.hpp"
@@ -30,34 +30,35 @@ public:
     Outcome update_topology();
     Outcome are_peers_pending(bool& pending);
     Outcome optimize_topology();
-    // `descriptor` and the buffers have been validated.
+    // The caller has validated `descriptor` and the buffers.
     Outcome launch(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor);
     Outcome await(std::uint64_t tag, pcclReduceInfo_t* info);
-    // Returns at once; `then` gets the outcome, once, on the thread of callbacks. The communicator lives as long.
+    // Returns at once. The callback thread calls `then` once with the outcome. The communicator stays alive until then.
     using Then = std::function<void(const Outcome&, const pcclReduceInfo_t&)>;
     Outcome await_then(std::uint64_t tag, Then then);
     Outcome launch_and_await(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor,
                              pcclReduceInfo_t* info);
-    // The descriptors and their buffers have been validated.
+    // The caller has validated the descriptors and their buffers.
     Outcome reduce_many(const pcclReduceOpDescriptor_t* descriptors, std::size_t count, std::uint32_t window,
                         pcclReduceInfo_t* info);
     Outcome synchronize(pcclSharedState_t& state, std::uint32_t strategy, pcclSharedStateSyncInfo_t* info);
 
     Outcome abort();
     std::string statistics() const;  // JSON
-    // The last failure, or what somebody who waits should know.
+    // Stores the last failure, or a notice for the application (for example whom a vote waits for).
     void remember(std::string message) noexcept;
     std::string last_message() const;
 
-    // Leaves the run; everybody who waits returns. Bounded.
+    // Leaves the run and makes every waiting call return. Bounded in time.
     void stop();
-    // After stop() and the last lease: returns when all callbacks have run, or at once within a callback.
+    // Call it after stop() and after the last lease has ended. Returns when all callbacks have run; in a callback, at
+    // once.
     void finish_callbacks();
-    // In a child of fork(): lets go of descriptors only.
+    // In a child of fork(): gives up the runtime without touching it. Its descriptors were closed at the fork.
     void abandon_in_child();
 
 private:
-    // Memory named to the runtime; the names are given back when this goes.
+    // Memory that is registered with the runtime; the destructor releases it.
     class Buffers {
     public:
         Buffers() = default;
@@ -77,9 +78,9 @@ private:
     Outcome start_runtime();
     Outcome not_connected() const;
     Outcome from(const core::Completion& completion) const;
-    using LaunchedMap = std::map<core::Tag, Buffers>;  // its nodes can be made before they are needed
+    using LaunchedMap = std::map<core::Tag, Buffers>;  // a map, because its nodes can be allocated in advance
     Outcome take_launched(std::uint64_t tag, LaunchedMap::node_type& launched);
-    // A call that failed before the machine heard of it: the buffers are the operation's still.
+    // For a call that failed before its command reached the machine: the operation still owns the buffers.
     void give_back(LaunchedMap::node_type launched) noexcept;
     core::CommandLaunch describe(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor,
                                  Buffers& buffers) const;
@@ -87,11 +88,11 @@ private:
     const real::PeerSettings settings_;
     std::mutex start_mutex_;
     std::unique_ptr<real::PeerRuntime> owned_;            // under start_mutex_
-    std::atomic<real::PeerRuntime*> published_{nullptr};  // set once, when it has started
+    std::atomic<real::PeerRuntime*> published_{nullptr};  // set once, after the start
     bool stopped_ = false;                                // under start_mutex_
     std::atomic<bool> was_connected_{false};
     std::mutex launched_mutex_;
-    LaunchedMap launched_;  // launched, and nobody has begun to await it
+    LaunchedMap launched_;  // launched, and no await has begun
     real::CallbackThread callbacks_;
     mutable std::mutex message_mutex_;
     std::string message_;  // under message_mutex_

@@ -1,5 +1,5 @@
-// The way into the functions that concern a communicator: arguments are checked, the handle is looked up, and a failure
-// becomes the communicator's last message.
+// Entry of every function on a communicator: checks the arguments, looks up the handle, and stores a failure as the
+// communicator's last message.
 #pragma once
 
 #include "net-real/c_api/communicator.hpp"
@@ -16,10 +16,10 @@ constexpr const char* foreign_handle = "this communicator belongs to the process
 void set_initialized();
 Outcome check_initialized();
 Outcome check_pointer(const void* pointer, const char* name);
-// Everything but the settings is checked here.
+// Checks everything except the settings.
 Outcome create_communicator(const pcclCommCreateParams_t* params, pcclComm_t** comm_out, real::PeerSettings settings);
 
-// `arguments` checks what can never work, `call` does the rest.
+// `arguments` rejects what can never work, `call` does the rest.
 template <class Arguments, class Call>
 pcclResult_t on_communicator(const char* function, const pcclComm_t* handle, Arguments&& arguments,
                              Call&& call) noexcept {

@@ -1,4 +1,4 @@
-// The address structure of the C interface as the core's Endpoint.
+// Converts the address structure of the C interface to the core's Endpoint.
 #pragma once
 
 #include "core/base/ids.hpp"

@@ -1,4 +1,4 @@
-// The functions of pccl/ext.h, other than the counters (statistics.cpp).
+// The functions of pccl/ext.h, except the counters (statistics.cpp).
 #include "net-real/c_api/door.hpp"
 #include "net-real/log_callback.hpp"
 #include "net-real/settings.hpp"
@@ -18,7 +18,7 @@ constexpr std::size_t name_max = 64;
 static_assert(static_cast<int>(pcclLogTrace) == static_cast<int>(real::Severity::trace));
 static_assert(static_cast<int>(pcclLogFatal) == static_cast<int>(real::Severity::fatal));
 
-// What the caller knows of the struct, zeros behind it.
+// Copies the fields that the caller's struct has. The other fields are 0.
 Outcome read_config(const pcclCommConfig_t* given, pcclCommConfig_t& config) {
     config = {};
     std::memcpy(&config.size, &given->size, sizeof config.size);

@@ -1,4 +1,4 @@
-// See master.hpp; and the functions of pccl.h that concern the master.
+// See master.hpp. Also defines the functions of pccl.h for the master.
 #include "net-real/c_api/master.hpp"
 
 #include "net-real/c_api/endpoint.hpp"
@@ -105,7 +105,8 @@ PCCL_EXPORT pcclResult_t pcclDestroyMaster(pcclMasterInstance_t* master) {
         std::shared_ptr<Master> taken = masters().take(master);
         if (!taken) return invalid_argument(unknown_handle);
         if (taken->belongs_to_another_process()) {
-            // Its thread and locks are not in this process; its descriptors were closed when we were forked.
+            // Its thread and locks do not exist in this process, so it is leaked. Its descriptors were closed at the
+            // fork.
             new std::shared_ptr<Master>(std::move(taken));
             return success();
         }

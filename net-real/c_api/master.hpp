@@ -1,4 +1,4 @@
-// The object behind a pcclMasterInstance_t: a MasterRuntime that is made when it is run.
+// The object behind a pcclMasterInstance_t: a MasterRuntime that pcclRunMaster makes.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -21,7 +21,7 @@ public:
     Outcome interrupt();
     Outcome await_termination();
     Outcome port(std::uint16_t& port) const;
-    // Bounded; those who wait for its termination return.
+    // Stops the master and makes those who wait for its termination return. Bounded in time.
     void stop();
 
 private:

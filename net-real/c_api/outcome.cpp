@@ -60,7 +60,7 @@ void report(const char* function, pcclResult_t result, const char* who, const ch
         text += message;
         real::log_line(real::Severity::err, who, text);
     } catch (...) {
-        // Out of memory for a log line: the result code still tells.
+        // Out of memory for the log line. The result code still reports the failure.
     }
 }
 

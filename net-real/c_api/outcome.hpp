@@ -1,6 +1,6 @@
-// What every function of the C interface does at its end: one result, and for each failure one log line.
+// The end of every function of the C interface: one result, and one log line for each failure.
 //
-// Nothing leaves an extern "C" function but its result: guarded() turns any exception into pcclInternalError.
+// guarded() turns every exception into pcclInternalError: no exception may leave an extern "C" function.
 #pragma once
 
 #include "include/pccl.h"
@@ -16,8 +16,8 @@ namespace pccl::c_api {
 
 struct Outcome {
     pcclResult_t result = pcclSuccess;
-    std::string message;       // cause and remedy, when it is not success
-    std::string who = "pccl";  // whose log line it is
+    std::string message;       // cause and remedy of a failure
+    std::string who = "pccl";  // the `who` of its log line
 };
 
 inline Outcome success() { return {}; }
@@ -27,16 +27,16 @@ inline Outcome invalid_usage(std::string message) { return failure(pcclInvalidUs
 
 const char* to_text(pcclResult_t result);
 
-// A few words on what the result means.
+// Describes a result in a few words.
 const char* describe(pcclResult_t result);
 
-// What the calling thread was told last: `function: message` of its last failure.
+// The last failure of the calling thread, as `function: message`.
 const std::string& last_message_of_thread() noexcept;
 
-// Writes the line `function: result: message` and keeps the message for the thread. Never throws.
+// Writes the log line `function: result: message` and keeps the message for the thread. Never throws.
 void report(const char* function, pcclResult_t result, const char* who, const char* message) noexcept;
 
-// The number behind an enum that a foreign program passed; it may be no member.
+// The number in an enum that the program passed. It may be no enumerator.
 template <class Enum>
 std::uint32_t raw_value(const Enum& value) {
     static_assert(sizeof(Enum) == sizeof(std::uint32_t));

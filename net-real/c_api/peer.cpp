@@ -1,5 +1,5 @@
-// The functions of pccl.h that concern the library and communicators: arguments are checked, the handle is looked up, and
-// a Communicator does the rest.
+// The functions of pccl.h for the library and for communicators. They check the arguments and look up the handle; a
+// Communicator does the rest.
 #include "net-real/c_api/door.hpp"
 #include "net-real/c_api/endpoint.hpp"
 #include "net-real/c_api/validate.hpp"
@@ -63,7 +63,8 @@ PCCL_EXPORT pcclResult_t pcclDestroyCommunicator(pcclComm_t* comm) {
         std::shared_ptr<Communicator> taken = communicators().take(comm);
         if (!taken) return invalid_argument(unknown_handle);
         if (taken->belongs_to_another_process()) {
-            // Its threads and locks are not in this process: only descriptors are let go, the memory stays.
+            // Its threads and locks do not exist in this process, so its memory is leaked. Its descriptors are closed
+            // already.
             taken->abandon_in_child();
             new std::shared_ptr<Communicator>(std::move(taken));
             return success();
@@ -109,7 +110,7 @@ PCCL_EXPORT pcclResult_t pcclAllReduceAsync(const void* sendbuf, void* recvbuf,
         },
         [&](Communicator& live) {
             Outcome outcome = live.launch(sendbuf, recvbuf, *descriptor);
-            // Handles are shallow: what the caller passed as const was never created const.
+            // Handles are shallow: an object behind a const handle was never created const.
             if (outcome.result == pcclSuccess) *reduce_handle_out = {const_cast<pcclComm_t*>(comm), descriptor->tag};
             return outcome;
         });

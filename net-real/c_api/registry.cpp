@@ -1,4 +1,4 @@
-// The two registries, and their locks around fork(): a child must not inherit a lock whose holder does not exist in it.
+// The two registries, and their locks around fork(): a child must not inherit a lock that a thread of the parent holds.
 #include "net-real/c_api/registry.hpp"
 
 #include "net-real/c_api/communicator.hpp"
@@ -31,7 +31,7 @@ Registries& registries() {
     return *instance;
 }
 
-// At load time, before any thread of ours can exist.
+// Runs when the library is loaded, before any thread of the library exists.
 [[gnu::constructor]] void watch_forks() {
     registries();
     pthread_atfork(lock_before_fork, unlock_after_fork, unlock_after_fork);

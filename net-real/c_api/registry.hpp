@@ -1,11 +1,11 @@
-// The live handles of one kind. A handle that a program passes is looked up before it is touched, so that a null, stale or
-// invented pointer is an error and not a crash.
+// The live handles of one kind. Every handle that a program passes is looked up before it is used, so that a null,
+// stale or invented pointer gives an error and not a crash.
 //
-// A Lease keeps its object alive for the length of a call. Destroying takes the handle out first (new calls fail), then the
-// object makes its waiters return, then the last lease ends, then the memory goes.
+// A Lease keeps its object alive for the length of a call. Destroying an object takes these steps: take the handle out
+// (new calls fail), make the waiting calls return, wait for the last lease, free the memory.
 //
 // fork: the registry's lock is taken around fork() (see registry.cpp), so the child finds it consistent. An object that
-// was made by another process has locks in an unknown state; the child never takes them and never frees the object.
+// was made before the fork has locks in an unknown state. The child never takes them and never frees the object.
 #pragma once
 
 #include <condition_variable>
@@ -98,7 +98,7 @@ private:
 class Communicator;
 class Master;
 
-// Never destroyed: other static objects of the program may still call us at exit.
+// Never destroyed: other static objects of the program may still call the library at exit.
 Registry<Communicator>& communicators();
 Registry<Master>& masters();
 

@@ -7,7 +7,8 @@ namespace pccl::c_api {
 
 namespace {
 
-// A JSON object, written field by field. Names are ours, values are numbers or the hex digits of an identity.
+// Writes a JSON object field by field. It escapes nothing: names are ours, values are numbers or hex digits of an
+// identity.
 class Json {
 public:
     Json& open(const char* name = nullptr) { return put(name, "{", true); }

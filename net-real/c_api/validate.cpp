@@ -17,7 +17,7 @@
 namespace pccl::c_api {
 namespace {
 
-// No array of a real program is larger; keeps every sum of sizes and addresses far from overflow.
+// No array of a real program is larger. The bound keeps every sum of sizes and addresses far from overflow.
 constexpr std::uint64_t bytes_max = std::uint64_t{1} << 48;
 
 Outcome check_size(std::uint64_t count, std::uint32_t type, const char* what, std::uint64_t& bytes) {

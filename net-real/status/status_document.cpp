@@ -3,7 +3,7 @@
 #include "core/wire/frame.hpp"
 #include "include/pccl.h"
 
-#include <boost/json/src.hpp>  // the library's bodies: it is used here alone
+#include <boost/json/src.hpp>  // the library's definitions; only this file uses it
 
 #include <algorithm>
 #include <string_view>

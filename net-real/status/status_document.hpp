@@ -1,7 +1,7 @@
 // A master's status as it is served: as JSON for programs, as a few lines for people.
 //
-// Times are milliseconds before the moment of the document. Peers are named by their first 8 hex digits. No text that a
-// peer has sent is in it.
+// Times are milliseconds before the moment of the document. Peers are named by their first 8 hex digits. The document
+// contains no text that a peer has sent.
 #pragma once
 
 #include "core/master_status.hpp"

@@ -38,7 +38,7 @@ constexpr auto farewell_time = std::chrono::seconds(1);
 constexpr auto page_age = std::chrono::milliseconds(250);
 constexpr auto accept_pause = std::chrono::seconds(1);
 
-// A page that is made anew only when somebody asks and the last one is old.
+// A page. It is made again only on request, and only if the last one is too old.
 class Page {
 public:
     explicit Page(std::function<std::string()> make) : make_(std::move(make)) {}
@@ -74,7 +74,7 @@ bool is_address(std::string_view host) {
     return !code;
 }
 
-// Memory may run out and libraries may throw; a spectator is no reason to end a run.
+// Memory may run out and libraries may throw. A visitor must never end a run.
 template <class Work>
 bool carefully(const Work& work) {
     try {
@@ -136,7 +136,7 @@ private:
     Visits visits_;  // the oldest first
 };
 
-// One connection: a request, its answer, and the end.
+// One connection: one request, one answer, the end.
 class StatusServer::Door::Visit : public std::enable_shared_from_this<StatusServer::Door::Visit> {
 public:
     Visit(std::shared_ptr<Door> door, tcp::socket socket) : door_(std::move(door)), stream_(std::move(socket)) {
@@ -156,14 +156,14 @@ private:
     void answer(const beast::error_code& code) {
         if (code == http::error::header_limit || code == http::error::buffer_overflow)
             return say(http::status::request_header_fields_too_large, "the request is too large\n");
-        // Whoever went away, or was too slow, hears nothing.
+        // A client that went away, or was too slow, gets no answer.
         if (code && code.category() != beast::error_code(http::error::bad_method).category()) return end();
         if (code == http::error::end_of_stream || code == http::error::partial_message) return end();
         if (code) return say(http::status::bad_request, "this is no HTTP request\n");
         const auto method = parser_.get().method();
         if (method != http::verb::get && method != http::verb::head)
             return say(http::status::method_not_allowed, "only GET and HEAD\n");
-        // Without a Host no browser has asked.
+        // Browsers always send a Host, so a request without one comes from no browser.
         const auto host = parser_.get().find(http::field::host);
         if (host != parser_.get().end() && !door_->goes_by({host->value().data(), host->value().size()}))
             return say(http::status::misdirected_request,
@@ -201,7 +201,8 @@ private:
                           });
     }
 
-    // Closing with unread input would take the answer away from the other end: what it still sends is read and dropped.
+    // Closing with unread input would destroy the answer on its way. So what the other end still sends is read and
+    // dropped.
     void farewell() {
         beast::error_code ignored;
         stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
@@ -237,7 +238,7 @@ void StatusServer::Door::accept() {
 void StatusServer::Door::accepted(const beast::error_code& code, tcp::socket socket) {
     if (code == asio::error::operation_aborted) return;
     if (code) {
-        // Out of descriptors, most likely.
+        // Most likely out of descriptors.
         pause_.expires_after(accept_pause);
         pause_.async_wait([self = shared_from_this()](const beast::error_code& gone) {
             if (!gone) (void)carefully([&] { self->accept(); });

@@ -1,4 +1,4 @@
-// Addresses as people write them, those that cannot work, and several addresses of one master.
+// Addresses as people write them, addresses that cannot work, and several addresses of one master.
 #include "core/topology/address_rules.hpp"
 #include "net-real/master_runtime.hpp"
 #include "net-real/peer_runtime.hpp"
@@ -16,7 +16,7 @@
 using namespace pccl;
 using namespace pccl::real;
 
-// A name server that owes its answers for ever for one name, and knows another one.
+// Replaces the system's resolver: it never answers for one name, and resolves another one.
 extern "C" __attribute__((visibility("default"))) int getaddrinfo(const char* name, const char* service,
                                                                   const addrinfo* hints, addrinfo** found) {
     while (name != nullptr && std::strcmp(name, "owed.test") == 0) ::pause();
@@ -42,7 +42,7 @@ core::Endpoint endpoint(const std::string& text) {
     return parsed;
 }
 
-// Of a master that ran and is gone: nobody listens there.
+// The address of a master that was bound and is gone: nobody listens there.
 core::Endpoint closed_port() {
     MasterRuntime master(MasterSettings{});
     std::string error;

@@ -1,4 +1,4 @@
-// What memory BufferTable holds for the machine.
+// The memory that BufferTable holds for the machine.
 #include "net-real/buffers.hpp"
 
 #include <catch2/catch.hpp>
@@ -21,7 +21,7 @@ TEST_CASE("idle blocks count against the limit of scratch memory") {
     buffers.limit_scratch(64 * mebibyte);
     core::BufferId next = 1;
     std::uint64_t most = 0;
-    // Operations of other sizes each time: no block of an earlier one fits.
+    // Each operation has another size, so that no block of an earlier one fits.
     for (const std::uint64_t size : {20, 40, 50, 10, 60, 30, 64}) {
         REQUIRE(buffers.allocate(next, size * mebibyte) == Allocation::done);
         most = std::max(most, buffers.scratch_bytes());
@@ -30,7 +30,7 @@ TEST_CASE("idle blocks count against the limit of scratch memory") {
         next += 2;
     }
     CHECK(most <= 64 * mebibyte);
-    // What is in use is never taken back.
+    // Memory in use is never unmapped.
     REQUIRE(buffers.allocate(next, 32 * mebibyte) == Allocation::done);
     REQUIRE(buffers.allocate(next + 2, 32 * mebibyte) == Allocation::done);
     *buffers.resolve({next, 0, 1}) = 1;

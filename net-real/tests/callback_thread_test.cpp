@@ -1,4 +1,4 @@
-// Callbacks of programs: on a thread of their own, which is waited for.
+// Callbacks of programs run on a thread of their own, and finish() waits for them.
 #include "net-real/callback_thread.hpp"
 #include "net-real/descriptors.hpp"
 

@@ -1,4 +1,4 @@
-// The loop with a machine of the test's own: what it does for an end that does not read.
+// The loop with a machine of the test: how it treats an end that does not read.
 #include "net-real/event_loop.hpp"
 
 #include "core/wire/frame.hpp"
@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::size_t answer_bytes = 1u << 20;
 
-// Answers each control frame with a large one, and counts what it said until the link was lost.
+// Answers each control frame with a large one. Counts its answers until the link is lost.
 class Generous : public LoopClient {
 public:
     void start(core::Instant, core::Effects&) override {}
@@ -51,7 +51,7 @@ public:
     std::size_t answers = 0;  // read when the link is lost
 };
 
-// Answers control frames and closes, when so many have come.
+// Waits until so many control frames have come, then answers all of them and closes their links.
 class Refuser : public Generous {
 public:
     explicit Refuser(std::size_t together) : together_(together) {}
@@ -86,7 +86,7 @@ int connect_to(std::uint16_t port) {
     return descriptor;
 }
 
-// A loop that listens, with little room for ends that are closed.
+// A loop that listens, with a low limit for ends that are closed.
 class Closing {
 public:
     explicit Closing(std::size_t together) : machine_(together), loop_(few_ends(), machine_) {
@@ -142,7 +142,7 @@ TEST_CASE("an end that asks and does not read is lost when the queue of answers 
         std::unique_lock lock(client.mutex);
         client.changed.wait_for(lock, std::chrono::seconds(60), [&] { return !client.reason.empty(); });
         CHECK(client.reason == "the other end does not read");
-        // What the socket took, and 64 MiB in the queue.
+        // At most what the socket took, and 64 MiB in the queue.
         CHECK(client.answers < 200);
     }
     ::close(stranger);

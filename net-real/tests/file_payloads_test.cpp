@@ -1,4 +1,4 @@
-// Payload of buffers that a file backs: the I/O thread goes on while the disk does not answer.
+// Payload in buffers that are backed by a file: the I/O thread keeps working while the disk does not answer.
 #include "net-real/event_loop.hpp"
 
 #include "core/numeric/kernels.hpp"
@@ -28,11 +28,11 @@ using namespace pccl::real;
 namespace {
 
 constexpr std::size_t bytes = 1u << 20;
-constexpr core::BufferId file = 1, plain = 2;  // the first one of the application
+constexpr core::BufferId file = 1, plain = 2;  // `plain` is the application's first buffer
 constexpr std::size_t plain_bytes = 64u << 20;
 
-// Memory whose first touch waits until answer(), as that of a file does on a disk that has stalled. A system call that
-// touches it fails.
+// Memory whose first access waits until answer(), like that of a file on a stalled disk. A system call that accesses it
+// fails.
 class StalledMemory {
 public:
     StalledMemory() {
@@ -54,13 +54,13 @@ public:
         REQUIRE(::ioctl(descriptor_, UFFDIO_REGISTER, &all) == 0);
     }
     ~StalledMemory() { release(); }
-    // Nobody waits any more.
+    // After this no access waits any more.
     void release() {
         if (descriptor_ >= 0) ::close(descriptor_);
         descriptor_ = -1;
     }
-    bool is_there() const { return descriptor_ >= 0; }  // some systems allow nobody to have it
-    // Until somebody waits for it.
+    bool is_there() const { return descriptor_ >= 0; }  // false if the system does not allow it
+    // Waits until some thread waits for the memory.
     void await_touch() {
         uffd_msg message{};
         REQUIRE(::read(descriptor_, &message, sizeof message) == sizeof message);
@@ -80,8 +80,8 @@ private:
     int descriptor_ = -1;
 };
 
-// Takes what comes into the file and hashes it; sends the file when it is asked by a control frame, and gives up sending
-// and the file at the next one.
+// Receives payload into the file and hashes it. Sends the file at the first control frame. At the next one it cancels
+// the send and frees the file.
 class Filer : public LoopClient {
 public:
     void start(core::Instant, core::Effects&) override {}
@@ -106,7 +106,7 @@ public:
             say("hashed");
         } else if (const auto* control = std::get_if<core::ControlArrived>(&event);
                    control != nullptr && control->body.front() == 'h') {
-            // More of the file than there are threads, and then something that has nothing to do with it.
+            // More computes on the file than there are threads, and then one that does not concern the file.
             for (std::uint64_t i = 0; i < 8; ++i) out.push_back(hash_of(2 + i, {file, i * 4096, 4096}));
             out.push_back(hash_of(100, {plain, 0, plain_bytes}));
         } else if (control != nullptr && !asked_) {
@@ -135,7 +135,7 @@ public:
     void log(Severity, std::string_view) override {}
     void ended(const std::string&) override {}
 
-    // What was said next; empty: nothing for very long.
+    // The next recorded event; empty: none came for 60 s.
     std::string next() {
         std::unique_lock lock(mutex_);
         if (!changed_.wait_for(lock, std::chrono::seconds(60), [&] { return !said_.empty(); })) return {};
@@ -170,7 +170,7 @@ private:
     core::Hash128 hash_;
 };
 
-// A loop whose machine has one buffer, which is `memory`, and somebody who is connected to it.
+// A loop whose machine has one file buffer, which is `memory`, and a client that is connected to it.
 class Ends {
 public:
     explicit Ends(StalledMemory& memory) : memory_(memory) {
@@ -205,7 +205,7 @@ public:
     void receive(void* data, std::size_t length) {
         REQUIRE(::recv(descriptor_, data, length, MSG_WAITALL) == static_cast<ssize_t>(length));
     }
-    // The loop's thread does something else meanwhile.
+    // Whether the loop's thread still does other work.
     bool goes_on() {
         std::promise<void> ran;
         loop.post([&ran] { ran.set_value(); });

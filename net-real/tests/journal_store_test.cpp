@@ -1,4 +1,4 @@
-// The journal on a disk: what is read back, and that it stays small.
+// The journal on a disk: what is read back, and that the files stay small.
 #include "net-real/journal_store.hpp"
 
 #include "net-real/master_runtime.hpp"
@@ -170,7 +170,7 @@ TEST_CASE("a long run does not make the files grow") {
         }
         CHECK(store->finish());
     }
-    // 18 MB of records went through it; two rounds and the write-ahead file fit in 12.
+    // 18 MB of records were written. Two rounds and the write-ahead file fit into 12.
     CHECK(most < 12u << 20);
     CHECK(read_back(directory.path).size() == 1);
 }

@@ -1,4 +1,4 @@
-// Two Links over a socket pair: random frames, random segmentation, frames given up in their middle, landings redirected,
+// Two Links over a socket pair: random frames, random segmentation, frames cancelled half-way, redirected landings,
 // garbage. Whatever the order of reads and writes, what arrives is what was sent.
 #include "net-real/link.hpp"
 

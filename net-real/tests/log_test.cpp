@@ -1,4 +1,4 @@
-// Standard error that blocks, ends of processes, forks: no line may stop an I/O thread, and none is lost without a word.
+// Standard error that blocks, process exits, forks: no line may stop an I/O thread, and lost lines are counted.
 #include "net-real/log.hpp"
 #include "net-real/log_callback.hpp"
 #include "net-real/log_writer.hpp"
@@ -24,7 +24,7 @@ using namespace pccl::real;
 
 namespace {
 
-// Another file stands for standard error.
+// Redirects standard error to another file.
 class Redirected {
 public:
     explicit Redirected(int file) : saved_(::dup(2)) { ::dup2(file, 2); }
@@ -39,7 +39,7 @@ private:
     int saved_;
 };
 
-// A pipe without room that nobody reads before drain().
+// A full pipe that nobody reads before drain().
 class FullPipe {
 public:
     FullPipe() {
@@ -56,7 +56,7 @@ public:
     FullPipe(const FullPipe&) = delete;
     FullPipe& operator=(const FullPipe&) = delete;
     int writing_end() const { return ends_[1]; }
-    // Reads until `last` came.
+    // Reads until `last` has come.
     std::string drain(const std::string& last) {
         std::string text;
         std::array<char, 4096> bytes;
@@ -77,7 +77,7 @@ void log_numbered(int first, int count) {
     for (int i = first; i < first + count; ++i) log_line(Severity::warn, "master", "line " + std::to_string(i) + ";");
 }
 
-// Two processes write to it, so each write goes to the end.
+// Two processes write to this file, so each write must append.
 int log_file() {
     const int file = ::memfd_create("log", MFD_CLOEXEC);
     REQUIRE(::fcntl(file, F_SETFL, O_APPEND) == 0);
@@ -98,7 +98,7 @@ int count_of(const std::string& text, const std::string& part) {
     return count;
 }
 
-// In a child of fork() that ends like a program.
+// Runs `body` in a child of fork() that ends like a program: it calls exit().
 void in_child(const std::function<void()>& body) {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -123,7 +123,7 @@ TEST_CASE(
             never_wait_for_log();
             log_numbered(0, 3000);
         }).join();
-        // Other threads give up once, and then not again before a line is written.
+        // Other threads time out once. After that they do not wait again before a line is written.
         log_numbered(3000, 50);
         std::string text;
         std::atomic<bool> done{false};
@@ -209,14 +209,15 @@ TEST_CASE("a log callback that was replaced gets no further line, and one that t
     std::thread writer([&] {
         for (; !done; ++given) give_to_callback(Severity::info, "a line");
     });
-    // The first line of each callback is delivered until others wait behind it, so some do when the callback is replaced.
+    // The first line of each callback is not done until others wait behind it. So some wait when the callback is
+    // replaced.
     const auto counting = [&](const std::shared_ptr<std::atomic<std::uint64_t>>& lines) {
         return [&, lines](int, const char*) {
             if (++*lines > 1) return;
             for (const std::uint64_t from = given; !done && given < from + 2;) std::this_thread::yield();
         };
     };
-    // By shared_ptr: the callback may outlive the round, that is what is looked for.
+    // By shared_ptr, because the callback may outlive the round. The test looks for exactly that.
     std::vector<std::pair<std::shared_ptr<std::atomic<std::uint64_t>>, std::uint64_t>> replaced;
     auto lines = std::make_shared<std::atomic<std::uint64_t>>(0);
     set_log_callback(counting(lines));

@@ -1,4 +1,5 @@
-// Communicators and a master in one process, over loopback: what the runtime itself must hold, whatever the protocol does.
+// Communicators and a master in one process, over loopback: guarantees of the runtime itself, whatever the protocol
+// does.
 #include "net-real/log.hpp"
 #include "net-real/master_runtime.hpp"
 #include "net-real/peer_runtime.hpp"
@@ -249,7 +250,7 @@ TEST_CASE("strangers on the ports harm nobody, also when descriptors run out") {
     REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
     std::this_thread::sleep_for(300ms);
     REQUIRE(reduces(*first, *second, 10'000));
-    // The pause is over: newcomers are accepted again.
+    // The pause has ended: newcomers are accepted again.
     auto third = make_peer(master->port());
     std::thread joiner([&] { third->call(core::CommandConnect{}); });
     bool pending = false;

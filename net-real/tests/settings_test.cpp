@@ -1,5 +1,5 @@
 // The table of settings: each value of the environment, each configuration, and the page that is generated from it.
-// PCCL_WRITE_DOCS=1 in the environment of this program writes the table of docs/settings.md anew.
+// PCCL_WRITE_DOCS=1 in the environment of this program rewrites the table of docs/settings.md.
 #include "net-real/settings.hpp"
 
 #include <catch2/catch.hpp>
@@ -23,7 +23,7 @@ bool takes(Setting setting, const char* text) {
     return taken;
 }
 
-// One variable of the environment for the length of a scope.
+// Sets one environment variable for the length of a scope.
 class Variable {
 public:
     Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }

@@ -1,4 +1,5 @@
-// Where peers and the master meet: IPv6, both families at one listener, ports, and hosts that see each other differently.
+// How peers and the master reach each other: IPv6, both families at one listener, ports, and hosts that see each other
+// under different addresses.
 #include "cluster.hpp"
 
 #include <catch2/catch.hpp>
@@ -14,7 +15,7 @@ using namespace integration;
 
 namespace {
 
-// A listener of the test itself, on every address.
+// A listener of the test itself, on all addresses.
 class HeldPort {
 public:
     HeldPort() {
@@ -65,7 +66,7 @@ int connect(Process& peer) {
     return result_of(peer);
 }
 
-// The second one connects; the first one, a member, admits it.
+// `newcomer` connects, and `member` votes until it is admitted.
 void admit(Process& member, Process& newcomer) {
     newcomer.send("connect");
     for (bool pending = false; !pending;) {
@@ -92,7 +93,8 @@ void reduce_together(Process& first, Process& second) {
     }
 }
 
-// Two hosts with a cable between them, as network namespaces: 10.77.0.1 and fd77::1 on one side, .2 and ::2 on the other.
+// Two hosts with a cable between them, as network namespaces: 10.77.0.1 and fd77::1 on one side, .2 and ::2 on the
+// other.
 class TwoHosts {
 public:
     TwoHosts() {
@@ -224,7 +226,7 @@ TEST_CASE("two hosts: a peer on the master's own host needs an address that the 
         local->send("destroy");
         CHECK(result_of(*local) == success);
     }
-    // With it they meet, also when one uses IPv4 and the other one IPv6.
+    // With it both can join, also if one uses IPv4 and the other one IPv6.
     const auto local = hosts.start(0, PCCL_TEST_PEER, {{"PCCL_ADVERTISE_ADDRESS", "[fd77::1]"}});
     const auto remote = hosts.start(1, PCCL_TEST_PEER);
     REQUIRE(create(*local, port, "127.0.0.1") == success);
@@ -232,7 +234,7 @@ TEST_CASE("two hosts: a peer on the master's own host needs an address that the 
     REQUIRE(connect(*local) == success);
     admit(*local, *remote);
     reduce_together(*local, *remote);
-    // A third one, again on the master's host and without such an address, is told so itself.
+    // A third peer, again on the master's host and without that address, gets the reason itself.
     const auto third = hosts.start(0, PCCL_TEST_PEER);
     REQUIRE(create(*third, port, "127.0.0.1") == success);
     CHECK(connect(*third) == master_connection_failed);

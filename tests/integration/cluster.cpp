@@ -53,7 +53,7 @@ Cluster::Cluster(std::size_t count, const Environment& environment, const std::v
 }
 
 void Cluster::vote_in(const std::vector<ScriptPeer*>& members) {
-    // Each turn is a vote; the newcomer is pending as soon as the members have reached it.
+    // Each turn is a vote. The newcomer is pending as soon as the members have a connection to it.
     for (bool pending = false; !pending;) {
         for (ScriptPeer* member : members) member->send("pending");
         for (ScriptPeer* member : members) {

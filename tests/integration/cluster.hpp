@@ -1,4 +1,4 @@
-// Scripted peers (integration_peer) around one master, and the steps that most tests begin with.
+// Scripted peers (integration_peer) around one master, and the steps with which most tests begin.
 #pragma once
 
 #include "process.hpp"
@@ -20,7 +20,7 @@ inline constexpr int pending_async_ops = 10;
 inline constexpr int update_topology_failed = 11;
 inline constexpr int topology_optimization_failed = 12;
 
-// The words of an answer behind the command's name.
+// The words of an answer after the name of the command.
 struct Answer {
     int result = -1;
     std::vector<std::string> rest;
@@ -33,8 +33,8 @@ struct ReduceAnswer {
     std::uint32_t world = 0;
     std::uint64_t sent_bytes = 0;
     std::uint64_t received_bytes = 0;
-    bool matches = false;  // the naive reference (only if seeds were given)
-    bool intact = false;   // the input, if it had to be
+    bool matches = false;  // equals the naive reference (only if seeds were given)
+    bool intact = false;   // the input is unchanged, if it had to be
     std::string hash;      // of the receive buffer
 };
 ReduceAnswer as_reduce(const Answer& answer);
@@ -45,7 +45,7 @@ public:
     ScriptPeer(std::uint16_t master_port, unsigned group = 0, const Environment& environment = {});
     // send() and answer() in one.
     Answer ask(const std::string& command);
-    // The answer to the oldest command that has none yet; throws if it is of another command.
+    // The answer to the oldest command that has none yet. Throws if it belongs to another command.
     Answer answer(const std::string& name);
     std::uint32_t attribute(int which);
 };
@@ -54,24 +54,24 @@ using PeerPtr = std::unique_ptr<ScriptPeer>;
 
 class Cluster {
 public:
-    // Starts a master, with further options of its own, and `count` peers of group 0, all admitted.
+    // Starts a master with its own additional options, and `count` peers of group 0, all admitted.
     explicit Cluster(std::size_t count, const Environment& environment = {},
                      const std::vector<std::string>& master_options = {});
     ScriptPeer& operator[](std::size_t index) { return *peers_.at(index); }
     std::size_t size() const { return peers_.size(); }
     MasterProcess& master() { return *master_; }
     void stop_master() { master_.reset(); }
-    // SIGKILL, and another one at the same address.
+    // Kills the master (SIGKILL) and starts another one at the same address.
     void kill_and_restart_master() {
         const std::uint16_t port = master_->port();
         master_.reset();
         master_ = std::make_unique<MasterProcess>(environment_, port, master_options_);
     }
 
-    // A connected newcomer; its connect runs while all present members look for pending peers and then update.
-    // `variables` are its own, on top of the cluster's.
+    // Adds a connected newcomer: it connects while all present members look for pending peers and then update.
+    // `variables` are for this peer only, in addition to those of the cluster.
     ScriptPeer& admit(unsigned group = 0, const Environment& variables = {});
-    // The same for a peer that exists: `index` connects, the peers in `members` vote.
+    // The same for a peer that exists: peer `index` connects, and the peers in `members` vote.
     void admit_again(std::size_t index, const std::vector<std::size_t>& members);
     // Sends `command` to the peers in `members` (all of them if empty), then reads their answers.
     std::vector<Answer> all(const std::string& command, std::vector<std::size_t> members = {});
@@ -86,7 +86,7 @@ private:
     std::vector<PeerPtr> peers_;
 };
 
-// reduce / launch arguments; `seeds` are those of all members, peer `index` contributes seeds[index].
+// Arguments of reduce and launch. `seeds` are those of all members; peer `index` contributes seeds[index].
 std::string reduce_arguments(int type, int op, std::size_t count, std::uint64_t tag, const std::string& place,
                              const std::vector<std::uint64_t>& seeds, std::size_t index);
 

@@ -1,4 +1,4 @@
-// A crowd of newcomers that starts at once, at members with the usual limit of descriptors.
+// 500 newcomers that start at once, while the members have the usual limit of descriptors.
 #include "cluster.hpp"
 #include "local_run.hpp"
 
@@ -20,7 +20,7 @@ namespace {
 constexpr int crowd_size = 500;
 constexpr rlim_t usual_limit = 1024;  // soft limit of descriptors, what most systems give to a process
 
-// The soft limit of this process and of those that it starts.
+// Sets the soft limit of this process and of the processes that it starts.
 void limit_descriptors(rlim_t soft) {
     rlimit limit{};
     REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
@@ -28,7 +28,7 @@ void limit_descriptors(rlim_t soft) {
     REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 }
 
-// Communicators of this process, each of which connects in a thread of its own.
+// Communicators of this process. Each one connects in a thread of its own.
 class Crowd {
 public:
     explicit Crowd(std::uint16_t port) {
@@ -48,7 +48,7 @@ public:
     Crowd& operator=(const Crowd&) = delete;
 
     int failures() const { return failures_; }
-    // Until all threads have seen that everybody is in, or an error.
+    // Waits until every thread has seen that all peers are admitted, or an error.
     void wait() {
         for (std::thread& thread : threads_) thread.join();
         threads_.clear();
@@ -56,7 +56,7 @@ public:
     int connected() const { return connected_; }
 
 private:
-    // As members do that wait for company: update until all are in.
+    // Does what members do that wait for others: updates until all are admitted.
     void join_and_update(pcclComm_t* comm) {
         bool failed = pcclConnect(comm) != pcclSuccess;
         connected_ += failed ? 0 : 1;
@@ -84,7 +84,7 @@ TEST_CASE("500 newcomers at once: none is turned away, members have descriptors 
         return;
     }
     limit_descriptors(usual_limit);
-    // The machine may be busy: a slow peer is not a dead one here.
+    // The machine may be busy, so a slow peer must not count as dead here.
     const Environment patient{{"PCCL_PEER_TIMEOUT_MS", "60000"}, {"PCCL_LOG_LEVEL", "INFO"}};
     Cluster cluster(2, patient);
     limit_descriptors(given.rlim_max);
@@ -93,7 +93,7 @@ TEST_CASE("500 newcomers at once: none is turned away, members have descriptors 
     setenv("PCCL_PORT_RANGE", "0", 1);
     Crowd crowd(cluster.master().port());
     int descriptors = 0;
-    // All of them wait before the first is admitted.
+    // All of them wait before the first one is admitted.
     while (cluster.master().open_descriptors() < crowd_size) {
         REQUIRE(crowd.failures() == 0);
         for (std::size_t i = 0; i < 2; ++i) descriptors = std::max(descriptors, cluster[i].open_descriptors());

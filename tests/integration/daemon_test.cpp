@@ -1,4 +1,4 @@
-// pccl-master as a program that people and service managers run.
+// pccl-master as a program that people and service managers start.
 #include "cluster.hpp"
 #include "state_directory.hpp"
 
@@ -35,7 +35,7 @@ Run run(std::vector<std::string> arguments, const Environment& environment = {})
     return {code, output, master.log_text()};
 }
 
-// A descriptor that children inherit.
+// A pipe whose writing end children inherit.
 class Pipe {
 public:
     Pipe() {
@@ -67,7 +67,7 @@ private:
     int writer_ = -1;
 };
 
-// What a service manager listens on.
+// The socket on which a service manager listens.
 class NotifySocket {
 public:
     explicit NotifySocket(const std::string& directory) : path_(directory + "/notify") {
@@ -146,7 +146,7 @@ TEST_CASE("the ready descriptor gets the line once and is closed") {
     Pipe pipe;
     Process master({PCCL_TEST_MASTER, "--listen", any_port, "--ready-fd", std::to_string(pipe.writer())});
     pipe.close_writer();
-    const std::string line = pipe.read_all();  // returns at the end of the pipe, while the master runs
+    const std::string line = pipe.read_all();  // returns when the master closes the pipe, while it runs on
     CHECK(line == master.expect_line() + "\n");
     master.signal(SIGTERM);
     CHECK(master.wait() == 0);
@@ -186,15 +186,15 @@ TEST_CASE("json lines are one object each, whatever a stranger sends") {
 }
 
 TEST_CASE("a master that is stopped on purpose tells its peers, who do not wait for it") {
-    // They would wait an hour for one that was killed.
+    // They would wait for an hour if the master had been killed.
     Cluster cluster(2, {{"PCCL_MASTER_TIMEOUT_MS", "3600000"}});
-    cluster[0].send("update");  // waits for the other one's vote
+    cluster[0].send("update");  // waits for the vote of the other peer
     cluster.master().signal(SIGTERM);
     CHECK(cluster.master().wait() == 0);
     CHECK(cluster[0].answer("update").result == update_topology_failed);
     CHECK(cluster[0].says("the master was stopped on purpose"));
     CHECK(cluster[0].attribute(1) == 1);
-    // The other one waits in no call: it is out as soon as its own thread has read the word.
+    // The other peer waits in no call: its attributes change as soon as its I/O thread has read the message.
     const auto deadline = std::chrono::steady_clock::now() + hang_guard;
     while (cluster[1].attribute(1) != 1 && std::chrono::steady_clock::now() < deadline) {
     }
@@ -202,10 +202,10 @@ TEST_CASE("a master that is stopped on purpose tells its peers, who do not wait 
 }
 
 TEST_CASE("a second signal ends it at once") {
-    // A peer that does not read keeps the first stop busy for a while.
+    // A peer that does not read makes the first stop last for a while.
     Cluster cluster(1);
     cluster[0].signal(SIGSTOP);
-    cluster.master().signal(SIGSTOP);  // so that both signals are there when it goes on
+    cluster.master().signal(SIGSTOP);  // so that both signals are pending when it continues
     cluster.master().signal(SIGTERM);
     cluster.master().signal(SIGINT);
     cluster.master().signal(SIGCONT);

@@ -1,4 +1,4 @@
-// A master and several communicators in one process: groups, threads, waiters at the moment of destruction.
+// A master and several communicators in one process: groups, threads, and destroying them while calls wait.
 #include "local_run.hpp"
 
 #include <catch2/catch.hpp>
@@ -24,7 +24,7 @@ pcclComm_t* make(std::uint16_t port, std::uint32_t group = 0) {
     return comm;
 }
 
-// Connects `newcomer` while `members` vote until it is in.
+// Connects `newcomer` while `members` vote until it is admitted.
 void admit(const std::vector<pcclComm_t*>& members, pcclComm_t* newcomer) {
     std::atomic<pcclResult_t> joined{pcclInternalError};
     std::thread joining([&] { joined = pcclConnect(newcomer); });
@@ -112,7 +112,7 @@ TEST_CASE("many threads reduce on one communicator at a time") {
 
 TEST_CASE("destroying while other threads wait: they return, in every kind of call") {
     LocalMaster master;
-    // Turns differ in how far the waiter gets before the destruction: not yet called, in the call, in the vote.
+    // Turns differ in how far the waiting call is at the destruction: not yet made, in the call, in the vote.
     for (int turn = 0; turn < 25; ++turn) {
         const int kind = turn % 5;
         const auto head_start = std::chrono::microseconds(turn / 5 * (turn / 5) * 200);
@@ -149,7 +149,7 @@ TEST_CASE("destroying while other threads wait: they return, in every kind of ca
             default: result = pcclConnect(waiting); break;
             }
         });
-        // Wherever it is, it must return with a failure.
+        // Wherever the call is, it must return with a failure.
         while (!entered) std::this_thread::yield();
         std::this_thread::sleep_for(head_start);
         CHECK(pcclDestroyCommunicator(waiting) == pcclSuccess);
@@ -221,7 +221,7 @@ TEST_CASE("shared states that are odd but legal: no entry, a name that is no UTF
         CHECK(revisions[1] == names.size());
     }
     CHECK(content[0] == content[1]);
-    CHECK(content[1].front() == 1.0);  // the longer member's content on a tie
+    CHECK(content[1].front() == 1.0);  // on a tie the content of the member that was admitted first
     CHECK(pcclDestroyCommunicator(first) == pcclSuccess);
     CHECK(pcclDestroyCommunicator(second) == pcclSuccess);
 }
@@ -243,7 +243,7 @@ TEST_CASE("masters: several at a time, destroyed while somebody waits for their 
     std::atomic<bool> entered{false};
     std::thread waiter([&] {
         entered = true;
-        pcclMasterAwaitTermination(third);  // its code depends on who came first
+        pcclMasterAwaitTermination(third);  // the result depends on which call comes first
     });
     while (!entered) std::this_thread::yield();
     CHECK(pcclDestroyMaster(third) == pcclSuccess);

@@ -1,7 +1,7 @@
-// The programs of examples/ as a user would run them, among peers that are killed and replaced while the master lives.
+// The programs of examples/ as a user would run them. Peers are killed and replaced while the master lives.
 //
-// All print one line per step, "<word> N, W peers, CONTENT". Whoever prints step N of one shard must print the same CONTENT,
-// whenever it joined and whoever died meanwhile: that is what makes it one training run.
+// All programs print one line per step, "<word> N, W peers, CONTENT". Peers that print step N of the same shard must
+// print the same CONTENT, whenever they joined and whichever peers died: only then is it one training run.
 #include "process.hpp"
 
 #include <catch2/catch.hpp>
@@ -20,7 +20,7 @@ namespace {
 struct Example {
     const char* program;
     int shards = 1;                    // peers are spread over so many groups
-    bool goes_on_short_handed = true;  // else it waits for a replacement
+    bool goes_on_short_handed = true;  // otherwise it waits for a replacement
     std::size_t peers = 3;
 };
 
@@ -40,7 +40,7 @@ public:
         peers_.back()->shard = shard;
     }
 
-    // Its shard, for the one that takes its place.
+    // Kills a peer. Returns its shard, for the peer that replaces it.
     int kill(std::size_t index) {
         const int shard = peers_.at(index)->shard;
         peers_.at(index)->process->signal(SIGKILL);
@@ -50,8 +50,8 @@ public:
         return shard;
     }
 
-    // Until every peer has ended `turns` steps among `world` peers from now on. All are read all the time: a peer that
-    // cannot write makes the others wait.
+    // Waits until every peer has ended `turns` steps among `world` peers from now on. Reads all peers all the time: a
+    // peer that cannot write makes the others wait.
     void await_steps(std::size_t world, int turns) {
         for (const auto& peer : peers_) peer->steps_in_this_world = 0;
         const auto deadline = std::chrono::steady_clock::now() + hang_guard;
@@ -98,7 +98,7 @@ private:
         while (const auto line = peer.process->read_line()) note(peer, *line);
     }
 
-    // The world that the line speaks of.
+    // Checks a line. Returns the world that it names.
     std::size_t note(Peer& peer, const std::string& line) {
         peer.last = line;
         const std::vector<std::string> list = words(line);
@@ -131,7 +131,7 @@ TEST_CASE("each example goes on, with one content per step, while peers are kill
         Churn run(example, "100000000");
         for (std::size_t i = 0; i < example.peers; ++i) run.start(static_cast<int>(i) % example.shards);
         run.await_steps(example.peers, 5);
-        // The oldest, the youngest, one in the middle; then all but one of the rest.
+        // The oldest, the youngest, one in the middle; then all except one of the rest.
         for (const std::size_t victim : {std::size_t{0}, example.peers - 1, std::size_t{1}}) {
             const int shard = run.kill(victim);
             if (example.goes_on_short_handed) run.await_steps(example.peers - 1, 5);

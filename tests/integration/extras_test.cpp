@@ -1,4 +1,5 @@
-// What pccl/ext.h offers: messages, log callback, settings of one communicator, abort, counters, limits on votes and memory.
+// The functions of pccl/ext.h: messages, log callback, settings of one communicator, abort, counters, limits on votes
+// and memory.
 #include "local_members.hpp"
 #include "process.hpp"
 
@@ -15,14 +16,14 @@ using namespace integration;
 
 namespace {
 
-// Keeps what the library logs; made and ended by the test's thread.
+// Keeps the lines that the library logs. The test's thread makes and destroys it.
 class Receiver {
 public:
     Receiver() { REQUIRE(pcclSetLogCallback(&Receiver::receive, this) == pcclSuccess); }
     ~Receiver() { pcclSetLogCallback(nullptr, nullptr); }
     Receiver(const Receiver&) = delete;
     Receiver& operator=(const Receiver&) = delete;
-    // Waits for a line with this text, at most some seconds.
+    // Waits for a line with this text, at most for 20 s.
     bool got(const std::string& text) {
         std::unique_lock lock(mutex_);
         return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return has(text); });
@@ -82,7 +83,7 @@ int attribute(const pcclComm_t* comm, pcclAttribute_t which) {
 std::string statistics(const pcclComm_t* comm) {
     std::size_t needed = 0;
     REQUIRE(pcclGetStats(comm, nullptr, 0, &needed) == pcclSuccess);
-    std::vector<char> text(needed + 64);  // numbers may have grown
+    std::vector<char> text(needed + 64);  // the numbers may have grown since
     REQUIRE(pcclGetStats(comm, text.data(), text.size(), &needed) == pcclSuccess);
     CHECK(std::strlen(text.data()) + 1 == needed);
     return text.data();
@@ -90,7 +91,7 @@ std::string statistics(const pcclComm_t* comm) {
 
 }  // namespace
 
-// First: nothing has called pcclInit yet.
+// First in this file: nothing has called pcclInit yet.
 TEST_CASE("before pcclInit") {
     pcclComm_t* comm = nullptr;
     const pcclCommCreateParams_t params = params_for(1);
@@ -159,7 +160,7 @@ TEST_CASE("a log callback gets the lines, with the communicator's name, and may 
     CHECK(pcclGetAttribute(run[0], PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE, nullptr) == pcclInvalidArgument);
     CHECK(receiver.aborted());
     CHECK(contains(message(run[0]), "left the run: it was aborted"));
-    CHECK_FALSE(receiver.has_now("left the run"));  // the program knows what it did
+    CHECK_FALSE(receiver.has_now("left the run"));  // no log line: the program itself called abort
     CHECK(pcclArePeersPending(run[0], &pending) == pcclInvalidUsage);
 }
 
@@ -244,8 +245,8 @@ TEST_CASE("configuration: sizes of other versions, bad values, and what is given
     CHECK(pcclCreateCommunicatorWithConfig(&params, &config, nullptr) == pcclInvalidArgument);
     config.size = 0;
     CHECK(create() == pcclInvalidArgument);
-    config.size = offsetof(pcclCommConfig_t, peer_timeout_ms);  // an older program
-    config.peer_timeout_ms = 1;                                 // not part of what it knows
+    config.size = offsetof(pcclCommConfig_t, peer_timeout_ms);  // like a program with an older struct
+    config.peer_timeout_ms = 1;                                 // not part of the struct that it has
     CHECK(created());
     config.size = sizeof config;
     CHECK(create() == pcclInvalidArgument);
@@ -266,7 +267,7 @@ TEST_CASE("configuration: sizes of other versions, bad values, and what is given
     CHECK(create() == pcclInvalidArgument);
     config.name = nullptr;
 
-    // A newer program: harmless as long as it uses nothing that we do not know.
+    // A newer program: harmless as long as it uses no field that this library does not have.
     struct {
         pcclCommConfig_t known;
         std::uint64_t new_field;
@@ -277,7 +278,7 @@ TEST_CASE("configuration: sizes of other versions, bad values, and what is given
     newer.new_field = 1;
     CHECK(pcclCreateCommunicatorWithConfig(&params, &newer.known, &comm) == pcclInvalidArgument);
 
-    // The environment would make the listener fail.
+    // The environment alone would make the listener fail.
     LocalMaster master;
     const Variable nowhere("PCCL_BIND_ADDRESS", "203.0.113.1");
     const pcclCommCreateParams_t real_params = params_for(master.port());
@@ -303,7 +304,7 @@ TEST_CASE("abort makes every call return, and the communicator may join again") 
     many.descriptor.count = rest.size();
     pcclAsyncReduceOp_t handle{};
     REQUIRE(pcclAllReduceAsync(others.data(), others.data(), &other_descriptor, aborted, &handle) == pcclSuccess);
-    // None of these can end: the other member takes no part.
+    // None of these calls can end: the other member takes no part.
     std::array<pcclResult_t, 4> results{};
     std::atomic<int> begun{0};
     std::thread threads[] = {
@@ -423,7 +424,7 @@ TEST_CASE("votes that wait are explained, and with a limit crossing calls fail")
     CHECK(update == pcclInvalidUsage);
     CHECK(contains(message(run[0]), "synchronize shared state"));
     CHECK(contains(explained, "(in 'synchronize shared state'"));
-    // Both are members still.
+    // Both are still members.
     std::thread again([&] { update = pcclUpdateTopology(run[0]); });
     CHECK(pcclUpdateTopology(run[1]) == pcclSuccess);
     again.join();

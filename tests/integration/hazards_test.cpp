@@ -1,5 +1,5 @@
-// Moments at which programs around the world would go wrong: a peer is there again under its old address, one group is
-// in trouble while another one votes, the first peer dies in front of a waiting newcomer, members disagree.
+// Situations in which a run could easily fail: a peer returns under its old address, one group has trouble while
+// another one votes, the first peer dies while a newcomer waits, members disagree.
 #include "cluster.hpp"
 
 #include <catch2/catch.hpp>
@@ -22,7 +22,7 @@ std::string command(const std::string& name, std::size_t count, std::uint64_t ta
     return name + " " + reduce_arguments(type_f32, op_sum, count, tag, "in", seeds, index);
 }
 
-// One all-reduce over these members, right at the first attempt.
+// One all-reduce over these members; it must succeed at the first attempt.
 void expect_reduction(Cluster& cluster, const std::vector<std::size_t>& members, std::uint64_t tag) {
     for (std::size_t k = 0; k < members.size(); ++k)
         cluster[members[k]].send(command("reduce", 30'000, tag, members.size(), k));
@@ -51,7 +51,7 @@ void synchronize(Cluster& cluster, const std::vector<std::size_t>& members, std:
     }
 }
 
-// Nothing else than a vote answers it; the joiner is known to wait from then on.
+// Only a vote shows that the joiner is pending. From then on it is known to wait.
 void wait_until_pending(Cluster& cluster, const std::vector<std::size_t>& members) {
     for (bool pending = false; !pending;) {
         for (const Answer& answer : cluster.all("pending", members)) {
@@ -68,7 +68,7 @@ TEST_CASE("a peer killed and started again on its old port between two steps is 
     std::uint64_t tag = 1;
     std::uint64_t revision = 0;
     synchronize(cluster, {0, 1, 2}, revision, revision);
-    // The first peer, one in the middle of the ring, and the one that came last.
+    // The first peer, one in the middle of the ring, and the last admitted one.
     for (const std::size_t victim : {std::size_t{1}, std::size_t{0}, std::size_t{2}}) {
         expect_reduction(cluster, {0, 1, 2}, tag++);
         const std::vector<std::uint16_t> ports = cluster[victim].listening_ports();
@@ -76,7 +76,8 @@ TEST_CASE("a peer killed and started again on its old port between two steps is 
         cluster[victim].signal(SIGKILL);
         CHECK(cluster[victim].wait() == -SIGKILL);
         cluster.remove(victim);
-        // The others have made no call since: their votes of the next step meet a peer that died and one that looks like it.
+        // The others have made no call since. So the votes of their next step come while one peer is dead and a similar
+        // one joins.
         const std::string port = std::to_string(ports.front());
         ScriptPeer& again = cluster.admit(0, {{"PCCL_PORT_RANGE", port + "-" + port}});
         CHECK(again.listening_ports() == ports);
@@ -89,13 +90,13 @@ TEST_CASE("a peer killed and started again on its old port between two steps is 
 
 namespace {
 
-// Groups 0 (three peers) and 7 (two). One of group 0 is killed in a reduction while group 7 votes; true if that reduction failed
-// (else the peer died before the vote for it was complete, and it was a reduction of two).
+// Groups 0 (three peers) and 7 (two). One peer of group 0 is killed during a reduction while group 7 votes. True if
+// that reduction failed. Otherwise the peer died before the vote for it was complete, and the other two reduced.
 bool one_group_in_trouble() {
     Cluster cluster(3);
     cluster.admit(7);
     cluster.admit(7);
-    // A vote of all groups is open from here on.
+    // From here on a vote of all groups is open.
     cluster[3].send("update");
     cluster[4].send("update");
     for (std::size_t i = 0; i < 3; ++i) cluster[i].send(command("launch", 10'000'000, 1, 3, i));
@@ -107,9 +108,9 @@ bool one_group_in_trouble() {
         CHECK((answers[i].result == success || answers[i].result == rank_connection_lost));
         CHECK(answers[i].result == answers[0].result);
         CHECK(answers[i].intact);
-        if (answers[i].result == rank_connection_lost) CHECK(cluster[i].attribute(2) == 2);  // with no other call
+        if (answers[i].result == rank_connection_lost) CHECK(cluster[i].attribute(2) == 2);  // without any other call
     }
-    expect_reduction(cluster, {0, 1}, 2);  // the next attempt needs nobody of the other group
+    expect_reduction(cluster, {0, 1}, 2);  // the next attempt needs no peer of the other group
     for (std::size_t i = 3; i < 5; ++i) CHECK_FALSE(cluster[i].poll_line(std::chrono::milliseconds(0)).has_value());
     cluster[0].send("update");
     cluster[1].send("update");
@@ -140,7 +141,7 @@ TEST_CASE("a newcomer waits while the only peer dies: it is admitted to an empty
     CHECK(waiting.answer("connect").result == success);
     CHECK(waiting.attribute(1) == 1);
     CHECK(waiting.ask("update").result == success);
-    // The revision went with the last member.
+    // The revision was forgotten with the last member.
     const Answer sync = waiting.ask("sync 2 w:10:100:2");
     CHECK(sync.result == success);
     CHECK(sync.number(0) == 2);
@@ -157,7 +158,8 @@ TEST_CASE("a newcomer waits while the first of two peers dies, before the vote a
         CHECK(cluster[0].wait() == -SIGKILL);
         if (!in_the_vote) cluster[1].send("update");
         CHECK(cluster[1].answer("update").result == success);
-        // Only a newcomer that a living member has reached is admitted; then it is, at the latest, in the next turn.
+        // Only a newcomer that a living member has reached is admitted. So it is admitted at the latest in the next
+        // turn.
         if (cluster[1].attribute(1) == 1) {
             wait_until_pending(cluster, {1});
             CHECK(cluster[1].ask("update").result == success);

@@ -1,4 +1,4 @@
-// What hosts of another language need of pccl/ext.h: an end to a wait, and outcomes that come by themselves.
+// What hosts in other languages use of pccl/ext.h: ending a wait, and outcomes through callbacks.
 #include "local_members.hpp"
 
 #include <catch2/catch.hpp>
@@ -15,7 +15,7 @@ pcclReduceDescriptor_t sum_of(std::size_t count, std::uint64_t tag = 0) {
     return {count, pcclSum, tag, {pcclFloat, pcclDistributionNone}, {pcclFloat, pcclQuantNone}};
 }
 
-// Says no a few times, then yes.
+// Answers false a few times, then true.
 struct Patience {
     int questions_left = 3;
     std::thread::id asked_on;
@@ -88,7 +88,7 @@ TEST_CASE("A check ends a reduction with its input back, and concerns its own th
     REQUIRE(pcclSetWaitCheck(&Patience::check, &patience) == pcclSuccess);
     CHECK(pcclAllReduce(array.data(), array.data(), &sum, run[0], nullptr) != pcclSuccess);
     REQUIRE(pcclSetWaitCheck(nullptr, nullptr) == pcclSuccess);
-    // The third member never reduced; leaving makes the operation of the second fail.
+    // The third member never reduced. When it leaves, the operation of the second one fails.
     pcclDestroyCommunicator(run.take(2));
     second.join();
     CHECK(array == std::vector<float>(1000, 1.0F));
@@ -104,7 +104,7 @@ TEST_CASE("An outcome comes by itself", "[host]") {
     Told told;
     REQUIRE(pcclAwaitAsyncReduceThen(&handle, &Told::tell, &told) == pcclSuccess);
     CHECK(told.times() == 0);
-    // It is awaited: nobody else may.
+    // It is being awaited, so no other call may await it.
     CHECK(pcclAwaitAsyncReduce(&handle, nullptr) == pcclRankConnectionLost);
     CHECK(pcclAwaitAsyncReduceThen(&handle, &Told::tell, &told) == pcclRankConnectionLost);
     CHECK(pcclAwaitAsyncReduceThen(&handle, nullptr, &told) == pcclInvalidArgument);

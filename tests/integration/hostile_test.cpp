@@ -1,4 +1,4 @@
-// Anything on any listening port while a run works: the run goes on, and other protocol versions are named on both sides.
+// Anything on any listening port during a run: the run goes on, and both sides name other protocol versions.
 #include "cluster.hpp"
 
 #include "core/wire/frame.hpp"
@@ -35,7 +35,7 @@ sockaddr_in loopback_address(std::uint16_t port) {
     return address;
 }
 
-// A connection that says what it likes.
+// A connection that sends arbitrary bytes.
 class Stranger {
 public:
     explicit Stranger(std::uint16_t port) : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -54,11 +54,11 @@ public:
         std::size_t done = 0;
         while (done < bytes.size()) {
             const ssize_t n = ::send(descriptor_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
-            if (n <= 0) return;  // refused: fine
+            if (n <= 0) return;  // refused, which is fine
             done += static_cast<std::size_t>(n);
         }
     }
-    // What comes until the other side closes, at most for `patience_ms` of silence.
+    // Reads until the other side closes, or until nothing came for `patience_ms`.
     std::string listen(int patience_ms) {
         std::string heard;
         char bytes[4096];
@@ -88,7 +88,7 @@ std::string control_frame(const std::string& body) {
     return frame;
 }
 
-// A frame that is right but for its version byte (the third of the prefix).
+// A frame that is correct except for its version byte (the third of the prefix).
 std::string frame_of_other_version() {
     std::string frame = control_frame("hello");
     frame.at(2) = static_cast<char>(other_version);
@@ -96,7 +96,7 @@ std::string frame_of_other_version() {
     return frame;
 }
 
-// A prefix with a right magic, the given type and a length far over every limit.
+// A prefix with the right magic, the given type and a length far above every limit.
 std::string huge_length(std::uint8_t type) {
     std::string frame = control_frame("x");
     frame.at(3) = static_cast<char>(type);
@@ -125,7 +125,7 @@ std::vector<std::string> garbage(std::mt19937_64& random) {
         huge_length(255),
         wrong_checksum,
         wrong_length,
-        right_frame,  // well framed, no message
+        right_frame,  // a valid frame, but no message
         right_frame + right_frame + right_frame,
         right_frame.substr(0, right_frame.size() / 2),  // half a frame
         right_frame.substr(0, 7),                       // half a prefix
@@ -200,7 +200,7 @@ TEST_CASE("garbage on every port while reductions run: all of them succeed") {
             for (const std::uint16_t port : ports) {
                 lingering.emplace_back(port);
                 lingering.back().say(bytes);
-                if (random() % 2 == 0) lingering.pop_back();  // closes at once; the others stay open
+                if (random() % 2 == 0) lingering.pop_back();  // closes at once, the others stay open
             }
             for (std::size_t i = 0; i < 2; ++i) {
                 const ReduceAnswer answer = as_reduce(cluster[i].answer("reduce"));
@@ -212,7 +212,7 @@ TEST_CASE("garbage on every port while reductions run: all of them succeed") {
             ++tag;
         }
     }
-    cluster.admit();  // and the doors are still open for peers
+    cluster.admit();  // peers are still accepted
     reduce_on_all(cluster, tag, 1000);
 }
 
@@ -239,7 +239,7 @@ TEST_CASE("a frame of another version is named by the master and by a peer") {
         Stranger stranger(port);
         REQUIRE(stranger.connected());
         stranger.say(frame_of_other_version());
-        stranger.listen(10'000);  // until it is closed
+        stranger.listen(10'000);  // waits until it is closed
     }
     // The line is written before the connection is closed.
     INFO("master: " << cluster.master().log_text() << "\npeer: " << cluster[0].log_text());
@@ -252,7 +252,7 @@ TEST_CASE("a master of another version: connect fails and says so") {
     ScriptPeer peer(master.port(), 0, {{"PCCL_MASTER_TIMEOUT_MS", "300"}});
     peer.send("connect");
     std::vector<int> accepted;
-    // Answers each attempt with a frame of another version until the peer gives up.
+    // Answers each attempt with a frame of another version, until the peer gives up.
     std::optional<std::string> line;
     while (!line) {
         const int descriptor = master.accept_one();

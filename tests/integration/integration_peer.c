@@ -1,6 +1,6 @@
 /*
- * A peer that does what its standard input says and prints what it saw: one line for each command, on standard output.
- * Written against pccl.h alone, in C99, as a user's program would be.
+ * A peer that executes the commands on its standard input. For each command it prints one line with the result on
+ * standard output. It uses only pccl.h and C99, as a user's program would.
  *
  *   create PORT GROUP [ADDRESS]                          create RESULT
  *   connect | update | destroy                           connect RESULT ...
@@ -15,7 +15,7 @@
  *   quantized ...                                        see quantized_command.h
  *   quit
  *
- * SEED is what this peer contributes, SEEDS (a,b,c or -) what all members contribute, for the naive reference.
+ * SEED is the contribution of this peer. SEEDS (a,b,c or -) are those of all members, for the naive reference.
  */
 #include "pccl.h"
 #include "quantized_command.h"
@@ -167,7 +167,7 @@ static uint64_t hash_and_free(pcclTensorInfo_t* infos, size_t count) {
     return hash;
 }
 
-/* "sync REVISION [receive|send] entries": the strategy, where it is not ENFORCE_POPULAR. */
+/* "sync REVISION [receive|send] entries": the strategy, if it is not ENFORCE_POPULAR. */
 static pcclSharedStateSyncStrategy_t take_strategy(char** rest) {
     static const char* const names[] = {" receive ", " send "};
     for (int i = 0; i < 2; ++i) {
@@ -216,7 +216,7 @@ static void do_create(const char* arguments) {
     printf("create %d\n", (int)pcclCreateCommunicator(&params, &comm));
 }
 
-/* The child uses its parent's communicator in every way; it must neither hang nor harm the parent. */
+/* The child uses its parent's communicator in every way. It must neither hang nor harm the parent. */
 static void do_fork(void) {
     int value = 0, status = 0;
     bool pending = false;

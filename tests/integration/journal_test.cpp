@@ -1,4 +1,4 @@
-// A master with a state directory: killed and started again on it, it takes up the run.
+// A master with a state directory: killed and started again on that directory, it continues the run.
 #include "cluster.hpp"
 #include "local_members.hpp"
 #include "state_directory.hpp"
@@ -27,7 +27,7 @@ void send_reduce(Cluster& cluster, std::uint64_t tag, std::size_t count) {
         cluster[i].send("reduce " + reduce_arguments(type_f32, op_sum, count, tag, "in", seeds, i));
 }
 
-// All members get the same outcome; true when it is success.
+// All members must get the same outcome. Returns true if it is success.
 bool same_outcome(Cluster& cluster) {
     std::vector<ReduceAnswer> answers;
     for (std::size_t i = 0; i < cluster.size(); ++i) answers.push_back(as_reduce(cluster[i].answer("reduce")));
@@ -57,7 +57,7 @@ TEST_CASE("a killed master takes up the run: nobody rejoins, no revision is lost
     Cluster cluster(3, directory.environment());
     synchronize(cluster, 0);
     for (std::uint64_t turn = 1; turn <= 4; ++turn) {
-        // Killed between operations, and while one is under way (2 MB: its votes and slices are in the air).
+        // Killed between operations, and during one (2 MB: its votes and slices are in flight).
         if (turn % 2 == 0) {
             send_reduce(cluster, turn, 500'000);
             cluster.kill_and_restart_master();
@@ -89,7 +89,7 @@ TEST_CASE("a terminated master takes up the run: a call that waits goes on") {
     for (const int number : {SIGTERM, SIGINT}) {
         Cluster cluster(2, directory.environment());
         synchronize(cluster, 0);
-        cluster[0].send("update");  // waits for the other one's vote
+        cluster[0].send("update");  // waits for the vote of the other peer
         cluster.master().signal(number);
         CHECK(cluster.master().wait() == 0);
         cluster.kill_and_restart_master();
@@ -163,7 +163,7 @@ TEST_CASE("pccl-master end signals no process that only has the number of the on
 TEST_CASE("pccl-master end signals no program that has a master inside, and names what to do") {
     StateDirectory directory;
     const Variable variable("PCCL_STATE_DIR", directory.path().c_str());
-    // The signal means something else to this program; most would die of it.
+    // The signal has another meaning in this program; most programs would die of it.
     const auto former = std::signal(SIGUSR1, count_signal);
     {
         pcclInit();
@@ -203,7 +203,7 @@ TEST_CASE("a directory that cannot be written is an error with its name") {
 
 TEST_CASE("a disk that takes no more stops the master with a message; started again it takes up the run") {
     StateDirectory directory;
-    // The limit of the file size ends writes as a full disk does; without the signal that usually comes with it.
+    // The limit of the file size stops writes like a full disk, without the signal that it usually causes.
     Process master({"/bin/sh", "-c", "trap '' XFSZ; exec " PCCL_TEST_MASTER " --listen 127.0.0.1:0"},
                    directory.environment());
     const std::string line = master.expect_line();

@@ -1,17 +1,17 @@
 /*
- * A peer of the kill test: reduces in place, step after step, retries what fails, and says what it saw.
+ * A peer of the kill test: reduces in place, step after step, retries what fails, and prints the results.
  *
  *   kill_peer PORT INDEX PEERS COUNT STEPS_AFTER
  *
- * Element i of a buffer has a 16-bit lane for each peer; peer k fills lane k with a number that is never 0 and depends on
- * step, k and i. So the sum shows exactly who took part and whether each contribution is there once: a lane is all absent or
- * all right. Prints, each line flushed:
+ * Element i of a buffer has a 16-bit lane for each peer. Peer k fills lane k with a number that is never 0 and depends
+ * on step, k and i. So the sum shows exactly which peers took part, and that each contribution is there once. For each
+ * peer, its lanes are all absent or all right. Prints, each line flushed:
  *   ready WORLD
  *   begin STEP
  *   end STEP ATTEMPT RESULT WORLD LANES VALID RESTORED HASH    (VALID: every lane right; RESTORED: input back after failure)
  *   done STEP
- * It ends STEPS_AFTER steps after the first step that committed with fewer than PEERS members (all survivors agree which
- * step that was, or the test fails), or at once, with exit code 4, on a result that the test does not allow.
+ * It ends STEPS_AFTER steps after the first step that committed with fewer than PEERS members. All survivors must agree
+ * which step that was. On a result that the test does not allow it ends at once with exit code 4.
  */
 #include "pccl.h"
 #include "values.h"
@@ -39,7 +39,9 @@ static bool is_filled(const uint64_t* data, size_t count, uint64_t step, unsigne
     return true;
 }
 
-/* The set of peers in the sum, from its first element; `valid` only if every element is the sum over just that set. */
+/*
+ * The set of peers in the sum, from its first element. `valid` only if every element is the sum over exactly that set.
+ */
 static unsigned lanes_of(const uint64_t* data, size_t count, uint64_t step, unsigned peers, bool* valid) {
     unsigned present = 0;
     for (unsigned peer = 0; peer < peers; ++peer) {
@@ -74,7 +76,7 @@ static pcclComm_t* join(uint16_t port) {
     return comm;
 }
 
-/* Admits peers turn by turn until all are there; every member sees the same world in the same turn. */
+/* Admits peers turn by turn until all are members. Every member sees the same world in the same turn. */
 static void gather(pcclComm_t* comm, int peers) {
     const struct timespec pace = {0, 5000000};
     while (world_of(comm) < peers) {

@@ -1,9 +1,10 @@
-// The kill test: real peers reduce in place, one of them gets SIGKILL at a random moment of an operation.
+// The kill test: real peers reduce in place, and one of them gets SIGKILL at a random moment of an operation.
 //
-// Each round starts a master and 3 or 4 peers (see kill_peer.c, which checks values and restored inputs itself). Survivors
-// must report the same outcomes for every attempt of every step, with equal bytes, retry with no other call, and end on
-// their own. PCCL_KILL_ROUNDS sets the number of rounds (5), PCCL_KILL_SEED the first seed; each round prints its seed, and
-// PCCL_KILL_SEED=<that> PCCL_KILL_ROUNDS=1 draws the same round again (the moment in the operation stays up to the machine).
+// Each round starts a master and 3 or 4 peers (see kill_peer.c, which checks values and restored inputs itself). The
+// survivors must report the same outcomes and equal bytes for every attempt of every step, retry without any other
+// call, and end by themselves. PCCL_KILL_ROUNDS sets the number of rounds (5), PCCL_KILL_SEED the first seed. Each
+// round prints its seed, and PCCL_KILL_SEED=<that> PCCL_KILL_ROUNDS=1 draws the same round again. The moment in the
+// operation still depends on the machine.
 #include "process.hpp"
 
 #include "core/base/random.hpp"
@@ -43,7 +44,7 @@ Plan draw(std::uint64_t seed) {
     Plan plan{};
     plan.peers = 3 + random.below(2);
     plan.victim = random.below(plan.peers);
-    // From one slice to many; the delay covers the whole operation and a little more.
+    // From one slice to many. The delay covers the whole operation and a little more.
     static constexpr std::size_t counts[] = {1'000, 40'000, 300'000, 1'000'000, 2'000'000};
     plan.count = counts[random.below(5)];
     plan.step = 1 + random.below(4);
@@ -51,13 +52,13 @@ Plan draw(std::uint64_t seed) {
     return plan;
 }
 
-// The random moment itself; nothing waits for anything here.
+// The random moment itself. Nothing waits for an event here.
 void let_pass(std::uint64_t microseconds) {
     timespec pause{static_cast<time_t>(microseconds / 1'000'000), static_cast<long>(microseconds % 1'000'000) * 1000};
     nanosleep(&pause, nullptr);
 }
 
-// "STEP ATTEMPT" -> "RESULT WORLD LANES HASH", checked as it is read.
+// "STEP ATTEMPT" -> "RESULT WORLD LANES HASH". Each line is checked when it is read.
 using Outcomes = std::map<std::string, std::string>;
 
 Outcomes read_outcomes(Process& peer, std::size_t index, const Plan& plan) {
@@ -77,7 +78,8 @@ Outcomes read_outcomes(Process& peer, std::size_t index, const Plan& plan) {
             CHECK((lanes == everybody || lanes == (everybody & ~(1u << plan.victim))));
             CHECK(static_cast<unsigned long>(__builtin_popcount(lanes)) == std::stoul(list[4]));
         }
-        // The world attribute after a failure may differ by what was told last; results, members and bytes may not.
+        // After a failure the world attribute may differ between members, because they learn of losses at different
+        // times. Results, members and bytes may not differ.
         outcomes[list[1] + " " + list[2]] =
             list[3] + " " + (result == 0 ? list[4] : "-") + " " + list[5] + " " + list[8];
     }

@@ -1,5 +1,6 @@
-// An entry of more than 4 GiB in real memory. It holds zeros that were never written, so it costs address space and time to
-// read, not memory; nothing of it travels (that is tests/property/shared_state.cpp, where payload has no content).
+// An entry of more than 4 GiB in real memory. It holds zeros that were never written, so it costs address space and
+// reading time, but no memory. Its content is not transferred; tests/property/shared_state.cpp tests that, with payload
+// without content.
 #include "local_members.hpp"
 
 #include <catch2/catch.hpp>
@@ -59,7 +60,7 @@ std::array<Answer, 2> synchronize(LocalRun& run, std::array<Zeros, 2>& content, 
 
 }  // namespace
 
-#ifndef __SANITIZE_THREAD__  // its shadow of what is read takes several times as much memory
+#ifndef __SANITIZE_THREAD__  // its shadow memory for what is read is several times as large
 TEST_CASE("an entry of more than 4 GiB is compared to its last byte") {
     LocalRun run(2);
     std::array<Zeros, 2> content;
@@ -70,6 +71,6 @@ TEST_CASE("an entry of more than 4 GiB is compared to its last byte") {
     content[1].data()[entry_bytes - 1] = 1;
     const std::array<Answer, 2> unequal = synchronize(run, content, 1);
     CHECK(unequal[0].result == pcclSuccess);
-    CHECK(unequal[1].result == pcclInvalidUsage);  // the younger of two senders that differ
+    CHECK(unequal[1].result == pcclInvalidUsage);  // the younger one of two senders whose contents differ
 }
 #endif

@@ -1,5 +1,5 @@
-// Communicators and masters inside one process over their whole life: destroyed in every state, made ten thousand times,
-// used by other threads than the one that connected, several runs side by side, and a fork in the middle.
+// Communicators and masters inside one process over their whole life: destroyed in every state, made ten thousand
+// times, used by other threads than the one that connected, several runs side by side, and a fork in the middle.
 #include "local_run.hpp"
 #include "process.hpp"
 
@@ -31,7 +31,7 @@ pcclComm_t* make(std::uint16_t port, std::uint32_t group = 0) {
     return comm;
 }
 
-// Runs one function per communicator, each on a thread of its own, and counts what failed.
+// Runs one function per communicator, each on a thread of its own, and counts failures.
 int on_threads(const std::vector<std::function<bool()>>& functions) {
     std::atomic<int> failures{0};
     std::vector<std::thread> threads;
@@ -92,17 +92,17 @@ std::size_t open_sockets() {
     return count;
 }
 
-// What this process holds; equal before and after means that nothing was left behind.
+// The descriptors and threads of this process. Equal before and after means that nothing was left behind.
 struct Holdings {
     std::size_t descriptors = entries_of("/proc/self/fd");
     std::size_t threads = entries_of("/proc/self/task");
     friend bool operator==(const Holdings&, const Holdings&) = default;
 };
 
-// In every arena. The sanitizers' allocators do not show here; they look for leaks themselves.
+// Counts all arenas. The sanitizers' allocators do not show here; they look for leaks themselves.
 std::size_t bytes_in_use() { return mallinfo2().uordblks; }
 
-// Gone for good and void: a second destroy is an error, not a crash.
+// Destroys it for good: a second destroy is an error, not a crash.
 void expect_destroyed(pcclComm_t* comm) {
     CHECK(pcclDestroyCommunicator(comm) == pcclSuccess);
     CapturedLog silent;
@@ -114,7 +114,7 @@ void expect_destroyed(pcclComm_t* comm) {
 TEST_CASE("a communicator may be destroyed in every state and leaves no thread and no descriptor") {
     setenv("PCCL_MASTER_TIMEOUT_MS", "300", 1);
     CapturedLog silent;
-    expect_destroyed(make(1));  // what the first one sets up for good is there now
+    expect_destroyed(make(1));  // what the first communicator sets up for good exists now
     std::thread([] {}).join();  // and what a sanitizer sets up with the first thread
     const Holdings before;
     {
@@ -138,7 +138,7 @@ TEST_CASE("a communicator may be destroyed in every state and leaves no thread a
             CHECK(on_threads({[&] { return synchronize(stays, jump == 0 ? 0 : 1, content) == pcclSuccess; },
                               [&] { return synchronize(removed, jump == 0 ? 0 : 1 + jump, other) == expected; }}) == 0);
         }
-        join_pair(stays, removed, true);  // lost, and in again
+        join_pair(stays, removed, true);  // lost, then admitted again
         expect_destroyed(removed);
         CHECK(pcclUpdateTopology(stays) == pcclSuccess);
         expect_destroyed(stays);
@@ -170,11 +170,11 @@ TEST_CASE("ten thousand communicators and masters made and destroyed leave no th
     const std::size_t bytes = bytes_in_use();
     turns(10'000);
     CHECK(Holdings() == before);
-    CHECK(bytes_in_use() < bytes + 10'000);  // less than one byte each
+    CHECK(bytes_in_use() < bytes + 10'000);  // less than one byte per turn
 }
 
 TEST_CASE("hundreds of communicators connected and destroyed leave no thread, no descriptor and no byte") {
-    const MasterProcess master;  // a process of its own: it remembers, within limits, who has left
+    const MasterProcess master;  // in another process: within limits, a master remembers which peers have left
     const auto turns = [&](int count) {
         for (int turn = 0; turn < count; ++turn) {
             pcclComm_t* comm = make(master.port());
@@ -187,7 +187,7 @@ TEST_CASE("hundreds of communicators connected and destroyed leave no thread, no
     const std::size_t bytes = bytes_in_use();
     turns(300);
     CHECK(Holdings() == before);
-    CHECK(bytes_in_use() < bytes + 3'000);  // less than ten bytes each
+    CHECK(bytes_in_use() < bytes + 3'000);  // less than ten bytes per turn
 }
 
 TEST_CASE("one thread launches, another one awaits in another order, a third one pumps votes") {
@@ -219,7 +219,7 @@ TEST_CASE("one thread launches, another one awaits in another order, a third one
         });
         functions.push_back([&, side] {
             for (std::size_t i = 0; i < tags; ++i) {
-                const std::size_t tag = (i * 29 + 7 * side) % tags;  // neither order of launching
+                const std::size_t tag = (i * 29 + 7 * side) % tags;  // neither of the two launch orders
                 while (!launched[side][tag]) std::this_thread::yield();
                 if (pcclAwaitAsyncReduce(&handles[side][tag], nullptr) != pcclSuccess) return false;
             }
@@ -317,7 +317,7 @@ TEST_CASE("several runs in one process do not see each other") {
     std::array<LocalMaster, 3> masters;
     std::vector<std::vector<pcclComm_t*>> runs;
     for (const LocalMaster& master : masters) {
-        // Worlds of 2, 3 and 4: a number that belongs to another run shows.
+        // Worlds of 2, 3 and 4, so that a number of another run is noticed.
         std::vector<pcclComm_t*> members{make(master.port())};
         REQUIRE(pcclConnect(members.front()) == pcclSuccess);
         while (members.size() < runs.size() + 2) {
@@ -354,7 +354,7 @@ TEST_CASE("several runs in one process do not see each other") {
 
 namespace {
 
-// In the child: what is wrong first, 0 for nothing.
+// In the child: the number of the first wrong result, 0 if none is wrong.
 int use_what_the_parent_made(pcclComm_t* comm, pcclMasterInstance_t* master) {
     int value = 0;
     bool pending = false;
@@ -388,7 +388,7 @@ int use_what_the_parent_made(pcclComm_t* comm, pcclMasterInstance_t* master) {
         if (results[i] != pcclInvalidUsage) return static_cast<int>(i) + 1;
     if (pcclDestroyCommunicator(comm) != pcclSuccess) return 51;
     if (pcclDestroyMaster(master) != pcclSuccess) return 52;
-    if (open_sockets() != 0) return 53;  // a socket held here would hide the parent's death from its peers
+    if (open_sockets() != 0) return 53;  // a socket kept here would hide the parent's death from its peers
     if (entries_of("/proc/self/task") != 1) return 54;
 #ifndef __SANITIZE_THREAD__  // ThreadSanitizer ends a forked child that starts a thread
     LocalMaster own_master;
@@ -421,7 +421,7 @@ TEST_CASE("after a fork the child may do nothing with what its parent made, and 
     REQUIRE(waitpid(child, &status, 0) == child);
     REQUIRE(WIFEXITED(status));
     CHECK(WEXITSTATUS(status) == 0);
-    // The parent's operation has not noticed.
+    // The parent's operation is not affected.
     CHECK(pcclAllReduce(&data[1], &data[1], &descriptor, second, nullptr) == pcclSuccess);
     CHECK(pcclAwaitAsyncReduce(&running, nullptr) == pcclSuccess);
     CHECK(data == std::array<float, 2>{3, 3});

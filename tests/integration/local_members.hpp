@@ -1,4 +1,4 @@
-// A master and some connected communicators in the test's own process.
+// A master and some connected communicators in the process of the test.
 #pragma once
 
 #include "local_run.hpp"
@@ -12,7 +12,7 @@
 
 namespace integration {
 
-// A variable of the environment for the length of a scope.
+// Sets one environment variable for the length of a scope.
 class Variable {
 public:
     Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
@@ -26,7 +26,7 @@ private:
 
 class LocalRun {
 public:
-    // At the master of this process, or at another one that listens at `port`.
+    // Uses the master of this process, or another one that listens at `port`.
     explicit LocalRun(std::size_t count, const pcclCommConfig_t* config = nullptr, std::uint16_t port = 0) {
         setenv("PCCL_PORT_RANGE", "0", 1);
         pcclInit();
@@ -44,7 +44,7 @@ public:
     std::uint16_t port() const { return port_; }
     LocalMaster& master() { return master_; }
 
-    // The member leaves its place in this list, not the run.
+    // Takes the member off this list. It stays in the run.
     pcclComm_t* take(std::size_t index) {
         pcclComm_t* comm = members_.at(index);
         members_.erase(members_.begin() + static_cast<std::ptrdiff_t>(index));
@@ -57,7 +57,7 @@ public:
         rejoin(comm);
         members_.push_back(comm);
     }
-    // Connects while all members vote until it is in.
+    // Connects `comm` while all members vote until it is admitted.
     void rejoin(pcclComm_t* comm) {
         std::atomic<int> failures{0};
         std::vector<std::thread> threads;

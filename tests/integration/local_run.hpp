@@ -1,4 +1,4 @@
-// A master and communicators inside the test's own process, and a look at what the library logged meanwhile.
+// A master and communicators inside the process of the test, and access to what the library logged.
 #pragma once
 
 #include "pccl.h"
@@ -27,7 +27,7 @@ inline pcclCommCreateParams_t params_for(std::uint16_t port, std::uint32_t group
     return params;
 }
 
-// A running master on a free port unless one is given, destroyed at the end of the scope.
+// A running master, on a free port unless one is given. Destroyed at the end of the scope.
 class LocalMaster {
 public:
     explicit LocalMaster(std::uint16_t port = 0) {
@@ -50,7 +50,7 @@ private:
     std::uint16_t port_ = 0;
 };
 
-// Standard error of this process goes to memory while it lives.
+// While it lives, standard error of this process goes to memory.
 class CapturedLog {
 public:
     CapturedLog() : saved_(dup(2)), file_(memfd_create("log", MFD_CLOEXEC)) {

@@ -1,5 +1,6 @@
-// A shared state of very many entries, all of which differ: the plan, the lists of keys and hashes and the requests for what
-// is missing are larger than any frame. PCCL_TEST_ENTRIES changes how many (./dev nightly entries: as many as the limit).
+// A shared state of very many entries, all of which differ. The plan, the lists of keys and hashes, and the requests
+// for missing content are larger than any frame. PCCL_TEST_ENTRIES sets the number (./dev nightly entries: as many as
+// the limit).
 #include "local_members.hpp"
 
 #include <catch2/catch.hpp>
@@ -72,11 +73,11 @@ void play(std::size_t name_bytes) {
     synchronize(run, members, 0);
     const auto all = std::chrono::steady_clock::now();
     for (const Member& member : members) REQUIRE(member.result == pcclSuccess);
-    // The longer accepted one wins, and the other one receives all of it.
+    // The member that was admitted first wins, and the other one receives all of it.
     CHECK(members[1].info.rx_bytes == count * sizeof(float));
     CHECK(members[0].values == std::vector<float>(count, 1.0f));
     CHECK(members[1].values == members[0].values);
-    // Nothing differs, and then a single entry does.
+    // Now nothing differs except a single entry.
     members[1].values[count / 2] = 3.0f;
     const auto one = std::chrono::steady_clock::now();
     synchronize(run, members, 1);
@@ -84,7 +85,7 @@ void play(std::size_t name_bytes) {
     for (const Member& member : members) REQUIRE(member.result == pcclSuccess);
     CHECK(members[0].info.rx_bytes + members[1].info.rx_bytes == sizeof(float));
     CHECK(members[1].values == members[0].values);
-    // In what the two states differ is found among all their keys.
+    // The entry in which the two states differ is found among all their keys.
     names[count - 1] += "!";
     members[1].infos[count - 1].name = names[count - 1].c_str();
     std::string shorter = names[count - 1].substr(0, names[count - 1].size() - 1);

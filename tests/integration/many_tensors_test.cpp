@@ -1,4 +1,4 @@
-// The example many_tensors among peers that are killed and started: those that live end with the same weights.
+// The example many_tensors among peers that are killed and started: the surviving peers end with the same weights.
 #include "process.hpp"
 
 #include <catch2/catch.hpp>
@@ -18,7 +18,7 @@ TEST_CASE("many_tensors goes on when a peer is killed and another one comes") {
             std::vector<std::string>{PCCL_TEST_MANY_TENSORS, "127.0.0.1", std::to_string(master.port()), "60"});
     };
     std::map<std::string, std::string> hashes;  // by step
-    // Reads up to the end or up to this step.
+    // Reads until the output ends or until this step.
     const auto follow = [&](Process& peer, int last) {
         while (const auto line = peer.read_line()) {
             const std::vector<std::string> parts = words(*line);  // step N world W hash H

@@ -1,5 +1,5 @@
-// pcclAllReduceMultipleWithRetry: whatever the order, the windows and the losses, either every buffer is reduced or the
-// result says that not.
+// pcclAllReduceMultipleWithRetry: whatever the orders, windows and losses, either every buffer is reduced or the result
+// is a failure.
 #include "local_members.hpp"
 #include "process.hpp"
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t count_of_tags = 40;
 
-// The tensors of one member; element i of tag t is seed + t + i % 7, so sums are exact.
+// The tensors of one member. Element i of tag t is seed + t + i % 7, so sums are exact.
 struct Tensors {
     std::vector<std::vector<float>> input, output;
     bool in_place = true;
@@ -103,7 +103,7 @@ TEST_CASE("a member that goes in the middle is made up for, and the last one is 
     LocalRun run(3);
     Tensors a(1), b(2), c(4);
     std::array<Answer, 3> answers;
-    // The third member launches some of the tags only, so that the call cannot end before it goes.
+    // The third member launches only some of the tags, so that the call cannot end before this member leaves.
     std::vector<pcclReduceOpDescriptor_t> part = c.descriptors(0, false);
     part.resize(count_of_tags / 2);
     pcclComm_t* third = run.take(2);
@@ -124,7 +124,7 @@ TEST_CASE("a member that goes in the middle is made up for, and the last one is 
     CHECK(answers[1].result == pcclSuccess);
     CHECK(answers[0].info.local_world_size == 2);
     CHECK(std::equal(a.output.begin(), a.output.end(), b.output.begin()));
-    // Tags of the first half have three members, the others two: the sums say which.
+    // Tags of the first half have three members, the others two. The sums show which.
     CHECK(a.output[1][0] == 1 + 2 + 4 + 3 * 1);
     CHECK(a.output[39][0] == 1 + 2 + 2 * 39);
 
@@ -145,7 +145,7 @@ TEST_CASE("the master dies under the call: no buffer is said to be reduced that 
     Tensors a(1), b(2);
     Answer answer;
     std::thread waiting = reduce(answer, run[0], a.descriptors(0, false), 3);
-    // Half of the tags get done; the other half waits for a member that never launches it.
+    // Half of the tags are reduced. The other half waits for a member that never launches it.
     std::vector<pcclReduceOpDescriptor_t> part = b.descriptors(0, false);
     part.resize(count_of_tags / 2);
     for (const pcclReduceOpDescriptor_t& one : part)
@@ -180,7 +180,7 @@ TEST_CASE("shapes that differ end the call on all members") {
     CHECK(answers[1].result == pcclInvalidArgument);
     CHECK(a.output[7] == a.input[7]);
     CHECK(std::string(pcclGetLastErrorMessage(run[1])).find("operation") != std::string::npos);
-    // Nothing stays behind: the same tags again.
+    // Nothing is left over: the same tags work again.
     Tensors c(1), d(2);
     std::thread again[] = {reduce(answers[0], run[0], c.descriptors(0, false), 2),
                            reduce(answers[1], run[1], d.descriptors(0, false), 2)};

@@ -1,15 +1,16 @@
 /*
- * A peer of the master kill test: goes through the usual loop (look for newcomers, admit them, synchronize, reduce) while
- * its master is killed and started again, and says what it saw. The master is never given up, so nothing may be lost.
+ * A peer of the master kill test. It runs the usual loop (look for newcomers, admit them, synchronize, reduce) while
+ * its master is killed and started again, and prints the results. It never gives up the master, so nothing may be lost.
  *
  *   master_kill_peer PORT INDEX PEERS COUNT TURNS
  *
  * Prints, each line flushed:
  *   ready
- *   turn N WORLD REVISION STATE-HASH REDUCE-HASH ATTEMPTS   after each turn: equal on all peers but for ATTEMPTS
- * Each turn: are_peers_pending, update_topology, sync (revision N), three reductions of different sizes launched together,
- * each retried until it commits with the value that PEERS members give. Exit code 4, with a line on standard error, on any
- * result that a run without a lost member does not allow: a failed sync, a world that shrinks, a sum that is not the sum.
+ *   turn N WORLD REVISION STATE-HASH REDUCE-HASH ATTEMPTS   after each turn: equal on all peers except ATTEMPTS
+ * Each turn: are_peers_pending, update_topology, sync (revision N), and three reductions of different sizes, launched
+ * together. Each one is retried until it commits with the value that PEERS members give. It ends with exit code 4 and a
+ * line on standard error on any result that a run without a lost member does not allow: a failed sync, a world that
+ * shrinks, a wrong sum.
  */
 #include "pccl.h"
 #include "values.h"
@@ -48,7 +49,7 @@ static void join(uint16_t port) {
     require(result == pcclSuccess, "connect", 0, (int)result);
 }
 
-/* The next member admits who waits; all see the same world in the same call. */
+/* Admits waiting peers. All members see the same world in the same call. */
 static void update(uint64_t turn) {
     bool pending = false;
     pcclResult_t result = pcclArePeersPending(comm, &pending);
@@ -94,7 +95,7 @@ static pcclReduceDescriptor_t describe(size_t count, unsigned tag) {
     return descriptor;
 }
 
-/* Launches all that are not done, awaits them, and again until all are done. Returns the rounds. */
+/* Launches all that are not done, awaits them, and repeats until all are done. Returns the number of rounds. */
 static unsigned reduce_all(uint64_t** data, const size_t* counts, uint64_t turn, unsigned index) {
     bool done[reductions] = {false};
     for (unsigned round = 1; round <= attempts_max; ++round) {
@@ -148,7 +149,7 @@ int main(int argc, char** argv) {
     printf("ready\n");
     for (uint64_t turn = 1; turn <= turns; ++turn) {
         update(turn);
-        const int members = world(); /* at the end of the turn the master may have been stopped, and the world is 1 */
+        const int members = world(); /* read here: at the end of the turn the master may be stopped and the world 1 */
         require(members == (int)peers, "the world has changed", turn, members);
         pcclTensorInfo_t tensor = {"state", state, state_count, pcclUint64, pcclDeviceCpu, false};
         pcclSharedState_t shared = {turn, 1, &tensor};

@@ -1,9 +1,9 @@
-// The master kill test: a real pccl-master gets SIGKILL at random moments while peers admit, synchronize and reduce, and is
-// started again on its state directory. Nothing may be lost: no split, no revision, no member.
+// The master kill test: a real pccl-master gets SIGKILL at random moments while peers admit, synchronize and reduce,
+// and is started again on its state directory. Nothing may be lost: no split, no revision, no member.
 //
-// The peers (see master_kill_peer.c) check each value themselves and print what they saw of each turn; all must print the
-// same. PCCL_MASTER_KILLS sets the number of kills (20), PCCL_KILL_SEED the seed, which is printed; with the same seed the
-// same peers and delays are drawn (what the machine does in that time is up to it).
+// The peers (see master_kill_peer.c) check each value themselves and print the results of each turn; all must print the
+// same. PCCL_MASTER_KILLS sets the number of kills (20), PCCL_KILL_SEED the seed, which is printed. The same seed draws
+// the same peers and delays. What happens within the delays still depends on the machine.
 #include "process.hpp"
 #include "state_directory.hpp"
 
@@ -32,12 +32,12 @@ std::uint64_t from_environment(const char* name, std::uint64_t fallback) {
     return text == nullptr ? fallback : std::strtoull(text, nullptr, 10);
 }
 
-// Turn -> what was seen in it.
+// Turn -> what the peer printed for it.
 using Turns = std::map<std::uint64_t, std::string>;
 
 struct Seen {
     Turns turns;
-    std::uint64_t rounds = 0;  // of retries; they may differ between peers by when each one asked
+    std::uint64_t rounds = 0;  // of retries; peers may differ in it, because they ask at different times
 };
 
 bool note(const std::string& line, Seen& seen) {
@@ -48,12 +48,12 @@ bool note(const std::string& line, Seen& seen) {
     return true;
 }
 
-// What is there already.
+// Reads the lines that are there already.
 void collect(Process& peer, Seen& seen) {
     while (const auto line = peer.poll_line(std::chrono::milliseconds(0))) note(*line, seen);
 }
 
-// Turns that end from now on.
+// Waits for turns that end from now on.
 void wait_for_turns(Process& peer, Seen& seen, std::size_t turns) {
     collect(peer, seen);
     while (turns > 0) {
@@ -65,7 +65,7 @@ struct Total {
     std::size_t kills = 0, turns = 0, retried = 0;
 };
 
-// One run of several peers: `kills` times the master goes, then the peers finish in peace.
+// One run of several peers: the master is killed `kills` times, then the peers finish undisturbed.
 void play(std::uint64_t seed, std::size_t kills, Total& total) {
     pccl::core::Random random(seed);
     static constexpr std::size_t counts[] = {300, 20'000, 400'000};
@@ -86,7 +86,7 @@ void play(std::uint64_t seed, std::size_t kills, Total& total) {
     }
     for (auto& program : programs) REQUIRE(program->expect_line() == "ready");
     for (std::size_t kill = 0; kill < kills; ++kill) {
-        // A turn behind the last kill, so that each one falls into work; then a moment anywhere in some turns.
+        // First wait for a turn after the last kill, so that each kill comes during work. Then wait for a random time.
         wait_for_turns(*programs[0], seen[0], 1);
         const auto pause = std::chrono::microseconds(random.below(random.below(3) == 0 ? 100'000 : 8'000));
         std::this_thread::sleep_for(pause);  // the random moment itself
@@ -102,7 +102,7 @@ void play(std::uint64_t seed, std::size_t kills, Total& total) {
     CHECK(master->wait() == 0);
     std::size_t turns = 0;
     for (std::size_t i = 0; i < peers; ++i) {
-        // The run has ended: each call fails and the peer ends, having printed what it had done.
+        // The run has ended: each call fails, and the peer ends. Before, it has printed its finished turns.
         INFO("peer " << i << " log:\n" << programs[i]->log_text());
         CHECK(programs[i]->wait() == 4);
         collect(*programs[i], seen[i]);
@@ -115,7 +115,7 @@ void play(std::uint64_t seed, std::size_t kills, Total& total) {
             INFO("peer " << i << ", turn " << turn);
             if (other != seen[0].turns.end()) CHECK(text == other->second);
         }
-        // Nobody is more than the turn ahead that the others had not finished when the master stopped.
+        // When the master stopped, a peer may have been one turn ahead of the others, but not more.
         CHECK(seen[i].turns.size() <= turns + 1);
     }
     CHECK(seen[0].turns.size() <= turns + 1);

@@ -1,4 +1,4 @@
-// Joining, leaving, shared state, a master that dies, a peer that is stopped, fork: between real processes.
+// Joining, leaving, shared state, a master that dies, a peer that is stopped, and fork, between real processes.
 #include "cluster.hpp"
 
 #include <catch2/catch.hpp>
@@ -27,7 +27,7 @@ void expect_reduction(Cluster& cluster, const std::vector<std::size_t>& members,
     }
 }
 
-// Reduces until it works, as a user's loop does; all members see the same outcomes on the way.
+// Reduces until it succeeds, as a user's loop does. All members see the same outcome of each attempt.
 void expect_reduction_with_retries(Cluster& cluster, const std::vector<std::size_t>& members, std::uint64_t tag) {
     std::vector<std::uint64_t> seeds;
     for (const std::size_t member : members) seeds.push_back(1000 + member);
@@ -163,7 +163,7 @@ TEST_CASE("shared state: a member whose keys differ is removed, the others succe
     CHECK(cluster[1].answer("sync").result == success);
     CHECK(cluster[2].answer("sync").result == invalid_usage);
     CHECK(cluster[2].attribute(1) == 1);
-    CHECK(cluster[2].ask("sync 0 b:10:100:1").result == invalid_usage);  // no lonely success
+    CHECK(cluster[2].ask("sync 0 b:10:100:1").result == invalid_usage);  // no success as a lone member
     CHECK(cluster[2].ask("update").result == update_topology_failed);
     expect_reduction_with_retries(cluster, {0, 1}, 5);
     cluster.admit_again(2, {0, 1});
@@ -173,7 +173,7 @@ TEST_CASE("shared state: a member whose keys differ is removed, the others succe
 TEST_CASE("shared state: revisions decide who is behind and who jumped ahead") {
     Cluster cluster(3);
     for (const Answer& answer : cluster.all("sync 13 w:10:1000:1")) CHECK(answer.number(0) == 13);
-    // One is behind: it receives, whatever it holds.
+    // One is behind: it receives, whatever it holds itself.
     const std::string wanted = content_hash(cluster[0], "w:10:1000:2");
     cluster[0].send("sync 14 w:10:1000:2");
     cluster[1].send("sync 14 w:10:1000:2");
@@ -228,7 +228,7 @@ TEST_CASE("two groups: collectives are separate, updates are common") {
     expect_reduction(cluster, {0, 1}, 1);
     expect_reduction(cluster, {2, 3}, 1);
     cluster[3].signal(SIGKILL);
-    expect_reduction(cluster, {0, 1}, 2);  // not concerned
+    expect_reduction(cluster, {0, 1}, 2);  // not affected
 }
 
 TEST_CASE("the master dies: waiting calls return with their codes, attributes read 1") {
@@ -282,7 +282,7 @@ TEST_CASE("a stopped peer is removed, survivors return; continued, it fails and 
         as_reduce(cluster[2].ask("reduce " + reduce_arguments(type_f32, op_sum, 30000, 2, "in", seeds, 2)));
     CHECK(late.result != success);
     CHECK(late.intact);
-    // Lost by now, or as soon as it has read why: every further call fails, and connecting becomes legal.
+    // It is lost now, or as soon as it has read the reason. Then every further call fails, and it may connect again.
     CHECK(cluster[2].ask("update").result == update_topology_failed);
     CHECK(cluster[2].attribute(1) == 1);
     cluster.admit_again(2, {0, 1});

@@ -1,5 +1,5 @@
-// All-reduce across a middlebox that lets a connection come up and then loses what it carries, by length or by content.
-// The middlebox is nftables, in a network namespace of this test: it disappears with its last process.
+// All-reduce across a middlebox that lets a connection come up and then drops or rejects packets, by length or by
+// content. The middlebox is nftables in a network namespace of this test; it disappears with the last process in it.
 #include "cluster.hpp"
 
 #include "core/wire/frame.hpp"
@@ -26,14 +26,14 @@ bool shell(const std::string& command) {
 // Peers at 127.0.1.1, 127.0.1.2 and so on, in a network of their own.
 class Middlebox {
 public:
-    // This process and all that it starts from now on live in the new network.
+    // From now on this process and all that it starts live in the new network.
     Middlebox() {
         works_ = unshare(CLONE_NEWNET) == 0 && shell("ip link set lo up") && shell("nft add table inet box") &&
                  shell("nft add chain inet box in '{ type filter hook input priority 0; }'");
         if (!works_) WARN("skipped: packet filters need root, iproute2 and nftables");
     }
     bool works() const { return works_; }
-    // What `from` sends to `to`, if it matches, meets this fate.
+    // Applies `fate` to what `from` sends to `to`, if it matches.
     void rule(std::size_t from, std::size_t to, const std::string& match, const std::string& fate) {
         REQUIRE(shell("nft 'add rule inet box in ip saddr " + address(from) + " ip daddr " + address(to) + " " + match +
                       " counter " + fate + "'"));
@@ -54,8 +54,8 @@ std::vector<ReduceAnswer> reduce_on_all(Cluster& cluster, std::uint64_t tag) {
     return answers;
 }
 
-// Three members in the order of their admission: the first one sends to the second one. With `spoil` that edge loses
-// what it carries. The call fails for all with its inputs as before, the master names the edge, and the next call takes
+// Three members in the order of their admission: the first one sends to the second one. `spoil` makes that edge lose
+// data. The call fails for all and leaves their inputs unchanged, the master names the edge, and the next call uses
 // another ring.
 template <class Spoil>
 void loses_and_is_led_around(const Spoil& spoil) {
@@ -93,7 +93,7 @@ TEST_CASE("a firewall that resets connections at a pattern is named, and the rin
     Middlebox box;
     if (!box.works()) return;
     loses_and_is_led_around([&] {
-        // The first bytes of a frame that carries a slice, behind a TCP header without options, or with the time.
+        // The first bytes of a frame with a slice, after a TCP header without options or with time stamps.
         const auto frame = pccl::core::wire::encode_bulk({});
         char pattern[16];
         std::snprintf(pattern, sizeof pattern, "0x%02x%02x%02x%02x", frame[0], frame[1], frame[2], frame[3]);

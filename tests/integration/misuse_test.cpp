@@ -1,5 +1,5 @@
-// Wrong arguments and wrong order of calls: the right result and exactly one log line that names the cause, for each row of
-// the interface. Nothing here crashes, hangs or touches the run.
+// Wrong arguments and wrong order of calls. For each row of the interface: the right result, and exactly one log line
+// that names the cause. Nothing here may crash, hang or affect the run.
 #include "local_run.hpp"
 
 #include <catch2/catch.hpp>
@@ -15,7 +15,7 @@ using namespace integration;
 
 namespace {
 
-// Tests never listen on fixed ports; set before the first communicator reads it.
+// Tests never listen on fixed ports. This is set before the first communicator reads it.
 const int ports_are_free = setenv("PCCL_PORT_RANGE", "0", 1);
 
 template <class Enum>
@@ -224,7 +224,7 @@ TEST_CASE("buffers that overlap in part") {
             [&] { return pcclAllReduce(a, a + 1, &descriptor, run.connected, nullptr); });
     refused("pcclAllReduce", pcclInvalidArgument,
             [&] { return pcclAllReduce(a + 31, a, &descriptor, run.connected, nullptr); });
-    // Next to each other is legal; alone in the group it ends as such.
+    // Adjacent buffers are legal. Alone in the group, the call ends with pcclTooFewPeers.
     refused("pcclAllReduce", pcclTooFewPeers,
             [&] { return pcclAllReduce(a, a + 32, &descriptor, run.connected, nullptr); });
     const pcclReduceDescriptor_t nothing = describe(0, 0);
@@ -264,7 +264,7 @@ TEST_CASE("shared states that can never work") {
     state.count = 1;
     refused("pcclSynchronizeSharedState", pcclInvalidArgument,
             [&] { return pcclSynchronizeSharedState(run.connected, &state, popular, nullptr); });
-    // None of it changed anything: alone, a sync succeeds with 0 bytes.
+    // None of this changed anything: alone, a sync succeeds with 0 bytes.
     pcclSharedStateSyncInfo_t info{9, 9};
     pcclTensorInfo_t infos[] = {good};
     state.infos = infos;

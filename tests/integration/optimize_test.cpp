@@ -1,4 +1,4 @@
-// Optimizing the topology between real processes: everybody gets the same answer, the rings work afterwards.
+// Optimizing the topology between real processes: all members get the same answer, and the rings work afterwards.
 #include "cluster.hpp"
 
 #include <catch2/catch.hpp>
@@ -12,7 +12,7 @@ namespace {
 constexpr int type_f32 = 10;
 constexpr int op_sum = 0;
 
-// Few connections and little payload: a loopback is measured all the same.
+// Few connections and little payload: a loopback can be measured with them too.
 const Environment quick{{"PCCL_NUM_BENCHMARK_CONNECTIONS", "2"}, {"PCCL_LOG_LEVEL", "INFO"}};
 
 void expect_reduction(Cluster& cluster, const std::vector<std::size_t>& members, std::uint64_t tag) {

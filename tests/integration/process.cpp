@@ -49,7 +49,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
     return list;
 }
 
-// Writing to a child that is gone is an answer of write(), not the end of the tests.
+// A write to a child that is gone must return an error, not end the tests.
 const auto sigpipe_ignored = ::signal(SIGPIPE, SIG_IGN);
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what); }
@@ -99,7 +99,7 @@ void Process::send(const std::string& line) {
     while (done < text.size()) {
         const ssize_t n = write(input_, text.data() + done, text.size() - done);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return;  // it is gone; the next read says so
+        if (n <= 0) return;  // it is gone; the next read reports that
         done += static_cast<std::size_t>(n);
     }
 }
@@ -151,7 +151,7 @@ void Process::signal(int number) {
 int Process::wait(std::chrono::milliseconds guard) {
     const auto deadline = Clock::now() + guard;
     while (!reaped_) {
-        // The end of its output says that it ends; from there on waitpid is short.
+        // The end of its output shows that it is ending. After that waitpid is short.
         const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
         if (!ended_) {
             fill(left);

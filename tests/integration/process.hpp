@@ -1,7 +1,8 @@
-// Child processes of the tests: started with pipes and an environment of their own, talked to in lines, never left behind.
+// Child processes of the tests. They have pipes and an environment of their own, exchange lines, and never outlive the
+// test.
 //
-// Waiting always means waiting for a line or for the end of a process. The limit of each wait is a hang guard, far above
-// anything that a loaded machine needs; it is no measurement.
+// Each wait is for a line or for the end of a process. Its limit is a hang guard, far above anything that a loaded
+// machine needs. It is not a measurement.
 #pragma once
 
 #include <chrono>
@@ -21,34 +22,35 @@ using Environment = std::map<std::string, std::string>;
 
 class Process {
 public:
-    // Standard error goes to a file of its own, see log_text(). PCCL_PORT_RANGE is 0 unless `environment` says otherwise.
+    // Standard error goes to a file of its own, see log_text(). PCCL_PORT_RANGE is 0 unless `environment` sets it.
     Process(const std::vector<std::string>& command, const Environment& environment = {});
     ~Process();  // SIGKILL if it still runs
     Process(const Process&) = delete;
     Process& operator=(const Process&) = delete;
 
     void send(const std::string& line);
-    // The next line of standard output without its end; nothing at the end of the output. Throws when the guard runs out.
+    // The next line of standard output without its line end; nothing at the end of the output. Throws when the guard
+    // expires.
     std::optional<std::string> read_line(std::chrono::milliseconds guard = hang_guard);
-    // read_line, and a throw when there is no line.
+    // Like read_line, but throws if there is no line.
     std::string expect_line(std::chrono::milliseconds guard = hang_guard);
-    // A line that is there already or comes within `patience`; otherwise nothing, and no throw.
+    // A line that is there already or comes within `patience`. Otherwise nothing; it does not throw.
     std::optional<std::string> poll_line(std::chrono::milliseconds patience);
 
     void signal(int number);
-    // Exit code, or -number of the signal that ended it. Throws when the guard runs out.
+    // Exit code, or -number of the signal that ended it. Throws when the guard expires.
     int wait(std::chrono::milliseconds guard = hang_guard);
     pid_t pid() const { return pid_; }
-    // What it has written to standard error so far.
+    // What the process has written to standard error so far.
     std::string log_text() const;
-    // Whether it writes this to standard error, now or later: lines of its I/O threads come a little after what they tell of.
+    // Whether it writes this to standard error, now or later. Lines of I/O threads come a little after the event.
     bool says(const std::string& text, std::chrono::milliseconds guard = hang_guard) const;
     // Its listening TCP ports.
     std::vector<std::uint16_t> listening_ports() const;
     int open_descriptors() const;
 
 private:
-    bool fill(std::chrono::milliseconds patience);  // false: nothing came in time, or the end
+    bool fill(std::chrono::milliseconds patience);  // false: nothing came in time, or the output ended
 
     std::string name_;
     pid_t pid_ = -1;
@@ -61,7 +63,7 @@ private:
     std::string pending_;
 };
 
-// build/bin/pccl-master on 127.0.0.1, on a free port unless one is given (that of a master that was killed).
+// build/bin/pccl-master on 127.0.0.1. It uses a free port unless one is given (that of a master that was killed).
 class MasterProcess : public Process {
 public:
     explicit MasterProcess(const Environment& environment = {}, std::uint16_t port = 0,

@@ -1,4 +1,4 @@
-/* See quantized_command.h. Written against pccl.h alone, as a user's program would be. */
+/* See quantized_command.h. Uses only pccl.h, as a user's program would. */
 #include "quantized_command.h"
 
 #include "values.h"
@@ -25,12 +25,12 @@ typedef struct {
     unsigned members;
 } contents_t;
 
-/* A subnormal number of so many units; no arithmetic, as this thread may take it for zero. */
+/* A subnormal number of so many units. It is copied without arithmetic, because this thread may treat it as zero. */
 static void put_units(void* data, pcclDataType_t type, uint64_t units) { memcpy(data, &units, value_bytes(type)); }
 
 static uint64_t units_of(unsigned member) { return 6000 * (uint64_t)(member + 1); }
 
-/* What `member` holds at `index`. */
+/* The value of `member` at `index`. */
 static double input_at(const contents_t* contents, unsigned member, size_t index) {
     uint64_t mixed = (index + 1) * 0x9E3779B97F4A7C15u + member * 0xBF58476D1CE4E5B9u;
     mixed = (mixed ^ (mixed >> 29)) * 0x94D049BB133111EBu;
@@ -91,7 +91,9 @@ static bool is_good(const contents_t* contents, const pcclReduceDescriptor_t* de
             if ((member == 0 && i == 0) || value > highest) highest = value;
         }
     }
-    /* Sums spread at most as far as `members` inputs do; the other operations of these contents no farther. */
+    /*
+     * The spread of sums is at most that of `members` inputs. For these contents, other operations spread no farther.
+     */
     const bool is_subnormal = strcmp(contents->kind, "subnormal") == 0;
     const bool is_constant = strcmp(contents->kind, "constant") == 0 || is_subnormal;
     const double spread = is_constant ? 0 : (highest - lowest) * contents->members;
@@ -116,7 +118,7 @@ static bool is_good(const contents_t* contents, const pcclReduceDescriptor_t* de
             const size_t bytes = value_bytes(contents->type);
             if (memcmp(expected, (const char*)result + i * bytes, bytes) != 0) return false;
         } else if (spoilt && isnan(got)) {
-            /* The block of the element that is not finite. */
+            /* In the block of the element that is not finite. */
         } else if (spoilt && i == 3) {
             return false;
         } else if (!(fabs(got - exact) <= bound)) {

@@ -4,8 +4,9 @@
  *   quantized TYPE COUNT TAG in|out ALGORITHM CODES HINT OP KIND MEMBER MEMBERS
  *       quantized RESULT TX RX GOOD INTACT HASH
  *
- * KIND names contents that every peer can compute, so that it knows the exact result: constant, negative, spread, nan,
- * infinite, subnormal. GOOD: each element is within the error that the hops may make, or what pccl.h says of NaN and infinity.
+ * KIND selects contents that every peer can compute, so that it can compute the exact result: constant, negative,
+ * spread, nan, infinite, subnormal. GOOD: each element is within the error that the hops may make, or is what pccl.h
+ * defines for NaN and infinity.
  */
 #ifndef PCCL_TEST_QUANTIZED_COMMAND_H
 #define PCCL_TEST_QUANTIZED_COMMAND_H
@@ -14,7 +15,7 @@
 
 void do_quantized(pcclComm_t* comm, const char* arguments);
 
-/* From now on this thread, and those it starts, treat subnormal numbers as zero, as some numeric libraries do. */
+/* From now on this thread and those that it starts treat subnormal numbers as zero, as some numeric libraries do. */
 void flush_subnormals(void);
 
 #endif

@@ -1,5 +1,5 @@
-// Quantized all-reduce between real processes: contents that are special, all ways to quantize, equal bytes on all
-// members, sizes on the wire, and what members may not disagree about.
+// Quantized all-reduce between real processes: special contents, all ways to quantize, equal bytes on all members,
+// sizes on the wire, and the settings that must agree between members.
 #include "cluster.hpp"
 
 #include "pccl.h"
@@ -125,7 +125,7 @@ TEST_CASE("members that disagree about the quantization all fail, and are told w
         }
     }
     CHECK(cluster[0].says("differ in quantization algorithm: peer "));
-    // Without quantization its type and the hint mean nothing.
+    // With pcclQuantNone the quantized type and the hint are ignored.
     cluster[0].send(arguments(Way{pcclQuantNone, pcclUint8, 0}, pcclFloat, 1000, 5, "in", pcclSum, "constant", 0, 2));
     cluster[1].send(arguments(Way{pcclQuantNone, pcclInt64, 2}, pcclFloat, 1000, 5, "in", pcclSum, "constant", 1, 2));
     for (std::size_t i = 0; i < 2; ++i) {

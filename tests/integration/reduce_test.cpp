@@ -1,5 +1,5 @@
-// All-reduce between real processes: every type and operation against a naive reference, every place and odd size, many
-// tags at a time in different orders.
+// All-reduce between real processes: every type and operation against a naive reference, every place and odd size, and
+// many tags at a time in different orders.
 #include "cluster.hpp"
 
 #include <catch2/catch.hpp>
@@ -25,7 +25,7 @@ std::vector<std::uint64_t> seeds_for(std::size_t members, std::uint64_t salt) {
     return seeds;
 }
 
-// Gives the command to all and expects the reference result, with equal bytes everywhere.
+// Gives the command to all and expects the reference result, with equal bytes on all members.
 std::vector<ReduceAnswer> reduce_on_all(Cluster& cluster, int type, int op, std::size_t count, std::uint64_t tag,
                                         const std::string& place) {
     const std::vector<std::uint64_t> seeds = seeds_for(cluster.size(), tag + 1);
@@ -60,7 +60,7 @@ void every_type_and_operation(std::size_t members) {
 
 TEST_CASE("two peers: all types and operations equal the naive reference") { every_type_and_operation(2); }
 
-// Averages of three have to be rounded.
+// Averages of three must be rounded.
 TEST_CASE("three peers: all types and operations equal the naive reference") { every_type_and_operation(3); }
 
 TEST_CASE("four peers: all types and operations equal the naive reference") { every_type_and_operation(4); }

@@ -1,4 +1,4 @@
-// Shared state between real processes: each small case of the contract, and holders that die in the middle of a transfer.
+// Shared state between real processes: each small case of the contract, and holders that die during a transfer.
 #include "cluster.hpp"
 
 #include "core/base/random.hpp"
@@ -20,7 +20,7 @@ namespace {
 
 std::string content_hash(ScriptPeer& peer, const std::string& entries) { return peer.ask("hash " + entries).text(0); }
 
-// Of the answer to a sync: REVISION TX RX HASH.
+// Fields of the answer to a sync: REVISION TX RX HASH.
 std::uint64_t revision(const Answer& answer) { return answer.number(0); }
 std::uint64_t sent(const Answer& answer) { return answer.number(1); }
 std::uint64_t received(const Answer& answer) { return answer.number(2); }
@@ -193,13 +193,13 @@ TEST_CASE("two holders share the load, and incoming state beyond the limit of me
 
 namespace {
 
-// The random moment itself; nothing waits for anything here.
+// The random moment itself. Nothing waits for an event here.
 void let_pass(std::uint64_t microseconds) {
     timespec pause{static_cast<time_t>(microseconds / 1'000'000), static_cast<long>(microseconds % 1'000'000) * 1000};
     nanosleep(&pause, nullptr);
 }
 
-// PCCL_KILL_SEED draws the same moments again; PCCL_KILL_ROUNDS sets their number.
+// PCCL_KILL_SEED draws the same moments again. PCCL_KILL_ROUNDS sets their number.
 std::uint64_t from_environment(const char* name, std::uint64_t fallback) {
     const char* text = std::getenv(name);
     return text == nullptr ? fallback : std::strtoull(text, nullptr, 10);
@@ -250,8 +250,8 @@ std::uint64_t memory_of(const Process& process) {
     return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Gives the commands, and kills the first peer when a part of what the last one lacks has landed there: in memory beside the
-// content that it has. All of it may land between two looks; then the death comes late, and what is demanded holds too.
+// Gives the commands. Kills the first peer when a part of what the last peer lacks has landed there, in memory beside
+// the content that it has. All of it may land between two looks. Then the death comes late, and the checks still hold.
 void kill_first_in_transfer(Cluster& cluster, const std::vector<std::string>& commands, std::uint64_t content_bytes) {
     ScriptPeer& receiver = cluster[commands.size() - 1];
     const std::uint64_t before = memory_of(receiver);

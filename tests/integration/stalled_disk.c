@@ -1,5 +1,5 @@
-// Preloaded into a master: a disk that takes writes and does not answer. fsync and fdatasync wait, without an error, while the
-// file named by PCCL_TEST_STALLED_WHILE exists.
+// Preloaded into a master: a disk that takes writes and does not answer. fsync and fdatasync wait, without an error,
+// while the file named by PCCL_TEST_STALLED_WHILE exists.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// A directory for the journal of one test, gone when the test ends.
+// A directory for the journal of one test. It is deleted when the test ends.
 #pragma once
 
 #include "process.hpp"
@@ -25,7 +25,7 @@ public:
     StateDirectory(const StateDirectory&) = delete;
     Environment environment() const { return {{"PCCL_STATE_DIR", path_}}; }
     const std::string& path() const { return path_; }
-    // On a disk that can be made to hang.
+    // On a disk that stall_disk() can make hang.
     Environment environment_with_disk() const {
         return {{"PCCL_STATE_DIR", path_},
                 {"LD_PRELOAD", PCCL_TEST_STALLED_DISK},

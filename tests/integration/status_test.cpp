@@ -1,4 +1,4 @@
-// pccl-master --status: what spectators are told, and that none of them is felt.
+// pccl-master --status: what its clients get, and that none of them disturbs the run.
 #include "cluster.hpp"
 #include "state_directory.hpp"
 
@@ -52,7 +52,7 @@ public:
             done += static_cast<std::size_t>(n);
         }
     }
-    // Until the master closes.
+    // Reads until the master closes.
     std::string read_all() {
         std::string text;
         char bytes[4096];
@@ -99,7 +99,7 @@ Value status(std::uint16_t port) {
     return json_reader::Reader(body_of(answer)).read();
 }
 
-// Until it says what is expected of it.
+// Reads the status until it is as expected.
 Value status_until(std::uint16_t port, const std::function<bool(const Value&)>& expected) {
     const auto deadline = std::chrono::steady_clock::now() + hang_guard;
     for (;;) {
@@ -153,7 +153,7 @@ TEST_CASE("the status tells who is in, what was done and who waits for whom") {
     CHECK(group["tally"]["committed"].number() == 1);
     CHECK(group["tally"]["aborted"].number() == 0);
 
-    // A newcomer that nobody lets in yet.
+    // A newcomer that no member admits yet.
     ScriptPeer newcomer(cluster.master().port());
     newcomer.send("connect");
     now = status_until(port, [](const Value& value) { return value["peers"].items.size() == 3; });
@@ -162,7 +162,7 @@ TEST_CASE("the status tells who is in, what was done and who waits for whom") {
     CHECK(joining == 1);
     CHECK(now["members"].number() == 2);
 
-    // One votes, the other does not.
+    // One member votes, the other does not.
     cluster[0].send("update");
     now = status_until(port, [](const Value& value) { return value["votes_open"].number() == 1; });
     const Value vote = now["votes"].items.at(0);
@@ -179,7 +179,7 @@ TEST_CASE("the status tells who is in, what was done and who waits for whom") {
     cluster[1].send("update");
     for (std::size_t i = 0; i < 2; ++i) CHECK(cluster[i].answer("update").result == success);
 
-    // One that dies.
+    // A member that dies.
     cluster.remove(1);
     now = status_until(port, [](const Value& value) { return !value["removals"].items.empty(); });
     CHECK(now["removed"].number() == 1);
@@ -265,7 +265,7 @@ TEST_CASE("many that say nothing or read nothing: others are served, and the run
     CHECK(status(port)["members"].number() == 2);
     CHECK(cluster.master().open_descriptors() <= before + 17);
     reduce_together(cluster);
-    // The first ones were closed for those that came later.
+    // The first connections were closed in favour of later ones.
     silent.front().read_all();
     status_until(port,
                  [](const Value& value) { return value["groups"].items.at(0)["tally"]["committed"].number() == 1; });

@@ -145,7 +145,7 @@ bool value_matches(const void* data, pcclDataType_t type, pcclRedOp_t op, size_t
             if (load_float(at, type) != expected_float(type, op, total, seed_count)) return false;
             continue;
         }
-        if (op == pcclAvg) total /= (int64_t)seed_count; /* small: the sum has not wrapped */
+        if (op == pcclAvg) total /= (int64_t)seed_count; /* small, so the sum has not wrapped */
         if (memcmp(at, &total, bytes) != 0) return false;
     }
     return true;

@@ -1,4 +1,4 @@
-// The I/O thread waits for nothing: not for standard error, the disk, the environment's lock or callbacks of the program.
+// The I/O thread never waits: not for standard error, the disk, the environment's lock or callbacks of the program.
 #include "local_members.hpp"
 
 #include <catch2/catch.hpp>
@@ -29,14 +29,14 @@ const int all_lines = setenv("PCCL_LOG_LEVEL", "TRACE", 1);
 
 std::atomic<int> waits_of_io_threads{0};
 
-// Called in place of a function of the system that may wait: I/O threads must not.
+// Called from replacements of system functions that may wait. I/O threads must not call those.
 void check_thread() {
     char name[16] = "";
     prctl(PR_GET_NAME, name);
     if (std::strcmp(name, "pccl-io") == 0 || std::strcmp(name, "pccl-master") == 0) ++waits_of_io_threads;
 }
 
-// A pipe without room that nobody reads, in place of standard error.
+// A full pipe that nobody reads, in place of standard error.
 class BlockedStandardError {
 public:
     BlockedStandardError() : saved_(dup(2)) {
@@ -50,7 +50,7 @@ public:
     ~BlockedStandardError() {
         dup2(saved_, 2);
         close(saved_);
-        for (const int end : ends_) close(end);  // what still waits to be written gets an error
+        for (const int end : ends_) close(end);  // lines that still wait to be written get an error
     }
     BlockedStandardError(const BlockedStandardError&) = delete;
     BlockedStandardError& operator=(const BlockedStandardError&) = delete;
@@ -69,7 +69,7 @@ void knock(std::uint16_t port) {
     REQUIRE(connect(stranger, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
     const std::array<char, 4096> zeros{};
     REQUIRE(write(stranger, zeros.data(), zeros.size()) > 0);
-    // The master closes a connection that talks nonsense.
+    // The master closes a connection that sends invalid data.
     std::array<char, 64> answer{};
     while (read(stranger, answer.data(), answer.size()) > 0) {
     }
@@ -100,7 +100,7 @@ extern "C" __attribute__((visibility("default"))) char* getenv(const char* name)
 
 namespace {
 
-// The disk that posix_fallocate asks.
+// The state of the disk behind posix_fallocate.
 struct Disk {
     std::mutex mutex;
     std::condition_variable changed;
@@ -117,7 +117,7 @@ struct Disk {
         changed.wait(lock, [&] { return asked != 0; });
     }
 };
-Disk& disk = *new Disk;  // a thread that a test left behind may still come back from it
+Disk& disk = *new Disk;  // a thread that a test left behind may still return from it
 
 }  // namespace
 
@@ -149,7 +149,7 @@ TEST_CASE("a standard error that blocks stops neither the master nor a peer") {
 
 namespace {
 
-// Reductions of two members, each launched by the callback of the one before on its own member.
+// Reductions of two members. On each member the callback of one reduction launches the next one.
 struct Chain {
     pcclComm_t* comm = nullptr;
     std::array<float, 3> values{};
@@ -170,7 +170,7 @@ struct Chain {
     static void reduced(pcclResult_t result, const pcclReduceInfo_t*, const char*, void* user) {
         auto& self = *static_cast<Chain*>(user);
         if (result != pcclSuccess || self.values != std::array<float, 3>{2, 2, 2}) ++self.failures;
-        // Everything that asks the I/O thread, or is asked of the network.
+        // Calls that need the I/O thread or the network.
         std::array<char, 4096> text{};
         if (pcclGetStats(self.comm, text.data(), text.size(), nullptr) != pcclSuccess ||
             std::strstr(text.data(), "\"connects\":1") == nullptr)
@@ -251,7 +251,7 @@ TEST_CASE("a callback destroys its communicator, and each of the others is still
     pcclComm_t* const victim = run.take(1);
     Counted counted;
     std::array<float, 4> values{1, 2, 3, 4};
-    // The other member takes no part: only the end of the communicator completes these.
+    // The other member takes no part, so only the end of the communicator completes these.
     for (std::size_t i = 0; i < values.size(); ++i) {
         const pcclReduceDescriptor_t descriptor = describe(1, 20 + i);
         pcclAsyncReduceOp_t handle{};
@@ -307,7 +307,7 @@ TEST_CASE("a disk that stalls fails the synchronization, removes nobody and stop
     disk.stall(true);
     std::thread watcher([&] {
         disk.wait_until_asked();
-        // Answered by the I/O thread that receives: it does not wait for the disk.
+        // The I/O thread that receives answers this, so it does not wait for the disk.
         std::array<char, 4096> text{};
         CHECK(pcclGetStats(run[1], text.data(), text.size(), nullptr) == pcclSuccess);
         CHECK(std::strstr(text.data(), "\"connects\":1") != nullptr);
@@ -323,7 +323,7 @@ TEST_CASE("a disk that stalls fails the synchronization, removes nobody and stop
         CHECK(pcclGetAttribute(run[member], PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE, &world) == pcclSuccess);
         CHECK(world == 2);
     }
-    // However often it is tried again: a thread is left behind for each request.
+    // At most two files are started (abandoned_stagings_max), however often it is retried: each leaves a thread behind.
     for (int again = 0; again < 3; ++again) CHECK(together()[1] != pcclSuccess);
     CHECK(disk.asked == 2);
     disk.stall(false);
@@ -385,11 +385,11 @@ TEST_CASE("the time-out of the master's run is that of every connection") {
     };
     LocalRun run(2, nullptr, master->port());
     REQUIRE(reduce_together(run, 1, 2, 7));
-    CHECK(connections_keep_it() >= 4);  // both ends of the control links, at least
+    CHECK(connections_keep_it() >= 4);  // at least both ends of the control links
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// Sanitizers have allocators and copies of their own.
+// Sanitizers have their own allocators and copies.
 
 namespace {
 
@@ -397,7 +397,7 @@ constexpr std::size_t large_copy = 4u << 20;
 std::atomic<bool> copies_are_slow{false};
 std::atomic<int> slow_copies{0};
 std::atomic<bool> workers_have_no_memory{false};
-thread_local int allocations_left = -1;  // of this thread; -1: any number
+thread_local int allocations_left = -1;  // of this thread; -1: no limit
 
 bool on_worker() {
     char name[16] = "";
@@ -409,7 +409,7 @@ bool on_worker() {
 
 extern "C" __attribute__((visibility("default"))) void* memmove(void* target, const void* source, std::size_t length) {
     if (length >= large_copy && copies_are_slow && on_worker()) {
-        // The first ones, one for each worker, take longer than the patience of an end without an answer.
+        // The first one of each worker takes longer than a caller waits for an end without an answer.
         timespec memory{slow_copies++ < 4 ? 2 : 0, 500'000'000};
         nanosleep(&memory, nullptr);
     }
@@ -443,14 +443,14 @@ TEST_CASE("a communicator that ends while a large result is copied leaves all of
     std::thread partner([&] { pcclAllReduce(other.data(), result.data(), &descriptor, run[1], nullptr); });
     std::thread reducer(
         [&, comm = run[0]] { reduced = pcclAllReduce(mine.data(), mine.data(), &descriptor, comm, nullptr); });
-    while (slow_copies == 0) std::this_thread::yield();  // the result is decided
+    while (slow_copies == 0) std::this_thread::yield();  // the result is decided now
     SECTION("destroyed") { CHECK(pcclDestroyCommunicator(run.take(0)) == pcclSuccess); }
     SECTION("aborted") { CHECK(pcclAbort(run[0]) == pcclSuccess); }
     reducer.join();
     partner.join();
     copies_are_slow = false;
     CHECK(reduced == pcclSuccess);
-    CHECK((mine == std::vector<float>(count, 3.0f)));  // not its text: it would be long
+    CHECK((mine == std::vector<float>(count, 3.0f)));  // not as an expression of Catch, whose text would be long
 }
 
 TEST_CASE("a call that runs out of memory fails, and what was launched can still be awaited") {
