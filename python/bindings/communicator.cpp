@@ -38,7 +38,7 @@ pcclReduceDescriptor_t descriptor_of(const Reduction& reduction) {
 
 Info to_tuple(const pcclReduceInfo_t& info) { return {info.local_world_size, info.tx_bytes, info.rx_bytes}; }
 
-// Text and numbers of pcclCommConfig_t by the names of its fields; what is None is not given.
+// Settings of pcclCommConfig_t by the names of its fields. A value of None counts as not given.
 class Config {
 public:
     explicit Config(const nb::dict& given) {
@@ -80,7 +80,7 @@ public:
         params.peer_group = group;
         params.p2p_connection_pool_size = pool;
         const Config settings(config);
-        // A name in advertise_address is looked up.
+        // This may wait, because a name in advertise_address is looked up.
         wait_for("pcclCreateCommunicator",
                  [&] { return pcclCreateCommunicatorWithConfig(&params, &settings.get(), &comm_); });
     }
@@ -134,7 +134,7 @@ public:
         return to_tuple(info);
     }
 
-    // The agreed revision, bytes sent and received.
+    // Returns the agreed revision, and the bytes sent and received.
     std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>
     synchronize(std::uint64_t revision, const std::vector<Entry>& entries, int strategy) {
         std::vector<pcclTensorInfo_t> infos;
@@ -164,7 +164,7 @@ public:
         if (comm_ == nullptr || closed_) return;
         closed_ = true;
         const WithoutGil released;
-        // The handle stays, as a stale one: calls on it say that the communicator is gone.
+        // comm_ remains as a stale handle: calls on it fail with the message that the communicator is gone.
         pcclDestroyCommunicator(comm_);
     }
     std::string statistics() const {
@@ -174,7 +174,7 @@ public:
         pcclResult_t result = pcclInvalidArgument;
         {
             const WithoutGil released;
-            // Numbers may have grown by a digit in between.
+            // Counters may have grown by a digit since their size was read.
             for (int attempt = 0; attempt < 4 && result != pcclSuccess; ++attempt) {
                 text.resize(needed + 64);
                 result = pcclGetStats(comm_, text.data(), text.size(), &needed);
@@ -188,7 +188,7 @@ public:
 
 private:
     pcclComm_t* comm_ = nullptr;
-    bool closed_ = false;  // with the GIL
+    bool closed_ = false;  // guarded by the GIL
 };
 
 }  // namespace

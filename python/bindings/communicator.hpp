@@ -1,4 +1,4 @@
-// The functions of a pcclComm_t as a Python object that speaks numbers and pointers; the package gives them a face.
+// The functions of a pcclComm_t as a Python object that takes numbers and pointers. The Python package wraps it.
 #pragma once
 
 #include <nanobind/nanobind.h>

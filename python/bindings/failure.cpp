@@ -8,7 +8,7 @@ namespace nb = nanobind;
 namespace pccl_python {
 
 void raise_failure(pcclResult_t result, const char* function, const std::string& cause) {
-    // The message begins with the function's name, which the exception says itself.
+    // The message begins with the function's name. The exception adds that name itself.
     const std::string prefix = std::string(function) + ": ";
     const std::string text = cause.compare(0, prefix.size(), prefix) == 0 ? cause.substr(prefix.size()) : cause;
     const nb::object error =

@@ -14,8 +14,8 @@ constexpr auto patience = std::chrono::seconds(3);
 
 std::atomic<unsigned long> main_thread{0};
 std::atomic<int> inside{0};
-std::atomic<bool> ending{false};    // nobody but the main thread goes in any more
-std::atomic<bool> given_up{false};  // who is still inside stays there
+std::atomic<bool> ending{false};    // from now on only the main thread may enter
+std::atomic<bool> given_up{false};  // threads that are still inside stay there
 
 [[noreturn]] void sleep_for_ever() {
     for (;;) ::pause();

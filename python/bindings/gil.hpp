@@ -1,12 +1,13 @@
-// Sections without the GIL. A thread that wants the GIL back while the interpreter ends would be unwound by Python through
-// C++ frames, which ends the process; so at the end those that are inside are waited for, and later ones never return.
+// Sections without the GIL. If a thread takes the GIL back while the interpreter ends, Python unwinds it through C++
+// frames, which ends the process. So at the end the main thread waits for threads inside; threads that enter later
+// never return.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
 namespace pccl_python {
 
-// Whose signal handlers run between its steps, and who ends the interpreter; told at import and after fork.
+// The thread that runs Python's signal handlers and ends the interpreter. Set at import and after fork.
 void set_main_thread(unsigned long ident);
 bool on_main_thread();
 
@@ -21,10 +22,10 @@ private:
     PyThreadState* state_;
 };
 
-// In a child of fork(), where nobody else is inside.
+// For a child of fork(), in which no other thread is inside.
 void nobody_is_inside();
 
-// On the main thread, at exit: waits until the other threads have the GIL back, for some seconds at most.
+// On the main thread, at exit: waits until the other threads have the GIL back, for 3 seconds at most.
 void end_of_interpreter();
 
 }  // namespace pccl_python

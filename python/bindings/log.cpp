@@ -9,7 +9,7 @@ namespace pccl_python {
 
 namespace {
 
-// Leaks what it replaces: the library's thread may hold the former one at the moment, without the GIL.
+// A replaced receiver leaks, because the library's thread may be using it without the GIL at that moment.
 PyObject* receiver = nullptr;
 
 void deliver(pcclLogLevel_t level, const char* line, void*) {
@@ -17,7 +17,7 @@ void deliver(pcclLogLevel_t level, const char* line, void*) {
     const nb::gil_scoped_acquire acquire;
     const nb::handle function(receiver);
     try {
-        // The line may hold bytes of a foreign host; a log line is no place to fail.
+        // The line may contain any bytes of a foreign host. Invalid ones are replaced, so that logging does not fail.
         const nb::object text = nb::steal(PyUnicode_DecodeUTF8(line, static_cast<Py_ssize_t>(strlen(line)), "replace"));
         function(static_cast<int>(level), text);
     } catch (nb::python_error& error) {
@@ -25,12 +25,12 @@ void deliver(pcclLogLevel_t level, const char* line, void*) {
     }
 }
 
-// None: lines go to standard error again. Must have been called with None before the interpreter ends.
+// None: lines go to standard error again. Must be called with None before the interpreter ends.
 void set_log_receiver(const nb::object& function) {
     pcclResult_t result;
     if (!function.is_none()) receiver = nb::object(function).release().ptr();
     {
-        // Waits for the receiver to return, which needs the GIL.
+        // Waits until the receiver returns, and the receiver needs the GIL.
         const WithoutGil released;
         result = pcclSetLogCallback(function.is_none() ? nullptr : &deliver, nullptr);
     }

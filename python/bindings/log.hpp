@@ -1,4 +1,4 @@
-// Log lines of the library for a Python function.
+// Passes log lines of the library to a Python function.
 #pragma once
 
 #include <nanobind/nanobind.h>

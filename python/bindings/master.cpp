@@ -32,7 +32,7 @@ public:
         require(pcclGetMasterPort(master_, &port), "pcclGetMasterPort");
         return port;
     }
-    // Asks it to stop and waits until it has.
+    // Stops the master and waits until it has stopped.
     void interrupt() {
         pcclResult_t result;
         {

@@ -13,9 +13,9 @@ namespace pccl_python {
 
 namespace {
 
-// Address, number of elements and the character of the struct module for their type. None: it cannot be used as it lies,
-// or has a type that this protocol does not know; the caller finds out which. The buffer is given back at once: who calls
-// keeps the array.
+// Returns address, number of elements, and the character of the struct module for their type. nullopt: the array cannot
+// be used in place, or its type has no such character; the caller finds out which. The buffer is released at once,
+// because the caller keeps the array.
 std::optional<std::tuple<std::uintptr_t, Py_ssize_t, char>> plain_buffer(nb::handle array, bool written) {
     Py_buffer view;
     const int wanted = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (written ? PyBUF_WRITABLE : 0);

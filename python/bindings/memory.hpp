@@ -1,4 +1,4 @@
-// Memory of arrays, by the buffer protocol.
+// Memory of arrays, through the buffer protocol.
 #pragma once
 
 #include <nanobind/nanobind.h>

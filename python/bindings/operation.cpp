@@ -75,7 +75,7 @@ bool Operation::done() const {
 bool Operation::wait(std::optional<double> timeout) {
     start();
     const bool signals = on_main_thread();
-    // A week is for ever, and does not overflow a clock.
+    // Clamped to a week, so that the deadline does not overflow the clock.
     const double seconds = std::clamp(timeout.value_or(604800.0), 0.0, 604800.0);
     const auto deadline =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));

@@ -1,5 +1,5 @@
-// A launched all-reduce. It is awaited from the moment somebody asks for its outcome; the library then calls back from its
-// own thread, which never takes the GIL.
+// A launched all-reduce. The first request for its outcome starts to await it. The library then calls back from its own
+// thread; the callback never takes the GIL.
 #pragma once
 
 #include "include/pccl.h"
@@ -19,14 +19,15 @@ class Operation {
 public:
     explicit Operation(pcclAsyncReduceOp_t handle) : state_(std::make_shared<State>()), handle_(handle) {}
 
-    // Begins to await it. Idempotent.
+    // Starts to await it. Idempotent.
     void start();
     bool done() const;
-    // Starts, waits without the GIL for at most so many seconds. False: not yet. Raises what a signal handler raises.
+    // Starts, and waits without the GIL for `timeout` seconds at most. False: not done. Raises what a signal handler
+    // raises.
     bool wait(std::optional<double> timeout);
-    // Status, members, bytes sent and received, cause of a failure. Only when done.
+    // Status, members, bytes sent and received, cause of a failure. Valid only when done.
     std::tuple<int, std::uint32_t, std::uint64_t, std::uint64_t, std::string> outcome() const;
-    // Starts, and gives `token` to next_completed() when it is done (at once if it is).
+    // Starts, and passes `token` to next_completed() when the reduction is done (at once if it is done already).
     void notify(std::uint64_t token);
 
 private:
@@ -42,13 +43,13 @@ private:
     };
     std::shared_ptr<State> state_;
     const pcclAsyncReduceOp_t handle_;
-    bool started_ = false;  // with the GIL, or under Python's lock of the handle
+    bool started_ = false;  // guarded by the GIL, or by Python's lock of the handle
 };
 
-// Sleeps without the GIL until an operation that was to be notified is done; none: stop_completions() was called.
+// Blocks without the GIL until an operation with a token is done. nullopt: stop_completions() was called.
 std::optional<std::uint64_t> next_completed();
 void stop_completions();
-// In a child of fork(): nobody waits here, and nothing of the parent is left.
+// For a child of fork(): no thread waits here, and nothing of the parent is left.
 void reset_completions();
 
 }  // namespace pccl_python

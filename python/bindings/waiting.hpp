@@ -1,7 +1,7 @@
-// How the extension waits: without the GIL, and so that a signal handler of Python that raises ends the wait.
+// How the extension waits: without the GIL, and so that a Python signal handler that raises ends the wait.
 //
-// Handlers run on Python's main thread alone, so only that one asks for them; other threads wait until their call returns
-// (which it does when the main thread's exception makes the communicator leave the run, or closes it).
+// Python runs signal handlers only on its main thread, so only that thread checks for them. Other threads wait until
+// their call returns. It does when the main thread's exception makes the communicator leave the run, or closes it.
 #pragma once
 
 #include "bindings/failure.hpp"
@@ -13,12 +13,12 @@
 
 namespace pccl_python {
 
-// What a signal handler raised while a call waited.
+// The exception that a signal handler raised while a call waited.
 class Interruption {
 public:
-    // Takes the GIL and runs the handlers that are due. True: one raised, and this object holds the exception.
+    // Takes the GIL and runs pending signal handlers. True: one raised, and this object holds its exception.
     bool check() noexcept;
-    // With the GIL: raises what was held.
+    // Needs the GIL. Raises the held exception, if any.
     void raise();
 
 private:

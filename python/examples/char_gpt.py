@@ -1,11 +1,11 @@
-"""A small GPT that learns to write licence texts, letter by letter, with as many peers as come.
+"""A small GPT that learns to write licence texts, letter by letter, with any number of peers.
 
     pccl_master --listen-address 127.0.0.1:48148 &
     python char_gpt.py 127.0.0.1:48148 --seed 1 &
     python char_gpt.py 127.0.0.1:48148 --seed 2         # at any time; each may be killed and started again
 
-The lines that make a plain training loop a DiLoCo are marked. All peers of a run need the same --mode. Needs torch; the
-texts are those that Debian has under /usr/share/common-licenses, or give your own with --text.
+The lines that turn a plain training loop into DiLoCo are marked. All peers of a run need the same --mode. Needs torch.
+The texts are those that Debian has under /usr/share/common-licenses; --text takes others.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import pccl
 from pccl.diloco import DiLoCo, Event
 
 MODES: dict[str, dict[str, Any]] = {
-    "sync": {},  # every round ends with an average that everybody waits for
+    "sync": {},  # every round ends with an average that all peers wait for
     "async": {"overlap": True},  # the average of a round arrives during the next one
     "streaming": {"overlap": True, "fragments": 4},  # a quarter of the parameters at a time
     "int8": {"quantize": "int8"},  # a quarter of the bytes

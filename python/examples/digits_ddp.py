@@ -1,4 +1,4 @@
-"""DistributedDataParallel over peers that come and go: handwritten digits (those of scikit-learn), any number of peers.
+"""DistributedDataParallel over any number of peers that come and go: handwritten digits (those of scikit-learn).
 
     pccl-master &
     python digits_ddp.py 127.0.0.1:48148 &      # start some, start more later, kill any of them
@@ -26,7 +26,7 @@ ATTEMPTS = 5
 
 
 def digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Training images and labels, and those to test with."""
+    """Images and labels for training, and those for testing."""
     images, labels = load_digits(return_X_y=True)
     pixels = torch.tensor(images, dtype=torch.float32) / 16
     classes = torch.tensor(labels)
@@ -34,13 +34,13 @@ def digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def meet(communicator: pccl.Communicator, state: pccl.SharedState, member: bool) -> None:
-    """Lets newcomers in and makes all peers equal; who was thrown out enters again, and receives what the others
+    """Admits newcomers and makes all peers equal. A peer that was removed joins again and receives what the others
     hold."""
     for attempt in range(ATTEMPTS):
         try:
             if member:
                 communicator.update_topology()
-            else:  # who returns from here stands where the others stand after update_topology
+            else:  # connect() returns where the others return from update_topology()
                 communicator.connect()
                 member = True
             communicator.sync_shared_state(state)
@@ -78,7 +78,7 @@ def main() -> None:
 
     with pccl.Communicator(options.master) as communicator:
         model.register_comm_hook(model, pccl.torch.ddp_hook(communicator, options.quantize))
-        # Everything that a newcomer has to know: parameters, momentum, and where we are.
+        # Everything that a newcomer needs: parameters, momentum, and the step.
         state = pccl.torch.shared_state(model, optimizer, {"step": step})
         random = torch.Generator()
         random.seed()  # every peer sees other images

@@ -1,11 +1,11 @@
-"""FSDP2 within a replica, DiLoCo between replicas: each replica is a few processes that share one model among them.
+"""FSDP2 within a replica, DiLoCo between replicas: each replica is a few processes that share one model.
 
     pccl-master &
     torchrun --nproc-per-node 2 --master-port 29500 fsdp_diloco.py 127.0.0.1:48148 &
     torchrun --nproc-per-node 2 --master-port 29501 fsdp_diloco.py 127.0.0.1:48148
 
-Start more replicas later, kill whole replicas: the others go on. A replica trains ``H`` steps on its own; then the
-replicas average how far they came (the pseudo-gradient), shard by shard, and all apply it with the same outer
+Start more replicas later, or kill whole replicas: the others go on. A replica trains ``H`` steps on its own. Then the
+replicas average how far they came (the pseudo-gradient), shard by shard, and all apply the average with the same outer
 optimizer. The outer parameters, their momentum and the round are the shared state, so a newcomer begins where the
 others are.
 """
@@ -40,7 +40,8 @@ def sharded_model(mesh: DeviceMesh) -> torch.nn.Sequential:
 
 
 def gradient_scale(mesh: DeviceMesh) -> float:
-    """FSDP asks for the average of the gradients, and gloo gave their sum in some versions of torch."""
+    """FSDP asks for the average of the gradients, but in some versions of torch gloo gave their sum. Returns the factor
+    that makes an average of it."""
     average = torch.empty(1)
     reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
     reduce_scatter(average, torch.ones(mesh.size()), op=dist.ReduceOp.AVG, group=mesh.get_group())

@@ -1,19 +1,19 @@
-"""Collective communication between peers that come and go.
+"""Collective communication between peers that join, leave and die at any time.
 
 A run is one master and any number of peers::
 
     communicator = pccl.Communicator("127.0.0.1:48148")
-    communicator.connect()                               # waits until the peers of the run admit us
+    communicator.connect()                               # blocks until the members of the run admit this peer
     state = pccl.SharedState([pccl.TensorInfo.from_torch(weights, "weights")])
     while training:
         if turn > 0:
-            communicator.update_topology()               # lets newcomers in; all peers call it together
+            communicator.update_topology()               # admits newcomers; all members call it
         communicator.sync_shared_state(state)
         ...
         communicator.all_reduce(gradient, gradient, op=pccl.ReduceOp.AVG)
         state.push_revision()
 
-Calls that fail raise a :class:`PCCLError` whose text names cause and remedy.
+A call that fails raises a :class:`PCCLError`. Its text names the cause and the remedy.
 """
 
 from pccl import _native, _original, cuda
@@ -86,7 +86,7 @@ __all__ = [
     "cuda",
 ]
 
-# At the end: it takes what is above.
+# Last, because pccl._pccl imports all names defined above.
 from pccl import _pccl as _pccl
 
 _original.warn_if_installed(__path__[0])

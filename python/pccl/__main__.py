@@ -16,7 +16,7 @@ python -m pccl COMMAND --help tells more."""
 
 
 def _command(name: str) -> Callable[[Sequence[str]], int] | None:
-    # Imported when it is wanted: a view needs no numpy.
+    # Each command is imported only when it runs: `top` must work without numpy.
     if name == "top":
         from pccl.tools import top
 

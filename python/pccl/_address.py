@@ -1,4 +1,4 @@
-"""``"ip:port"``, ``"host:port"`` and ``"[v6]:port"``."""
+"""Addresses of masters: ``"ip:port"``, ``"host:port"`` and ``"[v6]:port"``."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Address(NamedTuple):
     text: str
     host: str
     port: int
-    endpoint: Endpoint | None  # none: the host is a name
+    endpoint: Endpoint | None  # None if the host is a name
 
     def resolve(self) -> list[Endpoint]:
-        """The addresses of the host. A lookup blocks in the system, so another thread makes it: this one can be
-        interrupted, and gives up after 10 s."""
+        """Returns the addresses of the host. The lookup runs in another thread, because it blocks in the system: so a
+        signal can interrupt this call, and it gives up after 10 s."""
         if self.endpoint is not None:
             return [self.endpoint]
         found: list[Endpoint] = []

@@ -41,30 +41,30 @@ _SETTINGS = {
     "multiplex_chunk_size",
     "num_benchmark_connections",
 }
-# Of these 0 means something, which the C interface writes as PCCL_CONFIG_NONE.
+# For these settings 0 is a value of its own. The C interface writes it as PCCL_CONFIG_NONE; its 0 means "not given".
 _SETTINGS_WITH_ZERO = {"master_timeout_ms", "max_scratch_bytes"}
 _CONFIG_NONE = -1
 _SECONDS_BETWEEN_ATTEMPTS = 1.0
 
-Array = Any  # torch.Tensor or numpy.ndarray, neither of which is imported here
+Array = Any  # torch.Tensor or numpy.ndarray; neither is imported here
 
 
 class Communicator:
     """One peer of a run.
 
-    Any thread may call any method; calls that wait release the GIL. A signal handler that raises (Ctrl-C) ends a call
-    that waits on the main thread: this peer has then left the run, and connect() joins again. A context manager:
-    close() at the end. Making one touches no network.
+    Any thread may call any method. Calls that wait release the GIL. If a signal handler raises (Ctrl-C) while a call
+    waits on the main thread, that call ends. This peer has then left the run, and connect() joins again. The
+    constructor opens no connection. A context manager, which calls close() at the end.
 
-    :param address: the master's: ``"ip:port"``, ``"host:port"`` or ``"[ipv6]:port"``.
-    :param peer_group: tensors and shared state stay among the peers of one group.
-    :param p2p_connection_pool_size: TCP connections to the next peer of the ring, up to 64; 0: 4. More of them fill
-        long links better.
+    :param address: address of the master: ``"ip:port"``, ``"host:port"`` or ``"[ipv6]:port"``.
+    :param peer_group: reductions and shared state stay among the peers that have the same number.
+    :param p2p_connection_pool_size: number of TCP connections to the next peer of the ring, up to 64; 0: 4. More
+        connections fill long links better.
     :param settings: fields of ``pcclCommConfig_t``: ``name``, ``bind_address``, ``advertise_address``, ``port_range``,
         ``tcp_congestion``, ``peer_timeout_ms``, ``master_timeout_ms``, ``max_scratch_bytes``,
-        ``max_concurrent_collective_ops``, ``multiplex_chunk_size``, ``num_benchmark_connections`` (docs/settings.md);
-        what is None or not given is taken from the environment. ``master_timeout_ms=0``: calls fail at once when the
-        master is lost; ``max_scratch_bytes=0``: no limit.
+        ``max_concurrent_collective_ops``, ``multiplex_chunk_size``, ``num_benchmark_connections`` (docs/settings.md).
+        A setting that is None or left out comes from the environment. ``master_timeout_ms=0``: calls fail at once when
+        the master is lost; ``max_scratch_bytes=0``: no limit.
     :raises PCCLArgumentError: an address or a setting that cannot be used.
     :raises TypeError: a keyword that is no setting.
     """
@@ -85,9 +85,10 @@ class Communicator:
         self._pool = p2p_connection_pool_size
         self._settings = dict(map(_setting, settings.items()))
         self._closed = False
-        # Where each launched operation lies, until it is done: nobody else may hold the arrays.
+        # Operations that are not known to be done, by id, with the owners of their memory. This keeps the arrays alive
+        # if the program has dropped them.
         self._in_flight: dict[int, tuple[_native.Operation, tuple[Any, ...]]] = {}
-        # Their keys, and perhaps some of operations that are over.
+        # A queue of the keys of _in_flight. It may also hold keys that were removed there already.
         self._in_flight_order: deque[int] = deque()
         self._comm: _native.Comm | None = None
         _lifetime.begin()
@@ -97,9 +98,10 @@ class Communicator:
 
     @classmethod
     def from_env(cls, **settings: Any) -> Communicator:
-        """From PCCL_MASTER_ADDRESS, PCCL_PEER_GROUP (0) and PCCL_P2P_CONNECTION_POOL_SIZE (0). Not connected yet.
+        """Makes a communicator from PCCL_MASTER_ADDRESS, PCCL_PEER_GROUP (default 0) and
+        PCCL_P2P_CONNECTION_POOL_SIZE (default 0). It is not connected yet.
 
-        :param settings: as of the class.
+        :param settings: as for the class.
         :raises PCCLArgumentError: PCCL_MASTER_ADDRESS is not set, or one of the others is no number.
         """
         function = "Communicator.from_env"
@@ -117,13 +119,13 @@ class Communicator:
     # ---- membership
 
     def connect(self, n_attempts: int = 5) -> None:
-        """Joins the run. Blocks until the members admit us with their next update_topology(); the first peer of a run
-        enters at once. Whoever returns from it stands where the members stand after update_topology(), and need not
-        call that in its first turn. Legal again after the run was lost.
+        """Joins the run. Blocks until the members admit this peer in their next update_topology(); the first peer of a
+        run is admitted at once. When connect() returns, this peer is at the point where the members return from that
+        update_topology(), so it need not call it in its first turn. May be called again after the run was lost.
 
-        :param n_attempts: how often a master that does not answer or refuses us is tried, 1 s apart.
-        :raises PCCLMasterConnectionError: no attempt succeeded; the text has the last cause.
-        :raises PCCLUsageError: it is connected already, or closed.
+        :param n_attempts: number of attempts, 1 s apart, if the master does not answer or refuses this peer.
+        :raises PCCLMasterConnectionError: no attempt succeeded; the text names the last cause.
+        :raises PCCLUsageError: connected already, or closed.
         """
         if n_attempts < 1:
             raise argument_error("Communicator.connect", f"n_attempts is {n_attempts}; use 1 or more")
@@ -146,7 +148,7 @@ class Communicator:
         if self._closed or self._target.endpoint is not None:
             self._live().connect()
             return
-        # A name may have several addresses, and other ones at the next attempt.
+        # A name may have several addresses, and they may change between attempts.
         failure: PCCLError | None = None
         for endpoint in self._target.resolve():
             former, self._comm = self._comm, self._create(*endpoint)
@@ -161,37 +163,40 @@ class Communicator:
         raise failure
 
     def get_attribute(self, attribute: Attribute) -> int:
-        """A world size, as of the call that returned last. Never blocks; all are 1 when we are out of the run.
+        """Returns a world size, as of the last call that returned. Never blocks. All sizes are 1 when this peer is out
+        of the run.
 
-        :param attribute: which one. What a reduction is to be divided by is in its own info, not here.
+        :param attribute: which size. Do not divide a reduction by it: the info of the reduction has its own world size.
+        :raises PCCLUsageError: the first connect() has not succeeded yet.
         """
         return self._live().attribute(attribute)
 
     def update_topology(self) -> None:
-        """Admits the peers that wait and builds the rings. Blocks until all members of all groups have called it; a
-        newcomer need not in its first turn. Alone it returns at once.
+        """Admits the peers that wait and builds the rings. Blocks until all members of all groups have called it; alone
+        in the run it returns at once. A newcomer need not call it in its first turn.
 
         :raises PCCLTopologyError: this peer was removed, or the master is gone: connect() again.
-        :raises PCCLPendingAsyncOpsError: a launched reduction was not asked for its outcome.
+        :raises PCCLPendingAsyncOpsError: a launched reduction was not awaited through its handle.
         """
         self._live().update_topology()
 
     def are_peers_pending(self) -> bool:
-        """Would update_topology() admit somebody? Blocks until all members of all groups have called it, who get one
-        answer; nothing changes. Legal while reductions run.
+        """Returns whether update_topology() would admit a peer. Blocks until all members of all groups have called it;
+        all of them get the same answer. Changes nothing. May be called while reductions run.
 
         :raises PCCLUsageError: not connected, or lost.
         """
         return self._live().are_peers_pending()
 
     def optimize_topology(self) -> None:
-        """Measures the bandwidths that are not known yet and takes the fastest ring of each group, never one that is
-        worse than the present one. Blocks until all members of all groups have called it, and 20 s at most for the
-        measurement (the method is that of arXiv 2505.14065: a travelling salesman's tour over measured bandwidths).
+        """Measures the bandwidths that are not known yet, and installs the fastest ring found for each group. By the
+        measurements, a ring never gets slower. Blocks until all members of all groups have called it, and then about
+        20 s at most for the measurements. The method is that of arXiv 2505.14065: a travelling salesman's tour over
+        measured bandwidths.
 
-        :raises PCCLTopologyError: this peer was removed, or the master is gone.
+        :raises PCCLTopologyError: this peer was removed, the master is gone, or all other members were lost.
         :raises PCCLUsageError: not connected, or alone in the run.
-        :raises PCCLPendingAsyncOpsError: a launched reduction was not asked for its outcome.
+        :raises PCCLPendingAsyncOpsError: a launched reduction was not awaited through its handle.
         """
         self._live().optimize_topology()
 
@@ -202,23 +207,24 @@ class Communicator:
         shared_state: SharedState,
         strategy: SharedStateSyncStrategy = SharedStateSyncStrategy.ENFORCE_POPULAR,
     ) -> SharedStateSyncInfo:
-        """Afterwards all members of the group hold the same bytes under the same revision. Blocks until all members of
-        the group have called it and have what they lacked; alone it returns at once. Nobody may write to the arrays
-        meanwhile.
+        """Makes the members of the group hold the same bytes under the same revision. Blocks until all members of the
+        group have called it and have received what they lacked; alone in the group it returns at once. Nothing may
+        write to the arrays meanwhile.
 
-        What most members hold wins, where two contents are held equally often that of the longest member; entries are
-        matched by name, and only those that differ travel. After a failure arrays and revision are as before.
+        The content that most members hold wins; on a tie, that of the member longest in the run. Members that have
+        synchronized in this run outrank newcomers. Entries are matched by name, and only those that differ are sent.
+        After a failure, arrays and revision are as before.
 
-        :param shared_state: its arrays are read and, where ours differ, written where they lie; its ``revision``
-            becomes that of the group.
-        :param strategy: ENFORCE_POPULAR on all members, or SEND_ONLY on those that have the content and RECEIVE_ONLY on
+        :param shared_state: its arrays are read in place, and written in place where this peer's content differs. Its
+            ``revision`` becomes that of the group.
+        :param strategy: ENFORCE_POPULAR on all members; or SEND_ONLY on those that have the content and RECEIVE_ONLY on
             the others.
         :returns: bytes of content that this call sent and received.
-        :raises PCCLUsageError: it failed for the group, or this peer was removed: a revision ahead by more than one,
-            names or types that others do not have. The text says which.
-        :raises PCCLArgumentError: an array was given other memory since the state was made, or a value that cannot
-            work.
-        :raises PCCLPendingAsyncOpsError: a launched reduction was not asked for its outcome.
+        :raises PCCLUsageError: the synchronization failed for the group, or this peer was removed because its revision
+            is more than one above the last agreed one, or its names or types differ from the others'. The text names
+            the reason.
+        :raises PCCLArgumentError: an array has other memory than when the state was made, or a value cannot work.
+        :raises PCCLPendingAsyncOpsError: a launched reduction was not awaited through its handle.
         """
         comm = self._live()
         if not isinstance(strategy, int):
@@ -251,26 +257,26 @@ class Communicator:
         operand_descriptor: ReduceOperandDescriptor | None = None,
         quantization_options: QuantizationOptions | None = None,
     ) -> ReduceInfo:
-        """Reduces over the group. Blocks until the outcome is known, which is the same for all members that are left;
-        they all get the same bytes (a ring all-reduce as in arXiv 2505.14065). All members of the group pass the same
-        count, type, ``op``, ``tag`` and quantization.
+        """Reduces an array over the group. Blocks until the outcome is known. It is the same for all remaining members,
+        and they all get the same bytes (a ring all-reduce as in arXiv 2505.14065). All members of the group pass the
+        same count, type, ``op``, ``tag`` and quantization.
 
         :param send: a contiguous torch tensor or numpy array on the CPU, of any shape and of a type of
-            :class:`DataType`. Not copied, not changed unless it is ``recv``, too.
-        :param recv: the result: ``send`` itself, or an array of its kind, type and number of elements that does not
-            overlap it. It may be a parameter or require grad; autograd does not record the reduction. After a failure
-            it holds its input again if it is ``send``, and is undefined otherwise.
-        :param op: what is done; AVG divides by the members that took part. Integers wrap around and their AVG
-            truncates; float16 and bfloat16 are added up in float32.
-        :param tag: which reduction this is, 0 to 2**64 - 1: several may run at a time under tags of their own.
-        :param operand_descriptor: only checked against the arrays, and a hint for quantization; may be left out.
-        :param quantization_options: float32 and float64 travel as small integers, with an error of at most half a step
-            of their block at each hop; None: as they are.
-        :returns: members that took part, bytes sent and received.
-        :raises PCCLConnectionLostError: a member was lost, it failed for all; call again, or skip it, on all members
-            alike.
+            :class:`DataType`. It is not copied, and not changed unless it is also ``recv``.
+        :param recv: the result: ``send`` itself, or an array of the same kind, type and number of elements that does
+            not overlap it. It may be a parameter or require grad; autograd does not record the reduction. After a
+            failure it holds its input again if it is ``send``; otherwise it is undefined.
+        :param op: the operation. AVG divides by the number of members that took part. Integers wrap around, and their
+            AVG truncates; float16 and bfloat16 are added in float32.
+        :param tag: 0 to 2**64 - 1; reductions that run at the same time have different tags.
+        :param operand_descriptor: optional. Its type is checked against the arrays; its hint is used for quantization.
+        :param quantization_options: float32 and float64 are sent as small integers, with an error of at most half a
+            step of their block at each hop. None: they are sent as they are.
+        :returns: number of members that took part, bytes sent and received.
+        :raises PCCLConnectionLostError: a member was lost, and the reduction failed for all. Call again or skip it, the
+            same way on all members.
         :raises PCCLTooFewPeersError: alone in the group, or out of the run.
-        :raises PCCLArgumentError: an array that cannot be used as it lies, or members that disagree.
+        :raises PCCLArgumentError: an array cannot be used in place, or the members disagree.
         """
         source, target = reduce_memory(send, recv, "Communicator.all_reduce")
         reduction = _reduction(
@@ -288,18 +294,18 @@ class Communicator:
         operand_descriptor: ReduceOperandDescriptor | None = None,
         quantization_options: QuantizationOptions | None = None,
     ) -> AsyncReduceHandle:
-        """Launches a reduction and returns at once. Both arrays belong to it until its handle says that it is done:
-        neither read nor write them meanwhile. They are kept alive.
+        """Launches a reduction and returns at once. Both arrays belong to the reduction until its handle is done: do
+        not read or write them before that. The communicator keeps them alive.
 
-        :param send: as of :meth:`all_reduce`.
-        :param recv: as of :meth:`all_reduce`.
-        :param op: as of :meth:`all_reduce`.
-        :param tag: no other launched reduction of this communicator may have it; it is free again when its handle was
-            asked for the outcome.
-        :param operand_descriptor: as of :meth:`all_reduce`.
-        :param quantization_options: as of :meth:`all_reduce`.
+        :param send: as for :meth:`all_reduce`.
+        :param recv: as for :meth:`all_reduce`.
+        :param op: as for :meth:`all_reduce`.
+        :param tag: no other launched reduction of this communicator may have it. It is free again when this reduction
+            was awaited through its handle.
+        :param operand_descriptor: as for :meth:`all_reduce`.
+        :param quantization_options: as for :meth:`all_reduce`.
         :raises PCCLTooFewPeersError: alone in the group, or out of the run.
-        :raises PCCLArgumentError: an array that cannot be used as it lies, or the tag is launched already.
+        :raises PCCLArgumentError: an array cannot be used in place, or the tag is launched already.
         """
         source, target = reduce_memory(send, recv, "Communicator.all_reduce_async")
         reduction = _reduction(
@@ -314,8 +320,8 @@ class Communicator:
         return AsyncReduceHandle(operation, self._in_flight)
 
     def _let_go_of_some(self) -> None:
-        """Of arrays of reductions that are done and whose handles were dropped. Each launch looks at two that were
-        launched before, in turn: all of them in time, and none of them costs a launch more."""
+        """Releases arrays of reductions that are done and whose handles were dropped. Each launch checks at most two
+        earlier ones, round-robin: every one is checked eventually, and the cost per launch is constant."""
         for _ in range(2):
             try:
                 key = self._in_flight_order.popleft()
@@ -323,7 +329,7 @@ class Communicator:
                 return
             kept = self._in_flight.get(key)
             if kept is None:
-                continue  # somebody waited for it
+                continue  # removed when its handle was awaited
             if kept[0].done():
                 self._in_flight.pop(key, None)
             else:
@@ -332,16 +338,16 @@ class Communicator:
     def all_reduce_multiple_with_retry(
         self, descriptors: list[ReduceOpDescriptor], *, max_in_flight: int = 4
     ) -> ReduceInfo:
-        """Reduces many arrays, each with its own tag. Blocks until all are reduced; what fails because a peer was lost
-        is tried again by the call itself, with those that are left. All members of the group pass the same tags, in any
-        order.
+        """Reduces many arrays, each under its own tag. Blocks until all are reduced. If a reduction fails because a
+        peer was lost, the call itself retries it with the remaining members. All members of the group pass the same
+        tags, in any order.
 
-        :param descriptors: one for each array, with tags that differ. Its pointers are used until the call returns.
-        :param max_in_flight: how many run at a time, 1 or more; members may differ.
-        :returns: members that took part in the reduction decided last, bytes of all attempts.
-        :raises PCCLTooFewPeersError: the others are gone. Each array is reduced or holds its input, and it is not known
-            which: keep a copy of inputs that have to be used again.
-        :raises PCCLArgumentError: nothing to reduce, a tag twice, or members that disagree.
+        :param descriptors: one for each array, with different tags. Their pointers are used until the call returns.
+        :param max_in_flight: how many reductions run at a time, 1 or more; members may use different numbers.
+        :returns: number of members that took part in the reduction decided last, and bytes of all attempts.
+        :raises PCCLTooFewPeersError: the other members are gone. Each array either is reduced or holds its input, and
+            it is not known which: keep a copy of inputs that are needed again.
+        :raises PCCLArgumentError: no descriptors, a tag twice, or members that disagree.
         """
         function = "Communicator.all_reduce_multiple_with_retry"
         if not descriptors:
@@ -356,13 +362,13 @@ class Communicator:
     # ---- end
 
     def abort(self) -> None:
-        """Makes every call that waits return, in any thread, with its error. This peer has then left the run; arrays of
-        what came to no outcome hold their inputs, and connect() joins again. Takes some seconds at most."""
+        """Ends every call that waits, in any thread, with its error. This peer has then left the run, and connect()
+        joins again. Arrays of operations that have no outcome hold their inputs. Blocks for some seconds at most."""
         self._live().abort()
 
     def close(self) -> None:
-        """Leaves the run and frees everything. Calls that other threads have waiting fail. May be called again; every
-        other method then raises PCCLUsageError."""
+        """Leaves the run and frees everything. Calls that wait in other threads fail. May be called again; after it,
+        every other method raises PCCLUsageError."""
         self._closed = True
         comm = self._comm
         if comm is not None:
@@ -379,15 +385,16 @@ class Communicator:
         self.close()
 
     def stats(self) -> dict[str, Any]:
-        """Counters of all memberships of this communicator: numbers in dictionaries, sizes in bytes (docs/settings.md
-        has the fields). Never blocks."""
+        """Returns the counters of all memberships of this communicator: numbers in nested dictionaries, sizes in bytes.
+        docs/settings.md lists the fields. Never blocks."""
         import json
 
         counters: dict[str, Any] = json.loads(self._live().statistics())
         return counters
 
     def last_message(self) -> str:
-        """Cause and remedy of the last failure, or for whom a vote waits at the moment; "" if there was none."""
+        """Returns cause and remedy of the last failure, or the members that a vote waits for at the moment; "" if there
+        was no failure."""
         return self._live().last_message()
 
     def __repr__(self) -> str:
@@ -406,7 +413,7 @@ class Communicator:
 
 
 def _setting(given: tuple[str, Any]) -> tuple[str, Any]:
-    """As the C interface has it, in which 0 means that nothing was given."""
+    """Converts a setting to its form in the C interface, where 0 means "not given"."""
     name, value = given
     if value is None or isinstance(value, str):
         return given

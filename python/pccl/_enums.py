@@ -1,4 +1,4 @@
-"""Enumerations of the interface. Values are those of ``pccl.h``."""
+"""Enumerations of the interface. Their values are those of ``pccl.h``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Result(IntEnum):
-    """What a call of the library came to."""
+    """Result of a call of the library."""
 
     SUCCESS = 0
     NOT_INITIALIZED = 1
@@ -29,7 +29,7 @@ class Result(IntEnum):
 
 
 class ReduceOp(IntEnum):
-    """What is done element by element. MAX and MIN pass NaN on."""
+    """The operation, applied element by element. MAX and MIN propagate NaN."""
 
     SUM = 0
     AVG = 1
@@ -39,9 +39,11 @@ class ReduceOp(IntEnum):
 
 
 class Attribute(IntEnum):
-    """World sizes, for :meth:`Communicator.get_attribute`. They count members, never peers that wait to be admitted:
-    GLOBAL_WORLD_SIZE all, LOCAL_WORLD_SIZE (another name of PEER_GROUP_WORLD_SIZE) those of our own group,
-    NUM_DISTINCT_PEER_GROUPS groups that have members, LARGEST_PEER_GROUP_WORLD_SIZE the members of the largest one."""
+    """World sizes, for :meth:`Communicator.get_attribute`. They count members, not peers that wait to be admitted.
+
+    GLOBAL_WORLD_SIZE counts all members of the run, and LOCAL_WORLD_SIZE (another name of PEER_GROUP_WORLD_SIZE) the
+    members of this peer's group. NUM_DISTINCT_PEER_GROUPS counts the groups that have members, and
+    LARGEST_PEER_GROUP_WORLD_SIZE the members of the largest group."""
 
     GLOBAL_WORLD_SIZE = 1
     LOCAL_WORLD_SIZE = 2
@@ -51,8 +53,9 @@ class Attribute(IntEnum):
 
 
 class SharedStateSyncStrategy(IntEnum):
-    """Who gives and who takes in a synchronization. ENFORCE_POPULAR: what most members hold, and then all members use
-    it. SEND_ONLY members hold one content and receive nothing; RECEIVE_ONLY members take it."""
+    """Which members send and which receive in a synchronization. ENFORCE_POPULAR: the content that most members hold
+    wins; if one member uses it, all must. SEND_ONLY members must all hold the same content, and receive nothing;
+    RECEIVE_ONLY members receive that content."""
 
     ENFORCE_POPULAR = 0
     RECEIVE_ONLY = 1
@@ -68,8 +71,10 @@ class DistributionHint(IntEnum):
 
 
 class QuantizationAlgorithm(IntEnum):
-    """MIN_MAX spreads the codes evenly from the least to the greatest element of a block; ZERO_POINT_SCALE chooses
-    scale and zero point from their mean and deviation, so that rare outliers are cut off (codes of up to 32 bits)."""
+    """How the range of a block is chosen. MIN_MAX spaces the codes evenly from the smallest to the largest element.
+    ZERO_POINT_SCALE takes the mean as zero point, and the scale from the largest distance to it; with
+    DistributionHint.NORMAL from at most 6 standard deviations, so that rare outliers are clipped (codes of up to 32
+    bits)."""
 
     NONE = 0
     MIN_MAX = 1
@@ -77,14 +82,14 @@ class QuantizationAlgorithm(IntEnum):
 
 
 class DeviceType(IntEnum):
-    """Where memory is."""
+    """The device that memory is on."""
 
     CPU = 0
     CUDA = 1
 
     @staticmethod
     def from_torch_device_type(device_type: str) -> DeviceType:
-        """The one of that name.
+        """Returns the device type with that name.
 
         :param device_type: ``tensor.device.type``.
         :raises ValueError: it is neither ``"cpu"`` nor ``"cuda"``.
@@ -113,11 +118,11 @@ class DataType(IntEnum):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
+        """Bytes per element."""
         return _ITEM_SIZES[self]
 
     def to_torch_dtype(self) -> torch.dtype:
-        """The type of torch."""
+        """Returns the dtype of torch."""
         import torch
 
         dtype: torch.dtype = getattr(torch, _NAMES[self])
@@ -125,10 +130,10 @@ class DataType(IntEnum):
 
     @staticmethod
     def from_torch_dtype(dtype: torch.dtype) -> DataType:
-        """The one of a type of torch.
+        """Returns the data type for a dtype of torch.
 
         :param dtype: ``tensor.dtype``.
-        :raises ValueError: the library has no such type; the text lists those it has.
+        :raises ValueError: the library has no such type; the text lists those that it has.
         """
         found = _KNOWN_TORCH.get(dtype)
         if found is None:
@@ -139,7 +144,7 @@ class DataType(IntEnum):
         return found
 
     def to_numpy_dtype(self) -> numpy.dtype[Any]:
-        """The type of numpy.
+        """Returns the dtype of numpy.
 
         :raises ValueError: for BFLOAT16 without the package ml_dtypes.
         """
@@ -159,10 +164,10 @@ class DataType(IntEnum):
 
     @staticmethod
     def from_numpy_dtype(dtype: numpy.dtype[Any] | type) -> DataType:
-        """The one of a type of numpy.
+        """Returns the data type for a dtype of numpy.
 
         :param dtype: ``array.dtype``, or a type such as ``numpy.float32``.
-        :raises ValueError: the library has no such type, or it is of foreign byte order.
+        :raises ValueError: the library has no such type, or its byte order is foreign.
         """
         found = _KNOWN_NUMPY.get(dtype)
         if found is not None:
@@ -192,7 +197,7 @@ _NAMES = {
     DataType.FLOAT: "float32",
     DataType.DOUBLE: "float64",
 }
-# Types of numpy and torch that were looked up: every reduction asks.
+# Caches for types of numpy and torch, because every reduction looks its type up.
 _KNOWN_TORCH: dict[Any, DataType] = {}
 _KNOWN_NUMPY: dict[Any, DataType] = {}
 _BY_NAME = {name: member for member, name in _NAMES.items()}

@@ -1,4 +1,4 @@
-"""Exceptions. All are :class:`PCCLError`; ``.result`` is the code of the library, the text names cause and remedy."""
+"""Exceptions. All derive from :class:`PCCLError`: ``.result`` is the result code, the text names cause and remedy."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pccl._enums import Result
 class PCCLError(Exception):
     """A call of the library failed. The text names cause and remedy.
 
-    :param result: the code of the library.
+    :param result: the result code of the library.
     :param func_name: the function of the C interface, or of this package, that failed.
     :param cause: cause and remedy.
     """
 
     result: Result
-    """The code of the library."""
+    """The result code of the library."""
     func_name: str
     """The function of the C interface, or of this package, that failed."""
     cause: str
-    """Cause and remedy, without the names before it."""
+    """Cause and remedy: the text without function and result."""
 
     def __init__(self, result: Result | int, func_name: str, cause: str = "") -> None:
         self.result = Result(result)
@@ -34,25 +34,25 @@ class PCCLError(Exception):
 
     @staticmethod
     def check(code: Result | int, name: str) -> None:
-        """Raises the exception of a code unless it is success.
+        """Raises the exception for a result code; does nothing for success.
 
         :param code: a result of the library.
-        :param name: the function that gave it.
+        :param name: the function that returned it.
         """
         if code != Result.SUCCESS:
             raise error_for(code, name)
 
 
 class PCCLArgumentError(PCCLError, ValueError, AssertionError):
-    """Arguments that can never work; nothing was done."""
+    """The arguments can never work; nothing was done."""
 
 
 class PCCLUsageError(PCCLError, RuntimeError):
-    """Not possible in the present state of the object; also a synchronization that failed."""
+    """The call is not possible in the present state of the object. Also raised when a synchronization failed."""
 
 
 class PCCLTooFewPeersError(PCCLError):
-    """Alone in the group: admit somebody with update_topology() first, or go on alone."""
+    """This peer is alone in its group: admit another one with update_topology() first, or go on alone."""
 
 
 class PCCLMasterConnectionError(PCCLError):
@@ -60,11 +60,11 @@ class PCCLMasterConnectionError(PCCLError):
 
 
 class PCCLConnectionLostError(PCCLError):
-    """Another peer was lost and the operation failed for the whole group; inputs are intact, retry."""
+    """Another peer was lost, and the operation failed for the whole group. The inputs are intact: retry."""
 
 
 class PCCLPendingAsyncOpsError(PCCLUsageError):
-    """Launched operations have not been awaited; wait for their handles first."""
+    """A launched operation was not awaited yet; wait for its handle first."""
 
 
 class PCCLTopologyError(PCCLError):

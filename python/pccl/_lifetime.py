@@ -1,4 +1,4 @@
-"""What ends, and when: objects that are alive when the interpreter ends, forks, or is interrupted."""
+"""Cleans up objects that are alive when the interpreter ends, forks, or is interrupted."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from pccl._master import MasterNode
 
 communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
-running_masters: set[MasterNode] = set()  # kept alive: a master serves until it is told to stop
+running_masters: set[MasterNode] = set()  # keeps them alive: a master serves until it is stopped
 
 
 def begin() -> None:
-    """Before the first object is made: nothing here starts a thread at import."""
+    """Call it before the first object is made, not at import: an import starts no thread."""
     _logging.begin()
 
 
@@ -37,7 +37,7 @@ def _after_fork() -> None:
 
 
 def _before_threads_are_joined() -> None:
-    # An interrupted program is to end, though its threads wait for peers.
+    # A program that ended with KeyboardInterrupt must exit, although its threads may still wait for peers.
     kind: Any = getattr(sys, "last_type", None)
     if isinstance(kind, type) and issubclass(kind, KeyboardInterrupt):
         for communicator in list(communicators):
@@ -58,6 +58,6 @@ def _at_exit() -> None:
 
 _tell_main_thread()
 os.register_at_fork(after_in_child=_after_fork)
-# Runs before the interpreter joins its threads, where there is such a hook.
+# If Python has this hook, it runs before the interpreter joins its threads.
 getattr(threading, "_register_atexit", lambda _: None)(_before_threads_are_joined)
 atexit.register(_at_exit)

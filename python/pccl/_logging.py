@@ -1,5 +1,5 @@
-"""Log lines of the library go to ``logging.getLogger("pccl")``, and as whole lines to standard error while nobody has
-configured logging. PCCL_LOG_LEVEL decides which lines there are at all."""
+"""Sends log lines of the library to ``logging.getLogger("pccl")``. While logging is not configured, whole lines go to
+standard error. PCCL_LOG_LEVEL sets the lowest level that is logged at all."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def begin() -> None:
 
 
 def flush() -> None:
-    """Returns when the lines that are there have reached the handlers of the logger."""
+    """Blocks until all lines logged before have reached the handlers of the logger."""
     if _installed:
-        _native.set_log_receiver(_receive)  # waits for the lines of the former one, which it is itself
+        _native.set_log_receiver(_receive)  # waits until the former receiver, the same one, has got its lines
 
 
 def end() -> None:
-    """Lines that come later go to standard error, without the interpreter."""
+    """Later lines go to standard error, without the interpreter."""
     global _installed
     _installed = False
     _native.set_log_receiver(None)
 
 
 def forget() -> None:
-    """In a child of fork(), where the library has let go of the receiver."""
+    """For a child of fork(), in which the library has dropped the receiver."""
     global _installed
     _installed = False
 
@@ -44,6 +44,6 @@ def _receive(level: int, line: str) -> None:
     if not logger.hasHandlers():
         print(line, file=sys.stderr, flush=True)
         return
-    # Time and level are the record's own; what is left begins with the peer.
+    # The record has its own time and level. The rest of the line begins with the peer.
     parts = line.split(" ", 2)
     logger.log(_LEVELS[level], "%s", parts[2] if len(parts) == 3 else line)

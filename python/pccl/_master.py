@@ -12,14 +12,16 @@ from pccl._address import parse
 
 
 class MasterNode:
-    """A master in this process. Where PCCL_STATE_DIR names a directory it keeps a journal there, and another one that
-    is made with it takes up the run, unless interrupt() ended it; otherwise the run ends with this master. A program
-    that ends while its master runs goes on serving until interrupt(), SIGINT or SIGTERM. A context manager: close() at
-    the end. Any thread may call any method.
+    """A master in this process.
 
-    :param listen_address: ``"ip:port"``, ``"host:port"`` or ``"[ipv6]:port"``; port 0 asks for a free one. Nothing is
-        bound yet.
-    :raises PCCLArgumentError: it is no address.
+    If PCCL_STATE_DIR names a directory, the master keeps a journal there. The next master with that directory resumes
+    the run, unless interrupt() ended it. Without a journal the run ends with this master. A program that ends while its
+    master runs goes on serving until interrupt(), SIGINT or SIGTERM. A context manager, which calls close() at the end.
+    Any thread may call any method.
+
+    :param listen_address: ``"ip:port"``, ``"host:port"`` or ``"[ipv6]:port"``; port 0 asks for a free one. The
+        constructor binds nothing.
+    :raises PCCLArgumentError: not an address.
     """
 
     def __init__(self, listen_address: str) -> None:
@@ -31,34 +33,36 @@ class MasterNode:
         self._master = _native.Master(endpoint.packed, endpoint.port)
 
     def run(self) -> None:
-        """Binds the address and serves in a thread of its own; returns at once.
+        """Binds the address and serves in a thread of its own. Returns at once.
 
-        :raises PCCLUsageError: the address cannot be bound, or it was run before.
+        :raises PCCLUsageError: the address cannot be bound, or run() was called before.
         """
         self._master.run()
         _lifetime.running_masters.add(self)
 
     def interrupt(self) -> None:
-        """Ends the run, with its journal if there is one, and waits until it has stopped. May be called again."""
+        """Ends the run, empties its journal if there is one, and waits until the master has stopped. May be called
+        again."""
         self._master.interrupt()
         _lifetime.running_masters.discard(self)
         self._stopped.set()
 
     @property
     def port(self) -> int:
-        """The port it listens on, once it runs (PCCLUsageError before)."""
+        """The port that the master listens on. PCCLUsageError before run()."""
         return self._master.port()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleeps until it is interrupted or closed.
+        """Blocks until the master is interrupted or closed.
 
-        :param timeout: seconds; None: as long as it takes.
-        :returns: False: it still runs after that time.
+        :param timeout: seconds; None: no limit.
+        :returns: False if the master still runs after that time.
         """
         return self._stopped.wait(timeout)
 
     def close(self) -> None:
-        """Stops it if it runs and frees it; a run with a journal is kept for the next master. May be called again."""
+        """Stops the master if it runs, and frees it. With a journal, the run is kept for the next master. May be called
+        again."""
         _lifetime.running_masters.discard(self)
         self._master.close()
         self._stopped.set()
@@ -76,7 +80,7 @@ class MasterNode:
 
 
 def serve_until_interrupted(masters: list[MasterNode]) -> None:
-    """Until all are interrupted, or SIGINT or SIGTERM comes; then they are stopped. On the main thread."""
+    """Blocks until all masters are interrupted, or SIGINT or SIGTERM comes; then closes them. For the main thread."""
     ask_to_stop = threading.Event()
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -86,7 +90,7 @@ def serve_until_interrupted(masters: list[MasterNode]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         former[number] = signal.signal(number, stop)
     try:
-        # Waits are cut into slices: a handler runs only between two of them.
+        # The wait is cut into slices, because a signal handler runs only between two of them.
         while not ask_to_stop.is_set() and not all(master._stopped.is_set() for master in masters):
             ask_to_stop.wait(0.1)
     finally:

@@ -1,5 +1,5 @@
-"""What the library needs to know of an array: where it is, how long, of which type. Never a copy: an array that cannot
-be used as it lies is an error that names the way out. Neither torch nor numpy is imported here, only recognized."""
+"""What the library needs to know about an array: its address, length and type. Arrays are never copied; one that cannot
+be used in place is an error that names the remedy. Neither torch nor numpy is imported here, only recognized."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pccl._enums import DataType, DeviceType
 from pccl._errors import PCCLArgumentError, argument_error
 
 
-# By the characters of the struct module, as the buffer protocol says them.
+# By format character of the struct module, which the buffer protocol uses.
 _BY_FORMAT = {
     "B": DataType.UINT8,
     "b": DataType.INT8,
@@ -36,14 +36,14 @@ class Memory(NamedTuple):
     data_type: DataType
     device_type: DeviceType
     kind: str
-    # What must live as long as the library uses the memory: the array, and for torch its storage, which may be taken
-    # away from a tensor.
+    # Objects that must live as long as the library uses the memory: the array and, for torch, its storage, because a
+    # tensor can be given another storage.
     owners: tuple[Any, ...]
 
 
 def memory_of(array: Any, what: str, function: str, *, written: bool) -> Memory:
-    """``what`` names the argument in errors; ``written``: the library may write to it. A tensor that requires grad may
-    be written, too: autograd does not record it, as it does not record ``torch.distributed.all_reduce``."""
+    """``what`` names the argument in errors. ``written``: the library may write to the array. That is allowed for a
+    tensor that requires grad: autograd does not record it, as it does not record ``torch.distributed.all_reduce``."""
     kind = kind_of(array)
     if kind == "torch":
         return _torch_memory(array, what, function)
@@ -101,7 +101,7 @@ def _torch_memory(tensor: Any, what: str, function: str) -> Memory:
 
 
 def _numpy_memory(array: Any, what: str, function: str, written: bool) -> Memory:
-    # The usual case by the shortest way. What it does not take (bfloat16, for one) comes below, and so does what is wrong.
+    # The fast path for the usual case. The code below takes the rest (bfloat16, for example) and makes the errors.
     plain = _native.plain_buffer(array, written)
     if plain is not None and plain[2] in _BY_FORMAT:
         return Memory(plain[0], plain[1], _BY_FORMAT[plain[2]], DeviceType.CPU, "numpy", (array,))
@@ -123,7 +123,7 @@ def _numpy_memory(array: Any, what: str, function: str, written: bool) -> Memory
 
 
 def same_kind(send: Memory, recv: Memory, function: str) -> None:
-    """Both buffers of a reduction must be alike."""
+    """Raises unless both buffers of a reduction have the same kind and type."""
     if send.kind != recv.kind:
         raise argument_error(
             function, f"send is a {send.kind} array and recv a {recv.kind} array; use two of one kind"

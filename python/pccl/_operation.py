@@ -20,10 +20,10 @@ _InFlight = dict[int, tuple[_native.Operation, tuple[Any, ...]]]
 
 
 class AsyncReduceHandle:
-    """A reduction that runs, made by :meth:`Communicator.all_reduce_async`. Asking for its outcome, in whatever way
-    (also ``await handle`` in asyncio, which gives what result() gives), is what the library calls awaiting it, and is
-    needed once before update_topology(); a handle that is dropped lets the reduction go on to its end. Any thread may
-    ask."""
+    """A reduction in progress, made by :meth:`Communicator.all_reduce_async`. Call at least one method on every handle
+    before update_topology(), or await it in asyncio (``await handle`` returns what result() returns). The library calls
+    this awaiting the reduction. If a handle is dropped, the reduction still runs to its end. Any thread may call any
+    method."""
 
     def __init__(self, operation: _native.Operation, in_flight: _InFlight) -> None:
         self._operation = operation
@@ -31,27 +31,27 @@ class AsyncReduceHandle:
         self._outcome: tuple[int, ReduceInfo, str] | None = None
 
     def wait(self, timeout: float | None = None) -> tuple[bool, int, ReduceInfo]:
-        """Blocks until it is done. Never raises for a failure of the reduction. May be called again.
+        """Blocks until the reduction is done. Does not raise if the reduction failed. May be called again.
 
-        :param timeout: seconds; None: as long as it takes.
-        :returns: (is_success, status, info); status is a :class:`Result`'s number, info has zeros after a failure.
-        :raises TimeoutError: not done in time. It goes on, and may be asked again.
+        :param timeout: seconds; None: no limit.
+        :returns: (is_success, status, info). status is the number of a :class:`Result`; info has zeros after a failure.
+        :raises TimeoutError: not done in time. The reduction goes on, and wait() may be called again.
         """
         status, info, _ = self._wait(timeout)
         return status == Result.SUCCESS, status, info
 
     def done(self) -> bool:
-        """Whether wait() would return at once. Never blocks."""
+        """Returns whether wait() would return at once. Never blocks."""
         if self._outcome is None:
             self._operation.start()
             return self._operation.done()
         return True
 
     def result(self, timeout: float | None = None) -> ReduceInfo:
-        """Blocks until it is done.
+        """Blocks until the reduction is done, and returns its info.
 
-        :param timeout: seconds; None: as long as it takes.
-        :raises PCCLError: the failure of the reduction, of the kinds of :meth:`Communicator.all_reduce`.
+        :param timeout: seconds; None: no limit.
+        :raises PCCLError: the reduction failed; the same kinds as for :meth:`Communicator.all_reduce`.
         :raises TimeoutError: not done in time.
         """
         status, info, cause = self._wait(timeout)
@@ -60,9 +60,9 @@ class AsyncReduceHandle:
         return info
 
     def exception(self, timeout: float | None = None) -> PCCLError | None:
-        """Blocks until it is done.
+        """Blocks until the reduction is done.
 
-        :param timeout: seconds; None: as long as it takes.
+        :param timeout: seconds; None: no limit.
         :returns: the failure of the reduction, or None.
         :raises TimeoutError: not done in time.
         """
@@ -70,15 +70,15 @@ class AsyncReduceHandle:
         return None if status == Result.SUCCESS else error_for(status, "pcclAwaitAsyncReduce", cause)
 
     def add_done_callback(self, callback: Callable[[AsyncReduceHandle], object]) -> None:
-        """Returns at once.
+        """Registers a callback and returns at once.
 
-        :param callback: called with the handle when it is done, from a thread of this package, one after the other: it
-            should be short. What it raises is logged.
+        :param callback: called with the handle when the reduction is done. One thread of this package calls all
+            callbacks, one after the other, so they should be short. If a callback raises, the exception is logged.
         """
         _notifier.add(self, callback)
 
     def __await__(self) -> Generator[Any, None, ReduceInfo]:
-        import asyncio  # costs more than the rest of this package
+        import asyncio  # takes longer than the import of the rest of this package
 
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
@@ -113,7 +113,7 @@ class AsyncReduceHandle:
 
 
 class _Notifier:
-    """Runs callbacks, in a thread that is there from the first one on."""
+    """Runs callbacks in one thread, which starts with the first callback."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -143,7 +143,7 @@ class _Notifier:
             thread.join(5)
 
     def forget(self) -> None:
-        """In a child of fork(): the thread is not here."""
+        """For a child of fork(), which does not have the thread."""
         self.__init__()  # type: ignore[misc]
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""The package of PCCL 1.0.0, whose distribution has another name (pypccl) and the same folder of files."""
+"""Detects the package of PCCL 1.0.0. Its distribution has another name (pypccl), but installs into the same folder."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import warnings
 
 
 def warn_if_installed(package: str) -> None:
-    """``package``: the folder of this one. Once both are in it, removing either breaks the other: pip deletes what it
-    installed under a name, whoever wrote the file last."""
+    """``package``: the folder of this package. If both packages were installed there, removing either breaks the other:
+    pip deletes the files that it installed under a name, even if the other package has overwritten them."""
     site = os.path.dirname(package)
     try:
         both = any(name.startswith("pypccl-") for name in os.listdir(site))

@@ -1,3 +1,3 @@
-"""All names of the package, under a second name that programs know."""
+"""All names of the package as ``pccl._pccl``, because existing programs import that module."""
 
 from pccl import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Descriptions that calls take and give."""
+"""Descriptions that calls take and return."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class ReduceOperandDescriptor:
-    """What the elements of a reduction are.
+    """Describes the elements of a reduction.
 
-    :param datatype: their type, that of the arrays.
-    :param distribution_hint: how they are distributed, where one knows; quantization may use it.
+    :param datatype: their type; the same as that of the arrays.
+    :param distribution_hint: how they are distributed, if that is known; quantization may use it.
     """
 
     datatype: DataType
@@ -28,12 +28,12 @@ class ReduceOperandDescriptor:
 
 @dataclass
 class QuantizationOptions:
-    """How elements of float32 and float64 travel. No options at all mean as they are; these defaults mean a quarter of
-    the bytes of float32. Blocks of 512 elements have two parameters each; every hop rounds to nearest, with an error of
-    at most half a step. Every member gets the same bytes.
+    """How float32 and float64 elements are sent. Without options they are sent as they are; the defaults here send a
+    quarter of the bytes of float32. Each block of 512 elements has two parameters of its own. Every hop rounds to
+    nearest, with an error of at most half a step. All members get the same bytes.
 
     :param quantized_datatype: an integer type of 8 to 32 bits, or UINT64 with MIN_MAX.
-    :param algorithm: how a block's range is chosen.
+    :param algorithm: how the range of a block is chosen.
     """
 
     quantized_datatype: DataType = DataType.UINT8
@@ -42,13 +42,13 @@ class QuantizationOptions:
 
 @dataclass
 class ReduceDescriptor:
-    """One reduction without its arrays, as pcclReduceDescriptor_t has it.
+    """One reduction without its arrays, as in pcclReduceDescriptor_t.
 
-    :param count: elements, not bytes: as many of the arrays, from the first on.
-    :param op: what is done.
-    :param tag: 0 to 2**64 - 1, another one for each reduction at a time.
+    :param count: number of elements, not bytes: the first ``count`` elements of the arrays are reduced.
+    :param op: the operation.
+    :param tag: 0 to 2**64 - 1; reductions that run at the same time have different tags.
     :param operand_descriptor: the type of the elements.
-    :param quantization_options: None: they travel as they are.
+    :param quantization_options: None: elements are sent as they are.
     """
 
     count: int
@@ -60,12 +60,12 @@ class ReduceDescriptor:
 
 @dataclass
 class ReduceOpDescriptor:
-    """One reduction of :meth:`Communicator.all_reduce_multiple_with_retry`. Made from tensors or arrays it keeps them
-    alive; made from pointers, their owner must.
+    """One reduction of :meth:`Communicator.all_reduce_multiple_with_retry`. If made from tensors or arrays, it keeps
+    them alive. If made from pointers, the owner of the memory must keep it alive.
 
     :param sendbuf_ptr: address of the input.
     :param recvbuf_ptr: address of the result; may be the same.
-    :param reduce_descriptor: what is done with them.
+    :param reduce_descriptor: the reduction.
     """
 
     sendbuf_ptr: int
@@ -77,13 +77,13 @@ class ReduceOpDescriptor:
     def from_torch(
         cls, send: torch.Tensor, recv: torch.Tensor, reduce_descriptor: ReduceDescriptor
     ) -> ReduceOpDescriptor:
-        """Of tensors, which are used where they lie.
+        """Makes a descriptor of tensors, which are used in place.
 
-        :param send: a contiguous CPU tensor, of the type and with at least as many elements as the descriptor says. Its
-            first ``count`` elements are reduced.
-        :param recv: the same tensor, or another one like it; elements behind the first ``count`` stay as they are.
-        :param reduce_descriptor: what is done with them.
-        :raises PCCLArgumentError: they cannot be used as they lie, or are not what the descriptor says.
+        :param send: a contiguous CPU tensor of the descriptor's type, with at least ``count`` elements. Its first
+            ``count`` elements are reduced.
+        :param recv: the same tensor, or another one like it. Elements after the first ``count`` do not change.
+        :param reduce_descriptor: the reduction.
+        :raises PCCLArgumentError: the tensors cannot be used in place, or do not match the descriptor.
         """
         return cls._from_arrays(send, recv, reduce_descriptor, "torch")
 
@@ -91,14 +91,14 @@ class ReduceOpDescriptor:
     def from_numpy(
         cls, send: NDArray[Any], recv: NDArray[Any], reduce_descriptor: ReduceDescriptor
     ) -> ReduceOpDescriptor:
-        """Of arrays, which are used where they lie.
+        """Makes a descriptor of arrays, which are used in place.
 
-        :param send: a contiguous array, of the type and with at least as many elements as the descriptor says. Its
-            first ``count`` elements are reduced.
-        :param recv: the same array, or another one like it that is writable; elements behind the first ``count`` stay
-            as they are.
-        :param reduce_descriptor: what is done with them.
-        :raises PCCLArgumentError: they cannot be used as they lie, or are not what the descriptor says.
+        :param send: a contiguous array of the descriptor's type, with at least ``count`` elements. Its first ``count``
+            elements are reduced.
+        :param recv: the same array, or another one like it that is writable. Elements after the first ``count`` do not
+            change.
+        :param reduce_descriptor: the reduction.
+        :raises PCCLArgumentError: the arrays cannot be used in place, or do not match the descriptor.
         """
         return cls._from_arrays(send, recv, reduce_descriptor, "numpy")
 
@@ -120,15 +120,15 @@ class ReduceOpDescriptor:
 
 @dataclass
 class TensorInfo:
-    """One array of a shared state. Made from a tensor or an array it keeps it alive; made from a pointer, its owner
-    must.
+    """One array of a shared state. If made from a tensor or an array, it keeps it alive. If made from a pointer, the
+    owner of the memory must keep it alive.
 
-    :param name: what it is matched by between members; unique, 1 to 1024 bytes.
+    :param name: matches the array between members; unique, 1 to 1024 bytes.
     :param data_ptr: address of the memory.
-    :param numel: elements, not bytes; 0 is allowed.
-    :param dtype: type of the elements; the same on all members, like numel.
+    :param numel: number of elements, not bytes; 0 is allowed.
+    :param dtype: type of the elements. numel and dtype are the same on all members.
     :param device_type: CPU in this build.
-    :param allow_content_inequality: members may hold different bytes; a newcomer receives them once.
+    :param allow_content_inequality: members may hold different bytes; a newcomer receives the array once.
     """
 
     name: str
@@ -148,12 +148,12 @@ class TensorInfo:
     def from_torch(
         cls, tensor: torch.Tensor, name: str, *, allow_content_inequality: bool = False
     ) -> TensorInfo:
-        """Of a tensor, which is used where it lies.
+        """Makes an entry of a tensor, which is used in place.
 
-        :param tensor: contiguous, on the CPU; a parameter, too.
-        :param name: as of the class.
-        :param allow_content_inequality: as of the class.
-        :raises PCCLArgumentError: it cannot be used as it lies; the text names the way out.
+        :param tensor: contiguous, on the CPU; may be a parameter.
+        :param name: as for the class.
+        :param allow_content_inequality: as for the class.
+        :raises PCCLArgumentError: the tensor cannot be used in place; the text names the remedy.
         """
         return cls._from_array(tensor, name, allow_content_inequality, "torch")
 
@@ -161,12 +161,12 @@ class TensorInfo:
     def from_numpy(
         cls, tensor: NDArray[Any], name: str, *, allow_content_inequality: bool = False
     ) -> TensorInfo:
-        """Of an array, which is used where it lies.
+        """Makes an entry of an array, which is used in place.
 
         :param tensor: contiguous and writable.
-        :param name: as of the class.
-        :param allow_content_inequality: as of the class.
-        :raises PCCLArgumentError: it cannot be used as it lies; the text names the way out.
+        :param name: as for the class.
+        :param allow_content_inequality: as for the class.
+        :raises PCCLArgumentError: the array cannot be used in place; the text names the remedy.
         """
         return cls._from_array(tensor, name, allow_content_inequality, "numpy")
 
@@ -188,7 +188,7 @@ class TensorInfo:
         )
 
     def _check_unmoved(self, function: str) -> None:
-        """A tensor can be given other memory (``tensor.data = ...``), of which the library would know nothing."""
+        """Raises if the tensor was given other memory (``tensor.data = ...``), which the library would not notice."""
         if self._array is None:
             return
         now = state_memory(self._array, self.name, function)
@@ -202,10 +202,10 @@ class TensorInfo:
 
 @dataclass
 class SharedStateSyncInfo:
-    """Of one synchronization.
+    """The result of a synchronization.
 
     :param tx_bytes: bytes of content that this peer sent.
-    :param rx_bytes: bytes of content that it received; 0 if it held what the others hold.
+    :param rx_bytes: bytes of content that it received; 0 if it held the winning content already.
     """
 
     tx_bytes: int
@@ -214,10 +214,11 @@ class SharedStateSyncInfo:
 
 @dataclass
 class ReduceInfo:
-    """Of one reduction.
+    """The result of a reduction.
 
-    :param local_world_size: members of the group that took part. Divide a sum by this, not by an attribute read later.
-    :param tx_bytes: bytes of payload that this peer sent, about ``2 (w - 1) / w`` times the array's.
+    :param local_world_size: number of members of the group that took part. Divide a sum by this number, not by an
+        attribute that is read later.
+    :param tx_bytes: bytes of payload that this peer sent, about ``2 (w - 1) / w`` times the array's for w members.
     :param rx_bytes: bytes of payload that it received.
     """
 
@@ -232,14 +233,15 @@ class ReduceInfo:
 
 
 class SharedState:
-    """What all peers of a group keep equal: a revision and named arrays, which stay yours and are used where they lie.
+    """What all peers of a group keep equal: a revision and named arrays. The arrays stay yours and are used in place.
 
     :param tensor_infos: the arrays; names, types and sizes are the same on all members.
-    :raises PCCLArgumentError: there is none.
+    :raises PCCLArgumentError: the list is empty.
     """
 
     revision: int
-    """Steps so far: 0 at first, or that of a checkpoint; set by a synchronization, counted up by push_revision()."""
+    """Number of steps: 0 at first, or that of a checkpoint. A synchronization sets it, push_revision() increments
+    it."""
     tensor_infos: list[TensorInfo]
     """The arrays."""
 
@@ -250,7 +252,7 @@ class SharedState:
         self.revision = 0
 
     def push_revision(self) -> None:
-        """Counts the revision up. Once after each synchronization, whether the step was taken or skipped."""
+        """Increments the revision. Call it once after each synchronization, whether the step was taken or skipped."""
         self.revision += 1
 
     def __repr__(self) -> str:
@@ -262,7 +264,7 @@ def state_memory(array: Any, name: str, function: str) -> Memory:
 
 
 def reduce_memory(send: Any, recv: Any, function: str) -> tuple[Memory, Memory]:
-    """Of arrays of one size."""
+    """Memory of two arrays of the same kind, type and size."""
     source, target = _alike(send, recv, function)
     if source.elements != target.elements:
         raise argument_error(
@@ -293,7 +295,7 @@ Reduction = tuple[int, int, int, int, int, int, int]
 
 
 def reduction_of(descriptor: ReduceDescriptor) -> Reduction:
-    """The numbers of pcclReduceDescriptor_t."""
+    """The fields of pcclReduceDescriptor_t as numbers."""
     operand = descriptor.operand_descriptor
     quantization = descriptor.quantization_options
     if quantization is None:

@@ -1,5 +1,5 @@
-"""Masters that serve until SIGINT or SIGTERM: ``main`` within this process, ``daemon`` the program ``pccl-master``, which
-``python -m pccl.master`` and the scripts ``pccl_master`` and ``pccl-master`` of an environment are."""
+"""Masters that serve until SIGINT or SIGTERM. ``main`` serves within this process; ``daemon`` runs the program
+``pccl-master``. ``python -m pccl.master`` and the scripts ``pccl_master`` and ``pccl-master`` run ``daemon``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def daemon(arguments: Sequence[str] | None = None) -> int:
-    """Puts the program that came with the package in place of this process; returns only where that fails."""
+    """Replaces this process with the ``pccl-master`` of the package. Returns only if that fails."""
     program = Path(__file__).parent / "bin" / "pccl-master"
     try:
         os.execv(program, ["pccl-master", *(sys.argv[1:] if arguments is None else arguments)])

@@ -1,4 +1,4 @@
-"""Runs on this machine: masters in this process, peers as threads of it or as processes."""
+"""Runs on this machine: masters in this process, peers as threads or as processes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ os.environ["PCCL_PORT_RANGE"] = "0"
 
 import pccl
 
-# What hangs fails; nothing here takes a tenth of it, but on a machine that has much else to do. Those who plant bugs do
-# not wait that long.
+# A test that hangs fails after this time. Unless the machine is busy, no test takes a tenth of it. Runs with planted
+# bugs set a shorter time.
 PATIENCE_S = float(os.environ.get("PCCL_TEST_PATIENCE_S", 500))
 
 
-ALL_SKIPPED = 77  # what ctest calls skipped
+ALL_SKIPPED = 77  # ctest counts a test with this exit code as skipped
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A file that is left out as a whole has no tests, for pytest; a file that has none by mistake remains an error."""
+    """For pytest, a file that is skipped as a whole has no tests: count it as skipped. A file that has no tests by
+    mistake remains an error."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and reporter is not None and reporter.stats.get("skipped"):
         session.exitstatus = ALL_SKIPPED
@@ -45,7 +46,7 @@ def master() -> Iterator[str]:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port for masters that come later or again. It is bound all the time, so that nobody else gets it meanwhile."""
+    """A port for masters that start later or again. It stays bound all the time, so that no other process gets it."""
     with reserved_port() as number:
         yield number
 
@@ -68,7 +69,7 @@ def wait_until(reached: Callable[[], bool], what: str) -> None:
 def admit(
     communicator: pccl.Communicator, world: int, attribute: pccl.Attribute = pccl.Attribute.GLOBAL_WORLD_SIZE
 ) -> None:
-    """Until so many are members. All members call it with the same number."""
+    """Admits peers until there are ``world`` members. All members call it with the same number."""
     while communicator.get_attribute(attribute) < world:
         if communicator.are_peers_pending():
             communicator.update_topology()
@@ -77,7 +78,7 @@ def admit(
 
 
 def run_threads(count: int, body: Callable[[int], Any]) -> list[Any]:
-    """body(0..count-1), each in a thread; what they return. Raises the first failure."""
+    """Calls body(0..count-1), each in a thread. Returns their results; raises the first failure."""
     results: list[Any] = [None] * count
     failures: list[BaseException] = []
 
@@ -94,7 +95,7 @@ def run_threads(count: int, body: Callable[[int], Any]) -> list[Any]:
     while any(thread.is_alive() for thread in threads):
         for thread in threads:
             thread.join(0.02)
-        # A failed peer may be what the others wait for.
+        # The others may wait for a peer that has failed.
         if failures or time.monotonic() > deadline:
             break
     if failures:
@@ -127,7 +128,7 @@ def run_peers(master: str) -> Callable[..., list[Any]]:
 
 
 class Script:
-    """A Python program of its own. Lines of its standard output are read one by one."""
+    """A Python program in a process of its own. Lines of its standard output are read one by one."""
 
     def __init__(self, source: str, *arguments: str, options: tuple[str, ...] = (), **environment: str) -> None:
         self.process = subprocess.Popen(
@@ -151,12 +152,12 @@ class Script:
         self.process.send_signal(signal.SIGINT)
 
     def end(self, timeout: float = PATIENCE_S) -> tuple[int, str, str]:
-        """Exit status, and what it wrote since."""
+        """Waits for the end. Returns exit status, the rest of standard output, and standard error."""
         output, errors = self.process.communicate(timeout=timeout)
         return self.process.returncode, output, errors
 
     def wait_until_handled(self, number: signal.Signals) -> None:
-        """Until the script has a handler for the signal."""
+        """Blocks until the script has a handler for the signal."""
 
         def handled() -> bool:
             lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()

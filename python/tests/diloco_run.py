@@ -1,7 +1,7 @@
-"""A run of DiLoCo workers and a master as processes, and what a test does to them.
+"""A run of DiLoCo workers and a master as processes, and the actions of a test on it.
 
-Nothing here waits for time to pass: a step of the test waits until workers have said something, with a deadline after
-which it fails and shows what everybody said last.
+Nothing here waits for time to pass. A step of the test waits until workers have reported something. After a deadline it
+fails and shows the last reports of all workers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import diloco_worker
 from conftest import PATIENCE_S, reserved_port
 from torch_peers import context
 
-DEADLINE_S = PATIENCE_S  # what hangs fails; nothing here takes a tenth of it
+DEADLINE_S = PATIENCE_S  # a test that hangs fails after this time; none takes a tenth of it
 
 
 class Peer:
@@ -64,7 +64,7 @@ class Peer:
             pass
 
     def returned(self) -> int | None:
-        """What its process ended with."""
+        """The exit code of its process; None while it runs."""
         return self.process.exitcode
 
     def signal(self, number: signal.Signals) -> None:
@@ -76,7 +76,7 @@ class Peer:
 
 
 class Run:
-    """Context manager; ends every process it started."""
+    """Context manager; it ends every process that it started."""
 
     def __init__(self, folder: Path, rounds: int, options: dict[str, Any], timeout_ms: int = 60_000) -> None:
         self.folder = folder
@@ -93,7 +93,7 @@ class Run:
             "PCCL_PORT_RANGE": "0",
             "PCCL_PEER_TIMEOUT_MS": str(timeout_ms),
             "PCCL_MASTER_TIMEOUT_MS": str(int(1000 * DEADLINE_S)),
-            # Many small slices: a reduction takes a while, so that one can die in the middle of it.
+            # Many small slices make a reduction take a while, so that a peer can die in the middle of it.
             "PCCL_MULTIPLEX_CHUNK_SIZE": "4096",
             "PCCL_STATE_DIR": str(folder / "master"),
         }
@@ -139,7 +139,7 @@ class Run:
         return peer
 
     def start_first(self, count: int) -> None:
-        """The peers that the run begins with."""
+        """Starts the peers that the run begins with."""
         self.options = {**self.options, "min_peers": count}
         for seed in range(1, count + 1):
             self.start(seed)
@@ -147,17 +147,17 @@ class Run:
         for peer in self.alive:
             peer.order("go")
         self.wait(lambda: all(peer.count("joined") for peer in self.alive), "all have joined")
-        # Who comes later does not wait for so many.
+        # A peer that comes later does not wait for that many.
         self.options = {**self.options, "min_peers": 1}
 
     def join(self, peer: Peer) -> None:
-        """Lets a worker join; the others train on, a round at a time, until it is in."""
+        """Lets a worker join. The others train on, one round at a time, until it has joined."""
         self.wait(lambda: peer.count("ready") > 0, f"{peer.name} is ready")
         peer.order("go")
         self.train_until(lambda: peer.count("joined") > 0, f"{peer.name} has joined")
 
     def train(self, last_round: int) -> None:
-        """All reach the end of that round."""
+        """Trains until all have reached the end of that round."""
         self.allowed = max(self.allowed, last_round)
         self._tell()
         self.wait(lambda: all(peer.round >= last_round for peer in self.alive), f"all have done round {last_round}")
@@ -181,11 +181,11 @@ class Run:
             peer.order(f"to {self.allowed}")
 
     def gone(self, peer: Peer) -> None:
-        """Its process is ending: nobody waits for it any more."""
+        """Waits until the process of a peer has ended. Later waits leave that peer out."""
         self.alive.remove(peer)
         self.wait(lambda: peer.returned() is not None, f"{peer.name} has ended")
 
-    # ---- what they say
+    # ---- what they report
 
     def wait(self, reached: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + DEADLINE_S
@@ -216,7 +216,7 @@ class Run:
             assert len(holders) == 1, f"outer step {said['outer']} differs: {holders}\n{self.story()}"
 
     def finish(self) -> float:
-        """All train to the end; the loss of the model they agree on."""
+        """Trains to the end. Returns the loss of the model that all agree on."""
         self.allowed = self.rounds
         self._tell()
         self.wait(lambda: all(peer.ended for peer in self.alive), "all have ended")

@@ -1,4 +1,4 @@
-"""Peers of DiLoCo as threads: a small model, data, and runs of several of them."""
+"""DiLoCo peers as threads: a small model, data, and runs of several peers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def vector(model: Any) -> Any:
 def train_together(
     address: str, count: int, last_step: int, **options: Any
 ) -> list[tuple[Trainee, DiLoCo, list[Event]]]:
-    """Members 0..count-1 from the first step to the last; events hold copies of their tensors."""
+    """Trains members 0..count-1 from the first step to the last. Events hold copies of their tensors."""
 
     def body(index: int) -> tuple[Trainee, DiLoCo, list[Event]]:
         events: list[Event] = []

@@ -1,8 +1,8 @@
-"""One peer of a DiLoCo run, as a process that a test steers.
+"""One peer of a DiLoCo run, as a process that a test controls.
 
-It sends what happens to it, one dictionary for each event (``said``), and receives orders: ``go`` (join), ``to N``
-(train up to the end of round N and wait there), ``die`` (kill yourself in the middle of the next reduction). ``given``:
-address, seed, rounds, options (of DiLoCo), timeout_ms.
+It sends events, one dictionary for each (``said``), and receives orders: ``go`` (join), ``to N`` (train up to the end
+of round N and wait there), ``die`` (kill yourself in the middle of the next reduction). ``given``: address, seed,
+rounds, options (of DiLoCo), timeout_ms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Leave(Exception):
 
 
 class Orders:
-    """What was allowed so far."""
+    """The orders received so far."""
 
     def __init__(self, link: Connection) -> None:
         self._link = link
@@ -62,7 +62,7 @@ class Orders:
 
 
 class Mortal(Dying):
-    """Kills the process, when that was ordered, while a reduction of some length runs."""
+    """Kills the process while a long reduction runs, if that was ordered."""
 
     def __init__(self, orders: Orders, address: str, **settings: Any) -> None:
         super().__init__(address, **settings)
@@ -73,7 +73,7 @@ class Mortal(Dying):
 
 
 def digest(*tensors: torch.Tensor | None) -> str:
-    """A short name of these bytes."""
+    """A short hash of these bytes."""
     state = hashlib.blake2b(digest_size=12)
     for tensor in tensors:
         if tensor is not None:
@@ -93,7 +93,7 @@ def make_model(seed: int) -> torch.nn.Module:
 
 
 def make_batch(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Points whose class follows from a fixed map, with a fifth of the labels drawn at random: no loss goes to zero."""
+    """Points whose class follows from a fixed map. A fifth of the labels is random, so that no loss reaches zero."""
     draw = torch.Generator().manual_seed(seed)
     plan = torch.randn(INPUTS, CLASSES, generator=torch.Generator().manual_seed(12345))
     points = torch.randn(size, INPUTS, generator=draw)

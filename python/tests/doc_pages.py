@@ -1,4 +1,4 @@
-"""The pages of the documentation, taken apart: blocks of code, links, headings, tables."""
+"""Parses the pages of the documentation: blocks of code, links, headings, tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORD = re.compile(r'(\w+)(?:=(?:"([^"]*)"|(\S+)))?')
 
 @dataclass(frozen=True)
 class Block:
-    """What stands in a fence. ``mark``: the words of ``<!-- test: ... -->`` on the line before it, None without."""
+    """The content of a fence. ``mark``: the words of ``<!-- test: ... -->`` on the line before it; None without one."""
 
     page: Path
     line: int
@@ -31,7 +31,7 @@ class Block:
 
 
 def languages(page: Path) -> Iterator[str]:
-    """Of every fence."""
+    """The language of every fence."""
     for fence in _FENCE.finditer(page.read_text()):
         yield fence[1]
 
@@ -54,7 +54,7 @@ def without_code(text: str) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """Of the headings, as hosting sites and the site of ours make them."""
+    """Anchors of the headings, as hosting sites and our own site make them."""
     found: set[str] = set()
     for heading in re.findall(r"^#+ (.*)$", _FENCE.sub("", page.read_text()), re.MULTILINE):
         words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
@@ -75,6 +75,6 @@ def links(page: Path) -> Iterator[tuple[str, str]]:
 
 
 def first_cells(page: Path) -> Iterator[str]:
-    """Of every row of every table."""
+    """The first cell of every row of every table."""
     for row in re.findall(r"^\| (.*?) \|", page.read_text(), re.MULTILINE):
         yield row

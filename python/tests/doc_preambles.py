@@ -1,4 +1,4 @@
-"""What fragments in the documentation stand on. Each is put before the block that names it."""
+"""Code that fragments in the documentation need. Each piece is put before the block that names it."""
 
 MEMBER = """
 import numpy, pccl

@@ -14,8 +14,8 @@ SO_MAX_PACING_RATE = 47  # of Linux; the socket module has no name for it
 
 
 def slow_down(bytes_per_second: int) -> None:
-    """All TCP connections of this process send no faster than that from now on, and what they have not sent when the
-    process dies is gone with it."""
+    """From now on all TCP connections of this process send no faster than that. When the process dies, data that it has
+    not sent is lost."""
     for entry in os.listdir("/proc/self/fd"):
         try:
             if not os.readlink(f"/proc/self/fd/{entry}").startswith("socket:"):
@@ -32,7 +32,7 @@ class Dying(pccl.Communicator):
     """Kills the process while a launched reduction of more than 40,000 elements runs."""
 
     def __init__(self, address: str, **settings: Any) -> None:
-        # Each connection sends a segment of up to 64 KiB before it feels its limit: so one, and more to send than that.
+        # Each connection sends a segment of up to 64 KiB before the limit applies. So use one, and send more than that.
         super().__init__(address, p2p_connection_pool_size=1, **settings)
         self._launched: list[pccl.AsyncReduceHandle] = []
 
@@ -43,10 +43,10 @@ class Dying(pccl.Communicator):
         if not self.dies_in(send):
             self._launched.append(super().all_reduce_async(send, recv, **more))
             return self._launched[-1]
-        for earlier in self._launched:  # would be taken for this one
+        for earlier in self._launched:  # stats() below could not tell it from this one
             earlier.wait()
-        # The others cannot end without our bytes, 160 kB and more: it takes many seconds, however late this thread comes
-        # to see that it runs.
+        # The others cannot finish without this peer's bytes, 160 kB and more. Sending them takes many seconds, so this
+        # thread sees the running reduction in time, however late it gets to run.
         slow_down(10_000)
         handle = super().all_reduce_async(send, recv, **more)
         while True:

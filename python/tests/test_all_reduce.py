@@ -199,7 +199,7 @@ def test_groups_reduce_apart(master: str) -> None:
             array = numpy.array([float(index)])
             communicator.all_reduce(array, array, op=ReduceOp.SUM)
             assert array[0] == (2 if index % 2 == 0 else 4)
-            # Leaving together: who goes first takes nobody's last reduction away.
+            # Leave together: a peer that leaves early could make the last reduction of its group fail.
             communicator.update_topology()
 
     run_threads(4, peer)

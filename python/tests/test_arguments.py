@@ -1,4 +1,4 @@
-"""Bad input: an exception whose text says what to do, and nothing is done."""
+"""Bad input raises an exception whose text says what to do, and nothing is done."""
 
 from __future__ import annotations
 

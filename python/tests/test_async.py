@@ -1,4 +1,4 @@
-"""Handles: waiting in every way, and what keeps arrays alive."""
+"""Handles: every way of waiting, and what keeps arrays alive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RunPeers = Callable[..., list[Any]]
 
 
 class Pair:
-    """Two members in this thread: what one launches waits for the other."""
+    """Two members in this thread: a launch of one waits for the other."""
 
     def __init__(self, master: str) -> None:
         self.first, self.second = pccl.Communicator(master), pccl.Communicator(master)
@@ -107,7 +107,7 @@ def test_callbacks(pair: Pair) -> None:
     all_called = threading.Event()
     _, handle = launch(pair.first, 1)
     handle.add_done_callback(lambda given: called.append(("early", given)))
-    handle.add_done_callback(lambda given: 1 // 0)  # is logged, and the others are called
+    handle.add_done_callback(lambda given: 1 // 0)  # is logged, and the other callbacks still run
     _, answer = launch(pair.second, 2)
     assert handle.wait()[0] and answer.wait()[0]
 
@@ -174,7 +174,7 @@ def test_arrays_live_as_long_as_the_reduction(pair: Pair) -> None:
     assert seen() is not None, "the reduction writes there"
     other, answer = launch(pair.second, 2)
     assert answer.wait()[0] and (other == 3).all()
-    # The next launch finds the first one done, and lets go of what it kept.
+    # The next launch finds that the first one is done, and releases what it kept.
     deadline = 1000
     while seen() is not None and deadline:
         again, handle = launch(pair.first, 1, tag=1)
@@ -214,7 +214,7 @@ def test_a_launch_does_not_walk_over_those_in_flight(monkeypatch: pytest.MonkeyP
         array = numpy.ones(1)
         handles = [communicator.all_reduce_async(array, array, op=ReduceOp.SUM, tag=tag) for tag in range(launches)]
         assert CountingOperation.asked <= 4 * launches
-        # Those that are done are let go of by later launches, whose own are all that is kept then.
+        # Later launches release what is done. At the end little more than their own is kept.
         del handles
         kept = communicator._in_flight
         assert len(kept) < launches

@@ -1,4 +1,4 @@
-"""Life of a communicator and its membership."""
+"""The life of a communicator and its membership."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_not_connected() -> None:
 
 
 def test_no_master() -> None:
-    with socket.socket() as unused:  # bound and not listening: nobody answers here
+    with socket.socket() as unused:  # bound but not listening, so nothing answers here
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         with pccl.Communicator(address) as communicator:
@@ -132,7 +132,7 @@ def test_closing_ends_a_call_of_another_thread(master: str) -> None:
 
     def join() -> None:
         try:
-            second.connect(n_attempts=1)  # waits: the first one does not admit it
+            second.connect(n_attempts=1)  # waits, because the first one does not admit it
         except pccl.PCCLError as error:
             failures.append(error)
 
@@ -170,7 +170,7 @@ def test_dropped_communicators_leave(master: str) -> None:
     del communicator
     gc.collect()
     assert seen() is None
-    # Who has joined a thread may be faster than the system, which still lists it.
+    # After a thread was joined, the system may still list it for a moment.
     wait_until(lambda: len(os.listdir("/proc/self/task")) <= threads, "its threads are gone")
 
 
@@ -209,7 +209,7 @@ def test_attributes_while_another_thread_waits(master: str) -> None:
             target=lambda: first.all_reduce(numpy.ones(4), numpy.ones(4), op=ReduceOp.SUM), daemon=True
         )
         reduction.start()
-        # The other member has not called: the reduction waits, and this thread does not.
+        # The other member has not called, so the reduction waits. This thread does not.
         assert first.get_attribute(Attribute.GLOBAL_WORLD_SIZE) == 2
         second.all_reduce(numpy.ones(4), numpy.ones(4), op=ReduceOp.SUM)
         reduction.join(PATIENCE_S)
@@ -253,7 +253,7 @@ sys.stdin.read()
 
 
 def test_no_wait_for_a_lost_master(script: Callable[..., Script], monkeypatch: pytest.MonkeyPatch) -> None:
-    """0 is a value of its own, not the setting of the environment."""
+    """0 is a value of its own: the setting of the environment does not replace it."""
     monkeypatch.setenv("PCCL_MASTER_TIMEOUT_MS", "86400000")
     master = script(MASTER)
     with pccl.Communicator(f"127.0.0.1:{master.line()}", master_timeout_ms=0) as communicator:

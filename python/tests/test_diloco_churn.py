@@ -1,5 +1,5 @@
-"""DiLoCo with processes that come, die, stop and return: all outer state is the same bytes after each outer step, and
-the training comes to what it would have come to without."""
+"""DiLoCo with processes that join, die, stop and return. All outer state is the same bytes after each outer step, and
+the training reaches the same loss as without churn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 def modes(*daily: str) -> list[Any]:
-    """All of them, of which only these every day; the others are variations."""
+    """All modes. Those in ``daily`` run every day; the others are variations for the nightly run."""
     return [pytest.param(name, marks=[] if name in daily else [pytest.mark.nightly]) for name in MODES]
 
 
@@ -58,10 +58,10 @@ def test_churn(tmp_path: Path, mode: str) -> None:
         assert second.returned() == -signal.SIGKILL
 
         run.train(run.allowed + 1)
-        # One step behind, the others look for the outcome in the next round only.
+        # One step behind, the others see the outcome only in the next round.
         assert first.count("retry") and third.count("retry") and fourth.count("retry"), run.story()
 
-        # Stopped for less than the time-out: the others wait. The three seconds are the fault itself.
+        # Stopped for less than the time-out, so the others wait. The three seconds are the fault itself.
         run.train(max(11, run.allowed))
         third.signal(signal.SIGSTOP)
         run.allow_round()
@@ -94,7 +94,7 @@ def test_churn(tmp_path: Path, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", modes("one_step_behind_int8"))
 def test_removed_peer_comes_back(tmp_path: Path, mode: str) -> None:
-    """Stopped for longer than the time-out: it is removed, notices, and enters again as a newcomer."""
+    """A peer that is stopped for longer than the time-out is removed, notices it, and joins again as a newcomer."""
     with Run(tmp_path, ROUNDS, MODES[mode], timeout_ms=2000) as run:
         run.start_first(3)
         run.train(3)
@@ -112,7 +112,7 @@ def test_removed_peer_comes_back(tmp_path: Path, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", modes("streaming"))
 def test_left_alone_and_joined_again(tmp_path: Path, mode: str) -> None:
-    """Who is left alone trains on; who comes then receives what it has learned."""
+    """A peer that is left alone trains on. A peer that joins later receives what it has learned."""
     with Run(tmp_path, ROUNDS, MODES[mode]) as run:
         run.start_first(2)
         first, second = run.peers

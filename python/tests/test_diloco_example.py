@@ -1,4 +1,4 @@
-"""The example that trains a GPT with DiLoCo, in each of its modes: two peers end with the same model, and it has
+"""The example that trains a GPT with DiLoCo, in each of its modes: two peers end with the same model, which has
 learned."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def test_char_gpt(master: str, tree: Path, tmp_path: Path, mode: str) -> None:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                # Two peers on a machine that may have two cores: threads that spin for each other take them all.
+                # Two peers may share two cores. Threads that spin for each other would use them up.
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
         )
@@ -44,5 +44,5 @@ def test_char_gpt(master: str, tree: Path, tmp_path: Path, mode: str) -> None:
     ends = [re.search(r"end: loss (\S+), model (\w+), (\d+) batches", output) for output in outputs]
     assert ends[0] and ends[1], outputs
     assert ends[0][2] == ends[1][2] and ends[0][3] == ends[1][3] == str(2 * 80)
-    # A guess among 96 letters has 4.6.
+    # A guess among 96 letters has a loss of 4.6.
     assert float(ends[0][1]) < 4.0, outputs[0]

@@ -1,4 +1,4 @@
-"""DiLoCo and models that change, or differ between peers: peers average what they train, or say why not."""
+"""DiLoCo with models that change, or differ between peers: peers average what they train, or raise an error."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ CHANGES = {
 def test_a_model_that_no_longer_trains_what_is_averaged_is_refused(
     master: str, change: Callable[[Any], None]
 ) -> None:
-    """The peer says so and leaves; the others go on without its zeros, and do not wait for it."""
+    """The peer raises an error and leaves. The others go on without its zeros, and do not wait for it."""
 
     def body(index: int) -> int:
         trainee = Trainee(index)
@@ -115,7 +115,7 @@ def test_a_model_that_no_longer_trains_what_is_averaged_is_refused(
             return diloco.batches
 
     gone = threading.Event()
-    # Two rounds of two, and what the first trained alone.
+    # Two rounds of two steps by two peers, and at least one round of two that the first peer trained alone.
     assert run_threads(2, body)[0] >= 2 * 2 * 2 + 2
     with pccl.Communicator(master) as comm:
         trainee = Trainee(0)
@@ -127,7 +127,7 @@ def test_a_model_that_no_longer_trains_what_is_averaged_is_refused(
 
 
 def test_a_helper_that_fails_while_it_joins_leaves(master: str) -> None:
-    """After it was admitted: by an exception of the program's own, here."""
+    """It leaves after it was admitted. Here an exception of the program itself makes it fail."""
 
     def body(index: int) -> int:
         trainee = Trainee(index)
@@ -197,7 +197,7 @@ def test_a_model_of_equal_size_that_is_another_one_is_refused(master: str, other
     assert len(set(shown)) == 2, message
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch, about itself
+@pytest.mark.filterwarnings("ignore")  # warnings of torch about itself
 def test_wrappers_do_not_make_another_model() -> None:
     plain = str(Parameters(ALIKE()))
     assert str(Parameters(torch.compile(ALIKE()))) == plain
@@ -211,7 +211,7 @@ def test_wrappers_do_not_make_another_model() -> None:
     assert str(Parameters(checkpointed)) == plain
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch, about itself
+@pytest.mark.filterwarnings("ignore")  # warnings of torch about itself
 def test_wrappers_of_process_groups() -> None:
     from torch import distributed as dist
     from torch.distributed.fsdp import FullyShardedDataParallel

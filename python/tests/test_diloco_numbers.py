@@ -1,4 +1,4 @@
-"""DiLoCo and numbers that would do harm: one peer's NaN stays with that peer, and that peer recovers."""
+"""DiLoCo with harmful numbers: one peer's NaN stays with that peer, and that peer recovers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HURT_IN_ROUND = 2
 def train_three(
     master: str, spoil: Any, rounds: int, *, of_last: dict[str, Any] | None = None, **options: Any
 ) -> list[tuple[Trainee, DiLoCo, list[Event]]]:
-    """Three peers; spoil(trainee) happens to the last one before the last inner step of a round."""
+    """Three peers. spoil(trainee) is called for the last one before the last inner step of a round."""
     end = threading.Barrier(3)
 
     def body(index: int) -> tuple[Trainee, DiLoCo, list[Event]]:
@@ -77,7 +77,7 @@ def test_one_element_of_one_peer_poisons_nobody(master: str, mode: str, value: f
     assert 1 <= len(rejected) <= fragments and "not finite" in rejected[0].detail
     assert not any(event.kind == "rejected" for _, _, events in results[:2] for event in events)
     assert "contributes nothing to this average" in caplog.text
-    # It has recovered: what it learned later counts again, its moments included.
+    # The peer has recovered, its moments included: what it learned later counts again.
     launches = [event for event in results[2][2] if event.kind == "launch"]
     silent = [event for event in launches if not event.tensor.any()]
     assert len(silent) == len(rejected) and launches[-1] is not silent[-1]
@@ -95,7 +95,7 @@ def test_the_average_is_that_of_the_others(master: str) -> None:
 
 @pytest.mark.parametrize("quantize", [None, "int8"])
 def test_a_sum_that_is_not_finite_is_skipped_by_all(master: str, quantize: str | None, caplog: Any) -> None:
-    """Each addend is a number. With int8 the sum of the codes is one, too, and what it stands for is not."""
+    """Each addend is finite. With int8 the sum of the codes is finite, too, but the sum that it stands for is not."""
 
     def body(index: int) -> tuple[list[str], Any]:
         kinds: list[str] = []

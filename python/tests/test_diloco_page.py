@@ -1,4 +1,4 @@
-"""What docs/diloco.md says of memory, and of a peer that is thrown out of the run."""
+"""What docs/diloco.md states about memory, and about a peer that is removed from the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARAMETERS = 1 << 20
 
 
 def held_bytes(diloco: DiLoCo, model: Any) -> int:
-    """Of arrays and tensors that the helper refers to, each memory once, without the model's."""
+    """Bytes of arrays and tensors that the helper refers to. Each memory counts once; the model's does not count."""
     seen: set[int] = set()
     memory: dict[int, int] = {}
     waiting: list[Any] = [diloco]
@@ -33,7 +33,7 @@ def held_bytes(diloco: DiLoCo, model: Any) -> int:
         if isinstance(one, torch.Tensor):
             memory[one.untyped_storage().data_ptr()] = one.untyped_storage().nbytes()
         elif isinstance(one, numpy.ndarray):
-            while isinstance(one.base, numpy.ndarray):  # of a view
+            while isinstance(one.base, numpy.ndarray):  # one is a view
                 one = one.base
             memory[one.__array_interface__["data"][0]] = one.nbytes
         elif not callable(one):
@@ -44,7 +44,7 @@ def held_bytes(diloco: DiLoCo, model: Any) -> int:
 
 
 def carry_out(exchange: Exchange, world: int) -> None:
-    """As if the other members had nothing to add."""
+    """Runs an exchange as if the other members had nothing to add."""
     reduction = next(exchange)
     try:
         while True:
@@ -68,7 +68,7 @@ def test_bytes_per_parameter(
     size = PARAMETERS // fragments
     carry_out(diloco._encoding.exchange(0, size, 1), 2)  # makes the buffers of the codes
     held = held_bytes(diloco, model)
-    # What a chunk of the elements needs is the same for any model.
+    # The tolerance is for the memory of one chunk of elements, which is the same for any model.
     assert held / PARAMETERS == pytest.approx(bytes_each, abs=0.25)
     tracemalloc.start()
     try:
@@ -81,7 +81,7 @@ def test_bytes_per_parameter(
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_what_was_learned_when_a_peer_is_thrown_out(master: str, alone: bool) -> None:
-    """It is kept if the run did not go on, else replaced by what the run has."""
+    """It is kept if the run did not go on. Otherwise the run's state replaces it."""
     events: list[str] = []
     averages: list[float] = []
     ended = threading.Event()
@@ -125,8 +125,8 @@ def test_what_was_learned_when_a_peer_is_thrown_out(master: str, alone: bool) ->
     assert "joined" in events[events.index("lost") :]
     assert inner_step % 4 == 0
     if alone:
-        # Of its own four steps, which the next average has in it.
+        # From its own four steps, which are also in the next average.
         assert (inner_step, weight, averages) == (4, 4.0, [8.0])
     else:
-        # Two for each step of the other one, and nothing of its own.
+        # Two for each step of the other peer, and nothing of its own.
         assert inner_step > 0 and weight == 2.0 * inner_step

@@ -1,4 +1,4 @@
-"""The parts of the DiLoCo helper by themselves, beside independent computations of the same."""
+"""The parts of the DiLoCo helper, each compared with an independent computation of the same."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_outer_step_is_the_rounded_arithmetic_of_its_definition(momentum: float,
     start = draw.standard_normal(size).astype(numpy.float32)
     parameters = start.copy()
     moments = numpy.zeros(size, numpy.float32) if momentum else None
-    # In binary64 a product of two binary32 numbers is exact and a sum needs no second rounding: a binary32 step
-    # follows.
+    # In binary64 a product of two binary32 numbers is exact, and rounding a sum a second time changes nothing. So each
+    # operation rounded by single() is the binary32 operation.
     lr, mu = single(0.7), single(momentum)
     expected, expected_moments = [float(p) for p in start], [0.0] * size
     for weight in (1, 2, 3, 7, 16777217):  # the last one is no binary32 number
@@ -136,7 +136,7 @@ def test_outer_options_that_cannot_work(bad: dict[str, Any]) -> None:
 
 
 def exchange_among(encodings: list[Encoding], begin: int, elements: int, weights: list[int]) -> list[int]:
-    """What the library does for exchanges: same reduction on all, sums in member order, results to all."""
+    """Simulates the library for exchanges: same reduction on all members, sums in member order, results to all."""
     exchanges = [one.exchange(begin, elements, weight) for one, weight in zip(encodings, weights, strict=True)]
     current = [next(one) for one in exchanges]
     totals: list[int] = []
@@ -147,7 +147,7 @@ def exchange_among(encodings: list[Encoding], begin: int, elements: int, weights
         else:
             result = sent[0].clone()
             for one in sent[1:]:
-                result += one  # wraps like the library's, where whole numbers do not fit
+                result += one  # wraps like the library's sum if whole numbers overflow
         for reduction in current:
             reduction.receive.copy_(result)
         following = []
@@ -200,7 +200,7 @@ def test_nobody_has_anything() -> None:
 
 @pytest.mark.parametrize("world", [1, 2, 5, 16, 17, 40])
 def test_error_feedback_keeps_the_sum_over_rounds_within_one_code(world: int) -> None:
-    """The same pseudo-gradients each round, many far below a code: without feedback they would never arrive."""
+    """The same pseudo-gradients in each round, many far below one code: without feedback they would never arrive."""
     elements, rounds = BLOCK + 100, 50
     draw = torch.Generator().manual_seed(world)
     meant = torch.randn(world, elements, generator=draw) * torch.logspace(-4, 0, elements)
@@ -215,7 +215,7 @@ def test_error_feedback_keeps_the_sum_over_rounds_within_one_code(world: int) ->
         total += encodings[0].total(elements).double() / world
     exact = rounds * meant.double().mean(0)
     levels = (127 if world <= Codes.WORLD_MAX_INT8 else 32767) // world
-    # A scale never exceeds the largest of what is meant plus what is kept, which is at most half a code.
+    # A scale never exceeds the largest of what is meant plus what is kept. What is kept is at most half a code.
     code = float(meant.abs().max()) / (levels - 0.5) if levels > 1 else 2 * float(meant.abs().max())
     assert float((total - exact).abs().max()) <= code
     unsent = torch.stack([one.residual() for one in encodings]).double().mean(0)

@@ -1,4 +1,4 @@
-"""DiLoCo with peers as threads of this process, beside what it must equal."""
+"""DiLoCo with peers as threads of this process, compared with what it must equal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def test_with_one_inner_step_and_plain_sgd_it_is_data_parallel_training(master: 
 @pytest.mark.parametrize("members", [1, 2])
 @each_mode
 def test_every_outer_step_follows_from_the_pseudo_gradients(master: str, mode: str, members: int) -> None:
-    """Recomputed from what the members launched, with other code; bit for bit unless a transfer quantizes."""
+    """Recomputes the outer steps from what the members launched, with other code; bit for bit unless a transfer
+    quantizes."""
     options = MODES[mode]
     fragments = options.get("fragments", 1)
     results = train_together(master, members, 5 * options["H"], **options)
@@ -59,14 +60,14 @@ def test_every_outer_step_follows_from_the_pseudo_gradients(master: str, mode: s
         m = momentum[part] = momentum[part] * mu + applied
         outer[part] -= (applied + m * mu) * lr
     assert (outer == one.outer.numpy()).all() and (momentum == one.momentum.numpy()).all()
-    # With error feedback nothing adds up; in the ring the rounding of each round may, half a step per hop.
+    # With error feedback, rounding errors do not add up. In the ring those of each round may: half a step per hop.
     rounds = 1 if options.get("quantize") == "int8" else 5
     assert numpy.abs(exact - told).max() <= rounds * 0.02 * max(numpy.abs(sent).max() for sent in launched[0])
     assert [other.batches for _, other, _ in results] == [members * 5 * options["H"]] * members
 
 
 def reference(mode: str, last_step: int) -> Any:
-    """Outer parameters after two replicas trained as the papers say, in one process and in the order of the text."""
+    """Outer parameters after two replicas trained as in the papers, in one process and in the order of their text."""
     period, fragments = MODES[mode]["H"], MODES[mode].get("fragments", 1)
     delay = MODES[mode].get("delay", period // fragments if MODES[mode].get("overlap") else 0)
     mix = 0.5 if 0 < delay < period else 0.0
@@ -160,13 +161,13 @@ def test_a_newcomer_stands_where_the_others_stand(master: str, mode: str) -> Non
                 **options,
             )
             if index == 2:
-                # The run has begun when somebody has made an outer step.
+                # The run has begun when a peer has made an outer step.
                 begun.wait(PATIENCE_S)
             diloco.join()
             if index == 2:
                 assert diloco.inner_step % options["H"] == 0 and diloco.inner_step > 0 and diloco.outer_step > 0
                 assert torch.equal(vector(trainee.model), diloco.outer)
-            # All see the third at the end of the same round.
+            # All see the third peer at the end of the same round.
             while diloco.world < 3:
                 trainee.train(diloco, diloco.inner_step + options["H"])
                 begun.set()
@@ -185,7 +186,8 @@ def test_a_newcomer_stands_where_the_others_stand(master: str, mode: str) -> Non
 
 @pytest.mark.parametrize("quantize", [None, "int8"])
 def test_what_a_newcomer_has_not_learned_does_not_count(master: str, quantize: str | None) -> None:
-    """One step behind: what a member learned before the newcomer came is its own alone, also after that came."""
+    """One step behind: the newcomer takes part in the average of what a member learned before it came, but that average
+    is the member's alone."""
     first_is_training, second_is_in = threading.Event(), threading.Event()
     launched: dict[tuple[int, int], Any] = {}
     applied: dict[int, Any] = {}
@@ -215,14 +217,14 @@ def test_what_a_newcomer_has_not_learned_does_not_count(master: str, quantize: s
             while not second_is_in.is_set() or diloco.world == 1:
                 trainee.train(diloco, diloco.inner_step + 3)
                 first_is_training.set()
-            # Until the other one has ended and we are alone again.
+            # Until the other peer has ended and this one is alone again.
             while diloco.world > 1:
                 trainee.train(diloco, diloco.inner_step + 3)
             return 0
 
     begin = run_threads(2, body)[1]
     assert not launched[1, begin].any() and launched[0, begin].any()
-    # Quantized, what is rounded away comes later.
+    # With quantization, what is rounded away is sent later.
     code = 0.0 if quantize is None else float(launched[0, begin].abs().max()) / 63
     assert torch.allclose(applied[begin + 3], launched[0, begin], rtol=0, atol=1.01 * code)
     both = (launched[0, begin + 3] + launched[1, begin + 3]) / 2
@@ -261,7 +263,7 @@ def test_a_run_that_resumes_from_its_checkpoints_goes_on_as_if_nothing_had_happe
         pairs = [(one["result"], other["result"]), (one["diloco"]["momentum"], other["diloco"]["momentum"])]
         for straight, later in pairs:
             if mode.endswith("_ring"):
-                # Partial sums are rounded on the way: the bytes depend on who comes first in the ring, a race here.
+                # Partial sums are rounded on the way, so the bytes depend on the order in the ring. Here it is a race.
                 assert torch.allclose(straight, later, atol=0.02)
             else:
                 assert torch.equal(straight, later)
@@ -290,7 +292,7 @@ def test_a_checkpoint_from_within_a_round_begins_the_round_again(master: str) ->
 
 @pytest.mark.parametrize("ahead", [0, 1000])
 def test_a_checkpoint_of_another_time_is_replaced_by_the_run(master: str, ahead: int) -> None:
-    """Older than the run, or ahead of it: then the members refuse it first."""
+    """A checkpoint that is older than the run, or ahead of it. The members first refuse a peer that is ahead."""
     options: dict[str, Any] = {"H": 2, "overlap": True, "quantize": "int8"}
     ready, done = threading.Event(), threading.Event()
     saved: dict[str, Any] = {}
@@ -320,7 +322,7 @@ def test_a_checkpoint_of_another_time_is_replaced_by_the_run(master: str, ahead:
             diloco.load_state_dict(saved)
             diloco.join()
             done.set()
-            # Nothing of what is no longer ours.
+            # Nothing of the replaced state is left.
             assert [e.tensor.any() for e in events if e.kind == "launch"] == [False]
             assert not diloco.state_dict()["residual"].any()
             assert diloco.inner_step >= 10 and torch.equal(vector(trainee.model), diloco.outer)
@@ -336,7 +338,7 @@ def test_out_of_the_run_at_the_end_of_a_round_it_joins_again(master: str) -> Non
         diloco.join()
         trainee.train(diloco, 1)
         comm.abort()
-        trainee.train(diloco, 4)  # nothing is in flight yet: the vote is the first that finds out
+        trainee.train(diloco, 4)  # nothing is in flight yet, so the vote is the first to notice
     assert [e.kind for e in events if e.kind in ("joined", "lost")] == ["joined", "lost", "joined"]
 
 
@@ -368,7 +370,8 @@ def test_a_peer_of_another_configuration_is_told(master: str) -> None:
 
 
 def test_a_new_master_after_the_run_was_ended(port: int) -> None:
-    """What the master ended goes on at the next one on the same address, with what was learned."""
+    """After the master has ended the run, training goes on at the next master on the same address, with what was
+    learned."""
     address = f"127.0.0.1:{port}"
     with pccl.MasterNode(address) as node:
         node.run()
@@ -396,7 +399,7 @@ def test_a_new_master_after_the_run_was_ended(port: int) -> None:
                 diloco.join()
                 trainee.train(diloco, 10)
                 half_way.wait(PATIENCE_S)
-                # Both are in the new run before both have ended.
+                # Both are in the new run before either ends.
                 while "lost" not in kinds or diloco.world < 2:
                     trainee.train(diloco, diloco.inner_step + 1)
                 together.wait(PATIENCE_S)

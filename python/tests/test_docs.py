@@ -1,17 +1,17 @@
-"""What the documentation says is so: its programs run, its commands exist, its links lead somewhere, its messages are
-ours.
+"""What the documentation states is true: its programs run, its commands exist, its links lead somewhere, its messages
+are those of our programs.
 
 A Python block has a line ``<!-- test: ... -->`` before it:
 
 ``member``            a fragment, run by two members of a run (``communicator``, ``weights``, ``gradient``, ...)
 ``peers=N``           run by N processes at a time; without it by one
 ``replicas=R shards=S``  run by R times S processes, as torchrun starts them
-``preamble=NAME``     what it stands on, of doc_preambles.py
+``preamble=NAME``     code that the block needs, from doc_preambles.py
 ``equal=NAME``        a name that holds the same bytes at the end in all of them (``NAME()`` if it can be called)
-``prints="TEXT"``     something that one of them prints
+``prints="TEXT"``     a text that one of them prints
 ``lost``              one of them is removed from the run, in an ``update_topology()`` and in a ``sync_shared_state()``
 
-The master's address in it becomes that of a master of the test, and sleeps become short.
+The master's address in a block is replaced by that of a master of the test, and sleeps become short.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def named(found: Iterator[Block]) -> list[Any]:
 
 # ---- programs --------------------------------------------------------------------------------------------------------
 def lose_the_run() -> None:
-    """This process is out of the run when it makes its third topology update, and its sixth synchronization."""
+    """Removes this process from the run in its third topology update, and in its sixth synchronization."""
 
     def losing(call: Callable[..., Any], fatal: int) -> Callable[..., Any]:
         calls = itertools.count(1)
@@ -74,7 +74,7 @@ def lose_the_run() -> None:
 def run_block(
     _: Channel, name: str, source: str, equal: str, environment: dict[str, str], folder: str, lost: bool = False
 ) -> tuple[str, str]:
-    """What it printed, and a digest of what has to be equal."""
+    """Returns what it printed, and a digest of what must be equal."""
     if lost:
         lose_the_run()
     os.environ |= environment
@@ -102,7 +102,7 @@ def test_python(block: Block, start: Start, master: str, tmp_path: Path) -> None
     source = "\n" * (block.line - 1) + block.text
     if re.search(r"\btorch\b|pccl\.diloco", preamble + source):
         pytest.importorskip("torch")
-    # Lines of the block keep their numbers: what it stands on is one line before it.
+    # Lines of the block keep their numbers, because the preamble becomes part of the first line.
     source = f"exec({preamble.replace(ADDRESS, master)!r})" + source.replace(ADDRESS, master)
 
     peers, digests = [], 1
@@ -152,7 +152,7 @@ def test_c(block: Block, master: str, tmp_path: Path) -> None:
 
 
 def test_every_fence_names_its_language() -> None:
-    """What has none would be tested by nobody. In braces: directives of the site."""
+    """No test would run a fence without a language. Names in braces are directives of the site."""
     for page in PAGES:
         for language in languages(page):
             assert language in ("c", "python", "sh", "text", "{toctree}", "{eval-rst}"), f"{page.name}: ```{language}"
@@ -182,7 +182,7 @@ def help_of(*command: str) -> str:
 
 
 def has_options(words: list[str], text: str) -> bool:
-    """Whether a help text knows the long options of a command."""
+    """Whether a help text contains the long options of a command."""
     wanted = [word.split("=")[0] for word in words if word.startswith("--")]
     return all(re.search(rf"(?<![\w-]){option}(?![\w-])", text) for option in wanted)
 
@@ -223,7 +223,7 @@ def test_links(page: Path) -> None:
 
 
 def program_text(*, tests: bool) -> str:
-    """Of the tree, with string literals of several lines put together."""
+    """All program text of the tree, with string literals of several lines put together."""
     text = [(TREE / "dev").read_text()]
     for folder in "bench cmake core examples harness include net-real packaging python tests".split():
         for path in (TREE / folder).rglob("*"):
@@ -241,14 +241,14 @@ def test_variables_exist() -> None:
                 pytest.fail(f"{page.name}: {name} is in no program")
 
 
-# Said by Python.
+# Messages of Python itself.
 OF_OTHERS = ("cannot import name '_native' from partially initialized module 'pccl'", "No module named 'pccl'")
-# What is another text each time, in the program or in what the system adds.
+# Parts that differ each time, because of the program or of what the system adds.
 CHANGES = r"'?\.\.\.'?|\b\d+ s\b|: Connection refused|: Address already in use"
 
 
 def test_messages_exist() -> None:
-    """Quoted in the first column of the tables of symptoms."""
+    """Messages that are quoted in the first column of the tables of symptoms."""
     text = program_text(tests=False)
     seen = 0
     for cell in first_cells(TREE / "docs/troubleshooting.md"):
@@ -281,7 +281,7 @@ def test_pictures_are_those_of_their_program(tmp_path: Path) -> None:
 
 
 def test_site(tmp_path: Path) -> None:
-    """It is made without a warning, and needs no network to be read."""
+    """The site builds without a warning, and its pages need no network."""
     for tool in ("sphinx", "myst_parser", "furo"):
         if importlib.util.find_spec(tool) is None:
             pytest.skip(f"{tool} is not installed (./dev docs installs it)")
@@ -303,12 +303,12 @@ def test_site(tmp_path: Path) -> None:
 
 # ---- docstrings ------------------------------------------------------------------------------------------------------
 def public(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Names of a module, and of its classes; what is inherited is documented where it is from."""
+    """Names of a module, and of its classes. An inherited name is documented where it is defined."""
     for name in module.__all__:
         value = getattr(module, name)
         if inspect.isclass(value) or inspect.isfunction(value):
             yield f"{module.__name__}.{name}", value
-        # A backend of torch: its methods are torch's.
+        # This class is a backend of torch, which documents its methods.
         if inspect.isclass(value) and name != "ProcessGroupPCCL":
             for inner, member in vars(value).items():
                 if not inner.startswith("_"):
@@ -340,7 +340,7 @@ def test_every_public_name_and_argument_is_described(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["pccl", "pccl.torch", "pccl.diloco"])
 def test_examples_in_docstrings_are_python(name: str) -> None:
-    """They are fragments of the programs that the pages have."""
+    """Examples are fragments of the programs on the pages, so they are compiled and not run."""
     if name != "pccl":
         pytest.importorskip("torch")
     module = importlib.import_module(name)

@@ -1,4 +1,5 @@
-"""What ``./dev test`` does on a machine that was just set up: torch is not there, or pip offers only the build with CUDA."""
+"""What ``./dev test`` does on a newly set up machine: torch is not installed, or pip offers only the build with
+CUDA."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import PATIENCE_S
 
-# As ./dev does, with an index of packages that are empty.
+# The same as in ./dev, with an index of packages that are empty.
 INSTALL = """
 set -euo pipefail
 logs=$1/log
@@ -24,7 +25,7 @@ install_torch "$1"
 
 
 def wheel(index: Path, name: str, version: str, *needs: str) -> None:
-    """A package with one empty module, in an index as pip reads it."""
+    """Makes a package with one empty module, in an index that pip can read."""
     about = f"{name}-{version}.dist-info"
     metadata = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
     metadata += [f"Requires-Dist: {need}" for need in needs]
@@ -70,22 +71,22 @@ def test_torch_is_installed_where_pip_finds_a_build_for_the_cpu(tree: Path, tmp_
         )
         return {line.split("==")[0] for line in shown.stdout.splitlines()}
 
-    # The plain index has only the build with CUDA: it goes on without torch, and says in a line how to get it.
+    # The plain index has only the build with CUDA: installing goes on without torch, and one line says how to get it.
     done = install()
     assert done.returncode == 0, done.stdout
     assert installed() == set()
     hint = done.stdout.splitlines()[-1]
     assert hint.startswith("torch is not installed") and "PCCL_TORCH_INDEX_URL" in hint
 
-    # An index that was asked for and does not help is an error.
+    # An index that the user names and that does not help is an error.
     done = install(PCCL_TORCH_INDEX_URL=(tmp_path / "nothing").as_uri())
     assert done.returncode == 2 and "PCCL_TORCH_INDEX_URL=file://" in done.stdout.splitlines()[-1]
 
-    # That it could not be had is not remembered.
+    # An earlier failure is not remembered.
     done = install(PCCL_TORCH_INDEX_URL=cpu.as_uri())
     assert done.returncode == 0, done.stdout
     assert installed() == {"torch", "scikit_learn"}
-    # But what is there is not installed again.
+    # What is installed is not installed again.
     done = install(PCCL_TORCH_INDEX_URL=(tmp_path / "nothing").as_uri())
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -138,7 +139,8 @@ def test_what_was_skipped_is_counted_and_explained(tree: Path) -> None:
 def test_a_file_that_is_skipped_as_a_whole_is_no_failure(
     tree: Path, tmp_path: Path, content: str, status: int
 ) -> None:
-    """77 is what ctest calls skipped; a file without tests is a mistake."""
+    """A file that is skipped as a whole ends with 77, which ctest counts as skipped; a file without tests is a
+    mistake."""
     (tmp_path / "conftest.py").write_text("from peers import pytest_sessionfinish\n")
     (tmp_path / "peers.py").write_bytes((tree / "python/tests/conftest.py").read_bytes())
     (tmp_path / "test_it.py").write_text(f"import pytest\n{content}\n")

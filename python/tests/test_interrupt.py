@@ -1,4 +1,4 @@
-"""Ctrl-C ends every call that waits, and a program that dies of it ends."""
+"""Ctrl-C ends every call that waits, and a program that Ctrl-C interrupts exits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from conftest import PATIENCE_S, Script, admit
 
 MakeScript = Callable[..., Script]
 
-# A member whose other member does nothing, so that each call waits for ever.
+# A member whose other member does nothing, so each call waits for ever.
 MEMBER = """
 import os, signal, sys, threading
 import numpy
@@ -61,7 +61,7 @@ print("closed")
 
 @pytest.fixture
 def idle_member(master: str) -> Iterator[tuple[str, Callable[[], None]]]:
-    """The master's address, and what lets one other peer in."""
+    """The master's address, and a function that admits one other peer."""
     with pccl.Communicator(master) as communicator:
         communicator.connect()
         yield master, lambda: admit(communicator, 2)
@@ -152,7 +152,7 @@ thread.join()
     program.interrupt()
     status, output, errors = program.end()
     assert status != 0 and "KeyboardInterrupt" in errors
-    assert "Error" in output  # the reduction failed: nobody is left waiting
+    assert "Error" in output  # the reduction failed, so no thread still waits
 
 
 def test_an_interrupted_peer_has_left(idle_member: tuple[str, Callable[[], None]], script: MakeScript) -> None:
@@ -174,12 +174,12 @@ sys.stdin.read()
 
 
 def test_the_python_thread_of_another_call_keeps_running(master: str) -> None:
-    """A waiting call holds no lock of the interpreter."""
+    """A waiting call does not hold the GIL."""
     with pccl.Communicator(master) as first, pccl.Communicator(master) as second:
         first.connect()
         thread = threading.Thread(target=second.connect, daemon=True)
         thread.start()
-        # This thread's votes go on while that one waits.
+        # This thread votes while that one waits.
         while not first.are_peers_pending():
             pass
         assert sum(range(1000)) == 499500

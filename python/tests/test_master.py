@@ -68,7 +68,7 @@ threading.Thread(target=stop, daemon=True).start()
 """
     program = script(SERVES.format(rest=rest))
     joins(program.line())
-    assert program.end()[0] == 0  # which closes its standard input
+    assert program.end()[0] == 0  # end() closes its standard input
 
 
 def test_states() -> None:
@@ -116,7 +116,7 @@ def test_program(script: MakeScript, number: signal.Signals) -> None:
 
 @pytest.mark.parametrize("program", [DAEMON, MAIN], ids=["daemon", "main"])
 def test_programs_take_up_their_run(script: MakeScript, tmp_path: Path, program: str) -> None:
-    """Killed and started again on its journal: the peer that was in is still in."""
+    """After a kill and a restart on its journal, the peer that was a member still is."""
     journal = {"PCCL_STATE_DIR": str(tmp_path)}
     master = script(program, "--listen-address", "127.0.0.1:0", **journal)
     address = "127.0.0.1:" + master.line().rsplit(":", 1)[1]

@@ -27,7 +27,7 @@ communicator.close()
 
 def test_lines_go_to_logging(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, "pccl"):
-        # The port makes it a line that no other test has: one that repeats is counted, not written.
+        # The port makes the line unique among the tests: the log counts repeated lines instead of writing them.
         with pccl.Communicator("127.0.0.1:2") as communicator, pytest.raises(pccl.PCCLMasterConnectionError):
             communicator.connect(n_attempts=1)
         pccl._logging.end()  # waits until all lines are delivered
@@ -179,7 +179,7 @@ sys.exit(status)
 """
     status, output, errors = script(program).end()
     assert status == 0, errors
-    # The fork happens while the first line is on its way to the logger of the parent, which alone shows it.
+    # The fork happens while the first line is on its way to the parent's logger. Only the parent shows it.
     assert errors.count(f"pccl|{output.strip()}|pccl pcclArePeersPending: ") == 1, errors
     assert errors.count("|pccl pcclUpdateTopology: ") == 1, errors
 
@@ -218,12 +218,12 @@ def test_descriptors_and_threads_are_given_back() -> None:
     descriptors, threads = count()
     for _ in range(5):
         once()
-    # Who has joined a thread may be faster than the system, which still lists it.
+    # After a thread was joined, the system may still list it for a moment.
     wait_until(lambda: count()[0] <= descriptors and count()[1] <= threads, "all is given back")
 
 
 def test_the_original_in_the_same_folder_is_noticed(script: MakeScript, tree: Path, tmp_path: Path) -> None:
-    """pip would delete files of one of the two with the other."""
+    """If pip removes one of the two, it deletes files of the other."""
     program = "import pccl\nprint(pccl.__file__, flush=True)"
     (tmp_path / "pccl").symlink_to(tree / "python/pccl")
     alone = script(program, PYTHONPATH=str(tmp_path))
@@ -234,4 +234,4 @@ def test_the_original_in_the_same_folder_is_noticed(script: MakeScript, tree: Pa
     assert status == 0 and output
     assert f"RuntimeWarning: pypccl (PCCL 1.0.0) is installed in {tmp_path}, too" in errors
     assert "pip uninstall pypccl pccl" in errors
-    assert errors.startswith("<string>:1: ")  # the line of the program
+    assert errors.startswith("<string>:1: ")  # the warning names the line of the program

@@ -29,8 +29,8 @@ def connect_with_retries(address: str) -> pccl.Communicator:
 
 
 def test_basic_loop_with_a_peer_that_comes_late(master: str) -> None:
-    """Connect with retries; update, sync, reduce with retries; the late peer gets the state and all end with the
-    same."""
+    """Connects with retries, updates, synchronizes, reduces with retries. The late peer gets the state, and all end
+    with the same."""
     steps = 12
     late_may_come = threading.Event()
 
@@ -51,7 +51,7 @@ def test_basic_loop_with_a_peer_that_comes_late(master: str) -> None:
                     except pccl.PCCLError as error:
                         print(error)
             local_iteration += 1
-            # The last steps are taken by all three.
+            # All three peers take the last steps.
             needed = 2 if state.revision < steps // 2 else 3
             if communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE) < needed:
                 time.sleep(0.002)
@@ -80,7 +80,7 @@ def test_basic_loop_with_a_peer_that_comes_late(master: str) -> None:
 
 
 def test_pump_with_reductions_across_steps(master: str) -> None:
-    """The main thread of each peer pumps pending peers, while a second thread reduces what the last step left."""
+    """The main thread of each peer admits pending peers, while a second thread reduces what the last step left."""
     steps = 15
 
     def peer(index: int) -> float:
@@ -93,7 +93,7 @@ def test_pump_with_reductions_across_steps(master: str) -> None:
             reduced = numpy.empty_like(state_array)
             failures: list[BaseException] = []
             for step in range(steps):
-                # The answer is the same for all, so all await their reductions and vote, or none does.
+                # The answer is the same for all. So either all await their reductions and vote, or none does.
                 if communicator.are_peers_pending():
                     if pending is not None:
                         pending.join()
@@ -129,7 +129,8 @@ def test_pump_with_reductions_across_steps(master: str) -> None:
 
 
 def test_all_parameters_quantized_and_adam_moments(master: str) -> None:
-    """Multiple-with-retry over all gradients with u8 MinMax; parameters and Adam's moments are the shared state."""
+    """all_reduce_multiple_with_retry over all gradients with u8 MinMax; parameters and Adam's moments are the shared
+    state."""
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)
     steps = 6
@@ -146,7 +147,7 @@ def test_all_parameters_quantized_and_adam_moments(master: str) -> None:
             optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
             for parameter in model.parameters():
                 parameter.grad = torch.zeros_like(parameter)
-            optimizer.step()  # makes the moments
+            optimizer.step()  # creates the moments
             infos = []
             for name, parameter in model.named_parameters():
                 infos.append(pccl.TensorInfo.from_torch(parameter, name))

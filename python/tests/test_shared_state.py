@@ -1,4 +1,4 @@
-"""Shared state: what travels, what wins, and revisions."""
+"""Shared state: what is sent, which content wins, and revisions."""
 
 from __future__ import annotations
 

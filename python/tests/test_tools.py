@@ -33,7 +33,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def patient(**environment: str) -> dict[str, str]:
-    """On a busy machine a process may stand still for long; it must not be removed for that."""
+    """A process may be stopped for long on a busy machine, and must not be removed for that."""
     return {**os.environ, "PCCL_PEER_TIMEOUT_MS": str(int(PATIENCE_S * 1000)), **environment}
 
 
@@ -68,7 +68,7 @@ def start() -> Iterator[Start]:
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """What a master with two members says, one of which waits."""
+    """The status of a master with two members, one of which waits."""
     peers = [
         {"peer": name, "address": "10.0.0.1:48149", "group": 0, "state": "member", "since_ms": 61_000,
          "heard_ms": 400, "synced": True, "waits": None}
@@ -144,7 +144,7 @@ def look(page: Page, **changes: Any) -> Look:
 
 
 def code(*arguments: str) -> int:
-    """Of a program that is run here: a process of its own takes long to begin on a busy machine."""
+    """The exit code of a program that runs in this process. Another process takes long to start on a busy machine."""
     try:
         return program(arguments)
     except SystemExit as end:
@@ -233,7 +233,7 @@ def test_top_tells_who_waits_and_how_fast_it_goes(serve: Callable[[bytes], Page]
     assert "update topology: 1 voted, open for 31 s; waits for bbbbbbbb" in text
     assert "the disk of the journal has not answered for 12 s" in text
     assert "dddddddd  5.0 s ago: silent for 10000 ms" in text
-    # A master that was started anew has counted nothing before.
+    # A master that was started again has no counts before.
     again = "\n".join(plain_text(content) for content in picture(look(page, uptime_ms=1000), now, "url"))
     assert "/s," not in again
 
@@ -248,7 +248,7 @@ def test_top_writes_nothing_that_a_terminal_obeys(
 
 
 def test_top_in_a_terminal(serve: Callable[[bytes], Page], start: Start) -> None:
-    """Draws in place, tells when the master is silent, and gives the screen back at Ctrl-C."""
+    """Draws in place, shows when the master is silent, and restores the screen at Ctrl-C."""
     page = serve(json.dumps(document()).encode())
     ours, theirs = pty.openpty()
     process = start(
@@ -284,7 +284,7 @@ def test_top_in_a_terminal(serve: Callable[[bytes], Page], start: Start) -> None
 def test_top_in_a_terminal_that_cannot_draw(
     serve: Callable[[bytes], Page], start: Start, kind: str | None
 ) -> None:
-    """Without TERM, as in an empty environment, lines come one below the other."""
+    """Without TERM, as in an empty environment, lines are printed one below the other."""
     page = serve(json.dumps(document()).encode())
     ours, theirs = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name != "TERM"}
@@ -387,8 +387,8 @@ def test_demo_with_workers_that_cannot_start(tmp_path: Path) -> None:
     assert "this one is broken" in done.stderr
 
 
-# Of a demo that ends while lines of its master are still to be delivered: the first one that comes keeps the thread that
-# delivers until the demo has let go of its handler, for as long as it takes at most.
+# A demo that ends while lines of its master are still to be delivered. The first of them blocks the delivering thread
+# until the demo has removed its handler, for 1 s at most.
 LATE_LINES = """
 import logging, socket, sys, threading
 from pccl.__main__ import main

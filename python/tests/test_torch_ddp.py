@@ -49,7 +49,7 @@ def assert_averages(found: list[Any], indices: list[int], tolerance: float = 1e-
 
 
 class Trainer:
-    """A peer with DDP of world size 1, and several small buckets."""
+    """A peer with DDP of world size 1 and several small buckets."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ def test_quantized_gradients_are_near_the_average_and_equal_on_all(start: Start,
 
 def veteran(channel: Channel, master: str) -> list[Any]:
     trainer = Trainer(master)
-    for _ in range(3):  # DDP sorts its buckets anew after the first
+    for _ in range(3):  # DDP reorders its buckets after the first
         trainer.step(0)
     channel.send("trained")
     admit(trainer.communicator, 2)
@@ -161,7 +161,7 @@ def survive(channel: Channel, master: str, index: int, victim: int) -> list[Any]
     admit(trainer.communicator, 3)
     trainer.step(index)
     if index == victim:
-        # Dies in the middle of its backward pass: some of its gradients are on their way.
+        # Dies in the middle of its backward pass, when some of its gradients are in flight.
         parameters = list(trainer.ddp.parameters())
         parameters[2].register_hook(lambda _: os.kill(os.getpid(), signal.SIGKILL))
     found = trainer.step(index)
@@ -176,13 +176,13 @@ def test_the_others_go_on_when_a_peer_dies_in_its_backward_pass(start: Start, ma
     for a, b in zip(ours + ours_after, theirs + theirs_after, strict=True):
         numpy.testing.assert_array_equal(a, b)
     assert_averages(ours_after, [0, 1])
-    # Each gradient is the average of all three, or of those that were left.
+    # Each gradient is the average of all three peers, or of the two that remain.
     for gradient, *parts in zip(ours, *map(own_gradients, range(3)), strict=True):
         candidates = [sum(parts) / 3, sum(parts[:2]) / 2]
         assert any(numpy.allclose(gradient, candidate, rtol=1e-5, atol=1e-5) for candidate in candidates)
 
 
-WIDE = 1024  # 4 MB of weights, a reduction of some length
+WIDE = 1024  # 4 MB of weights, so that their reduction takes a while
 
 
 def survive_a_reduction(channel: Channel, master: str, index: int, victim: int) -> Any:
@@ -200,7 +200,7 @@ def test_the_others_repeat_what_fails_with_a_peer(start: Start, master: str) -> 
     assert aborted > 0
     for a, b in zip(ours, theirs, strict=True):
         numpy.testing.assert_array_equal(a, b)
-    wide = max(range(len(ours)), key=lambda place: ours[place].size)  # in which it died
+    wide = max(range(len(ours)), key=lambda place: ours[place].size)  # the one in whose reduction it died
     parts = [own_gradients(index, WIDE)[wide] for index in range(2)]
     numpy.testing.assert_allclose(ours[wide], sum(parts) / 2, rtol=1e-5, atol=1e-4)
 
@@ -286,7 +286,7 @@ def test_nodes_of_several_processes(start: Start, master: str) -> None:
     for found, _ in results[1:]:
         for a, b in zip(results[0][0], found, strict=True):
             numpy.testing.assert_array_equal(a, b)
-    # The communicator of the second node was closed: both of its processes say so.
+    # The communicator of the second node was closed, so both of its processes raise an error.
     assert "closed" in results[2][1] and "rank 0 of this node could not average" in results[3][1]
 
 

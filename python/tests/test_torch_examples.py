@@ -27,7 +27,8 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
 class _Lines(io.TextIOBase):
-    """Standard output of an example, line by line to the test. Behind the line ``last`` the example stops, for good."""
+    """Sends standard output of an example to the test, line by line. After the line ``last`` the example stops for
+    ever."""
 
     def __init__(self, channel: Channel, last: str | None) -> None:
         self._channel = channel
@@ -46,7 +47,7 @@ class _Lines(io.TextIOBase):
 def run_example(
     channel: Channel, name: str, arguments: list[str], environment: dict[str, str], last: str | None = None
 ) -> None:
-    """``python name arguments`` but for the seconds that importing torch takes."""
+    """``python name arguments``, without the seconds that importing torch takes."""
     os.environ |= environment
     sys.argv = [name, *arguments]
     sys.stdout = _Lines(channel, last)  # type: ignore[assignment]
@@ -85,7 +86,7 @@ def test_digits_with_peers_that_come_and_go(start: Start, master: str) -> None:
     def peer(last: str | None = None) -> Peer:
         return start(run_example, "digits_ddp.py", [master, "--steps", "150", "--min-peers", "2"], {}, last)
 
-    # The other one cannot come to the end before the victim is dead.
+    # The other peer cannot reach the end before the victim is dead.
     first, victim = peer(), peer("step 20,")
     read_until(victim, r"step 20, 2 peers")
     victim.kill()
@@ -128,7 +129,7 @@ def test_sharded_replicas_that_come_and_go(start: Start, master: str) -> None:
 
 
 def test_examples_are_short_and_their_types_right(tree: Path, tmp_path: Path) -> None:
-    """Together with pccl.torch, and with the types of torch, which the check of the whole package does without."""
+    """Checked together with pccl.torch and the types of torch, which the check of the whole package leaves out."""
     examples = sorted(EXAMPLES.glob("*.py"))
     assert len(examples) == 3
     assert all(len(example.read_text().splitlines()) <= 150 for example in examples)

@@ -1,4 +1,4 @@
-"""What torch builds on process groups, over the backend: uneven inputs, torch.compile, the profiler, checkpoints."""
+"""What torch builds on process groups, with this backend: uneven inputs, torch.compile, the profiler, checkpoints."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def plain_model(rank: int) -> list[Any]:
     return content(network)
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch, about itself
+@pytest.mark.filterwarnings("ignore")  # warnings of torch about itself
 def test_a_compiled_model_with_buffers_trains_like_a_plain_one(run_ranks: Run) -> None:  # noqa: F811
     compiled, plain = run_ranks(2, compiled_model), run_ranks(2, plain_model)
     assert compiled[0] == compiled[1]
@@ -172,7 +172,7 @@ def compiled_collectives(rank: int) -> dict[str, Any]:
     return results
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch, about itself
+@pytest.mark.filterwarnings("ignore")  # warnings of torch about itself
 def test_collectives_in_compiled_functions(run_ranks: Run) -> None:  # noqa: F811
     for found in run_ranks(2, compiled_collectives):
         for name, values in found.items():
@@ -217,6 +217,6 @@ def save_and_load(rank: int, folder: str) -> None:
         assert torch.equal(loaded["model"][name], one), name
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch, about itself
+@pytest.mark.filterwarnings("ignore")  # warnings of torch about itself
 def test_asynchronous_distributed_checkpoints(run_ranks: Run, tmp_path: Path) -> None:  # noqa: F811
     run_ranks(2, save_and_load, str(tmp_path / "checkpoint"))

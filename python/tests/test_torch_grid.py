@@ -58,7 +58,7 @@ def in_replica(
 
 
 class Counter:
-    """A model of which every step adds the average of what the replicas bring."""
+    """A model to which every step adds the average of what the replicas bring."""
 
     def __init__(self) -> None:
         self.content = torch.zeros(1000)
@@ -73,7 +73,7 @@ class Counter:
 
 
 def wait_for_two(channel: Channel, grid: Any, own: float) -> list[float]:
-    """Trains alone until a second replica is there, then three steps with it."""
+    """Trains alone until there is a second replica, then makes three steps with it."""
     counter, together, told = Counter(), 0, False
     while together < 3:
         grid.begin(counter.state)
@@ -107,7 +107,7 @@ def begin_in_turn(channel: Channel, grid: Any) -> int:
 
 
 def test_a_replica_comes_in_shard_after_shard(replica: Callable[..., Replica], master: str) -> None:
-    """Otherwise the halves of two replicas would make one that looks whole, and each half would wait for its mates."""
+    """Otherwise halves of two replicas would look like a complete one, and each half would wait for its mates."""
     with pccl.Communicator(master, peer_group=0) as other:
         other.connect()
         first, second = replica(begin_in_turn)
@@ -115,7 +115,7 @@ def test_a_replica_comes_in_shard_after_shard(replica: Callable[..., Replica], m
             assert peer.hear() == "ready"
         second.tell("go")
         assert second.hear() == "begins"
-        for _ in range(300):  # it is to wait, however often it could come in
+        for _ in range(300):  # it must wait, however often it could be admitted
             other.update_topology()
         assert other.get_attribute(Attribute.GLOBAL_WORLD_SIZE) == 1
         first.tell("go")
@@ -142,13 +142,13 @@ def test_nobody_computes_while_a_replica_is_half_there(replica: Callable[..., Re
         assert peer.hear() == "ready"
     second[1].tell("go")
     seen = [peer.result() for peer in first]
-    # Otherwise the first shard would have met two replicas where the second met one.
+    # Otherwise the first shard would have seen two replicas when the second saw one.
     assert seen[0] == seen[1] and seen[0][-1] == 2
     assert [peer.result() for peer in second] == [[2], [2]]
 
 
 def train_until_told(channel: Channel, grid: Any, own: float) -> tuple[float, int]:
-    """Says when two replicas have trained together; after that it trains until it was alone for three steps."""
+    """Reports when two replicas have trained together, then trains until it was alone for three steps."""
     counter, alone, together = Counter(), 0, 0
     while alone < 3:
         grid.begin(counter.state)
@@ -171,7 +171,7 @@ def test_the_other_replicas_go_on_when_one_dies(replica: Callable[..., Replica])
     for peer in die:
         peer.kill()
     (content, steps), (other, other_steps) = (peer.result() for peer in stay)
-    # Who died was perhaps in the last average of one shard and no longer in that of the other: 2 with it, 1 without.
+    # The dead replica may be in the last average of one shard and not in that of the other: 2 with it, 1 without.
     assert steps == other_steps and abs(content - other) <= 1
 
 
@@ -184,7 +184,7 @@ def lose_a_mate(channel: Channel, grid: Any) -> str:
             if grid.average_([update]):
                 counter.apply(update)
             together += grid.replicas == 2
-            # One more than those who stay count: the last one may fail for them.
+            # One more than the survivors count, because the last one may fail for them.
             if together == 4:
                 channel.send("trained")
                 together += 1
@@ -204,7 +204,7 @@ def test_a_replica_that_lost_a_process_leaves(replica: Callable[..., Replica]) -
 
 
 def wait_for_a_word(channel: Channel, grid: Any) -> None:
-    """Trains until two replicas have met, waits, and trains on until it was alone."""
+    """Trains until two replicas have met, waits for a word, and trains on until it is alone."""
     counter = Counter()
     grid.begin(counter.state)
     while grid.replicas != 2:
@@ -246,11 +246,11 @@ def test_a_replica_that_lost_a_process_in_a_vote_leaves(replica: Callable[..., R
         peer.result()
 
 
-# ---- a death while another replica is on its way in
+# ---- a death while another replica joins
 
 
 def stay_until_somebody_waits(channel: Channel, grid: Any) -> Counter:
-    """Between an average and the next begin of two replicas, while a third one waits to be admitted."""
+    """Stops two replicas between an average and the next begin, while a third one waits to be admitted."""
     counter = Counter()
     while True:
         grid.begin(counter.state)
@@ -267,7 +267,7 @@ def stay_until_somebody_waits(channel: Channel, grid: Any) -> Counter:
 
 
 def go_on_beside(channel: Channel, grid: Any, replicas: int) -> int:
-    """Steps with so many replicas; a healthy replica never sees an error."""
+    """Makes three steps with that many replicas. A healthy replica never gets an error."""
     counter = stay_until_somebody_waits(channel, grid)
     taken = 0
     while taken < 3:
@@ -330,8 +330,8 @@ def hear(peers: Replica, words: str) -> None:
 
 
 def test_a_death_before_the_vote_while_a_replica_waits(replica: Callable[..., Replica]) -> None:
-    """One process less of the dead replica and one more of the newcomer make shards of equal size, none of which is
-    whole: its processes would wait for a mate that waits to be admitted by them."""
+    """The dead replica lacks one process, and one process of the newcomer is admitted. Together the shards have equal
+    sizes, but that replica is not whole: its processes would wait for a mate that waits to be admitted by them."""
     stay, broken = replica(go_on_beside, 2), replica(lose_the_first, False)
     hear(stay + broken, "met")
     newcomer = replica(come, 2)
@@ -347,8 +347,8 @@ def test_a_death_before_the_vote_while_a_replica_waits(replica: Callable[..., Re
 
 
 def test_a_death_in_the_vote_while_a_replica_waits(replica: Callable[..., Replica]) -> None:
-    """Nobody can tell then that the shards are not whole replicas. The newcomer gives up within its limit, and those
-    that are whole go on."""
+    """In this case no process can tell that the shards are not whole replicas. The newcomer gives up within its limit,
+    and whole replicas go on."""
     stay, broken = replica(go_on_beside, 1), replica(lose_the_first, True)
     hear(stay + broken, "met")
     newcomer = replica(come_in_vain, mates_timeout_s=2.0)
@@ -365,8 +365,8 @@ def test_a_death_in_the_vote_while_a_replica_waits(replica: Callable[..., Replic
 
 
 def thrown_out_in_the_middle(channel: Channel, grid: Any, own: float, breaks: bool) -> list[Any]:
-    """Turns and steps count from when the replicas have met, and nobody ends before they have met again: whoever is
-    thrown out comes back to one that waits for it."""
+    """Turns and steps count from when the replicas have met. None ends before they have met again, so a replica that
+    was removed comes back to one that waits for it."""
     counter, taken, turn = Counter(), [], 0
     while True:
         grid.begin(counter.state)
@@ -377,7 +377,7 @@ def thrown_out_in_the_middle(channel: Channel, grid: Any, own: float, breaks: bo
         update = torch.full((1000,), own * (grid.shard + 1))
         if breaks and turn == 4 and grid.shard == 1:
             grid.communicator.abort()
-        # Both processes of a replica say the same.
+        # Both processes of a replica get the same result.
         took = grid.average_([update])
         taken.append(took)
         if took and turn > 0:
@@ -391,13 +391,13 @@ def test_no_process_of_a_replica_steps_when_one_was_thrown_out(replica: Callable
     assert kept[0][0] == kept[1][0] and all(kept[0][0])
     assert back[0][0] == back[1][0] and back[0][0].count(False) == 1
     for shard in range(SHARDS):
-        # Its content was replaced by that of those who stayed: nobody is a step ahead with one shard.
+        # It took over the content of those that stayed, so no replica is a step ahead with one shard.
         assert back[shard][1:] == kept[shard][1:]
         assert kept[shard][1] == kept[shard][2] * (shard + 1)
 
 
 def test_a_mesh_whose_backend_has_no_cpu(replica: Callable[..., Replica]) -> None:
-    """As NCCL: the messages within the replica need a group of their own."""
+    """As with NCCL, the messages within the replica need a group of their own."""
     first, second = replica(wait_for_two, 1.0, backend="cuda:gloo"), replica(wait_for_two, 3.0, backend="cuda:gloo")
     for shard in range(SHARDS):
         for one in (first, second):
@@ -429,7 +429,7 @@ def differ(_: Channel, grid: Any, size: int) -> str:
         grid.begin(counter.state)
         while grid.replicas < 2:
             grid.begin(counter.state)
-        # Of one shard alone the two replicas have different sizes.
+        # Only for one shard do the two replicas have different sizes.
         grid.average_([torch.ones(size if grid.shard == 0 else 3)])
     return str(failure.value)
 

@@ -1,4 +1,4 @@
-"""What of models and optimizers is shared, and where it lies."""
+"""What of models and optimizers is shared, and in which memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_shared_state_is_where_the_model_is() -> None:
     ]  # fmt: skip
     assert state.tensor_infos[0].data_ptr == module[0].weight.data_ptr()
     compiled = torch.nn.Module()
-    compiled._orig_mod = module  # what torch.compile wraps around it
+    compiled._orig_mod = module  # as torch.compile wraps it
     assert names(pccl.torch.shared_state(compiled))[0] == "model.0.weight"
     local = pccl.torch.local_tensors(module)["0.weight"]
     local.zero_()
@@ -102,7 +102,7 @@ def test_types_that_the_library_does_not_know_travel_as_bytes(master: str) -> No
     modules[1].mask.fill_(False)
     modules[1].phase.fill_(0)
     order = [pccl.Communicator(master) for _ in modules]
-    order[0].connect()  # its content counts
+    order[0].connect()  # its content wins
 
     def body(index: int) -> None:
         if index:
@@ -146,7 +146,7 @@ def dtensors(_: Channel, master: str) -> None:
     with pytest.raises(ValueError, match="not contiguous.*shard along the first dimension"):
         pccl.torch.local_tensor(across)
 
-    # Where a local tensor is needed, the base of the package says how to get it.
+    # If a local tensor is needed, the error of the base package says how to get it.
     with pccl.Communicator(master) as communicator:
         with pytest.raises(ValueError, match=r"DTensor.*use tensor.to_local\(\)"):
             communicator.all_reduce(sharded, sharded, op=pccl.ReduceOp.AVG)

@@ -284,7 +284,7 @@ def from_environment(_: Channel, master: str | None, port: int, rank: int) -> An
 
 def test_torchrun_and_the_environment(start: Start, master: str) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # what torchrun sets: its own store is there already
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # as torchrun sets it: its own store exists already
     try:
         peers = [start(from_environment_with_store, master, store.port, rank) for rank in range(2)]
         assert [peer.result() for peer in peers] == [(0, 0), (1, 1)]
@@ -329,7 +329,7 @@ def reduce_until_it_fails(channel: Channel, master: str, rank: int) -> tuple[str
     with pytest.raises(dist.DistBackendError) as later:
         dist.all_reduce(torch.ones(1))
     dist.destroy_process_group()
-    # Those that are left, as the message says.
+    # The remaining ranks make a new group, as the message says.
     join(rank, 2)
     total = torch.full((2,), rank + 1.0)
     dist.all_reduce(total)
@@ -378,7 +378,7 @@ def wait_for_nobody(channel: Channel, master: str, how: str) -> str:
     import pccl.torch  # noqa: F401
 
     dist.init_process_group("pccl", init_method=f"pccl://{master}", rank=0, world_size=2)
-    # Only now: joining, too, would have no longer.
+    # Set only now, because it would also limit joining.
     dist.distributed_c10d._get_default_group().set_timeout(timedelta(seconds=1))
     tensor = torch.ones(3)
     with pytest.raises(RuntimeError) as failure:
@@ -435,7 +435,7 @@ def use_what_is_not_there(rank: int) -> None:
             dist.all_reduce(wrong)
     with pytest.raises(ValueError, match="5 elements where 8 are needed"):
         dist.all_gather_single(torch.ones(5), tensor)
-    # Nothing of this has disturbed the group.
+    # None of these errors has disturbed the group.
     dist.all_reduce(tensor)
     assert tensor.tolist() == [2.0] * 4
 

@@ -1,4 +1,4 @@
-"""Training loops of torch programs that reduce parameters, differences and views of them by themselves."""
+"""Training loops of torch programs that themselves reduce parameters, differences and views of them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_differences_with_a_graph_are_reduced_in_place(master: str) -> None:
 
 @pytest.mark.parametrize("recording", [False, True])
 def test_parameters_are_averaged_where_they_lie(run_peers: RunPeers, recording: bool) -> None:
-    """Averaging of the weights themselves, with and without autograd that records."""
+    """Averages the weights themselves, with and without autograd recording."""
 
     def body(communicator: pccl.Communicator, index: int) -> list[bytes]:
         model = make_model()
@@ -137,8 +137,8 @@ def test_views_and_aliases(run_peers: RunPeers) -> None:
 
 
 def test_one_step_behind_with_a_thread_that_reduces(master: str) -> None:
-    """Asynchronous DiLoCo: a thread averages the difference of the last round while the model trains on. What fails in
-    that thread fails the test, where a program would end with 0 and an untrained model."""
+    """Asynchronous DiLoCo: a thread averages the difference of the last round while the model trains on. A failure in
+    that thread fails the test. A program would exit with 0 and an untrained model."""
 
     def peer(index: int) -> list[bytes]:
         with pccl.Communicator(master) as communicator:

@@ -1,4 +1,4 @@
-"""Types: the package, its stub and a program that uses it hold under mypy --strict."""
+"""Types: the package, its stub and a program that uses it pass mypy --strict."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_package(tree: Path) -> None:
 
 def test_stub_is_what_the_extension_has(tree: Path, tmp_path: Path) -> None:
     pytest.importorskip("nanobind")
-    # It imports what it looks at, and some modules of the package need torch.
+    # stubtest imports what it checks, and some modules of the package need torch.
     package = "pccl" if importlib.util.find_spec("torch") else "pccl._native"
     done = mypy(
         tree, "mypy.stubtest", package, "--mypy-config-file", "pyproject.toml",

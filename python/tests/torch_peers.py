@@ -1,4 +1,4 @@
-"""Peers as processes: forks of a server that has imported torch, so that starting one takes no seconds."""
+"""Peers as processes: forks of a server that has imported torch, so that they start without delay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ context = multiprocessing.get_context("forkserver")
 PRELOAD = ["pytest", "torch._dynamo", "torch.nn.parallel", "torch.distributed.fsdp"]
 context.set_forkserver_preload(PRELOAD)
 
-Channel = Connection  # what a peer's function gets first: send() and recv() with the test
+Channel = Connection  # the first argument of a peer's function: send() and recv() with the test
 
 
 class Peer:
@@ -27,7 +27,7 @@ class Peer:
         theirs.close()
 
     def hear(self) -> Any:
-        """The next thing that the peer sent. A failed peer fails the test."""
+        """Returns the next message of the peer. A failed peer fails the test."""
         kind, value = self._next()
         assert kind == "message", f"the peer ended with {value!r}"
         return value
@@ -36,7 +36,7 @@ class Peer:
         self._link.send(what)
 
     def result(self) -> Any:
-        """What its function returned."""
+        """Returns what its function returned."""
         while True:
             kind, value = self._next()
             if kind == "result":
@@ -60,7 +60,7 @@ class Peer:
 
 
 class _Messages:
-    """send() of a peer's function, told apart from its result."""
+    """send() for a peer's function, kept apart from its result."""
 
     def __init__(self, link: Connection) -> None:
         self._link = link
@@ -100,7 +100,7 @@ def start() -> Iterator[Callable[..., Peer]]:
 
 @pytest.fixture
 def run_ranks(start: Callable[..., Peer], master: str) -> Callable[..., list[Any]]:
-    """run_ranks(n, function, ...): function(rank, ...) on n ranks of a process group; what they return."""
+    """run_ranks(n, function, ...): calls function(rank, ...) on n ranks of a process group; returns their results."""
 
     def run(size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         peers = [start(in_group, master, rank, size, function, *arguments) for rank in range(size)]

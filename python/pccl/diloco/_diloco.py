@@ -1,4 +1,4 @@
-"""The helper itself: what happens after each inner step. See the package for the whole picture."""
+"""The DiLoCo helper: what it does after each inner step. The docstring of the package gives the overview."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from pccl.diloco._parameters import Parameters
 from pccl.diloco._schedule import Schedule
 from pccl.diloco._transfer import Transfer
 
-# Elements of which one pass takes the norm: the pass makes a copy in 64 bits.
+# Elements per pass of the norm. A pass makes a copy in 64 bits, so this bounds its memory.
 NORM_CHUNK = 1 << 20
 
-# Pace at which peers that wait for others before the first step look whether somebody came.
+# Before the first step, peers that wait for others check at this interval whether a peer has come.
 LINE_UP_POLL_S = 0.02
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to the outer optimization, for logs and tests.
+    """An event of the outer optimization, for logs and tests.
 
-    :param kind: ``"joined"`` (entered the run, also after ``"lost"``), ``"members"`` (newcomers were admitted),
-        ``"launch"`` (``tensor``: the pseudo-gradient), ``"rejected"`` (what this peer learned is not finite or longer
-        than ``max_norm``: it is not averaged, and the model was set to the outer parameters), ``"retry"`` (a reduction
-        failed and is repeated), ``"outer_step"`` (``tensor``: the average that was applied), ``"skipped"`` (no member
-        had anything to average, or the sum is not finite),
-        ``"repaired"`` (our state differed from the group's and was overwritten), ``"lost"`` (we were removed or the
-        master went; joining again follows).
+    :param kind: ``"joined"`` (this peer entered the run, also again after ``"lost"``), ``"members"`` (newcomers were
+        admitted), ``"launch"`` (``tensor``: the pseudo-gradient), ``"rejected"`` (this peer's pseudo-gradient is not
+        finite, or its norm exceeds ``max_norm``: it is not averaged, and the model was set to the outer parameters),
+        ``"retry"`` (a reduction failed and is repeated), ``"outer_step"`` (``tensor``: the average that was applied),
+        ``"skipped"`` (no outer step: no member had anything to average, or the sum is not finite), ``"repaired"`` (this
+        peer's state differed from the group's and was overwritten), ``"lost"`` (this peer was removed, or the master is
+        gone; it joins again next).
     :param inner_step: :attr:`DiLoCo.inner_step` at that time.
     :param outer_step: :attr:`DiLoCo.outer_step` at that time.
-    :param world: members of the group at that time.
-    :param fragment: which part of the parameters, from 0; None where it is not about one.
-    :param tensor: float32, one vector; valid during the callback.
-    :param detail: a cause, in words.
+    :param world: number of members of the group at that time.
+    :param fragment: index of the part of the parameters, from 0; None if the event is not about a part.
+    :param tensor: float32, one vector; valid only during the callback.
+    :param detail: the cause, as text.
     """
 
     kind: str
@@ -68,25 +68,24 @@ class DiLoCo:
                 diloco.step()                           # instead of optimizer.step()
                 optimizer.zero_grad()
 
-    Every ``H`` inner steps the peers average their pseudo-gradients (outer parameters minus own parameters) and each
-    applies the outer optimizer to the same average (arXiv 2311.08105). ``overlap`` lets the inner steps go on
-    meanwhile: with one fragment the average is applied one round later (arXiv 2505.14065); ``fragments`` sends the
-    parameters in equal parts one after the other and ``delay`` sets how many inner steps later each is applied (arXiv
-    2501.18512).
+    Every ``H`` inner steps the peers average their pseudo-gradients (outer parameters minus own parameters). Each peer
+    applies the outer optimizer to the same average (arXiv 2311.08105). With ``overlap`` the inner steps go on during a
+    transfer: with one fragment the average is applied one round later (arXiv 2505.14065). ``fragments`` sends the
+    parameters in equal parts, one after the other; each is applied ``delay`` inner steps later (arXiv 2501.18512).
 
-    Peers may come, die, stop and return at any time, and the master may restart; a peer that is alone trains on alone.
-    A peer whose parameters are no longer finite contributes with weight 0 and begins again from the outer parameters.
-    All members hold the same bytes of outer parameters and momentum after the same ``outer_step``. Who comes enters at
-    the end of a round, when nothing is in flight: it receives outer parameters, momentum and the position in the
-    schedule, begins with the outer parameters as its own, and contributes with weight 0 to what the others had computed
-    before it came.
+    Peers may join, die, stop and return at any time, and the master may restart. A peer that is alone trains on alone.
+    A peer whose parameters are no longer finite takes part with weight 0 and starts again from the outer parameters.
+    After the same ``outer_step``, all members hold the same bytes of outer parameters and momentum. A newcomer is
+    admitted at the end of a round, when nothing is in flight. It receives outer parameters, momentum and the position
+    in the schedule, and starts from the outer parameters. In an average of what the others learned before it came, it
+    takes part with weight 0.
 
-    Not thread-safe: one thread makes all calls, and the model is not trained by another one meanwhile. Parameters may
-    be of any real floating-point type. They may be on any device, but that is tested on the CPU only. Outer parameters,
-    momentum and buffers are on the CPU: 16 bytes per parameter, with ``"int8"`` 22, and 26 while it encodes; fewer with
-    fragments. Frozen parameters and buffers of the model are left alone. The helper keeps the parameters themselves:
-    they may be given other memory (``parameter.data = ...``, another device), and must stay the same objects of one
-    shape and type.
+    Not thread-safe: one thread makes all calls, and no other thread trains the model meanwhile. Parameters may be of
+    any real floating-point type. They may be on any device, but this is tested on the CPU only. Outer parameters,
+    momentum and buffers are on the CPU: 16 bytes per parameter; with ``"int8"`` 22, and 26 while it encodes; fewer with
+    fragments. Frozen parameters and buffers of the model are left alone. The helper keeps the parameter objects: they
+    may get other memory (``parameter.data = ...``, another device), but must stay the same objects, of the same shape
+    and type.
     """
 
     def __init__(
@@ -109,35 +108,35 @@ class DiLoCo:
         rejoin_timeout_s: float = 600.0,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
-        """Touches no network; ValueError for options that cannot work.
+        """Does not touch the network. ValueError for options that cannot work.
 
         All peers of a group need the same ``H``, ``outer``, ``fragments``, ``delay``, ``mix`` and ``quantize``, and
-        models whose trainable parameters have the same names, shapes and types: one that differs is removed while it
-        joins, with a message that shows both.
+        models whose trainable parameters have the same names, shapes and types. A peer that differs is removed while it
+        joins, with a message that shows both sides.
 
-        :param model: has its initial parameters; they are replaced by the run's when this peer joins one.
-        :param inner_optimizer: any of torch over parameters of ``model``; its state stays on this peer.
-        :param comm: connected or not; the helper connects it where needed and never closes it. While the helper is in
-            use, no other code votes on it (topology, shared state).
-        :param H: inner steps of a round.
+        :param model: has its initial parameters; when this peer joins a run, those of the run replace them.
+        :param inner_optimizer: any optimizer of torch over parameters of ``model``; its state stays on this peer.
+        :param comm: connected or not; the helper connects it when needed and never closes it. While the helper is in
+            use, no other code may vote on it (topology, shared state).
+        :param H: inner steps per round.
         :param outer: ``lr`` (0.7), ``momentum`` (0.9), ``nesterov`` (True).
-        :param fragments: equal parts of the parameters, 1 to H, sent at different times of a round.
+        :param fragments: number of equal parts of the parameters, 1 to H; they are sent at different times of a round.
         :param overlap: whether inner steps go on during a transfer; False: ``step()`` waits for it.
-        :param delay: inner steps between the launch and the use of an average, up to ``H // fragments``, which is the
-            default with ``overlap``.
-        :param mix: how much of its own parameters a peer keeps when an average arrives (alpha of arXiv 2501.18512).
-            Default: 0.5 where it has trained on meanwhile for a part of a round (0 < delay < H), else 0.
+        :param delay: inner steps between the launch of a transfer and the use of its average, up to ``H // fragments``,
+            which is the default with ``overlap``.
+        :param mix: share of its own parameters that a peer keeps when an average arrives (alpha of arXiv 2501.18512).
+            Default: 0.5 if it has trained on meanwhile for a part of a round (0 < delay < H), else 0.
         :param quantize: None (float32), ``"int8"`` (whole numbers on a common scale with error feedback, a quarter of
             the bytes), or options for the library's quantized ring (without error feedback).
-        :param min_peers: ``join()`` returns when the run has begun or has that many members, in all groups; the number
-            of the first peer counts. A run that has begun goes on with fewer.
-        :param check_every: at the end of every so many rounds all members compare their whole state and repair who
-            differs; 0: only when somebody joins.
-        :param max_norm: a pseudo-gradient of a fragment whose Euclidean norm exceeds this is not averaged; None: any
-            that is finite is. Peers may differ in it.
-        :param tag: this and the next tag of the communicator belong to the helper.
-        :param rejoin_timeout_s: how long a master that does not answer is asked again before ``PCCLError``.
-        :param on_event: called with an :class:`Event` from within ``join`` and ``step``; must not call the helper.
+        :param min_peers: ``join()`` returns when the run has begun, or when it has this many members in all groups
+            together. The first peer's value counts. A run that has begun goes on with fewer.
+        :param check_every: at the end of every ``check_every``-th round, all members compare their whole state, and
+            those that differ are repaired; 0: only when a peer joins.
+        :param max_norm: a pseudo-gradient of a fragment is not averaged if its Euclidean norm exceeds this; None: every
+            finite one is averaged. Peers may use different values.
+        :param tag: the helper uses this tag of the communicator and the next one.
+        :param rejoin_timeout_s: how long the helper retries a master that does not answer, before ``PCCLError``.
+        :param on_event: called with an :class:`Event` during calls of the helper; must not call the helper.
         """
         if delay is None:
             delay = H // max(fragments, 1) if overlap else 0
@@ -163,7 +162,7 @@ class DiLoCo:
         self._momentum = torch.zeros(size) if self._optimizer.momentum > 0 else None
         self._parameters.read(self._outer)
 
-        # What a newcomer has to know besides: shared state, too, written and read around a synchronization.
+        # What else a newcomer needs. It is part of the shared state: written before a synchronization, read after it.
         self._counters = torch.zeros(4, dtype=torch.int64)
         self._waiting_for = min_peers  # 0 once the run has begun
         self._inner_step = 0
@@ -175,8 +174,8 @@ class DiLoCo:
             f"quantize={_name(quantize)}"
         )
         self._signature = f"{options},parameters={self._parameters}"
-        # Options and parameters are part of names, so that peers with others cannot take part. Two names, because the
-        # library shows only the beginning of a long one.
+        # Options and parameters are part of names of entries, so that peers with other ones cannot take part. There are
+        # two such names, because the library shows only the beginning of a long one.
         entries = [
             pccl.TensorInfo.from_torch(self._counters, f"diloco.counters({options})"),
             pccl.TensorInfo.from_torch(self._outer, f"diloco.outer({self._parameters})"),
@@ -197,27 +196,28 @@ class DiLoCo:
 
     @property
     def inner_step(self) -> int:
-        """Inner steps since the beginning of the run, equal on all peers at the end of a round; jumps when we join."""
+        """Inner steps since the beginning of the run. Equal on all peers at the end of a round; jumps when this peer
+        joins."""
         return self._inner_step
 
     @property
     def outer_step(self) -> int:
-        """Averages applied since the beginning of the run, one per fragment and round."""
+        """Averages applied since the beginning of the run; one per fragment and round."""
         return self._outer_step
 
     @property
     def batches(self) -> int:
-        """The data cursor of the run: inner steps of all peers together that went into the outer parameters."""
+        """The data cursor of the run: number of inner steps of all peers together that are in the outer parameters."""
         return self._batches
 
     @property
     def world(self) -> int:
-        """Members of our group, 1 if we are alone or out of the run."""
+        """Members of this peer's group; 1 if it is alone or out of the run."""
         return self._membership.world()
 
     @property
     def outer(self) -> Tensor:
-        """Outer parameters: float32, one vector in the order of ``model.named_parameters()``; read only, not a copy."""
+        """Outer parameters: float32, one vector in the order of ``model.named_parameters()``. Read only, not a copy."""
         return self._outer
 
     @property
@@ -228,11 +228,12 @@ class DiLoCo:
     # ---- joining and training ----------------------------------------------------------------------------------------
 
     def join(self) -> None:
-        """Joins the run and takes over its state; call it before the first inner step.
+        """Joins the run and takes over its state. Call it before the first inner step.
 
-        Blocks until the members admit us, which they do at the end of a round, and until ``min_peers`` are there.
-        PCCLError if the master cannot be reached or the run refuses us, PCCLArgumentError for a model as of
-        :meth:`advance`; this peer is then no member. Nothing happens if we are in it.
+        Blocks until the members admit this peer, which they do at the end of a round, and until ``min_peers`` are
+        there. PCCLError if the master cannot be reached or the run refuses this peer. PCCLArgumentError if the model's
+        parameters are not finite, or for a model as described at :meth:`advance`. After an error this peer is not a
+        member. Does nothing if this peer has joined already.
         """
         while not self._joined:
             try:
@@ -245,9 +246,9 @@ class DiLoCo:
                 raise
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """``inner_optimizer.step(closure)``, then :meth:`advance`, which says when it blocks and what it raises.
+        """Calls ``inner_optimizer.step(closure)``, then :meth:`advance`, which describes blocking and errors.
 
-        :param closure: as of the optimizer.
+        :param closure: as for the optimizer.
         :returns: what the optimizer returned.
         """
         result = self._inner_optimizer.step(closure) if closure is not None else self._inner_optimizer.step()
@@ -255,15 +256,16 @@ class DiLoCo:
         return result
 
     def advance(self) -> None:
-        """To be called after each inner step, where the inner optimizer is stepped otherwise (a gradient scaler).
+        """Call it after each inner step if other code steps the inner optimizer (a gradient scaler).
 
-        Between launches and landings it returns at once. At a landing it blocks until the average is there, at the end
-        of a round until all members have come there (a vote). Members that die meanwhile cost a repetition; if we are
-        thrown out, it joins the run again and blocks as :meth:`join` does. RuntimeError before ``join``.
+        Between launches and landings it returns at once. At a landing it blocks until the average has arrived; at the
+        end of a round it blocks until all members have reached it (a vote). If members die meanwhile, the transfer is
+        repeated. If this peer is removed from the run, it joins again and blocks as :meth:`join` does. RuntimeError
+        before ``join``.
 
-        PCCLError for what repeating does not help, PCCLArgumentError when the model no longer trains what the peers
-        average: a parameter that was replaced, converted, frozen or unfrozen since this helper was made. This peer has
-        then left the run, so that the others do not wait for it, and the helper is of no more use.
+        PCCLError for failures that a retry does not cure. PCCLArgumentError if the model no longer trains what the
+        peers average: a parameter was replaced, converted, frozen or unfrozen since this helper was made. This peer has
+        then left the run, so that the others do not wait for it, and the helper cannot be used again.
         """
         if not self._joined:
             raise RuntimeError("DiLoCo.join() comes before the first step")
@@ -279,10 +281,10 @@ class DiLoCo:
             raise
 
     def finish(self) -> None:
-        """Applies what is in flight and sets the model to the outer parameters, the result of the training.
+        """Applies what is in flight and sets the model to the outer parameters, which are the result of the training.
 
-        Blocks until the average is there; no vote. All members end at the same step, or those who stay go on without
-        us.
+        Blocks until the average has arrived; makes no vote. All members should end at the same step; otherwise those
+        that stay go on without this peer.
         """
         if self._transfer is not None and self._in_flight is not None:
             fragment = self._in_flight
@@ -305,11 +307,11 @@ class DiLoCo:
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the inner optimizer's state, as copies; the model's trainable parameters are in it.
+        """Returns everything but the inner optimizer's state, as copies. The model's trainable parameters are in it.
 
-        Taken at the end of a round (``inner_step % H == 0``) it is complete: a run in which every peer resumes from its
-        own goes on as if nothing had happened. Taken elsewhere, the resumed run begins that round again with the
-        parameters as they are, and what was in flight is dropped.
+        A state that was taken at the end of a round (``inner_step % H == 0``) is complete: if every peer resumes from
+        its own, the run goes on as if nothing had happened. From a state that was taken elsewhere, the resumed run
+        begins that round again with the parameters as they are, and drops what was in flight.
         """
         local = torch.empty_like(self._outer)
         self._parameters.read(local)
@@ -321,7 +323,7 @@ class DiLoCo:
             begin, end = self._schedule.bounds(self._in_flight, self._outer.numel())
             in_flight = self._encoding.pseudo_gradient(end - begin).clone()
             if residual is not None:
-                residual[begin:end] = 0  # is contained in what is in flight
+                residual[begin:end] = 0  # is already in what is in flight
         return {
             "signature": self._signature,
             "outer": self._outer.clone(),
@@ -336,9 +338,10 @@ class DiLoCo:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Before ``join``; sets the model, too. If the run is ahead of this state, ``join`` replaces it by the run's.
+        """Call it before ``join``. It also sets the model. If the run is ahead of this state, ``join`` replaces it by
+        the run's.
 
-        :param state: what :meth:`state_dict` gave, on this or another peer.
+        :param state: what :meth:`state_dict` returned, on this or another peer.
 
         RuntimeError after ``join``; ValueError if the state is of another configuration or model.
         """
@@ -380,13 +383,13 @@ class DiLoCo:
             weight = self._collect()
         elif self._transfer is not None:
             self._transfer.poll()
-        # Before the average is applied: what was learned is relative to what we began the round with.
+        # Capture before the average is applied: what was learned is relative to what the round began with.
         if launching is not None:
             own_weight = self._capture(launching)
         if landing is not None and weight is not None:
             self._apply(landing, weight)
         elif launching is not None and self._schedule.delay == self._schedule.period:
-            # The first round of a run: nothing lands yet, but what was learned is on its way and must not count twice.
+            # The first round of a run: nothing lands yet. What was learned is launched now and must not count twice.
             self._adopt_outer(launching, 0.0)
         if self._schedule.ends_round(step):
             self._end_round()
@@ -394,7 +397,7 @@ class DiLoCo:
             self._launch(launching, own_weight)
 
     def _capture(self, fragment: int) -> int:
-        """What this peer learned; the weight it is to be averaged with, 0 if it would do harm."""
+        """Captures what this peer learned. Returns its weight in the average: 0 if it would do harm."""
         self._parameters.check("DiLoCo.step")
         begin, end = self._schedule.bounds(fragment, self._outer.numel())
         gradient = self._encoding.pseudo_gradient(end - begin)
@@ -418,8 +421,8 @@ class DiLoCo:
         return 0
 
     def _begin_again(self, finite: bool) -> None:
-        """All fragments: the others would bring the bad numbers back with the next inner step, and so would the moments
-        of the inner optimizer."""
+        """Goes back to the outer parameters in all fragments: the other fragments would bring the bad numbers back with
+        the next inner step. So would the moments of the inner optimizer, which are cleaned unless ``finite``."""
         self._parameters.write(self._outer, 0)
         if finite:
             return
@@ -437,7 +440,7 @@ class DiLoCo:
         self._in_flight = fragment
 
     def _collect(self) -> int:
-        """Waits for what is in flight; the sum of the weights of the average."""
+        """Waits for what is in flight. Returns the sum of the weights in the average."""
         transfer, fragment = self._transfer, self._in_flight
         assert transfer is not None and fragment is not None
         self._transfer = self._in_flight = None
@@ -447,7 +450,7 @@ class DiLoCo:
             self._encoding.keep_own(begin, end - begin)
             return self._own_weight
         if weight > 0 and not math.isfinite(_norm(self._encoding.total(end - begin))):
-            # Finite numbers whose sum is not. All members have the same bytes here, and so all skip it.
+            # Finite numbers whose sum is not finite. All members have the same bytes here, so all of them skip it.
             logging.getLogger("pccl").warning(
                 "DiLoCo: the sum of the pseudo-gradients at inner step %d is not finite; no member applies it. "
                 "DiLoCo(max_norm=...) keeps a peer that diverges out of the sum",
@@ -458,7 +461,7 @@ class DiLoCo:
 
     def _apply(self, fragment: int, weight: int) -> None:
         begin, end = self._schedule.bounds(fragment, self._outer.numel())
-        average = self._encoding.total(end - begin)  # which the optimizer makes of it
+        average = self._encoding.total(end - begin)  # a sum, which the optimizer turns into the average
         if weight > 0:
             self._optimizer.step(
                 self._outer.numpy()[begin:end],
@@ -488,7 +491,7 @@ class DiLoCo:
                 self._emit("repaired")
 
     def _leave(self) -> None:
-        """Of a helper that can do no more: as a member it would let all others wait."""
+        """Leaves the run when the helper cannot go on. As a member it would make all others wait."""
         self._joined = False
         self._transfer = self._in_flight = None
         with contextlib.suppress(pccl.PCCLError):
@@ -517,7 +520,7 @@ class DiLoCo:
                 self._forget_own()
             if self._waiting_for <= self._membership.run_size():
                 break
-            # All who wait see the same two numbers after the same synchronization, so they go on together.
+            # All peers that wait see the same two numbers after the same synchronization, so they go on together.
             time.sleep(LINE_UP_POLL_S)
             self._membership.update_topology()
             self._write_counters()
@@ -530,7 +533,7 @@ class DiLoCo:
             self._contribute_to_earlier_round(launching)
 
     def _contribute_to_earlier_round(self, fragment: int) -> None:
-        """The members launch what they learned before we came, and need us for it."""
+        """The members launch what they learned before this peer came, and need it for the reduction."""
         begin, end = self._schedule.bounds(fragment, self._outer.numel())
         gradient = self._encoding.pseudo_gradient(end - begin)
         weight = 0
@@ -563,7 +566,7 @@ class DiLoCo:
 
 
 def _norm(vector: Tensor) -> float:
-    """Euclidean; not finite exactly if an element is not."""
+    """Euclidean norm; it is not finite exactly if an element is not."""
     parts = (torch.linalg.vector_norm(part, dtype=torch.float64) for part in vector.split(NORM_CHUNK))
     return math.hypot(*map(float, parts))
 

@@ -1,11 +1,11 @@
-"""How a pseudo-gradient travels: as it is, through the library's quantized ring, or as small whole numbers.
+"""How a pseudo-gradient is sent: as float32, through the library's quantized ring, or as small whole numbers.
 
 An encoding owns the buffers of one fragment (one is in flight at a time) and describes its exchange as a generator of
-reductions. It knows nothing of peers that are lost: whoever drives the generator repeats a reduction that failed.
+reductions. It does not handle lost peers: the code that drives the generator repeats a reduction that failed.
 
-With what travels goes the sender's weight, so that the sum is divided by the weights of exactly those who are in it,
-whoever was lost on the way. A newcomer that has trained nothing yet sends zeros of weight 0. The division is left to
-the outer optimizer, which has each element in its hands anyway.
+The sender's weight is sent with its data. So the sum is divided by the weights of exactly those peers that are in it,
+whichever peers were lost meanwhile. A newcomer that has trained nothing yet sends zeros with weight 0. The outer
+optimizer does the division, because it reads each element anyway.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 import pccl
 from pccl.diloco._outer import CHUNK, Floats
 
-# Elements that the library quantizes with one pair of parameters, and that share a scale here.
+# Elements that the library quantizes with one pair of parameters, and that share one scale here.
 BLOCK = 512
 
 Codebook = NDArray[numpy.int8] | NDArray[numpy.int16]
@@ -30,7 +30,7 @@ Codebook = NDArray[numpy.int8] | NDArray[numpy.int16]
 
 @dataclass(frozen=True)
 class Reduction:
-    """One all-reduce of an exchange; ``stage`` tells the reductions of an exchange apart."""
+    """One all-reduce of an exchange. ``stage`` distinguishes the reductions of an exchange."""
 
     stage: int
     send: Tensor
@@ -39,7 +39,7 @@ class Reduction:
     options: pccl.QuantizationOptions | None = None
 
 
-# Yields reductions, is sent the number of members of each, returns the sum of the weights.
+# Yields reductions, receives the number of members of each, returns the sum of the weights.
 Exchange = Generator[Reduction, int, int]
 
 
@@ -47,27 +47,27 @@ class Encoding(Protocol):
     """All tensors are on the CPU. Not thread-safe."""
 
     def pseudo_gradient(self, elements: int) -> Tensor:
-        """Where to write what this peer has learned: float32, that many elements, valid until the next call."""
+        """The buffer for what this peer has learned: float32, that many elements, valid until the next call."""
 
     def total(self, elements: int) -> Tensor:
-        """The sum of the last exchange, float32; divided by the weights it is the average. After ``keep_own`` this peer's
-        own pseudo-gradient."""
+        """The sum of the last exchange, float32; divided by the weights it is the average. After ``keep_own`` it is
+        this peer's own pseudo-gradient."""
 
     def exchange(self, begin: int, elements: int, weight: int) -> Exchange:
-        """Adds the pseudo-gradients up; ``begin`` is the place of the fragment in the vector of all parameters."""
+        """Adds the pseudo-gradients up; ``begin`` is the position of the fragment in the vector of all parameters."""
 
     def keep_own(self, begin: int, elements: int) -> None:
-        """Everybody else was lost: the exchange came to no end, this peer's own pseudo-gradient is the sum."""
+        """For an exchange that cannot finish, because all others were lost: this peer's pseudo-gradient is the sum."""
 
     def residual(self) -> Tensor | None:
-        """What was lost in coding and is still to be sent, for all parameters (a view); None if nothing ever is."""
+        """Rounding errors that are still to be sent, for all parameters (a view); None if the encoding keeps none."""
 
 
 class Plain:
-    """Sends float32. 8 bytes of memory per element of a fragment."""
+    """Sends float32. Takes 8 bytes of memory per element of a fragment."""
 
     def __init__(self, largest: int) -> None:
-        # One more than the data: the weight.
+        # One element more than the data, for the weight.
         self._send = torch.zeros(largest + 1)
         self._receive = torch.zeros(largest + 1)
 
@@ -93,8 +93,8 @@ class Plain:
 class Ring(Plain):
     """Lets the library quantize every hop.
 
-    A weight among the elements would widen the range of their block, so the weights are a reduction of their own. Who
-    is lost between the two would be in the one sum and not in the other: then both are done again.
+    A weight among the elements would widen the range of its block, so the weights have a reduction of their own. A peer
+    that is lost between the two reductions would be in only one of the sums. Then both are repeated.
     """
 
     def __init__(self, largest: int, options: pccl.QuantizationOptions) -> None:
@@ -115,16 +115,16 @@ class Ring(Plain):
 
 
 class Codes:
-    """Sends whole numbers of 8 bits (16 with more than 16 members) on a scale per block of 512 that all members share.
+    """Sends whole numbers of 8 bits (16 with more than 16 members). All members share one scale per block of 512.
 
-    A first, small reduction finds the largest magnitude of each block among all members; the scale leaves room for the
-    sum of all members' codes, so that the ring adds without overflow and without rounding. All that a peer's rounding
-    takes away is therefore known to it exactly; it is kept and added to the peer's next pseudo-gradient of the fragment
-    (error feedback): over many rounds the sums of what was sent and of what was meant differ by less than one code per
-    peer. With w members there are 127 // w levels on each side; 25.8 % of the bytes of float32.
+    A first, small reduction finds the largest magnitude of each block among all members. The scale leaves room for the
+    sum of all members' codes, so the ring adds without overflow and without rounding. A peer therefore knows exactly
+    what its own rounding took away. It keeps that and adds it to its next pseudo-gradient of the fragment (error
+    feedback): over many rounds, the sum of what was sent differs from the sum of what was meant by less than one code
+    per peer. With w members there are 127 // w levels on each side. It sends 25.8 % of the bytes of float32.
 
     A block that contains a NaN or an infinity becomes NaN as a whole, on all members.
-    10 bytes of memory per element of a fragment (14 once there were more than 16 members), 4 more while it encodes, and 4
+    Memory: 10 bytes per element of a fragment (14 once there were more than 16 members), 4 more while it encodes, and 4
     per parameter of the model.
     """
 
@@ -148,7 +148,7 @@ class Codes:
         return torch.from_numpy(self._residual)
 
     def keep_own(self, begin: int, elements: int) -> None:
-        # With the residual already in it; nothing is lost in coding.
+        # The gradient contains the residual already, and nothing is lost in coding here.
         self._total[:elements] = self._gradient[:elements]
         self._residual[begin : begin + elements] = 0
 
@@ -181,7 +181,7 @@ class Codes:
 
 
 def _encode(meant: Floats, scale: Floats, levels: int, codes: Codebook, residual: Floats | None) -> None:
-    """Codes of ``meant``; what they leave out goes to ``residual``, 0 where it is no number."""
+    """Writes the codes of ``meant``. ``residual`` gets what they leave out, or 0 where that is not finite."""
     for begin in range(0, meant.size, CHUNK):
         part = slice(begin, min(begin + CHUNK, meant.size))
         steps = numpy.repeat(scale[begin // BLOCK : -(-part.stop // BLOCK)], BLOCK)[: part.stop - begin]
@@ -198,11 +198,11 @@ def _encode(meant: Floats, scale: Floats, levels: int, codes: Codebook, residual
 
 
 def _decode(codes: Codebook, scale: Floats, total: Floats) -> None:
-    """``codes * scale``."""
+    """Writes ``codes * scale`` to ``total``."""
     for begin in range(0, codes.size, CHUNK):
         part = slice(begin, min(begin + CHUNK, codes.size))
         steps = numpy.repeat(scale[begin // BLOCK : -(-part.stop // BLOCK)], BLOCK)[: part.stop - begin]
-        # 0 times an infinite scale is to be NaN, and a sum beyond the largest number infinite.
+        # Intended: 0 times an infinite scale gives NaN, and a sum beyond the largest number gives an infinity.
         with numpy.errstate(invalid="ignore", over="ignore"):
             numpy.multiply(codes[part].astype(numpy.float32), steps, out=total[part])
 
@@ -210,7 +210,7 @@ def _decode(codes: Codebook, scale: Floats, total: Floats) -> None:
 def make_encoding(
     quantize: str | pccl.QuantizationOptions | None, largest: int, parameters: int
 ) -> Encoding:
-    """ValueError for a name that is not known."""
+    """ValueError for an unknown name."""
     if quantize is None:
         return Plain(largest)
     if isinstance(quantize, pccl.QuantizationOptions):

@@ -1,5 +1,5 @@
-"""This peer's place in the run: joining, admitting others, keeping the shared state equal, and knowing when it is
-out."""
+"""This peer's membership in the run: joining, admitting others, keeping the shared state equal, and noticing when the
+peer is out of the run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 import pccl
 from pccl import Attribute, Communicator, PCCLError, Result
 
-# Synchronizations that fail, for all members alike, before that is an error: holders that die are replaced within one.
+# Failed synchronizations, for all members alike, before that is an error. Holders that die are replaced within one.
 SYNC_ATTEMPTS_MAX = 8
-# Removals in a row while entering before that is an error, as when a peer has another configuration than the others.
+# Removals in a row while entering before that is an error. The cause may be another configuration than the others'.
 ENTRY_ATTEMPTS_MAX = 3
 
 
@@ -20,10 +20,10 @@ class Lost(Exception):
 
 
 class Membership:
-    """One communicator and its shared state. Every call may raise :class:`Lost`; not thread-safe.
+    """One communicator and its shared state. Every call may raise :class:`Lost`. Not thread-safe.
 
-    All members make the same calls in the same order, since what they do next follows from answers that are the same
-    for all. That includes failures: an all-reduce or a synchronization fails for every member that lives.
+    All members make the same calls in the same order, because what they do next depends only on answers that are the
+    same for all. That includes failures: an all-reduce or a synchronization fails for every member that lives.
     """
 
     def __init__(self, comm: Communicator, entries: Sequence[pccl.TensorInfo], rejoin_timeout_s: float) -> None:
@@ -34,17 +34,18 @@ class Membership:
         self._connected = False
 
     def world(self) -> int:
-        """Members of our group; 1 also if we are out. Returns at once."""
+        """Members of this peer's group; 1 also if it is out of the run. Returns at once."""
         return self.comm.get_attribute(Attribute.PEER_GROUP_WORLD_SIZE) if self._was_connected() else 1
 
     def run_size(self) -> int:
-        """Members of the run, all groups."""
+        """Members of the run, in all groups."""
         return self.comm.get_attribute(Attribute.GLOBAL_WORLD_SIZE)
 
     def is_lost(self) -> bool:
-        """Alone and out of the run look alike in every size; only the master can tell.
+        """Whether this peer is out of the run. World sizes are the same as for a peer that is alone in the run.
 
-        Asks it by a vote of which nobody but us is an elector; while the master restarts this waits for it.
+        So this asks the master with a vote, in which this peer is the only elector. While the master restarts, the vote
+        waits for it.
         """
         if not self._was_connected():
             return True
@@ -57,7 +58,7 @@ class Membership:
         return False
 
     def _was_connected(self) -> bool:
-        # The attributes of a communicator that never was are an error, which would be logged.
+        # Reading attributes of a communicator that was never connected is an error, which would be logged.
         if not self._connected:
             try:
                 self._connected = self.comm.stats()["membership"]["connects"] > 0
@@ -70,7 +71,7 @@ class Membership:
             raise Lost(str(cause))
 
     def connect(self) -> None:
-        """Joins the run unless we are in it; waits to be admitted. PCCLError if no master answers in
+        """Joins the run unless this peer is in it; waits to be admitted. PCCLError if no master answers in
         rejoin_timeout_s."""
         if not self.is_lost():
             return
@@ -82,11 +83,11 @@ class Membership:
             except PCCLError as error:
                 if error.result != Result.MASTER_CONNECTION_FAILED or time.monotonic() >= deadline:
                     raise
-                # How often a master is asked that does not listen (yet).
+                # Interval between attempts while the master does not listen (yet).
                 time.sleep(0.25)
 
     def admit(self) -> bool:
-        """Votes whether somebody waits, and if so lets them in; True if a synchronization has to follow, on all
+        """Votes on whether a peer waits, and if so admits it. Returns True if a synchronization has to follow, on all
         members."""
         try:
             pending = self.comm.are_peers_pending()
@@ -106,10 +107,11 @@ class Membership:
             raise Lost(str(error)) from error
 
     def synchronize(self) -> bool:
-        """Makes the shared state equal on all members; True if ours was not what the group had and was overwritten.
+        """Makes the shared state equal on all members. Returns True if this peer's state differed from the group's and
+        was overwritten.
 
-        Everybody uses ENFORCE_POPULAR: members that have synchronized in this run outrank newcomers, however many these
-        are.
+        All members use ENFORCE_POPULAR: members that have synchronized in this run outrank newcomers, however many
+        newcomers there are.
         """
         for attempt in range(SYNC_ATTEMPTS_MAX):
             self._state.revision = self.revision
@@ -128,10 +130,12 @@ class Membership:
         raise AssertionError("unreachable")
 
     def enter(self, position: Callable[[], None]) -> bool:
-        """Joins the run and takes part in the synchronization that follows an admission; the result is synchronize()'s.
+        """Joins the run and takes part in the synchronization that follows an admission. Returns what synchronize()
+        returns.
 
-        ``position`` writes where we stand to the shared state before it is compared. A peer that is removed while it
-        enters tries again as one that knows nothing, since it may have been ahead of the run (a checkpoint of another).
+        ``position`` writes this peer's position to the shared state before it is compared. If this peer is removed
+        while it enters, it tries again with revision 0, as one that knows nothing: it may have been ahead of the run (a
+        checkpoint of another run).
         """
         attempt = 0
         while True:
@@ -142,7 +146,7 @@ class Membership:
             except Lost as lost:
                 attempt += 1
                 if attempt >= ENTRY_ATTEMPTS_MAX:
-                    # The first two entries are named by what all peers must have in common.
+                    # The names of the first two entries contain what all peers must have in common.
                     own = " and ".join(f"'{info.name}'" for info in self._state.tensor_infos[:2])
                     raise PCCLError(Result.INVALID_USAGE, "DiLoCo.join", f"{lost}; this peer has {own}") from lost
                 self.revision = 0

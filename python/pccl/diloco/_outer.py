@@ -1,5 +1,4 @@
-"""The outer optimizer: stochastic gradient descent with (Nesterov) momentum in arithmetic that is the same
-everywhere."""
+"""The outer optimizer: SGD with (Nesterov) momentum, in arithmetic that gives the same bytes on all machines."""
 
 from __future__ import annotations
 
@@ -11,27 +10,27 @@ from numpy.typing import NDArray
 
 Floats = NDArray[numpy.float32]
 
-# Elements per pass: what is touched in one pass stays in the cache of a core.
+# Elements per pass. The data of one pass stays in the cache of a core.
 CHUNK = 32768
 
 
 class OuterSGD:
-    """One step for a range of elements, in place.
+    """Makes one step for a range of elements, in place.
 
     Each peer computes the step by itself, so the bytes must be equal on all machines. Every operation is one IEEE 754
-    binary32 operation per element, rounded to nearest even, in this order; nothing is fused, nothing is summed::
+    binary32 operation per element, rounded to nearest even, in the order below. Nothing is fused or summed::
 
         g = g / weight
         m = mu * m;  m = m + g;  d = mu * m;  d = d + g   (Nesterov; otherwise d = m, and d = g without momentum)
         d = lr * d;  p = p - d
 
-    ``lr``, ``mu`` and ``weight`` are rounded to binary32 first. This is what ``torch.optim.SGD`` calls SGD with momentum; the
-    defaults are those of DiLoCo (arXiv 2311.08105, section 3). Not thread-safe.
+    ``lr``, ``mu`` and ``weight`` are rounded to binary32 first. This is SGD with momentum as in ``torch.optim.SGD``.
+    The defaults are those of DiLoCo (arXiv 2311.08105, section 3). Not thread-safe.
     """
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
-        """``options``: ``lr`` (0.7), ``momentum`` (0.9), ``nesterov`` (True if there is momentum). ValueError for
-        others."""
+        """``options``: ``lr`` (default 0.7), ``momentum`` (0.9), ``nesterov`` (True if there is momentum). ValueError
+        for other keys, and for values that cannot work."""
         given = dict(options or {})
         self.lr = float(given.pop("lr", 0.7))
         self.momentum = float(given.pop("momentum", 0.9))
@@ -48,8 +47,8 @@ class OuterSGD:
         return f"sgd({self.lr!r},{self.momentum!r},{'nesterov' if self.nesterov else 'plain'})"
 
     def step(self, parameters: Floats, momentum: Floats | None, gradient: Floats, weight: int) -> None:
-        """Arrays of one length, contiguous; ``momentum`` is None exactly if this optimizer has none. ``gradient`` is a sum
-        of that ``weight`` (1 or more) and becomes the average."""
+        """All arrays are contiguous and of one length; ``momentum`` is None exactly if this optimizer has none.
+        ``gradient`` is a sum of total weight ``weight`` (1 or more), and becomes the average."""
         lr, mu, divisor = numpy.float32(self.lr), numpy.float32(self.momentum), numpy.float32(weight)
         for begin in range(0, parameters.size, CHUNK):
             part = slice(begin, min(begin + CHUNK, parameters.size))

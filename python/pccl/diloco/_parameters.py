@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pccl._errors import argument_error
 
-# Parts of a parameter's name that wrappers add: torch.compile, activation checkpoints.
+# Parts that wrappers add to a parameter's name: torch.compile, activation checkpoints.
 _WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module"}
 
 
@@ -25,11 +25,11 @@ class _Place(NamedTuple):
 
 
 class Parameters:
-    """The trainable parameters of a model; they stay where they are, on their device and in their type.
+    """The trainable parameters of a model. They stay in place, on their device and in their type.
 
-    Positions count elements over all parameters that required gradients when this was made. Buffers (running
-    statistics) are not among them. The parameters themselves are kept, not their memory: each access finds the memory
-    that a parameter has at that time. Not thread-safe: the model must not be trained during a call.
+    Positions count elements over all parameters that required gradients when this object was made. Buffers (running
+    statistics) are not among them. It keeps the parameter objects, not their memory: each access uses the memory that a
+    parameter has at that time. Not thread-safe: the model must not be trained during a call.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -52,17 +52,17 @@ class Parameters:
             raise ValueError("the model has no parameter that requires a gradient")
 
     def __str__(self) -> str:
-        """What peers that are averaged must have in common: number of tensors and elements, and a digest of names,
+        """What all peers that average must have in common: number of tensors and elements, and a digest of names,
         shapes and types."""
         described = [f"{place.name} {tuple(place.shape)} {place.dtype}" for place in self._places]
         digest = hashlib.blake2b("\n".join(described).encode(), digest_size=8).hexdigest()
         return f"{len(self._places)} tensors of {self.size} elements, {digest}"
 
     def check(self, function: str) -> None:
-        """Raises PCCLArgumentError when the model no longer trains what is averaged.
+        """Raises PCCLArgumentError if the model no longer trains what is averaged.
 
         A parameter may have moved to other memory or to another device. It must be the same object, because the inner
-        optimizer steps that one, and have its shape and type.
+        optimizer steps that object, and it must have its former shape and type.
         """
         trainable = dict(_trainable(self._model))
         for place in self._places:
@@ -99,7 +99,7 @@ class Parameters:
             )
 
     def _pieces(self, begin: int, end: int) -> Iterator[tuple[Tensor, slice, slice]]:
-        """Parameter, range within it, and range within ``[begin, end)``, for each that overlaps ``[begin, end)``."""
+        """Yields each parameter that overlaps ``[begin, end)``, the range within it, and that within the interval."""
         for place in self._places:
             low, high = max(begin, place.start), min(end, place.start + place.shape.numel())
             if low < high:
@@ -114,7 +114,7 @@ class Parameters:
     def write(self, source: Tensor, begin: int, keep: float = 0.0) -> None:
         """Sets the elements from ``begin`` on to ``keep * themselves + (1 - keep) * source``."""
         for parameter, inside, outside in self._pieces(begin, begin + source.numel()):
-            # Of a parameter that is not contiguous this is a copy, which has to be written back.
+            # If a parameter is not contiguous, this is a copy and has to be written back.
             flat = parameter.reshape(-1)
             target = flat[inside]
             if keep == 0.0:
@@ -125,9 +125,9 @@ class Parameters:
                 parameter.copy_(flat.view(parameter.shape))
 
     def subtract_from(self, outer: Tensor, begin: int, out: Tensor) -> None:
-        """``out = outer - parameters`` for the elements from ``begin`` on.
+        """Computes ``out = outer - parameters`` for the elements from ``begin`` on.
 
-        Parameters of fewer bits began the round at the rounded outer value; without the same rounding here the
+        Parameters of fewer bits began the round at the rounded outer value. Without the same rounding here, the
         pseudo-gradient would contain the rounding error.
         """
         for parameter, inside, outside in self._pieces(begin, begin + outer.numel()):
@@ -139,7 +139,7 @@ class Parameters:
 
 
 def _trainable(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """Names are those without DDP, torch.compile and activation checkpoints around modules."""
+    """Yields names and parameters. Names are those without DDP, torch.compile and activation checkpoints."""
     while True:
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
             model = model.module
@@ -153,7 +153,7 @@ def _trainable(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter
 
 
 def _refuse_flat(model: torch.nn.Module) -> None:
-    # A model can only be of FSDP1 where that was imported, and importing it takes long.
+    # A model can be of FSDP1 only if FSDP1 was imported. Importing it here would take long.
     fsdp = sys.modules.get("torch.distributed.fsdp.fully_sharded_data_parallel")
     flat = sys.modules.get("torch.distributed.fsdp._flat_param")
     if fsdp is not None and any(isinstance(one, fsdp.FullyShardedDataParallel) for one in model.modules()) or (

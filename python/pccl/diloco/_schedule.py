@@ -1,4 +1,4 @@
-"""When each fragment is sent and when its average is applied: pure arithmetic on the count of inner steps."""
+"""When each fragment is sent and when its average is applied: arithmetic on the number of inner steps."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Schedule:
-    """The position in the schedule is the number of inner steps taken, nothing else: whoever knows it can join.
+    """The position in the schedule is the number of inner steps and nothing else, so a peer that knows it can join.
 
     A round is ``period`` inner steps. Fragment ``p`` lands (its average is applied) at step ``(p + 1) * period //
-    fragments`` of each round and was launched ``delay`` steps earlier. Because ``delay`` is at most ``period //
-    fragments``, a fragment lands before or at the step at which the next one is launched, so at most one is in flight
-    and at the end of a round none is. That end is the moment at which newcomers can be admitted: nothing that they have
-    missed is still to be applied.
+    fragments`` of each round; it was launched ``delay`` steps earlier. ``delay`` is at most ``period // fragments``, so
+    a fragment lands before or at the step at which the next one is launched. So at most one fragment is in flight, and
+    none at the end of a round. Newcomers are admitted at that moment, because no average that they have missed is still
+    to be applied.
 
     >>> schedule = Schedule(period=12, fragments=3, delay=2)
     >>> [schedule.launching(step) for step in (2, 6, 10, 14)], [schedule.landing(step) for step in (4, 8, 12)]
@@ -38,7 +38,7 @@ class Schedule:
             )
 
     def bounds(self, fragment: int, elements: int) -> tuple[int, int]:
-        """Begin and end of the fragment in a vector of that many elements; sizes differ by 1 at most."""
+        """Begin and end of the fragment in a vector of ``elements``. Sizes of fragments differ by 1 at most."""
         return fragment * elements // self.fragments, (fragment + 1) * elements // self.fragments
 
     def largest(self, elements: int) -> int:
@@ -46,14 +46,14 @@ class Schedule:
         return -(-elements // self.fragments)
 
     def landing(self, step: int) -> int | None:
-        """The fragment that lands after inner step ``step`` (counted from 1), if any."""
+        """Returns the fragment that lands after inner step ``step`` (counted from 1), or None."""
         offset = (step - 1) % self.period + 1
         fragment = -(-offset * self.fragments // self.period) - 1
         return fragment if step > 0 and (fragment + 1) * self.period // self.fragments == offset else None
 
     def launching(self, step: int) -> int | None:
-        """The fragment that is launched after inner step ``step``; none before the first step, when nothing was
-        learned."""
+        """Returns the fragment that is launched after inner step ``step``, or None. Before the first step it is None,
+        because nothing was learned yet."""
         return self.landing(step + self.delay) if step > 0 else None
 
     def ends_round(self, step: int) -> bool:

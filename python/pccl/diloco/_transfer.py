@@ -1,4 +1,4 @@
-"""Carries an exchange out over a communicator: launches its reductions, repeats those that fail, notices being
+"""Runs an exchange over a communicator: launches its reductions, repeats those that fail, and notices when this peer is
 alone."""
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from pccl import PCCLError, Result
 from pccl.diloco._encoding import Exchange, Reduction
 from pccl.diloco._membership import Membership
 
-# Reductions that fail one after the other, for all members alike, before that is an error. Each failure costs the group
-# a member, a broken connection, or a wait for memory, so this many are no accident.
+# Failures of one reduction in a row, for all members alike, before that is an error. Each failure costs the group a
+# member, a broken connection, or a wait for memory, so this many are no accident.
 RETRIES_MAX = 1000
 
 
 class Transfer:
-    """One exchange in flight. Nothing runs in the background but the library: ``poll`` moves from one reduction to the
-    next, so between calls at most one reduction advances. Not thread-safe.
+    """One exchange in flight. Only the library works in the background: ``poll`` moves from one reduction to the next,
+    so between calls at most one reduction advances. Not thread-safe.
 
-    A reduction fails for all members or for none, so all repeat the same one with those that remain. Who remains alone
-    in the group, and is still in the run, has the result ``None``.
+    A reduction fails for all members or for none, so all remaining members repeat the same one. If this peer remains
+    alone in the group, and is still in the run, the result is ``None``.
     """
 
     def __init__(self, membership: Membership, exchange: Exchange, tag: int, on_retry: Callable[[], None]) -> None:
@@ -37,12 +37,13 @@ class Transfer:
         self._launch()
 
     def poll(self) -> None:
-        """Goes on if the running reduction has ended; returns at once, may raise Lost or PCCLError."""
+        """Starts the next reduction if the running one has ended. Returns at once; may raise Lost or PCCLError."""
         while self._handle is not None and self._handle.done():
             self._collect()
 
     def finish(self) -> int | None:
-        """Waits for the end. The sum of weights, or None if everybody else was lost first. Raises Lost or PCCLError."""
+        """Waits for the end. Returns the sum of weights, or None if all others were lost first. Raises Lost or
+        PCCLError."""
         while self._handle is not None:
             self._collect()
         return self.weight

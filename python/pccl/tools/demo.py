@@ -1,4 +1,4 @@
-"""``python -m pccl demo``: a small training by several processes of this machine, one of which may be killed."""
+"""``python -m pccl demo``: several processes on this machine train a small network, and one of them may be killed."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _progress(run: Run) -> str:
 
 
 def _curve(values: list[float]) -> str:
-    """At most so many columns: the mean of what falls into each."""
+    """At most _CURVE_COLUMNS columns. Each shows the mean of the values that fall into it."""
     columns = min(_CURVE_COLUMNS, len(values))
     parts = [values[len(values) * i // columns : len(values) * (i + 1) // columns] for i in range(columns)]
     means = [statistics.fmean(part) for part in parts]

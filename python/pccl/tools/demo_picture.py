@@ -1,4 +1,4 @@
-"""The picture of a demo: loss, time of each reduction, and how many were in."""
+"""The picture of a demo: loss, time of each reduction, and number of members."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _KINDS = (".png", ".svg", ".pdf")
 
 
 def why_not(target: Path) -> str | None:
-    """Why no picture could be written there; said before the work is done."""
+    """The reason why no picture can be written there, or None. Checked before the work is done."""
     if target.suffix.lower() not in _KINDS:
         return f"{target}: the name has to end with {', '.join(_KINDS)}"
     if not target.absolute().parent.is_dir():
@@ -32,7 +32,7 @@ def draw(run: Run, target: Path) -> None:
     members: dict[int, int] = {}
     for worker in run.workers:
         steps = [step.step for step in worker.steps]
-        # A line would hide that it was not there.
+        # Dots, because a line would hide the time in which the worker was gone.
         losses.plot(steps, [step.loss for step in worker.steps], ".", markersize=4, label=f"worker {worker.index}")
         times.plot(steps, [step.reduce_ms for step in worker.steps], ".", markersize=4)
         members.update({step.step: step.world for step in worker.steps})

@@ -1,4 +1,4 @@
-"""The run behind ``python -m pccl demo``: a master in this process, workers as processes, and what they tell."""
+"""The run behind ``python -m pccl demo``: a master in this process, workers as processes, and what they report."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ import pccl
 from pccl import _logging
 from pccl.tools.screen import printable
 
-_PATIENCE_S = 60.0  # without a step of anybody
+_PATIENCE_S = 60.0  # without a step of any worker
 _END_S = 10.0
 
 
 class DemoError(Exception):
-    """It did not go as it should; the text says what happened."""
+    """The demo failed; the text says what happened."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Plan:
         return self.steps // 4
 
     def return_step(self, killed_step: int) -> int:
-        # The others stop at two thirds until all are there.
+        # At two thirds the others stop until all workers are there.
         return min(killed_step + max(2, self.steps // 10), self.steps * 2 // 3)
 
 
@@ -84,7 +84,7 @@ class _LogLines(logging.Handler):
 
 
 class Run:
-    """Use it as a context: in the end no process is left."""
+    """A context manager. At its end no process is left."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -117,7 +117,7 @@ class Run:
             worker.process.wait()
             worker.errors.close()
         self._master.close()
-        # Lines about the workers that were just killed are delivered late, and are of no use on the screen.
+        # Lines about the workers that were just killed come late, and are of no use on the screen.
         _logging.flush()
         logger = logging.getLogger("pccl")
         logger.removeHandler(self._log)
@@ -134,7 +134,7 @@ class Run:
         return max((worker.steps[-1].step for worker in self.workers if worker.steps), default=0)
 
     def turns(self, interval: float) -> Iterator[None]:
-        """Hands over after each ``interval``, until all workers have come to the end. Raises DemoError."""
+        """Yields after each ``interval``, until all workers have reached the end. Raises DemoError."""
         shown = time.monotonic()
         while any(worker.state != "done" for worker in self.workers):
             try:
@@ -171,10 +171,10 @@ class Run:
         errors = tempfile.TemporaryFile()
         process = subprocess.Popen(
             command,
-            stdin=subprocess.PIPE,  # it ends when this one does, and the worker with it
+            stdin=subprocess.PIPE,  # closes when this process ends, and then the worker ends, too
             stdout=subprocess.PIPE,
             stderr=errors,
-            start_new_session=True,  # Ctrl-C is for the parent, which ends the others
+            start_new_session=True,  # Ctrl-C reaches only the parent, which ends the workers
             env={"PCCL_PORT_RANGE": "0", **os.environ, "PYTHONPATH": path},
         )
         if index < len(self.workers):
@@ -205,7 +205,7 @@ class Run:
             return
         worker = self.workers[index]
         if life != worker.life or worker.state == "killed":
-            return  # the last words of a life that is over
+            return  # late events of a process that is gone
         if event is None:
             if worker.state != "done":
                 raise DemoError(f"worker {index} ended ({worker.process.wait()}):\n{self._errors(worker)}")

@@ -1,5 +1,5 @@
-"""A worker of ``python -m pccl demo``: trains a small network with the others, and tells its parent what it sees, one
-JSON object a line. It ends when its parent does."""
+"""A worker of ``python -m pccl demo``. It trains a small network with the other workers, and reports to its parent what
+happens, one JSON object per line. It ends when its parent ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HELD_S = 3600.0
 
 
 class Network:
-    """Two layers, in one array: what all workers keep equal, and what is reduced."""
+    """Two layers in one array. All workers keep it equal, and reduce its gradient."""
 
     def __init__(self) -> None:
         shapes = [(2, _HIDDEN), (_HIDDEN,), (_HIDDEN, _CLASSES), (_CLASSES,)]
@@ -50,7 +50,7 @@ class Network:
         return [part.reshape(shape) for part, shape in zip(numpy.split(array, ends), shapes, strict=True)]
 
     def learn(self, points: Array, classes: NDArray[numpy.int64]) -> float:
-        """Leaves the gradient of this batch; returns its loss."""
+        """Computes the gradient of this batch; returns its loss."""
         hidden = numpy.maximum(points @ self._w1 + self._b1, 0)
         scores = hidden @ self._w2 + self._b2
         scores -= scores.max(axis=1, keepdims=True)
@@ -70,7 +70,7 @@ class Network:
 
 
 def batch(random: numpy.random.Generator) -> tuple[Array, NDArray[numpy.int64]]:
-    """Points of three arms of a spiral, and which arm each is of."""
+    """Points on three arms of a spiral, and the arm of each point."""
     classes = random.integers(0, _CLASSES, _BATCH)
     radius = random.uniform(0.05, 1, _BATCH)
     angle = 3 * radius + classes * 2 * numpy.pi / _CLASSES + random.normal(0, 0.12, _BATCH)
@@ -79,7 +79,7 @@ def batch(random: numpy.random.Generator) -> tuple[Array, NDArray[numpy.int64]]:
 
 
 def tell(event: str, **fields: Any) -> None:
-    # Whole lines, whatever threads write.
+    # One write per line, so that lines of several threads do not mix.
     os.write(1, (json.dumps({"event": event, **fields}) + "\n").encode())
 
 
@@ -89,7 +89,7 @@ class _Teller(logging.Handler):
 
 
 def end_with_parent() -> None:
-    """The parent holds the other end of standard input and never writes."""
+    """Ends this process when the parent ends. The parent holds the other end of standard input and never writes."""
 
     def watch() -> None:
         while os.read(0, 1):
@@ -100,7 +100,7 @@ def end_with_parent() -> None:
 
 
 def again(call: Callable[[], _T], what: str) -> _T:
-    """Until it works; a peer that is lost meanwhile is no reason to end."""
+    """Repeats the call until it succeeds. The loss of another peer is no reason to end."""
     while True:
         try:
             return call()
@@ -112,7 +112,7 @@ def train(
     communicator: pccl.Communicator, index: int, steps: int, workers: int, pace: float, hold_at: int
 ) -> Network:
     network = Network()
-    step = numpy.zeros(1, numpy.int64)  # the revision also counts the turns in which they only wait
+    step = numpy.zeros(1, numpy.int64)  # the revision also counts the turns in which workers only wait
     state = pccl.SharedState(
         [pccl.TensorInfo.from_numpy(network.weights, "weights"), pccl.TensorInfo.from_numpy(step, "step")]
     )
@@ -122,7 +122,7 @@ def train(
         if not first:
             again(communicator.update_topology, "update_topology")
         first = False
-        # Read behind a call that all make, the sizes are the same for all: they decide alike.
+        # Sizes that are read after a call of all members are the same for all, so all of them branch alike.
         if communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE) < 2:
             tell("wait", needed=2)
             time.sleep(_PAUSE_S)
@@ -130,7 +130,7 @@ def train(
         again(lambda: communicator.sync_shared_state(state), "sync_shared_state")
         if step[0] >= steps:
             return network
-        # The last third is for all: who was lost has time to come back.
+        # The last third needs all workers, so that a lost one has time to come back.
         if step[0] >= steps * 2 // 3 and communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE) < workers:
             tell("wait", needed=workers)
             time.sleep(_PAUSE_S)
@@ -139,7 +139,7 @@ def train(
         began = time.monotonic()
         loss = network.learn(*batch(random))
         if hold_at and step[0] >= hold_at:
-            # In the midst of a step, while the others wait for this one: the parent kills it now.
+            # In the middle of a step, while the others wait for this worker: the parent kills it now.
             tell("held")
             time.sleep(_HELD_S)
         reduced = numpy.empty_like(network.gradient)

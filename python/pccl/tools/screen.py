@@ -1,4 +1,4 @@
-"""Lines with colours, printed one below the other or drawn in place of those before."""
+"""Lines with colours, printed one below the other, or drawn in place of the last ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def line(*parts: str | tuple[str, str]) -> Line:
 
 
 def printable(text: str) -> str:
-    """What others have written, without what a terminal would obey."""
+    """Text of others, without characters that a terminal would obey."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -24,7 +24,7 @@ def plain_text(content: Line) -> str:
 
 
 def age(milliseconds: int) -> str:
-    """0.4 s, 12 s, 3 min 5 s, 2 h 10 min, 3 d 4 h."""
+    """For example 0.4 s, 12 s, 3 min 5 s, 2 h 10 min, 3 d 4 h."""
     seconds = milliseconds // 1000
     if seconds < 10:
         return f"{milliseconds / 1000:.1f} s"
@@ -49,14 +49,14 @@ def wants_drawing(stream: TextIO, plain: bool) -> bool:
 
 
 class Screen:
-    """Draws whole pictures of lines into a terminal, each over the last one; use it as a context."""
+    """Draws pictures of lines into a terminal, each over the last one. A context manager."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._colours = "NO_COLOR" not in os.environ
 
     def __enter__(self) -> Screen:
-        # Another screen than the shell's, which comes back in the end; the cursor would only jump about.
+        # Switch to the alternate screen; the shell's screen comes back at the end. Hide the cursor, which would jump.
         self._stream.write("\x1b[?1049h\x1b[?25l")
         self._stream.flush()
         return self

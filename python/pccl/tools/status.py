@@ -1,4 +1,4 @@
-"""What a master tells spectators: ``pccl-master --status`` (docs/operating.md)."""
+"""Reads the status of a master that was started with ``pccl-master --status`` (docs/operating.md)."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ class Status:
 
 
 def url_of(where: str) -> str:
-    """Of HOST, HOST:PORT, [V6]:PORT or a URL. Raises ValueError."""
+    """Makes a URL of HOST, HOST:PORT, [V6]:PORT or a URL. Raises ValueError."""
     given = where if "://" in where else f"http://{where}"
     parts = urlsplit(given)
-    port = parts.port  # raises where it is no number below 65536
+    port = parts.port  # raises if it is no number below 65536
     if parts.scheme != "http" or not parts.hostname or parts.username or port == 0:
         raise ValueError
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
@@ -156,7 +156,7 @@ def _read(answer: http.client.HTTPResponse) -> bytes:
     return body
 
 
-# Each reader refuses what is not of its type: the document may be anything.
+# Each reader raises for a value of another type, because the document may be anything.
 def _take(kind: type[_T], value: object) -> _T:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise TypeError

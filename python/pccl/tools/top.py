@@ -1,4 +1,4 @@
-"""``python -m pccl top``: who is in a run, its rings, what is done and who waits for whom."""
+"""``python -m pccl top``: members of a run, its rings, what is done, and which votes wait for which members."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 0
     except BrokenPipeError:
-        # Whoever read has gone. Python would complain when it flushes.
+        # The reader of the output is gone. Python would complain when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -85,13 +85,13 @@ def _follow(url: str, interval: float, plain: bool) -> int:
                 before, last = last, Look(fetch(url))
                 shown = picture(last, before, url)
             except StatusError as error:
-                # It may come back: a master that was killed is started again.
+                # The master may come back: one that was killed is started again.
                 silent = age(int((time.monotonic() - last.at) * 1000))
                 shown = [line((f"as of {silent} ago: {error}", "red")), *picture(last, None, url)]
 
 
 class Look:
-    """A status and when it was read."""
+    """A status, and the time at which it was read."""
 
     def __init__(self, status: Status) -> None:
         self.status = status
@@ -165,7 +165,8 @@ def _edge_text(group: Group, index: int) -> str:
 
 
 def _rates(group: Group, now: Look, before: Look | None) -> str:
-    """Of the time between two documents of one process of the master: pages are kept for a moment."""
+    """Rates between two documents of one process of the master. Empty if both are the same page, which is kept for a
+    moment."""
     if before is None or now.status.uptime_ms <= before.status.uptime_ms:
         return ""
     seconds = (now.status.uptime_ms - before.status.uptime_ms) / 1000

@@ -1,24 +1,25 @@
-"""PyTorch on top of the library. ``import pccl`` alone never imports torch; this package does.
+"""PyTorch on top of the library. ``import pccl`` never imports torch; this package does.
 
-Which one to take:
+Which part to take:
 
 ``ddp_hook``
-    DistributedDataParallel whose gradients are averaged over peers that may come and die at any time.
+    DistributedDataParallel whose gradients are averaged over peers that may join and die at any time.
 ``ReplicaGrid``
-    the same for models that are sharded with FSDP2: replicas come and go, each as a whole.
+    The same for models that are sharded with FSDP2: whole replicas join and leave.
 ``pccl.diloco``
-    fewer bytes: peers train on their own for many steps and average then.
+    Fewer bytes: peers train on their own for many steps, then average.
 ``init_process_group("pccl", init_method="pccl://host:port", world_size=n)``
-    the collectives of torch.distributed for programs as they are (importing this package registers the backend). Any
-    master address works that ``pccl.Communicator`` takes; with another ``init_method``, as of torchrun, it is
-    PCCL_MASTER_ADDRESS. Ranks are those given, else distributed. Such a group has a fixed size: code above it divides
-    by it (as DDP does) and shards by rank. So when a peer is lost, the collective in progress and all later ones raise
-    ``torch.distributed.DistBackendError`` on every other rank, and those that are left make a new, smaller group:
-    ``destroy_process_group()``, then ``init_process_group()``. There are all_reduce, broadcast, all_gather,
-    reduce_scatter, gather, scatter, reduce, barrier and the object collectives, on CPU tensors; messages between two
-    ranks and groups of some of the ranks need another backend beside it, ``new_group(ranks, backend="gloo")``.
+    The collectives of torch.distributed for existing programs (importing this package registers the backend). Any
+    master address works that ``pccl.Communicator`` takes. With another ``init_method``, such as torchrun's, the master
+    is PCCL_MASTER_ADDRESS. Ranks that are not given are assigned. Such a group has a fixed size: code above it divides
+    by the size (as DDP does) and shards by rank. So when a peer is lost, the collective in progress and all later ones
+    raise ``torch.distributed.DistBackendError`` on every other rank. The remaining ranks make a new, smaller group:
+    ``destroy_process_group()``, then ``init_process_group()``. Supported are all_reduce, broadcast, all_gather,
+    reduce_scatter, gather, scatter, reduce, barrier and the object collectives, on CPU tensors. Messages between two
+    ranks, and groups of some of the ranks, need another backend beside it, ``new_group(ranks, backend="gloo")``.
 
-``local_tensor``, ``local_tensors`` and ``shared_state`` give what the library synchronizes and reduces, without a copy.
+``local_tensor``, ``local_tensors`` and ``shared_state`` return what the library synchronizes and reduces, without a
+copy.
 """
 
 from pccl.torch._backend import register as _register

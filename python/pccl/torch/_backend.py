@@ -1,4 +1,4 @@
-"""Registers the backend: from then on ``init_process_group("pccl")`` works."""
+"""Registers the backend. After that ``init_process_group("pccl")`` works."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pccl.torch import _rendezvous
 from pccl.torch._process_group import ProcessGroupPCCL
 from pccl.torch._run import Run
 
-# That of the default group; groups of all ranks share it.
+# The run of the default group. Groups of all ranks share it.
 _run: Run | None = None
 
 

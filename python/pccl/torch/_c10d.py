@@ -1,4 +1,4 @@
-"""Names that torch.distributed has and its type stubs hide."""
+"""Names of torch.distributed that its type stubs hide."""
 
 from torch._C._distributed_c10d import GradBucket, PrefixStore, Store, TCPStore
 

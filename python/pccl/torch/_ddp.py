@@ -1,4 +1,5 @@
-"""A communication hook for DistributedDataParallel: gradients are averaged over the peers of a run, who come and go."""
+"""A communication hook for DistributedDataParallel: it averages gradients over the peers of a run, which come and
+go."""
 
 import contextlib
 from collections.abc import Callable
@@ -14,10 +15,10 @@ from pccl._operation import AsyncReduceHandle
 from pccl._values import QuantizationOptions
 from pccl.torch._c10d import GradBucket
 
-# No `from __future__ import annotations` here: DDP looks at the annotations of a hook, and wants types.
+# No `from __future__ import annotations` here: DDP checks the annotations of a hook, and they must be types.
 Hook = Callable[[Any, GradBucket], torch.futures.Future[torch.Tensor]]
 
-# One per gradient, from here; below are those of the program.
+# First tag of the gradients, each of which has its own. Lower tags are free for the program.
 _FIRST_TAG = 1 << 62
 
 
@@ -26,25 +27,25 @@ def ddp_hook(
 ) -> Hook:
     """For ``model.register_comm_hook(model, ddp_hook(communicator))``: gradients become the average over all peers.
 
-    DDP itself spans the processes of one node (or just this one: gloo, world size 1); the nodes are the peers of a run.
-    In a node of several processes rank 0 of ``process_group`` (default: the default group) passes the communicator and
-    the others None: gradients are averaged in the node first, and what rank 0 gets from the run is handed to the
-    others.
+    DDP itself spans the processes of one node (or only this process: gloo, world size 1). The nodes are the peers of a
+    run. In a node of several processes, rank 0 of ``process_group`` (default: the default group) passes the
+    communicator, and the others pass None. Gradients are first averaged within the node. Then rank 0 averages them over
+    the run and sends the result to the others.
 
-    A peer that dies costs a repetition: those that remain average what they have, all get the same bytes. A peer that
-    is alone, also because it was removed from the run, keeps its own gradients; its next ``update_topology()`` tells.
-    So the loop around it is that of any peer: update_topology (not in the first turn), sync_shared_state, forward,
-    backward, step, push_revision.
+    When a peer dies, the remaining peers repeat what failed, and all get the same bytes. A peer that is alone keeps its
+    own gradients, also if it is alone because it was removed from the run; then its next ``update_topology()`` fails.
+    So the loop around the hook is that of any peer: update_topology (not in the first turn), sync_shared_state,
+    forward, backward, step, push_revision.
 
-    Each gradient is a reduction of its own, since DDP sorts its buckets anew after the first step: those of a newcomer
-    would not be those of the others. They run while the backward pass goes on, which blocks at its end until all have
-    come to an outcome. Register the hook with the model as state, or before the first backward pass.
+    Each gradient is a reduction of its own, because DDP reorders its buckets after the first step: those of a newcomer
+    would differ from the others'. The reductions run during the backward pass, which blocks at its end until all have
+    an outcome. Register the hook with the model as state, or before the first backward pass.
 
-    :param communicator: connected before the first backward pass; on rank 0 of a node alone, None on its other ranks.
+    :param communicator: connected before the first backward pass; only on rank 0 of a node, None on its other ranks.
     :param quantize: ``"int8"``: a quarter of the bytes, for float32 and float64 gradients, with rounding at each hop.
     :param process_group: the processes of this node; None: the default group.
-    :raises PCCLArgumentError: another ``quantize``, or a communicator where none belongs; later, from the backward
-        pass, a gradient that is not on the CPU or of a type that cannot be quantized.
+    :raises PCCLArgumentError: another ``quantize``, or a communicator where None belongs, or the reverse. Later, from
+        the backward pass: a gradient that is not on the CPU, or of a type that cannot be quantized.
     """
     if quantize not in (None, "int8"):
         raise argument_error("ddp_hook", f"quantize is {quantize!r}; use None or 'int8'")
@@ -67,7 +68,7 @@ class _Bucket:
     def __init__(self, buffer: torch.Tensor) -> None:
         self.buffer = buffer
         self.gradients: list[_Gradient] = []
-        self.local: Any = None  # averaging in the node
+        self.local: Any = None  # the reduction within the node
         self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 
 
@@ -114,7 +115,7 @@ class _Reducer:
         except BaseException as error:
             if self._node_size == 1:
                 raise
-            # Told when the others of the node ask how it went, which is after the last bucket.
+            # Raised in _share(), after the last bucket: the other processes of the node wait for the outcome there.
             self._failure = self._failure or error
         if bucket.is_last():
             if self._node_size > 1:
@@ -129,13 +130,13 @@ class _Reducer:
             module = state.module if isinstance(state, torch.nn.parallel.DistributedDataParallel) else state
             for one in module.parameters():
                 self._indices[id(one)] = len(self._indices)
-        # The first step meets the gradients in the same order on every peer.
+        # In the first step, all peers meet the gradients in the same order.
         return _FIRST_TAG + self._indices.setdefault(id(parameter), len(self._indices))
 
     # ---- one bucket after the other
 
     def _launch_waiting(self, buckets: list[_Bucket]) -> None:
-        """Those that waited for the node."""
+        """Launches buckets that waited for their reduction within the node."""
         for bucket in buckets:
             if bucket.local is not None:
                 bucket.local.wait()
@@ -183,7 +184,7 @@ class _Reducer:
                 self._await(gradient)
 
     def _await(self, gradient: _Gradient) -> None:
-        # After a loss the input is there again, and the others launch it again, too.
+        # After a loss the tensor holds its input again, and the other members also launch it again.
         while gradient.handle is not None:
             try:
                 gradient.handle.result()
@@ -194,7 +195,7 @@ class _Reducer:
                 return
 
     def _share(self) -> None:
-        """Rank 0 tells its node what came of it."""
+        """Rank 0 sends the outcome to its node."""
         device = self._buckets[0].buffer.device
         failed = torch.tensor([self._failure is not None], dtype=torch.uint8, device=device)
         root = 0 if self._group is None else dist.get_global_rank(self._group, 0)

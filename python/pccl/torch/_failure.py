@@ -1,4 +1,4 @@
-"""Errors of the process group: what happened, and what to do."""
+"""Errors of the process group. Each names what happened and what to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def lost(operation: str, took_part: int, size: int) -> dist.DistBackendError:
 
 
 def of(error: PCCLError, operation: str) -> Exception:
-    """Wrong arguments stay what they are; for anything else the members no longer agree on what was done."""
+    """Argument errors stay as they are. After any other error the members no longer agree on what was done."""
     if isinstance(error, PCCLArgumentError):
         return error
     failure: Exception = dist.DistBackendError(f"pccl: {operation}: {error}. {_REMEDY}")

@@ -1,4 +1,4 @@
-"""Replicas of a model, each sharded over processes (FSDP2): a grid of which rows are replicas and columns shards."""
+"""Replicas of a model, each sharded over processes (FSDP2): a grid of replicas (rows) and shards (columns)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _POLL_S = 0.02
 _FIRST_TAG = 3 << 61
 _FAILURES_IN_A_ROW = 5
 
-# What the processes of a replica tell each other; the worst counts.
+# Answers that the processes of a replica exchange. The worst (largest) one counts.
 _FINE, _OUT, _REFUSED = 0, 1, 2
 
 
@@ -32,38 +32,38 @@ class ReplicaGrid:
         grid = ReplicaGrid("10.0.0.1:48148", mesh)        # the mesh of fully_shard: the processes of this replica
         state = pccl.torch.shared_state(model, more={"step": step})
         while step < steps:
-            grid.begin(state)                             # newcomers enter, all replicas hold the same
+            grid.begin(state)                             # admits newcomers; all replicas hold the same
             ...                                           # forward and backward within the replica
             if grid.average_([local_tensor(p.grad) for p in model.parameters()]):
                 optimizer.step()
                 step += 1
 
-    Process k of each replica holds shard k and joins peer group k. A replica is whole or not there: nobody computes
-    until every shard has as many members, a step is taken by all processes of a replica or by none, and when one of
-    them is thrown out of the run, all of them leave and enter again together, as newcomers who receive what the others
-    hold. When one of them dies, the call of the others raises, after they left the run: end them, and start the replica
-    anew.
+    Process k of each replica holds shard k and joins peer group k. A replica takes part as a whole or not at all. No
+    process computes until every shard has the same number of members. A step is taken by all processes of a replica or
+    by none. If one process is removed from the run, all processes of its replica leave and join again together, as
+    newcomers that receive what the others hold. If one process dies, the calls of the others of its replica raise after
+    they have left the run: end them, and start the replica again.
 
     ``begin`` and ``average_`` are collectives of the whole grid: all processes call them in the same order. Within the
-    replica, they use ``mesh`` for a few small messages; its time-out decides how long a process waits for one of its
-    own replica that hangs. A context manager: close() at the end.
+    replica they send a few small messages over ``mesh``. Its time-out limits how long a process waits for one of its
+    own replica that hangs. A context manager, which calls close() at the end.
 
-    :param address: the master's, as of :class:`pccl.Communicator`. Nothing is connected before the first ``begin``.
-    :param mesh: the processes of this replica: a DeviceMesh of one dimension, or a process group. Where its backend has
-        no CPU tensors (NCCL), the constructor makes a gloo group of the same processes for the messages, with the
-        time-out of the mesh: then it is a collective of the replica.
-    :param mates_timeout_s: seconds that a process which was admitted to the run waits for the other processes of its
-        replica to be admitted, too. After that it leaves, so that the other replicas do not wait for it.
-    :param settings: as of :class:`pccl.Communicator`, but for the peer group, which is the shard.
+    :param address: address of the master, as for :class:`pccl.Communicator`. The first ``begin`` connects.
+    :param mesh: the processes of this replica: a DeviceMesh of one dimension, or a process group. If its backend has no
+        CPU tensors (NCCL), the constructor makes a gloo group of the same processes for the messages, with the time-out
+        of the mesh; then the constructor is a collective of the replica.
+    :param mates_timeout_s: seconds that a process, once admitted to the run, waits until the other processes of its
+        replica are admitted, too. After that it leaves, so that the other replicas do not wait for it.
+    :param settings: as for :class:`pccl.Communicator`, except for the peer group, which is the shard.
     :raises PCCLArgumentError: a mesh of several dimensions, or an address or a setting that cannot be used.
     """
 
     shards: int
-    """Processes of a replica."""
+    """Number of processes of a replica."""
     shard: int
-    """Which of them this is; its peer group."""
+    """Index of this process in its replica; also its peer group."""
     communicator: Communicator
-    """That of this process; its counters may be read, and nothing else be called on it."""
+    """The communicator of this process. Its counters may be read; nothing else may be called on it."""
 
     def __init__(
         self, address: str, mesh: DeviceMesh | dist.ProcessGroup, *, mates_timeout_s: float = 60.0, **settings: Any
@@ -83,7 +83,7 @@ class ReplicaGrid:
         self.shard = dist.get_rank(self._group)
         self.communicator = Communicator(address, peer_group=self.shard, **settings)
         self._member = False
-        # Whether all processes of this replica are members, and until when they have to be.
+        # Whether all processes of this replica are known to be members, and the deadline for that.
         self._met = False
         self._meets_until = 0.0
         self._replicas = 0
@@ -92,22 +92,22 @@ class ReplicaGrid:
 
     @property
     def replicas(self) -> int:
-        """As many as held this shard at the last ``begin``: equal in all processes of this replica, which may branch on
-        it; 0 when it is not in the run. Never blocks."""
+        """Number of replicas at the last ``begin``. It is equal in all processes of this replica, so they may branch on
+        it. 0 when this process is not in the run. Never blocks."""
         return self._replicas if self._member else 0
 
     def begin(self, state: SharedState) -> None:
-        """Blocks until the grid is full, which lets newcomers in, and synchronizes the state within each shard's group.
+        """Admits newcomers and blocks until the grid is full. Then synchronizes the state within each shard's group.
 
-        :param state: of this process: its shards, as :func:`shared_state` has them. The grid counts its revisions.
-        :raises PCCLError: the state cannot be synchronized, in several attempts or for a reason that does not go away;
-            this process has left the run.
+        :param state: of this process: its shards, as :func:`shared_state` makes it. The grid counts its revisions.
+        :raises PCCLError: the state cannot be synchronized, after several attempts or for a reason that does not go
+            away; this process has left the run.
         :raises torch.distributed.DistBackendError: another process of this replica is gone; this one has left the run.
         """
         failures = 0
         try:
-            # A replica that lost a process leaves before it votes: its rest beside a newcomer's part would look like
-            # as many of each shard.
+            # A replica that lost a process must leave before it votes. Its remaining processes and a part of a newcomer
+            # could together have as many members of each shard, as if they were a complete replica.
             if self._member:
                 self._agree(_FINE)
         except BaseException:
@@ -135,13 +135,13 @@ class ReplicaGrid:
 
     def average_(self, tensors: Sequence[torch.Tensor], quantize: str | None = None) -> bool:
         """Averages tensors in place over the replicas, each within its shard's group. Blocks until all replicas have
-        called it, and all processes of this one know how it went.
+        called it, and all processes of this replica have exchanged the outcome.
 
-        :param tensors: contiguous, on the CPU, as many and as large on the same shard of every replica;
+        :param tensors: contiguous, on the CPU; on the same shard of every replica the same number and sizes.
             :func:`local_tensor` makes them of gradients.
         :param quantize: ``"int8"``: a quarter of the bytes, for float32 and float64.
-        :returns: False: this replica takes no step, and what is in the tensors is of no use; the next ``begin`` brings
-            it level with the others.
+        :returns: False: this replica takes no step, and the content of the tensors is of no use. The next ``begin``
+            gives it what the others hold.
         :raises PCCLArgumentError: tensors that cannot be averaged, or no ``begin`` before.
         :raises torch.distributed.DistBackendError: another process of this replica is gone; this one has left the run.
         """
@@ -182,13 +182,13 @@ class ReplicaGrid:
     # ---- between replicas
 
     def _wait_until_full(self) -> tuple[PCCLError | None, int]:
-        """Every member of every group sees the same numbers after the same vote, and so all go on after the same
-        one."""
+        """Returns when the grid is full, with an answer. Every member of every group sees the same numbers after the
+        same vote, so all of them go on after the same vote."""
         while True:
-            # Who was just admitted stands where the others stand after their vote.
+            # A process that was just admitted is at the point where the others return from their vote.
             if not self._member:
                 self._join()
-                # Each process sends its first message when it is a member, so that its arrival says that all are.
+                # Each process sends its first message as a member, so the message completes only when all are members.
                 self._look_for_mates()
             else:
                 try:
@@ -204,9 +204,9 @@ class ReplicaGrid:
             time.sleep(_POLL_S)
 
     def _join(self) -> None:
-        """Shard after shard: of each replica that is on its way those before a shard are in when that shard is. So as many
-        of each shard are as many whole replicas, and not parts of several, whose processes would wait for mates that wait
-        to be admitted by them."""
+        """Joins in shard order: when a shard of a replica is in, all shards before it are in. So equal group sizes mean
+        complete replicas. Otherwise they could be parts of several replicas, whose processes would wait for their mates
+        while the mates wait to be admitted by them."""
         joined = False
         try:
             self._await_turn()
@@ -228,7 +228,7 @@ class ReplicaGrid:
             self.communicator.sync_shared_state(state)
         except PCCLError as error:
             return error, _REFUSED if isinstance(error, ValueError) else _OUT
-        # Revisions count synchronizations, not steps, of which this replica may miss one.
+        # Revisions count synchronizations, not steps, because this replica may miss a step.
         state.push_revision()
         return None, _FINE
 
@@ -245,19 +245,19 @@ class ReplicaGrid:
                 return error, _OUT
             except PCCLError as error:
                 return error, _REFUSED
-        # Alone with this shard, what we have is the average; unless it is we who are out.
+        # Alone with this shard, its own tensors are the average, unless this process is out of the run.
         return None, _OUT if self._is_out() else _FINE
 
     def _is_out(self) -> bool:
-        """A lost communicator sees one member, itself; of a replica of several processes a member sees more. Where
-        there is one process only, the next vote tells."""
+        """Whether this process is out of the run: its communicator then reads a world of one member. A member of a
+        replica of several processes reads more. With one process per replica, only the next vote shows it."""
         return self.shards > 1 and self.communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE) == 1
 
     def _members_of_group(self) -> int:
         return self.communicator.get_attribute(Attribute.LOCAL_WORLD_SIZE)
 
     def _leave(self) -> None:
-        """As newcomers, our content counts for nothing against that of those who stayed."""
+        """Leaves the run. When this process is a newcomer again, its content does not count against the others'."""
         self._member = False
         self.communicator.abort()
 
@@ -273,23 +273,23 @@ class ReplicaGrid:
             raise RuntimeError("pccl: another process of this replica could not join the run; see its error")
 
     def _pass_turn(self, joined: bool) -> None:
-        """Returns at once."""
+        """Lets the next shard join, or passes a failure on. Returns at once."""
         if self.shard + 1 == self.shards:
             return
         message = torch.tensor([int(joined)], dtype=torch.int32)
         after = dist.get_global_rank(self._group, self.shard + 1)
 
         def send() -> None:
-            self._turn = dist.isend(message, after, group=self._group), message  # kept while it is sent
+            self._turn = dist.isend(message, after, group=self._group), message  # kept alive while it is sent
 
         self._within_replica(send)
 
-    # Every message is an answer, whether its sender still waits for a full grid, and how many replicas it sees. Who
-    # waits sends one after the other, and only looks whether they have arrived: who still joins cannot answer before it
-    # is in, and votes need us meanwhile.
+    # Every message has an answer, whether its sender still waits for a full grid, and how many replicas it sees. A
+    # process that waits sends one message after the other and only polls whether it has completed. It must not block: a
+    # process that still joins cannot answer before it is admitted, and that vote needs this process.
 
     def _look_for_mates(self) -> int:
-        """Fails when another process of this replica is dead. The worst that one has answered which waits no more."""
+        """Fails if another process of this replica is dead. Returns the worst answer of those that no longer wait."""
         worst = _FINE
         if self._sent is not None and self._sent[0].is_completed():
             worst, _, _ = self._receive()
@@ -298,8 +298,9 @@ class ReplicaGrid:
         return worst
 
     def _agree(self, answer: int) -> tuple[int, int]:
-        """The worst answer, and the fewest replicas that one sees: around a death the groups of the shards differ in
-        size. Where it met a message of one that still waited, all give theirs again."""
+        """Returns the worst answer and the smallest number of replicas that a process sees: around a death the groups
+        of the shards differ in size. If it met a message of a process that still waited, all processes send theirs
+        again."""
         if self._sent is not None:
             self._receive()
         while True:
@@ -329,8 +330,9 @@ class ReplicaGrid:
         return worst, bool(waits), -replicas
 
     def _await_mates(self) -> None:
-        """Not longer than to the limit. In a full grid they are members, or never will be: shards of equal size may be
-        parts of several replicas after a death. Then the others would wait for us, and our mates for them."""
+        """Waits until the deadline at most. In a full grid the mates are members or never will be: after a death,
+        groups of equal size may consist of parts of several replicas. Then the others would wait for this
+        process, and its mates for them."""
         assert self._sent is not None
         while not self._sent[0].is_completed():
             if time.monotonic() > self._meets_until:
@@ -353,7 +355,7 @@ class ReplicaGrid:
 
 
 def _group_for_messages(group: dist.ProcessGroup) -> dist.ProcessGroup:
-    """The group itself if its backend has messages of CPU tensors, else one of gloo with the same processes."""
+    """Returns the group itself if its backend has messages of CPU tensors, else a gloo group of the same processes."""
     backends = dict(one.split(":", 1) for one in str(dist.get_backend_config(group)).split(","))
     if backends.get("cpu", "pccl") != "pccl":
         return group

@@ -1,4 +1,4 @@
-"""What of a model and its optimizer lies in this process, as the library takes it: plain tensors, without a copy."""
+"""The part of a model and its optimizer in this process, as the library takes it: plain tensors, without a copy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from pccl._errors import argument_error
 from pccl._values import SharedState, TensorInfo
 
-# Those whose state begins with zeros. Others begin with numbers that only they know.
+# Optimizers whose state begins with zeros. The initial state of others is not known here.
 _BEGIN_WITH_ZEROS = (
     torch.optim.SGD,
     torch.optim.Adam,
@@ -23,10 +23,11 @@ _BEGIN_WITH_ZEROS = (
 
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """The memory of a tensor, a parameter or the part of a DTensor that this process holds: same memory, no gradient.
+    """Returns a plain tensor on the memory of a tensor, of a parameter, or of the part of a DTensor that this process
+    holds. It has no gradient.
 
-    :param tensor: on any device; of a DTensor the part of this process.
-    :raises PCCLArgumentError: a DTensor that is a sum nobody has made yet, or a part that is not contiguous.
+    :param tensor: on any device.
+    :raises PCCLArgumentError: a partial DTensor, whose sum was not made yet, or a part that is not contiguous.
     """
     if hasattr(tensor, "placements") and hasattr(tensor, "to_local"):
         if any(placement.is_partial() for placement in tensor.placements):
@@ -49,11 +50,11 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def local_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and buffers of a module by name, of sharded ones the part of this process. Writing to them changes the
-    module.
+    """Returns parameters and buffers of a module by name; of sharded ones, the part of this process. Writing to them
+    changes the module.
 
-    :param module: plain, or in DDP, FSDP2 or torch.compile; names are those without it.
-    :raises PCCLArgumentError: as of :func:`local_tensor`.
+    :param module: plain, or in DDP, FSDP2 or torch.compile; names are those without these wrappers.
+    :raises PCCLArgumentError: as for :func:`local_tensor`.
     """
     return {name: local_tensor(tensor) for name, tensor in _named_tensors(module)}
 
@@ -63,18 +64,18 @@ def shared_state(
     optimizer: torch.optim.Optimizer | None = None,
     more: Mapping[str, torch.Tensor] | None = None,
 ) -> SharedState:
-    """A shared state of all parameters and buffers, the optimizer's tensors and ``more``, where they lie; all on the
-    CPU.
+    """Makes a shared state of all parameters and buffers, the optimizer's tensors and ``more``. They are used in place
+    and must be on the CPU.
 
-    An optimizer that has made no step yet has no state; it gets that of zeros with which it would begin, so that
-    newcomers have something to receive into. What is given other memory later (``model.to()``,
-    ``optimizer.load_state_dict()``) needs a new shared state; synchronizing the old one is an error that says so.
+    An optimizer that has made no step yet has no state. It gets its initial state of zeros, so that newcomers have
+    memory to receive into. If a tensor gets other memory later (``model.to()``, ``optimizer.load_state_dict()``), make
+    a new shared state; synchronizing the old one raises an error that says so.
 
-    :param module: as of :func:`local_tensors`. Its tensors stay its own.
+    :param module: as for :func:`local_tensors`. It keeps its tensors.
     :param optimizer: SGD, Adam, AdamW, RMSprop, Adadelta, Adamax, RAdam; others after their first step.
-    :param more: further tensors by name, the step for example: ``torch.zeros((), dtype=torch.int64)``, changed in
+    :param more: further tensors by name, for example the step: ``torch.zeros((), dtype=torch.int64)``, changed in
         place.
-    :raises PCCLArgumentError: a tensor that cannot be used as it lies, or an optimizer that has no state yet.
+    :raises PCCLArgumentError: a tensor cannot be used in place, or an optimizer has no state yet.
     """
     infos = [_LocalTensorInfo.of(tensor, "model." + name) for name, tensor in _named_tensors(module)]
     if optimizer is not None:
@@ -84,7 +85,7 @@ def shared_state(
 
 
 class _LocalTensorInfo(TensorInfo):
-    """Of the tensor that the program holds, which may be given other memory than that of its local part."""
+    """Also keeps the tensor of the program, which may get other memory than that of the local part made of it here."""
 
     _source: torch.Tensor
 
@@ -101,7 +102,7 @@ class _LocalTensorInfo(TensorInfo):
 
 
 def _as_supported(tensor: torch.Tensor) -> torch.Tensor:
-    """Types that the library does not know, as others of the same bytes."""
+    """The local part. Types that the library does not have become others of the same bytes."""
     local = local_tensor(tensor)
     if local.is_complex():
         return torch.view_as_real(local)
@@ -111,7 +112,7 @@ def _as_supported(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _unwrapped(module: torch.nn.Module) -> torch.nn.Module:
-    """Without DDP and torch.compile around it, so that names are the same with and without."""
+    """The module without DDP and torch.compile around it, so that names do not depend on them."""
     while True:
         if isinstance(module, torch.nn.parallel.DistributedDataParallel):
             module = module.module
@@ -148,7 +149,7 @@ def _optimizer_tensors(module: torch.nn.Module, optimizer: torch.optim.Optimizer
 
 
 def _begin(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]) -> None:
-    """A step of length zero for these parameters, and then all that it counted and collected is set back."""
+    """Makes a step of length zero for these parameters. Then resets to zero what the step has counted and collected."""
     if not isinstance(optimizer, _BEGIN_WITH_ZEROS):
         raise argument_error(
             "shared_state",

@@ -1,9 +1,9 @@
-"""The process group: every collective as one or more all-reduces.
+"""The process group: every collective is one or more all-reduces.
 
-An all-reduce is what the library has, and it is made to go over slow and failing links; so a broadcast is a sum to
-which all but one contribute zeros, and a gathering one in which each contributes its part. That costs more bytes than
-it had to (all_gather and reduce_scatter among w ranks about twice w times a rank's part, per rank), and gives the right
-ones: such sums are made over bytes, never over numbers.
+The library has an all-reduce, which is made for slow and failing links. So a broadcast is a sum to which all ranks but
+one contribute zeros, and a gathering is a sum to which each rank contributes its part. This sends more bytes than
+necessary: all_gather and reduce_scatter among w ranks send about twice w times a rank's part, per rank. The results are
+exact, because sums that move data are made over bytes, never over numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pccl.torch import _failure
 from pccl.torch._run import Run
 from pccl.torch._work import Work, recorded
 
-# What one reduction takes: where from, where to (may be the same), and how.
+# One reduction: input, output (may be the same), operation.
 Reduction = tuple[Tensor, Tensor, ReduceOp]
 
 _OPS = {
@@ -37,7 +37,7 @@ _OPS = {
 
 
 class ProcessGroupPCCL(dist.ProcessGroup):
-    """``torch.distributed.init_process_group("pccl")``; see the package for what it is and is not."""
+    """``torch.distributed.init_process_group("pccl")``. The docstring of the package describes what it can do."""
 
     def __init__(self, run: Run | None, rank: int, size: int, timeout: timedelta, *, owns_run: bool) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
@@ -49,8 +49,8 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         self._name = ""
         self._description = ""
         self._tags = run.tags() if run is not None else iter(())
-        # DDP.join() hands the Work of an all_reduce of one element to C++, which keeps the C++ object until the end of
-        # the backward pass, and not the Python object with our methods. So that one lives here a while longer.
+        # DDP.join() passes the Work of an all_reduce of one element to C++. C++ keeps its own object until the end of
+        # the backward pass, but not the Python object with our methods. So the Python object is kept here for a while.
         self._kept: deque[Work] = deque(maxlen=256)
 
     def getBackendName(self) -> str:  # noqa: N802 (torch's name)
@@ -59,7 +59,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def name(self) -> str:
         return "pccl"
 
-    # Kept here, because torch keeps them in backends of C++, of which there are none.
+    # Kept here, because torch keeps them in C++ backends, and this group has none.
     def getGroupName(self) -> str:  # noqa: N802
         return self._name
 
@@ -74,7 +74,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        # Asked for by torch.distributed.checkpoint.async_save, for one.
+        # Used by torch.distributed.checkpoint.async_save, for example.
         return [torch.device("cpu")]
 
     group_name = property(getGroupName)
@@ -90,7 +90,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
             self._run.close()
 
     def shutdown(self) -> None:
-        """Leaves the run. The other members get an error from what they still want of this one."""
+        """Leaves the run. Collectives in which the other members still need this one fail there."""
         if self._run is not None and self._owns_run:
             self._run.close()
 
@@ -170,7 +170,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         return self._launch("all_gather", _sums(gathered), flattened, opts, timeout, finish)
 
     def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Work:
-        # outputs[rank][tensor] of that interface against outputs[tensor][rank] of the other.
+        # This interface has outputs[rank][tensor], the other one outputs[tensor][rank].
         return self.allgather([list(parts) for parts in zip(*outputs, strict=True)], inputs, opts)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:  # noqa: A002
@@ -186,7 +186,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
             _same_size("all_gather_into_tensor", output, source.numel() * self._size)
             flat, own = _bytes(output, "all_gather_into_tensor"), _bytes(source, "all_gather_into_tensor")
             begin, end = self._rank * own.numel(), (self._rank + 1) * own.numel()
-            # The input may be its own place in the output (FSDP).
+            # The input may already be in its place in the output (FSDP).
             if flat.data_ptr() + begin != own.data_ptr():
                 flat[begin:end] = own
             flat[:begin].zero_()
@@ -247,7 +247,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def recv_anysource(self, *_: Any, **__: Any) -> NoReturn:
         raise _failure.unsupported("recv")
 
-    # ---- one way for all
+    # ---- the launch, the same for all
 
     def _launch(
         self,
@@ -275,7 +275,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     ) -> Work:
         run = self._run
         given = timeout if timeout is not None else getattr(opts, "timeout", None)
-        # Negative: none was given.
+        # A negative time-out means that none was given.
         limit = given if given is not None and given > timedelta(0) else self._timeout
         handles = []
         if run is None:
@@ -284,7 +284,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
                     recv.copy_(send)
         else:
             run.check()
-            # All or none: a rank that launched some of them would leave the others waiting.
+            # Check all before the first launch: if a rank launched only some of them, the others would wait for it.
             for send, recv, _ in reductions:
                 memory_of(send, "the tensor", operation, written=False)
             for send, recv, op in reductions:
@@ -295,7 +295,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         return Work(run, operation, handles, list(result), finish, limit.total_seconds())
 
     def _own_part(self, source: Tensor, parts: list[Tensor]) -> Tensor:
-        """The bytes of all parts one after the other, zeros but for our own."""
+        """The bytes of all parts one after the other; zeros except for our own part."""
         sizes = [part.nbytes for part in parts]
         if len(parts) != self._size or sizes[self._rank] != source.nbytes:
             raise argument_error(
@@ -310,8 +310,8 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         return flat
 
 
-# torch.compile calls these as they are. It does not know the attributes of a process group that is written in Python,
-# and would fail where it looks into one.
+# torch.compile must call these without tracing them. It does not know the attributes of a process group written in
+# Python, and fails if it looks into one.
 for _name in (
     "allreduce",
     "allreduce_coalesced",
@@ -336,7 +336,7 @@ for _name in (
 
 
 def _operation(opts: Any, function: str) -> ReduceOp:
-    # A plain operation of older callers, or options that hold one; none at all: a sum.
+    # Older callers pass a plain operation, others pass options that hold one. None means a sum.
     given = getattr(opts, "reduceOp", opts if opts is not None else dist.ReduceOp.SUM)
     for theirs, ours in _OPS.items():
         if given == theirs:
@@ -352,7 +352,7 @@ def _root(opts: Any) -> int:
 
 
 def _plain(tensors: Sequence[Tensor]) -> list[Tensor]:
-    # torch.distributed changes parameters in place, too, behind the back of autograd.
+    # Detached, because torch.distributed also changes parameters in place without autograd noticing.
     return [tensor.detach() for tensor in tensors]
 
 
@@ -362,7 +362,7 @@ def _flat(tensor: Tensor, function: str) -> Tensor:
 
 
 def _bytes(tensor: Tensor, function: str) -> Tensor:
-    """The memory of a tensor of any type."""
+    """The memory of a tensor of any type, as bytes."""
     if hasattr(tensor, "placements") and hasattr(tensor, "to_local"):
         raise argument_error(function, "the tensor is a DTensor; use tensor.to_local()")
     if not tensor.is_contiguous() or tensor.layout is not torch.strided:

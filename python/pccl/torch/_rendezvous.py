@@ -1,5 +1,5 @@
-"""How a process group finds its master: ``init_method="pccl://host:port"``, or PCCL_MASTER_ADDRESS beside another
-method."""
+"""How a process group finds its master: from ``init_method="pccl://host:port"``, or from PCCL_MASTER_ADDRESS with
+another method."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def handle_url(url: str, timeout: timedelta = dist.default_pg_timeout, **_: Any)
 
 
 def run_of(store: Store, rank: int, size: int, timeout: timedelta) -> Run:
-    """The run that pccl:// gathered, or one gathered now from the environment."""
+    """The run that pccl:// gathered, or one that is gathered now from the environment."""
     inner: Any = store
     while isinstance(inner, PrefixStore):
         inner = inner.underlying_store

@@ -23,15 +23,15 @@ from pccl.torch import _failure
 if TYPE_CHECKING:
     from pccl.torch._work import Work
 
-_CONNECT_ATTEMPTS = 30  # a second apart: ranks may start before their master
+_CONNECT_ATTEMPTS = 30  # a second apart, because ranks may start before their master
 _POLL_S = 0.02
-# Groups number their operations from here, so that the tags of a program that uses the communicator, too, are free.
+# Tags of groups begin here, far above those of a program that also uses the communicator.
 _FIRST_TAG = 1 << 63
 _TAGS_PER_GROUP = 1 << 40
 
 
 class Run:
-    """One rank among ``size`` members of a master's run."""
+    """One of ``size`` ranks, which are the members of a master's run."""
 
     def __init__(self, communicator: Communicator, rank: int, size: int) -> None:
         self.communicator = communicator
@@ -44,7 +44,7 @@ class Run:
 
     @classmethod
     def gather(cls, communicator: Communicator, rank: int, size: int, timeout: timedelta) -> Run:
-        """Waits until ``size`` peers are there. ``rank`` -1: one that nobody asked for."""
+        """Waits until ``size`` peers are there. ``rank`` -1: the rank is assigned."""
         what = "init_process_group"
         if size < 1:
             raise argument_error(what, f"world_size is {size}; give the number of processes (or set WORLD_SIZE)")
@@ -71,11 +71,11 @@ class Run:
         return run
 
     def tags(self) -> Iterator[int]:
-        """For one group. Every rank makes its groups in the same order, and so gets the same tags."""
+        """Tags for one group. Every rank makes its groups in the same order, so it gets the same tags."""
         return itertools.count(_FIRST_TAG + next(self._groups) * _TAGS_PER_GROUP)
 
     def fail(self, error: Exception) -> Exception:
-        """Keeps the first failure, which is the cause of those that follow."""
+        """Keeps the first failure, because later ones follow from it. Returns it."""
         with self._lock:
             if self._failure is None:
                 self._failure = error
@@ -97,7 +97,7 @@ class Run:
             self._watchdog.remove(work)
 
     def expire(self, operation: str, seconds: float) -> None:
-        """Ends everything: after an operation that one rank gave up, no other can be trusted."""
+        """Ends everything: after one rank gave up an operation, no other operation can be trusted."""
         self.fail(_failure.timed_out(operation, seconds, self.communicator.last_message()))
         with contextlib.suppress(PCCLError):
             self.communicator.abort()
@@ -110,7 +110,7 @@ class Run:
 
 
 class _Watchdog:
-    """Ends operations that are over their time. A thread, because who waits may do so in C++ (as DDP does)."""
+    """Ends operations that exceed their time-out. A thread, because the wait may happen in C++ (as in DDP)."""
 
     def __init__(self, run: Run) -> None:
         self._run = weakref.ref(run)
@@ -143,7 +143,7 @@ class _Watchdog:
                 now = time.monotonic()
                 self._next = min(self._deadlines.values(), default=float("inf"))
                 if self._next > now:
-                    # Wakes when idle, too: a run that nobody holds any more needs no watching.
+                    # Also wakes when idle: if nothing refers to the run any more, this thread ends.
                     self._changed.wait(min(self._next - now, 60.0))
                     if self._run() is None:
                         return
@@ -153,7 +153,7 @@ class _Watchdog:
             run = self._run()
             if run is not None:
                 run.expire(late.operation, late.seconds)
-            del run, late  # nothing here keeps them
+            del run, late  # keep no reference to them
 
 
 @contextlib.contextmanager
@@ -162,7 +162,7 @@ def _abort_after(communicator: Communicator, timeout: timedelta, what: str) -> I
 
     def expire() -> None:
         expired.set()
-        # A communicator that is still dialling has nothing to abort; closing ends that, too.
+        # A communicator that is still connecting has nothing to abort. Closing it ends that, too.
         communicator.close()
 
     timer = threading.Timer(timeout.total_seconds(), expire)
@@ -198,7 +198,7 @@ def _agree_on_rank(communicator: Communicator, rank: int, size: int) -> int:
             "at all",
         )
     free = [index for index, count in enumerate(taken.tolist()) if count == 0]
-    # Who has none draws a number; the largest gets the first free rank, and so on.
+    # Each process without a rank draws a number. The largest number gets the first free rank, and so on.
     own = secrets.randbits(62) if rank < 0 else -1
     for index in free:
         highest = torch.tensor([own])

@@ -1,5 +1,5 @@
-"""The key-value store of a run that was gathered by pccl:// alone. Collectives of this backend need none; groups of
-other backends made beside it do, so rank 0 serves one."""
+"""The key-value store of a run that only pccl:// gathered. Collectives of this backend need no store, but groups of
+other backends beside it do. So rank 0 serves one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RunStore(TCPStore):
 
 
 class MissingStore(Store):
-    """Where that of rank 0 cannot be reached: the rest works."""
+    """Takes the place of rank 0's store if that cannot be reached. Its calls raise; everything else works."""
 
     run: Run
 
@@ -44,7 +44,7 @@ class MissingStore(Store):
 
 
 def open_store(run: Run, master_host: str, timeout: timedelta) -> RunStore | MissingStore:
-    """A collective of all ranks."""
+    """Opens the store of rank 0. A collective of all ranks."""
     address = torch.zeros(_ADDRESS_BYTES, dtype=torch.uint8)
     store: RunStore | MissingStore | None = None
     if run.rank == 0:
@@ -70,7 +70,7 @@ def open_store(run: Run, master_host: str, timeout: timedelta) -> RunStore | Mis
 
 
 def _own_address(master_host: str) -> str:
-    """The address by which this host reaches the master; nothing is sent."""
+    """The address from which this host reaches the master. Sends nothing."""
     family, _, _, _, where = socket.getaddrinfo(master_host, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(where)

@@ -1,4 +1,4 @@
-"""What a collective of the process group returns: a handle of the reductions it consists of."""
+"""What a collective of the process group returns: a handle for the reductions that it consists of."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Tensors = Sequence[torch.Tensor]
 
 
 def recorded(name: str) -> contextlib.AbstractContextManager[object]:
-    """A range of torch.profiler; nothing while nobody profiles."""
+    """A range for torch.profiler; does nothing while the profiler is off."""
     if not torch.autograd._profiler_enabled():
         return contextlib.nullcontext()
     range_: contextlib.AbstractContextManager[object] = torch.autograd.profiler.record_function(name)
@@ -28,7 +28,7 @@ def recorded(name: str) -> contextlib.AbstractContextManager[object]:
 
 
 class Work(dist.Work):
-    """Done when all its reductions are, and ``finish`` has put the results where they belong."""
+    """Done when all its reductions are done and ``finish`` has put the results into place."""
 
     def __init__(
         self,
@@ -57,7 +57,8 @@ class Work(dist.Work):
             run.watch(self, time.monotonic() + seconds)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Raises when the collective failed. A time-out (0: none) ends the whole group, as that of the group does."""
+        """Raises if the collective failed. A time-out (0: none) ends the whole group, like the time-out of the
+        group."""
         with recorded(f"pccl:{self.operation}.wait"):
             return self._wait(timeout)
 
@@ -97,7 +98,7 @@ class Work(dist.Work):
             if self._future is not None:
                 return self._future
             self._raw = torch.futures.Future()
-            # Only by a callback that raises does a failure reach those who wait for the future in C++.
+            # Code that waits for the future in C++ gets a failure only from a callback that raises.
             self._future = self._raw.then(self._outcome)
             if self._done:
                 self._raw.set_result(None)
@@ -113,13 +114,13 @@ class Work(dist.Work):
         return self._result
 
     def _one_done(self, _: AsyncReduceHandle) -> None:
-        # All come from one thread.
+        # One thread makes all calls.
         self._left -= 1
         if not self._left:
             self._complete()
 
     def _complete(self) -> None:
-        """By whoever comes first, a thread that waits or that of the callbacks; others wait for it."""
+        """A waiting thread or the callback thread does this, whichever comes first. The other one waits for it."""
         with self._lock:
             if self._done:
                 return
@@ -145,11 +146,11 @@ class Work(dist.Work):
             info = handle.result()
         except PCCLError as error:
             raise _failure.of(error, self.operation)
-        # The rest goes on when a peer is lost before an operation began; that is not what this group was made for.
+        # If a peer was lost before the operation began, the others have completed it. This group needs all ranks.
         if info.local_world_size != run.size:
             raise _failure.lost(self.operation, info.local_world_size, run.size)
 
 
-# As the collectives: torch.compile calls them as they are.
+# As for the collectives: torch.compile must call these without tracing them.
 for _name in ("wait", "is_completed", "is_success", "exception", "result", "synchronize", "get_future"):
     setattr(Work, _name, torch._disable_dynamo(getattr(Work, _name)))
