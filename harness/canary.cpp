@@ -60,7 +60,8 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"statistics that lack an update", "numbers"},
                           {"an operation that waited for nothing", "waiting"},
                           {"an operation that waited long for a connection", "waiting"},
-                          {"operations that failed for all without a reason", "steady"}};
+                          {"operations that failed for all without a reason", "steady"},
+                          {"a call that the limit on votes did not end", "waiting"}};
 static_assert(std::size(kinds) == static_cast<std::size_t>(Lie::count));
 
 // Three members, all calls of the interface, no fault.
@@ -185,6 +186,16 @@ void tamper(Ledger& ledger, Lie lie) {
         for (Life& life : ledger.lives) {
             if (life.lost) life.reason = "this peer belongs to another run";
         }
+        return;
+    }
+    if (lie == Lie::waits_for_an_idler) {
+        Life& idle = ledger.lives.back();
+        idle.idle.emplace_back(0, 1'000 * second);
+        idle.gone_at = open_end;
+        const auto call = std::find_if(ledger.votes.begin(), ledger.votes.end(), [&](const VoteFact& fact) {
+            return fact.process != idle.process && fact.kind != CallKind::connect && fact.begin >= idle.connected_at;
+        });
+        if (call != ledger.votes.end()) call->end = call->begin + 500 * second;
         return;
     }
     const std::vector<LaunchFact*> operation = last_operation(ledger);
@@ -337,6 +348,10 @@ std::vector<CanaryLine> run_canary() {
             scenario.timeouts.master = 200 * millisecond;
         }
         if (options.lie == Lie::given_up_too_soon) scenario.timeouts.vote = 5 * second;
+        if (options.lie == Lie::waits_for_an_idler) {
+            scenario.timeouts.vote = 5 * second;
+            scenario.peers.resize(2);
+        }
         if (options.lie == Lie::starved_after_slow_computes) {
             scenario.timeouts.peer = 100 * millisecond;
             scenario.timeouts.redial_max = 100 * millisecond;

@@ -63,6 +63,7 @@ enum class Lie : std::uint8_t {
     waited_for_a_tick,   // an operation returned milliseconds after its last bytes
     waited_for_a_reset,  // an operation returned seconds later than one broken connection explains
     fails_for_nothing,   // operations failed for all members without a cause
+    waits_for_an_idler,  // a call waits much longer than the limit on votes for a program that makes none
     count
 };
 

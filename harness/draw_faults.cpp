@@ -252,6 +252,51 @@ void draw_frozen_master(Scenario& s, Draw& draw, std::uint32_t on) {
     s.timeouts.master = 2 * away + 12 * (5 * second + s.timeouts.handshake);
 }
 
+// A program makes no call for almost the limit on votes, or for much longer. What its peer sends then arrives late, or the
+// control link of a member that waits for it breaks again and again.
+void draw_vote_limits(Scenario& s, Draw& draw) {
+    clear_paths(s);
+    const sim::NetworkParameters& n = s.world.network;
+    const Duration round_trip = 2 * n.latency_high * (1000 + n.jitter_per_mille) / 1000;
+    s.timeouts.vote = std::max(draw.log_uniform(second, 3 * second), 4 * round_trip);
+    s.timeouts.peer = std::max(draw.between(2 * second, 5 * second), 8 * round_trip);
+    s.timeouts.master = 20 * s.timeouts.peer;
+    s.workload.compute_max = std::min(s.workload.compute_max, s.timeouts.vote / 10);
+    s.workload.cross_per_mille = 0;
+    if (draw.chance(600'000)) s.peers.resize(2);
+    for (PeerPlan& plan : s.peers) plan.turns = std::max(plan.turns, 10u);
+    const auto peers = static_cast<std::uint32_t>(s.peers.size());
+    for (std::uint32_t i = draw.number(1, 3); i-- != 0;) {
+        Fault idle;
+        idle.kind = FaultKind::hang;
+        idle.a = draw.number(1, peers);
+        idle.trigger = trigger_of<Complete>();
+        idle.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(3, 60));
+        const bool in_time = draw.chance(500'000);
+        const Duration limit = s.timeouts.vote;
+        idle.duration =
+            in_time ? draw.between(limit * 3 / 4, limit) : draw.between(2 * limit, 4 * limit + 8 * s.timeouts.peer);
+        s.faults.push_back(idle);
+        Fault late = idle;
+        if (in_time) {
+            late.kind = FaultKind::clog;
+            late.at = draw.between(idle.duration / 2, idle.duration);
+            late.duration = draw.between(s.timeouts.peer / 4, s.timeouts.peer * 3 / 4);
+        } else {
+            late.kind = FaultKind::reset;
+            if (draw.chance(500'000)) late.a = 1 + idle.a % peers;
+            late.b = aim_control | aim_named;
+            late.value = draw.bits();
+            late.at = draw.between(0, limit);
+            late.duration = 0;
+            late.every = draw.between(limit / 4, limit * 7 / 8);
+            late.again = static_cast<std::uint32_t>(idle.duration / late.every);
+        }
+        s.faults.push_back(late);
+        s.chaos_end = std::max(s.chaos_end, 2 * idle.duration + 5 * second);
+    }
+}
+
 // Edges between peers on which each connection opens, but then keeps losing data: by size, by content or by amount.
 // Often there is no other fault. Then each call must return within a few peer time-outs.
 void draw_impaired_edges(Scenario& s, Draw& draw) {
@@ -413,6 +458,8 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     }
     Draw frozen(mix(s.seed, 161));
     if ((on & class_pause) && frozen.chance(80'000)) draw_frozen_master(s, frozen, on);
+    Draw limits(mix(s.seed, 165));
+    if ((on & class_slow) && s.peers.size() > 1 && limits.chance(40'000)) draw_vote_limits(s, limits);
     Draw busy(mix(s.seed, 162));
     if ((on & class_slow) && s.peers.size() > 2 && busy.chance(40'000)) draw_busy_group(s, busy);
     Draw hidden(mix(s.seed, 163));

@@ -25,9 +25,9 @@ Instant later(Instant until, Duration by) { return until == never ? never : unti
 
 const char* to_text(Excuse excuse) {
     static constexpr const char* names[] = {
-        "silence",      "both-links",   "no-ring",      "master-gone",    "narrow-path", "revision",   "late-vote",
-        "vote-held-up", "copied-token", "lost-journal", "master-stopped", "stranger",    "other-loss", "unknown-voter",
-        "departed",     "forgotten",    "early-update", "starved",        "stuck-edge",  "unreachable"};
+        "silence",      "both-links",   "no-ring",        "master-gone", "narrow-path", "revision",      "late-vote",
+        "copied-token", "lost-journal", "master-stopped", "stranger",    "other-loss",  "unknown-voter", "departed",
+        "forgotten",    "early-update", "starved",        "stuck-edge",  "unreachable"};
     static_assert(std::size(names) == excuse_kinds);
     return names[static_cast<std::size_t>(excuse)];
 }
@@ -313,35 +313,6 @@ bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at, bo
             return true;
     }
     return false;
-}
-
-bool Excuses::hindered(std::uint32_t node, Duration idle, Instant from, Instant until) {
-    std::vector<Span> spans = control_[node];
-    for (std::uint32_t other = 1; other < nodes_; ++other) {
-        if (other == node) continue;
-        const std::vector<Span>& data = between(node, other);
-        spans.insert(spans.end(), data.begin(), data.end());
-    }
-    for (const Touch& touch : touches_) {
-        if (touch.node == node) spans.push_back(Span{touch.fault, touch.from, touch.until, true, false, false, false});
-    }
-    for (const Computes& computes : computes_) {
-        if (computes.node == node)
-            spans.push_back(Span{no_fault, computes.from, computes.until, false, false, false, false});
-    }
-    // Both times are close: within one silence the node was admitted and removed, and at its end it learned both at
-    // once.
-    const bool at_once = until - from <= 4 * slow_ + 100 * millisecond;
-    Duration away = 0;
-    for (const Span& span : merged(std::move(spans), reconnect_)) {
-        if (!overlap(span.from, span.until, from, until)) continue;
-        const bool all_of_it = at_once && span.silent && span.from <= from;
-        away += std::min(later(span.until, beat_), until) - (all_of_it ? span.from : std::max(span.from, from));
-    }
-    // The answer that the program waits for may be late, and then its vote.
-    const Duration waits = away + latest(0, node, from, until) + latest(node, 0, from, until);
-    if (waits == 0 || idle + waits + 4 * slow_ + 100 * millisecond < timeouts_.vote) return false;
-    return use(Excuse::vote_held_up);
 }
 
 void Excuses::hardship(Excuse excuse, std::size_t fault, std::uint32_t node, Instant from, Instant until) {

@@ -24,7 +24,6 @@ enum class Excuse : std::uint8_t {
     narrow_path,   // messages by which two peers connect, and report it, were late by most of the peer time-out
     revision,      // its application submitted a revision other than the next one
     late_vote,     // its application made no call for as long as the limit on votes
-    vote_held_up,  // a fault of one of its links, or of its computes, delayed its vote
     copied_token,  // another process used its token, or two masters hold different ones
     lost_journal,  // the master lost records of its journal
     master_stopped,  // the master was stopped on purpose, and told the member or could not
@@ -79,10 +78,6 @@ public:
     void silent(std::uint32_t from, std::uint32_t to, Instant since, Instant until);
     // A dial was not answered in that time.
     void dial_late(std::uint32_t from, std::uint32_t to, Instant since, Instant until);
-    // A fault made computes of the node slow. The input of its vote was not ready before their end.
-    void computed_slowly(std::uint32_t node, Instant since, Instant until) {
-        computes_.push_back({node, since, until});
-    }
     // All machines of the run stood still at the same time. No member may be lost for it, but the clock of the world
     // went on.
     void standstill(Instant from, Instant until) { standstills_.push_back({from, until}); }
@@ -107,9 +102,6 @@ public:
     // The same for a member that did not come back to a master within `limit`, because it was looking for a master that
     // had moved.
     bool sought(Instant member_until, Instant lost_at, Duration limit);
-    // Whether the limit on votes is explained: the program was in no call for `idle`, and faults of the node, its links
-    // or its computes account for the rest. Faults of the master alone do not count.
-    bool hindered(std::uint32_t node, Duration idle, Instant from, Instant until);
     // Two members got different outcomes of what began at `from`, one at `earlier` and one at `later`. True if the
     // master lost the earlier outcome with its journal before it sent the later one. `answered`: when the member with
     // the earlier outcome last began a call that succeeded. A master without the record of that outcome never answers
@@ -173,11 +165,6 @@ private:
         Instant until = 0;
         bool cut_short = false;
     };
-    struct Computes {
-        std::uint32_t node = 0;
-        Instant from = 0;
-        Instant until = 0;
-    };
     struct Touch {
         Excuse excuse = Excuse::other_loss;
         std::size_t fault = no_fault;
@@ -218,7 +205,6 @@ private:
     Duration redial_ = 0;                     // from the end of a blockade to the new connection
     std::vector<std::vector<Span>> control_;  // of each node with the master; at 0: of the master with all nodes
     std::vector<std::vector<Span>> data_;     // of each pair of peers
-    std::vector<Computes> computes_;
     std::vector<Touch> touches_;
     std::vector<Touch> hardships_;
     std::vector<std::vector<Late>> late_;  // of each pair of nodes, in that direction

@@ -32,6 +32,7 @@ struct Life {
     bool refused = false;             // connect failed
     bool refused_revision = false;    // by the rule of revisions
     core::Duration idle_longest = 0;  // the longest time in which the program was in no call
+    std::vector<std::pair<Instant, Instant>> idle;  // such times that were longer than the limit on votes
     std::string reason;
 };
 

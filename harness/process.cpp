@@ -50,8 +50,12 @@ bool Process::in_a_call() const {
 
 // Ends the time without a call, and records it in the life if it is the longest.
 void Process::note_idle() {
-    if ((connected_ || connecting_) && idle_since_ < now())
-        ledger_.lives[life_].idle_longest = std::max(ledger_.lives[life_].idle_longest, now() - idle_since_);
+    if ((connected_ || connecting_) && idle_since_ < now()) {
+        Life& life = ledger_.lives[life_];
+        life.idle_longest = std::max(life.idle_longest, now() - idle_since_);
+        if (scenario_.timeouts.vote != 0 && now() - idle_since_ > scenario_.timeouts.vote)
+            life.idle.emplace_back(idle_since_, now());
+    }
     idle_since_ = never;
 }
 

@@ -375,9 +375,6 @@ private:
             case sim::Delay::Kind::opening: excuses_.dial_late(from, to, delay.since, delay.until); break;
             }
         }
-        for (std::uint32_t node = 1; node <= scenario_.peers.size(); ++node) {
-            for (const auto& [since, until] : world_.slow_computes(node)) excuses_.computed_slowly(node, since, until);
-        }
         if (const sim::Violation lost = check_losses(scenario_, shared_.ledger, excuses_); !lost.oracle.empty())
             return world_.violate(lost.oracle, lost.reason);
         world_.check_replay(master_config());
@@ -387,6 +384,8 @@ private:
             if (!violation.oracle.empty()) return world_.violate(violation.oracle, violation.reason);
         }
         if (const sim::Violation late = check_admissions(scenario_, shared_.ledger, excuses_); !late.oracle.empty())
+            return world_.violate(late.oracle, late.reason);
+        if (const sim::Violation late = check_vote_limit(scenario_, shared_.ledger, excuses_); !late.oracle.empty())
             return world_.violate(late.oracle, late.reason);
         if (const sim::Violation failed = check_steadiness(scenario_, shared_.ledger); !failed.oracle.empty())
             return world_.violate(failed.oracle, failed.reason);

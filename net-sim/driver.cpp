@@ -356,15 +356,7 @@ void Driver::on(Compute& effect) {
     if (world_.parameters_.compute_max > 0 && !world_.computes_.chance(250'000)) {
         delay = world_.computes_.log_uniform(microsecond, world_.parameters_.compute_max);
     }
-    World::Node& node = world_.nodes_[node_];
-    delay *= node.compute_factor;
-    if (node.compute_factor > 1) {
-        const Instant ends = world_.now_ + delay;
-        if (node.slow_computes.empty() || node.slow_computes.back().second < world_.now_)
-            node.slow_computes.emplace_back(world_.now_, ends);
-        else
-            node.slow_computes.back().second = std::max(node.slow_computes.back().second, ends);
-    }
+    delay *= world_.nodes_[node_].compute_factor;
     schedule(world_.now_ + delay, ItemKind::computed, effect.id, 0);
     computing_.push_back(Computing{effect});
 }

@@ -122,10 +122,7 @@ public:
     // Moves the node's clock forward at once, as after a sleep of its host or a step of the clock.
     void jump_clock(std::uint32_t node, Duration by);
     void set_compute_factor(std::uint32_t node, std::uint32_t factor) { nodes_[node].compute_factor = factor; }
-    // The times during which a factor slowed computes of the node. They do not overlap.
-    const std::vector<std::pair<Instant, Instant>>& slow_computes(std::uint32_t node) const {
-        return nodes_[node].slow_computes;
-    }
+
     // --- the master's journal --------------------------------------------------------------------------------------------
     std::uint32_t master() const { return master_; }
     // Removes the last `count` records, or all. Returns when the first of them was written: 0 if none is left, never if
@@ -230,7 +227,6 @@ private:
         std::uint32_t idle_timers = 0;
         Instant last_timer = -1;
         std::uint32_t compute_factor = 1;
-        std::vector<std::pair<Instant, Instant>> slow_computes;
         bool plays_peer = false;
         std::uint32_t looks = 0;  // counts calls of after(), for its check of leftovers()
         bool disk_failed = false;

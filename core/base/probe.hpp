@@ -14,6 +14,7 @@
     X(master_slept, "membership", "master slept and blames nobody")                                                    \
     X(welcome_waits_for_the_disk, "membership", "welcome waits for the disk: its member may be silent")                \
     X(vote_clocks_shifted, "membership", "freeze that only votes notice does not count")                               \
+    X(idle_by_its_resume, "membership", "member that resumed after the limit and declared no call")                    \
     X(slept_in_grace, "membership", "restarted master slept while members could resume")                               \
     X(stranger_at_a_closed_door, "membership", "connection dropped: this peer is in no run")                           \
     X(dial_timed_out, "membership", "dial was not answered in time")                                                   \
@@ -270,7 +271,7 @@
 
 namespace pccl::core {
 
-enum class Probe : std::uint8_t {
+enum class Probe : std::uint16_t {
 #define PCCL_PROBE_NAME(name, machine, what) name,
     PCCL_PROBES(PCCL_PROBE_NAME)
 #undef PCCL_PROBE_NAME
@@ -287,7 +288,7 @@ inline constexpr ProbeText probe_texts[] = {
 #undef PCCL_PROBE_TEXT
 };
 inline constexpr std::size_t probe_count = sizeof(probe_texts) / sizeof(probe_texts[0]);
-static_assert(probe_count <= 256, "Probe is one byte");
+static_assert(probe_count <= 65'536, "Probe is two bytes");
 
 using ProbeHandler = void (*)(Probe probe);
 

@@ -93,6 +93,8 @@ private:
         // What left on its link when its time to make the next call was over, and when that was: a call that it made in time
         // comes before the acknowledgement. 0: nothing yet.
         std::uint64_t checked_said = 0;
+        // When its current link began to resume: every call that it made before is declared when `resumed` is set.
+        Instant came_back = 0;
         Instant checked_at = 0;
         std::optional<std::string> plan;   // encoded dial plan that was sent last on this link
         Secret link_key{};                 // this peer's; passes of those that may dial it are derived from it

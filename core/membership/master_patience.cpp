@@ -177,7 +177,14 @@ void MasterCore::expire_votes() {
     const auto in_no_call = [&](const Uuid& uuid, Instant changed) {
         Session& session = sessions_.at(uuid);
         Link& link = links_.at(session.link);
-        if (session.checked_said == 0 || session.checked_at < std::max(session.free_since, changed) + limit) {
+        const Instant over = std::max(session.free_since, changed) + limit;
+        // It has resumed since then, so a call that it made in time was declared. Without this a link that breaks more often
+        // than heartbeats come would keep a member for ever.
+        if (session.came_back >= over) {
+            PROBE(idle_by_its_resume);
+            return true;
+        }
+        if (session.checked_said == 0 || session.checked_at < over) {
             say_heartbeat(session.link, link);
             session.checked_said = link.said;
             session.checked_at = now_;

@@ -255,6 +255,7 @@ void MasterCore::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid) 
     session.resumed = session.settled = false;
     session.plan.reset();
     session.answer_said = session.checked_said = 0;
+    session.came_back = now_;
     edges_.heard_again(uuid, now_);  // nor was it there to be connected with
     for (auto& [group, comparison] : key_comparisons_) {
         for (KeyComparison::List& list : comparison.lists) {

@@ -1,0 +1,47 @@
+// The oracle `waiting` for the limit on votes: a member that makes no call for longer does not keep another one waiting.
+//
+// It judges runs of two peers in which nothing but idle programs, late messages and broken control links disturbs. There the
+// member that waits, waits for the other one and for nobody else.
+#include "harness/oracles.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness {
+
+using namespace core;
+
+static bool disturbs_only_members(const Scenario& s) {
+    return std::all_of(s.faults.begin(), s.faults.end(), [](const Fault& f) {
+        return !f.forever && (f.kind == FaultKind::hang || (f.kind == FaultKind::clog && f.a != 0) ||
+                              (f.kind == FaultKind::reset && (f.b & aim_control) != 0));
+    });
+}
+
+sim::Violation check_vote_limit(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses) {
+    const Timeouts& t = scenario.timeouts;
+    if (t.vote == 0 || scenario.peers.size() != 2 || !disturbs_only_members(scenario)) return {};
+    // The limit begins when the idle member has acknowledged its last answer, and ends when something that left after it was
+    // acknowledged. Both take a heartbeat, and a clogged path delays them. The one that waits may have to resume to hear of it.
+    const Duration most = t.vote + 3 * t.peer + t.grace() + 8 * excuses.slow() + 8 * t.tick();
+    for (const VoteFact& call : ledger.votes) {
+        if (call.kind == CallKind::connect) continue;
+        // A program that idles may look at an answer long after it came.
+        Instant answered = call.end;
+        for (const auto& idle : ledger.lives[call.life].idle)
+            if (idle.first >= call.begin) answered = std::min(answered, idle.first);
+        for (const Life& other : ledger.lives) {
+            if (other.process == call.process || other.connected_at == 0 || other.connected_at > call.begin) continue;
+            const bool waits_for_it = std::any_of(other.idle.begin(), other.idle.end(), [&](const auto& idle) {
+                const Instant late = std::max(call.begin, idle.first) + most;
+                return late < std::min({answered, idle.second, other.gone_at});
+            });
+            if (waits_for_it)
+                return {"waiting", ledger.name(call.life) + " waited in a call from " +
+                                       std::to_string(call.begin / millisecond) +
+                                       " ms for a program that made no call for longer than the limit on votes"};
+        }
+    }
+    return {};
+}
+
+}  // namespace pccl::harness
