@@ -36,6 +36,8 @@ Terms terms_of(const Scenario& s, const Excuses& excuses) {
         const Duration step = 6 * excuses.slow() + 2 * t.tick() + 2 * s.world.disk_high + 2 * s.world.timer_late_max;
         terms.hears = terms.anew = 2 * step;
         terms.ready = 4 * step;
+        // While bandwidths are measured nothing else is decided.
+        if (s.workload.optimize_per_mille != 0) terms.ready += t.survey;
         // Addresses at which there is no master are tried first.
         if (addresses > 1) terms.ready += static_cast<Duration>(addresses) * (t.dial + t.handshake + t.redial_max);
         return terms;
@@ -56,8 +58,8 @@ Terms terms_of(const Scenario& s, const Excuses& excuses) {
 sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses) {
     if (std::any_of(scenario.faults.begin(), scenario.faults.end(), [](const Fault& fault) { return fault.forever; }))
         return {};
-    // With fewer connections for newcomers than there are peers, some wait while others are admitted.
-    if (scenario.limits.newcomer_links_max < scenario.peers.size()) return {};
+    // A newcomer takes two connections of a member that is alone. With too few of them, some wait while others are admitted.
+    if (scenario.limits.newcomer_links_max < 2 * scenario.peers.size()) return {};
     const Terms terms = terms_of(scenario, excuses);
     std::vector<const VoteFact*> answers;  // answers that show whether a newcomer waits
     std::vector<bool> called(ledger.lives.size(), false);

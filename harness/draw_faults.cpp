@@ -43,7 +43,7 @@ Fault timed(FaultKind kind, const Scenario& s, Draw& draw) {
 // Mostly a connection of the node where the trigger happened.
 std::uint32_t connection_aim(Draw& draw) {
     static constexpr std::uint32_t aims[] = {aim_control, aim_there, aim_there | aim_control, aim_there | aim_control,
-                                             aim_there | aim_accepted};
+                                             aim_there | aim_dialled};
     return aims[draw.below(5)];
 }
 
@@ -297,6 +297,34 @@ void draw_vote_limits(Scenario& s, Draw& draw) {
     }
 }
 
+// The port of one member closes: nobody can dial it, but it dials everybody. The others go on without it.
+void draw_closed_port(Scenario& s, Draw& draw, std::uint32_t on) {
+    clear_paths(s);
+    while (s.peers.size() < 3) s.peers.push_back(PeerPlan(s.peers.back()));
+    const auto peers = static_cast<std::uint32_t>(s.peers.size());
+    for (PeerPlan& plan : s.peers) {
+        plan.group = 0;
+        plan.start = std::min<Duration>(plan.start, 300 * millisecond);
+        plan.turns = std::max(plan.turns, 20u);
+        plan.rejoins = true;
+    }
+    s.workload.leave_in_flight_per_mille = s.workload.visit_per_mille = 0;
+    s.workload.compute_max = std::max<Duration>(s.workload.compute_max, 20 * millisecond);
+    Fault f;
+    f.kind = FaultKind::closed_port;
+    f.a = draw.number(1, peers);
+    f.b = draw.number(0, 1);
+    f.at = draw.between(second, 3 * second);
+    f.duration = draw.between(2 * s.timeouts.peer, 20 * s.timeouts.peer);
+    s.core.clear();
+    for (std::uint32_t node = 1; node <= peers; ++node)
+        if (node != f.a) s.core.push_back(node);
+    s.claim = Claim::core;
+    f.forever = (on & class_forever) != 0 && draw.chance(500'000);
+    s.faults.push_back(f);
+    s.chaos_end = std::max(s.chaos_end, f.at + f.duration + second);
+}
+
 // Edges between peers on which each connection opens, but then keeps losing data: by size, by content or by amount.
 // Often there is no other fault. Then each call must return within a few peer time-outs.
 void draw_impaired_edges(Scenario& s, Draw& draw) {
@@ -467,6 +495,9 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     if (draw.chance(600'000)) draw_core(s, draw);
     if (on & class_forever) make_some_last(s, draw);
     if ((on & class_forever) && (on & class_connection)) draw_lasting_flap(s);
+    Draw port(mix(s.seed, 166));
+    if ((on & class_partition) && s.peers.size() > 1 && s.workload.tags != 0 && port.chance(40'000))
+        draw_closed_port(s, port, on);
     Draw impaired(mix(s.seed, 164));
     if ((on & class_connection) && impaired.chance(150'000)) draw_impaired_edges(s, impaired);
     draw_stuck_disk(s, on);

@@ -28,7 +28,8 @@ bool names_a_node(FaultKind kind) {
     case FaultKind::snap:
     case FaultKind::flap:
     case FaultKind::clock_jump:
-    case FaultKind::interface: return true;
+    case FaultKind::interface:
+    case FaultKind::closed_port: return true;
     default: return false;
     }
 }

@@ -125,18 +125,35 @@ void Injector::network_split(const Fault& fault, std::uint64_t index) {
     schedule_end(fault, index);
 }
 
+// Peers lose their connections to the node and cannot dial it again. Only this node may be lost for it: it is the one that
+// nobody reaches.
+void Injector::port_closes(const Fault& fault, std::uint64_t index) {
+    sim::Network& network = world_.network();
+    const std::uint32_t node = peer_of(fault);
+    network.close_port(node, (fault.b & 1) != 0);
+    for (const std::uint32_t connection : network.established()) {
+        const std::uint32_t acceptor = network.peer_of(connection, 0), dialler = network.peer_of(connection, 1);
+        if (acceptor == node && !world_.is_master(dialler)) network.reset(connection);
+    }
+    const Instant until = end_of(fault);
+    excuses_.touch(Excuse::no_ring, index, node, world_.now(), until);
+    for (const Excuse excuse : {Excuse::starved, Excuse::stuck_edge, Excuse::unreachable})
+        excuses_.hardship(excuse, index, node, world_.now(), until);
+    schedule_end(fault, index);
+}
+
 // The connections that the fault chooses from. `there`: the node at which its trigger happened, plus one.
 std::vector<std::uint32_t> Injector::aimed_at(const Fault& fault, std::uint32_t there) {
     sim::Network& network = world_.network();
     const auto aimed = [&](std::vector<std::uint32_t> open) {
         std::erase_if(open, [&](std::uint32_t connection) {
-            const std::uint32_t dialler = network.peer_of(connection, 0), acceptor = network.peer_of(connection, 1);
+            const std::uint32_t acceptor = network.peer_of(connection, 0), dialler = network.peer_of(connection, 1);
             const auto is_master = [this](std::uint32_t node) { return node == 0 || node == nodes(); };
             return ((fault.b & aim_control) != 0 && !is_master(dialler) && !is_master(acceptor)) ||
                    ((fault.b & aim_named) != 0 && logical(dialler) != fault.a % nodes() &&
                     logical(acceptor) != fault.a % nodes()) ||
                    ((fault.b & aim_there) != 0 && dialler + 1 != there && acceptor + 1 != there) ||
-                   ((fault.b & aim_accepted) != 0 && acceptor + 1 != there);
+                   ((fault.b & aim_dialled) != 0 && dialler + 1 != there);
         });
         return open;
     };
@@ -340,6 +357,7 @@ bool Injector::carry_out(std::uint64_t index, std::uint32_t there) {
         break;
     }
     case FaultKind::hang: processes_.hang(peer_of(fault), within_chaos(fault.duration)); break;
+    case FaultKind::closed_port: port_closes(fault, index); break;
     case FaultKind::roam: {
         const std::uint32_t node = peer_of(fault);
         sim::Network& network = world_.network();
@@ -467,6 +485,7 @@ void Injector::end(std::uint64_t index) {
     if (fault.kind == FaultKind::stop_master) return master_stops(index);
     if (fault.kind == FaultKind::stuck_disk) return disk_answers_again(fault);
     if (fault.kind == FaultKind::flap) return link_flaps(fault, false);
+    if (fault.kind == FaultKind::closed_port) return world_.network().open_port(peer_of(fault));
     if (fault.kind == FaultKind::slow_compute) return world_.set_compute_factor(peer_of(fault), 1);
     if (impairs_an_edge(fault.kind)) return world_.network().repair(peer_of(fault), 1 + (fault.b - 1) % (nodes() - 1));
     for (const Stall& stall : stalled_) {
@@ -541,6 +560,7 @@ void Injector::note(std::uint64_t index) {
         break;
     case FaultKind::crash_peer:
     case FaultKind::slow_compute:
+    case FaultKind::closed_port:
     case FaultKind::hang: nodes = {peer_of(fault)}; break;
     case FaultKind::swizzle:
         for (const std::uint32_t node : swizzled_nodes(fault, this->nodes())) nodes.push_back(played_by(node));
@@ -568,6 +588,7 @@ void Injector::note(std::uint64_t index, std::vector<std::uint32_t> nodes, std::
     case FaultKind::slow_disk:
     case FaultKind::stuck_disk:
     case FaultKind::slow_compute:
+    case FaultKind::closed_port:
     case FaultKind::hang:
     case FaultKind::swallow:
     case FaultKind::garble:

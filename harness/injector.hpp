@@ -107,6 +107,7 @@ private:
     void each_pair(const Fault& fault, Change change);
     template <class Change>
     void each_from(std::uint32_t node, Change change);
+    void port_closes(const Fault& fault, std::uint64_t index);
     void network_split(const Fault& fault, std::uint64_t index);
     std::vector<std::uint32_t> aimed_at(const Fault& fault, std::uint32_t there);
     bool connection_fault(const Fault& fault, std::uint64_t index, std::uint32_t there);

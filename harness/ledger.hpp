@@ -29,9 +29,9 @@ struct Life {
     Instant gone_at = open_end;
     Instant leaves_at = open_end;  // the begin of the call with which it left; the application may see the result later
     std::uint32_t node = 0;
-    bool refused = false;             // connect failed
-    bool refused_revision = false;    // by the rule of revisions
-    core::Duration idle_longest = 0;  // the longest time in which the program was in no call
+    bool refused = false;                           // connect failed
+    bool refused_revision = false;                  // by the rule of revisions
+    core::Duration idle_longest = 0;                // the longest time in which the program was in no call
     std::vector<std::pair<Instant, Instant>> idle;  // such times that were longer than the limit on votes
     std::string reason;
 };

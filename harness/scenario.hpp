@@ -54,8 +54,9 @@ enum class FaultKind : std::uint8_t {
     flap,            // each connection between nodes a and b breaks after `value` bytes in one direction
     clock_jump,      // the clock of node a goes forward by `duration` at once
     interface,       // one of two interfaces of node a is down for `duration`: to its peers; b odd: to the master
+    closed_port,     // peers cannot dial node a, and their connections to it break; node a dials as before
 };
-inline constexpr std::size_t fault_kinds = 34;
+inline constexpr std::size_t fault_kinds = 35;
 // Connections open, but each one fails again in the same way. Such an edge differs from a good one only in the data
 // that gets through.
 constexpr bool impairs_an_edge(FaultKind kind) {
@@ -88,10 +89,10 @@ enum class Claim : std::uint8_t {
 // Which connections a fault of one connection chooses from (bits of Fault::b; none: all). A break where something has
 // just happened reaches states that the break of a random connection seldom reaches.
 enum ConnectionAim : std::uint32_t {
-    aim_control = 1,   // connections with the master
-    aim_there = 2,     // connections of the node where the trigger happened
-    aim_accepted = 4,  // connections that others dialled to that node
-    aim_named = 8,     // connections of node a
+    aim_control = 1,  // connections with the master
+    aim_there = 2,    // connections of the node where the trigger happened
+    aim_dialled = 4,  // connections that this node dialled itself
+    aim_named = 8,    // connections of node a
 };
 
 // How a stuck disk ends (bits of Fault::value; bit 0: with reset).

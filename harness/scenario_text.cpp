@@ -27,7 +27,7 @@ constexpr std::array<FaultName, fault_kinds> fault_names = {{
     {"cut-pair", "nodes a and b do not reach each other; both may see the master"},
     {"clog", "node a sends nothing, then everything at once"},
     {"reset", "a connection (drawn from value; b bit 0: one with the master, bit 1: one of the node at which `after` "
-              "happened, bit 2: one that was dialled to that node, bit 3: one of node a): both ends see a reset, bytes "
+              "happened, bit 2: one that it dialled, bit 3: one of node a): both ends see a reset, bytes "
               "on their way are lost"},
     {"end-early", "a connection (as for reset) ends after a part of what is on its way"},
     {"half-open", "bytes of a connection (as for reset) vanish; at most one end is told"},
@@ -62,6 +62,8 @@ constexpr std::array<FaultName, fault_kinds> fault_names = {{
     {"flap", "connections of nodes a and b break when value bytes went one way, each that comes up again"},
     {"clock-jump", "the clock of node a goes forward by `for` at once"},
     {"interface", "one of two interfaces of node a is down: that to its peers, b odd: that to the master"},
+    {"closed-port",
+     "peers cannot dial node a, and those connections break; b odd: their dials are refused, else swallowed"},
 }};
 
 constexpr std::array<const char*, 4> master_address_names = {"right", "dead", "silent", "spare"};

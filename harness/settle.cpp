@@ -189,7 +189,8 @@ bool may_last(const Scenario& s, const Fault& f) {
     switch (f.kind) {
     case FaultKind::pause:
     case FaultKind::clog:
-    case FaultKind::interface: return !needed(f.a % nodes);
+    case FaultKind::interface:
+    case FaultKind::closed_port: return !needed(f.a % nodes);
     case FaultKind::one_way: return !needed(f.a % nodes) || !needed(f.b % nodes);
     case FaultKind::cut_pair: return !needed(f.a % nodes) || !needed(f.b % nodes) || leaves_rings(s, f);
     case FaultKind::partition: {

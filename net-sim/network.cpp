@@ -155,7 +155,9 @@ void Network::syn(const Item& item) {
     const End& dialler = c.ends[0];
     const std::uint32_t to = c.ends[1].node;
     if (!dialler.open || c.accepted) return;
-    const Reach reach = receiver_.reach(to, static_cast<std::uint16_t>(item.incarnation));
+    Reach reach = receiver_.reach(to, static_cast<std::uint16_t>(item.incarnation));
+    if (const auto closed = closed_ports_.find(to); closed != closed_ports_.end())
+        reach = closed->second ? Reach::refusing : Reach::silent;
     const bool swallowed = c.attempts == 0 && faults_.chance(parameters_.black_hole_per_million);
     if (swallowed) {
         c.attempts = 100;  // no later attempt succeeds

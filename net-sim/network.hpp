@@ -156,6 +156,9 @@ public:
     bool blocked(std::uint32_t from, std::uint32_t to) const { return blocks_[from * nodes_ + to] != 0; }
     void impair(std::uint32_t from, std::uint32_t to, const Impairment& how);
     void repair(std::uint32_t from, std::uint32_t to) { impairments_.erase({from, to}); }
+    // From now on the node takes no more dials: they are refused, or never answered.
+    void close_port(std::uint32_t node, bool refuses) { closed_ports_[node] = refuses; }
+    void open_port(std::uint32_t node) { closed_ports_.erase(node); }
     // Makes each end of the connections between the two nodes give up at a random time up to `within`, if the path is
     // still blocked then. TCP does so when nothing is acknowledged for long.
     void give_up_between(std::uint32_t a, std::uint32_t b, Duration within);
@@ -281,6 +284,7 @@ private:
     std::uint32_t nodes_ = 0;
     std::vector<std::uint8_t> blocks_;
     std::map<std::pair<std::uint32_t, std::uint32_t>, Impairment> impairments_;
+    std::map<std::uint32_t, bool> closed_ports_;  // by node: whether it refuses dials
     std::vector<Duration> base_latency_;
     std::vector<std::int64_t> rate_, down_rate_, pair_rate_;
     std::vector<Instant> uplink_free_, downlink_free_, pair_free_;
