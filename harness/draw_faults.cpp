@@ -2,6 +2,7 @@
 
 #include "harness/flavours.hpp"
 #include "harness/settle.hpp"
+#include "harness/triggers.hpp"
 
 #include <algorithm>
 
@@ -16,11 +17,6 @@ namespace {
 constexpr std::uint32_t interface_per_million = 150'000;
 constexpr std::uint32_t stop_per_million = 60'000;
 constexpr std::uint32_t bad_pairs_per_million = 15'000;
-
-template <class T>
-std::uint32_t trigger_of() {
-    return static_cast<std::uint32_t>(sim::effect_index<T>() + 1);
-}
 
 Fault timed(FaultKind kind, const Scenario& s, Draw& draw) {
     Fault f;
@@ -42,9 +38,13 @@ Fault timed(FaultKind kind, const Scenario& s, Draw& draw) {
 
 // Mostly a connection of the node where the trigger happened.
 std::uint32_t connection_aim(Draw& draw) {
-    static constexpr std::uint32_t aims[] = {aim_control, aim_there, aim_there | aim_control, aim_there | aim_control,
+    static constexpr std::uint32_t aims[] = {aim_control,
+                                             aim_there,
+                                             aim_there | aim_control,
+                                             aim_there | aim_control,
+                                             aim_there | aim_accepted,
                                              aim_there | aim_dialled};
-    return aims[draw.below(5)];
+    return aims[draw.below(6)];
 }
 
 // Faults of the master's journal. Those that lose promised records end the run for all members, so they are rare.

@@ -11,6 +11,9 @@ void draw_faults(Scenario& scenario, sim::Draw& draw, std::uint32_t on);
 // Draws many members, some pairs of which never reach each other. Enough pairs do, so a ring of all members exists.
 void draw_bad_pairs(Scenario& scenario, const GeneratorOptions& options, std::uint32_t on);
 
+// Draws settings and faults that belong together, so that runs meet races which independent draws seldom meet.
+void draw_races(Scenario& s, std::uint32_t on, std::uint32_t peers_max);
+
 // Whether a fault of this kind may end a connection with the master.
 bool parts_from_master(FaultKind kind);
 // Both run after nearly everything else of the scenario is drawn. draw_followers adds faults that follow another fault

@@ -50,7 +50,8 @@ Excuses::Excuses(const Scenario& scenario)
 
     // A setting counts as a fault that lasts for all of chaos.
     const auto setting = [&](Excuse excuse, bool is_set) {
-        if (is_set) hardship(excuse, no_fault, every_peer, 0, scenario.chaos_end);
+        const bool for_ever = scenario.world.allocation_fails_per_million == 1'000'000;
+        if (is_set) hardship(excuse, no_fault, every_peer, 0, for_ever ? never / 2 : scenario.chaos_end);
     };
     setting(Excuse::starved, scenario.world.allocation_fails_per_million != 0);
     setting(Excuse::stuck_edge, scenario.world.allocation_fails_per_million != 0);

@@ -130,7 +130,7 @@ void draw_interrupted_sync(Scenario& s, std::uint32_t on, std::uint32_t peers_ma
         f.kind = FaultKind::reset;
         f.trigger = static_cast<std::uint32_t>(sim::effect_index<ReceivePayload>() + 1);
         f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, 300));
-        for (const std::uint32_t aim : {aim_control, aim_dialled}) {
+        for (const std::uint32_t aim : {aim_control, aim_accepted}) {
             f.b = aim_there | aim;
             f.value = draw.bits();
             f.at = draw.log_uniform(microsecond, millisecond);

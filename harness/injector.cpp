@@ -153,6 +153,7 @@ std::vector<std::uint32_t> Injector::aimed_at(const Fault& fault, std::uint32_t 
                    ((fault.b & aim_named) != 0 && logical(dialler) != fault.a % nodes() &&
                     logical(acceptor) != fault.a % nodes()) ||
                    ((fault.b & aim_there) != 0 && dialler + 1 != there && acceptor + 1 != there) ||
+                   ((fault.b & aim_accepted) != 0 && acceptor + 1 != there) ||
                    ((fault.b & aim_dialled) != 0 && dialler + 1 != there);
         });
         return open;

@@ -204,7 +204,7 @@ private:
         case FaultKind::end_early:
         case FaultKind::half_open:
         case FaultKind::stall:
-        case FaultKind::corrupt: f.b = f.trigger != 0 ? draw_.number(0, 7) : draw_.number(0, 1); break;
+        case FaultKind::corrupt: f.b = f.trigger != 0 ? draw_.number(0, 31) : draw_.number(0, 1); break;
         case FaultKind::pause: f.b = draw_.number(0, 1); break;
         case FaultKind::stuck_disk: f.b = near_count(f.b, 3'000, draw_); break;
         case FaultKind::hostile:

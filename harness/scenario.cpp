@@ -265,6 +265,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     draw_faults(s, faults, on);
     draw_bad_pairs(s, options, on);
+    draw_races(s, on, options.peers_max);
     draw_edges_of_limits(s, on);
     Draw units(mix(seed, 230));
     if (on & class_limits) draw_units(s.limits, units, small_unit_per_million);

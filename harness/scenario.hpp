@@ -89,10 +89,11 @@ enum class Claim : std::uint8_t {
 // Which connections a fault of one connection chooses from (bits of Fault::b; none: all). A break where something has
 // just happened reaches states that the break of a random connection seldom reaches.
 enum ConnectionAim : std::uint32_t {
-    aim_control = 1,  // connections with the master
-    aim_there = 2,    // connections of the node where the trigger happened
-    aim_dialled = 4,  // connections that this node dialled itself
-    aim_named = 8,    // connections of node a
+    aim_control = 1,   // connections with the master
+    aim_there = 2,     // connections of the node where the trigger happened
+    aim_accepted = 4,  // connections that others dialled to that node
+    aim_named = 8,     // connections of node a
+    aim_dialled = 16,  // connections that the node where the trigger happened dialled itself
 };
 
 // How a stuck disk ends (bits of Fault::value; bit 0: with reset).

@@ -27,8 +27,8 @@ constexpr std::array<FaultName, fault_kinds> fault_names = {{
     {"cut-pair", "nodes a and b do not reach each other; both may see the master"},
     {"clog", "node a sends nothing, then everything at once"},
     {"reset", "a connection (drawn from value; b bit 0: one with the master, bit 1: one of the node at which `after` "
-              "happened, bit 2: one that it dialled, bit 3: one of node a): both ends see a reset, bytes "
-              "on their way are lost"},
+              "happened, bit 2: one that was dialled to that node, bit 3: one of node a, bit 4: one that the node of "
+              "`after` dialled): both ends see a reset, bytes on their way are lost"},
     {"end-early", "a connection (as for reset) ends after a part of what is on its way"},
     {"half-open", "bytes of a connection (as for reset) vanish; at most one end is told"},
     {"crash-peer", "node a dies; value bit 0: its system resets the links, bit 1: started anew after `for`"},

@@ -51,6 +51,10 @@ inline constexpr std::uint32_t phases_end = effects_end + static_cast<std::uint3
 inline constexpr std::uint32_t probes_end = phases_end + static_cast<std::uint32_t>(core::probe_count);
 constexpr std::uint32_t trigger_of(Phase phase) { return effects_end + static_cast<std::uint32_t>(phase) + 1; }
 constexpr std::uint32_t trigger_of(core::Probe probe) { return phases_end + static_cast<std::uint32_t>(probe) + 1; }
+template <class T>
+constexpr std::uint32_t trigger_of() {
+    return static_cast<std::uint32_t>(sim::effect_index<T>() + 1);
+}
 constexpr bool is_effect(std::uint32_t trigger) { return trigger != 0 && trigger <= effects_end; }
 constexpr bool is_phase(std::uint32_t trigger) { return trigger > effects_end && trigger <= phases_end; }
 bool is_message(std::uint32_t trigger);  // the phase is a message that is sent

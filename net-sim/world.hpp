@@ -28,7 +28,7 @@ struct WorldParameters {
     Duration timer_late_max = 0;  // some timers are late by up to this
     Duration compute_max = 0;     // 0: computes are answered at once
     Duration disk_low = 10 * core::microsecond, disk_high = core::millisecond;
-    std::uint32_t allocation_fails_per_million = 0;
+    std::uint32_t allocation_fails_per_million = 0;  // a million: also when the faults have stopped
     Duration staging_max = 0;  // longest allocation of a buffer that a file may back; 0: at once
     // Chunks of shared state that are sent with a wrong bit and a matching checksum. Lists of hashes get a wrong bit as
     // often.
@@ -172,7 +172,7 @@ public:
     std::pair<std::uint32_t, std::uint32_t> acting() const;
     void stop_faults() {
         network_.stop_faults();
-        parameters_.allocation_fails_per_million = 0;
+        if (parameters_.allocation_fails_per_million < 1'000'000) parameters_.allocation_fails_per_million = 0;
         parameters_.staging_max = 0;
         parameters_.wrong_chunks_per_million = 0;
         parameters_.timer_late_max = 0;

@@ -1,0 +1,201 @@
+// Scenarios for races that independent draws seldom meet: several settings and one or two faults that belong together. Each
+// replaces most of what was drawn before.
+#include "harness/draw_faults.hpp"
+#include "harness/settle.hpp"
+#include "harness/triggers.hpp"
+#include "net-sim/driver.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness {
+
+using namespace core;
+using sim::Draw;
+using sim::mix;
+
+namespace {
+
+constexpr std::uint32_t dying_holders_per_million = 60'000;
+constexpr std::uint32_t slow_snaps_per_million = 30'000;
+constexpr std::uint32_t stalled_early_per_million = 30'000;
+constexpr std::uint32_t no_memory_per_million = 20'000;
+
+// One group of so many peers, on paths without faults and limits of rate.
+void begin(Scenario& s, std::uint32_t peers) {
+    while (s.peers.size() < peers) s.peers.push_back(PeerPlan(s.peers.back()));
+    s.peers.resize(peers);
+    for (PeerPlan& plan : s.peers) {
+        plan.group = 0;
+        plan.rejoins = true;
+        plan.start = std::min<Duration>(plan.start, 100 * millisecond);
+    }
+    sim::NetworkParameters& n = s.world.network;
+    n.stop_faults();
+    n.rate_low = n.rate_high = 1'000'000'000;
+    n.down_low = n.down_high = n.flow_rate = 0;
+    n.queue_max = 0;
+    s.faults.clear();
+    s.core.clear();
+    s.claim = Claim::all_end;
+    s.world.wrong_chunks_per_million = 0;
+    s.world.allocation_fails_per_million = 0;
+    s.workload.beside = 0;
+    s.workload.optimize_per_mille = s.workload.cross_per_mille = s.workload.early_update_per_mille = 0;
+    s.timeouts.vote = 0;
+}
+
+// Holders of a state die when one receiver has all of it and another one has not: the second one must go on with the
+// first. Paths differ much in speed.
+void draw_dying_holders(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
+    Draw draw(mix(s.seed, 251));
+    if (!(on & class_crash) || !s.workload.sync || peers_max < 3 || !draw.chance(dying_holders_per_million)) return;
+    begin(s, draw.number(3, 4));
+    Workload& w = s.workload;
+    w.tags = std::min(w.tags, 1u);
+    w.entries = draw.number(1, 5);
+    w.state_elements_min = 1;
+    w.state_elements_max = draw.number(50, 1'000);
+    if (draw.chance(500'000)) w.own_entries_per_mille = draw.number(100, 900);
+    if (draw.chance(500'000)) w.drift_per_mille = draw.number(50, 500);
+    s.limits.chunk_bytes = draw.number(4, 60) * 8;
+    s.limits.chunks_in_flight = draw.number(1, 8);
+    sim::NetworkParameters& n = s.world.network;
+    n.latency_low = draw.log_uniform(100 * microsecond, 5 * millisecond);
+    n.latency_high = draw.log_uniform(n.latency_low, 30 * millisecond);
+    n.window_low = static_cast<std::int64_t>(draw.log_uniform(200, 2'000));
+    n.window_high = 40 * n.window_low;
+    s.timeouts.peer = draw.between(second, 3 * second);
+    for (PeerPlan& plan : s.peers) {
+        plan.turns = draw.number(3, 6);
+        plan.start = draw.chance(500'000) ? 0 : draw.log_uniform(10 * millisecond, 500 * millisecond);
+    }
+    for (std::uint32_t i = draw.number(1, 2); i-- != 0;) {
+        Fault f;
+        f.kind = FaultKind::crash_peer;
+        f.a = draw.number(1, static_cast<std::uint32_t>(s.peers.size()));
+        f.value = draw.bits() | 3;  // with a reset, started again
+        f.duration = draw.log_uniform(100 * millisecond, 2 * second);
+        if (draw.chance(500'000)) {
+            f.trigger = trigger_of(Phase::sync_end_vote);
+            f.trigger_count = draw.number(1, 6);
+        } else {
+            f.trigger = trigger_of(Phase::chunk);
+            f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, 300));
+            f.place = FaultPlace::there;
+        }
+        f.at = draw.log_uniform(microsecond, 30 * millisecond);
+        s.faults.push_back(f);
+    }
+    widen_windows(s);
+}
+
+// An edge on which a slice takes a good part of the peer time-out, and whose connections all break in its middle: the
+// receiver reports bytes each time, and the slice never gets through. The others must go on around that edge.
+void draw_slow_snaps(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
+    Draw draw(mix(s.seed, 252));
+    if (!(on & class_connection) || !(on & class_forever) || s.workload.tags == 0 || peers_max < 4 ||
+        !draw.chance(slow_snaps_per_million))
+        return;
+    begin(s, 4);
+    Workload& w = s.workload;
+    w.sync = draw.chance(300'000) && w.sync;
+    w.tags = 1;
+    w.many_window = 0;
+    w.elements_min = w.elements_max = draw.number(800, 2'000);
+    set_slices(s, draw.number(250, 500) * 8);  // words and heartbeats take little of the rate then
+    s.limits.payload_bytes_max = std::max(s.limits.payload_bytes_max, s.limits.slice_bytes);
+    s.timeouts.peer = draw.between(second, 3 * second);
+    sim::NetworkParameters& n = s.world.network;
+    n.latency_low = n.latency_high = draw.log_uniform(100 * microsecond, 10 * millisecond);
+    n.window_low = n.window_high = s.limits.slice_bytes / 8;  // what is written at once arrives at once
+    n.jitter_per_mille = n.tail_per_million = 0;              // each copy gets exactly as far as the one before
+    n.flow_rate = s.limits.slice_bytes * second / (s.timeouts.peer * draw.between(150, 700) / 1000);
+    for (PeerPlan& plan : s.peers) {
+        plan.turns = draw.number(2, 4);
+        plan.stripes = draw.number(1, 2);
+    }
+    Fault f;
+    f.kind = FaultKind::snap;
+    f.a = draw.number(1, 4);
+    f.b = 1 + (f.a + draw.number(0, 2)) % 4;
+    // Behind the greeting, in the middle of the first slice.
+    f.value = 250 + draw.below(s.limits.slice_bytes * 3 / 4);
+    f.at = draw.chance(500'000) ? 0 : draw.between(0, second);
+    f.duration = second;
+    f.forever = true;
+    for (std::uint32_t node = 1; node <= 4; ++node)
+        if (node != f.a && node != f.b) s.core.push_back(node);
+    s.claim = Claim::core;
+    s.faults.push_back(f);
+    std::swap(f.a, f.b);
+    s.faults.push_back(f);
+    s.chaos_end = std::max(s.chaos_end, 30 * s.timeouts.peer);
+}
+
+// A slice that was sent before its start arrived stalls on its way, is sent again on another connection, and arrives while
+// the operation still runs.
+void draw_stalled_early(Scenario& s, std::uint32_t on) {
+    Draw draw(mix(s.seed, 253));
+    if (!(on & class_connection) || s.workload.tags == 0 || s.peers.size() < 2 ||
+        !draw.chance(stalled_early_per_million))
+        return;
+    begin(s, draw.number(2, 3));
+    Workload& w = s.workload;
+    w.sync = false;
+    w.tags = draw.number(1, 3);
+    w.many_window = 0;
+    set_slices(s, draw.number(8, 64) * 8);
+    s.limits.eager_bytes = s.limits.slice_bytes * draw.number(2, 8);
+    s.limits.payload_bytes_max = std::max(s.limits.payload_bytes_max, s.limits.slice_bytes);
+    w.elements_min = s.limits.slice_bytes / 8 * draw.number(10, 30);
+    w.elements_max = w.elements_min + 8;
+    s.timeouts.peer = draw.between(second, 2 * second);
+    s.world.compute_max = draw.log_uniform(20 * millisecond, 200 * millisecond);
+    sim::NetworkParameters& n = s.world.network;
+    n.latency_low = draw.log_uniform(100 * microsecond, 5 * millisecond);
+    n.latency_high = draw.between(20 * millisecond, 80 * millisecond);  // starts arrive at different times
+    n.window_low = n.window_high = 1 << 14;
+    for (PeerPlan& plan : s.peers) {
+        plan.turns = draw.number(4, 8);
+        plan.stripes = draw.number(2, 4);
+    }
+    for (std::uint32_t i = draw.number(2, 6); i-- != 0;) {
+        Fault f;
+        f.kind = FaultKind::stall;
+        f.b = aim_there | aim_dialled;
+        f.value = draw.bits() | (std::uint64_t{3} << 40);  // one with bytes in flight
+        f.value &= ~(std::uint64_t{1} << 32);              // what its dialler sends
+        f.trigger = trigger_of<SendPayload>();
+        f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, 300));
+        f.at = draw.log_uniform(microsecond, n.latency_high);
+        f.duration = s.timeouts.peer * draw.between(250, 900) / 1000;
+        s.faults.push_back(f);
+    }
+    s.chaos_end = std::max(s.chaos_end, 10 * second);
+}
+
+// There is no memory for any operation: a call for many tags gives them up.
+void draw_no_memory(Scenario& s, std::uint32_t on) {
+    Draw draw(mix(s.seed, 254));
+    if (!(on & class_limits) || s.workload.many_window == 0 || s.workload.tags == 0 ||
+        !draw.chance(no_memory_per_million))
+        return;
+    s.core.clear();
+    s.claim = Claim::all_end;
+    s.world.allocation_fails_per_million = 1'000'000;
+    s.world.staging_max = 0;
+    s.workload.tags = std::min(s.workload.tags, 6u);
+    for (PeerPlan& plan : s.peers) plan.turns = std::min(plan.turns, 3u);
+    s.timeouts.peer = std::min<Duration>(s.timeouts.peer, 2 * second);
+}
+
+}  // namespace
+
+void draw_races(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
+    draw_dying_holders(s, on, peers_max);
+    draw_slow_snaps(s, on, peers_max);
+    draw_stalled_early(s, on);
+    draw_no_memory(s, on);
+}
+
+}  // namespace pccl::harness
