@@ -154,21 +154,23 @@ void draw_stalled_early(Scenario& s, std::uint32_t on) {
     sim::NetworkParameters& n = s.world.network;
     n.latency_low = draw.log_uniform(100 * microsecond, 5 * millisecond);
     n.latency_high = draw.between(20 * millisecond, 80 * millisecond);  // starts arrive at different times
-    n.window_low = n.window_high = 1 << 14;
+    n.jitter_per_mille = n.tail_per_million = 0;
+    n.window_low = n.window_high = s.limits.slice_bytes / 2;  // a frame arrives in pieces
     for (PeerPlan& plan : s.peers) {
         plan.turns = draw.number(4, 8);
         plan.stripes = draw.number(2, 4);
     }
-    for (std::uint32_t i = draw.number(2, 6); i-- != 0;) {
+    for (std::uint32_t i = draw.number(3, 8); i-- != 0;) {
         Fault f;
         f.kind = FaultKind::stall;
-        f.b = aim_there | aim_dialled;
+        f.b = aim_there | aim_accepted;
         f.value = draw.bits() | (std::uint64_t{3} << 40);  // one with bytes in flight
         f.value &= ~(std::uint64_t{1} << 32);              // what its dialler sends
-        f.trigger = trigger_of<SendPayload>();
+        f.trigger = trigger_of<ReceivePayload>();
         f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, 300));
         f.at = draw.log_uniform(microsecond, n.latency_high);
-        f.duration = s.timeouts.peer * draw.between(250, 900) / 1000;
+        // The slice is sent again after a quarter of the time-out.
+        f.duration = s.timeouts.peer * draw.between(260, 330) / 1000 + draw.between(0, 8) * n.latency_high;
         s.faults.push_back(f);
     }
     s.chaos_end = std::max(s.chaos_end, 10 * second);

@@ -459,6 +459,7 @@ void PeerCore::absorb_early(Operation& op) {
         const bool fits = early.slice < op.slices() && !op.starts(early.slice) &&
                           early.length == op.wire_length(early.slice) && op.half(0, early.slice).in == InState::none;
         const bool finishes = fits && op.finishes(early.slice);
+        if (!fits && early.slice < op.slices()) PROBE(early_copy_late);
         if (!fits || (!finishes && op.take_slot(early.slice) == Operation::none)) {
             if (fits) {
                 wire::FlowWord word;

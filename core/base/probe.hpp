@@ -154,6 +154,7 @@
     X(early_to_the_end, "all-reduce", "early slice reduced without a slot")                                            \
     X(early_landed_too_late, "all-reduce", "early slice landed after the end of its operation")                        \
     X(early_landed_after_start, "all-reduce", "early slice landed after the start")                                    \
+    X(early_copy_late, "all-reduce", "early slice landed behind another copy of it")                                   \
     X(partial_before_prepared, "all-reduce", "partial sum came before the buffers")                                    \
     X(slice_declined, "all-reduce", "slice declined: no slot")                                                         \
     X(decline_read, "all-reduce", "declined slice goes again")                                                         \
