@@ -195,7 +195,7 @@ void tamper(Ledger& ledger, Lie lie) {
         const auto call = std::find_if(ledger.votes.begin(), ledger.votes.end(), [&](const VoteFact& fact) {
             return fact.process != idle.process && fact.kind != CallKind::connect && fact.begin >= idle.connected_at;
         });
-        if (call != ledger.votes.end()) call->end = call->begin + 500 * second;
+        if (call != ledger.votes.end()) call->end = call->answered = call->begin + 500 * second;
         return;
     }
     const std::vector<LaunchFact*> operation = last_operation(ledger);

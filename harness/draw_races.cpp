@@ -38,7 +38,8 @@ void begin(Scenario& s, std::uint32_t peers) {
     s.core.clear();
     s.claim = Claim::all_end;
     s.world.wrong_chunks_per_million = 0;
-    s.world.allocation_fails_per_million = 0;
+    s.world.allocation_fails_per_million = s.world.long_texts_per_million = 0;
+    s.timeouts.master = std::max(s.timeouts.master, 20 * second);
     s.workload.beside = 0;
     s.workload.optimize_per_mille = s.workload.cross_per_mille = s.workload.early_update_per_mille = 0;
     s.timeouts.vote = 0;
@@ -144,7 +145,7 @@ void draw_stalled_early(Scenario& s, std::uint32_t on) {
     w.sync = false;
     w.tags = draw.number(1, 3);
     w.many_window = 0;
-    set_slices(s, draw.number(8, 64) * 8);
+    set_slices(s, draw.number(100, 200) * 8);
     s.limits.eager_bytes = s.limits.slice_bytes * draw.number(2, 8);
     s.limits.payload_bytes_max = std::max(s.limits.payload_bytes_max, s.limits.slice_bytes);
     w.elements_min = s.limits.slice_bytes / 8 * draw.number(10, 30);

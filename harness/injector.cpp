@@ -133,7 +133,9 @@ void Injector::port_closes(const Fault& fault, std::uint64_t index) {
     network.close_port(node, (fault.b & 1) != 0);
     for (const std::uint32_t connection : network.established()) {
         const std::uint32_t acceptor = network.peer_of(connection, 0), dialler = network.peer_of(connection, 1);
-        if (acceptor == node && !world_.is_master(dialler)) network.reset(connection);
+        if (acceptor != node || world_.is_master(dialler)) continue;
+        network.reset(connection);
+        excuses_.closed(index, logical(acceptor), logical(dialler), world_.now());
     }
     const Instant until = end_of(fault);
     excuses_.touch(Excuse::no_ring, index, node, world_.now(), until);

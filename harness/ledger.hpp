@@ -54,6 +54,7 @@ struct VoteFact {  // connect, update_topology, are_peers_pending, optimize
     std::uint32_t process = 0;
     std::uint32_t life = 0;
     Instant begin = 0;
+    Instant answered = open_end;  // when the machine answered; the application sees the answer at `end`
     Instant end = open_end;
     core::Completion completion;
 };

@@ -67,6 +67,14 @@ void Process::frozen(Instant until) {
     if (noticed > 0) idle_since_ += noticed;
 }
 
+// A program that hangs or ends may never look at the answer of a vote.
+void Process::note_answered(const Slot& slot) {
+    const auto vote = std::find_if(ledger_.votes.rbegin(), ledger_.votes.rend(), [&](const VoteFact& fact) {
+        return fact.process == number_ && fact.kind == slot.kind && fact.begin == slot.begin;
+    });
+    if (vote != ledger_.votes.rend() && vote->answered == open_end) vote->answered = now();
+}
+
 // Attributes that change outside a completion mean that the communicator is lost.
 void Process::attributes_set(const Attributes& attributes) {
     attributes_ = attributes;
@@ -131,6 +139,7 @@ void Process::completed(Ticket ticket, const Completion& completion) {
         if (lie_ == Lie::answered_twice) return completed(ticket, completion);
         slot.completion = completion;
         slot.answered_at = now();
+        note_answered(slot);
         attributes_ = completion.attributes;
         // A call that failed at once, or an await whose result was ready, never reached the master. For the master the
         // program made no call.
@@ -182,7 +191,7 @@ Task<bool> Process::connect() {
     begun.connected_at = never;
     begun.node = node_;
     ledger_.lives.push_back(begun);
-    ledger_.votes.push_back(VoteFact{CallKind::connect, number_, life, now(), open_end, {}});
+    ledger_.votes.push_back(VoteFact{CallKind::connect, number_, life, now(), open_end, open_end, {}});
     epoch_seen_ = epoch_updated_ = epoch_synced_ = 0;
     interrupted_at_ = never;
     destroyed_ = false;
@@ -210,7 +219,7 @@ Task<bool> Process::connect() {
 Task<Completion> Process::vote(CallKind kind) {
     const std::size_t fact = ledger_.votes.size();
     const std::uint32_t life = life_;
-    ledger_.votes.push_back(VoteFact{kind, number_, life, now(), open_end, {}});
+    ledger_.votes.push_back(VoteFact{kind, number_, life, now(), open_end, open_end, {}});
     Command command = CommandArePeersPending{};
     if (kind == CallKind::update_topology) command = CommandUpdateTopology{};
     if (kind == CallKind::optimize) command = CommandOptimizeTopology{};

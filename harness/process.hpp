@@ -145,6 +145,7 @@ private:
     core::Completion take(core::Ticket ticket);
     void was_member(std::uint32_t life, Instant begin);
     void note_idle();
+    void note_answered(const Slot& slot);
     Call call(CallKind kind, core::Command command) { return Call{*this, std::move(command), kind, 0, 0}; }
     Sleep sleep(Duration duration) { return Sleep{*this, duration, 0}; }
     core::Ticket suspend(std::coroutine_handle<> awaiter);

@@ -273,6 +273,9 @@ Duration patience_of(const Scenario& s) {
         if (s.workload.many_window != 0)
             patience += s.workload.tags / s.workload.many_window * edges * 2 * s.timeouts.redial_longest();
     }
+    // Operations over slow streams take long, also those that fail.
+    if (s.world.network.flow_rate != 0)
+        patience += 40 * s.workload.tags * s.workload.elements_max * second / s.world.network.flow_rate;
     // A ring among many bad pairs is found by trying: one or two time-outs for each pair and direction. Some marks
     // expire meanwhile.
     patience += 4 * s.timeouts.peer * std::count_if(s.faults.begin(), s.faults.end(), [](const Fault& f) {

@@ -25,15 +25,11 @@ sim::Violation check_vote_limit(const Scenario& scenario, const Ledger& ledger, 
     const Duration most = t.vote + 3 * t.peer + t.grace() + 8 * excuses.slow() + 8 * t.tick();
     for (const VoteFact& call : ledger.votes) {
         if (call.kind == CallKind::connect) continue;
-        // A program that idles may look at an answer long after it came.
-        Instant answered = call.end;
-        for (const auto& idle : ledger.lives[call.life].idle)
-            if (idle.first >= call.begin) answered = std::min(answered, idle.first);
         for (const Life& other : ledger.lives) {
             if (other.process == call.process || other.connected_at == 0 || other.connected_at > call.begin) continue;
             const bool waits_for_it = std::any_of(other.idle.begin(), other.idle.end(), [&](const auto& idle) {
                 const Instant late = std::max(call.begin, idle.first) + most;
-                return late < std::min({answered, idle.second, other.gone_at});
+                return late < std::min({call.answered, call.end, idle.second, other.gone_at});
             });
             if (waits_for_it)
                 return {"waiting", ledger.name(call.life) + " waited in a call from " +
