@@ -165,6 +165,7 @@ void PeerCore::answer_pending(const proto::PendingAnswer& answer) {
     const Ticket ticket = run_wide_.front().ticket;
     run_wide_.pop_front();
     Completion completion;
+    see(answer.view(), completion);
     completion.pending = answer.pending();
     completion.result = result_of(answer.result());
     completion.message = answer.reason();
