@@ -19,6 +19,7 @@ constexpr std::uint32_t dying_holders_per_million = 60'000;
 constexpr std::uint32_t slow_snaps_per_million = 30'000;
 constexpr std::uint32_t stalled_early_per_million = 30'000;
 constexpr std::uint32_t no_memory_per_million = 20'000;
+constexpr std::uint32_t needed_again_per_million = 20'000;
 
 // One group of so many peers, on paths without faults and limits of rate.
 void begin(Scenario& s, std::uint32_t peers) {
@@ -192,6 +193,49 @@ void draw_no_memory(Scenario& s, std::uint32_t on) {
     s.timeouts.peer = std::min<Duration>(s.timeouts.peer, 2 * second);
 }
 
+// Two of four peers are apart until the ring leads around them, and reach each other again. Long after, another one dies:
+// the ring of the three that are left needs what was broken.
+void draw_needed_again(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
+    Draw draw(mix(s.seed, 255));
+    if (!(on & class_crash) || !(on & class_partition) || s.workload.tags == 0 || peers_max < 4 ||
+        !draw.chance(needed_again_per_million))
+        return;
+    begin(s, 4);
+    Workload& w = s.workload;
+    w.sync = draw.chance(300'000) && w.sync;
+    w.tags = 1;
+    w.many_window = 0;
+    w.interrupt_per_mille = w.leave_in_flight_per_mille = 0;
+    w.compute_max = draw.between(300 * millisecond, second);
+    s.timeouts.peer = draw.between(300 * millisecond, 800 * millisecond);
+    sim::NetworkParameters& n = s.world.network;
+    n.latency_low = draw.log_uniform(100 * microsecond, 5 * millisecond);
+    n.latency_high = draw.log_uniform(n.latency_low, 20 * millisecond);
+    n.jitter_per_mille = n.tail_per_million = 0;
+    n.window_low = n.window_high = 1'000'000;
+    for (PeerPlan& plan : s.peers) {
+        plan.start = draw.between(0, 20 * millisecond);
+        plan.turns = draw.number(25, 40);
+        plan.stripes = draw.number(1, 2);
+    }
+    Fault f;
+    f.kind = draw.chance(700'000) ? FaultKind::cut_pair : FaultKind::one_way;
+    f.a = draw.number(1, 4);
+    f.b = 1 + (f.a + draw.number(0, 2)) % 4;
+    f.at = draw.between(500 * millisecond, 3 * second);
+    f.duration = s.timeouts.peer * draw.between(800, 4'000) / 1'000;
+    s.faults.push_back(f);
+    Fault crash;
+    crash.kind = FaultKind::crash_peer;
+    do crash.a = draw.number(1, 4);
+    while (crash.a == f.a || crash.a == f.b);
+    crash.value = draw.below(2) | (draw.chance(500'000) ? 2 : 0);
+    crash.at = f.at + f.duration + s.timeouts.peer * draw.between(2, 16);
+    crash.duration = draw.log_uniform(second, 10 * second);
+    s.faults.push_back(crash);
+    s.chaos_end = std::max(s.chaos_end, crash.at + crash.duration + second);
+}
+
 }  // namespace
 
 void draw_races(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
@@ -199,6 +243,7 @@ void draw_races(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
     draw_slow_snaps(s, on, peers_max);
     draw_stalled_early(s, on);
     draw_no_memory(s, on);
+    draw_needed_again(s, on, peers_max);
 }
 
 }  // namespace pccl::harness

@@ -81,7 +81,17 @@ void Excuses::apart(std::size_t fault, std::uint32_t a, std::uint32_t b, Instant
 }
 
 void Excuses::closed(std::size_t fault, std::uint32_t a, std::uint32_t b, Instant at) {
-    record(a, b, Span{fault, at, at + reconnect_, false, true, false, false});
+    if (a == b || a >= nodes_ || b >= nodes_) return;
+    std::vector<Span>& spans = between(a, b);
+    // Each connection that ends before it has carried anything doubles the time until the next dial.
+    Duration redial = timeouts_.redial_min;
+    Instant next = at;
+    for (auto span = spans.rbegin(); span != spans.rend() && redial < timeouts_.redial_longest(); ++span) {
+        if (!span->closes || later(span->until, beat_) < next) break;
+        next = span->from;
+        redial = std::min(2 * redial, timeouts_.redial_longest());
+    }
+    spans.push_back({fault, at, at + reconnect_ + 2 * (redial - timeouts_.redial_min), false, true, false, false});
 }
 
 void Excuses::half_open(std::size_t fault, std::uint32_t a, std::uint32_t b, Instant at) {
@@ -160,6 +170,11 @@ Duration Excuses::latest(std::uint32_t from, std::uint32_t to, Instant since, In
         if (!faulty && overlap(late.from, late.until, since, until)) longest = std::max(longest, late.longest);
     }
     return longest;
+}
+
+bool Excuses::vote_on_its_way(std::uint32_t node, Instant from, Instant until) {
+    return latest(0, node, from, until) + latest(node, 0, from, until) + heartbeat_ >= 2 * timeouts_.peer &&
+           use(Excuse::narrow_path);
 }
 
 Duration Excuses::latest_of_all(Instant since) const {

@@ -110,6 +110,9 @@ public:
     // Whether the node may have been removed in that time before it learned of its admission, because its control link
     // was down.
     bool cut_off(std::uint32_t node, Instant from, Instant until);
+    // Whether a full path kept messages between the node and the master for two peer time-outs. The master does not wait
+    // longer for the acknowledgement that no vote of the node is on its way.
+    bool vote_on_its_way(std::uint32_t node, Instant from, Instant until);
     // Whether something delayed one of these nodes, or a link between two of them, in that time.
     bool hard_for(Excuse excuse, const std::vector<std::uint32_t>& nodes, Instant from, Instant until);
     // Whether two of these nodes may have been without a good connection for as long as an edge of the ring may be

@@ -64,7 +64,8 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
             // Whatever happens to the master or to a path: it removes a member for its vote only if the program made no
             // call for so long. Clocks differ by a few thousandths.
             const Duration unseen = scenario.timeouts.vote / 500;
-            if (l.idle_longest + unseen < scenario.timeouts.vote || !excuses.use(Excuse::late_vote)) {
+            const bool idle = l.idle_longest + unseen >= scenario.timeouts.vote && excuses.use(Excuse::late_vote);
+            if (!idle && !excuses.vote_on_its_way(l.node, l.member_until, l.lost_at)) {
                 return {"membership", who + " was removed for a vote, though it was in no call for " +
                                           std::to_string(l.idle_longest / millisecond) + " ms at most: " + l.reason +
                                           "\n    " + excuses.explain(l.node, l.member_until, l.lost_at)};
@@ -84,12 +85,20 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
                 return !hello.name.empty() && hello.at < l.lost_at && says(("peer " + hello.name).c_str());
             });
         if (stranger && says("cannot reach") && excuses.use(Excuse::stranger)) continue;
-        // Of two members that do not reach each other either one may have to go.
-        const auto two_are_left = [&] {
+        // Of two members that do not reach each other either one may have to go. It was removed at some time since it was
+        // known to be a member; later ones were perhaps admitted then.
+        const auto left = [](const Life& other) { return std::min(other.leaves_at, other.gone_at); };
+        const auto two_at = [&](Instant at) {
             return std::count_if(ledger.lives.begin(), ledger.lives.end(), [&](const Life& other) {
-                       return other.group == l.group && other.connected_at != 0 && other.connected_at < l.lost_at &&
-                              other.gone_at >= l.lost_at;
+                       return other.group == l.group && other.connected_at != 0 && other.connected_at <= at &&
+                              left(other) > at;
                    }) <= 2;
+        };
+        const auto two_are_left = [&] {
+            return two_at(l.member_until) ||
+                   std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& other) {
+                       return left(other) > l.member_until && left(other) <= l.lost_at && two_at(left(other));
+                   });
         };
         const bool closed_port = std::any_of(scenario.faults.begin(), scenario.faults.end(),
                                              [](const Fault& f) { return f.kind == FaultKind::closed_port; });

@@ -550,9 +550,9 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger, Excuses& excus
                 const Attributes& b = other.completion.attributes;
                 if (other.end == open_end) good = true;
                 if (!succeeded(other.completion, other.end)) return;
-                good = good || (other.completion.pending == own.completion.pending &&
-                                a.global_world == b.global_world && a.groups == b.groups &&
-                                a.largest_group == b.largest_group);
+                good =
+                    good || (other.completion.pending == own.completion.pending && a.global_world == b.global_world &&
+                             a.groups == b.groups && a.largest_group == b.largest_group);
             });
             if (!good && !(near != nullptr ? forgotten(excuses, ledger, own, *near)
                                            : excuses.forgotten(own.begin, own.end, member.member_until,

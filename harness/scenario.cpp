@@ -254,6 +254,12 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     Draw crowds(mix(seed, 170));
     if ((on & class_hostile) && crowds.chance(500'000))
         s.limits.unregistered_links_max = crowds.number(32, 64) + 4 * static_cast<std::uint32_t>(s.peers.size());
+    // A quarter of it is for hosts of the run, which may dial all at once.
+    if (crowds.chance(200'000)) {
+        std::uint32_t dialled = static_cast<std::uint32_t>(s.peers.size());
+        for (const PeerPlan& plan : s.peers) dialled = std::max(dialled, plan.stripes);
+        s.limits.unregistered_links_max = 4 * (dialled + crowds.number(2, 5));
+    }
     if (crowds.chance(200'000)) s.limits.newcomer_links_max = crowds.number(1, 6);
     Draw journal(mix(seed, 108));
     if (journal.chance(700'000)) s.limits.journal_records = static_cast<std::uint32_t>(journal.log_uniform(1, 60));
@@ -282,6 +288,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     draw_addresses(s, on);
     draw_slow_world(s, options, on);
     draw_even_world(s, options, on);
+    fit_computes(s);
     s.patience = patience_of(s);
     return s;
 }

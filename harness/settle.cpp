@@ -303,6 +303,16 @@ Duration patience_of(const Scenario& s) {
     return patience + static_cast<Duration>(s.peers.size() / together) * busy_time(s);
 }
 
+// One compute must not take as long as the limit on votes: a member says that it works when one has ended.
+void fit_computes(Scenario& s) {
+    if (s.timeouts.vote == 0 || s.world.compute_max == 0) return;
+    const Duration most = std::max<Duration>(s.timeouts.vote / 2 / s.world.compute_max, 1);
+    for (Fault& f : s.faults) {
+        if (f.kind == FaultKind::slow_compute)
+            f.value = std::min<std::uint64_t>(f.value % 1000, static_cast<std::uint64_t>(most - 1));
+    }
+}
+
 void settle(Scenario& s) {
     s.world.network.latency_high = std::max(s.world.network.latency_high, s.world.network.latency_low);
     s.world.network.rate_high = std::max(s.world.network.rate_high, s.world.network.rate_low);
@@ -316,6 +326,7 @@ void settle(Scenario& s) {
     fit_faults(s);
     fit_addresses(s);
     fit_timeouts(s);
+    fit_computes(s);
     s.patience = patience_of(s);
 }
 

@@ -20,6 +20,7 @@ void raise_slices(Scenario& scenario);
 
 // Makes windows and chunks so large that a turn takes seconds at most. A slower run is not stuck, but looks like it.
 void widen_windows(Scenario& scenario);
+void fit_computes(Scenario& scenario);
 
 // How long programs may take to come to their end after the faults have stopped.
 Duration patience_of(const Scenario& scenario);
