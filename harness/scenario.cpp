@@ -254,11 +254,11 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     Draw crowds(mix(seed, 170));
     if ((on & class_hostile) && crowds.chance(500'000))
         s.limits.unregistered_links_max = crowds.number(32, 64) + 4 * static_cast<std::uint32_t>(s.peers.size());
-    // A quarter of it is for hosts of the run, which may dial all at once.
+    // A quarter of it is for hosts of the run: hardly more than one neighbour dials at once.
     if (crowds.chance(200'000)) {
-        std::uint32_t dialled = static_cast<std::uint32_t>(s.peers.size());
+        std::uint32_t dialled = 1;
         for (const PeerPlan& plan : s.peers) dialled = std::max(dialled, plan.stripes);
-        s.limits.unregistered_links_max = 4 * (dialled + crowds.number(2, 5));
+        s.limits.unregistered_links_max = 4 * (dialled + crowds.number(1, 3));
     }
     if (crowds.chance(200'000)) s.limits.newcomer_links_max = crowds.number(1, 6);
     Draw journal(mix(seed, 108));
