@@ -138,7 +138,9 @@ void Injector::port_closes(const Fault& fault, std::uint64_t index) {
         excuses_.closed(index, logical(acceptor), logical(dialler), world_.now());
     }
     const Instant until = end_of(fault);
-    excuses_.touch(Excuse::no_ring, index, node, world_.now(), until);
+    // A dial that was swallowed is repeated only some time later.
+    const Duration again = scenario_.timeouts.dial + 2 * scenario_.timeouts.redial_max;
+    excuses_.touch(Excuse::no_ring, index, node, world_.now(), until + again);
     for (const Excuse excuse : {Excuse::starved, Excuse::stuck_edge, Excuse::unreachable})
         excuses_.hardship(excuse, index, node, world_.now(), until);
     schedule_end(fault, index);

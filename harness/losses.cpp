@@ -106,6 +106,8 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         if (says("did not resume after the master's restart") &&
             excuses.sought(l.member_until, l.lost_at, scenario.timeouts.grace()))
             continue;
+        if (says("it did not resume in time") && excuses.sought(l.member_until, l.lost_at, scenario.timeouts.peer))
+            continue;
         if (says("the master is gone") && excuses.sought(l.member_until, l.lost_at, scenario.timeouts.master)) continue;
         // The message with the reason may be lost behind a narrow window when the connection is closed.
         const bool unconnected = says("cannot reach") || says("the master is gone: connection reset");

@@ -400,7 +400,19 @@ static sim::Violation check_election(const Ledger& ledger, const SyncIndex& inde
     });
     if (broken != nullptr) return complain(broken, partner);
     if (may_win(group, own.completion.revision, own.after)) return {};
-    if (!may_win_with_some(group, unknown, own.completion.revision, own.after) || !excuses.use(Excuse::unknown_voter))
+    const auto some_explain = [&] {
+        return may_win_with_some(group, unknown, own.completion.revision, own.after) &&
+               excuses.use(Excuse::unknown_voter);
+    };
+    if (some_explain()) return {};
+    // Or the journal lost one of two outcomes, and with it who took part in that one.
+    bool any = false;
+    std::erase_if(group, [&](const Submission& member) {
+        if (member.fact == &own || !forgotten(excuses, ledger, own, *member.fact)) return false;
+        unknown.push_back(member);
+        return any = true;
+    });
+    if (!any || (!may_win(group, own.completion.revision, own.after) && !some_explain()))
         return complain("a content won that is not the one to win", nullptr);
     return {};
 }
