@@ -140,7 +140,7 @@ void Injector::port_closes(const Fault& fault, std::uint64_t index) {
     const Instant until = end_of(fault);
     // A dial that was swallowed is repeated only some time later.
     const Duration again = scenario_.timeouts.dial + 2 * scenario_.timeouts.redial_max;
-    excuses_.touch(Excuse::no_ring, index, node, world_.now(), until + again);
+    excuses_.touch(Excuse::no_ring, index, node, world_.now(), until == never ? never : until + again);
     for (const Excuse excuse : {Excuse::starved, Excuse::stuck_edge, Excuse::unreachable})
         excuses_.hardship(excuse, index, node, world_.now(), until);
     schedule_end(fault, index);
