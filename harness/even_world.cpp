@@ -45,6 +45,13 @@ std::vector<Returned> calls_of(const Ledger& ledger) {
 
 }  // namespace
 
+// As many connections that have not said hello as all peers can open at once: a quarter is for hosts of the run.
+static std::uint32_t room_for_all(const Scenario& s) {
+    std::uint32_t dialled = 2;
+    for (const PeerPlan& plan : s.peers) dialled += plan.stripes;
+    return 4 * dialled;
+}
+
 void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t on) {
     Draw draw(sim::mix(s.seed, 260));
     const bool alone = options.classes == class_even;
@@ -83,6 +90,8 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
         s.timeouts.peer = std::max(draw.log_uniform(200 * millisecond, 4 * second), 16 * n.latency_high);
     // A peer with an address that does not answer has to wait for its dial. No peer gets such an address.
     for (PeerPlan& plan : s.peers) plan.masters = PeerPlan{}.masters;
+    // Nobody gives way at a door.
+    s.limits.unregistered_links_max = std::max(s.limits.unregistered_links_max, room_for_all(s));
     if (draw.chance(500'000)) draw_one_fault(s, draw);
 }
 
@@ -98,6 +107,7 @@ bool is_even(const Scenario& s) {
            w.disk_low == w.disk_high && w.disk_low <= 10 * microsecond && w.allocation_fails_per_million == 0 &&
            w.staging_max == 0 && w.wrong_chunks_per_million == 0 && s.timeouts.vote == 0 &&
            program.interrupt_per_mille == 0 && program.beside == 0 &&
+           s.limits.unregistered_links_max >= room_for_all(s) &&
            std::all_of(s.peers.begin(), s.peers.end(),
                        [](const PeerPlan& plan) { return plan.masters == PeerPlan{}.masters; });
 }
