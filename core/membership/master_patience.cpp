@@ -143,7 +143,8 @@ void MasterCore::shift_vote_clocks(Duration time) {
 // A vote that nobody joined for Timeouts::vote: members that are in no call at all are removed; when all that are missing
 // wait in other calls for just as long, the calls cross and fail. A member is judged by the time in which its application
 // could have made the call: not while an operation keeps it busy, while its last answer waits for the disk, or while its
-// link is away (the clocks of absence and silence decide then).
+// link is away (the clocks of absence and silence decide then). When it has resumed, what it called meanwhile is declared, so
+// that time counts, too.
 void MasterCore::expire_votes() {
     const Duration limit = config_.timeouts.vote;
     if (limit == 0 || in_grace() || stopped_) return;

@@ -356,9 +356,8 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
     case proto::PeerMessage::kResumed:
         if (member) {
             Session& session = sessions_.at(link.uuid);
-            // Its call could not arrive while its link was away.
+            // What it called while its link was away is declared by now: that time counts for the limit on votes.
             if (!session.resumed) {
-                session.free_since += now_ - std::max(session.absent_since, session.free_since);
                 session.resumed_after = last_id();
                 examine_all_ = true;
             }

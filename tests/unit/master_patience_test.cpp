@@ -249,7 +249,7 @@ TEST_CASE("a member is asked anew for a vote that others joined after it was ask
     CHECK(c.refused);
 }
 
-TEST_CASE("a member that resumes after its link was lost has the time that was left") {
+TEST_CASE("a member in no call is judged when it has resumed, for the time away too") {
     Pair run;
     run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
     run.pass(limit - second);
@@ -261,9 +261,20 @@ TEST_CASE("a member that resumes after its link was lost has the time that was l
     CHECK_FALSE(run.b.refused);
     run.world.resumed(run.b);
     run.pass(second / 2);
-    CHECK_FALSE(run.b.refused);
-    run.pass(second);
     CHECK(run.b.refused);
+}
+
+TEST_CASE("a member that called while its link was away is not in no call") {
+    Pair run;
+    run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    run.pass(limit - second);
+    run.world.reset(run.b);
+    run.pass(3 * second);
+    run.world.say_hello(run.b);
+    run.world.vote(run.b, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    run.world.resumed(run.b);
+    run.pass(2 * limit);
+    CHECK_FALSE(run.b.refused);
 }
 
 TEST_CASE("a master that sleeps in its grace gives its members all of it again") {
