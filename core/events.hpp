@@ -295,6 +295,12 @@ struct Completion {
     std::vector<std::uint32_t> worlds;
     std::uint32_t peak = 0;
 };
+inline Completion failure(Result result, std::string message) {
+    Completion completion;
+    completion.result = result;
+    completion.message = std::move(message);
+    return completion;
+}
 struct Complete {
     Ticket ticket = 0;
     Completion completion;

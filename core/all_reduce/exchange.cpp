@@ -153,16 +153,14 @@ void PeerCore::on_sent(const PayloadSent& event) {
     link.last_progress = turn_.now;
     if (!sending.dropped) {
         if (sending.phase == 2) {
-            if (sync_ && sync_->id == sending.op) {
-                sync_->sent_bytes += chunk_length(static_cast<std::uint32_t>(sending.entry), sending.slice);
-            }
+            sync_.chunk_sent(sending);
         } else if (const auto op = ops_.find(sending.op); op != ops_.end() && !op->second->decided) {
             Half& half = op->second->half(sending.phase, sending.slice);
             if (half.out == OutState::sending && half.out_link == event.link) half.out = OutState::sent;
             op->second->sent_bytes += op->second->wire_length(sending.slice);
         }
     }
-    if (serve_chunk(event.link, link)) return;
+    if (sync_.send_next_chunk(event.link, link)) return;
     if (link.purpose == Purpose::outgoing) pump_edge(link.remote);
 }
 
@@ -286,10 +284,10 @@ void PeerCore::on_bulk(const BulkArrived& event) {
     ASSERT(link.receiving.op == 0);
     link.arrived = 0;
     link.frame_began = turn_.now;
-    if (chunk)
-        on_bulk_chunk(event.link, link, event.header);
-    else
-        on_bulk_slice(event.link, link, event.header);
+    if (!chunk) return on_bulk_slice(event.link, link, event.header);
+    if (sync_.chunk_arrives(event.link, link, event.header)) return;
+    ++dead_frames_;
+    discard(event.link, link, event.header);
 }
 
 void PeerCore::discard(LinkId id, Link& link, const wire::BulkHeader& header) {
@@ -410,7 +408,7 @@ void PeerCore::on_landed(const PayloadLanded& event) {
             free_cell(remote, receiving.cell);
         }
     } else if (receiving.phase == 2) {
-        if (!receiving.dropped) chunk_landed(event.link, receiving, landed);
+        if (!receiving.dropped) sync_.chunk_landed(event.link, receiving, landed);
     } else if (!receiving.dropped) {
         const auto found = ops_.find(receiving.op);
         if (found != ops_.end() && !found->second->decided) {

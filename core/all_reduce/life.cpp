@@ -210,21 +210,6 @@ proto::Vote PeerCore::end_vote(const Operation& op, bool ok, const std::string& 
 }
 
 // Everything of the operation that moves on links is cancelled or led away; the driver answers at once.
-void PeerCore::release_links(OpId id) {
-    for (auto& [link_id, link] : links_) {
-        if (link.sending.op == id && !link.sending.dropped) {
-            PROBE(abort_cancels_send);
-            link.sending.dropped = true;
-            turn_.add(CancelSend{link_id});
-        }
-        if (link.receiving.op == id && !link.receiving.dropped && link.receiving.cell == Operation::none) {
-            PROBE(abort_redirects_receive);
-            link.receiving.dropped = true;
-            turn_.add(RedirectReceive{link_id});
-        }
-    }
-}
-
 void PeerCore::decide(Operation& op, bool commit, Completion outcome) {
     ASSERT(!op.decided && (!commit || op.finals == op.slices()));
     if (!commit && op.finals == op.slices()) PROBE(abort_after_completion);
@@ -234,7 +219,7 @@ void PeerCore::decide(Operation& op, bool commit, Completion outcome) {
     outcome.sent_bytes = op.sent_bytes;
     outcome.received_bytes = op.received_bytes;
     op.outcome = std::move(outcome);
-    release_links(op.id.id);
+    links_.release(op.id.id);
     const auto edge = edges_.find(op.id.successor);
     if (edge != edges_.end()) edge->second.eager_used -= op.eager_outstanding;
     op.eager_outstanding = 0;

@@ -107,6 +107,47 @@ void PeerCore::dial_stripe(const Uuid& target, Edge& edge, std::size_t index) {
         links_.dial(Purpose::outgoing, target, static_cast<std::uint32_t>(index), edge.target, edge.pass);
 }
 
+// ---- to holders of a shared state --------------------------------------------------------------------------------------
+
+void PeerCore::aim_at_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass) {
+    const auto edge = edges_.find(peer);
+    if (edge == edges_.end() || edge->second.planned) return;
+    edge->second.target = endpoint;
+    edge->second.pass = pass;
+}
+
+void PeerCore::want_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass, std::uint32_t sharers) {
+    Edge& edge = edges_[peer];
+    edge.wanted_by_sync = true;
+    aim_at_holder(peer, endpoint, pass);
+    if (edge.stripes.empty()) edge.stripes.resize(std::max(1u, stripe_count() / sharers));
+}
+
+void PeerCore::unwant_holder(const Uuid& peer) {
+    if (const auto edge = edges_.find(peer); edge != edges_.end()) edge->second.wanted_by_sync = false;
+}
+
+void PeerCore::unwant_all_holders() {
+    for (auto& [peer, edge] : edges_) edge.wanted_by_sync = false;
+}
+
+std::vector<LinkId> PeerCore::open_links_to(const Uuid& peer) const {
+    std::vector<LinkId> open;
+    const auto edge = edges_.find(peer);
+    if (edge == edges_.end()) return open;
+    for (const Stripe& stripe : edge->second.stripes) {
+        if (links_.is_open(stripe.link)) open.push_back(stripe.link);
+    }
+    return open;
+}
+
+std::size_t PeerCore::stripes_to(const Uuid& peer) const {
+    const auto edge = edges_.find(peer);
+    return edge == edges_.end() ? 1 : std::max<std::size_t>(edge->second.stripes.size(), 1);
+}
+
+// ---- opening and closing -----------------------------------------------------------------------------------------------
+
 void PeerCore::close_edge(const Uuid& target) {
     PROBE(unwanted_edge_closed);
     const Edge edge = std::move(edges_.at(target));
@@ -265,7 +306,7 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
             report_edge(target, it->second, Edge::Report::up, "");
             maintain_edges();
             pump_edge(target);
-            pump_fetch();
+            sync_.connected();
         } else {
             if (const auto it = edges_.find(link.remote); it != edges_.end() && message.has_refusal())
                 it->second.answered = message.refusal().present();
@@ -288,11 +329,11 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
             arrivals.starved = message.heartbeat();
         }
         break;
-    case proto::LinkMessage::kHashes:
-        message.hashes().of_entries() ? on_entry_list(id, message.hashes()) : on_hashes(id, message.hashes());
-        break;
+    case proto::LinkMessage::kHashes: sync_.page_arrived(id, message.hashes()); break;
     case proto::LinkMessage::kPartRequest:
-    case proto::LinkMessage::kPartDecline: on_part(id, message); break;
+    case proto::LinkMessage::kPartDecline:
+        if (!sync_.part_message(id, message)) links_.refuse(id, "asked for a part of a shared state that there is not");
+        break;
     case proto::LinkMessage::kGoodbye:
         PROBE(neighbour_said_goodbye);
         link.goodbye = true;

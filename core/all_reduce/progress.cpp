@@ -56,7 +56,7 @@ PeerCore::Arrivals PeerCore::arrivals_from(const Uuid& predecessor) const {
 // filler of a frame that was given up has counted here like bytes of the slice.
 void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
     if (link.receiving.op != 0 && link.receiving.dropped) return discarded_moved(id, link, arrived);
-    if (link.receiving.op != 0 && link.receiving.phase == 2) return chunk_moved(link, arrived);
+    if (link.receiving.op != 0 && link.receiving.phase == 2) return sync_.chunk_moved(link, arrived);
     if (link.purpose != Purpose::incoming || link.receiving.op == 0 || link.receiving.phase > 1 ||
         arrived <= link.arrived)
         return;

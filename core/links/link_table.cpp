@@ -102,6 +102,21 @@ std::vector<std::pair<LinkId, const char*>> LinkTable::examine(Duration master_d
     return dead;
 }
 
+void LinkTable::release(OpId op) {
+    for (auto& [id, link] : links_) {
+        if (link.sending.op == op && !link.sending.dropped) {
+            PROBE(abort_cancels_send);
+            link.sending.dropped = true;
+            turn_.add(CancelSend{id});
+        }
+        if (link.receiving.op == op && !link.receiving.dropped && link.receiving.cell == Transfer::no_cell) {
+            PROBE(abort_redirects_receive);
+            link.receiving.dropped = true;
+            turn_.add(RedirectReceive{id});
+        }
+    }
+}
+
 void LinkTable::slept(Duration time) {
     for (auto& [id, link] : links_) {
         for (Instant* clock : {&link.last_received, &link.opened, &link.last_progress, &link.silent_since,

@@ -135,6 +135,8 @@ public:
     // `master_dial`: how long a connection to the master may take to open.
     std::vector<std::pair<LinkId, const char*>> examine(Duration master_dial,
                                                         const std::function<void(LinkId, Link&)>& beat);
+    // What is sent and received for this operation is given up in its middle; what lands in a reserve is not.
+    void release(OpId op);
     // The machine did not run for so long: that is nobody's silence.
     void slept(Duration time);
 

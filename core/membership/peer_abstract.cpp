@@ -8,7 +8,7 @@ std::uint64_t PeerCore::abstract_state() const {
     Packed state;
     // phase
     state.count(static_cast<std::size_t>(state_), 2);
-    state.count(sync_ ? static_cast<std::size_t>(sync_->stage) + 1 : 0, 3);
+    state.count(sync_.stage_number(), 3);
     state.flags(!ops_.empty(), !launch_by_serial_.empty(), !run_wide_.empty());
     // session
     const auto master = links_.find(master_link_);
@@ -45,17 +45,9 @@ std::uint64_t PeerCore::abstract_state() const {
     for (const auto& [remote, arrivals] : arrivals_) starved |= arrivals.starved;
     state.flags(closed, stalled, reported_down, early, starved);
     // shared state
-    if (sync_) {
-        std::size_t active = 0;
-        for (const SyncSource& source : sync_->sources) active += source.active ? 1 : 0;
-        state.count(active, 2);
-        state.flags(sync_->receives, sync_->receives_unequal, sync_->listed, !sync_->requests.empty(), sync_->voted_end,
-                    sync_->holds_all, !sync_->early_requests.empty());
-    } else {
-        state.count(0, 2);
-        state.count(0, 7);
-    }
-    state.flags(probe_.sends(), probe_.receives(), memory_.waits(), !abandoned_.empty(), !former_tokens_.empty());
+    sync_.describe(state);
+    state.flags(probe_.sends(), probe_.receives(), memory_.waits(), sync_.awaits_abandoned_memory(),
+                !former_tokens_.empty());
     return state.word();
 }
 

@@ -35,7 +35,7 @@ void PeerCore::on_connect(const CommandConnect& command) {
         complete(command.ticket, failure(Result::invalid_usage, "the communicator is connected already"));
         return;
     }
-    if (!ops_.empty() || sync_) {
+    if (!ops_.empty() || sync_.running()) {
         // What ends late must not meet an operation of the next run with the same number.
         waiting_connect_ = command.ticket;
         return;
@@ -63,6 +63,34 @@ void PeerCore::on_connect(const CommandConnect& command) {
     master_lost_since_ = never;
     next_tick_ = turn_.now;
     dial_master();
+}
+
+void PeerCore::on_sync(const CommandSync& command) {
+    const auto refuse = [&](Result result, const std::string& message) {
+        complete(command.ticket, failure(result, message));
+    };
+    if (state_ == State::lost) return refuse(Result::invalid_usage, lost_text());
+    if (state_ != State::member)
+        return refuse(Result::invalid_usage, "the communicator is not connected; call pcclConnect first");
+    if (!launches_.empty()) {
+        return refuse(Result::pending_async_ops, "tag " + std::to_string(launches_.begin()->first) +
+                                                     " was launched and not awaited; await it first");
+    }
+    if (sync_.running())
+        return refuse(Result::invalid_usage, "another synchronization of this communicator is running");
+    const std::uint32_t entries_max = std::min(config_.limits.entries_max, master_entries_max_);
+    if (command.entries.size() > entries_max) {
+        return refuse(Result::invalid_argument, "the shared state has " + std::to_string(command.entries.size()) +
+                                                    " entries, more than the limit of " + std::to_string(entries_max));
+    }
+    if (command.revision > config_.limits.revision_max) {
+        return refuse(Result::invalid_argument,
+                      "the shared-state revision " + std::to_string(command.revision) +
+                          " is beyond every count of synchronizations; was it decremented at 0?");
+    }
+    const std::uint32_t key_bytes_max = std::min(config_.limits.key_bytes_max, master_key_bytes_max_);
+    if (const std::string why = sync_.begin(command, key_bytes_max); !why.empty())
+        refuse(Result::invalid_argument, why);
 }
 
 void PeerCore::on_leave(const CommandLeave& command) {
@@ -138,7 +166,7 @@ void PeerCore::cast_next_run_wide() {
 
 void PeerCore::answer_topology(const proto::TopologyAnswer& answer) {
     Completion completion;
-    see(answer.view(), completion);
+    read(answer.view(), completion);
     if (answer.serial() == 0) {
         if (state_ != State::connecting) return;
         state_ = State::member;
@@ -165,7 +193,7 @@ void PeerCore::answer_pending(const proto::PendingAnswer& answer) {
     const Ticket ticket = run_wide_.front().ticket;
     run_wide_.pop_front();
     Completion completion;
-    see(answer.view(), completion);
+    read(answer.view(), completion);
     completion.pending = answer.pending();
     completion.result = result_of(answer.result());
     completion.message = answer.reason();
@@ -180,7 +208,7 @@ void PeerCore::answer_optimize(const proto::OptimizeAnswer& answer) {
     run_wide_.pop_front();
     Completion completion;
     if (answer.result() != 0) completion = failure(result_of(answer.result()), answer.reason());
-    see(answer.view(), completion);
+    read(answer.view(), completion);
     complete(ticket, completion);
     cast_next_run_wide();
 }
@@ -293,7 +321,7 @@ void PeerCore::answer_start(const proto::StartAnswer& answer) {
     if (answer.op() == 0) {
         if (!live) return;
         Completion completion = failure(failure_of(answer.result()), answer.reason());
-        see(answer.view(), completion);
+        read(answer.view(), completion);
         batch_told(launch->second, completion);
         conclude_launch(launch->first, launch->second.serial, std::move(completion));
         return;
@@ -324,7 +352,7 @@ void PeerCore::answer_outcome(const proto::OutcomeAnswer& answer) {
     }
     Completion completion;
     if (!answer.commit()) completion = failure(failure_of(answer.result()), answer.reason());
-    see(answer.view(), completion);
+    read(answer.view(), completion);
     batch_told(launches_.at(op->second->id.tag), completion);
     decide(*op->second, answer.commit(), std::move(completion));
 }

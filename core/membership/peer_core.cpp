@@ -14,7 +14,8 @@ namespace pccl::core {
 
 PeerCore::PeerCore(const PeerConfig& config)
     : config_(config), turn_(config_.limits, config_.timeouts, config.seed), secrets_(config.key, config.seed),
-      computes_(turn_), memory_(turn_), links_(turn_, who_, *this), probe_(turn_, links_, memory_, who_, *this) {
+      computes_(turn_), memory_(turn_), links_(turn_, who_, *this), probe_(turn_, links_, memory_, who_, *this),
+      sync_(turn_, links_, computes_, memory_, *this, *this, who_, *this) {
     ASSERT(impossible(config_.limits) == nullptr);
     ASSERT(config_.limits.slice_bytes >= 8 && config_.limits.slice_bytes <= config_.limits.payload_bytes_max);
     ASSERT(config_.limits.payload_bytes_max >= numeric::quantized_bytes_least);
@@ -34,7 +35,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         PROBE(peer_slept);
         links_.slept(slept);
         if (master_lost_since_ != never) master_lost_since_ = std::min(now, master_lost_since_ + slept);
-        sync_slept(slept);
+        sync_.slept(slept);
         leave_out(slept);
         turn_.log(LogLevel::warn, "this peer did not run for " + std::to_string(slept / millisecond) +
                                       " ms, which count as nobody's silence");
@@ -122,7 +123,8 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         turn_.end();
         return Status::misuse;
     }
-    if (waiting_connect_ != 0 && ops_.empty() && !sync_) on_connect(CommandConnect{std::exchange(waiting_connect_, 0)});
+    if (waiting_connect_ != 0 && ops_.empty() && !sync_.running())
+        on_connect(CommandConnect{std::exchange(waiting_connect_, 0)});
     if (turn_.now >= next_tick_) tick();
     if (turn_.now >= next_dial_) maintain_edges();
     if (turn_.now >= next_master_dial_) dial_master();
@@ -185,7 +187,7 @@ void PeerCore::tick() {
     reopen_filled_links();
     judge_progress();
     launch_delayed();
-    sync_tick();
+    sync_.tick();
     probe_.tick();
 }
 
@@ -210,7 +212,7 @@ void PeerCore::link_lost(LinkId id, const Link& link, const std::string& reason,
         stripe_lost(id, link, reason);
     else
         incoming_lost(id, link);
-    chunk_link_lost(id, link.remote);
+    sync_.link_lost(id, link.remote);
 }
 
 // Leaves the run, whatever the reason: links first, then every waiting call fails with its inputs as before.
@@ -287,18 +289,11 @@ void PeerCore::become_lost(const std::string& reason, State next) {
     if (!waiting.empty()) PROBE(lost_before_start);
     for (const auto& [tag, serial] : waiting)
         conclude_launch(tag, serial, failure(Result::rank_connection_lost, reason));
-    if (sync_) {
-        if (!sync_->outcome) PROBE(lost_in_sync);
-        if (sync_->outcome && sync_->stage == Sync::Stage::applying) PROBE(lost_while_applying);
-        if (sync_->outcome)
-            sync_->outcome->epoch = 0;
-        else
-            sync_decided(failure(Result::invalid_usage, reason), false);
-    }
+    sync_.run_lost(reason);
 }
 
 void PeerCore::finish_leaving() {
-    if (leave_tickets_.empty() || !ops_.empty() || sync_) return;
+    if (leave_tickets_.empty() || !ops_.empty() || sync_.running()) return;
     const std::vector<Ticket> tickets = std::move(leave_tickets_);
     leave_tickets_.clear();
     launches_.clear();  // what was concluded and never awaited goes with the run
@@ -313,20 +308,8 @@ void PeerCore::complete(Ticket ticket, Completion completion) {
     turn_.add(Complete{ticket, std::move(completion)});
 }
 
-Completion PeerCore::failure(Result result, std::string message) const {
-    Completion completion;
-    completion.result = result;
-    completion.message = std::move(message);
-    return completion;
-}
-
 std::string PeerCore::lost_text() const {
     return "this peer is no longer a member of the run (" + lost_reason_ + "); connect again";
-}
-
-void PeerCore::see(const proto::View& view, Completion& completion) const {
-    completion.epoch = view.epoch();
-    completion.attributes = attributes_of(view);
 }
 
 void PeerCore::on_memory(const OperationMemory& owner, const BufferAllocated& event) {
@@ -359,7 +342,7 @@ void PeerCore::on_memory(const ReserveMemory& owner, const BufferAllocated& even
     free_cell(owner.remote, Operation::none);
 }
 
-void PeerCore::on_memory(const StagingMemory&, const BufferAllocated& event) { sync_allocated(event.buffer, event.ok); }
+void PeerCore::on_memory(const StagingMemory&, const BufferAllocated& event) { sync_.memory_came(event); }
 
 void PeerCore::on_memory(const TestMemory&, const BufferAllocated& event) { probe_.memory_came(event); }
 
@@ -416,9 +399,9 @@ std::uint64_t PeerCore::state_hash() const {
         mix(op->computes);
         mix(op->sent_bytes);
     }
-    if (sync_) {
-        mix(static_cast<std::uint64_t>(sync_->stage));
-        mix(sync_->received_bytes);
+    if (sync_.running()) {
+        mix(sync_.stage_number() - 1);
+        mix(sync_.received_bytes());
     }
     return hash;
 }
@@ -458,7 +441,7 @@ std::string PeerCore::explain() const {
                 (op->neighbour_ready ? "" : " neighbour not ready") + (op->prepared ? "" : " not prepared") +
                 (op->decided ? " decided" : "") + " computes " + std::to_string(op->computes);
     }
-    if (sync_) text += ", sync stage " + std::to_string(static_cast<int>(sync_->stage));
+    if (sync_.running()) text += ", sync stage " + std::to_string(sync_.stage_number() - 1);
     if (probe_.sends()) text += ", tests the bandwidth to " + short_name(probe_.target());
     for (const auto& [target, edge] : edges_) {
         std::size_t open = 0;
@@ -474,7 +457,7 @@ std::string PeerCore::explain() const {
 
 std::string PeerCore::leftovers() const {
     const bool calls = connect_ticket_ != 0 || waiting_connect_ != 0 || !leave_tickets_.empty() || !run_wide_.empty() ||
-                       !launches_.empty() || !batches_.empty() || !ops_.empty() || sync_;
+                       !launches_.empty() || !batches_.empty() || !ops_.empty() || sync_.running();
     if (calls) return {};
     std::string text = name_leftovers({{"votes", open_votes_.size()},
                                        {"votes that end something", open_end_votes_.size()},

@@ -2,8 +2,8 @@
 //
 // Files: peer_core.cpp (events, clocks, loss of the run), peer_abstract.cpp (the situation in classes), peer_session.cpp
 // (master link, votes, answers), peer_calls.cpp (commands and tickets), core/all_reduce/links.cpp (stripes to and from
-// neighbours), exchange.cpp (slices), progress.cpp (what gets through), batch.cpp (many tags in one call),
-// core/state_sync/{submit,fetch,serve,outcome}.cpp (shared state).
+// neighbours), exchange.cpp (slices), progress.cpp (what gets through), batch.cpp (many tags in one call). The shared state
+// is a part of its own (core/state_sync/transfer.hpp), and so are bandwidth tests (core/topology/bandwidth_probe.hpp).
 // Invariants: an answer is processed once (by decision index); a vote is open until its answer came; every ticket is
 // completed exactly once; nothing of an operation is outstanding when its outcome is told.
 #pragma once
@@ -14,7 +14,7 @@
 #include "core/links/link_table.hpp"
 #include "core/peer_machine.hpp"
 #include "core/requests.hpp"
-#include "core/state_sync/session.hpp"
+#include "core/state_sync/transfer.hpp"
 #include "core/topology/bandwidth_probe.hpp"
 #include "core/topology/link_pass.hpp"
 #include "core/turn.hpp"
@@ -32,7 +32,7 @@
 
 namespace pccl::core {
 
-class PeerCore final : private LinkOwner, private MasterLine {
+class PeerCore final : private LinkOwner, private MasterLine, private HolderLinks, private SyncTransfer::Owner {
 public:
     explicit PeerCore(const PeerConfig& config);
     Status handle(Instant now, const Event& event, Effects& out);
@@ -134,8 +134,6 @@ private:
         Ticket ticket = 0;
         Serial serial = 0;  // 0: waits for the one before it
     };
-    using Fetch = SyncFetch;
-    using Sync = SyncSession;
     struct View {
         std::uint64_t epoch = 0;
         Attributes attributes;
@@ -147,17 +145,16 @@ private:
     void become_lost(const std::string& reason, State next);
     void finish_leaving();
     void complete(Ticket ticket, Completion completion);
-    Completion failure(Result result, std::string message) const;
     // Of calls of a peer that was removed or has left: says why.
     std::string lost_text() const;
-    void see(const proto::View& view, Completion& completion) const;
     void on_compute(const ComputeDone& event);
     void on_done(const SliceReduction& owner, const ComputeDone& done);
     void on_done(const InputQuantization& owner, const ComputeDone& done);
     void on_done(const CommitCopy& owner, const ComputeDone& done);
-    void on_done(const EntryHash& part, const ComputeDone& done);
-    void on_done(const ChunkCheck& check, const ComputeDone& done);
-    void on_done(const StateCopy& owner, const ComputeDone& done);
+    template <class Part>
+    void on_done(const Part& part, const ComputeDone& done) {
+        sync_.done(part, done);
+    }
     void on_memory(const OperationMemory& owner, const BufferAllocated& event);
     void on_memory(const ReserveMemory& owner, const BufferAllocated& event);
     void on_memory(const StagingMemory& owner, const BufferAllocated& event);
@@ -177,9 +174,9 @@ private:
     void on_answer(const proto::Answer& answer);
     void declare_edges(const std::set<Uuid>& but = {});
     void declare_again();
-    Serial cast(proto::Vote& vote);
+    Serial cast(proto::Vote& vote) override;
     void close_end_votes(OpId id);
-    bool master_open() const;
+    bool master_open() const override;
     void tell(proto::PeerMessage message) override;
     const Endpoint& master_address() const;
     bool try_next_master_address();  // false: all were tried, the first one is next
@@ -193,6 +190,9 @@ private:
     void on_launch(const CommandLaunch& command);
     void on_await(const CommandAwait& command);
     void on_leave(const CommandLeave& command);
+    void on_sync(const CommandSync& command);
+    void sync_completed(Ticket ticket, Completion completion) override { complete(ticket, std::move(completion)); }
+    void run_contradicts(const std::string& reason) override { become_lost(reason, State::lost); }
     void on_run_wide(proto::VoteKind kind, Ticket ticket);
     static Result run_wide_failure(proto::VoteKind kind);
     void cast_next_run_wide();
@@ -215,7 +215,7 @@ private:
 
     // links to neighbours (core/all_reduce/links.cpp)
     void on_plan(const proto::DialPlan& plan);
-    void maintain_edges();
+    void maintain_edges() override;
     void dial_stripe(const Uuid& target, Edge& edge, std::size_t index);
     void stripe_lost(LinkId id, const Link& link, const std::string& reason);
     void report_edge(const Uuid& target, Edge& edge, Edge::Report report, const std::string& reason);
@@ -230,6 +230,12 @@ private:
     void prepare_reserve(const Uuid& remote);
     void incoming_lost(LinkId id, const Link& link);
     bool edge_used(const Uuid& target, const Edge& edge) const;
+    void aim_at_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass) override;
+    void want_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass, std::uint32_t sharers) override;
+    void unwant_holder(const Uuid& peer) override;
+    void unwant_all_holders() override;
+    std::vector<LinkId> open_links_to(const Uuid& peer) const override;
+    std::size_t stripes_to(const Uuid& peer) const override;
     void close_edge(const Uuid& target);
     std::uint32_t stripe_count() const;
 
@@ -287,94 +293,11 @@ private:
     void decide(Operation& op, bool commit, Completion outcome);
     void copy_next(Operation& op);
     void finish_if_idle(Operation& op);
-    void release_links(OpId op);
     LinkId liveliest(const Reserve& reserve) const;
     void send_flow(LinkId preferred, const Uuid& remote, const wire::FlowWord& word);
     void acknowledge(LinkId link, const Operation& op, int phase, std::uint32_t slice);
     void decline(LinkId link, const wire::BulkHeader& header);
     std::uint32_t cells() const { return config_.limits.eager_bytes / config_.limits.slice_bytes; }
-
-    // shared state: hash and vote (core/state_sync/submit.cpp)
-    void on_sync(const CommandSync& command);
-    void pump_hashes();
-    void vote_sync();
-    void send_page(Serial serial, std::uint32_t first);
-    bool has_elected_content() const;
-    std::uint64_t entry_bytes(std::uint32_t entry) const;
-    std::uint32_t chunk_count(std::uint32_t entry) const;
-    std::uint32_t chunk_length(std::uint32_t entry, std::uint32_t chunk) const;
-
-    // shared state: receive (core/state_sync/fetch.cpp)
-    Fetch* fetch_of(std::uint32_t entry);
-    bool fetching() const;
-    void begin_transfer(const proto::SyncAnswer& answer);
-    bool all_fetched() const;
-    void sync_allocated(BufferId buffer, bool ok);
-    void aim_edge(const SyncSource& source, Edge& edge);
-    void add_sources(const google::protobuf::RepeatedPtrField<proto::SyncHolder>& holders);
-    void on_sync_holders(const proto::SyncHolders& message);
-    bool helps(const SyncSource& source) const;
-    void activate_sources();
-    bool useless(const SyncSource& source) const;
-    bool make_room_for(const SyncSource& candidate);
-    SyncSource* source_of(const Uuid& peer);
-    void give_up_source(const Uuid& peer, const std::string& why, bool refuted);
-    void ask_again(std::uint32_t entry, std::uint32_t chunk);
-    void begin_anew();
-    std::vector<LinkId> open_links_to(const Uuid& target) const;
-    void on_part(LinkId id, const proto::LinkMessage& message);
-    LinkId link_to_ask(const std::vector<LinkId>& links, const SyncPart& part) const;
-    void ask(LinkId id, const SyncPart& part);
-    void answered(Link& link, const SyncPart& part);
-    void pump_fetch();
-    void on_declined(LinkId id, const SyncPart& what);
-    void source_moved(const Uuid& peer, std::uint64_t bytes);
-    void chunk_moved(Link& link, std::uint32_t arrived);
-    bool breaks_off(const SyncSource& source) const;
-    std::size_t first_source() const;
-    bool unequal_moved(const Uuid& peer);
-    SyncRequest* request_of(std::uint64_t entry, std::uint32_t chunk, LinkId link, SyncRequest::Step step);
-    BufferRef staged_chunk(const Fetch& fetch, std::uint32_t chunk) const;
-    void on_bulk_chunk(LinkId id, Link& link, const wire::BulkHeader& header);
-    void chunk_landed(LinkId id, const Transfer& transfer, bool ok);
-    void chunk_link_lost(LinkId id, const Uuid& remote);
-    void chunk_checked(const ChunkCheck& check, const Hash128& hash);
-    void sync_check_end();
-    void vote_sync_end(bool ok, const std::string& reason);
-    void release_links_from_sources();
-    void sync_slept(Duration time);
-    void sync_tick();
-
-    // shared state: what differs (core/state_sync/hash_lists.cpp)
-    void list_known();
-    void ask_for_list();
-    void on_entry_list(LinkId id, const proto::HashPage& message);
-    void set_hash_link(Fetch& fetch, LinkId link);
-    void ask_for_page(SyncSource& source, LinkId link, SyncPart page);
-    void page_came(SyncSource& source, std::size_t hashes, bool progress);
-    void ask_for_shorter_pages(SyncSource& source);
-    void on_hashes(LinkId id, const proto::HashPage& message);
-
-    // shared state: send (core/state_sync/serve.cpp)
-    void serve(LinkId id, const SyncPart& what);
-    bool keep_early(LinkId id, const SyncPart& what);
-    void decline(LinkId id, const SyncPart& request);
-    void serve_entry_list(LinkId id, const SyncPart& request);
-    static void add_page(const Link& link, const SyncPart& request, const std::vector<Hash128>& all,
-                         proto::HashPage& page);
-    bool can_serve(const SyncPart& what) const;
-    bool is_fetched(std::uint32_t entry) const;
-    void serve_hashes(LinkId id, const SyncPart& request);
-    void queue_chunk(LinkId id, const SyncPart& chunk);
-    bool serve_chunk(LinkId id, Link& link);
-
-    // shared state: answers of the master (core/state_sync/outcome.cpp)
-    void answer_sync(const proto::SyncAnswer& answer);
-    void withdraw_plan();
-    void stop_transfer();
-    void sync_decided(Completion outcome, bool apply);
-    void copy_state();
-    void sync_finish_if_idle();
 
     PeerConfig config_;
     Turn turn_;
@@ -397,12 +320,12 @@ private:
     Memory memory_;
     LinkTable links_;
     BandwidthProbe probe_;
+    SyncTransfer sync_;
     std::map<Uuid, Edge> edges_;
     std::map<Uuid, Reserve> reserves_;
     std::map<Uuid, Arrivals> arrivals_;
-    bool tell_all_ = true;          // the next plan comes from a master that may know none of our connections
-    std::set<Uuid> callers_;        // peers that wait to be admitted and may dial this one, by the plan
-    std::set<BufferId> abandoned_;  // for a synchronization that is over; freed when they come
+    bool tell_all_ = true;    // the next plan comes from a master that may know none of our connections
+    std::set<Uuid> callers_;  // peers that wait to be admitted and may dial this one, by the plan
 
     LinkId master_link_ = 0;
     std::uint64_t master_heard_ = 0;     // messages that have come over it
@@ -433,7 +356,6 @@ private:
     std::map<OpId, std::unique_ptr<Operation>> ops_;
     OpId highest_op_ = 0;   // whose start came
     OpId settled_ops_ = 0;  // no start of an operation up to this one is still to come
-    std::optional<Sync> sync_;
 
     Instant last_event_ = 0;
     Instant next_tick_ = never;

@@ -160,11 +160,12 @@ void PeerCore::on_master_message(const ControlArrived& event) {
                   message.notice().warn());
         break;
     case proto::MasterMessage::kPageRequest:
-        send_page(message.page_request().serial(), message.page_request().first());
+        sync_.send_keys(message.page_request().serial(), message.page_request().first(),
+                        links_.at(event.link).control_bytes);
         break;
     case proto::MasterMessage::kTest: probe_.begin(message.test()); break;
     case proto::MasterMessage::kHeartbeat: break;
-    case proto::MasterMessage::kSyncHolders: on_sync_holders(message.sync_holders()); break;
+    case proto::MasterMessage::kSyncHolders: sync_.holders_named(message.sync_holders()); break;
     default: links_.drop(event.link, "the master sent an unknown message"); break;
     }
 }
@@ -193,7 +194,7 @@ void PeerCore::on_welcome(const proto::Welcome& welcome) {
     if (master_lost_since_ != never) {
         const Duration away = turn_.now - master_lost_since_;
         leave_out(away);
-        sync_slept(away);
+        sync_.slept(away);
         turn_.log(LogLevel::warn, "connected to the master again after " + std::to_string(away / millisecond) + " ms");
     }
     master_lost_since_ = never;
@@ -276,7 +277,11 @@ void PeerCore::on_answer(const proto::Answer& answer) {
     case proto::Answer::kPending: answer_pending(answer.pending()); break;
     case proto::Answer::kStart: answer_start(answer.start()); break;
     case proto::Answer::kOutcome: answer_outcome(answer.outcome()); break;
-    case proto::Answer::kSync: answer_sync(answer.sync()); break;
+    case proto::Answer::kSync:
+        open_votes_.erase(answer.sync().serial());
+        if (answer.sync().final() || answer.sync().again()) close_end_votes(answer.sync().sync());
+        sync_.answered(answer.sync());
+        break;
     case proto::Answer::kOptimize: answer_optimize(answer.optimize()); break;
     default: break;
     }

@@ -84,6 +84,11 @@ inline Attributes attributes_of(const proto::View& view) {
                       at_least_one(view.largest_group())};
 }
 
+inline void read(const proto::View& view, Completion& completion) {
+    completion.epoch = view.epoch();
+    completion.attributes = attributes_of(view);
+}
+
 inline Result result_of(std::uint32_t value) {
     return value <= 12 ? static_cast<Result>(value) : Result::internal_error;
 }

@@ -1,0 +1,570 @@
+#include "core/state_sync/receiver.hpp"
+
+#include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
+#include "core/state_sync/questions.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+namespace {
+
+constexpr std::uint32_t not_fetched = ~0u;
+// A file system that cannot reserve space writes all of it: a slow disk does 20 MB in a second.
+constexpr Duration staging_per_megabyte = 50 * millisecond;
+
+}  // namespace
+
+SyncReceiver::SyncReceiver(const Parts& parts, const proto::SyncAnswer& plan)
+    : turn_(parts.turn), links_(parts.links), computes_(parts.computes), holders_(parts.holders), master_(parts.master),
+      who_(parts.who), owner_(parts.owner), content_(parts.content), staging_(parts.staging), counts_(parts.counts),
+      id_(plan.sync()), receives_(plan.receives()), receives_unequal_(plan.receives_unequal()),
+      elected_content_(hash_of(plan.content())), fetch_index_(content_.size(), not_fetched), sources_(turn_),
+      progress_(turn_.now), next_ask_(turn_.now + turn_.timeouts.peer / 4) {}
+
+void SyncReceiver::take_holders(const Holders& holders) {
+    add_sources(holders);
+    if (!receives_) list_known();
+}
+
+void SyncReceiver::begin() {
+    if (fetching()) activate_sources();
+    end_if_complete();
+}
+
+SyncFetch* SyncReceiver::fetch_of(std::uint32_t entry) {
+    if (entry >= fetch_index_.size() || fetch_index_[entry] == not_fetched) return nullptr;
+    return &fetches_[fetch_index_[entry]];
+}
+
+const SyncFetch* SyncReceiver::fetch_of(std::uint32_t entry) const {
+    if (entry >= fetch_index_.size() || fetch_index_[entry] == not_fetched) return nullptr;
+    return &fetches_[fetch_index_[entry]];
+}
+
+void SyncReceiver::memory_came(Staging::Came came) {
+    if (came == Staging::Came::there) {
+        progress_ = turn_.now;  // no holder is to blame for the time that the memory took
+        sources_.renew_clocks();
+        pump();
+    } else if (fetching()) {
+        end(false, "not enough memory or disk space for the incoming state");
+    }
+}
+
+// ---- sources -------------------------------------------------------------------------------------------------------
+
+std::size_t SyncReceiver::add_sources(const Holders& holders) {
+    std::size_t added = 0;
+    for (const auto& holder : holders) {
+        const SyncSources::Added result = sources_.add(holder, who_.uuid, only_whole());
+        if (result == SyncSources::Added::anew) ++added;
+        if (result != SyncSources::Added::named_again) continue;
+        const SyncSource& known = *sources_.find(uuid_of(holder.peer()));
+        if (known.active) holders_.aim_at_holder(known.peer, known.endpoint, known.pass);
+    }
+    return added;
+}
+
+void SyncReceiver::holders_named(const Holders& holders) {
+    if (!fetching()) return;
+    if (add_sources(holders) != 0) PROBE(sync_holder_learned);
+    activate_sources();
+}
+
+// Connects to as many sources as are used at a time. One that does not help with what is still open takes no place.
+void SyncReceiver::activate_sources() {
+    for (SyncSource& source : sources_) {
+        if (!source.active || source.helps(only_whole())) continue;
+        PROBE(sync_source_of_no_help);
+        source.active = false;
+        holders_.unwant_holder(source.peer);
+    }
+    const std::size_t most = turn_.limits.sources_active_max;
+    const auto sharers = static_cast<std::uint32_t>(std::min(sources_.size(), most));
+    for (std::size_t active = sources_.active(); active < most; ++active) {
+        SyncSource* next = sources_.next_to_try(only_whole());
+        if (next == nullptr) break;
+        next->active = true;
+        next->since = next->verified_at = turn_.now;
+        holders_.want_holder(next->peer, next->endpoint, next->pass, sharers);
+    }
+    holders_.maintain_edges();
+    pump();
+}
+
+// What it was asked for goes to others. `refuted`: it sent what is not the elected state.
+void SyncReceiver::give_up_source(const Uuid& peer, const std::string& why, bool refuted) {
+    SyncSource* source = sources_.find(peer);
+    if (source == nullptr || !source->active) return;
+    PROBE(sync_holder_given_up);
+    turn_.log(LogLevel::warn, "peer " + short_name(peer) + " is given up as a source of shared state: " + why);
+    source->active = false;
+    ++source->given_up;
+    if (refuted) ++source->wrongs;
+    source->rests_until = turn_.now + turn_.timeouts.peer / 2;
+    holders_.unwant_holder(peer);
+    for (auto& [id, link] : links_) {
+        if (link.remote == peer && link.receiving.op == id_ && link.receiving.phase == 2 && !link.receiving.dropped) {
+            link.receiving.dropped = true;
+            turn_.add(RedirectReceive{id});
+        }
+    }
+    std::erase_if(requests_, [&](const SyncRequest& request) {
+        // What is being checked may still be right.
+        if (request.source != peer || request.step == SyncRequest::Step::checking) return false;
+        PROBE(sync_fetched_from_another);
+        ask_again(request.entry, request.chunk);
+        return true;
+    });
+    const auto of_peer = [&](LinkId id) {
+        const auto link = links_.find(id);
+        return link == links_.end() || link->second.remote == peer;
+    };
+    bool page_lost = false;
+    for (const std::uint32_t entry : std::vector<std::uint32_t>(hash_lists_)) {
+        if (!of_peer(fetch_of(entry)->hash_link)) continue;
+        page_lost = true;
+        set_hash_link(*fetch_of(entry), 0);
+    }
+    if (list_link_ != 0 && of_peer(list_link_)) {
+        page_lost = true;
+        list_link_ = 0;
+    }
+    if (page_lost) ask_for_shorter_pages(*source);
+    if (whole_holder_ == peer) begin_anew();
+    activate_sources();
+}
+
+void SyncReceiver::ask_again(std::uint32_t entry, std::uint32_t chunk) {
+    SyncFetch& fetch = *fetch_of(entry);
+    fetch.asked[chunk] = false;
+    fetch.next_request = std::min(fetch.next_request, chunk);
+    first_open_ = std::min<std::size_t>(first_open_, fetch_index_[entry]);
+}
+
+// The entries that may differ, at another holder: what comes from two of them fits no state that anybody had.
+void SyncReceiver::begin_anew() {
+    if (open_unequal_ == 0) return;
+    whole_holder_ = Uuid{};
+    unequal_verified_ = 0;
+    for (std::size_t i = 0; i < fetches_.size(); ++i) {
+        SyncFetch& fetch = fetches_[i];
+        if (!fetch.any_content) continue;
+        if (fetch.done != 0) PROBE(sync_any_content_anew);
+        if (!fetch.asked.empty() && fetch.done == fetch.asked.size()) ++open_unequal_;
+        ++fetch.generation;
+        set_hash_link(fetch, 0);
+        fetch.hashes.clear();
+        fetch.asked.assign(fetch.asked.size(), false);
+        fetch.done = fetch.next_request = 0;
+        first_open_ = std::min(first_open_, i);
+    }
+    std::erase_if(requests_, [&](const SyncRequest& request) { return fetch_of(request.entry)->any_content; });
+}
+
+// ---- requests ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct Usable {
+    const SyncSource* source;
+    std::vector<LinkId> links;
+    std::uint32_t requested;
+};
+
+}  // namespace
+
+// Each source has the same number of chunks in flight, so it sends as much of the whole as it is fast.
+void SyncReceiver::pump() {
+    if (!fetching()) return;
+    if (!listed_) return ask_for_list();
+    if (!staging_.there()) return;
+    const auto cost = [&](std::uint32_t entry, std::uint32_t chunk) {
+        return std::uint64_t{content_.chunk_length(entry, chunk)};
+    };
+    std::uint64_t in_flight = 0;
+    for (const SyncRequest& request : requests_) in_flight += cost(request.entry, request.chunk);
+    const std::uint64_t most = std::uint64_t{turn_.limits.chunks_in_flight} * turn_.limits.chunk_bytes;
+    const auto full = [&] { return in_flight >= most || requests_.size() >= turn_.limits.chunk_requests_max; };
+    std::vector<Usable> usable;
+    for (std::size_t i = 0; i < sources_.size(); ++i) {
+        const SyncSource& source = sources_[(first_source() + i) % sources_.size()];
+        if (!source.active) continue;
+        std::vector<LinkId> links = holders_.open_links_to(source.peer);
+        if (links.empty()) continue;
+        const auto here = [&](LinkId link) { return std::find(links.begin(), links.end(), link) != links.end(); };
+        const auto chunks = std::count_if(requests_.begin(), requests_.end(),
+                                          [&](const SyncRequest& request) { return request.source == source.peer; });
+        const auto lists = std::count_if(hash_lists_.begin(), hash_lists_.end(),
+                                         [&](std::uint32_t entry) { return here(fetch_of(entry)->hash_link); });
+        usable.push_back({&source, std::move(links), static_cast<std::uint32_t>(chunks + lists)});
+    }
+    const auto has_room = [](const Usable& one) { return one.requested < one.source->window; };
+    // Entries that come whole from one member come from the longest accepted, which is the first. One that was given up, or
+    // that the master does not name any more, is not waited for where there is another.
+    const SyncSource* eldest = nullptr;
+    for (const SyncSource& source : sources_) {
+        if (!source.active || !source.whole) continue;
+        if (eldest == nullptr || source.given_up < eldest->given_up ||
+            (source.given_up == eldest->given_up && source.named_at > eldest->named_at))
+            eldest = &source;
+    }
+    // One that still has as much in its queues as they hold, of before it was given up, keeps nobody from the others.
+    const auto choose = [&](const SyncFetch& fetch, const SyncPart& part) -> std::pair<Usable*, LinkId> {
+        std::pair<Usable*, LinkId> best{nullptr, 0};
+        const SyncSource* begun =
+            fetch.hashes_known() || fetch.hashes.empty() ? nullptr : sources_.find(fetch.hashes_from);
+        const bool goes_on = begun != nullptr && begun->active;
+        for (Usable& candidate : usable) {
+            if (fetch.any_content) {
+                const bool right =
+                    whole_holder_.is_nil() ? candidate.source == eldest : candidate.source->peer == whole_holder_;
+                if (!right) continue;
+            }
+            // Pages of one list come from one holder, until it is given up.
+            SyncPart wanted = part;
+            if (part.kind == SyncPart::Kind::hashes && candidate.source->peer != fetch.hashes_from) {
+                if (goes_on) continue;
+                wanted.index = 0;
+            }
+            if (!has_room(candidate) || (best.first != nullptr && candidate.requested >= best.first->requested))
+                continue;
+            if (const LinkId link = link_to_ask(links_, candidate.links, wanted, turn_.limits.chunk_requests_max);
+                link != 0)
+                best = {&candidate, link};
+        }
+        return best;
+    };
+    std::uint32_t lists = 0;
+    for (std::size_t i = first_open_; i < fetches_.size(); ++i) {
+        SyncFetch& fetch = fetches_[i];
+        if (fetch.next_request >= fetch.asked.size()) {
+            if (i == first_open_) ++first_open_;
+            continue;
+        }
+        if (full() || lists >= turn_.limits.hash_lists_in_flight ||
+            std::none_of(usable.begin(), usable.end(), has_room))
+            return;
+        if (fetch.hash_link != 0) {
+            ++lists;
+            continue;
+        }
+        if (fetch.any_content && fetch.hashes.empty() && fetch.checking != 0) continue;  // checks of the old beginning
+        if (!fetch.hashes_known()) {
+            const auto first = static_cast<std::uint32_t>(fetch.hashes.size());
+            SyncPart page{id_, fetch.entry, first, SyncPart::Kind::hashes};
+            const auto [from, link] = choose(fetch, page);
+            if (from == nullptr) continue;
+            if (from->source->peer != fetch.hashes_from) {
+                fetch.hashes.clear();
+                page.index = 0;
+            }
+            if (page.index == 0) ++fetch.list_begun;
+            if (fetch.any_content && whole_holder_.is_nil()) {
+                whole_holder_ = from->source->peer;
+                ++sources_.find(whole_holder_)->begun;
+            }
+            fetch.hashes_from = from->source->peer;
+            ++lists;
+            ++from->requested;
+            ask_for_page(*sources_.find(fetch.hashes_from), link, page);
+            set_hash_link(fetch, link);
+            continue;
+        }
+        for (; fetch.next_request < fetch.asked.size(); ++fetch.next_request) {
+            if (fetch.asked[fetch.next_request]) continue;
+            if (full()) return;
+            const SyncPart chunk{id_, fetch.entry, fetch.next_request};
+            const auto [from, link] = choose(fetch, chunk);
+            if (from == nullptr) break;
+            ++from->requested;
+            in_flight += cost(fetch.entry, fetch.next_request);
+            fetch.asked[fetch.next_request] = true;
+            requests_.push_back({SyncRequest::Step::asked, fetch.entry, fetch.next_request, link, from->source->peer});
+            ask(links_, link, chunk);
+        }
+    }
+}
+
+// Only what gets this peer further counts: a verified chunk, or more of a list of hashes than ever before. What is asked for
+// and lost again, for whatever reason, renews no clock.
+void SyncReceiver::source_moved(const Uuid& peer, std::uint64_t bytes) {
+    if (!fetching()) return;
+    if (SyncSource* source = sources_.find(peer); source != nullptr) {
+        source->verified_bytes += bytes;
+        source->bytes_most = std::max(source->bytes_most, source->verified_bytes);
+        if (!source->active) return;
+        if (bytes != 0) {
+            source->broken_off = 0;
+            source->took = turn_.now - source->verified_at;
+            sources_.chunk_came();
+        }
+        source->since = source->verified_at = turn_.now;
+        source->window = std::min<std::uint32_t>(source->window + 1, turn_.limits.chunk_requests_max);
+        progress_ = turn_.now;
+    }
+}
+
+// A part of a chunk has arrived. Many chunks that share a slow path take longer than a holder may be silent, so their bytes
+// count too, but only what is more than there ever was, and not where connections break in it again and again: what has come
+// of a chunk is lost with its connection.
+void SyncReceiver::chunk_moved(Link& link, std::uint32_t arrived) {
+    if (!fetching() || link.receiving.op != id_ || link.receiving.dropped || arrived <= link.arrived) return;
+    link.arrived = arrived;
+    SyncSource* source = sources_.find(link.remote);
+    if (source == nullptr || !source->active || breaks_off(*source)) return;
+    std::uint64_t bytes = source->verified_bytes;
+    for (const LinkId id : holders_.open_links_to(source->peer)) {
+        const Link& other = links_.at(id);
+        if (other.receiving.phase == 2 && other.receiving.op == id_ && !other.receiving.dropped) bytes += other.arrived;
+    }
+    if (bytes <= source->bytes_most) return;
+    PROBE(sync_chunk_takes_long);
+    source->bytes_most = bytes;
+    source->since = progress_ = turn_.now;
+}
+
+bool SyncReceiver::breaks_off(const SyncSource& source) const {
+    return source.broken_off > beginnings_max * holders_.stripes_to(source.peer);
+}
+
+// Entries that may differ come whole from one holder, so what was verified is dropped when they are begun anew. What is
+// fetched again and again is no progress, or a connection that breaks at the same chunk each time is waited for for ever.
+bool SyncReceiver::unequal_moved(const Uuid& peer) {
+    const std::size_t verified = ++unequal_verified_;
+    SyncSource* source = sources_.find(peer);
+    if (source == nullptr) return false;
+    const bool more = verified > source->unequal_most;
+    source->unequal_most = std::max(source->unequal_most, verified);
+    if (more) source->begun = 1;
+    return more || source->begun <= beginnings_max;
+}
+
+// ---- landing and checking ------------------------------------------------------------------------------------------
+
+SyncRequest* SyncReceiver::request_of(std::uint64_t entry, std::uint32_t chunk, LinkId link, SyncRequest::Step step) {
+    for (SyncRequest& request : requests_) {
+        if (request.entry == entry && request.chunk == chunk && request.link == link && request.step == step)
+            return &request;
+    }
+    return nullptr;
+}
+
+BufferRef SyncReceiver::staged_chunk(const SyncFetch& fetch, std::uint32_t chunk) const {
+    return staging_.at(fetch.offset + static_cast<std::uint64_t>(chunk) * turn_.limits.chunk_bytes,
+                       content_.chunk_length(fetch.entry, chunk));
+}
+
+bool SyncReceiver::chunk_arrives(LinkId id, Link& link, const wire::BulkHeader& header) {
+    if (!fetching() || id_ != header.op) return false;
+    SyncRequest* request = request_of(header.entry, header.slice, id, SyncRequest::Step::asked);
+    if (request == nullptr || header.length != content_.chunk_length(request->entry, header.slice)) return false;
+    request->step = SyncRequest::Step::landing;
+    link.receiving = Transfer{header.op, 2, header.slice, header.entry, Transfer::no_cell, false};
+    turn_.add(ReceivePayload{id, staged_chunk(*fetch_of(request->entry), header.slice)});
+    return true;
+}
+
+void SyncReceiver::chunk_landed(LinkId id, const Transfer& transfer, bool ok) {
+    if (!fetching() || id_ != transfer.op) return;
+    SyncRequest* request = request_of(transfer.entry, transfer.slice, id, SyncRequest::Step::landing);
+    ASSERT(request != nullptr);
+    if (!ok) {
+        PROBE(sync_chunk_not_landed);
+        if (SyncSource* source = sources_.find(request->source); source != nullptr) {
+            ++source->broken_off;
+            if (breaks_off(*source))
+                PROBE(sync_chunk_breaks_off);
+            else
+                source->bytes_most = source->verified_bytes;
+        }
+        ask_again(request->entry, request->chunk);
+        requests_.erase(requests_.begin() + (request - requests_.data()));
+        pump();
+        return;
+    }
+    request->step = SyncRequest::Step::checking;
+    SyncFetch& fetch = *fetch_of(request->entry);
+    ++fetch.checking;
+    Compute compute;
+    compute.kind = Compute::Kind::hash;
+    compute.a = staged_chunk(fetch, transfer.slice);
+    counts_.received_bytes += compute.a.length;
+    ++counts_.computes;
+    computes_.request(std::move(compute), ChunkCheck{fetch.entry, transfer.slice, fetch.generation});
+}
+
+void SyncReceiver::link_lost(LinkId id, const Uuid& remote) {
+    if (!fetching()) return;
+    bool asked = false;
+    bool page_lost = list_link_ == id;
+    std::erase_if(requests_, [&](const SyncRequest& request) {
+        if (request.link != id || request.step != SyncRequest::Step::asked) return false;
+        PROBE(sync_chunk_asked_again);
+        asked = true;
+        ask_again(request.entry, request.chunk);
+        return true;
+    });
+    for (const std::uint32_t entry : std::vector<std::uint32_t>(hash_lists_)) {
+        if (fetch_of(entry)->hash_link != id) continue;
+        asked = page_lost = true;
+        set_hash_link(*fetch_of(entry), 0);
+    }
+    SyncSource* source = sources_.find(remote);
+    if (asked && source != nullptr) {
+        PROBE(sync_asks_for_little);
+        source->window = 1;
+    }
+    if (page_lost && source != nullptr) ask_for_shorter_pages(*source);
+    if (list_link_ == id) list_link_ = 0;
+    pump();
+}
+
+void SyncReceiver::chunk_checked(const ChunkCheck& check, const Hash128& hash) {
+    SyncFetch& fetch = *fetch_of(check.entry);
+    --fetch.checking;
+    if (fetch.generation != check.generation || !fetching()) return pump();
+    const auto request = std::find_if(requests_.begin(), requests_.end(), [&](const SyncRequest& r) {
+        return r.entry == check.entry && r.chunk == check.chunk && r.step == SyncRequest::Step::checking;
+    });
+    ASSERT(request != requests_.end());
+    const Uuid source = request->source;
+    requests_.erase(request);
+    const bool right =
+        fetch.hashes.empty() ? hash_of_hashes({hash}) == fetch.expected : fetch.hashes[check.chunk] == hash;
+    if (!right) {
+        PROBE(sync_chunk_wrong);
+        ask_again(check.entry, check.chunk);
+        give_up_source(source, "a chunk that it sent does not match the hash of the elected state", true);
+        pump();
+        return;
+    }
+    if (fetch.hashes.empty()) fetch.hashes.push_back(hash);
+    if (++fetch.done == fetch.asked.size()) --(fetch.any_content ? open_unequal_ : open_compared_);
+    if (!fetch.any_content || unequal_moved(source))
+        source_moved(source, content_.chunk_length(check.entry, check.chunk));
+    pump();
+    end_if_complete();
+}
+
+void SyncReceiver::declined(const Uuid& peer, OpId sync) {
+    if (fetching() && id_ == sync) give_up_source(peer, "it declined", false);
+}
+
+// ---- clocks and the end vote ---------------------------------------------------------------------------------------
+
+void SyncReceiver::end_if_complete() {
+    if (!stopped_ && !voted_end_ && all_fetched()) end(true, "");
+}
+
+void SyncReceiver::end(bool ok, const std::string& reason) {
+    voted_end_ = true;
+    holds_all_ = ok;
+    owner_.fetched(ok, reason);
+    // Others may fetch from here now; nothing more is fetched.
+    for (auto& [id, link] : links_) {
+        if (link.purpose == Link::Purpose::outgoing && link.receiving.phase == 2 && link.receiving.op != 0 &&
+            !link.receiving.dropped) {
+            link.receiving.dropped = true;
+            turn_.add(RedirectReceive{id});
+        }
+    }
+    let_go();
+    holders_.maintain_edges();
+}
+
+void SyncReceiver::stop() {
+    stopped_ = true;
+    links_.release(id_);
+    hash_lists_.clear();
+    if (staging_.abandon_if_awaited()) --counts_.computes;
+    let_go();
+}
+
+void SyncReceiver::let_go() {
+    requests_.clear();
+    list_link_ = 0;
+    holders_.unwant_all_holders();
+}
+
+void SyncReceiver::slept(Duration time) {
+    progress_ = std::min(turn_.now, progress_ + time);
+    sources_.slept(time);
+}
+
+void SyncReceiver::tick() {
+    if (!fetching()) return;
+    // A master that was started again says nothing of a dead holder until its grace is over.
+    const Duration waited = turn_.now - progress_;
+    const Duration patience = 8 * turn_.timeouts.peer + turn_.timeouts.grace();
+    if (listed_ && !staging_.there()) {
+        const auto megabytes = static_cast<Duration>(staging_.bytes() >> 20);
+        if (waited <= patience + megabytes * staging_per_megabyte) return;
+        PROBE(sync_no_memory_in_time);
+        end(false, "the memory for the incoming state did not come in time");
+        return;
+    }
+    if (waited > patience && master_.master_open()) {
+        PROBE(sync_no_holder);
+        end(false, "no living member that holds the state could be reached");
+        return;
+    }
+    bool reaches_one = false;
+    bool reaches_whole = false;
+    Duration quickest_free = never;
+    std::vector<Uuid> slow;
+    std::vector<std::pair<Uuid, const char*>> stuck;
+    for (SyncSource& source : sources_) {
+        if (!source.active) continue;
+        const std::vector<LinkId> links = holders_.open_links_to(source.peer);
+        const bool busy = std::any_of(requests_.begin(), requests_.end(),
+                                      [&](const SyncRequest& request) { return request.source == source.peer; }) ||
+                          std::any_of(links.begin(), links.end(), [&](LinkId id) {
+                              return id == list_link_ ||
+                                     std::any_of(hash_lists_.begin(), hash_lists_.end(),
+                                                 [&](std::uint32_t entry) { return fetch_of(entry)->hash_link == id; });
+                          });
+        reaches_one = reaches_one || !links.empty();
+        reaches_whole = reaches_whole || (!links.empty() && source.whole);
+        if (!links.empty() && !busy) source.since = source.verified_at = turn_.now;
+        if (!links.empty() && !busy && source.helps(only_whole())) quickest_free = std::min(quickest_free, source.took);
+        if (links.empty() && turn_.now - source.since > turn_.timeouts.peer)
+            stuck.emplace_back(source.peer, "it cannot be reached");
+        else if (turn_.now - source.since > 3 * turn_.timeouts.peer)
+            stuck.emplace_back(source.peer, "nothing came from it for too long");
+        else if (turn_.now - source.verified_at > 3 * turn_.timeouts.peer)
+            slow.push_back(source.peer);
+    }
+    // Bytes that trickle are waited for where nobody is known to send a chunk in less time than they have taken already, and
+    // each holder is left for another one once only until a chunk is there: holders that are all slow would take turns for
+    // ever. Entries that may differ come from one.
+    for (const Uuid& peer : slow) {
+        SyncSource& source = *sources_.find(peer);
+        if (source.too_slow || peer == whole_holder_ || quickest_free >= turn_.now - source.verified_at) continue;
+        source.too_slow = true;
+        source.took = never;
+        source.bytes_most = source.verified_bytes;  // that it has to begin anew is not its fault
+        stuck.emplace_back(peer, "it is slow, and another holder has nothing to do");
+    }
+    for (const auto& [peer, why] : stuck) give_up_source(peer, why, false);
+    if (stuck.empty()) activate_sources();  // some may have rested long enough
+    if (sources_.all_refuted()) {
+        end(false, "every member that holds the state sends content that does not match it");
+        return;
+    }
+    // Not every holder has the entries that may differ: one that is no help with what is still open does not count.
+    const bool served =
+        listed_ ? (open_compared_ == 0 || reaches_one) && (open_unequal_ == 0 || reaches_whole) : reaches_one;
+    if (!served && (turn_.now < next_ask_ || !master_.master_open())) return;
+    next_ask_ = turn_.now + turn_.timeouts.peer / 4;
+    if (served) return;
+    PROBE(sync_holders_asked);
+    proto::PeerMessage message;
+    message.set_holders_request(id_);
+    master_.tell(message);
+}
+
+}  // namespace pccl::core
