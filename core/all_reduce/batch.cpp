@@ -22,7 +22,7 @@ constexpr std::uint32_t failures_in_vain_max = 16;
 
 void PeerCore::on_reduce_many(const CommandReduceMany& command) {
     const auto refuse = [&](Result result, const std::string& why) { complete(command.ticket, failure(result, why)); };
-    if (state_ == State::fresh || state_ == State::connecting)
+    if (state() == State::fresh || state() == State::connecting)
         return refuse(Result::invalid_usage, "the communicator is not connected; call pcclConnect first");
     if (command.launches.empty() || command.window == 0)
         return refuse(Result::invalid_argument, "nothing to reduce, or no operation may run at a time");
@@ -35,7 +35,7 @@ void PeerCore::on_reduce_many(const CommandReduceMany& command) {
     }
     if (launches_.size() + command.launches.size() > config_.limits.tags_max)
         return refuse(Result::invalid_usage, "too many tags are launched and not awaited");
-    if (state_ == State::lost) return refuse(Result::too_few_peers, lost_text());
+    if (state() == State::lost) return refuse(Result::too_few_peers, lost_text());
     if (view_.attributes.group_world < 2) {
         PROBE(launch_alone);
         return refuse(Result::too_few_peers, "the peer group has fewer than two members");

@@ -196,7 +196,7 @@ void PeerCore::vote_end(Operation& op, bool ok, const std::string& reason, const
     if (op.end_serial != 0 || op.decided) return;
     proto::Vote vote = end_vote(op, ok, reason);
     vote.set_refused(never);
-    op.end_serial = cast(vote);
+    op.end_serial = session_.cast(vote);
 }
 
 proto::Vote PeerCore::end_vote(const Operation& op, bool ok, const std::string& reason) const {

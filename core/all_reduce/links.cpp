@@ -23,7 +23,7 @@ std::uint32_t PeerCore::stripe_count() const {
 void PeerCore::on_plan(const proto::DialPlan& page) {
     if (static_cast<std::uint32_t>(plan_pages_.targets_size() + page.targets_size()) > config_.limits.peers_max ||
         static_cast<std::uint32_t>(plan_pages_.callers_size() + page.callers_size()) > config_.limits.peers_max) {
-        links_.drop(master_link_, "the master sent a plan with more connections than there can be peers");
+        session_.refuse("the master sent a plan with more connections than there can be peers");
         return;
     }
     plan_pages_.MergeFrom(page);
@@ -33,10 +33,10 @@ void PeerCore::on_plan(const proto::DialPlan& page) {
     // A connection that is named anew is reported, whatever was told before: the master forgets those that it does not want.
     // After a welcome it may know none of them. Nothing else is told again, or a plan that grows would cost its square.
     const bool all = std::exchange(tell_all_, false);
-    if (all && state_ == State::member) {
+    if (all && state() == State::member) {
         // All that was decided before the welcome has been told: what neighbours sent early for an operation of an earlier
         // incarnation, of which a lost journal knows nothing, is for nobody.
-        settled_ops_ = std::max(settled_ops_, OpId{incarnation_} << 32);
+        settled_ops_ = std::max(settled_ops_, OpId{session_.incarnation()} << 32);
         forget_dead_early();
     }
     std::set<Uuid> named_before;
@@ -80,7 +80,7 @@ bool PeerCore::edge_used(const Uuid& target, const Edge& edge) const {
 
 void PeerCore::maintain_edges() {
     next_dial_ = never;
-    if (state_ != State::member && state_ != State::connecting) return;
+    if (!session_.in_run()) return;
     std::vector<Uuid> targets;
     for (const auto& [target, edge] : edges_) targets.push_back(target);
     for (const Uuid& target : targets) {
@@ -186,7 +186,7 @@ void PeerCore::report_edge(const Uuid& target, Edge& edge, Edge::Report report, 
     message.set_up(report == Edge::Report::up);
     message.set_answered(report == Edge::Report::answered);
     message.set_reason(reason);
-    tell_edge(std::move(message));
+    session_.tell_edge(std::move(message));
 }
 
 // What was open is closed on purpose.
@@ -195,7 +195,7 @@ void PeerCore::report_unwanted(const Uuid& target) {
     message.set_peer(to_bytes(target));
     message.set_outgoing(true);
     message.set_unwanted(true);
-    tell_edge(std::move(message));
+    session_.tell_edge(std::move(message));
 }
 
 void PeerCore::report_incoming(const Uuid& remote, bool up, bool unwanted) {
@@ -203,15 +203,16 @@ void PeerCore::report_incoming(const Uuid& remote, bool up, bool unwanted) {
     message.set_peer(to_bytes(remote));
     message.set_up(up);
     message.set_unwanted(unwanted);
-    tell_edge(std::move(message));
+    session_.tell_edge(std::move(message));
 }
 
-void PeerCore::tell_edge(proto::EdgeReport report) {
-    const auto master = links_.find(master_link_);
-    if (master == links_.end() || master->second.stage != Stage::open) return;  // declared again after the resume
-    proto::PeerMessage message;
-    *message.mutable_edge() = std::move(report);
-    links_.send(master_link_, message);
+void PeerCore::declare_edges(const std::set<Uuid>& but) {
+    for (auto& [target, edge] : edges_) {
+        if (but.contains(target) || edge.report == Edge::Report::none || !edge.planned) continue;
+        PROBE(edge_declared_again);
+        const Edge::Report report = std::exchange(edge.report, Edge::Report::none);
+        report_edge(target, edge, report, "reported again");
+    }
 }
 
 void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reason) {
@@ -352,7 +353,7 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
                   ", the other one version " + std::to_string(hello.protocol_version());
     } else if (hello.to() != to_bytes(who_.uuid)) {
         refusal = "the peer that was dialled is not at this address any more";
-    } else if (!welcomed_ || hello.run_id() != to_bytes(who_.run)) {
+    } else if (!session_.welcomed() || hello.run_id() != to_bytes(who_.run)) {
         // The plan that names us may overtake our welcome.
         refusal = "the peer that was dialled does not take part in this run yet";
     } else if (!read(hello.from(), from) || from == who_.uuid) {

@@ -367,7 +367,8 @@ void PeerCore::judge_progress() {
     for (const auto& [id, op] : ops_) {
         if (!op->wants_to_send()) op->sated_at = turn_.now;
     }
-    if (!master_open()) return;  // the start may not have reached everybody: judged when the master is there again
+    if (!session_.master_open())
+        return;  // the start may not have reached everybody: judged when the master is there again
     std::vector<OpId> stuck;
     std::vector<std::pair<OpId, std::string>> without_input;
     for (const auto& [id, op] : ops_) {
@@ -395,10 +396,10 @@ void PeerCore::give_up_edge(Operation& op) {
                   " does not get through, although it can be connected; look for a firewall that inspects "
                   "contents, a wrong path MTU, or faulty memory on the way");
     op.given_up = true;
-    open_votes_.erase(op.end_serial);
+    session_.close_vote(op.end_serial);
     proto::Vote vote = end_vote(op, false, "what it sends to peer " + name + " does not get through");
     vote.set_stuck(to_bytes(op.id.successor));
-    op.end_serial = cast(vote);
+    op.end_serial = session_.cast(vote);
 }
 
 }  // namespace pccl::core

@@ -7,14 +7,13 @@ namespace pccl::core {
 std::uint64_t PeerCore::abstract_state() const {
     Packed state;
     // phase
-    state.count(static_cast<std::size_t>(state_), 2);
+    state.count(static_cast<std::size_t>(session_.state()), 2);
     state.count(sync_.stage_number(), 3);
     state.flags(!ops_.empty(), !launch_by_serial_.empty(), !run_wide_.empty());
     // session
-    const auto master = links_.find(master_link_);
-    state.count(master == links_.end() ? 0 : 1 + static_cast<std::size_t>(master->second.stage), 2);
-    state.flags(master_lost_since_ != never);
-    state.count(open_votes_.size(), 2);
+    state.count(session_.link_stage(), 2);
+    state.flags(session_.lost_since() != never);
+    state.count(session_.votes().size(), 2);
     state.count(run_wide_.size(), 2);
     // operations
     state.count(ops_.size(), 2);
@@ -47,7 +46,7 @@ std::uint64_t PeerCore::abstract_state() const {
     // shared state
     sync_.describe(state);
     state.flags(probe_.sends(), probe_.receives(), memory_.waits(), sync_.awaits_abandoned_memory(),
-                !former_tokens_.empty());
+                session_.former_tokens() != 0);
     return state.word();
 }
 

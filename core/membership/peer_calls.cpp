@@ -31,7 +31,7 @@ void PeerCore::on_command(const Command& command) {
 }
 
 void PeerCore::on_connect(const CommandConnect& command) {
-    if (state_ == State::member || state_ == State::connecting || !leave_tickets_.empty() || waiting_connect_ != 0) {
+    if (session_.in_run() || !leave_tickets_.empty() || waiting_connect_ != 0) {
         complete(command.ticket, failure(Result::invalid_usage, "the communicator is connected already"));
         return;
     }
@@ -40,37 +40,17 @@ void PeerCore::on_connect(const CommandConnect& command) {
         waiting_connect_ = command.ticket;
         return;
     }
-    // A new identity: whatever the old one did is over.
-    for (std::size_t i = 0; i < 16; i += 8) {
-        const std::uint64_t word = turn_.random.next();
-        for (std::size_t k = 0; k < 8; ++k) who_.uuid.bytes[i + k] = static_cast<std::uint8_t>(word >> (8 * k));
-    }
-    who_.uuid.bytes[6] = static_cast<std::uint8_t>((who_.uuid.bytes[6] & 0x0F) | 0x40);  // RFC 4122, version 4
-    who_.uuid.bytes[8] = static_cast<std::uint8_t>((who_.uuid.bytes[8] & 0x3F) | 0x80);
-    token_ = secrets_.next_token();
-    former_tokens_.clear();
-    before_connect_ = state_;
-    state_ = State::connecting;
     connect_ticket_ = command.ticket;
-    who_.run = Uuid{};
-    incarnation_ = 0;
-    generation_ = 0;
-    seen_ = seen_chain_ = 0;
-    next_serial_ = 0;
-    welcomed_ = false;
-    master_address_ = 0;
-    master_tried_.clear();
-    master_lost_since_ = never;
     next_tick_ = turn_.now;
-    dial_master();
+    session_.begin();
 }
 
 void PeerCore::on_sync(const CommandSync& command) {
     const auto refuse = [&](Result result, const std::string& message) {
         complete(command.ticket, failure(result, message));
     };
-    if (state_ == State::lost) return refuse(Result::invalid_usage, lost_text());
-    if (state_ != State::member)
+    if (state() == State::lost) return refuse(Result::invalid_usage, lost_text());
+    if (state() != State::member)
         return refuse(Result::invalid_usage, "the communicator is not connected; call pcclConnect first");
     if (!launches_.empty()) {
         return refuse(Result::pending_async_ops, "tag " + std::to_string(launches_.begin()->first) +
@@ -78,7 +58,7 @@ void PeerCore::on_sync(const CommandSync& command) {
     }
     if (sync_.running())
         return refuse(Result::invalid_usage, "another synchronization of this communicator is running");
-    const std::uint32_t entries_max = std::min(config_.limits.entries_max, master_entries_max_);
+    const std::uint32_t entries_max = std::min(config_.limits.entries_max, session_.entries_max());
     if (command.entries.size() > entries_max) {
         return refuse(Result::invalid_argument, "the shared state has " + std::to_string(command.entries.size()) +
                                                     " entries, more than the limit of " + std::to_string(entries_max));
@@ -88,7 +68,7 @@ void PeerCore::on_sync(const CommandSync& command) {
                       "the shared-state revision " + std::to_string(command.revision) +
                           " is beyond every count of synchronizations; was it decremented at 0?");
     }
-    const std::uint32_t key_bytes_max = std::min(config_.limits.key_bytes_max, master_key_bytes_max_);
+    const std::uint32_t key_bytes_max = std::min(config_.limits.key_bytes_max, session_.key_bytes_max());
     if (const std::string why = sync_.begin(command, key_bytes_max); !why.empty())
         refuse(Result::invalid_argument, why);
 }
@@ -104,19 +84,13 @@ void PeerCore::on_leave(const CommandLeave& command) {
         complete(std::exchange(waiting_connect_, 0),
                  failure(Result::master_connection_failed, "the communicator was left while it connected"));
     }
-    const bool joined = state_ == State::member || state_ == State::connecting;
-    if (command.abort && !joined) return;
+    if (command.abort && !session_.in_run()) return;
     if (!ops_.empty()) PROBE(left_in_flight);
-    if (master_link_ != 0 && links_.at(master_link_).stage == Stage::open) {
-        proto::PeerMessage message;
-        message.set_leave(true);
-        links_.send(master_link_, message);
-    }
-    const State next = state_ == State::connecting ? before_connect_ : State::lost;
+    session_.say_goodbye();
     if (command.abort)
-        become_lost("it was aborted (pcclAbort)", next);
+        membership_over("it was aborted (pcclAbort)", session_.state_outside());
     else
-        become_lost("the communicator left the run", State::fresh);
+        membership_over("the communicator left the run", State::fresh);
 }
 
 // What a run-wide call fails with once this peer is outside of the run.
@@ -130,12 +104,12 @@ Result PeerCore::run_wide_failure(proto::VoteKind kind) {
 
 void PeerCore::on_run_wide(proto::VoteKind kind, Ticket ticket) {
     const bool changes_topology = kind != proto::VOTE_PEERS_PENDING;
-    if (state_ == State::lost) {
+    if (state() == State::lost) {
         PROBE(call_after_loss);
         complete(ticket, failure(run_wide_failure(kind), lost_text()));
         return;
     }
-    if (state_ != State::member) {
+    if (state() != State::member) {
         complete(ticket, failure(Result::invalid_usage, "the communicator is not connected; call pcclConnect first"));
         return;
     }
@@ -156,27 +130,43 @@ void PeerCore::on_run_wide(proto::VoteKind kind, Ticket ticket) {
 
 // Run-wide votes of one peer go one after the other: a second thread's call waits here for the first.
 void PeerCore::cast_next_run_wide() {
-    if (run_wide_.empty() || state_ != State::member) return;
+    if (run_wide_.empty() || state() != State::member) return;
     RunWide& call = run_wide_.front();
     ASSERT(call.serial == 0);
     proto::Vote vote;
     vote.set_kind(call.kind);
-    call.serial = cast(vote);
+    call.serial = session_.cast(vote);
+}
+
+void PeerCore::answered(const proto::Answer& answer) {
+    switch (answer.kind_case()) {
+    case proto::Answer::kTopology: answer_topology(answer.topology()); break;
+    case proto::Answer::kPending: answer_pending(answer.pending()); break;
+    case proto::Answer::kStart: answer_start(answer.start()); break;
+    case proto::Answer::kOutcome: answer_outcome(answer.outcome()); break;
+    case proto::Answer::kSync:
+        session_.close_vote(answer.sync().serial());
+        if (answer.sync().final() || answer.sync().again()) session_.close_end_votes(answer.sync().sync());
+        sync_.answered(answer.sync());
+        break;
+    case proto::Answer::kOptimize: answer_optimize(answer.optimize()); break;
+    default: break;
+    }
 }
 
 void PeerCore::answer_topology(const proto::TopologyAnswer& answer) {
     Completion completion;
     read(answer.view(), completion);
     if (answer.serial() == 0) {
-        if (state_ != State::connecting) return;
-        state_ = State::member;
+        if (state() != State::connecting) return;
+        session_.admitted();
         ++counted_.connects;
         const Ticket ticket = connect_ticket_;
         connect_ticket_ = 0;
         complete(ticket, completion);
         return;
     }
-    open_votes_.erase(answer.serial());
+    session_.close_vote(answer.serial());
     if (run_wide_.empty() || run_wide_.front().serial != answer.serial()) return;
     const Ticket ticket = run_wide_.front().ticket;
     run_wide_.pop_front();
@@ -188,7 +178,7 @@ void PeerCore::answer_topology(const proto::TopologyAnswer& answer) {
 }
 
 void PeerCore::answer_pending(const proto::PendingAnswer& answer) {
-    open_votes_.erase(answer.serial());
+    session_.close_vote(answer.serial());
     if (run_wide_.empty() || run_wide_.front().serial != answer.serial()) return;
     const Ticket ticket = run_wide_.front().ticket;
     run_wide_.pop_front();
@@ -202,7 +192,7 @@ void PeerCore::answer_pending(const proto::PendingAnswer& answer) {
 }
 
 void PeerCore::answer_optimize(const proto::OptimizeAnswer& answer) {
-    open_votes_.erase(answer.serial());
+    session_.close_vote(answer.serial());
     if (run_wide_.empty() || run_wide_.front().serial != answer.serial()) return;
     const Ticket ticket = run_wide_.front().ticket;
     run_wide_.pop_front();
@@ -218,7 +208,7 @@ void PeerCore::on_launch(const CommandLaunch& command) {
         complete(command.ticket, failure(Result::invalid_argument, why));
         return;
     }
-    if (state_ == State::fresh || state_ == State::connecting) {
+    if (state() == State::fresh || state() == State::connecting) {
         complete(command.ticket,
                  failure(Result::invalid_usage, "the communicator is not connected; call pcclConnect first"));
         return;
@@ -234,11 +224,11 @@ void PeerCore::on_launch(const CommandLaunch& command) {
         complete(command.ticket, failure(Result::invalid_usage, "too many tags are launched and not awaited"));
         return;
     }
-    if (state_ == State::lost || view_.attributes.group_world < 2) {
+    if (state() == State::lost || view_.attributes.group_world < 2) {
         PROBE(launch_alone);
         complete(command.ticket,
                  failure(Result::too_few_peers,
-                         state_ == State::lost ? lost_text() : "the peer group has fewer than two members"));
+                         state() == State::lost ? lost_text() : "the peer group has fewer than two members"));
         return;
     }
     Launch& launch = launches_[command.tag];
@@ -269,7 +259,7 @@ void PeerCore::cast_start(Tag tag, Launch& launch) {
         vote.set_refused(given_up_tag(launch));
     }
     launch.op = 0;
-    launch.serial = cast(vote);
+    launch.serial = session_.cast(vote);
     launch_by_serial_[launch.serial] = tag;
 }
 
@@ -313,7 +303,7 @@ void PeerCore::conclude_launch(Tag tag, Serial serial, Completion completion) {
 }
 
 void PeerCore::answer_start(const proto::StartAnswer& answer) {
-    open_votes_.erase(answer.serial());
+    session_.close_vote(answer.serial());
     const auto by_serial = launch_by_serial_.find(answer.serial());
     const bool live = by_serial != launch_by_serial_.end();
     const auto launch = live ? launches_.find(by_serial->second) : launches_.end();
@@ -334,7 +324,7 @@ void PeerCore::answer_start(const proto::StartAnswer& answer) {
         vote.set_kind(proto::VOTE_END);
         vote.set_id(answer.op());
         vote.set_reason("the collective was not launched here");
-        cast(vote);
+        session_.cast(vote);
         return;
     }
     batch_started(launch->second);
@@ -343,11 +333,11 @@ void PeerCore::answer_start(const proto::StartAnswer& answer) {
 }
 
 void PeerCore::answer_outcome(const proto::OutcomeAnswer& answer) {
-    close_end_votes(answer.op());
+    session_.close_end_votes(answer.op());
     const auto op = ops_.find(answer.op());
     if (op == ops_.end() || op->second->decided) return;
     if (answer.commit() && op->second->finals != op->second->slices()) {
-        become_lost("the master committed a collective that this peer has not finished", State::lost);
+        membership_over("the master committed a collective that this peer has not finished", State::lost);
         return;
     }
     Completion completion;

@@ -13,9 +13,10 @@
 namespace pccl::core {
 
 PeerCore::PeerCore(const PeerConfig& config)
-    : config_(config), turn_(config_.limits, config_.timeouts, config.seed), secrets_(config.key, config.seed),
-      computes_(turn_), memory_(turn_), links_(turn_, who_, *this), probe_(turn_, links_, memory_, who_, *this),
-      sync_(turn_, links_, computes_, memory_, *this, *this, who_, *this) {
+    : config_(config), turn_(config_.limits, config_.timeouts, config.seed), computes_(turn_), memory_(turn_),
+      links_(turn_, who_, *this), session_(turn_, config_, links_, who_, *this),
+      probe_(turn_, links_, memory_, who_, session_),
+      sync_(turn_, links_, computes_, memory_, *this, session_, who_, *this) {
     ASSERT(impossible(config_.limits) == nullptr);
     ASSERT(config_.limits.slice_bytes >= 8 && config_.limits.slice_bytes <= config_.limits.payload_bytes_max);
     ASSERT(config_.limits.payload_bytes_max >= numeric::quantized_bytes_least);
@@ -26,7 +27,7 @@ PeerCore::PeerCore(const PeerConfig& config)
 Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
     if (now < turn_.now) return Status::misuse;
     turn_.begin(now, out);
-    const bool active = state_ == State::member || state_ == State::connecting;
+    const bool active = session_.in_run();
     // A tick is always due, so a longer gap is time in which this machine did not run. It is left out of the clocks: they do
     // not start anew, or a machine that is late again and again would never notice anything.
     const Duration slept = now - last_event_ - config_.timeouts.tick();
@@ -34,7 +35,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         // What looks like everybody's silence is our own.
         PROBE(peer_slept);
         links_.slept(slept);
-        if (master_lost_since_ != never) master_lost_since_ = std::min(now, master_lost_since_ + slept);
+        session_.slept(slept);
         sync_.slept(slept);
         leave_out(slept);
         turn_.log(LogLevel::warn, "this peer did not run for " + std::to_string(slept / millisecond) +
@@ -46,7 +47,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         if (it != links_.end()) {
             it->second.last_received = now;
             if (it->second.purpose == Purpose::master)
-                on_master_message(*e);
+                session_.message_arrived(*e);
             else if (it->second.purpose == Purpose::test_out)
                 probe_.message_arrived(e->link, *e);
             else
@@ -74,7 +75,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
             it->second.last_received = it->second.last_beat = it->second.opened = now;
             it->second.stage = Stage::greeting;
             if (it->second.purpose == Purpose::master)
-                master_opened();
+                session_.opened();
             else if (it->second.purpose == Purpose::test_out)
                 probe_.opened(e->link);
             else
@@ -127,25 +128,19 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         on_connect(CommandConnect{std::exchange(waiting_connect_, 0)});
     if (turn_.now >= next_tick_) tick();
     if (turn_.now >= next_dial_) maintain_edges();
-    if (turn_.now >= next_master_dial_) dial_master();
+    if (turn_.now >= session_.next_dial()) session_.dial();
     finish_leaving();
     turn_.end();
     return Status::ok;
 }
 
 Instant PeerCore::next_deadline() const {
-    if (state_ != State::member && state_ != State::connecting) return never;
-    return std::min({next_tick_, next_dial_, next_master_dial_});
-}
-
-// Shorter for an address at which the master may never have been, so that the address where it was is tried often.
-Duration PeerCore::master_dial_longest() const {
-    const Timeouts& t = config_.timeouts;
-    return away_from_found_master() ? std::min(t.dial, t.peer / 4) : t.dial;
+    if (!session_.in_run()) return never;
+    return std::min({next_tick_, next_dial_, session_.next_dial()});
 }
 
 void PeerCore::tick() {
-    if (state_ != State::member && state_ != State::connecting) {
+    if (!session_.in_run()) {
         next_tick_ = never;
         return;
     }
@@ -157,16 +152,12 @@ void PeerCore::tick() {
         });
     });
     // Without the master this peer may not know of an operation that its neighbours have begun.
-    const bool starved = !master_open() || std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) {
+    const bool starved = !session_.master_open() || std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) {
         return waits_for_input(*entry.second);
     });
-    const auto dead = links_.examine(master_dial_longest(), [&](LinkId id, const Link& link) {
+    const auto dead = links_.examine(session_.dial_longest(), [&](LinkId id, const Link& link) {
         if (link.purpose == Purpose::master) {
-            proto::PeerMessage message;
-            message.set_heartbeat(seen_);
-            message.set_heard(master_heard_);
-            message.set_works(std::exchange(computed_, false));
-            links_.send(id, message);
+            session_.beat(id);
         } else {
             proto::LinkMessage message;
             message.set_heartbeat(starved);
@@ -175,13 +166,7 @@ void PeerCore::tick() {
         }
     });
     for (const auto& [id, why] : dead) links_.drop(id, why);
-    if (state_ != State::member && state_ != State::connecting) return;
-    if (master_lost_since_ != never && turn_.now - master_lost_since_ >= config_.timeouts.master) {
-        PROBE(master_given_up);
-        give_up_master("the master was out of reach for " + std::to_string(config_.timeouts.master / millisecond) +
-                       " ms");
-        return;
-    }
+    if (!session_.in_run() || session_.gave_up()) return;
     requeue_stalled();
     repeat_ready();
     reopen_filled_links();
@@ -192,10 +177,7 @@ void PeerCore::tick() {
 }
 
 void PeerCore::link_lost(LinkId id, const Link& link, const std::string& reason, bool by_remote) {
-    if (link.purpose == Purpose::master) {
-        if (id == master_link_) master_gone(reason, by_remote);
-        return;
-    }
+    if (link.purpose == Purpose::master) return session_.lost(id, reason, by_remote);
     if (link.purpose == Purpose::test_out || link.purpose == Purpose::test_in) return probe_.lost(id, link);
     // What was landing from it never lands; what it was sending has to go another way.
     if (link.receiving.op != 0) {
@@ -215,16 +197,43 @@ void PeerCore::link_lost(LinkId id, const Link& link, const std::string& reason,
     sync_.link_lost(id, link.remote);
 }
 
+// ---- the master ----------------------------------------------------------------------------------------------------
+
+void PeerCore::welcomed(const proto::Welcome& welcome, const Secret& link_key) {
+    link_keys_.renew(link_key);
+    tell_all_ = true;
+    plan_pages_.Clear();
+    if (welcome.peer_timeout_ms() > 0)
+        config_.timeouts.peer = static_cast<Duration>(welcome.peer_timeout_ms()) * millisecond;
+}
+
+void PeerCore::master_message(const proto::MasterMessage& message, std::uint32_t bytes_most) {
+    switch (message.kind_case()) {
+    case proto::MasterMessage::kPlan: on_plan(message.plan()); break;
+    case proto::MasterMessage::kPageRequest:
+        sync_.send_keys(message.page_request().serial(), message.page_request().first(), bytes_most);
+        break;
+    case proto::MasterMessage::kTest: probe_.begin(message.test()); break;
+    case proto::MasterMessage::kSyncHolders: sync_.holders_named(message.sync_holders()); break;
+    default: ASSERT(false);
+    }
+}
+
+void PeerCore::master_back(Duration away) {
+    leave_out(away);
+    sync_.slept(away);
+}
+
 // Leaves the run, whatever the reason: links first, then every waiting call fails with its inputs as before.
-void PeerCore::become_lost(const std::string& reason, State next) {
+void PeerCore::membership_over(const std::string& reason, State next) {
     if (next == State::lost) {
         // Whoever aborts knows it; everybody else learns it here.
         turn_.log(!leave_tickets_.empty() ? LogLevel::info : LogLevel::warn, "left the run: " + reason, true);
         lost_reason_ = reason;
         // A connect that fails after a loss loses nothing more.
-        if (state_ == State::member) ++counted_.losses;
+        if (state() == State::member) ++counted_.losses;
     }
-    state_ = next;
+    session_.end(next);
     probe_.forget();
     for (const auto& [id, link] : links_) turn_.add(CloseLink{id, next == State::fresh || !leave_tickets_.empty()});
     const LinkTable::Map links = links_.take_all();
@@ -246,13 +255,8 @@ void PeerCore::become_lost(const std::string& reason, State next) {
         free_cell(remote, Operation::none);
     }
     arrivals_.clear();
-    open_votes_.clear();
-    open_end_votes_.clear();
     launch_by_serial_.clear();
-    master_link_ = 0;
-    master_lost_since_ = never;
-    next_master_dial_ = next_dial_ = never;
-    welcomed_ = false;
+    next_dial_ = never;
     link_keys_.forget();
     callers_.clear();
     highest_op_ = settled_ops_ = 0;
@@ -347,7 +351,7 @@ void PeerCore::on_memory(const StagingMemory&, const BufferAllocated& event) { s
 void PeerCore::on_memory(const TestMemory&, const BufferAllocated& event) { probe_.memory_came(event); }
 
 void PeerCore::on_compute(const ComputeDone& event) {
-    computed_ = true;
+    session_.computed();
     std::visit([&](const auto& owner) { on_done(owner, event); }, computes_.answered(event.id));
 }
 
@@ -376,16 +380,16 @@ std::uint64_t PeerCore::state_hash() const {
         hash = (hash ^ value) * 0xBF58476D1CE4E5B9ull;
         hash ^= hash >> 29;
     };
-    mix(static_cast<std::uint64_t>(state_));
-    mix(seen_);
-    mix(next_serial_);
+    mix(static_cast<std::uint64_t>(state()));
+    mix(session_.seen());
+    mix(session_.votes().last_serial());
     mix(view_.epoch);
     mix(view_.attributes.global_world);
     mix(links_.size());
     mix(links_.next_name());
     mix(memory_.next_name());
     mix(computes_.next_name());
-    mix(open_votes_.size());
+    mix(session_.votes().size());
     mix(launches_.size());
     mix(dead_frames_);
     mix(probe_.receiving());
@@ -408,13 +412,14 @@ std::uint64_t PeerCore::state_hash() const {
 
 PeerStatistics PeerCore::statistics() const {
     PeerStatistics now = counted_;
+    now.master_links_lost = session_.links_lost();
     now.refused_frames = links_.refused();
     now.dead_frames = dead_frames_;
     now.attributes = view_.attributes;
     now.epoch = view_.epoch;
     now.tags_open = static_cast<std::uint32_t>(launches_.size());
     now.operations_running = static_cast<std::uint32_t>(ops_.size());
-    now.votes_open = static_cast<std::uint32_t>(open_votes_.size());
+    now.votes_open = static_cast<std::uint32_t>(session_.votes().size());
     for (const auto& [target, edge] : edges_) {
         PeerStatistics::Edge& told = now.edges.emplace_back();
         told.peer = target;
@@ -428,13 +433,7 @@ PeerStatistics PeerCore::statistics() const {
 }
 
 std::string PeerCore::explain() const {
-    static constexpr const char* names[] = {"fresh", "connecting", "member", "lost"};
-    std::string text = "peer " + short_name(who_.uuid) + " " + names[static_cast<int>(state_)];
-    if (master_lost_since_ != never)
-        text += ", master lost since " + std::to_string(master_lost_since_ / millisecond) + " ms";
-    for (const auto& [serial, vote] : open_votes_) {
-        text += ", vote kind " + std::to_string(vote.kind()) + " id " + std::to_string(vote.id()) + " open";
-    }
+    std::string text = session_.explain();
     for (const auto& [id, op] : ops_) {
         text += ", op " + std::to_string(id & 0xFFFFFFFF) + " finals " + std::to_string(op->finals) + "/" +
                 std::to_string(op->slices()) + " credit " + std::to_string(op->free_credit()) +
@@ -459,10 +458,10 @@ std::string PeerCore::leftovers() const {
     const bool calls = connect_ticket_ != 0 || waiting_connect_ != 0 || !leave_tickets_.empty() || !run_wide_.empty() ||
                        !launches_.empty() || !batches_.empty() || !ops_.empty() || sync_.running();
     if (calls) return {};
-    std::string text = name_leftovers({{"votes", open_votes_.size()},
-                                       {"votes that end something", open_end_votes_.size()},
+    std::string text = name_leftovers({{"votes", session_.votes().size()},
+                                       {"votes that end something", session_.votes().end_votes()},
                                        {"launches that wait for a start", launch_by_serial_.size()}});
-    if (state_ == State::member || !links_.empty()) return text;
+    if (state() == State::member || !links_.empty()) return text;
     // Memory that was asked for is freed when it comes.
     const auto reserves = std::count_if(reserves_.begin(), reserves_.end(), [](const auto& entry) {
         return entry.second.buffer == 0 || entry.second.usable;

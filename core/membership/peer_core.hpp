@@ -1,17 +1,16 @@
-// The peer's protocol: its session with the master, its data links, and the calls of its application.
+// The peer's protocol: its data links, its operations and the calls of its application.
 //
-// Files: peer_core.cpp (events, clocks, loss of the run), peer_abstract.cpp (the situation in classes), peer_session.cpp
-// (master link, votes, answers), peer_calls.cpp (commands and tickets), core/all_reduce/links.cpp (stripes to and from
-// neighbours), exchange.cpp (slices), progress.cpp (what gets through), batch.cpp (many tags in one call). The shared state
-// is a part of its own (core/state_sync/transfer.hpp), and so are bandwidth tests (core/topology/bandwidth_probe.hpp).
-// Invariants: an answer is processed once (by decision index); a vote is open until its answer came; every ticket is
-// completed exactly once; nothing of an operation is outstanding when its outcome is told.
+// Files: peer_core.cpp (events, clocks, the end of the membership), peer_abstract.cpp (the situation in classes), peer_calls.cpp
+// (commands, tickets and answers), core/all_reduce/links.cpp (stripes to and from neighbours), exchange.cpp (slices),
+// progress.cpp (what gets through), batch.cpp (many tags in one call). Parts of their own are the session with the master
+// (session.hpp), the shared state (core/state_sync/transfer.hpp) and bandwidth tests (core/topology/bandwidth_probe.hpp).
+// Invariants: every ticket is completed exactly once; nothing of an operation is outstanding when its outcome is told.
 #pragma once
 
 #include "core/all_reduce/operation.hpp"
-#include "core/base/secret.hpp"
 #include "core/events.hpp"
 #include "core/links/link_table.hpp"
+#include "core/membership/session.hpp"
 #include "core/peer_machine.hpp"
 #include "core/requests.hpp"
 #include "core/state_sync/transfer.hpp"
@@ -32,7 +31,7 @@
 
 namespace pccl::core {
 
-class PeerCore final : private LinkOwner, private MasterLine, private HolderLinks, private SyncTransfer::Owner {
+class PeerCore final : private LinkOwner, private Session::Owner, private HolderLinks, private SyncTransfer::Owner {
 public:
     explicit PeerCore(const PeerConfig& config);
     Status handle(Instant now, const Event& event, Effects& out);
@@ -46,7 +45,7 @@ public:
     PeerStatistics statistics() const;
 
 private:
-    enum class State : std::uint8_t { fresh, connecting, member, lost };
+    using State = Session::State;
     using Purpose = Link::Purpose;
     using Stage = Link::Stage;
     struct Stripe {
@@ -142,7 +141,8 @@ private:
     // events and clocks (peer_core.cpp)
     void tick();
     void link_lost(LinkId id, const Link& link, const std::string& reason, bool by_remote) override;
-    void become_lost(const std::string& reason, State next);
+    void membership_over(const std::string& reason, State next) override;
+    State state() const { return session_.state(); }
     void finish_leaving();
     void complete(Ticket ticket, Completion completion);
     // Of calls of a peer that was removed or has left: says why.
@@ -160,29 +160,14 @@ private:
     void on_memory(const StagingMemory& owner, const BufferAllocated& event);
     void on_memory(const TestMemory& owner, const BufferAllocated& event);
 
-    // master session (peer_session.cpp)
-    void dial_master();
-    void master_opened();
-    void master_gone(const std::string& reason, bool by_remote);
-    void give_up_master(const std::string& reason);
-    void give_up_connect();
-    void note_tried_master(const std::string& reason);
-    bool is_newcomer() const;  // that the master has not welcomed
-    void on_master_message(const ControlArrived& event);
-    void on_welcome(const proto::Welcome& welcome);
-    void on_refusal(const proto::Refusal& refusal);
-    void on_answer(const proto::Answer& answer);
-    void declare_edges(const std::set<Uuid>& but = {});
-    void declare_again();
-    Serial cast(proto::Vote& vote) override;
-    void close_end_votes(OpId id);
-    bool master_open() const override;
-    void tell(proto::PeerMessage message) override;
-    const Endpoint& master_address() const;
-    bool try_next_master_address();  // false: all were tried, the first one is next
-    void turn_master_address();
-    bool away_from_found_master() const;
-    Duration master_dial_longest() const;
+    // what the master says
+    void welcomed(const proto::Welcome& welcome, const Secret& link_key) override;
+    void master_message(const proto::MasterMessage& message, std::uint32_t bytes_most) override;
+    void answered(const proto::Answer& answer) override;
+    void master_away() override { probe_.end(); }  // nobody waits for its result any more
+    void master_back(Duration away) override;
+    void declare_edges() override { declare_edges({}); }
+    void declare_edges(const std::set<Uuid>& but);
 
     // calls (peer_calls.cpp)
     void on_command(const Command& command);
@@ -192,7 +177,7 @@ private:
     void on_leave(const CommandLeave& command);
     void on_sync(const CommandSync& command);
     void sync_completed(Ticket ticket, Completion completion) override { complete(ticket, std::move(completion)); }
-    void run_contradicts(const std::string& reason) override { become_lost(reason, State::lost); }
+    void run_contradicts(const std::string& reason) override { membership_over(reason, State::lost); }
     void on_run_wide(proto::VoteKind kind, Ticket ticket);
     static Result run_wide_failure(proto::VoteKind kind);
     void cast_next_run_wide();
@@ -220,7 +205,6 @@ private:
     void stripe_lost(LinkId id, const Link& link, const std::string& reason);
     void report_edge(const Uuid& target, Edge& edge, Edge::Report report, const std::string& reason);
     void report_unwanted(const Uuid& target);
-    void tell_edge(proto::EdgeReport report);
     void close_on_purpose(LinkId id, const Link& link);
     void report_incoming(const Uuid& remote, bool up, bool unwanted);
     void on_data_link_opened(LinkId id, Link& link);
@@ -301,24 +285,15 @@ private:
 
     PeerConfig config_;
     Turn turn_;
-    SecretSource secrets_;
-    State state_ = State::fresh;
-    State before_connect_ = State::fresh;
     std::string lost_reason_;
     Identity who_;
-    std::uint64_t token_ = 0;
-    std::deque<std::uint64_t> former_tokens_;  // replaced at resumes, latest first; at most Limits::former_tokens_max
-    LinkKeys link_keys_;                       // told with each welcome; who dials this peer proves with it who it is
-    std::uint32_t incarnation_ = 0;
-    std::uint64_t generation_ = 0;
-    std::uint64_t seen_ = 0;        // index of the last decision that this peer was told
-    std::uint64_t seen_chain_ = 0;  // chain of that decision
-    Serial next_serial_ = 0;
+    LinkKeys link_keys_;  // told with each welcome; who dials this peer proves with it who it is
     View view_;
 
     Computes computes_;
     Memory memory_;
     LinkTable links_;
+    Session session_;
     BandwidthProbe probe_;
     SyncTransfer sync_;
     std::map<Uuid, Edge> edges_;
@@ -327,23 +302,7 @@ private:
     bool tell_all_ = true;    // the next plan comes from a master that may know none of our connections
     std::set<Uuid> callers_;  // peers that wait to be admitted and may dial this one, by the plan
 
-    LinkId master_link_ = 0;
-    std::uint64_t master_heard_ = 0;     // messages that have come over it
-    bool computed_ = false;              // something, since the last heartbeat to it
-    std::size_t master_address_ = 0;     // 0: config_.master, then config_.other_masters
-    std::size_t master_found_ = 0;       // the one whose connection was lost
-    std::size_t master_tried_last_ = 0;  // of the others, since then
-    std::string master_tried_;           // the addresses that did not answer this connect, and why
-    bool welcomed_ = false;              // by this run, since connect
-    Instant master_lost_since_ = never;
-    Instant next_master_dial_ = never;
-    Duration master_backoff_ = 0;
     proto::DialPlan plan_pages_;  // of a plan whose last page has not come
-    // What the master takes.
-    std::uint32_t master_entries_max_ = 0;
-    std::uint32_t master_key_bytes_max_ = 0;
-    std::map<Serial, proto::Vote> open_votes_;
-    std::set<std::pair<OpId, Serial>> open_end_votes_;  // those of them that end an operation or a synchronization
 
     Ticket connect_ticket_ = 0;
     Ticket waiting_connect_ = 0;  // connects when nothing of the former identity is left

@@ -1,0 +1,297 @@
+#include "core/membership/session.hpp"
+
+#include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace pccl::core {
+
+using Stage = Link::Stage;
+
+// ---- membership ----------------------------------------------------------------------------------------------------
+
+void Session::begin() {
+    for (std::size_t i = 0; i < 16; i += 8) {
+        const std::uint64_t word = turn_.random.next();
+        for (std::size_t k = 0; k < 8; ++k) who_.uuid.bytes[i + k] = static_cast<std::uint8_t>(word >> (8 * k));
+    }
+    who_.uuid.bytes[6] = static_cast<std::uint8_t>((who_.uuid.bytes[6] & 0x0F) | 0x40);  // RFC 4122, version 4
+    who_.uuid.bytes[8] = static_cast<std::uint8_t>((who_.uuid.bytes[8] & 0x3F) | 0x80);
+    who_.run = Uuid{};
+    token_ = secrets_.next_token();
+    former_tokens_.clear();
+    before_connect_ = state_;
+    state_ = State::connecting;
+    incarnation_ = 0;
+    dials_ = 0;
+    seen_ = seen_chain_ = 0;
+    votes_ = OpenVotes{};
+    welcomed_ = false;
+    addresses_.begin();
+    lost_since_ = never;
+    dial();
+}
+
+void Session::say_goodbye() {
+    if (!link_open()) return;
+    proto::PeerMessage message;
+    message.set_leave(true);
+    links_.send(link_, message);
+}
+
+void Session::end(State next) {
+    state_ = next;
+    votes_.forget();
+    link_ = 0;
+    lost_since_ = never;
+    next_dial_ = never;
+    welcomed_ = false;
+}
+
+void Session::give_up(const std::string& reason) {
+    if (!is_newcomer()) return owner_.membership_over(reason, State::lost);
+    addresses_.note_tried(reason);
+    give_up_connect();
+}
+
+void Session::give_up_connect() {
+    owner_.membership_over("cannot connect to the master at " + addresses_.take_tried() +
+                               "; check that it runs and that the address is right",
+                           before_connect_);
+}
+
+// ---- the link ------------------------------------------------------------------------------------------------------
+
+void Session::dial() {
+    next_dial_ = never;
+    if (link_ != 0 || !in_run()) return;
+    ++dials_;
+    heard_ = 0;
+    link_ = links_.dial(Link::Purpose::master, Uuid{}, 0, addresses_.current(), {});
+}
+
+Duration Session::dial_longest() const {
+    const Timeouts& t = turn_.timeouts;
+    return away_from_found() ? std::min(t.dial, t.peer / 4) : t.dial;
+}
+
+void Session::opened() {
+    proto::PeerMessage message;
+    auto* hello = message.mutable_hello();
+    hello->set_protocol_version(wire::protocol_version);
+    hello->set_uuid(to_bytes(who_.uuid));
+    hello->set_token(token_);
+    for (const std::uint64_t former : former_tokens_) hello->add_former_tokens(former);
+    if (state_ == State::member) hello->set_run_id(to_bytes(who_.run));
+    hello->set_generation(dials_);
+    hello->set_group(config_.group);
+    if (config_.has_advertised)
+        write(config_.advertised, *hello->mutable_advertised());
+    else
+        hello->mutable_advertised()->set_port(config_.listen_port);
+    hello->set_concurrent_ops(turn_.limits.concurrent_ops);
+    hello->set_seen(seen_);
+    hello->set_seen_chain(seen_chain_);
+    hello->set_newcomer_links(turn_.limits.newcomer_links_max);
+    hello->set_control_bytes_max(turn_.limits.control_bytes_max);
+    links_.send(link_, message);
+}
+
+void Session::lost(LinkId id, const std::string& reason, bool by_remote) {
+    if (id != link_) return;
+    link_ = 0;
+    owner_.master_away();
+    // A master to which very many come at once closes some of the connections. Those are dialled again, as lost ones are.
+    if (is_newcomer() && by_remote) PROBE(master_turned_newcomer_away);
+    if (is_newcomer() && !by_remote) {
+        addresses_.note_tried(reason);
+        if (addresses_.try_next()) return dial();
+        PROBE(master_unreachable_at_connect);
+        give_up_connect();
+        return;
+    }
+    if (!in_run()) return;
+    if (lost_since_ == never) {
+        PROBE(master_link_lost);
+        ++links_lost_;
+        lost_since_ = turn_.now;
+        addresses_.lost_here();
+        backoff_ = turn_.timeouts.redial_min;
+        // Calls wait in silence from now on, so this is said where everybody reads it.
+        if (turn_.timeouts.master > 0)
+            turn_.log(LogLevel::warn,
+                      "the connection to the master is gone (" + reason + "); it is dialled again for at most " +
+                          std::to_string(turn_.timeouts.master / millisecond) + " ms, and calls wait meanwhile",
+                      true);
+    } else {
+        PROBE(master_dialled_again_in_vain);
+        addresses_.turn();
+        backoff_ = std::min(backoff_ * 2, turn_.timeouts.redial_longest());
+    }
+    if (turn_.now - lost_since_ >= turn_.timeouts.master) {
+        give_up("the master is gone: " + reason);
+        return;
+    }
+    next_dial_ =
+        turn_.now + backoff_ / 2 + static_cast<Duration>(turn_.random.below(static_cast<std::uint64_t>(backoff_)));
+}
+
+void Session::slept(Duration time) {
+    if (lost_since_ != never) lost_since_ = std::min(turn_.now, lost_since_ + time);
+}
+
+bool Session::gave_up() {
+    if (lost_since_ == never || turn_.now - lost_since_ < turn_.timeouts.master) return false;
+    PROBE(master_given_up);
+    give_up("the master was out of reach for " + std::to_string(turn_.timeouts.master / millisecond) + " ms");
+    return true;
+}
+
+void Session::beat(LinkId id) {
+    proto::PeerMessage message;
+    message.set_heartbeat(seen_);
+    message.set_heard(heard_);
+    message.set_works(std::exchange(computed_, false));
+    links_.send(id, message);
+}
+
+std::size_t Session::link_stage() const {
+    const auto link = links_.find(link_);
+    return link == links_.end() ? 0 : 1 + static_cast<std::size_t>(link->second.stage);
+}
+
+// ---- messages ------------------------------------------------------------------------------------------------------
+
+void Session::message_arrived(const ControlArrived& event) {
+    proto::MasterMessage message;
+    if (event.link != link_) return;
+    ++heard_;
+    if (!decode(event.body, message)) return refuse("the master sent a message that cannot be read");
+    wire::bound_texts(message, text_bytes_max);
+    const Link& link = links_.at(link_);
+    // A notice says that the welcome waits for the disk of the master.
+    if (!link.is_open() && message.kind_case() != proto::MasterMessage::kWelcome &&
+        message.kind_case() != proto::MasterMessage::kRefusal && message.kind_case() != proto::MasterMessage::kNotice)
+        return refuse("the master did not begin with a welcome");
+    switch (message.kind_case()) {
+    case proto::MasterMessage::kWelcome: on_welcome(message.welcome()); break;
+    case proto::MasterMessage::kRefusal: on_refusal(message.refusal()); break;
+    case proto::MasterMessage::kAnswer: on_answer(message.answer()); break;
+    case proto::MasterMessage::kNotice:
+        turn_.log(message.notice().warn() ? LogLevel::warn : LogLevel::info, message.notice().text(),
+                  message.notice().warn());
+        break;
+    case proto::MasterMessage::kHeartbeat: break;
+    case proto::MasterMessage::kPlan:
+    case proto::MasterMessage::kPageRequest:
+    case proto::MasterMessage::kTest:
+    case proto::MasterMessage::kSyncHolders: owner_.master_message(message, link.control_bytes); break;
+    default: refuse("the master sent an unknown message"); break;
+    }
+}
+
+void Session::on_welcome(const proto::Welcome& welcome) {
+    Uuid run;
+    if (welcome.protocol_version() != wire::protocol_version || !read(welcome.run_id(), run) ||
+        (state_ == State::member && (run != who_.run || welcome.incarnation() < incarnation_ || !welcome.member())))
+        return refuse("the master at this address is not the one of this run, or an older one of it");
+    Secret key;
+    if (!read(welcome.link_key(), key)) return refuse("the master sent no key for data connections");
+    who_.run = run;
+    incarnation_ = welcome.incarnation();
+    if (const std::uint64_t former = std::exchange(token_, welcome.token()); former != token_) {
+        former_tokens_.push_front(former);
+        if (former_tokens_.size() > turn_.limits.former_tokens_max) former_tokens_.pop_back();
+    }
+    welcomed_ = true;
+    if (const Instant since = std::exchange(lost_since_, never); since != never) {
+        const Duration away = turn_.now - since;
+        owner_.master_back(away);
+        turn_.log(LogLevel::warn, "connected to the master again after " + std::to_string(away / millisecond) + " ms");
+    }
+    Link& link = links_.at(link_);
+    link.stage = Stage::open;
+    link.control_bytes = wire::control_limit(turn_.limits, welcome.control_bytes_max());
+    const auto told = [](std::uint32_t value, std::uint32_t own) { return value == 0 ? own : value; };
+    entries_max_ = told(welcome.entries_max(), turn_.limits.entries_max);
+    key_bytes_max_ =
+        std::min(told(welcome.key_bytes_max(), turn_.limits.key_bytes_max), link.control_bytes - key_overhead);
+    owner_.welcomed(welcome, key);
+    if (welcome.member()) declare_again();
+}
+
+void Session::declare_again() {
+    for (auto& [serial, vote] : votes_) {
+        proto::PeerMessage message;
+        PROBE(vote_cast_again);
+        vote.set_seen(seen_);
+        *message.mutable_vote() = vote;
+        links_.send(link_, message);
+    }
+    owner_.declare_edges();
+    proto::PeerMessage message;
+    message.set_resumed(true);
+    links_.send(link_, message);
+}
+
+void Session::on_refusal(const proto::Refusal& refusal) {
+    PROBE(refusal_read);
+    std::string text = refusal.text();
+    if (refusal.code() == proto::REFUSED_VERSION) {
+        text += " (this peer speaks version " + std::to_string(wire::protocol_version) + ", the master version " +
+                std::to_string(refusal.protocol_version()) + ")";
+    }
+    owner_.membership_over(text, state_outside());
+}
+
+void Session::on_answer(const proto::Answer& answer) {
+    if (answer.index() <= seen_) return;  // told again after a resume
+    seen_ = answer.index();
+    seen_chain_ = answer.chain();
+    owner_.answered(answer);
+}
+
+// ---- what others tell the master -----------------------------------------------------------------------------------
+
+bool Session::master_open() const { return state_ == State::member && link_open(); }
+
+void Session::tell(proto::PeerMessage message) {
+    if (master_open()) links_.send(link_, std::move(message));
+}
+
+void Session::tell_edge(proto::EdgeReport report) {
+    if (!link_open()) return;
+    proto::PeerMessage message;
+    *message.mutable_edge() = std::move(report);
+    links_.send(link_, message);
+}
+
+Serial Session::cast(proto::Vote& vote) {
+    vote.set_seen(seen_);
+    const Serial serial = votes_.add(vote);
+    if (master_open()) {
+        proto::PeerMessage message;
+        *message.mutable_vote() = vote;
+        links_.send(link_, message);
+    } else {
+        PROBE(vote_kept_for_the_master);
+    }
+    return serial;
+}
+
+// ---- observation ---------------------------------------------------------------------------------------------------
+
+std::string Session::explain() const {
+    static constexpr const char* names[] = {"fresh", "connecting", "member", "lost"};
+    std::string text = "peer " + short_name(who_.uuid) + " " + names[static_cast<int>(state_)];
+    if (lost_since_ != never) text += ", master lost since " + std::to_string(lost_since_ / millisecond) + " ms";
+    for (const auto& [serial, vote] : votes_) {
+        text += ", vote kind " + std::to_string(vote.kind()) + " id " + std::to_string(vote.id()) + " open";
+    }
+    return text;
+}
+
+}  // namespace pccl::core
