@@ -272,7 +272,7 @@ private:
     void warn_unwritten();
     void stop_unwritten();
     Duration disk_patience() const;
-    void expire_votes();
+    void expire_votes(const std::optional<Uuid>& only = {});
     void restart_vote_clocks();
     void shift_vote_clocks(Duration time);
     void give_up(const BallotKey& key, const std::string& reason);

@@ -144,8 +144,9 @@ void MasterCore::shift_vote_clocks(Duration time) {
 // wait in other calls for just as long, the calls cross and fail. A member is judged by the time in which its application
 // could have made the call: not while an operation keeps it busy, while its last answer waits for the disk, or while its
 // link is away (the clocks of absence and silence decide then). When it has resumed, what it called meanwhile is declared, so
-// that time counts, too.
-void MasterCore::expire_votes() {
+// that time counts, too. `only`: the member that has just resumed is judged, and nobody else; its link may break again before
+// the next tick.
+void MasterCore::expire_votes(const std::optional<Uuid>& only) {
     const Duration limit = config_.timeouts.vote;
     if (limit == 0 || in_grace() || stopped_) return;
     std::set<Uuid> busy;
@@ -193,6 +194,12 @@ void MasterCore::expire_votes() {
         }
         return link.heard >= session.checked_said || now_ - session.checked_at > 2 * config_.timeouts.peer;
     };
+    // One that is away may be lost, and is not waited for then. But one that came back since its wait was over lives: its link
+    // may be away at each tick.
+    const auto waits_still = [&](const Uuid& uuid, Instant over) {
+        const auto session = sessions_.find(uuid);
+        return present(uuid) || (session != sessions_.end() && session->second.came_back >= over);
+    };
     std::map<Uuid, Instant> called;  // when a member joined the last of the votes that it waits in
     for (const auto& [key, ballot] : ballots_.all()) {
         if (!is_call(key.kind)) continue;
@@ -207,15 +214,16 @@ void MasterCore::expire_votes() {
         if (missing.empty()) continue;
         bool all_wait = true;
         for (const Uuid& uuid : missing) {
+            if (only && uuid != *only) continue;
             const auto call = called.find(uuid);
             if (call == called.end() && free_for(uuid) >= limit) {
                 const auto vote = late.try_emplace(uuid, ballot.changed, key).first;
                 if (ballot.changed < vote->second.first) vote->second = {ballot.changed, key};
             }
             all_wait = all_wait && call != called.end() && now_ - call->second >= limit && !busy.contains(uuid) &&
-                       present(uuid);
+                       waits_still(uuid, call->second + limit);
         }
-        if (!all_wait || !can_be_given_up(key.kind)) continue;
+        if (only || !all_wait || !can_be_given_up(key.kind)) continue;
         crossing.emplace_back(key, std::string("'") + to_text(key.kind) + "' waits for " + short_name(missing[0]) +
                                        ", which is " + whereabouts(missing[0], places) +
                                        "; all members have to make the same calls (PCCL_VOTE_TIMEOUT_S has passed)");

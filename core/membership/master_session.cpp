@@ -355,15 +355,17 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
         break;
     case proto::PeerMessage::kResumed:
         if (member) {
-            Session& session = sessions_.at(link.uuid);
-            // What it called while its link was away is declared by now: that time counts for the limit on votes.
+            const Uuid uuid = link.uuid;
+            Session& session = sessions_.at(uuid);
             if (!session.resumed) {
                 session.resumed_after = last_id();
                 examine_all_ = true;
             }
-            session.resumed = true;
-            session.settled = session.settled || state_.untold(link.uuid) == 0;
+            const bool came_back = !std::exchange(session.resumed, true);
+            session.settled = session.settled || state_.untold(uuid) == 0;
             end_grace_if_due();
+            // What it called while its link was away is declared by now: that time counts for the limit on votes.
+            if (came_back) expire_votes(uuid);
         }
         break;
     default: close_link(id, "sent a message that does not fit here"); break;

@@ -264,6 +264,33 @@ TEST_CASE("a member in no call is judged when it has resumed, for the time away 
     CHECK(run.b.refused);
 }
 
+TEST_CASE("a member that resumes in no call is judged before its link can break again") {
+    Pair run;
+    run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    run.pass(limit - second);
+    run.world.reset(run.b);
+    run.pass(3 * second);
+    run.world.say_hello(run.b);
+    run.world.resumed(run.b);
+    CHECK(run.b.refused);
+}
+
+TEST_CASE("calls that cross are given up, though the link of one member breaks soon after each resume") {
+    Pair run;
+    run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    run.world.vote(run.b, of_kind(proto::VOTE_PEERS_PENDING));
+    const std::uint64_t answered = run.a.seen;
+    for (int i = 0; i < 9 && run.a.seen == answered; ++i) {
+        run.world.reset(run.b);
+        run.pass(second);
+        run.world.say_hello(run.b);
+        run.world.resumed(run.b);
+    }
+    CHECK(run.a.seen > answered);
+    CHECK_FALSE(run.a.refused);
+    CHECK_FALSE(run.b.refused);
+}
+
 TEST_CASE("a member that called while its link was away is not in no call") {
     Pair run;
     run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
