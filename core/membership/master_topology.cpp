@@ -271,7 +271,8 @@ void MasterCore::comes_last(Joiner& joiner) {
 }
 
 // Those that could not be reached come last: they do not keep others waiting. But others may come for ever, so each has a
-// turn now and then, short enough that all of them together take a quarter of the time.
+// turn now and then, short enough that all of them together take a quarter of the time. Who is connected already keeps its
+// place until the next update lets it in: updates may come at the pace of the turns.
 // Whatever it says of its connections, a newcomer that cannot be let in has its place for some turns only.
 void MasterCore::take_turns(GroupId group, const std::vector<std::pair<std::uint64_t, Uuid>>& list) {
     constexpr Duration turns_of_a_place = 8;
@@ -299,7 +300,8 @@ void MasterCore::take_turns(GroupId group, const std::vector<std::pair<std::uint
             joiner.placed = now_;
         } else if (!joiner.told_unreachable) {
             comes_last(joiner);
-        } else if (now_ - joiner.moved >= (joiner.behind ? 4 * unreachable * turn : turn)) {
+        } else if (joiner.behind ? connected.empty() && now_ - joiner.moved >= 4 * unreachable * turn
+                                 : now_ - joiner.moved >= turn) {
             if (joiner.behind) PROBE(joiner_tried_again);
             joiner.behind = !joiner.behind;
             joiner.moved = now_;
