@@ -64,13 +64,17 @@ void Rings::logged(const std::string& text) {
     if (text.find(" cannot reach peer ") != std::string::npos ||
         text.find(" does not get through") != std::string::npos)
         listens_ = false;
-    if (text.starts_with(ring) && text.find(" ps per byte over its edges") != std::string::npos)
-        world_.schedule_script(world_.now(), look_at_ring, number_at(std::string_view(text).substr(ring.size())));
+    if (text.starts_with("peer ") && text.find(" removed: ") != std::string::npos) ++removed_;
+    if (text.starts_with(ring) && text.find(" ps per byte over its edges") != std::string::npos) {
+        const std::uint64_t group = number_at(std::string_view(text).substr(ring.size()));
+        removed_before_[static_cast<GroupId>(group)] = removed_;
+        world_.schedule_script(world_.now(), look_at_ring, group);
+    }
 }
 
 // Judges the ring after an optimize: either a new one was adopted, or the old one was good enough.
 void Rings::look_at(GroupId id) {
-    if (!listens_ || world_.master_machine() == nullptr) return;
+    if (!listens_ || world_.master_machine() == nullptr || removed_ != removed_before_[id]) return;
     const MasterStatus status = world_.master_machine()->status();
     for (const MasterStatus::Group& group : status.groups) {
         const std::size_t nodes = group.ring.size();

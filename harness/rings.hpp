@@ -38,6 +38,10 @@ private:
 
     sim::World& world_;
     std::map<std::pair<std::string, std::string>, std::uint64_t> rates_;  // bytes per second, by names
+    // Members that were removed so far, and how many those were at the optimize of a group: what is left of a ring after a
+    // removal at the same instant is nobody's choice.
+    std::uint64_t removed_ = 0;
+    std::map<core::GroupId, std::uint64_t> removed_before_;
     bool listens_ = true;
     bool lies_ = false;
 };
