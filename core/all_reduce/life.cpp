@@ -11,10 +11,10 @@ namespace pccl::core {
 
 // ---- start ---------------------------------------------------------------------------------------------------------
 
-void PeerCore::begin_operation(const proto::StartAnswer& answer, Launch& launch, Tag tag) {
+void PeerCore::begin_operation(const proto::StartAnswer& answer, const Launches::Start& launch) {
     Operation::Identity identity;
     identity.id = answer.op();
-    identity.tag = tag;
+    identity.tag = launch.tag;
     identity.serial = launch.serial;
     identity.world = answer.world();
     identity.position = answer.position();
@@ -25,7 +25,6 @@ void PeerCore::begin_operation(const proto::StartAnswer& answer, Launch& launch,
     auto owned = std::make_unique<Operation>(identity, launch.shape, launch.send, launch.receive, config_.limits);
     Operation& op = *owned;
     ops_[answer.op()] = std::move(owned);
-    launch.op = answer.op();
     std::uint32_t partials = 0;
     for (std::uint32_t slice = 0; slice < op.slices(); ++slice) partials += op.starts(slice) ? 0 : 1;
     if (partials > 0) {
@@ -273,7 +272,7 @@ void PeerCore::finish_if_idle(Operation& op) {
     const Serial serial = op.id.serial;
     Completion outcome = std::move(op.outcome);
     ops_.erase(op.id.id);
-    conclude_launch(tag, serial, std::move(outcome));
+    launches_.concluded(tag, serial, std::move(outcome));
 }
 
 }  // namespace pccl::core

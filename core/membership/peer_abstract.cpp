@@ -9,7 +9,7 @@ std::uint64_t PeerCore::abstract_state() const {
     // phase
     state.count(static_cast<std::size_t>(session_.state()), 2);
     state.count(sync_.stage_number(), 3);
-    state.flags(!ops_.empty(), !launch_by_serial_.empty(), !run_wide_.empty());
+    state.flags(!ops_.empty(), launches_.unstarted() != 0, run_wide_.size() != 0);
     // session
     state.count(session_.link_stage(), 2);
     state.flags(session_.lost_since() != never);
@@ -27,7 +27,7 @@ std::uint64_t PeerCore::abstract_state() const {
         lost |= !op->lost.empty();
     }
     state.flags(unprepared, unready, decided, given_up, ended, lost);
-    state.flags(!batches_.empty());
+    state.flags(launches_.many());
     // edges
     state.count(edges_.size(), 2);
     bool closed = false, stalled = false, reported_down = false;

@@ -17,22 +17,22 @@ void PeerCore::on_command(const Command& command) {
     else if (const auto* c = std::get_if<CommandArePeersPending>(&command))
         on_run_wide(proto::VOTE_PEERS_PENDING, c->ticket);
     else if (const auto* c = std::get_if<CommandLaunch>(&command))
-        on_launch(*c);
+        launches_.launch(*c);
     else if (const auto* c = std::get_if<CommandAwait>(&command))
-        on_await(*c);
+        launches_.await(*c);
     else if (const auto* c = std::get_if<CommandSync>(&command))
         on_sync(*c);
     else if (const auto* c = std::get_if<CommandLeave>(&command))
         on_leave(*c);
     else if (const auto* c = std::get_if<CommandReduceMany>(&command))
-        on_reduce_many(*c);
+        launches_.reduce_many(*c);
     else if (const auto* c = std::get_if<CommandOptimizeTopology>(&command))
         on_run_wide(proto::VOTE_OPTIMIZE_TOPOLOGY, c->ticket);
 }
 
 void PeerCore::on_connect(const CommandConnect& command) {
     if (session_.in_run() || !leave_tickets_.empty() || waiting_connect_ != 0) {
-        complete(command.ticket, failure(Result::invalid_usage, "the communicator is connected already"));
+        tickets_.fail(command.ticket, Result::invalid_usage, "the communicator is connected already");
         return;
     }
     if (!ops_.empty() || sync_.running()) {
@@ -47,14 +47,13 @@ void PeerCore::on_connect(const CommandConnect& command) {
 
 void PeerCore::on_sync(const CommandSync& command) {
     const auto refuse = [&](Result result, const std::string& message) {
-        complete(command.ticket, failure(result, message));
+        tickets_.fail(command.ticket, result, message);
     };
-    if (state() == State::lost) return refuse(Result::invalid_usage, lost_text());
-    if (state() != State::member)
-        return refuse(Result::invalid_usage, "the communicator is not connected; call pcclConnect first");
+    if (state() == State::lost) return refuse(Result::invalid_usage, session_.lost_text());
+    if (state() != State::member) return refuse(Result::invalid_usage, not_connected_text);
     if (!launches_.empty()) {
-        return refuse(Result::pending_async_ops, "tag " + std::to_string(launches_.begin()->first) +
-                                                     " was launched and not awaited; await it first");
+        return refuse(Result::pending_async_ops,
+                      "tag " + std::to_string(launches_.first()) + " was launched and not awaited; await it first");
     }
     if (sync_.running())
         return refuse(Result::invalid_usage, "another synchronization of this communicator is running");
@@ -81,8 +80,8 @@ void PeerCore::on_leave(const CommandLeave& command) {
         return;
     }
     if (waiting_connect_ != 0) {
-        complete(std::exchange(waiting_connect_, 0),
-                 failure(Result::master_connection_failed, "the communicator was left while it connected"));
+        tickets_.fail(std::exchange(waiting_connect_, 0), Result::master_connection_failed,
+                      "the communicator was left while it connected");
     }
     if (command.abort && !session_.in_run()) return;
     if (!ops_.empty()) PROBE(left_in_flight);
@@ -93,49 +92,29 @@ void PeerCore::on_leave(const CommandLeave& command) {
         membership_over("the communicator left the run", State::fresh);
 }
 
-// What a run-wide call fails with once this peer is outside of the run.
-Result PeerCore::run_wide_failure(proto::VoteKind kind) {
-    switch (kind) {
-    case proto::VOTE_UPDATE_TOPOLOGY: return Result::update_topology_failed;
-    case proto::VOTE_OPTIMIZE_TOPOLOGY: return Result::topology_optimization_failed;
-    default: return Result::invalid_usage;
-    }
-}
-
 void PeerCore::on_run_wide(proto::VoteKind kind, Ticket ticket) {
     const bool changes_topology = kind != proto::VOTE_PEERS_PENDING;
     if (state() == State::lost) {
         PROBE(call_after_loss);
-        complete(ticket, failure(run_wide_failure(kind), lost_text()));
+        tickets_.fail(ticket, RunWideCalls::failure_outside(kind), session_.lost_text());
         return;
     }
     if (state() != State::member) {
-        complete(ticket, failure(Result::invalid_usage, "the communicator is not connected; call pcclConnect first"));
+        tickets_.fail(ticket, Result::invalid_usage, not_connected_text);
         return;
     }
-    if (kind == proto::VOTE_OPTIMIZE_TOPOLOGY && view_.attributes.global_world < 2) {
+    if (kind == proto::VOTE_OPTIMIZE_TOPOLOGY && tickets_.attributes().global_world < 2) {
         PROBE(optimize_alone);
-        complete(ticket, failure(Result::invalid_usage,
-                                 "this peer is alone in the run; wait until others have joined before optimizing"));
+        tickets_.fail(ticket, Result::invalid_usage,
+                      "this peer is alone in the run; wait until others have joined before optimizing");
         return;
     }
     if (changes_topology && !launches_.empty()) {
-        complete(ticket, failure(Result::pending_async_ops, "tag " + std::to_string(launches_.begin()->first) +
-                                                                " was launched and not awaited; await it first"));
+        tickets_.fail(ticket, Result::pending_async_ops,
+                      "tag " + std::to_string(launches_.first()) + " was launched and not awaited; await it first");
         return;
     }
-    run_wide_.push_back(RunWide{kind, ticket, 0});
-    if (run_wide_.size() == 1) cast_next_run_wide();
-}
-
-// Run-wide votes of one peer go one after the other: a second thread's call waits here for the first.
-void PeerCore::cast_next_run_wide() {
-    if (run_wide_.empty() || state() != State::member) return;
-    RunWide& call = run_wide_.front();
-    ASSERT(call.serial == 0);
-    proto::Vote vote;
-    vote.set_kind(call.kind);
-    call.serial = session_.cast(vote);
+    run_wide_.begin(kind, ticket);
 }
 
 void PeerCore::answered(const proto::Answer& answer) {
@@ -161,164 +140,41 @@ void PeerCore::answer_topology(const proto::TopologyAnswer& answer) {
         if (state() != State::connecting) return;
         session_.admitted();
         ++counted_.connects;
-        const Ticket ticket = connect_ticket_;
-        connect_ticket_ = 0;
-        complete(ticket, completion);
+        tickets_.complete(std::exchange(connect_ticket_, 0), completion);
         return;
     }
     session_.close_vote(answer.serial());
-    if (run_wide_.empty() || run_wide_.front().serial != answer.serial()) return;
-    const Ticket ticket = run_wide_.front().ticket;
-    run_wide_.pop_front();
     completion.result = result_of(answer.result());
     completion.message = answer.reason();
-    if (completion.result == Result::success) ++counted_.topology_updates;
-    complete(ticket, completion);
-    cast_next_run_wide();
+    const bool success = completion.result == Result::success;
+    if (run_wide_.answered(answer.serial(), std::move(completion)) && success) ++counted_.topology_updates;
 }
 
 void PeerCore::answer_pending(const proto::PendingAnswer& answer) {
     session_.close_vote(answer.serial());
-    if (run_wide_.empty() || run_wide_.front().serial != answer.serial()) return;
-    const Ticket ticket = run_wide_.front().ticket;
-    run_wide_.pop_front();
     Completion completion;
     read(answer.view(), completion);
     completion.pending = answer.pending();
     completion.result = result_of(answer.result());
     completion.message = answer.reason();
-    complete(ticket, completion);
-    cast_next_run_wide();
+    run_wide_.answered(answer.serial(), std::move(completion));
 }
 
 void PeerCore::answer_optimize(const proto::OptimizeAnswer& answer) {
     session_.close_vote(answer.serial());
-    if (run_wide_.empty() || run_wide_.front().serial != answer.serial()) return;
-    const Ticket ticket = run_wide_.front().ticket;
-    run_wide_.pop_front();
     Completion completion;
     if (answer.result() != 0) completion = failure(result_of(answer.result()), answer.reason());
     read(answer.view(), completion);
-    complete(ticket, completion);
-    cast_next_run_wide();
-}
-
-void PeerCore::on_launch(const CommandLaunch& command) {
-    if (const char* why = numeric::why_not_quantizable(command.shape.quantization, command.shape.type)) {
-        complete(command.ticket, failure(Result::invalid_argument, why));
-        return;
-    }
-    if (state() == State::fresh || state() == State::connecting) {
-        complete(command.ticket,
-                 failure(Result::invalid_usage, "the communicator is not connected; call pcclConnect first"));
-        return;
-    }
-    if (launches_.contains(command.tag)) {
-        PROBE(tag_twice);
-        complete(command.ticket,
-                 failure(Result::invalid_argument,
-                         "tag " + std::to_string(command.tag) + " is launched already; await it or use another tag"));
-        return;
-    }
-    if (launches_.size() >= config_.limits.tags_max) {
-        complete(command.ticket, failure(Result::invalid_usage, "too many tags are launched and not awaited"));
-        return;
-    }
-    if (state() == State::lost || view_.attributes.group_world < 2) {
-        PROBE(launch_alone);
-        complete(command.ticket,
-                 failure(Result::too_few_peers,
-                         state() == State::lost ? lost_text() : "the peer group has fewer than two members"));
-        return;
-    }
-    Launch& launch = launches_[command.tag];
-    launch.shape = command.shape;
-    launch.send = command.send;
-    launch.receive = command.receive;
-    cast_start(command.tag, launch);
-    complete(command.ticket, Completion{});
-}
-
-void PeerCore::cast_start(Tag tag, Launch& launch) {
-    ++counted_.launches;
-    proto::Vote vote;
-    vote.set_kind(proto::VOTE_START);
-    vote.set_id(tag);
-    vote.set_count(launch.shape.count);
-    vote.set_type(static_cast<std::uint32_t>(launch.shape.type));
-    vote.set_op(static_cast<std::uint32_t>(launch.shape.op));
-    vote.set_slice_bytes(config_.limits.slice_bytes);
-    if (const Quantization& how = launch.shape.quantization; how.algorithm != QuantizationAlgorithm::none) {
-        vote.set_quantization(static_cast<std::uint32_t>(how.algorithm));
-        vote.set_quantized_type(static_cast<std::uint32_t>(how.type));
-        vote.set_distribution_hint(static_cast<std::uint32_t>(how.hint));
-    }
-    if (launch.batch != 0) {
-        vote.set_batch(launch.batch);
-        vote.set_window(batches_.at(launch.batch).window);
-        vote.set_refused(given_up_tag(launch));
-    }
-    launch.op = 0;
-    launch.serial = session_.cast(vote);
-    launch_by_serial_[launch.serial] = tag;
-}
-
-void PeerCore::on_await(const CommandAwait& command) {
-    const auto it = launches_.find(command.tag);
-    if (it == launches_.end() || it->second.await != 0 || it->second.batch != 0) {
-        complete(command.ticket,
-                 failure(Result::rank_connection_lost,
-                         "tag " + std::to_string(command.tag) + " is not launched, or it is awaited already"));
-        return;
-    }
-    if (it->second.outcome) {
-        PROBE(awaited_late);
-        Completion completion = std::move(*it->second.outcome);
-        launches_.erase(it);
-        complete(command.ticket, std::move(completion));
-        return;
-    }
-    it->second.await = command.ticket;
-}
-
-void PeerCore::conclude_launch(Tag tag, Serial serial, Completion completion) {
-    const auto it = launches_.find(tag);
-    ASSERT(it != launches_.end() && it->second.serial == serial && !it->second.outcome);
-    const bool was_started = it->second.op != 0;
-    // One that waited to be tried again was counted when it failed.
-    if (serial != 0)
-        ++(completion.result == Result::success ? counted_.committed
-           : was_started                        ? counted_.aborted
-                                                : counted_.refused);
-    counted_.payload_sent += completion.sent_bytes;
-    counted_.payload_received += completion.received_bytes;
-    if (it->second.batch != 0) return batch_concluded(tag, completion);
-    if (it->second.await == 0) {
-        it->second.outcome = std::move(completion);
-        return;
-    }
-    const Ticket ticket = it->second.await;
-    launches_.erase(it);
-    complete(ticket, std::move(completion));
+    run_wide_.answered(answer.serial(), std::move(completion));
 }
 
 void PeerCore::answer_start(const proto::StartAnswer& answer) {
     session_.close_vote(answer.serial());
-    const auto by_serial = launch_by_serial_.find(answer.serial());
-    const bool live = by_serial != launch_by_serial_.end();
-    const auto launch = live ? launches_.find(by_serial->second) : launches_.end();
-    if (live) launch_by_serial_.erase(by_serial);
-    if (answer.op() == 0) {
-        if (!live) return;
-        Completion completion = failure(failure_of(answer.result()), answer.reason());
-        read(answer.view(), completion);
-        batch_told(launch->second, completion);
-        conclude_launch(launch->first, launch->second.serial, std::move(completion));
-        return;
-    }
+    const std::optional<Launches::Start> start = launches_.answered(answer);
+    if (answer.op() == 0) return;
     highest_op_ = std::max(highest_op_, answer.op());
     settled_ops_ = std::max(settled_ops_, answer.op());
-    if (!live || answer.world() < 2 || answer.position() >= answer.world()) {
+    if (!start || answer.world() < 2 || answer.position() >= answer.world()) {
         // Started for a launch that is not ours any more: the others must not wait for us.
         proto::Vote vote;
         vote.set_kind(proto::VOTE_END);
@@ -327,8 +183,8 @@ void PeerCore::answer_start(const proto::StartAnswer& answer) {
         session_.cast(vote);
         return;
     }
-    batch_started(launch->second);
-    begin_operation(answer, launch->second, launch->first);
+    launches_.begun(start->tag, answer.op());
+    begin_operation(answer, *start);
     forget_dead_early();
 }
 
@@ -343,7 +199,7 @@ void PeerCore::answer_outcome(const proto::OutcomeAnswer& answer) {
     Completion completion;
     if (!answer.commit()) completion = failure(failure_of(answer.result()), answer.reason());
     read(answer.view(), completion);
-    batch_told(launches_.at(op->second->id.tag), completion);
+    launches_.told(op->second->id.tag, completion);
     decide(*op->second, answer.commit(), std::move(completion));
 }
 

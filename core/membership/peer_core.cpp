@@ -14,9 +14,10 @@ namespace pccl::core {
 
 PeerCore::PeerCore(const PeerConfig& config)
     : config_(config), turn_(config_.limits, config_.timeouts, config.seed), computes_(turn_), memory_(turn_),
-      links_(turn_, who_, *this), session_(turn_, config_, links_, who_, *this),
+      links_(turn_, who_, *this), session_(turn_, config_, links_, who_, *this), tickets_(turn_),
+      run_wide_(session_, tickets_), launches_(turn_, session_, tickets_, counted_),
       probe_(turn_, links_, memory_, who_, session_),
-      sync_(turn_, links_, computes_, memory_, *this, session_, who_, *this) {
+      sync_(turn_, links_, computes_, memory_, *this, session_, tickets_, who_, *this) {
     ASSERT(impossible(config_.limits) == nullptr);
     ASSERT(config_.limits.slice_bytes >= 8 && config_.limits.slice_bytes <= config_.limits.payload_bytes_max);
     ASSERT(config_.limits.payload_bytes_max >= numeric::quantized_bytes_least);
@@ -171,7 +172,7 @@ void PeerCore::tick() {
     repeat_ready();
     reopen_filled_links();
     judge_progress();
-    launch_delayed();
+    launches_.launch_delayed();
     sync_.tick();
     probe_.tick();
 }
@@ -229,11 +230,10 @@ void PeerCore::membership_over(const std::string& reason, State next) {
     if (next == State::lost) {
         // Whoever aborts knows it; everybody else learns it here.
         turn_.log(!leave_tickets_.empty() ? LogLevel::info : LogLevel::warn, "left the run: " + reason, true);
-        lost_reason_ = reason;
         // A connect that fails after a loss loses nothing more.
         if (state() == State::member) ++counted_.losses;
     }
-    session_.end(next);
+    session_.end(next, reason);
     probe_.forget();
     for (const auto& [id, link] : links_) turn_.add(CloseLink{id, next == State::fresh || !leave_tickets_.empty()});
     const LinkTable::Map links = links_.take_all();
@@ -255,25 +255,18 @@ void PeerCore::membership_over(const std::string& reason, State next) {
         free_cell(remote, Operation::none);
     }
     arrivals_.clear();
-    launch_by_serial_.clear();
     next_dial_ = never;
     link_keys_.forget();
     callers_.clear();
     highest_op_ = settled_ops_ = 0;
-    view_ = View{};
-    turn_.add(SetAttributes{view_.attributes});
+    tickets_.forget_sizes();
 
     if (connect_ticket_ != 0) {
         PROBE(lost_in_connect);
-        const Ticket ticket = connect_ticket_;
-        connect_ticket_ = 0;
-        complete(ticket, failure(Result::master_connection_failed, reason));
+        tickets_.fail(std::exchange(connect_ticket_, 0), Result::master_connection_failed, reason);
     }
-    for (const RunWide& call : run_wide_) {
-        complete(call.ticket, failure(run_wide_failure(call.kind), reason));
-    }
-    run_wide_.clear();
-    batches_lost(reason);
+    run_wide_.run_lost(reason);
+    launches_.run_lost(reason);
     std::vector<OpId> ops;
     for (const auto& [id, op] : ops_) ops.push_back(id);
     for (const OpId id : ops) {
@@ -282,17 +275,7 @@ void PeerCore::membership_over(const std::string& reason, State next) {
         if (!op.decided) PROBE(lost_with_open_operation);
         if (!op.decided) decide(op, false, failure(Result::rank_connection_lost, reason));
     }
-    std::vector<std::pair<Tag, Serial>> waiting;
-    for (auto& [tag, launch] : launches_) {
-        if (launch.outcome) PROBE(lost_after_outcome);
-        if (launch.outcome)
-            launch.outcome->epoch = 0;
-        else if (launch.op == 0)
-            waiting.emplace_back(tag, launch.serial);
-    }
-    if (!waiting.empty()) PROBE(lost_before_start);
-    for (const auto& [tag, serial] : waiting)
-        conclude_launch(tag, serial, failure(Result::rank_connection_lost, reason));
+    launches_.conclude_unstarted(reason);
     sync_.run_lost(reason);
 }
 
@@ -300,20 +283,8 @@ void PeerCore::finish_leaving() {
     if (leave_tickets_.empty() || !ops_.empty() || sync_.running()) return;
     const std::vector<Ticket> tickets = std::move(leave_tickets_);
     leave_tickets_.clear();
-    launches_.clear();  // what was concluded and never awaited goes with the run
-    for (const Ticket ticket : tickets) complete(ticket, Completion{});
-}
-
-void PeerCore::complete(Ticket ticket, Completion completion) {
-    ASSERT(ticket != 0);
-    if (completion.epoch != 0 && completion.epoch >= view_.epoch) view_ = View{completion.epoch, completion.attributes};
-    completion.attributes = view_.attributes;
-    completion.epoch = view_.epoch;
-    turn_.add(Complete{ticket, std::move(completion)});
-}
-
-std::string PeerCore::lost_text() const {
-    return "this peer is no longer a member of the run (" + lost_reason_ + "); connect again";
+    launches_.clear();
+    for (const Ticket ticket : tickets) tickets_.complete(ticket, Completion{});
 }
 
 void PeerCore::on_memory(const OperationMemory& owner, const BufferAllocated& event) {
@@ -383,8 +354,8 @@ std::uint64_t PeerCore::state_hash() const {
     mix(static_cast<std::uint64_t>(state()));
     mix(session_.seen());
     mix(session_.votes().last_serial());
-    mix(view_.epoch);
-    mix(view_.attributes.global_world);
+    mix(tickets_.epoch());
+    mix(tickets_.attributes().global_world);
     mix(links_.size());
     mix(links_.next_name());
     mix(memory_.next_name());
@@ -415,8 +386,8 @@ PeerStatistics PeerCore::statistics() const {
     now.master_links_lost = session_.links_lost();
     now.refused_frames = links_.refused();
     now.dead_frames = dead_frames_;
-    now.attributes = view_.attributes;
-    now.epoch = view_.epoch;
+    now.attributes = tickets_.attributes();
+    now.epoch = tickets_.epoch();
     now.tags_open = static_cast<std::uint32_t>(launches_.size());
     now.operations_running = static_cast<std::uint32_t>(ops_.size());
     now.votes_open = static_cast<std::uint32_t>(session_.votes().size());
@@ -455,12 +426,13 @@ std::string PeerCore::explain() const {
 }
 
 std::string PeerCore::leftovers() const {
-    const bool calls = connect_ticket_ != 0 || waiting_connect_ != 0 || !leave_tickets_.empty() || !run_wide_.empty() ||
-                       !launches_.empty() || !batches_.empty() || !ops_.empty() || sync_.running();
+    const bool calls = connect_ticket_ != 0 || waiting_connect_ != 0 || !leave_tickets_.empty() ||
+                       run_wide_.size() != 0 || !launches_.empty() || launches_.many() || !ops_.empty() ||
+                       sync_.running();
     if (calls) return {};
     std::string text = name_leftovers({{"votes", session_.votes().size()},
                                        {"votes that end something", session_.votes().end_votes()},
-                                       {"launches that wait for a start", launch_by_serial_.size()}});
+                                       {"launches that wait for a start", launches_.unstarted()}});
     if (state() == State::member || !links_.empty()) return text;
     // Memory that was asked for is freed when it comes.
     const auto reserves = std::count_if(reserves_.begin(), reserves_.end(), [](const auto& entry) {

@@ -1,9 +1,10 @@
 // The peer's protocol: its data links, its operations and the calls of its application.
 //
 // Files: peer_core.cpp (events, clocks, the end of the membership), peer_abstract.cpp (the situation in classes), peer_calls.cpp
-// (commands, tickets and answers), core/all_reduce/links.cpp (stripes to and from neighbours), exchange.cpp (slices),
-// progress.cpp (what gets through), batch.cpp (many tags in one call). Parts of their own are the session with the master
-// (session.hpp), the shared state (core/state_sync/transfer.hpp) and bandwidth tests (core/topology/bandwidth_probe.hpp).
+// (commands and answers), core/all_reduce/links.cpp (stripes to and from neighbours), exchange.cpp (slices),
+// progress.cpp (what gets through). Parts of their own are the session with the master
+// (session.hpp), calls that wait (core/voting), the shared state (core/state_sync/transfer.hpp) and bandwidth tests
+// (core/topology/bandwidth_probe.hpp).
 // Invariants: every ticket is completed exactly once; nothing of an operation is outstanding when its outcome is told.
 #pragma once
 
@@ -17,6 +18,9 @@
 #include "core/topology/bandwidth_probe.hpp"
 #include "core/topology/link_pass.hpp"
 #include "core/turn.hpp"
+#include "core/voting/launches.hpp"
+#include "core/voting/run_wide_calls.hpp"
+#include "core/voting/tickets.hpp"
 #include "core/wire/bounds.hpp"
 #include "core/wire/control.pb.h"
 #include "core/wire/convert.hpp"
@@ -98,45 +102,6 @@ private:
         Instant starved_at = 0;     // until when it is known to have said so
         Instant filler_at = 0;      // when a part of a frame that nobody wants any more last came from it
     };
-    struct Launch {
-        Serial serial = 0;
-        ReduceShape shape;
-        BufferId send = 0;
-        BufferId receive = 0;
-        OpId op = 0;
-        Ticket await = 0;
-        std::optional<Completion> outcome;
-        // One of many (batch != 0): no await of its own.
-        std::uint64_t batch = 0;
-        std::size_t index = 0;
-        std::uint32_t failures = 0;
-        bool again = false;  // its result, told already, is one to try again
-        // Failures in a row without progress of the call, since when, and what was said of the last one.
-        std::uint32_t failures_in_vain = 0;
-        Instant failing_since = 0;
-        std::uint32_t failing_world = 0;
-        std::size_t failing_reduced = 0;
-        std::string last_failure;
-    };
-    // A call that reduces many tags.
-    struct Batch {
-        Ticket ticket = 0;
-        std::uint32_t window = 1;
-        std::size_t open = 0;      // launches that are not concluded
-        std::size_t running = 0;   // started, and their outcome was not told
-        std::size_t reduced = 0;   // tags that succeeded
-        std::vector<Tag> delayed;  // launched again at the next tick
-        Completion outcome;        // not success: nothing is tried again
-    };
-    struct RunWide {
-        proto::VoteKind kind = proto::VOTE_UPDATE_TOPOLOGY;
-        Ticket ticket = 0;
-        Serial serial = 0;  // 0: waits for the one before it
-    };
-    struct View {
-        std::uint64_t epoch = 0;
-        Attributes attributes;
-    };
 
     // events and clocks (peer_core.cpp)
     void tick();
@@ -144,9 +109,6 @@ private:
     void membership_over(const std::string& reason, State next) override;
     State state() const { return session_.state(); }
     void finish_leaving();
-    void complete(Ticket ticket, Completion completion);
-    // Of calls of a peer that was removed or has left: says why.
-    std::string lost_text() const;
     void on_compute(const ComputeDone& event);
     void on_done(const SliceReduction& owner, const ComputeDone& done);
     void on_done(const InputQuantization& owner, const ComputeDone& done);
@@ -172,31 +134,15 @@ private:
     // calls (peer_calls.cpp)
     void on_command(const Command& command);
     void on_connect(const CommandConnect& command);
-    void on_launch(const CommandLaunch& command);
-    void on_await(const CommandAwait& command);
     void on_leave(const CommandLeave& command);
     void on_sync(const CommandSync& command);
-    void sync_completed(Ticket ticket, Completion completion) override { complete(ticket, std::move(completion)); }
     void run_contradicts(const std::string& reason) override { membership_over(reason, State::lost); }
     void on_run_wide(proto::VoteKind kind, Ticket ticket);
-    static Result run_wide_failure(proto::VoteKind kind);
-    void cast_next_run_wide();
     void answer_topology(const proto::TopologyAnswer& answer);
     void answer_pending(const proto::PendingAnswer& answer);
     void answer_optimize(const proto::OptimizeAnswer& answer);
     void answer_start(const proto::StartAnswer& answer);
     void answer_outcome(const proto::OutcomeAnswer& answer);
-    void conclude_launch(Tag tag, Serial serial, Completion completion);
-    void cast_start(Tag tag, Launch& launch);
-
-    // many tags in one call (core/all_reduce/batch.cpp)
-    void on_reduce_many(const CommandReduceMany& command);
-    void batch_started(const Launch& launch);
-    void batch_told(Launch& launch, const Completion& result);
-    void batch_concluded(Tag tag, const Completion& completion);
-    std::string given_up_tag(const Launch& launch) const;
-    void batches_lost(const std::string& reason);
-    void launch_delayed();
 
     // links to neighbours (core/all_reduce/links.cpp)
     void on_plan(const proto::DialPlan& plan);
@@ -247,7 +193,7 @@ private:
     void give_up_edge(Operation& op);
 
     // slices (core/all_reduce/exchange.cpp, life.cpp)
-    void begin_operation(const proto::StartAnswer& answer, Launch& launch, Tag tag);
+    void begin_operation(const proto::StartAnswer& answer, const Launches::Start& launch);
     std::uint64_t memory_left(const Operation& op) const;
     void operation_prepared(Operation& op);
     static wire::FlowWord ready_word(const Operation& op);
@@ -285,15 +231,17 @@ private:
 
     PeerConfig config_;
     Turn turn_;
-    std::string lost_reason_;
+    PeerStatistics counted_;
     Identity who_;
     LinkKeys link_keys_;  // told with each welcome; who dials this peer proves with it who it is
-    View view_;
 
     Computes computes_;
     Memory memory_;
     LinkTable links_;
     Session session_;
+    Tickets tickets_;
+    RunWideCalls run_wide_;
+    Launches launches_;
     BandwidthProbe probe_;
     SyncTransfer sync_;
     std::map<Uuid, Edge> edges_;
@@ -307,11 +255,6 @@ private:
     Ticket connect_ticket_ = 0;
     Ticket waiting_connect_ = 0;  // connects when nothing of the former identity is left
     std::vector<Ticket> leave_tickets_;
-    std::deque<RunWide> run_wide_;
-    std::map<Tag, Launch> launches_;
-    std::map<std::uint64_t, Batch> batches_;
-    std::uint64_t last_batch_ = 0;
-    std::map<Serial, Tag> launch_by_serial_;  // those that wait for their start
     std::map<OpId, std::unique_ptr<Operation>> ops_;
     OpId highest_op_ = 0;   // whose start came
     OpId settled_ops_ = 0;  // no start of an operation up to this one is still to come
@@ -319,7 +262,6 @@ private:
     Instant last_event_ = 0;
     Instant next_tick_ = never;
     Instant next_dial_ = never;
-    PeerStatistics counted_;
     std::uint64_t dead_frames_ = 0;
 };
 

@@ -42,7 +42,8 @@ void Session::say_goodbye() {
     links_.send(link_, message);
 }
 
-void Session::end(State next) {
+void Session::end(State next, const std::string& reason) {
+    if (next == State::lost) lost_reason_ = reason;
     state_ = next;
     votes_.forget();
     link_ = 0;

@@ -23,9 +23,6 @@ namespace pccl::core {
 
 class Session final : public MasterLine {
 public:
-    // fresh: never connected, or left on purpose; lost: removed, or without its master.
-    enum class State : std::uint8_t { fresh, connecting, member, lost };
-
     class Owner {
     public:
         virtual void welcomed(const proto::Welcome& welcome, const Secret& link_key) = 0;
@@ -49,7 +46,10 @@ public:
           addresses_(config.master, config.other_masters) {}
 
     // ---- membership
-    State state() const { return state_; }
+    State state() const override { return state_; }
+    std::string lost_text() const override {
+        return "this peer is no longer a member of the run (" + lost_reason_ + "); connect again";
+    }
     bool in_run() const { return state_ == State::member || state_ == State::connecting; }
     // Connects under a new name: whatever the old one did is over.
     void begin();
@@ -58,8 +58,8 @@ public:
     void say_goodbye();
     // In which state a peer is that gives up now.
     State state_outside() const { return state_ == State::connecting ? before_connect_ : State::lost; }
-    // The links were closed. Nothing of the membership is left but its counters.
-    void end(State next);
+    // The links are closed. Nothing of the membership is left but its counters.
+    void end(State next, const std::string& reason);
 
     // ---- the link
     bool is_link(LinkId id) const { return id == link_; }
@@ -124,6 +124,7 @@ private:
     SecretSource secrets_;
     State state_ = State::fresh;
     State before_connect_ = State::fresh;
+    std::string lost_reason_;
     std::uint64_t token_ = 0;
     std::deque<std::uint64_t> former_tokens_;  // replaced at resumes, latest first; at most Limits::former_tokens_max
     std::uint32_t incarnation_ = 0;

@@ -322,7 +322,7 @@ void SyncTransfer::finish_if_idle() {
     const Ticket ticket = call_->ticket;
     Completion outcome = std::move(*call_->outcome);
     call_.reset();
-    owner_.sync_completed(ticket, std::move(outcome));
+    tickets_.complete(ticket, std::move(outcome));
 }
 
 // ---- observation ---------------------------------------------------------------------------------------------------

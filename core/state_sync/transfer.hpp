@@ -12,6 +12,7 @@
 
 #include "core/state_sync/receiver.hpp"
 #include "core/state_sync/sender.hpp"
+#include "core/voting/tickets.hpp"
 
 #include <optional>
 #include <string>
@@ -25,7 +26,6 @@ class SyncTransfer final : private SyncReceiver::Owner {
 public:
     class Owner {
     public:
-        virtual void sync_completed(Ticket ticket, Completion completion) = 0;
         // What the master decided cannot be: this peer takes no part any more.
         virtual void run_contradicts(const std::string& reason) = 0;
 
@@ -34,9 +34,9 @@ public:
     };
 
     SyncTransfer(Turn& turn, LinkTable& links, Computes& computes, Memory& memory, HolderLinks& holders,
-                 MasterLine& master, const Identity& who, Owner& owner)
-        : turn_(turn), links_(links), computes_(computes), holders_(holders), master_(master), who_(who), owner_(owner),
-          staging_(turn, memory) {}
+                 MasterLine& master, Tickets& tickets, const Identity& who, Owner& owner)
+        : turn_(turn), links_(links), computes_(computes), holders_(holders), master_(master), tickets_(tickets),
+          who_(who), owner_(owner), staging_(turn, memory) {}
 
     // ---- the call
     bool running() const { return call_.has_value(); }
@@ -125,6 +125,7 @@ private:
     Computes& computes_;
     HolderLinks& holders_;
     MasterLine& master_;
+    Tickets& tickets_;
     const Identity& who_;
     Owner& owner_;
     Staging staging_;

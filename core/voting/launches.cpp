@@ -1,0 +1,308 @@
+#include "core/voting/launches.hpp"
+
+#include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
+#include "core/numeric/quantize.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace pccl::core {
+
+namespace {
+
+using State = MasterLine::State;
+
+// With this many failures of one tag within one membership, and three peer time-outs since the first, the next one will fail,
+// too: memory that damages results, or a member without memory.
+constexpr std::uint32_t failures_in_vain_max = 16;
+constexpr const char* too_many_tags = "too many tags are launched and not awaited";
+constexpr const char* alone = "the peer group has fewer than two members";
+
+}  // namespace
+
+// ---- calls ---------------------------------------------------------------------------------------------------------
+
+void Launches::launch(const CommandLaunch& command) {
+    const auto refuse = [&](Result result, const std::string& why) { tickets_.fail(command.ticket, result, why); };
+    if (const char* why = numeric::why_not_quantizable(command.shape.quantization, command.shape.type))
+        return refuse(Result::invalid_argument, why);
+    if (!master_.was_admitted()) return refuse(Result::invalid_usage, not_connected_text);
+    if (launches_.contains(command.tag)) {
+        PROBE(tag_twice);
+        return refuse(Result::invalid_argument,
+                      "tag " + std::to_string(command.tag) + " is launched already; await it or use another tag");
+    }
+    if (launches_.size() >= turn_.limits.tags_max) return refuse(Result::invalid_usage, too_many_tags);
+    if (master_.state() == State::lost || tickets_.attributes().group_world < 2) {
+        PROBE(launch_alone);
+        return refuse(Result::too_few_peers, master_.state() == State::lost ? master_.lost_text() : alone);
+    }
+    Launch& launch = launches_[command.tag];
+    launch.shape = command.shape;
+    launch.send = command.send;
+    launch.receive = command.receive;
+    cast_start(command.tag, launch);
+    tickets_.complete(command.ticket, Completion{});
+}
+
+void Launches::reduce_many(const CommandReduceMany& command) {
+    const auto refuse = [&](Result result, const std::string& why) { tickets_.fail(command.ticket, result, why); };
+    if (!master_.was_admitted()) return refuse(Result::invalid_usage, not_connected_text);
+    if (command.launches.empty() || command.window == 0)
+        return refuse(Result::invalid_argument, "nothing to reduce, or no operation may run at a time");
+    std::set<Tag> tags;
+    for (const CommandLaunch& launch : command.launches) {
+        if (tags.insert(launch.tag).second && !launches_.contains(launch.tag)) continue;
+        PROBE(tag_twice);
+        return refuse(Result::invalid_argument,
+                      "tag " + std::to_string(launch.tag) + " is launched already or stands twice in this call");
+    }
+    if (launches_.size() + command.launches.size() > turn_.limits.tags_max)
+        return refuse(Result::invalid_usage, too_many_tags);
+    if (master_.state() == State::lost) return refuse(Result::too_few_peers, master_.lost_text());
+    if (tickets_.attributes().group_world < 2) {
+        PROBE(launch_alone);
+        return refuse(Result::too_few_peers, alone);
+    }
+    const std::uint64_t id = ++last_batch_;
+    Batch& batch = batches_[id];
+    batch.ticket = command.ticket;
+    batch.window = command.window;
+    batch.open = command.launches.size();
+    batch.outcome.worlds.resize(command.launches.size(), 0);
+    for (std::size_t i = 0; i < command.launches.size(); ++i) {
+        const CommandLaunch& one = command.launches[i];
+        Launch& launch = launches_[one.tag];
+        launch.shape = one.shape;
+        launch.send = one.send;
+        launch.receive = one.receive;
+        launch.batch = id;
+        launch.index = i;
+        cast_start(one.tag, launch);
+    }
+}
+
+void Launches::await(const CommandAwait& command) {
+    const auto it = launches_.find(command.tag);
+    if (it == launches_.end() || it->second.await != 0 || it->second.batch != 0) {
+        tickets_.fail(command.ticket, Result::rank_connection_lost,
+                      "tag " + std::to_string(command.tag) + " is not launched, or it is awaited already");
+        return;
+    }
+    if (it->second.outcome) {
+        PROBE(awaited_late);
+        Completion completion = std::move(*it->second.outcome);
+        launches_.erase(it);
+        tickets_.complete(command.ticket, std::move(completion));
+        return;
+    }
+    it->second.await = command.ticket;
+}
+
+// ---- what becomes of them ------------------------------------------------------------------------------------------
+
+void Launches::cast_start(Tag tag, Launch& launch) {
+    ++counted_.launches;
+    proto::Vote vote;
+    vote.set_kind(proto::VOTE_START);
+    vote.set_id(tag);
+    vote.set_count(launch.shape.count);
+    vote.set_type(static_cast<std::uint32_t>(launch.shape.type));
+    vote.set_op(static_cast<std::uint32_t>(launch.shape.op));
+    vote.set_slice_bytes(turn_.limits.slice_bytes);
+    if (const Quantization& how = launch.shape.quantization; how.algorithm != QuantizationAlgorithm::none) {
+        vote.set_quantization(static_cast<std::uint32_t>(how.algorithm));
+        vote.set_quantized_type(static_cast<std::uint32_t>(how.type));
+        vote.set_distribution_hint(static_cast<std::uint32_t>(how.hint));
+    }
+    if (launch.batch != 0) {
+        vote.set_batch(launch.batch);
+        vote.set_window(batches_.at(launch.batch).window);
+        vote.set_refused(given_up(launch));
+    }
+    launch.op = 0;
+    launch.serial = master_.cast(vote);
+    by_serial_[launch.serial] = tag;
+}
+
+std::optional<Launches::Start> Launches::answered(const proto::StartAnswer& answer) {
+    const auto by_serial = by_serial_.find(answer.serial());
+    if (by_serial == by_serial_.end()) return {};
+    const Tag tag = by_serial->second;
+    by_serial_.erase(by_serial);
+    Launch& launch = launches_.at(tag);
+    if (answer.op() != 0) return Start{tag, launch.serial, launch.shape, launch.send, launch.receive};
+    Completion completion = failure(failure_of(answer.result()), answer.reason());
+    read(answer.view(), completion);
+    told(launch, completion);
+    concluded(tag, launch.serial, std::move(completion));
+    return {};
+}
+
+void Launches::begun(Tag tag, OpId op) {
+    Launch& launch = launches_.at(tag);
+    launch.op = op;
+    if (launch.batch == 0) return;
+    Batch& batch = batches_.at(launch.batch);
+    ++batch.running;
+    batch.outcome.peak = std::max(batch.outcome.peak, static_cast<std::uint32_t>(batch.running));
+}
+
+void Launches::told(Tag tag, const Completion& result) { told(launches_.at(tag), result); }
+
+void Launches::concluded(Tag tag, Serial serial, Completion completion) {
+    const auto it = launches_.find(tag);
+    ASSERT(it != launches_.end() && it->second.serial == serial && !it->second.outcome);
+    const bool was_started = it->second.op != 0;
+    // One that waited to be tried again was counted when it failed.
+    if (serial != 0)
+        ++(completion.result == Result::success ? counted_.committed
+           : was_started                        ? counted_.aborted
+                                                : counted_.refused);
+    counted_.payload_sent += completion.sent_bytes;
+    counted_.payload_received += completion.received_bytes;
+    if (it->second.batch != 0) return concluded_of_many(tag, completion);
+    if (it->second.await == 0) {
+        it->second.outcome = std::move(completion);
+        return;
+    }
+    const Ticket ticket = it->second.await;
+    launches_.erase(it);
+    tickets_.complete(ticket, std::move(completion));
+}
+
+void Launches::run_lost(const std::string& reason) {
+    by_serial_.clear();
+    for (auto& [id, batch] : batches_) {
+        batch.delayed.clear();
+        batch.outcome.epoch = 0;
+        if (batch.outcome.result != Result::success) continue;
+        PROBE(lost_with_batch);
+        batch.outcome.result = Result::too_few_peers;
+        batch.outcome.message = reason;
+    }
+    for (auto& [tag, launch] : launches_) launch.again = false;
+}
+
+void Launches::conclude_unstarted(const std::string& reason) {
+    std::vector<std::pair<Tag, Serial>> waiting;
+    for (auto& [tag, launch] : launches_) {
+        if (launch.outcome) PROBE(lost_after_outcome);
+        if (launch.outcome)
+            launch.outcome->epoch = 0;
+        else if (launch.op == 0)
+            waiting.emplace_back(tag, launch.serial);
+    }
+    if (!waiting.empty()) PROBE(lost_before_start);
+    for (const auto& [tag, serial] : waiting) concluded(tag, serial, failure(Result::rank_connection_lost, reason));
+}
+
+// ---- many tags in one call --------------------------------------------------------------------------------------------
+
+void Launches::told(Launch& launch, const Completion& result) {
+    if (launch.batch == 0) return;
+    Batch& batch = batches_.at(launch.batch);
+    if (launch.op != 0) --batch.running;
+    if (result.result == Result::success) {
+        ++batch.reduced;
+        return;
+    }
+    const bool has_stopped = batch.outcome.result != Result::success;
+    launch.again = false;
+    if (has_stopped) return;
+    if (result.result != Result::rank_connection_lost) {
+        PROBE(batch_stopped);
+        batch.outcome.result = result.result;
+        batch.outcome.message = result.message;
+    } else if (result.attributes.group_world < 2) {
+        PROBE(batch_left_alone);
+        batch.outcome.result = Result::too_few_peers;
+        const std::string gone = "all other members of the group are gone";
+        batch.outcome.message = result.message.starts_with(gone) ? result.message : gone + ": " + result.message;
+    } else {
+        launch.again = true;
+        // The loss of a member is progress, and so is a tag of this call that was reduced: nobody joins while the call runs,
+        // and each tag is reduced once, so both end. Nothing else starts the count anew.
+        const std::uint32_t world = result.attributes.group_world;
+        if (launch.failures_in_vain == 0 || world < launch.failing_world || batch.reduced != launch.failing_reduced) {
+            launch.failures_in_vain = 0;
+            launch.failing_since = turn_.now;
+        }
+        launch.failing_world = world;
+        launch.failing_reduced = batch.reduced;
+        ++launch.failures_in_vain;
+        launch.last_failure = result.message;
+    }
+}
+
+// Why a tag is given up, or empty. Each member counts for itself; the master refuses the start to all if one says so.
+std::string Launches::given_up(const Launch& launch) const {
+    if (launch.failures_in_vain < failures_in_vain_max || turn_.now - launch.failing_since <= 3 * turn_.timeouts.peer)
+        return {};
+    PROBE(batch_tag_given_up);
+    return "it failed " + std::to_string(launch.failures_in_vain) +
+           " times in a row, although no member was lost and no other tag was reduced; the last time: " +
+           launch.last_failure;
+}
+
+void Launches::concluded_of_many(Tag tag, const Completion& completion) {
+    const auto at = launches_.find(tag);
+    Launch& launch = at->second;
+    const auto found = batches_.find(launch.batch);
+    ASSERT(found != batches_.end());
+    Batch& batch = found->second;
+    Completion& total = batch.outcome;
+    total.sent_bytes += completion.sent_bytes;
+    total.received_bytes += completion.received_bytes;
+    if (completion.epoch != 0 && completion.epoch >= total.epoch) {
+        total.epoch = completion.epoch;
+        total.attributes = completion.attributes;
+    }
+    if (launch.again) {
+        launch.again = false;
+        // One that fails more often waits for the next tick: whatever it fails for is not to be repeated at network speed.
+        if (++launch.failures <= turn_.limits.batch_failures_at_once) {
+            PROBE(batch_tag_again);
+            ++counted_.retried;
+            cast_start(tag, launch);
+        } else {
+            PROBE(batch_tag_delayed);
+            launch.op = 0;
+            launch.serial = 0;
+            batch.delayed.push_back(tag);
+        }
+        return;
+    }
+    if (completion.result == Result::success) {
+        total.worlds[launch.index] = completion.world;
+        total.world = completion.world;
+    }
+    launches_.erase(at);
+    if (--batch.open != 0) return;
+    const Ticket ticket = batch.ticket;
+    Completion done = std::move(total);
+    // Success means that each buffer is reduced, whatever was said on the way.
+    if (std::find(done.worlds.begin(), done.worlds.end(), 0u) == done.worlds.end()) {
+        done.result = Result::success;
+        done.message.clear();
+    } else if (done.result == Result::success) {
+        done.result = Result::internal_error;
+        done.message = "the master refused a collective without a reason";
+    }
+    batches_.erase(found);
+    tickets_.complete(ticket, std::move(done));
+}
+
+void Launches::launch_delayed() {
+    for (auto& [id, batch] : batches_) {
+        const std::vector<Tag> tags = std::move(batch.delayed);
+        batch.delayed.clear();
+        counted_.retried += tags.size();
+        for (const Tag tag : tags) cast_start(tag, launches_.at(tag));
+    }
+}
+
+}  // namespace pccl::core
