@@ -10,12 +10,12 @@
 #pragma once
 
 #include "core/base/limits.hpp"
+#include "core/base/link_pass.hpp"
 #include "core/identity.hpp"
-#include "core/state_sync/parts.hpp"
-#include "core/topology/link_pass.hpp"
 #include "core/turn.hpp"
 #include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
+#include "core/wire/sync_part.hpp"
 
 #include <deque>
 #include <functional>

@@ -1,10 +1,10 @@
 // The master's sessions: who says hello, who resumes a seat, who loses it.
 #include "core/base/assert.hpp"
+#include "core/base/link_pass.hpp"
 #include "core/base/probe.hpp"
 #include "core/base/secret.hpp"
 #include "core/membership/master_core.hpp"
 #include "core/topology/address_rules.hpp"
-#include "core/topology/link_pass.hpp"
 #include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
 

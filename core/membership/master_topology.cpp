@@ -1,9 +1,9 @@
 // The master's rings: which edges are wanted, which are marked, who can be admitted, and what each peer has to dial.
 #include "core/base/assert.hpp"
+#include "core/base/link_pass.hpp"
 #include "core/base/probe.hpp"
 #include "core/membership/master_core.hpp"
 #include "core/topology/address_rules.hpp"
-#include "core/topology/link_pass.hpp"
 #include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "core/all_reduce/operation.hpp"
+#include "core/base/link_pass.hpp"
 #include "core/events.hpp"
 #include "core/links/link_table.hpp"
 #include "core/membership/session.hpp"
@@ -16,7 +17,6 @@
 #include "core/requests.hpp"
 #include "core/state_sync/transfer.hpp"
 #include "core/topology/bandwidth_probe.hpp"
-#include "core/topology/link_pass.hpp"
 #include "core/turn.hpp"
 #include "core/voting/launches.hpp"
 #include "core/voting/run_wide_calls.hpp"

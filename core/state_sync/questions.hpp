@@ -6,7 +6,7 @@
 #pragma once
 
 #include "core/links/link_table.hpp"
-#include "core/state_sync/parts.hpp"
+#include "core/wire/sync_part.hpp"
 
 #include <vector>
 

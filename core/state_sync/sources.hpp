@@ -8,7 +8,7 @@
 // its place in the table: one that came back as new would have its failures forgiven each time.
 #pragma once
 
-#include "core/topology/link_pass.hpp"
+#include "core/base/link_pass.hpp"
 #include "core/turn.hpp"
 #include "core/wire/control.pb.h"
 

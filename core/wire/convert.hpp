@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/base/ids.hpp"
+#include "core/base/link_pass.hpp"
 #include "core/events.hpp"
-#include "core/topology/link_pass.hpp"
 #include "core/wire/control.pb.h"
 
 #include <cstring>

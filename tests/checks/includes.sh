@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # includes.sh <source root>
-# The layers' arrows: core includes core and harmless standard headers only; net-sim knows core; harness knows net-sim and
+# The layers' arrows, also inside core: core includes core and harmless standard headers only; net-sim knows core; harness knows net-sim and
 # core; net-real knows core and the public headers. Neither world knows the other.
 set -euo pipefail
 export LC_ALL=C
@@ -21,6 +21,18 @@ layer() {
 }
 
 layer core 'core/'
+# Inside core/ the arrows point this way, without a cycle. Headers in core/ itself are the contract with drivers and what the
+# parts of a machine share. all_reduce/ has the last methods of PeerCore outside of its folder.
+contract='core/[a-z_]+\.hpp'
+layer core/base 'core/base/'
+layer core/numeric 'core/(base|numeric)/|core/(compute|events)\.hpp'
+layer core/wire 'core/(base|numeric|wire)/|core/events\.hpp'
+layer core/links "core/(base|wire|links)/|$contract"
+layer core/topology "core/(base|wire|links|topology)/|$contract"
+layer core/voting "core/(base|numeric|wire|links|voting)/|$contract"
+layer core/state_sync "core/(base|numeric|wire|links|voting|state_sync)/|$contract"
+layer core/all_reduce "core/(base|numeric|wire|all_reduce)/|$contract|core/membership/peer_core\.hpp"
+layer core/membership 'core/'
 layer net-sim 'core/|net-sim/'
 layer harness 'core/|net-sim/|harness/'
 layer net-real 'core/|net-real/|pccl|ccoip|include/'

@@ -1,8 +1,8 @@
 // A peer that dials another one must prove its name. Secrets must be as their authors define them, and a peer must
 // refuse everybody without a valid pass.
+#include "core/base/link_pass.hpp"
 #include "core/base/secret.hpp"
 #include "core/peer_machine.hpp"
-#include "core/topology/link_pass.hpp"
 #include "core/wire/convert.hpp"
 #include "core/wire/frame.hpp"
 
