@@ -1,6 +1,6 @@
 #include "core/peer_machine.hpp"
 
-#include "core/membership/peer_core.hpp"
+#include "core/peer_core.hpp"
 
 namespace pccl::core {
 

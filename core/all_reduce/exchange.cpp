@@ -1,7 +1,7 @@
 // Slices in motion: which one leaves on which stripe, where one lands, and who is told so.
+#include "core/all_reduce/exchange.hpp"
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
-#include "core/membership/peer_core.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ constexpr std::uint32_t copies_patiently = 2;
 
 // ---- words to the predecessor ----------------------------------------------------------------------------------------
 
-wire::FlowWord PeerCore::ready_word(const Operation& op) {
+wire::FlowWord Exchange::ready_word(const Operation& op) {
     wire::FlowWord word;
     word.kind = wire::FlowKind::ready;
     word.op = op.id.id;
@@ -24,17 +24,17 @@ wire::FlowWord PeerCore::ready_word(const Operation& op) {
     return word;
 }
 
-void PeerCore::tell_ready(const Operation& op) { send_flow(0, op.id.predecessor, ready_word(op)); }
+void Exchange::tell_ready(const Operation& op) { send_flow(0, op.id.predecessor, ready_word(op)); }
 
 // The link on which something arrived last: one that is dead or stalled falls behind at once, long before it is closed.
-LinkId PeerCore::liveliest(const Reserve& reserve) const {
+LinkId Exchange::liveliest(const Reserve& reserve) const {
     return *std::max_element(reserve.links.begin(), reserve.links.end(), [this](LinkId a, LinkId b) {
         return links_.at(a).last_received < links_.at(b).last_received;
     });
 }
 
 // On `preferred` when it lives, else on the liveliest link that `remote` dialled; if none is open it is told when one comes.
-void PeerCore::send_flow(LinkId preferred, const Uuid& remote, const wire::FlowWord& word) {
+void Exchange::send_flow(LinkId preferred, const Uuid& remote, const wire::FlowWord& word) {
     auto link = links_.find(preferred);
     if (link == links_.end()) {
         const auto reserve = reserves_.find(remote);
@@ -45,7 +45,7 @@ void PeerCore::send_flow(LinkId preferred, const Uuid& remote, const wire::FlowW
     turn_.add(SendFlow{link->first, word});
 }
 
-void PeerCore::acknowledge(LinkId link, const Operation& op, int phase, std::uint32_t slice) {
+void Exchange::acknowledge(LinkId link, const Operation& op, int phase, std::uint32_t slice) {
     wire::FlowWord word;
     word.kind = wire::FlowKind::ack;
     word.op = op.id.id;
@@ -54,7 +54,7 @@ void PeerCore::acknowledge(LinkId link, const Operation& op, int phase, std::uin
     send_flow(link, op.id.predecessor, word);
 }
 
-void PeerCore::decline(LinkId link, const wire::BulkHeader& header) {
+void Exchange::decline(LinkId link, const wire::BulkHeader& header) {
     wire::FlowWord word;
     word.kind = wire::FlowKind::decline;
     word.op = header.op;
@@ -65,7 +65,7 @@ void PeerCore::decline(LinkId link, const wire::BulkHeader& header) {
 
 // ---- sending -------------------------------------------------------------------------------------------------------
 
-void PeerCore::pump_edge(const Uuid& target) {
+void Exchange::pump_edge(const Uuid& target) {
     const auto it = edges_.find(target);
     if (it == edges_.end()) return;
     Edge& edge = it->second;
@@ -86,7 +86,7 @@ void PeerCore::pump_edge(const Uuid& target) {
     }
 }
 
-bool PeerCore::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) {
+bool Exchange::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) {
     // Operations take turns, beginning behind the one that was served last. First those that have lost a slice.
     auto turn = ops_.upper_bound(edge.last_served);
     for (std::size_t i = 0; i < 2 * ops_.size(); ++i, ++turn) {
@@ -132,7 +132,7 @@ bool PeerCore::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) 
             send.source = BufferRef{op.send, op.byte_offset(next.slice), send.header.length};
         send.has_checksum = !input || op.is_quantized();
         send.checksum = half.checksum;
-        if (link.sending.op == 0 && turn_.now - link.last_progress > config_.timeouts.peer / 8)
+        if (link.sending.op == 0 && turn_.now - link.last_progress > turn_.timeouts.peer / 8)
             link.last_progress = turn_.now;
         link.sending = Transfer{op.id.id, send.header.phase, next.slice, 0, Operation::none, false};
         turn_.add(send);
@@ -142,7 +142,7 @@ bool PeerCore::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) 
     return false;
 }
 
-void PeerCore::on_sent(const PayloadSent& event) {
+void Exchange::on_sent(const PayloadSent& event) {
     const auto it = links_.find(event.link);
     if (it == links_.end()) return;
     Link& link = it->second;
@@ -164,7 +164,7 @@ void PeerCore::on_sent(const PayloadSent& event) {
     if (link.purpose == Purpose::outgoing) pump_edge(link.remote);
 }
 
-void PeerCore::on_flow(const FlowArrived& event) {
+void Exchange::on_flow(const FlowArrived& event) {
     const auto it = links_.find(event.link);
     if (it == links_.end()) return;
     Link& link = it->second;
@@ -179,7 +179,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
     if (found == ops_.end() && word.op > settled_ops_ && word.kind == wire::FlowKind::ready) {
         // The start is on its way to us: kept, the latest of each operation, as the neighbour will not say it again. None
         // starts that was not launched here.
-        if (edge.future_ready.size() >= config_.limits.tags_max && !edge.future_ready.contains(word.op)) {
+        if (edge.future_ready.size() >= turn_.limits.tags_max && !edge.future_ready.contains(word.op)) {
             links_.refuse(event.link, "is ready for too many operations that are not known here");
             return;
         }
@@ -268,7 +268,7 @@ void PeerCore::on_flow(const FlowArrived& event) {
 
 // ---- landing -------------------------------------------------------------------------------------------------------
 
-void PeerCore::on_bulk(const BulkArrived& event) {
+void Exchange::on_bulk(const BulkArrived& event) {
     const auto it = links_.find(event.link);
     if (it == links_.end()) return;
     Link& link = it->second;
@@ -290,13 +290,13 @@ void PeerCore::on_bulk(const BulkArrived& event) {
     discard(event.link, link, event.header);
 }
 
-void PeerCore::discard(LinkId id, Link& link, const wire::BulkHeader& header) {
+void Exchange::discard(LinkId id, Link& link, const wire::BulkHeader& header) {
     link.receiving =
         Transfer{header.op == 0 ? ~0ull : header.op, header.phase, header.slice, header.entry, Operation::none, true};
     turn_.add(DiscardPayload{id});
 }
 
-void PeerCore::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& header) {
+void Exchange::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& header) {
     const auto found = ops_.find(header.op);
     if (found == ops_.end()) {
         if (header.op > settled_ops_ && header.phase == 0) {
@@ -358,12 +358,12 @@ void PeerCore::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
 }
 
 // A slice of an operation that is not started here yet: into the neighbour's reserve, never left unread.
-void PeerCore::receive_early(LinkId id, Link& link, const wire::BulkHeader& header) {
+void Exchange::receive_early(LinkId id, Link& link, const wire::BulkHeader& header) {
     Reserve& reserve = reserves_.at(link.remote);
     const bool known = std::any_of(reserve.slices.begin(), reserve.slices.end(), [&](const Early& early) {
         return early.op == header.op && early.slice == header.slice;
     });
-    if (known || !reserve.usable || reserve.free_cells.empty() || header.length > config_.limits.slice_bytes) {
+    if (known || !reserve.usable || reserve.free_cells.empty() || header.length > turn_.limits.slice_bytes) {
         PROBE(early_declined);
         decline(id, header);
         discard(id, link, header);
@@ -375,10 +375,10 @@ void PeerCore::receive_early(LinkId id, Link& link, const wire::BulkHeader& head
     reserve.slices.push_back(Early{header.op, header.slice, cell, header.length, false, id});
     link.receiving = Transfer{header.op, header.phase, header.slice, 0, cell, false};
     turn_.add(ReceivePayload{
-        id, BufferRef{reserve.buffer, static_cast<std::uint64_t>(cell) * config_.limits.slice_bytes, header.length}});
+        id, BufferRef{reserve.buffer, static_cast<std::uint64_t>(cell) * turn_.limits.slice_bytes, header.length}});
 }
 
-void PeerCore::on_landed(const PayloadLanded& event) {
+void Exchange::on_landed(const PayloadLanded& event) {
     const auto it = links_.find(event.link);
     if (it == links_.end()) return;
     Link& link = it->second;
@@ -444,7 +444,7 @@ void PeerCore::on_landed(const PayloadLanded& event) {
     }
 }
 
-void PeerCore::absorb_early(Operation& op) {
+void Exchange::absorb_early(Operation& op) {
     const auto found = reserves_.find(op.id.predecessor);
     if (found == reserves_.end()) return;
     std::vector<Early> mine;
@@ -474,13 +474,13 @@ void PeerCore::absorb_early(Operation& op) {
         op.half(0, early.slice).in = InState::landed;
         slice_landed(op, early.length);
         acknowledge(early.link, op, 0, early.slice);
-        const BufferRef place{found->second.buffer, static_cast<std::uint64_t>(early.cell) * config_.limits.slice_bytes,
+        const BufferRef place{found->second.buffer, static_cast<std::uint64_t>(early.cell) * turn_.limits.slice_bytes,
                               early.length};
         partial_landed(op, early.slice, place, early.cell, op.id.predecessor);
     }
 }
 
-void PeerCore::forget_dead_early() {
+void Exchange::forget_dead_early() {
     std::vector<std::pair<Uuid, std::uint32_t>> cells_free;
     for (auto& entry : reserves_) {
         std::erase_if(entry.second.slices, [&](const Early& early) {
@@ -493,7 +493,7 @@ void PeerCore::forget_dead_early() {
 }
 
 // Gives a cell back (none: only looks); a reserve whose neighbour has gone is freed when its last cell is back.
-void PeerCore::free_cell(const Uuid& remote, std::uint32_t cell) {
+void Exchange::free_cell(const Uuid& remote, std::uint32_t cell) {
     const auto it = reserves_.find(remote);
     if (it == reserves_.end()) return;
     Reserve& reserve = it->second;

@@ -1,7 +1,7 @@
 // One operation from its start to its outcome: buffers, what is computed with slices that have landed, votes, commit.
+#include "core/all_reduce/exchange.hpp"
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
-#include "core/membership/peer_core.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -11,7 +11,27 @@ namespace pccl::core {
 
 // ---- start ---------------------------------------------------------------------------------------------------------
 
-void PeerCore::begin_operation(const proto::StartAnswer& answer, const Launches::Start& launch) {
+void Exchange::start_answered(const proto::StartAnswer& answer) {
+    session_.close_vote(answer.serial());
+    const std::optional<Launches::Start> start = launches_.answered(answer);
+    if (answer.op() == 0) return;
+    highest_op_ = std::max(highest_op_, answer.op());
+    settled_ops_ = std::max(settled_ops_, answer.op());
+    if (!start || answer.world() < 2 || answer.position() >= answer.world()) {
+        // Started for a launch that is not ours any more: the others must not wait for us.
+        proto::Vote vote;
+        vote.set_kind(proto::VOTE_END);
+        vote.set_id(answer.op());
+        vote.set_reason("the collective was not launched here");
+        session_.cast(vote);
+        return;
+    }
+    launches_.begun(start->tag, answer.op());
+    begin_operation(answer, *start);
+    forget_dead_early();
+}
+
+void Exchange::begin_operation(const proto::StartAnswer& answer, const Launches::Start& launch) {
     Operation::Identity identity;
     identity.id = answer.op();
     identity.tag = launch.tag;
@@ -22,17 +42,16 @@ void PeerCore::begin_operation(const proto::StartAnswer& answer, const Launches:
     identity.successor = uuid_of(answer.successor());
     std::uint64_t in_use = 0;
     for (const auto& [id, other] : ops_) in_use += static_cast<std::uint64_t>(other->slot_count) * other->slot_bytes;
-    auto owned = std::make_unique<Operation>(identity, launch.shape, launch.send, launch.receive, config_.limits);
+    auto owned = std::make_unique<Operation>(identity, launch.shape, launch.send, launch.receive, turn_.limits);
     Operation& op = *owned;
     ops_[answer.op()] = std::move(owned);
     std::uint32_t partials = 0;
     for (std::uint32_t slice = 0; slice < op.slices(); ++slice) partials += op.starts(slice) ? 0 : 1;
     if (partials > 0) {
-        const std::uint64_t left =
-            config_.limits.scratch_bytes > in_use ? (config_.limits.scratch_bytes - in_use) / 2 : 0;
+        const std::uint64_t left = turn_.limits.scratch_bytes > in_use ? (turn_.limits.scratch_bytes - in_use) / 2 : 0;
         const auto affordable =
-            static_cast<std::uint32_t>(std::min<std::uint64_t>(left / op.slot_bytes, config_.limits.slots_max));
-        const std::uint32_t least = std::max(config_.limits.min_slots, cells() + 2);
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(left / op.slot_bytes, turn_.limits.slots_max));
+        const std::uint32_t least = std::max(turn_.limits.min_slots, cells() + 2);
         const std::uint64_t room = memory_left(op);
         const std::uint64_t rest = op.memory_bytes();
         const std::uint64_t allowed = room > rest ? (room - rest) / op.slot_bytes : 0;
@@ -41,7 +60,7 @@ void PeerCore::begin_operation(const proto::StartAnswer& answer, const Launches:
     }
     if (op.memory_bytes() > memory_left(op)) {
         op.result = op.has_scratch() ? 0 : op.receive;
-        if (op.memory_bytes() <= config_.limits.operation_bytes_max) {
+        if (op.memory_bytes() <= turn_.limits.operation_bytes_max) {
             PROBE(scratch_limit_reached);
             vote_end(op, false, "its scratch memory and that of the running ones exceed PCCL_MAX_SCRATCH_BYTES");
             return;
@@ -50,7 +69,7 @@ void PeerCore::begin_operation(const proto::StartAnswer& answer, const Launches:
         vote_end(op, false, "",
                  "it needs " + std::to_string(op.memory_bytes()) +
                      " bytes beside its buffers, more than the limit of " +
-                     std::to_string(config_.limits.operation_bytes_max) + " (PCCL_MAX_SCRATCH_BYTES)");
+                     std::to_string(turn_.limits.operation_bytes_max) + " (PCCL_MAX_SCRATCH_BYTES)");
         return;
     }
     if (partials > 0) {
@@ -85,8 +104,8 @@ void PeerCore::begin_operation(const proto::StartAnswer& answer, const Launches:
 }
 
 // What the limit leaves to one operation beside the others.
-std::uint64_t PeerCore::memory_left(const Operation& op) const {
-    std::uint64_t left = config_.limits.operation_bytes_max;
+std::uint64_t Exchange::memory_left(const Operation& op) const {
+    std::uint64_t left = turn_.limits.operation_bytes_max;
     if (left == 0) return std::numeric_limits<std::uint64_t>::max();
     for (const auto& [id, other] : ops_) {
         if (other.get() == &op || (!other->prepared && other->buffers_pending == 0)) continue;  // had no place itself
@@ -95,7 +114,7 @@ std::uint64_t PeerCore::memory_left(const Operation& op) const {
     return left;
 }
 
-void PeerCore::operation_prepared(Operation& op) {
+void Exchange::operation_prepared(Operation& op) {
     op.prepared = true;
     op.landed_at = op.prepared_at = turn_.now;
     op.landed_before = arrivals_from(op.id.predecessor).slices;
@@ -107,9 +126,39 @@ void PeerCore::operation_prepared(Operation& op) {
     pump_edge(op.id.successor);
 }
 
+void Exchange::memory_came(const OperationMemory& owner, const BufferAllocated& event) {
+    const auto found = ops_.find(owner.op);
+    ASSERT(found != ops_.end() && found->second->buffers_pending > 0);
+    Operation& op = *found->second;
+    --op.buffers_pending;
+    if (op.decided) PROBE(abort_before_buffers);
+    if (!event.ok) {
+        PROBE(slots_not_allocated);
+        if (op.slots == event.buffer) op.slots = 0;
+        if (op.result == event.buffer) op.result = 0;
+        if (op.inputs == event.buffer) op.inputs = 0;
+        vote_end(op, false, "not enough memory for scratch buffers");
+    }
+    if (op.decided)
+        finish_if_idle(op);
+    else if (op.buffers_pending == 0 && op.end_serial == 0)
+        operation_prepared(op);
+}
+
+void Exchange::memory_came(const ReserveMemory& owner, const BufferAllocated& event) {
+    const auto found = reserves_.find(owner.remote);
+    ASSERT(found != reserves_.end() && found->second.buffer == event.buffer);
+    if (!event.ok) PROBE(reserve_not_allocated);
+    if (event.ok)
+        found->second.usable = true;
+    else
+        found->second.buffer = 0;
+    free_cell(owner.remote, Operation::none);
+}
+
 // ---- computing -----------------------------------------------------------------------------------------------------
 
-void PeerCore::partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell,
+void Exchange::partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell,
                               const Uuid& remote) {
     Compute compute;
     compute.kind = op.is_quantized() ? Compute::Kind::reduce_quantized : Compute::Kind::reduce;
@@ -131,7 +180,7 @@ void PeerCore::partial_landed(Operation& op, std::uint32_t slice, const BufferRe
 }
 
 // Own input of a quantized operation gets its form for the wire, some slices before their turn.
-void PeerCore::quantize_inputs(Operation& op) {
+void Exchange::quantize_inputs(Operation& op) {
     for (std::uint32_t slice = op.take_input(); slice != Operation::none; slice = op.take_input()) {
         Compute compute;
         compute.kind = Compute::Kind::quantize;
@@ -145,14 +194,14 @@ void PeerCore::quantize_inputs(Operation& op) {
     }
 }
 
-void PeerCore::input_quantized(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
+void Exchange::input_quantized(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
     if (op.decided) return finish_if_idle(op);
     op.half(0, slice).in = InState::landed;
     op.half(0, slice).checksum = checksum;
     pump_edge(op.id.successor);
 }
 
-void PeerCore::reduced(Operation& op, const SliceReduction& owner, std::uint64_t checksum) {
+void Exchange::reduced(Operation& op, const SliceReduction& owner, std::uint64_t checksum) {
     if (owner.cell != SliceReduction::no_cell) free_cell(owner.remote, owner.cell);
     if (op.decided) {
         PROBE(reduced_after_decision);
@@ -173,7 +222,7 @@ void PeerCore::reduced(Operation& op, const SliceReduction& owner, std::uint64_t
     }
 }
 
-void PeerCore::final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
+void Exchange::final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
     Half& half = op.half(1, slice);
     half.in = InState::landed;
     half.checksum = checksum;
@@ -185,20 +234,39 @@ void PeerCore::final_there(Operation& op, std::uint32_t slice, std::uint64_t che
     pump_edge(op.id.successor);
 }
 
+void Exchange::done(const SliceReduction& owner, const ComputeDone& done) {
+    Operation& op = *ops_.at(owner.op);
+    --op.computes;
+    reduced(op, owner, done.checksum);
+}
+
+void Exchange::done(const InputQuantization& owner, const ComputeDone& done) {
+    Operation& op = *ops_.at(owner.op);
+    --op.computes;
+    input_quantized(op, owner.slice, done.checksum);
+}
+
+void Exchange::done(const CommitCopy& owner, const ComputeDone&) {
+    Operation& op = *ops_.at(owner.op);
+    --op.computes;
+    copy_next(op);
+    finish_if_idle(op);
+}
+
 // ---- end -----------------------------------------------------------------------------------------------------------
 
-void PeerCore::vote_end_if_complete(Operation& op) {
+void Exchange::vote_end_if_complete(Operation& op) {
     if (op.finals == op.slices() && op.end_serial == 0) vote_end(op, true, "");
 }
 
-void PeerCore::vote_end(Operation& op, bool ok, const std::string& reason, const std::string& never) {
+void Exchange::vote_end(Operation& op, bool ok, const std::string& reason, const std::string& never) {
     if (op.end_serial != 0 || op.decided) return;
     proto::Vote vote = end_vote(op, ok, reason);
     vote.set_refused(never);
     op.end_serial = session_.cast(vote);
 }
 
-proto::Vote PeerCore::end_vote(const Operation& op, bool ok, const std::string& reason) const {
+proto::Vote Exchange::end_vote(const Operation& op, bool ok, const std::string& reason) const {
     proto::Vote vote;
     vote.set_kind(proto::VOTE_END);
     vote.set_id(op.id.id);
@@ -208,8 +276,33 @@ proto::Vote PeerCore::end_vote(const Operation& op, bool ok, const std::string& 
     return vote;
 }
 
+const char* Exchange::outcome_answered(const proto::OutcomeAnswer& answer) {
+    session_.close_end_votes(answer.op());
+    const auto op = ops_.find(answer.op());
+    if (op == ops_.end() || op->second->decided) return nullptr;
+    if (answer.commit() && op->second->finals != op->second->slices())
+        return "the master committed a collective that this peer has not finished";
+    Completion completion;
+    if (!answer.commit()) completion = failure(failure_of(answer.result()), answer.reason());
+    read(answer.view(), completion);
+    launches_.told(op->second->id.tag, completion);
+    decide(*op->second, answer.commit(), std::move(completion));
+    return nullptr;
+}
+
+void Exchange::fail_all(const std::string& reason) {
+    std::vector<OpId> ops;
+    for (const auto& [id, op] : ops_) ops.push_back(id);
+    for (const OpId id : ops) {
+        Operation& op = *ops_.at(id);
+        op.outcome.epoch = 0;
+        if (!op.decided) PROBE(lost_with_open_operation);
+        if (!op.decided) decide(op, false, failure(Result::rank_connection_lost, reason));
+    }
+}
+
 // Everything of the operation that moves on links is cancelled or led away; the driver answers at once.
-void PeerCore::decide(Operation& op, bool commit, Completion outcome) {
+void Exchange::decide(Operation& op, bool commit, Completion outcome) {
     ASSERT(!op.decided && (!commit || op.finals == op.slices()));
     if (!commit && op.finals == op.slices()) PROBE(abort_after_completion);
     op.decided = true;
@@ -238,10 +331,10 @@ void PeerCore::decide(Operation& op, bool commit, Completion outcome) {
 }
 
 // A committed operation with scratch: its final bytes go where the application wants them.
-void PeerCore::copy_next(Operation& op) {
+void Exchange::copy_next(Operation& op) {
     if (!op.committed || !op.has_scratch()) return;
     const std::uint64_t end = op.is_quantized() ? op.slices() : op.bytes();
-    while (op.copied < end && op.computes < config_.limits.copies_in_flight) {
+    while (op.copied < end && op.computes < turn_.limits.copies_in_flight) {
         Compute compute;
         if (op.is_quantized()) {
             const auto slice = static_cast<std::uint32_t>(op.copied++);
@@ -251,7 +344,7 @@ void PeerCore::copy_next(Operation& op) {
             compute.target = BufferRef{op.receive, op.byte_offset(slice), op.byte_length(slice)};
             compute.a = BufferRef{op.result, op.wire_offset(slice), op.wire_length(slice)};
         } else {
-            const std::uint64_t length = std::min(config_.limits.copy_bytes, end - op.copied);
+            const std::uint64_t length = std::min(turn_.limits.copy_bytes, end - op.copied);
             compute.kind = Compute::Kind::copy;
             compute.target = BufferRef{op.receive, op.copied, length};
             compute.a = BufferRef{op.result, op.copied, length};
@@ -262,7 +355,7 @@ void PeerCore::copy_next(Operation& op) {
     }
 }
 
-void PeerCore::finish_if_idle(Operation& op) {
+void Exchange::finish_if_idle(Operation& op) {
     if (!op.decided || op.computes != 0 || op.buffers_pending != 0) return;
     if (op.committed && op.has_scratch() && op.copied < (op.is_quantized() ? op.slices() : op.bytes())) return;
     if (op.inputs != 0) memory_.free(op.inputs);

@@ -1,7 +1,8 @@
 // Data links: the stripes we dial to a neighbour, the ones neighbours dial to us, and what the master is told of both.
+#include "core/all_reduce/exchange.hpp"
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
-#include "core/membership/peer_core.hpp"
+#include "core/links/waiting_room.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -15,14 +16,14 @@ constexpr std::uint32_t stripes_default = 4;
 
 }  // namespace
 
-std::uint32_t PeerCore::stripe_count() const {
+std::uint32_t Exchange::stripe_count() const {
     const std::uint32_t asked = config_.stripes == 0 ? stripes_default : config_.stripes;
-    return std::min(asked, config_.limits.stripes_max);
+    return std::min(asked, turn_.limits.stripes_max);
 }
 
-void PeerCore::on_plan(const proto::DialPlan& page) {
-    if (static_cast<std::uint32_t>(plan_pages_.targets_size() + page.targets_size()) > config_.limits.peers_max ||
-        static_cast<std::uint32_t>(plan_pages_.callers_size() + page.callers_size()) > config_.limits.peers_max) {
+void Exchange::on_plan(const proto::DialPlan& page) {
+    if (static_cast<std::uint32_t>(plan_pages_.targets_size() + page.targets_size()) > turn_.limits.peers_max ||
+        static_cast<std::uint32_t>(plan_pages_.callers_size() + page.callers_size()) > turn_.limits.peers_max) {
         session_.refuse("the master sent a plan with more connections than there can be peers");
         return;
     }
@@ -33,7 +34,7 @@ void PeerCore::on_plan(const proto::DialPlan& page) {
     // A connection that is named anew is reported, whatever was told before: the master forgets those that it does not want.
     // After a welcome it may know none of them. Nothing else is told again, or a plan that grows would cost its square.
     const bool all = std::exchange(tell_all_, false);
-    if (all && state() == State::member) {
+    if (all && session_.state() == State::member) {
         // All that was decided before the welcome has been told: what neighbours sent early for an operation of an earlier
         // incarnation, of which a lost journal knows nothing, is for nobody.
         settled_ops_ = std::max(settled_ops_, OpId{session_.incarnation()} << 32);
@@ -59,7 +60,7 @@ void PeerCore::on_plan(const proto::DialPlan& page) {
     callers_.clear();
     for (const std::string& caller : plan.callers()) {
         Uuid from;
-        if (callers_.size() < config_.limits.peers_max && read(caller, from)) callers_.insert(from);
+        if (callers_.size() < turn_.limits.peers_max && read(caller, from)) callers_.insert(from);
     }
     for (auto& [remote, reserve] : reserves_) {
         if (reserve.links.empty()) continue;
@@ -71,14 +72,14 @@ void PeerCore::on_plan(const proto::DialPlan& page) {
     maintain_edges();
 }
 
-bool PeerCore::edge_used(const Uuid& target, const Edge& edge) const {
+bool Exchange::edge_used(const Uuid& target, const Edge& edge) const {
     if (edge.planned || edge.wanted_by_sync) return true;
     return std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) {
         return !entry.second->decided && entry.second->id.successor == target;
     });
 }
 
-void PeerCore::maintain_edges() {
+void Exchange::maintain_edges() {
     next_dial_ = never;
     if (!session_.in_run()) return;
     std::vector<Uuid> targets;
@@ -101,37 +102,94 @@ void PeerCore::maintain_edges() {
     }
 }
 
-void PeerCore::dial_stripe(const Uuid& target, Edge& edge, std::size_t index) {
+void Exchange::dial_stripe(const Uuid& target, Edge& edge, std::size_t index) {
     edge.answered = false;
     edge.stripes[index].link =
         links_.dial(Purpose::outgoing, target, static_cast<std::uint32_t>(index), edge.target, edge.pass);
 }
 
+void Exchange::link_lost(LinkId id, const Link& link, const std::string& reason) {
+    if (link.receiving.op != 0) {
+        PROBE(lost_while_landing);
+        PayloadLanded never_landed;
+        never_landed.verdict = PayloadLanded::Verdict::discarded;
+        links_.put_back(id, link);
+        links_.at(id).stage = Stage::dialing;  // nothing is sent on it any more
+        never_landed.link = id;
+        on_landed(never_landed);
+        links_.erase(id);
+    }
+    if (link.purpose == Purpose::outgoing)
+        stripe_lost(id, link, reason);
+    else
+        incoming_lost(id, link);
+}
+
+void Exchange::membership_over(const LinkTable::Map& closed) {
+    for (const auto& [id, link] : closed) {
+        if (link.receiving.cell != Operation::none) free_cell(link.remote, link.receiving.cell);
+    }
+    edges_.clear();
+    std::vector<Uuid> remotes;
+    for (auto& [remote, reserve] : reserves_) {
+        reserve.links.clear();
+        remotes.push_back(remote);
+    }
+    for (const Uuid& remote : remotes) {
+        const std::vector<Early> slices = std::move(reserves_.at(remote).slices);
+        reserves_.at(remote).slices.clear();
+        for (const Early& early : slices) {
+            if (early.landed) free_cell(remote, early.cell);
+        }
+        free_cell(remote, Operation::none);
+    }
+    arrivals_.clear();
+    next_dial_ = never;
+    link_keys_.forget();
+    callers_.clear();
+    highest_op_ = settled_ops_ = 0;
+}
+
+bool Exchange::knows_host(const Endpoint& remote) const {
+    return std::any_of(edges_.begin(), edges_.end(),
+                       [&](const auto& entry) { return same_host(entry.second.target, remote); }) ||
+           std::any_of(links_.begin(), links_.end(), [&](const auto& entry) {
+               return entry.second.purpose == Purpose::incoming && entry.second.stage == Stage::open &&
+                      same_host(entry.second.from, remote);
+           });
+}
+
+void Exchange::welcomed(const Secret& link_key) {
+    link_keys_.renew(link_key);
+    tell_all_ = true;
+    plan_pages_.Clear();
+}
+
 // ---- to holders of a shared state --------------------------------------------------------------------------------------
 
-void PeerCore::aim_at_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass) {
+void Exchange::aim_at_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass) {
     const auto edge = edges_.find(peer);
     if (edge == edges_.end() || edge->second.planned) return;
     edge->second.target = endpoint;
     edge->second.pass = pass;
 }
 
-void PeerCore::want_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass, std::uint32_t sharers) {
+void Exchange::want_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass, std::uint32_t sharers) {
     Edge& edge = edges_[peer];
     edge.wanted_by_sync = true;
     aim_at_holder(peer, endpoint, pass);
     if (edge.stripes.empty()) edge.stripes.resize(std::max(1u, stripe_count() / sharers));
 }
 
-void PeerCore::unwant_holder(const Uuid& peer) {
+void Exchange::unwant_holder(const Uuid& peer) {
     if (const auto edge = edges_.find(peer); edge != edges_.end()) edge->second.wanted_by_sync = false;
 }
 
-void PeerCore::unwant_all_holders() {
+void Exchange::unwant_all_holders() {
     for (auto& [peer, edge] : edges_) edge.wanted_by_sync = false;
 }
 
-std::vector<LinkId> PeerCore::open_links_to(const Uuid& peer) const {
+std::vector<LinkId> Exchange::open_links_to(const Uuid& peer) const {
     std::vector<LinkId> open;
     const auto edge = edges_.find(peer);
     if (edge == edges_.end()) return open;
@@ -141,14 +199,14 @@ std::vector<LinkId> PeerCore::open_links_to(const Uuid& peer) const {
     return open;
 }
 
-std::size_t PeerCore::stripes_to(const Uuid& peer) const {
+std::size_t Exchange::stripes_to(const Uuid& peer) const {
     const auto edge = edges_.find(peer);
     return edge == edges_.end() ? 1 : std::max<std::size_t>(edge->second.stripes.size(), 1);
 }
 
 // ---- opening and closing -----------------------------------------------------------------------------------------------
 
-void PeerCore::close_edge(const Uuid& target) {
+void Exchange::close_edge(const Uuid& target) {
     PROBE(unwanted_edge_closed);
     const Edge edge = std::move(edges_.at(target));
     edges_.erase(target);
@@ -162,7 +220,7 @@ void PeerCore::close_edge(const Uuid& target) {
 }
 
 // The other end must not take it for a death.
-void PeerCore::close_on_purpose(LinkId id, const Link& link) {
+void Exchange::close_on_purpose(LinkId id, const Link& link) {
     if (link.stage != Stage::dialing) {
         proto::LinkMessage message;
         message.set_goodbye(true);
@@ -171,13 +229,13 @@ void PeerCore::close_on_purpose(LinkId id, const Link& link) {
     turn_.add(CloseLink{id, true});
 }
 
-void PeerCore::on_data_link_opened(LinkId id, Link& link) {
+void Exchange::on_data_link_opened(LinkId id, Link& link) {
     proto::LinkMessage message;
     *message.mutable_hello() = links_.hello(link);
     links_.send(id, message);
 }
 
-void PeerCore::report_edge(const Uuid& target, Edge& edge, Edge::Report report, const std::string& reason) {
+void Exchange::report_edge(const Uuid& target, Edge& edge, Edge::Report report, const std::string& reason) {
     if (edge.report == report) return;
     edge.report = report;
     proto::EdgeReport message;
@@ -190,7 +248,7 @@ void PeerCore::report_edge(const Uuid& target, Edge& edge, Edge::Report report, 
 }
 
 // What was open is closed on purpose.
-void PeerCore::report_unwanted(const Uuid& target) {
+void Exchange::report_unwanted(const Uuid& target) {
     proto::EdgeReport message;
     message.set_peer(to_bytes(target));
     message.set_outgoing(true);
@@ -198,7 +256,7 @@ void PeerCore::report_unwanted(const Uuid& target) {
     session_.tell_edge(std::move(message));
 }
 
-void PeerCore::report_incoming(const Uuid& remote, bool up, bool unwanted) {
+void Exchange::report_incoming(const Uuid& remote, bool up, bool unwanted) {
     proto::EdgeReport message;
     message.set_peer(to_bytes(remote));
     message.set_up(up);
@@ -206,7 +264,7 @@ void PeerCore::report_incoming(const Uuid& remote, bool up, bool unwanted) {
     session_.tell_edge(std::move(message));
 }
 
-void PeerCore::declare_edges(const std::set<Uuid>& but) {
+void Exchange::declare_edges(const std::set<Uuid>& but) {
     for (auto& [target, edge] : edges_) {
         if (but.contains(target) || edge.report == Edge::Report::none || !edge.planned) continue;
         PROBE(edge_declared_again);
@@ -215,7 +273,7 @@ void PeerCore::declare_edges(const std::set<Uuid>& but) {
     }
 }
 
-void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reason) {
+void Exchange::stripe_lost(LinkId id, const Link& link, const std::string& reason) {
     // Slices that were not acknowledged go again on another stripe; a second copy never lands twice.
     for (auto& [op_id, op] : ops_) {
         if (op->decided || op->id.successor != link.remote) continue;
@@ -224,7 +282,7 @@ void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reaso
                 const Half& half = op->half(phase, slice);
                 if (half.out_link == id && (half.out == OutState::sending || half.out == OutState::sent)) {
                     PROBE(stripe_lost_slice_again);
-                    op->lost_again(phase, slice, turn_.now, config_.timeouts.peer / 8);
+                    op->lost_again(phase, slice, turn_.now, turn_.timeouts.peer / 8);
                 }
             }
         }
@@ -237,10 +295,10 @@ void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reaso
         if (stripe.link == id) {
             stripe.link = 0;
             // Opening is no progress: only a connection that was of use, or stayed, lets the next dial come soon.
-            const bool served = link.useful || turn_.now - link.opened > config_.timeouts.peer;
+            const bool served = link.useful || turn_.now - link.opened > turn_.timeouts.peer;
             stripe.backoff = stripe.backoff == 0 || served
-                                 ? config_.timeouts.redial_min
-                                 : std::min(stripe.backoff * 2, config_.timeouts.redial_longest());
+                                 ? turn_.timeouts.redial_min
+                                 : std::min(stripe.backoff * 2, turn_.timeouts.redial_longest());
             stripe.next_dial = turn_.now + stripe.backoff / 2 +
                                static_cast<Duration>(turn_.random.below(static_cast<std::uint64_t>(stripe.backoff)));
             next_dial_ = std::min(next_dial_, stripe.next_dial);
@@ -262,7 +320,7 @@ void PeerCore::stripe_lost(LinkId id, const Link& link, const std::string& reaso
     }
 }
 
-void PeerCore::incoming_lost(LinkId id, const Link& link) {
+void Exchange::incoming_lost(LinkId id, const Link& link) {
     const auto it = reserves_.find(link.remote);
     if (link.stage != Stage::open || it == reserves_.end()) return;
     it->second.links.erase(id);
@@ -282,7 +340,7 @@ void PeerCore::incoming_lost(LinkId id, const Link& link) {
     }
 }
 
-void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
+void Exchange::on_link_message(LinkId id, const ControlArrived& event) {
     proto::LinkMessage message;
     Link& link = links_.at(id);
     if (!decode(event.body, message)) {
@@ -298,7 +356,7 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
                    same_secret(link.pass.welcome, message.welcome().pass())) {
             link.stage = Stage::open;
             link.last_progress = turn_.now;
-            link.control_bytes = wire::control_limit(config_.limits, message.welcome().control_bytes_max());
+            link.control_bytes = wire::control_limit(turn_.limits, message.welcome().control_bytes_max());
             const auto it = edges_.find(link.remote);
             if (it == edges_.end()) return;
             const Uuid target = link.remote;
@@ -343,7 +401,7 @@ void PeerCore::on_link_message(LinkId id, const ControlArrived& event) {
     }
 }
 
-void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
+void Exchange::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     Uuid from;
     std::optional<LinkPass> pass;
     std::string refusal;
@@ -362,9 +420,9 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
         // Its pass may also be one that a master gave out which was restarted meanwhile: it is told another one.
         PROBE(data_link_without_proof);
         refusal = "whoever dialled does not prove to be peer " + short_name(from);
-    } else if (!reserves_.contains(from) && reserves_.size() >= config_.limits.peers_max) {
+    } else if (!reserves_.contains(from) && reserves_.size() >= turn_.limits.peers_max) {
         refusal = "too many connections";
-    } else if (reserves_.contains(from) && reserves_.at(from).links.size() >= config_.limits.stripes_max) {
+    } else if (reserves_.contains(from) && reserves_.at(from).links.size() >= turn_.limits.stripes_max) {
         // Who dials anew what it knows to be lost: here it may still look open, but nothing comes over it.
         gives_way = quietest_link(reserves_.at(from));
         if (gives_way == 0) refusal = "too many connections";
@@ -386,7 +444,7 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     Link& link = links_.at(id);
     link.remote = from;
     link.stage = Stage::open;
-    link.control_bytes = wire::control_limit(config_.limits, hello.control_bytes_max());
+    link.control_bytes = wire::control_limit(turn_.limits, hello.control_bytes_max());
     Reserve& reserve = reserves_[from];
     if (reserve.links.empty()) {
         // It gets the time to say that it waits itself, and to send what it could not.
@@ -400,7 +458,7 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
     proto::LinkMessage message;
     message.mutable_welcome()->set_from(to_bytes(who_.uuid));
     message.mutable_welcome()->set_pass(to_bytes(pass->welcome));
-    message.mutable_welcome()->set_control_bytes_max(config_.limits.control_bytes_max);
+    message.mutable_welcome()->set_control_bytes_max(turn_.limits.control_bytes_max);
     links_.send(id, message);
     if (gives_way != 0) {
         PROBE(silent_stripe_gives_way);
@@ -412,21 +470,21 @@ void PeerCore::on_link_hello(LinkId id, const proto::LinkHello& hello) {
 }
 
 // The connection of a neighbour over which nothing has come for the longest time, if heartbeats are missing on it; else 0.
-LinkId PeerCore::quietest_link(const Reserve& reserve) const {
+LinkId Exchange::quietest_link(const Reserve& reserve) const {
     const auto quietest = std::min_element(reserve.links.begin(), reserve.links.end(), [&](LinkId a, LinkId b) {
         return links_.at(a).last_received < links_.at(b).last_received;
     });
     const bool silent =
-        quietest != reserve.links.end() && turn_.now - links_.at(*quietest).last_received > config_.timeouts.peer / 2;
+        quietest != reserve.links.end() && turn_.now - links_.at(*quietest).last_received > turn_.timeouts.peer / 2;
     return silent ? *quietest : 0;
 }
 
 // Memory for what a neighbour sends early. One that waits to be admitted sends nothing: many of them cost no memory.
-void PeerCore::prepare_reserve(const Uuid& remote) {
+void Exchange::prepare_reserve(const Uuid& remote) {
     Reserve& reserve = reserves_.at(remote);
     if (reserve.buffer != 0 || cells() == 0 || !reserve.free_cells.empty()) return;
     reserve.buffer =
-        memory_.request(static_cast<std::uint64_t>(cells()) * config_.limits.slice_bytes, ReserveMemory{remote});
+        memory_.request(static_cast<std::uint64_t>(cells()) * turn_.limits.slice_bytes, ReserveMemory{remote});
     for (std::uint32_t cell = cells(); cell > 0; --cell) reserve.free_cells.push_back(cell - 1);
 }
 

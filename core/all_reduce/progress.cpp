@@ -3,9 +3,11 @@
 // Progress is a slice that lands for the first time, its acknowledgement, or more bytes of one than ever landed before.
 // Frame headers, heartbeats, dials and copies that are sent again renew no clock here, so each wait ends: the sender gives
 // up an edge that takes slices and answers none, the receiver an operation to which nothing new comes.
+#include "core/all_reduce/exchange.hpp"
 #include "core/base/assert.hpp"
+#include "core/base/leftovers.hpp"
+#include "core/base/packed.hpp"
 #include "core/base/probe.hpp"
-#include "core/membership/peer_core.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -30,7 +32,7 @@ constexpr std::uint32_t fruitless_max = 12;
 constexpr std::uint8_t landings_given_back = 3;
 }  // namespace
 
-void PeerCore::slice_landed(Operation& op, std::uint32_t bytes) {
+void Exchange::slice_landed(Operation& op, std::uint32_t bytes) {
     op.received_bytes += bytes;
     op.landed_most = std::max(op.landed_most, op.received_bytes);
     Arrivals& arrivals = arrivals_[op.id.predecessor];
@@ -40,13 +42,13 @@ void PeerCore::slice_landed(Operation& op, std::uint32_t bytes) {
 }
 
 // What came of the slice is lost, and the same bytes count when they come again.
-void PeerCore::landing_broke(Operation& op, Half& half, std::uint32_t arrived) {
+void Exchange::landing_broke(Operation& op, Half& half, std::uint32_t arrived) {
     if (half.broken >= landings_given_back) return;
     ++half.broken;
     op.landed_most = std::max(op.received_bytes, op.landed_most - std::min<std::uint64_t>(op.landed_most, arrived));
 }
 
-PeerCore::Arrivals PeerCore::arrivals_from(const Uuid& predecessor) const {
+Exchange::Arrivals Exchange::arrivals_from(const Uuid& predecessor) const {
     const auto found = arrivals_.find(predecessor);
     return found == arrivals_.end() ? Arrivals{} : found->second;
 }
@@ -54,7 +56,7 @@ PeerCore::Arrivals PeerCore::arrivals_from(const Uuid& predecessor) const {
 // A part of a frame has arrived. The sender is told now and then: a slice on a slow link can take longer than the patience
 // with a stripe. Whether that is progress of a slice that was lost before, the sender decides (Operation::Lost::most): the
 // filler of a frame that was given up has counted here like bytes of the slice.
-void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
+void Exchange::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
     if (link.receiving.op != 0 && link.receiving.dropped) return discarded_moved(id, link, arrived);
     if (link.receiving.op != 0 && link.receiving.phase == 2) return sync_.chunk_moved(link, arrived);
     if (link.purpose != Purpose::incoming || link.receiving.op == 0 || link.receiving.phase > 1 ||
@@ -81,28 +83,28 @@ void PeerCore::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
             op.landed_at = arrivals.at = turn_.now;
         }
     }
-    if (turn_.now - link.told_moving < config_.timeouts.peer / 8) return;
+    if (turn_.now - link.told_moving < turn_.timeouts.peer / 8) return;
     PROBE(slice_takes_long);
     tell_moving(id, link);
 }
 
 // The rest of a slice that nobody wants any more: until it has ended nothing else comes over this connection, neither what the
 // neighbour would send nor its words that it waits itself. It ends: such a frame is not begun anew.
-void PeerCore::discarded_moved(LinkId id, Link& link, std::uint32_t arrived) {
+void Exchange::discarded_moved(LinkId id, Link& link, std::uint32_t arrived) {
     if (link.purpose != Purpose::incoming || link.receiving.phase > 1 || arrived <= link.arrived) return;
     link.arrived = arrived;
     if (reserves_.contains(link.remote)) arrivals_[link.remote].filler_at = turn_.now;
-    if (turn_.now - link.told_moving >= config_.timeouts.peer / 8) tell_moving(id, link);
+    if (turn_.now - link.told_moving >= turn_.timeouts.peer / 8) tell_moving(id, link);
 }
 
 // The rest of a chunk that nobody wants any more, on a slow path: what the neighbour has to say of reductions waits behind it,
 // and this connection is ours to open anew.
-void PeerCore::reopen_filled_links() {
+void Exchange::reopen_filled_links() {
     std::map<Uuid, LinkId> filled;  // one of each edge
     for (const auto& [id, link] : links_) {
         const Transfer& rest = link.receiving;
         if (link.purpose == Purpose::outgoing && rest.op != 0 && rest.phase == 2 && rest.dropped &&
-            link.sending.op == 0 && turn_.now - link.frame_began > config_.timeouts.peer / 8)
+            link.sending.op == 0 && turn_.now - link.frame_began > turn_.timeouts.peer / 8)
             filled.emplace(link.remote, id);
     }
     for (const auto& [target, id] : filled) {
@@ -113,7 +115,7 @@ void PeerCore::reopen_filled_links() {
     }
 }
 
-void PeerCore::tell_moving(LinkId id, Link& link) {
+void Exchange::tell_moving(LinkId id, Link& link) {
     link.told_moving = turn_.now;
     wire::FlowWord word;
     word.kind = wire::FlowKind::moving;
@@ -125,7 +127,7 @@ void PeerCore::tell_moving(LinkId id, Link& link) {
 }
 
 // Time in which this peer did not run, or could not hear what was decided: nobody is blamed for it.
-void PeerCore::leave_out(Duration time) {
+void Exchange::leave_out(Duration time) {
     const auto later = [&](Instant& clock) { clock = std::min(turn_.now, clock + time); };
     for (auto& [id, op] : ops_) {
         for (Instant* clock : {&op->landed_at, &op->answered_at, &op->prepared_at, &op->waits_since, &op->sated_at,
@@ -145,7 +147,7 @@ void PeerCore::leave_out(Duration time) {
     }
 }
 
-void PeerCore::neighbour_started(const Uuid& neighbour, OpId last) {
+void Exchange::neighbour_started(const Uuid& neighbour, OpId last) {
     for (auto entry = ops_.upper_bound(last); entry != ops_.end(); ++entry) {
         Operation& op = *entry->second;
         if (op.id.successor != neighbour && op.id.predecessor != neighbour) continue;
@@ -156,7 +158,7 @@ void PeerCore::neighbour_started(const Uuid& neighbour, OpId last) {
 }
 
 // A stripe on which nothing was acknowledged or taken for long, while another one works: its slices go there.
-void PeerCore::requeue_stalled() {
+void Exchange::requeue_stalled() {
     for (auto& [target, edge] : edges_) {
         // On a slow path the words come late: what came late before may do so again, and of stripes that share the path none
         // may have stalled that seem to.
@@ -164,7 +166,7 @@ void PeerCore::requeue_stalled() {
             const auto link = links_.find(stripe.link);
             return link != links_.end() && link->second.stalled;
         });
-        const Duration least = config_.timeouts.peer / 4;
+        const Duration least = turn_.timeouts.peer / 4;
         const Duration patience =
             std::min(std::max(2 * edge.latest_word, least << std::min<long>(held_stalled, 2)), 4 * least);
         bool moving = false;
@@ -180,7 +182,7 @@ void PeerCore::requeue_stalled() {
             if (it == links_.end() || it->second.stage != Stage::open) continue;
             Link& link = it->second;
             // Of what was sent on it nothing may be left that could be answered. It gets another chance.
-            if (link.stalled && link.sending.op == 0 && turn_.now - link.stalled_at > 3 * config_.timeouts.peer) {
+            if (link.stalled && link.sending.op == 0 && turn_.now - link.stalled_at > 3 * turn_.timeouts.peer) {
                 PROBE(stalled_stripe_tried_again);
                 link.stalled = false;
                 link.last_progress = turn_.now;
@@ -201,7 +203,7 @@ void PeerCore::requeue_stalled() {
                         } else if (half.out != OutState::sent) {
                             continue;
                         }
-                        if (op->lost_again(phase, slice, turn_.now, config_.timeouts.peer / 8))
+                        if (op->lost_again(phase, slice, turn_.now, turn_.timeouts.peer / 8))
                             op->lost.at({phase, slice}).stalled_on = it->first;
                         link.stalled = moved = true;
                         link.stalled_at = turn_.now;
@@ -215,7 +217,7 @@ void PeerCore::requeue_stalled() {
 }
 
 // A word about what was sent on this stripe. One that stalled carries after all: nothing was lost with it.
-void PeerCore::stripe_moves(LinkId id, Link& link, Edge& edge) {
+void Exchange::stripe_moves(LinkId id, Link& link, Edge& edge) {
     edge.latest_word = std::max(edge.latest_word, turn_.now - (link.stalled ? link.silent_since : link.last_progress));
     if (!link.stalled) return;
     PROBE(stalled_stripe_moves);
@@ -236,14 +238,14 @@ void PeerCore::stripe_moves(LinkId id, Link& link, Edge& edge) {
 // them. The word is cumulative, so a copy does no harm. Each copy waits twice as long as the one before it, and a tick
 // repeats one operation for each predecessor: many that all wait behind a slow uplink would fill it with copies, and nothing
 // else would get through.
-void PeerCore::repeat_ready() {
+void Exchange::repeat_ready() {
     constexpr std::uint32_t doublings_max = 6;
     std::map<Uuid, Operation*> longest;
     const auto quiet_since = [](const Operation& op) { return std::max(op.landed_at, op.repeated_at); };
     for (const auto& [id, op] : ops_) {
         if (!op->prepared || op->decided || op->finals == op->slices()) continue;
         if (op->landed_at > op->repeated_at) op->repeats = 0;
-        const Duration patience = (config_.timeouts.peer / 16) << std::min(op->repeats, doublings_max);
+        const Duration patience = (turn_.timeouts.peer / 16) << std::min(op->repeats, doublings_max);
         if (turn_.now - quiet_since(*op) < patience) continue;
         const auto reserve = reserves_.find(op->id.predecessor);
         if (reserve == reserves_.end() || reserve->second.links.size() < 2) continue;
@@ -259,7 +261,7 @@ void PeerCore::repeat_ready() {
 }
 
 // Nothing is left to do here until the predecessor's bytes come.
-bool PeerCore::waits_for_input(const Operation& op) const {
+bool Exchange::waits_for_input(const Operation& op) const {
     if (!op.prepared || op.decided || op.end_serial != 0 || op.computes != 0) return false;
     for (int phase = 0; phase < 2; ++phase) {
         for (std::uint32_t slice = 0; slice < op.slices(); ++slice) {
@@ -272,8 +274,8 @@ bool PeerCore::waits_for_input(const Operation& op) const {
 
 // Whether slices leave for the successor, or would, and nothing of them gets through. An edge that is not connected is the
 // master's to judge, unless it keeps connecting in vain: such connections may break so soon that no tick finds one open.
-bool PeerCore::successor_stuck(const Operation& op) const {
-    const Duration peer = config_.timeouts.peer;
+bool Exchange::successor_stuck(const Operation& op) const {
+    const Duration peer = turn_.timeouts.peer;
     const auto edge = edges_.find(op.id.successor);
     if (edge == edges_.end()) return false;
     const bool open = !open_links_to(op.id.successor).empty();
@@ -319,31 +321,31 @@ bool PeerCore::successor_stuck(const Operation& op) const {
 
 // Operations take turns on the way here: one that waits for its turn behind others is not starved. What comes for them is
 // counted, so that a neighbour that passes one of them over is found out after a few rounds.
-bool PeerCore::waits_for_turn(const Operation& op, const Arrivals& arrivals) const {
-    if (turn_.now - arrivals.at > starved * config_.timeouts.peer) return false;
+bool Exchange::waits_for_turn(const Operation& op, const Arrivals& arrivals) const {
+    if (turn_.now - arrivals.at > starved * turn_.timeouts.peer) return false;
     ASSERT(arrivals.slices >= op.landed_before);
     return arrivals.slices - op.landed_before <= rounds(ops_.size());
 }
 
 // So many slices of others go before one of an operation that is not passed over.
-std::uint64_t PeerCore::rounds(std::size_t operations) const {
-    return rounds_passed_over * std::max<std::uint64_t>(config_.limits.concurrent_ops, operations);
+std::uint64_t Exchange::rounds(std::size_t operations) const {
+    return rounds_passed_over * std::max<std::uint64_t>(turn_.limits.concurrent_ops, operations);
 }
 
 // The same on the way to the successor: nothing new can come for an operation whose own slices wait behind those of others.
-bool PeerCore::waits_to_leave(const Operation& op) const {
+bool Exchange::waits_to_leave(const Operation& op) const {
     const auto found = edges_.find(op.id.successor);
     if (found == edges_.end() || (!op.wants_to_send() && !op.unanswered())) return false;
     const Edge& edge = found->second;
-    if (turn_.now - edge.answered_at > starved * config_.timeouts.peer) return false;
+    if (turn_.now - edge.answered_at > starved * turn_.timeouts.peer) return false;
     return edge.answers - std::min(edge.answers, op.answered_before) <= rounds(ops_.size());
 }
 
 // Why the operation is given up for want of input; empty: it is not. A neighbour that waits for its own upstream is not to
 // blame and gets far more time, so that a fault is charged where it is.
-std::string PeerCore::starved_reason(const Operation& op) const {
+std::string Exchange::starved_reason(const Operation& op) const {
     if (op.end_serial != 0) return {};
-    const Duration peer = config_.timeouts.peer;
+    const Duration peer = turn_.timeouts.peer;
     const std::string name = short_name(op.id.predecessor);
     const Arrivals arrivals = arrivals_from(op.id.predecessor);
     // Who sends what it has over a narrow path gets nothing new meanwhile. Half of all slices pass the narrowest edge of the
@@ -363,7 +365,7 @@ std::string PeerCore::starved_reason(const Operation& op) const {
     return "peer " + name + " lives and sends nothing";
 }
 
-void PeerCore::judge_progress() {
+void Exchange::judge_progress() {
     for (const auto& [id, op] : ops_) {
         if (!op->wants_to_send()) op->sated_at = turn_.now;
     }
@@ -387,7 +389,7 @@ void PeerCore::judge_progress() {
 }
 
 // A vote that takes back an earlier one: all final bytes are here, but the successor gets them not from this peer.
-void PeerCore::give_up_edge(Operation& op) {
+void Exchange::give_up_edge(Operation& op) {
     PROBE(edge_stuck);
     if (op.end_serial != 0) PROBE(edge_stuck_after_vote);
     const std::string name = short_name(op.id.successor);
@@ -400,6 +402,126 @@ void PeerCore::give_up_edge(Operation& op) {
     proto::Vote vote = end_vote(op, false, "what it sends to peer " + name + " does not get through");
     vote.set_stuck(to_bytes(op.id.successor));
     op.end_serial = session_.cast(vote);
+}
+
+// ---- time ----------------------------------------------------------------------------------------------------------
+
+proto::LinkMessage Exchange::heartbeat() {
+    // Predecessors come and go. Without a connection and an operation nothing of one is needed.
+    std::erase_if(arrivals_, [&](const auto& entry) {
+        return !reserves_.contains(entry.first) && std::none_of(ops_.begin(), ops_.end(), [&](const auto& op) {
+            return op.second->id.predecessor == entry.first;
+        });
+    });
+    // Without the master this peer may not know of an operation that its neighbours have begun.
+    const bool starved = !session_.master_open() || std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) {
+        return waits_for_input(*entry.second);
+    });
+    proto::LinkMessage message;
+    message.set_heartbeat(starved);
+    message.set_started(highest_op_);
+    return message;
+}
+
+void Exchange::tick() {
+    requeue_stalled();
+    repeat_ready();
+    reopen_filled_links();
+    judge_progress();
+}
+
+// ---- observation ---------------------------------------------------------------------------------------------------
+
+void Exchange::mix_into(const std::function<void(std::uint64_t)>& mix) const {
+    for (const auto& [id, op] : ops_) {
+        mix(id);
+        mix(op->finals);
+        mix(op->digest);
+        mix(op->granted);
+        mix(op->used);
+        mix(op->computes);
+        mix(op->sent_bytes);
+    }
+}
+
+void Exchange::describe_operations(Packed& state) const {
+    state.count(ops_.size(), 2);
+    bool unprepared = false, unready = false, decided = false, given_up = false, ended = false, lost = false;
+    for (const auto& [id, op] : ops_) {
+        unprepared |= !op->prepared;
+        unready |= !op->neighbour_ready;
+        decided |= op->decided;
+        given_up |= op->given_up;
+        ended |= op->end_serial != 0;
+        lost |= !op->lost.empty();
+    }
+    state.flags(unprepared, unready, decided, given_up, ended, lost);
+}
+
+void Exchange::describe_edges(Packed& state) const {
+    state.count(edges_.size(), 2);
+    bool closed = false, stalled = false, reported_down = false;
+    for (const auto& [target, edge] : edges_) {
+        for (const Stripe& stripe : edge.stripes) {
+            const auto link = links_.find(stripe.link);
+            closed |= stripe.link == 0;
+            stalled |= link != links_.end() && link->second.stalled;
+        }
+        reported_down |= edge.report == Edge::Report::down;
+    }
+    bool early = false, starved = false;
+    for (const auto& [remote, reserve] : reserves_) early |= !reserve.slices.empty();
+    for (const auto& [remote, arrivals] : arrivals_) starved |= arrivals.starved;
+    state.flags(closed, stalled, reported_down, early, starved);
+}
+
+void Exchange::count_edges(PeerStatistics& now) const {
+    for (const auto& [target, edge] : edges_) {
+        PeerStatistics::Edge& told = now.edges.emplace_back();
+        told.peer = target;
+        told.connections = static_cast<std::uint32_t>(edge.stripes.size());
+        for (const Stripe& stripe : edge.stripes) {
+            const auto link = links_.find(stripe.link);
+            told.connections_open += link != links_.end() && link->second.stage == Stage::open ? 1 : 0;
+        }
+    }
+}
+
+std::string Exchange::explain_operations() const {
+    std::string text;
+    for (const auto& [id, op] : ops_) {
+        text += ", op " + std::to_string(id & 0xFFFFFFFF) + " finals " + std::to_string(op->finals) + "/" +
+                std::to_string(op->slices()) + " credit " + std::to_string(op->free_credit()) +
+                (op->neighbour_ready ? "" : " neighbour not ready") + (op->prepared ? "" : " not prepared") +
+                (op->decided ? " decided" : "") + " computes " + std::to_string(op->computes);
+    }
+    return text;
+}
+
+std::string Exchange::explain_edges() const {
+    std::string text;
+    for (const auto& [target, edge] : edges_) {
+        std::size_t open = 0;
+        for (const Stripe& stripe : edge.stripes) {
+            const auto link = links_.find(stripe.link);
+            open += link != links_.end() && link->second.stage == Stage::open ? 1 : 0;
+        }
+        text +=
+            ", edge to " + short_name(target) + " " + std::to_string(open) + "/" + std::to_string(edge.stripes.size());
+    }
+    return text;
+}
+
+std::string Exchange::leftovers() const {
+    // Memory that was asked for is freed when it comes.
+    const auto reserves = std::count_if(reserves_.begin(), reserves_.end(), [](const auto& entry) {
+        return entry.second.buffer == 0 || entry.second.usable;
+    });
+    return name_leftovers({{"edges", edges_.size()},
+                           {"arrivals", arrivals_.size()},
+                           {"reserves", static_cast<std::size_t>(reserves)},
+                           {"callers", callers_.size()},
+                           {"pages of a plan", static_cast<std::size_t>(plan_pages_.targets_size())}});
 }
 
 }  // namespace pccl::core

@@ -1,31 +1,28 @@
-// The peer's protocol: its data links, its operations and the calls of its application.
+// The data plane of a peer: its connections with neighbours, and the slices of all-reduces that travel over them.
 //
-// Files: peer_core.cpp (events, clocks, the end of the membership), peer_abstract.cpp (the situation in classes), peer_calls.cpp
-// (commands and answers), core/all_reduce/links.cpp (stripes to and from neighbours), exchange.cpp (slices),
-// progress.cpp (what gets through). Parts of their own are the session with the master
-// (session.hpp), calls that wait (core/voting), the shared state (core/state_sync/transfer.hpp) and bandwidth tests
-// (core/topology/bandwidth_probe.hpp).
-// Invariants: every ticket is completed exactly once; nothing of an operation is outstanding when its outcome is told.
+// It dials what the master's plan names and reports what is up, owns the operations from their start to their outcome, and
+// gives up what makes no progress. It knows calls only as launches that start and are concluded.
+//
+// Files: links.cpp (connections to and from neighbours), exchange.cpp (slices), life.cpp (an operation from its start to its
+// end), progress.cpp (what gets through).
+// Invariants: nothing of an operation is outstanding when its outcome is told. A slice lands at most once per phase. What a
+// neighbour sends before the start is known here fits into its reserve. Every wait for a neighbour is ended by a clock that
+// only useful bytes renew.
 #pragma once
 
 #include "core/all_reduce/operation.hpp"
 #include "core/base/link_pass.hpp"
-#include "core/events.hpp"
 #include "core/links/link_table.hpp"
 #include "core/membership/session.hpp"
 #include "core/peer_machine.hpp"
 #include "core/requests.hpp"
+#include "core/state_sync/holder_links.hpp"
 #include "core/state_sync/transfer.hpp"
 #include "core/topology/bandwidth_probe.hpp"
-#include "core/turn.hpp"
 #include "core/voting/launches.hpp"
-#include "core/voting/run_wide_calls.hpp"
-#include "core/voting/tickets.hpp"
-#include "core/wire/bounds.hpp"
 #include "core/wire/control.pb.h"
-#include "core/wire/convert.hpp"
 
-#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,21 +32,84 @@
 
 namespace pccl::core {
 
-class PeerCore final : private LinkOwner, private Session::Owner, private HolderLinks, private SyncTransfer::Owner {
+class Packed;
+
+class Exchange final : public HolderLinks {
 public:
-    explicit PeerCore(const PeerConfig& config);
-    Status handle(Instant now, const Event& event, Effects& out);
-    Instant next_deadline() const;
-    std::uint64_t state_hash() const;
-    std::uint64_t abstract_state() const;
-    std::string explain() const;
+    // What it works with; all of it outlives the exchange.
+    struct Parts {
+        Turn& turn;
+        const PeerConfig& config;
+        const Identity& who;
+        Computes& computes;
+        Memory& memory;
+        LinkTable& links;
+        Session& session;
+        Launches& launches;
+        BandwidthProbe& probe;
+        SyncTransfer& sync;
+    };
+    explicit Exchange(const Parts& parts)
+        : turn_(parts.turn), config_(parts.config), who_(parts.who), computes_(parts.computes), memory_(parts.memory),
+          links_(parts.links), session_(parts.session), launches_(parts.launches), probe_(parts.probe),
+          sync_(parts.sync) {}
+
+    // ---- the master
+    void welcomed(const Secret& link_key);
+    void declare_edges(const std::set<Uuid>& but = {});
+    void start_answered(const proto::StartAnswer& answer);
+    // Why the outcome cannot be; null: it was taken.
+    const char* outcome_answered(const proto::OutcomeAnswer& answer);
+    // Links are closed, and what landed in reserves is freed; then every operation fails.
+    void membership_over(const LinkTable::Map& closed);
+    void fail_all(const std::string& reason);
+
+    // ---- neighbours
+    // A connection was lost. What was landing from it never lands; what it was sending has to go another way.
+    void link_lost(LinkId id, const Link& link, const std::string& reason);
+    bool knows_host(const Endpoint& remote) const;
+    void on_plan(const proto::DialPlan& plan);
+    void maintain_edges() override;
+    void on_data_link_opened(LinkId id, Link& link);
+    void on_link_message(LinkId id, const ControlArrived& event);
+    void aim_at_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass) override;
+    void want_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass, std::uint32_t sharers) override;
+    void unwant_holder(const Uuid& peer) override;
+    void unwant_all_holders() override;
+    std::vector<LinkId> open_links_to(const Uuid& peer) const override;
+    std::size_t stripes_to(const Uuid& peer) const override;
+    void payload_moved(LinkId id, Link& link, std::uint32_t arrived);
+    void leave_out(Duration time);
+    void on_flow(const FlowArrived& event);
+    void on_bulk(const BulkArrived& event);
+    void on_landed(const PayloadLanded& event);
+    void on_sent(const PayloadSent& event);
+
+    // ---- computes, memory and time
+    void done(const SliceReduction& owner, const ComputeDone& done);
+    void done(const InputQuantization& owner, const ComputeDone& done);
+    void done(const CommitCopy& owner, const ComputeDone& done);
+    void memory_came(const OperationMemory& owner, const BufferAllocated& event);
+    void memory_came(const ReserveMemory& owner, const BufferAllocated& event);
+    Instant next_dial() const { return next_dial_; }
+    // What heartbeats to neighbours say.
+    proto::LinkMessage heartbeat();
+    void tick();
+
+    // ---- observation
+    bool busy() const { return !ops_.empty(); }
+    std::size_t operations() const { return ops_.size(); }
+    std::uint64_t dead_frames() const { return dead_frames_; }
+    void mix_into(const std::function<void(std::uint64_t)>& mix) const;
+    void describe_operations(Packed& state) const;
+    void describe_edges(Packed& state) const;
+    void count_edges(PeerStatistics& now) const;
+    std::string explain_operations() const;
+    std::string explain_edges() const;
     std::string leftovers() const;
-    const Uuid& uuid() const { return who_.uuid; }
-    Duration peer_timeout() const { return config_.timeouts.peer; }
-    PeerStatistics statistics() const;
 
 private:
-    using State = Session::State;
+    using State = MasterLine::State;
     using Purpose = Link::Purpose;
     using Stage = Link::Stage;
     struct Stripe {
@@ -103,79 +163,24 @@ private:
         Instant filler_at = 0;      // when a part of a frame that nobody wants any more last came from it
     };
 
-    // events and clocks (peer_core.cpp)
-    void tick();
-    void link_lost(LinkId id, const Link& link, const std::string& reason, bool by_remote) override;
-    void membership_over(const std::string& reason, State next) override;
-    State state() const { return session_.state(); }
-    void finish_leaving();
-    void on_compute(const ComputeDone& event);
-    void on_done(const SliceReduction& owner, const ComputeDone& done);
-    void on_done(const InputQuantization& owner, const ComputeDone& done);
-    void on_done(const CommitCopy& owner, const ComputeDone& done);
-    template <class Part>
-    void on_done(const Part& part, const ComputeDone& done) {
-        sync_.done(part, done);
-    }
-    void on_memory(const OperationMemory& owner, const BufferAllocated& event);
-    void on_memory(const ReserveMemory& owner, const BufferAllocated& event);
-    void on_memory(const StagingMemory& owner, const BufferAllocated& event);
-    void on_memory(const TestMemory& owner, const BufferAllocated& event);
-
-    // what the master says
-    void welcomed(const proto::Welcome& welcome, const Secret& link_key) override;
-    void master_message(const proto::MasterMessage& message, std::uint32_t bytes_most) override;
-    void answered(const proto::Answer& answer) override;
-    void master_away() override { probe_.end(); }  // nobody waits for its result any more
-    void master_back(Duration away) override;
-    void declare_edges() override { declare_edges({}); }
-    void declare_edges(const std::set<Uuid>& but);
-
-    // calls (peer_calls.cpp)
-    void on_command(const Command& command);
-    void on_connect(const CommandConnect& command);
-    void on_leave(const CommandLeave& command);
-    void on_sync(const CommandSync& command);
-    void run_contradicts(const std::string& reason) override { membership_over(reason, State::lost); }
-    void on_run_wide(proto::VoteKind kind, Ticket ticket);
-    void answer_topology(const proto::TopologyAnswer& answer);
-    void answer_pending(const proto::PendingAnswer& answer);
-    void answer_optimize(const proto::OptimizeAnswer& answer);
-    void answer_start(const proto::StartAnswer& answer);
-    void answer_outcome(const proto::OutcomeAnswer& answer);
-
-    // links to neighbours (core/all_reduce/links.cpp)
-    void on_plan(const proto::DialPlan& plan);
-    void maintain_edges() override;
     void dial_stripe(const Uuid& target, Edge& edge, std::size_t index);
     void stripe_lost(LinkId id, const Link& link, const std::string& reason);
     void report_edge(const Uuid& target, Edge& edge, Edge::Report report, const std::string& reason);
     void report_unwanted(const Uuid& target);
     void close_on_purpose(LinkId id, const Link& link);
     void report_incoming(const Uuid& remote, bool up, bool unwanted);
-    void on_data_link_opened(LinkId id, Link& link);
-    void on_link_message(LinkId id, const ControlArrived& event);
     void on_link_hello(LinkId id, const proto::LinkHello& hello);
     LinkId quietest_link(const Reserve& reserve) const;
     void prepare_reserve(const Uuid& remote);
     void incoming_lost(LinkId id, const Link& link);
     bool edge_used(const Uuid& target, const Edge& edge) const;
-    void aim_at_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass) override;
-    void want_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass, std::uint32_t sharers) override;
-    void unwant_holder(const Uuid& peer) override;
-    void unwant_all_holders() override;
-    std::vector<LinkId> open_links_to(const Uuid& peer) const override;
-    std::size_t stripes_to(const Uuid& peer) const override;
     void close_edge(const Uuid& target);
     std::uint32_t stripe_count() const;
-
-    // what gets through (core/all_reduce/progress.cpp)
+    // what gets through (progress.cpp)
     void slice_landed(Operation& op, std::uint32_t bytes);
-    void payload_moved(LinkId id, Link& link, std::uint32_t arrived);
     void discarded_moved(LinkId id, Link& link, std::uint32_t arrived);
     void reopen_filled_links();
     void tell_moving(LinkId id, Link& link);
-    void leave_out(Duration time);
     void landing_broke(Operation& op, Half& half, std::uint32_t arrived);
     void requeue_stalled();
     void stripe_moves(LinkId id, Link& link, Edge& edge);
@@ -191,8 +196,7 @@ private:
     void neighbour_started(const Uuid& neighbour, OpId last);
     void judge_progress();
     void give_up_edge(Operation& op);
-
-    // slices (core/all_reduce/exchange.cpp, life.cpp)
+    // slices (exchange.cpp, life.cpp)
     void begin_operation(const proto::StartAnswer& answer, const Launches::Start& launch);
     std::uint64_t memory_left(const Operation& op) const;
     void operation_prepared(Operation& op);
@@ -200,13 +204,9 @@ private:
     void tell_ready(const Operation& op);
     void pump_edge(const Uuid& target);
     bool send_next(const Uuid& target, Edge& edge, LinkId id, Link& link);
-    void on_flow(const FlowArrived& event);
-    void on_bulk(const BulkArrived& event);
     void on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& header);
     void receive_early(LinkId id, Link& link, const wire::BulkHeader& header);
     void discard(LinkId id, Link& link, const wire::BulkHeader& header);
-    void on_landed(const PayloadLanded& event);
-    void on_sent(const PayloadSent& event);
     void partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell,
                         const Uuid& remote);
     void final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum);
@@ -227,41 +227,30 @@ private:
     void send_flow(LinkId preferred, const Uuid& remote, const wire::FlowWord& word);
     void acknowledge(LinkId link, const Operation& op, int phase, std::uint32_t slice);
     void decline(LinkId link, const wire::BulkHeader& header);
-    std::uint32_t cells() const { return config_.limits.eager_bytes / config_.limits.slice_bytes; }
+    std::uint32_t cells() const { return turn_.limits.eager_bytes / turn_.limits.slice_bytes; }
 
-    PeerConfig config_;
-    Turn turn_;
-    PeerStatistics counted_;
-    Identity who_;
+    Turn& turn_;
+    const PeerConfig& config_;
+    const Identity& who_;
+    Computes& computes_;
+    Memory& memory_;
+    LinkTable& links_;
+    Session& session_;
+    Launches& launches_;
+    BandwidthProbe& probe_;
+    SyncTransfer& sync_;
+
     LinkKeys link_keys_;  // told with each welcome; who dials this peer proves with it who it is
-
-    Computes computes_;
-    Memory memory_;
-    LinkTable links_;
-    Session session_;
-    Tickets tickets_;
-    RunWideCalls run_wide_;
-    Launches launches_;
-    BandwidthProbe probe_;
-    SyncTransfer sync_;
     std::map<Uuid, Edge> edges_;
     std::map<Uuid, Reserve> reserves_;
     std::map<Uuid, Arrivals> arrivals_;
-    bool tell_all_ = true;    // the next plan comes from a master that may know none of our connections
-    std::set<Uuid> callers_;  // peers that wait to be admitted and may dial this one, by the plan
-
+    bool tell_all_ = true;        // the next plan comes from a master that may know none of our connections
+    std::set<Uuid> callers_;      // peers that wait to be admitted and may dial this one, by the plan
     proto::DialPlan plan_pages_;  // of a plan whose last page has not come
-
-    Ticket connect_ticket_ = 0;
-    Ticket waiting_connect_ = 0;  // connects when nothing of the former identity is left
-    std::vector<Ticket> leave_tickets_;
+    Instant next_dial_ = never;
     std::map<OpId, std::unique_ptr<Operation>> ops_;
     OpId highest_op_ = 0;   // whose start came
     OpId settled_ops_ = 0;  // no start of an operation up to this one is still to come
-
-    Instant last_event_ = 0;
-    Instant next_tick_ = never;
-    Instant next_dial_ = never;
     std::uint64_t dead_frames_ = 0;
 };
 

@@ -1,4 +1,4 @@
-#include "core/membership/peer_core.hpp"
+#include "core/peer_core.hpp"
 
 #include "core/base/assert.hpp"
 #include "core/base/leftovers.hpp"
@@ -17,7 +17,8 @@ PeerCore::PeerCore(const PeerConfig& config)
       links_(turn_, who_, *this), session_(turn_, config_, links_, who_, *this), tickets_(turn_),
       run_wide_(session_, tickets_), launches_(turn_, session_, tickets_, counted_),
       probe_(turn_, links_, memory_, who_, session_),
-      sync_(turn_, links_, computes_, memory_, *this, session_, tickets_, who_, *this) {
+      sync_(turn_, links_, computes_, memory_, exchange_, session_, tickets_, who_, *this),
+      exchange_({turn_, config_, who_, computes_, memory_, links_, session_, launches_, probe_, sync_}) {
     ASSERT(impossible(config_.limits) == nullptr);
     ASSERT(config_.limits.slice_bytes >= 8 && config_.limits.slice_bytes <= config_.limits.payload_bytes_max);
     ASSERT(config_.limits.payload_bytes_max >= numeric::quantized_bytes_least);
@@ -38,7 +39,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         links_.slept(slept);
         session_.slept(slept);
         sync_.slept(slept);
-        leave_out(slept);
+        exchange_.leave_out(slept);
         turn_.log(LogLevel::warn, "this peer did not run for " + std::to_string(slept / millisecond) +
                                       " ms, which count as nobody's silence");
     }
@@ -52,23 +53,23 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
             else if (it->second.purpose == Purpose::test_out)
                 probe_.message_arrived(e->link, *e);
             else
-                on_link_message(e->link, *e);
+                exchange_.on_link_message(e->link, *e);
         }
     } else if (const auto* e = std::get_if<FlowArrived>(&event)) {
-        on_flow(*e);
+        exchange_.on_flow(*e);
     } else if (const auto* e = std::get_if<BulkArrived>(&event)) {
-        on_bulk(*e);
+        exchange_.on_bulk(*e);
     } else if (const auto* e = std::get_if<PayloadLanded>(&event)) {
-        on_landed(*e);
+        exchange_.on_landed(*e);
     } else if (const auto* e = std::get_if<PayloadSent>(&event)) {
-        on_sent(*e);
+        exchange_.on_sent(*e);
     } else if (const auto* e = std::get_if<ComputeDone>(&event)) {
         on_compute(*e);
     } else if (const auto* e = std::get_if<LinkActivity>(&event)) {
         const auto it = links_.find(e->link);
         if (it != links_.end()) {
             it->second.last_received = now;
-            payload_moved(e->link, it->second, e->payload);
+            exchange_.payload_moved(e->link, it->second, e->payload);
         }
     } else if (const auto* e = std::get_if<LinkOpened>(&event)) {
         const auto it = links_.find(e->link);
@@ -80,7 +81,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
             else if (it->second.purpose == Purpose::test_out)
                 probe_.opened(e->link);
             else
-                on_data_link_opened(e->link, it->second);
+                exchange_.on_data_link_opened(e->link, it->second);
         }
     } else if (const auto* e = std::get_if<LinkRefused>(&event)) {
         links_.lost(e->link, e->reason, false);
@@ -92,13 +93,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
             links_.count_refused();
             out.push_back(CloseLink{e->link, false});
         } else {
-            const bool known =
-                std::any_of(edges_.begin(), edges_.end(),
-                            [&](const auto& entry) { return same_host(entry.second.target, e->remote); }) ||
-                std::any_of(links_.begin(), links_.end(), [&](const auto& entry) {
-                    return entry.second.purpose == Purpose::incoming && entry.second.stage == Stage::open &&
-                           same_host(entry.second.from, e->remote);
-                });
+            const bool known = exchange_.knows_host(e->remote);
             if (const LinkId old = links_.gives_way(known); old != 0) {
                 PROBE(stranger_gave_way);
                 links_.refuse(old, "gave way to a newer connection");
@@ -125,10 +120,10 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         turn_.end();
         return Status::misuse;
     }
-    if (waiting_connect_ != 0 && ops_.empty() && !sync_.running())
+    if (waiting_connect_ != 0 && !exchange_.busy() && !sync_.running())
         on_connect(CommandConnect{std::exchange(waiting_connect_, 0)});
     if (turn_.now >= next_tick_) tick();
-    if (turn_.now >= next_dial_) maintain_edges();
+    if (turn_.now >= exchange_.next_dial()) exchange_.maintain_edges();
     if (turn_.now >= session_.next_dial()) session_.dial();
     finish_leaving();
     turn_.end();
@@ -137,7 +132,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
 
 Instant PeerCore::next_deadline() const {
     if (!session_.in_run()) return never;
-    return std::min({next_tick_, next_dial_, session_.next_dial()});
+    return std::min({next_tick_, exchange_.next_dial(), session_.next_dial()});
 }
 
 void PeerCore::tick() {
@@ -146,32 +141,17 @@ void PeerCore::tick() {
         return;
     }
     next_tick_ = turn_.now + config_.timeouts.tick();
-    // Predecessors come and go. Without a connection and an operation nothing of one is needed.
-    std::erase_if(arrivals_, [&](const auto& entry) {
-        return !reserves_.contains(entry.first) && std::none_of(ops_.begin(), ops_.end(), [&](const auto& op) {
-            return op.second->id.predecessor == entry.first;
-        });
-    });
-    // Without the master this peer may not know of an operation that its neighbours have begun.
-    const bool starved = !session_.master_open() || std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) {
-        return waits_for_input(*entry.second);
-    });
+    proto::LinkMessage heartbeat = exchange_.heartbeat();
     const auto dead = links_.examine(session_.dial_longest(), [&](LinkId id, const Link& link) {
         if (link.purpose == Purpose::master) {
             session_.beat(id);
         } else {
-            proto::LinkMessage message;
-            message.set_heartbeat(starved);
-            message.set_started(highest_op_);
-            links_.send(id, message);
+            links_.send(id, heartbeat);
         }
     });
     for (const auto& [id, why] : dead) links_.drop(id, why);
     if (!session_.in_run() || session_.gave_up()) return;
-    requeue_stalled();
-    repeat_ready();
-    reopen_filled_links();
-    judge_progress();
+    exchange_.tick();
     launches_.launch_delayed();
     sync_.tick();
     probe_.tick();
@@ -180,37 +160,21 @@ void PeerCore::tick() {
 void PeerCore::link_lost(LinkId id, const Link& link, const std::string& reason, bool by_remote) {
     if (link.purpose == Purpose::master) return session_.lost(id, reason, by_remote);
     if (link.purpose == Purpose::test_out || link.purpose == Purpose::test_in) return probe_.lost(id, link);
-    // What was landing from it never lands; what it was sending has to go another way.
-    if (link.receiving.op != 0) {
-        PROBE(lost_while_landing);
-        PayloadLanded never_landed;
-        never_landed.verdict = PayloadLanded::Verdict::discarded;
-        links_.put_back(id, link);
-        links_.at(id).stage = Stage::dialing;  // nothing is sent on it any more
-        never_landed.link = id;
-        on_landed(never_landed);
-        links_.erase(id);
-    }
-    if (link.purpose == Purpose::outgoing)
-        stripe_lost(id, link, reason);
-    else
-        incoming_lost(id, link);
+    exchange_.link_lost(id, link, reason);
     sync_.link_lost(id, link.remote);
 }
 
 // ---- the master ----------------------------------------------------------------------------------------------------
 
 void PeerCore::welcomed(const proto::Welcome& welcome, const Secret& link_key) {
-    link_keys_.renew(link_key);
-    tell_all_ = true;
-    plan_pages_.Clear();
+    exchange_.welcomed(link_key);
     if (welcome.peer_timeout_ms() > 0)
         config_.timeouts.peer = static_cast<Duration>(welcome.peer_timeout_ms()) * millisecond;
 }
 
 void PeerCore::master_message(const proto::MasterMessage& message, std::uint32_t bytes_most) {
     switch (message.kind_case()) {
-    case proto::MasterMessage::kPlan: on_plan(message.plan()); break;
+    case proto::MasterMessage::kPlan: exchange_.on_plan(message.plan()); break;
     case proto::MasterMessage::kPageRequest:
         sync_.send_keys(message.page_request().serial(), message.page_request().first(), bytes_most);
         break;
@@ -221,7 +185,7 @@ void PeerCore::master_message(const proto::MasterMessage& message, std::uint32_t
 }
 
 void PeerCore::master_back(Duration away) {
-    leave_out(away);
+    exchange_.leave_out(away);
     sync_.slept(away);
 }
 
@@ -236,29 +200,7 @@ void PeerCore::membership_over(const std::string& reason, State next) {
     session_.end(next, reason);
     probe_.forget();
     for (const auto& [id, link] : links_) turn_.add(CloseLink{id, next == State::fresh || !leave_tickets_.empty()});
-    const LinkTable::Map links = links_.take_all();
-    for (const auto& [id, link] : links) {
-        if (link.receiving.cell != Operation::none) free_cell(link.remote, link.receiving.cell);
-    }
-    edges_.clear();
-    std::vector<Uuid> remotes;
-    for (auto& [remote, reserve] : reserves_) {
-        reserve.links.clear();
-        remotes.push_back(remote);
-    }
-    for (const Uuid& remote : remotes) {
-        const std::vector<Early> slices = std::move(reserves_.at(remote).slices);
-        reserves_.at(remote).slices.clear();
-        for (const Early& early : slices) {
-            if (early.landed) free_cell(remote, early.cell);
-        }
-        free_cell(remote, Operation::none);
-    }
-    arrivals_.clear();
-    next_dial_ = never;
-    link_keys_.forget();
-    callers_.clear();
-    highest_op_ = settled_ops_ = 0;
+    exchange_.membership_over(links_.take_all());
     tickets_.forget_sizes();
 
     if (connect_ticket_ != 0) {
@@ -267,54 +209,17 @@ void PeerCore::membership_over(const std::string& reason, State next) {
     }
     run_wide_.run_lost(reason);
     launches_.run_lost(reason);
-    std::vector<OpId> ops;
-    for (const auto& [id, op] : ops_) ops.push_back(id);
-    for (const OpId id : ops) {
-        Operation& op = *ops_.at(id);
-        op.outcome.epoch = 0;
-        if (!op.decided) PROBE(lost_with_open_operation);
-        if (!op.decided) decide(op, false, failure(Result::rank_connection_lost, reason));
-    }
+    exchange_.fail_all(reason);
     launches_.conclude_unstarted(reason);
     sync_.run_lost(reason);
 }
 
 void PeerCore::finish_leaving() {
-    if (leave_tickets_.empty() || !ops_.empty() || sync_.running()) return;
+    if (leave_tickets_.empty() || exchange_.busy() || sync_.running()) return;
     const std::vector<Ticket> tickets = std::move(leave_tickets_);
     leave_tickets_.clear();
     launches_.clear();
     for (const Ticket ticket : tickets) tickets_.complete(ticket, Completion{});
-}
-
-void PeerCore::on_memory(const OperationMemory& owner, const BufferAllocated& event) {
-    const auto found = ops_.find(owner.op);
-    ASSERT(found != ops_.end() && found->second->buffers_pending > 0);
-    Operation& op = *found->second;
-    --op.buffers_pending;
-    if (op.decided) PROBE(abort_before_buffers);
-    if (!event.ok) {
-        PROBE(slots_not_allocated);
-        if (op.slots == event.buffer) op.slots = 0;
-        if (op.result == event.buffer) op.result = 0;
-        if (op.inputs == event.buffer) op.inputs = 0;
-        vote_end(op, false, "not enough memory for scratch buffers");
-    }
-    if (op.decided)
-        finish_if_idle(op);
-    else if (op.buffers_pending == 0 && op.end_serial == 0)
-        operation_prepared(op);
-}
-
-void PeerCore::on_memory(const ReserveMemory& owner, const BufferAllocated& event) {
-    const auto found = reserves_.find(owner.remote);
-    ASSERT(found != reserves_.end() && found->second.buffer == event.buffer);
-    if (!event.ok) PROBE(reserve_not_allocated);
-    if (event.ok)
-        found->second.usable = true;
-    else
-        found->second.buffer = 0;
-    free_cell(owner.remote, Operation::none);
 }
 
 void PeerCore::on_memory(const StagingMemory&, const BufferAllocated& event) { sync_.memory_came(event); }
@@ -324,25 +229,6 @@ void PeerCore::on_memory(const TestMemory&, const BufferAllocated& event) { prob
 void PeerCore::on_compute(const ComputeDone& event) {
     session_.computed();
     std::visit([&](const auto& owner) { on_done(owner, event); }, computes_.answered(event.id));
-}
-
-void PeerCore::on_done(const SliceReduction& owner, const ComputeDone& done) {
-    Operation& op = *ops_.at(owner.op);
-    --op.computes;
-    reduced(op, owner, done.checksum);
-}
-
-void PeerCore::on_done(const InputQuantization& owner, const ComputeDone& done) {
-    Operation& op = *ops_.at(owner.op);
-    --op.computes;
-    input_quantized(op, owner.slice, done.checksum);
-}
-
-void PeerCore::on_done(const CommitCopy& owner, const ComputeDone&) {
-    Operation& op = *ops_.at(owner.op);
-    --op.computes;
-    copy_next(op);
-    finish_if_idle(op);
 }
 
 std::uint64_t PeerCore::state_hash() const {
@@ -362,18 +248,10 @@ std::uint64_t PeerCore::state_hash() const {
     mix(computes_.next_name());
     mix(session_.votes().size());
     mix(launches_.size());
-    mix(dead_frames_);
+    mix(exchange_.dead_frames());
     mix(probe_.receiving());
     if (probe_.sends()) mix(probe_.bytes_sent());
-    for (const auto& [id, op] : ops_) {
-        mix(id);
-        mix(op->finals);
-        mix(op->digest);
-        mix(op->granted);
-        mix(op->used);
-        mix(op->computes);
-        mix(op->sent_bytes);
-    }
+    exchange_.mix_into(mix);
     if (sync_.running()) {
         mix(sync_.stage_number() - 1);
         mix(sync_.received_bytes());
@@ -385,66 +263,36 @@ PeerStatistics PeerCore::statistics() const {
     PeerStatistics now = counted_;
     now.master_links_lost = session_.links_lost();
     now.refused_frames = links_.refused();
-    now.dead_frames = dead_frames_;
+    now.dead_frames = exchange_.dead_frames();
     now.attributes = tickets_.attributes();
     now.epoch = tickets_.epoch();
     now.tags_open = static_cast<std::uint32_t>(launches_.size());
-    now.operations_running = static_cast<std::uint32_t>(ops_.size());
+    now.operations_running = static_cast<std::uint32_t>(exchange_.operations());
     now.votes_open = static_cast<std::uint32_t>(session_.votes().size());
-    for (const auto& [target, edge] : edges_) {
-        PeerStatistics::Edge& told = now.edges.emplace_back();
-        told.peer = target;
-        told.connections = static_cast<std::uint32_t>(edge.stripes.size());
-        for (const Stripe& stripe : edge.stripes) {
-            const auto link = links_.find(stripe.link);
-            told.connections_open += link != links_.end() && link->second.stage == Stage::open ? 1 : 0;
-        }
-    }
+    exchange_.count_edges(now);
     return now;
 }
 
 std::string PeerCore::explain() const {
     std::string text = session_.explain();
-    for (const auto& [id, op] : ops_) {
-        text += ", op " + std::to_string(id & 0xFFFFFFFF) + " finals " + std::to_string(op->finals) + "/" +
-                std::to_string(op->slices()) + " credit " + std::to_string(op->free_credit()) +
-                (op->neighbour_ready ? "" : " neighbour not ready") + (op->prepared ? "" : " not prepared") +
-                (op->decided ? " decided" : "") + " computes " + std::to_string(op->computes);
-    }
+    text += exchange_.explain_operations();
     if (sync_.running()) text += ", sync stage " + std::to_string(sync_.stage_number() - 1);
     if (probe_.sends()) text += ", tests the bandwidth to " + short_name(probe_.target());
-    for (const auto& [target, edge] : edges_) {
-        std::size_t open = 0;
-        for (const Stripe& stripe : edge.stripes) {
-            const auto link = links_.find(stripe.link);
-            open += link != links_.end() && link->second.stage == Stage::open ? 1 : 0;
-        }
-        text +=
-            ", edge to " + short_name(target) + " " + std::to_string(open) + "/" + std::to_string(edge.stripes.size());
-    }
+    text += exchange_.explain_edges();
     return text;
 }
 
 std::string PeerCore::leftovers() const {
     const bool calls = connect_ticket_ != 0 || waiting_connect_ != 0 || !leave_tickets_.empty() ||
-                       run_wide_.size() != 0 || !launches_.empty() || launches_.many() || !ops_.empty() ||
+                       run_wide_.size() != 0 || !launches_.empty() || launches_.many() || exchange_.busy() ||
                        sync_.running();
     if (calls) return {};
     std::string text = name_leftovers({{"votes", session_.votes().size()},
                                        {"votes that end something", session_.votes().end_votes()},
                                        {"launches that wait for a start", launches_.unstarted()}});
     if (state() == State::member || !links_.empty()) return text;
-    // Memory that was asked for is freed when it comes.
-    const auto reserves = std::count_if(reserves_.begin(), reserves_.end(), [](const auto& entry) {
-        return entry.second.buffer == 0 || entry.second.usable;
-    });
-    const std::string outside =
-        name_leftovers({{"edges", edges_.size()},
-                        {"arrivals", arrivals_.size()},
-                        {"reserves", static_cast<std::size_t>(reserves)},
-                        {"callers", callers_.size()},
-                        {"tests", probe_.count()},
-                        {"pages of a plan", static_cast<std::size_t>(plan_pages_.targets_size())}});
+    std::string outside = exchange_.leftovers();
+    if (probe_.count() != 0) outside += (outside.empty() ? "" : ", ") + name_leftovers({{"tests", probe_.count()}});
     return text.empty() || outside.empty() ? text + outside : text + ", " + outside;
 }
 

@@ -1,8 +1,8 @@
 // The calls of the application: each becomes a vote, and its ticket is completed by the answer.
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
-#include "core/membership/peer_core.hpp"
 #include "core/numeric/quantize.hpp"
+#include "core/peer_core.hpp"
 #include "core/wire/convert.hpp"
 
 #include <utility>
@@ -35,7 +35,7 @@ void PeerCore::on_connect(const CommandConnect& command) {
         tickets_.fail(command.ticket, Result::invalid_usage, "the communicator is connected already");
         return;
     }
-    if (!ops_.empty() || sync_.running()) {
+    if (exchange_.busy() || sync_.running()) {
         // What ends late must not meet an operation of the next run with the same number.
         waiting_connect_ = command.ticket;
         return;
@@ -84,7 +84,7 @@ void PeerCore::on_leave(const CommandLeave& command) {
                       "the communicator was left while it connected");
     }
     if (command.abort && !session_.in_run()) return;
-    if (!ops_.empty()) PROBE(left_in_flight);
+    if (exchange_.busy()) PROBE(left_in_flight);
     session_.say_goodbye();
     if (command.abort)
         membership_over("it was aborted (pcclAbort)", session_.state_outside());
@@ -121,8 +121,10 @@ void PeerCore::answered(const proto::Answer& answer) {
     switch (answer.kind_case()) {
     case proto::Answer::kTopology: answer_topology(answer.topology()); break;
     case proto::Answer::kPending: answer_pending(answer.pending()); break;
-    case proto::Answer::kStart: answer_start(answer.start()); break;
-    case proto::Answer::kOutcome: answer_outcome(answer.outcome()); break;
+    case proto::Answer::kStart: exchange_.start_answered(answer.start()); break;
+    case proto::Answer::kOutcome:
+        if (const char* why = exchange_.outcome_answered(answer.outcome())) membership_over(why, State::lost);
+        break;
     case proto::Answer::kSync:
         session_.close_vote(answer.sync().serial());
         if (answer.sync().final() || answer.sync().again()) session_.close_end_votes(answer.sync().sync());
@@ -166,41 +168,6 @@ void PeerCore::answer_optimize(const proto::OptimizeAnswer& answer) {
     if (answer.result() != 0) completion = failure(result_of(answer.result()), answer.reason());
     read(answer.view(), completion);
     run_wide_.answered(answer.serial(), std::move(completion));
-}
-
-void PeerCore::answer_start(const proto::StartAnswer& answer) {
-    session_.close_vote(answer.serial());
-    const std::optional<Launches::Start> start = launches_.answered(answer);
-    if (answer.op() == 0) return;
-    highest_op_ = std::max(highest_op_, answer.op());
-    settled_ops_ = std::max(settled_ops_, answer.op());
-    if (!start || answer.world() < 2 || answer.position() >= answer.world()) {
-        // Started for a launch that is not ours any more: the others must not wait for us.
-        proto::Vote vote;
-        vote.set_kind(proto::VOTE_END);
-        vote.set_id(answer.op());
-        vote.set_reason("the collective was not launched here");
-        session_.cast(vote);
-        return;
-    }
-    launches_.begun(start->tag, answer.op());
-    begin_operation(answer, *start);
-    forget_dead_early();
-}
-
-void PeerCore::answer_outcome(const proto::OutcomeAnswer& answer) {
-    session_.close_end_votes(answer.op());
-    const auto op = ops_.find(answer.op());
-    if (op == ops_.end() || op->second->decided) return;
-    if (answer.commit() && op->second->finals != op->second->slices()) {
-        membership_over("the master committed a collective that this peer has not finished", State::lost);
-        return;
-    }
-    Completion completion;
-    if (!answer.commit()) completion = failure(failure_of(answer.result()), answer.reason());
-    read(answer.view(), completion);
-    launches_.told(op->second->id.tag, completion);
-    decide(*op->second, answer.commit(), std::move(completion));
 }
 
 }  // namespace pccl::core

@@ -1,0 +1,115 @@
+// The protocol of a peer: it owns the parts, gives each event to the one that it is for, and lets time pass for all of them.
+//
+// Parts: the session with the master (core/membership/session.hpp), calls that wait (core/voting), connections (core/links),
+// the exchange of slices (core/all_reduce/exchange.hpp), the shared state (core/state_sync/transfer.hpp), bandwidth tests
+// (core/topology/bandwidth_probe.hpp). Files: peer_core.cpp (events, clocks, the end of the membership), peer_calls.cpp
+// (commands and answers), peer_abstract.cpp (the situation in classes).
+// Invariant: every ticket is completed exactly once.
+#pragma once
+
+#include "core/all_reduce/exchange.hpp"
+#include "core/base/link_pass.hpp"
+#include "core/events.hpp"
+#include "core/links/link_table.hpp"
+#include "core/membership/session.hpp"
+#include "core/peer_machine.hpp"
+#include "core/requests.hpp"
+#include "core/state_sync/transfer.hpp"
+#include "core/topology/bandwidth_probe.hpp"
+#include "core/turn.hpp"
+#include "core/voting/launches.hpp"
+#include "core/voting/run_wide_calls.hpp"
+#include "core/voting/tickets.hpp"
+#include "core/wire/bounds.hpp"
+#include "core/wire/control.pb.h"
+#include "core/wire/convert.hpp"
+
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace pccl::core {
+
+class PeerCore final : private LinkOwner, private Session::Owner, private SyncTransfer::Owner {
+public:
+    explicit PeerCore(const PeerConfig& config);
+    Status handle(Instant now, const Event& event, Effects& out);
+    Instant next_deadline() const;
+    std::uint64_t state_hash() const;
+    std::uint64_t abstract_state() const;
+    std::string explain() const;
+    std::string leftovers() const;
+    const Uuid& uuid() const { return who_.uuid; }
+    Duration peer_timeout() const { return config_.timeouts.peer; }
+    PeerStatistics statistics() const;
+
+private:
+    using State = Session::State;
+    using Purpose = Link::Purpose;
+    using Stage = Link::Stage;
+    // events and clocks (peer_core.cpp)
+    void tick();
+    void link_lost(LinkId id, const Link& link, const std::string& reason, bool by_remote) override;
+    void membership_over(const std::string& reason, State next) override;
+    State state() const { return session_.state(); }
+    void finish_leaving();
+    void on_compute(const ComputeDone& event);
+    template <class Part>
+    void on_done(const Part& part, const ComputeDone& done) {
+        if constexpr (std::is_same_v<Part, EntryHash> || std::is_same_v<Part, ChunkCheck> ||
+                      std::is_same_v<Part, StateCopy>)
+            sync_.done(part, done);
+        else
+            exchange_.done(part, done);
+    }
+    template <class Owner>
+    void on_memory(const Owner& owner, const BufferAllocated& event) {
+        exchange_.memory_came(owner, event);
+    }
+    void on_memory(const StagingMemory& owner, const BufferAllocated& event);
+    void on_memory(const TestMemory& owner, const BufferAllocated& event);
+
+    // what the master says
+    void welcomed(const proto::Welcome& welcome, const Secret& link_key) override;
+    void master_message(const proto::MasterMessage& message, std::uint32_t bytes_most) override;
+    void answered(const proto::Answer& answer) override;
+    void master_away() override { probe_.end(); }  // nobody waits for its result any more
+    void master_back(Duration away) override;
+    void declare_edges() override { exchange_.declare_edges(); }
+
+    // calls (peer_calls.cpp)
+    void on_command(const Command& command);
+    void on_connect(const CommandConnect& command);
+    void on_leave(const CommandLeave& command);
+    void on_sync(const CommandSync& command);
+    void run_contradicts(const std::string& reason) override { membership_over(reason, State::lost); }
+    void on_run_wide(proto::VoteKind kind, Ticket ticket);
+    void answer_topology(const proto::TopologyAnswer& answer);
+    void answer_pending(const proto::PendingAnswer& answer);
+    void answer_optimize(const proto::OptimizeAnswer& answer);
+
+    PeerConfig config_;
+    Turn turn_;
+    PeerStatistics counted_;
+    Identity who_;
+
+    Computes computes_;
+    Memory memory_;
+    LinkTable links_;
+    Session session_;
+    Tickets tickets_;
+    RunWideCalls run_wide_;
+    Launches launches_;
+    BandwidthProbe probe_;
+    SyncTransfer sync_;
+    Exchange exchange_;
+
+    Ticket connect_ticket_ = 0;
+    Ticket waiting_connect_ = 0;  // connects when nothing of the former identity is left
+    std::vector<Ticket> leave_tickets_;
+
+    Instant last_event_ = 0;
+    Instant next_tick_ = never;
+};
+
+}  // namespace pccl::core
