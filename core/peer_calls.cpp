@@ -1,10 +1,9 @@
 // The calls of the application: each becomes a vote, and its ticket is completed by the answer.
-#include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
-#include "core/numeric/quantize.hpp"
 #include "core/peer_core.hpp"
 #include "core/wire/convert.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace pccl::core {

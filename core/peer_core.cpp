@@ -3,9 +3,7 @@
 #include "core/base/assert.hpp"
 #include "core/base/leftovers.hpp"
 #include "core/base/probe.hpp"
-#include "core/links/waiting_room.hpp"
 #include "core/numeric/quantize.hpp"
-#include "core/wire/convert.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -141,13 +139,13 @@ void PeerCore::tick() {
         return;
     }
     next_tick_ = turn_.now + config_.timeouts.tick();
-    proto::LinkMessage heartbeat = exchange_.heartbeat();
+    exchange_.forget_predecessors();
+    const proto::LinkMessage heartbeat = exchange_.heartbeat();
     const auto dead = links_.examine(session_.dial_longest(), [&](LinkId id, const Link& link) {
-        if (link.purpose == Purpose::master) {
+        if (link.purpose == Purpose::master)
             session_.beat(id);
-        } else {
+        else
             links_.send(id, heartbeat);
-        }
     });
     for (const auto& [id, why] : dead) links_.drop(id, why);
     if (!session_.in_run() || session_.gave_up()) return;
@@ -221,10 +219,6 @@ void PeerCore::finish_leaving() {
     launches_.clear();
     for (const Ticket ticket : tickets) tickets_.complete(ticket, Completion{});
 }
-
-void PeerCore::on_memory(const StagingMemory&, const BufferAllocated& event) { sync_.memory_came(event); }
-
-void PeerCore::on_memory(const TestMemory&, const BufferAllocated& event) { probe_.memory_came(event); }
 
 void PeerCore::on_compute(const ComputeDone& event) {
     session_.computed();

@@ -8,7 +8,6 @@
 #pragma once
 
 #include "core/all_reduce/exchange.hpp"
-#include "core/base/link_pass.hpp"
 #include "core/events.hpp"
 #include "core/links/link_table.hpp"
 #include "core/membership/session.hpp"
@@ -20,12 +19,10 @@
 #include "core/voting/launches.hpp"
 #include "core/voting/run_wide_calls.hpp"
 #include "core/voting/tickets.hpp"
-#include "core/wire/bounds.hpp"
 #include "core/wire/control.pb.h"
 #include "core/wire/convert.hpp"
 
 #include <string>
-#include <type_traits>
 #include <vector>
 
 namespace pccl::core {
@@ -47,6 +44,7 @@ private:
     using State = Session::State;
     using Purpose = Link::Purpose;
     using Stage = Link::Stage;
+
     // events and clocks (peer_core.cpp)
     void tick();
     void link_lost(LinkId id, const Link& link, const std::string& reason, bool by_remote) override;
@@ -54,20 +52,19 @@ private:
     State state() const { return session_.state(); }
     void finish_leaving();
     void on_compute(const ComputeDone& event);
-    template <class Part>
-    void on_done(const Part& part, const ComputeDone& done) {
-        if constexpr (std::is_same_v<Part, EntryHash> || std::is_same_v<Part, ChunkCheck> ||
-                      std::is_same_v<Part, StateCopy>)
-            sync_.done(part, done);
-        else
-            exchange_.done(part, done);
+    void on_done(const EntryHash& part, const ComputeDone& done) { sync_.done(part, done); }
+    void on_done(const ChunkCheck& check, const ComputeDone& done) { sync_.done(check, done); }
+    void on_done(const StateCopy& copy, const ComputeDone& done) { sync_.done(copy, done); }
+    template <class Owner>
+    void on_done(const Owner& owner, const ComputeDone& done) {
+        exchange_.done(owner, done);
     }
+    void on_memory(const StagingMemory&, const BufferAllocated& event) { sync_.memory_came(event); }
+    void on_memory(const TestMemory&, const BufferAllocated& event) { probe_.memory_came(event); }
     template <class Owner>
     void on_memory(const Owner& owner, const BufferAllocated& event) {
         exchange_.memory_came(owner, event);
     }
-    void on_memory(const StagingMemory& owner, const BufferAllocated& event);
-    void on_memory(const TestMemory& owner, const BufferAllocated& event);
 
     // what the master says
     void welcomed(const proto::Welcome& welcome, const Secret& link_key) override;

@@ -67,7 +67,7 @@ public:
     // ---- neighbours
     // A connection was lost. What was landing from it never lands; what it was sending has to go another way.
     void link_lost(LinkId id, const Link& link, const std::string& reason);
-    bool knows_host(const Endpoint& remote) const;
+    bool knows_host(const Endpoint& remote) const;  // a neighbour is on it
     void on_plan(const proto::DialPlan& plan);
     void maintain_edges() override;
     void on_data_link_opened(LinkId id, Link& link);
@@ -92,8 +92,9 @@ public:
     void memory_came(const OperationMemory& owner, const BufferAllocated& event);
     void memory_came(const ReserveMemory& owner, const BufferAllocated& event);
     Instant next_dial() const { return next_dial_; }
+    void forget_predecessors();
     // What heartbeats to neighbours say.
-    proto::LinkMessage heartbeat();
+    proto::LinkMessage heartbeat() const;
     void tick();
 
     // ---- observation
@@ -112,6 +113,7 @@ private:
     using State = MasterLine::State;
     using Purpose = Link::Purpose;
     using Stage = Link::Stage;
+
     struct Stripe {
         LinkId link = 0;
         Instant next_dial = 0;
@@ -163,6 +165,7 @@ private:
         Instant filler_at = 0;      // when a part of a frame that nobody wants any more last came from it
     };
 
+    // connections (links.cpp)
     void dial_stripe(const Uuid& target, Edge& edge, std::size_t index);
     void stripe_lost(LinkId id, const Link& link, const std::string& reason);
     void report_edge(const Uuid& target, Edge& edge, Edge::Report report, const std::string& reason);
@@ -176,6 +179,7 @@ private:
     bool edge_used(const Uuid& target, const Edge& edge) const;
     void close_edge(const Uuid& target);
     std::uint32_t stripe_count() const;
+
     // what gets through (progress.cpp)
     void slice_landed(Operation& op, std::uint32_t bytes);
     void discarded_moved(LinkId id, Link& link, std::uint32_t arrived);
@@ -196,6 +200,7 @@ private:
     void neighbour_started(const Uuid& neighbour, OpId last);
     void judge_progress();
     void give_up_edge(Operation& op);
+
     // slices (exchange.cpp, life.cpp)
     void begin_operation(const proto::StartAnswer& answer, const Launches::Start& launch);
     std::uint64_t memory_left(const Operation& op) const;

@@ -406,13 +406,16 @@ void Exchange::give_up_edge(Operation& op) {
 
 // ---- time ----------------------------------------------------------------------------------------------------------
 
-proto::LinkMessage Exchange::heartbeat() {
+void Exchange::forget_predecessors() {
     // Predecessors come and go. Without a connection and an operation nothing of one is needed.
     std::erase_if(arrivals_, [&](const auto& entry) {
         return !reserves_.contains(entry.first) && std::none_of(ops_.begin(), ops_.end(), [&](const auto& op) {
             return op.second->id.predecessor == entry.first;
         });
     });
+}
+
+proto::LinkMessage Exchange::heartbeat() const {
     // Without the master this peer may not know of an operation that its neighbours have begun.
     const bool starved = !session_.master_open() || std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) {
         return waits_for_input(*entry.second);

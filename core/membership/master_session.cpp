@@ -357,11 +357,11 @@ void MasterCore::on_member_message(LinkId id, const proto::PeerMessage& message)
         if (member) {
             const Uuid uuid = link.uuid;
             Session& session = sessions_.at(uuid);
-            if (!session.resumed) {
+            const bool came_back = !std::exchange(session.resumed, true);
+            if (came_back) {
                 session.resumed_after = last_id();
                 examine_all_ = true;
             }
-            const bool came_back = !std::exchange(session.resumed, true);
             session.settled = session.settled || state_.untold(uuid) == 0;
             end_grace_if_due();
             // What it called while its link was away is declared by now: that time counts for the limit on votes.

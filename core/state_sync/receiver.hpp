@@ -59,7 +59,6 @@ struct SyncFetch {
     std::vector<bool> asked;  // per chunk: asked for, or verified
     std::uint64_t copied = 0;
     bool hashes_known() const { return hashes.size() >= asked.size() || (asked.size() == 1 && !any_content); }
-    bool complete() const { return done == asked.size(); }
 };
 
 // What a synchronization has under way, and what it moved.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # includes.sh <source root>
-# The layers' arrows, also inside core: core includes core and harmless standard headers only; net-sim knows core; harness knows net-sim and
-# core; net-real knows core and the public headers. Neither world knows the other.
+# The layers' arrows, also inside core: core includes core and harmless standard headers only; net-sim knows core; harness
+# knows net-sim and core; net-real knows core and the public headers. Neither world knows the other.
 set -euo pipefail
 export LC_ALL=C
 cd "$1"

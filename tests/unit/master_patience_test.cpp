@@ -45,6 +45,15 @@ struct Pair {
             world.say_hello(*member, [&](proto::Hello& hello) { hello.set_newcomer_links(newcomer_links); });
         admit(world, a, b, {&a});
     }
+    // `a` waits in a call, and the link of `b` is away when the limit passes.
+    void b_comes_back_late() {
+        world.vote(a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+        pass(limit - second);
+        world.reset(b);
+        pass(3 * second);
+        REQUIRE_FALSE(b.refused);
+        world.say_hello(b);
+    }
     // Time passes in ticks, and both members send heartbeats.
     void pass(Duration time) {
         for (Duration step = 100 * millisecond; time > 0; time -= step) {
@@ -251,12 +260,7 @@ TEST_CASE("a member is asked anew for a vote that others joined after it was ask
 
 TEST_CASE("a member in no call is judged when it has resumed, for the time away too") {
     Pair run;
-    run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
-    run.pass(limit - second);
-    run.world.reset(run.b);
-    run.pass(3 * second);
-    CHECK_FALSE(run.b.refused);
-    run.world.say_hello(run.b);
+    run.b_comes_back_late();
     run.pass(second / 2);
     CHECK_FALSE(run.b.refused);
     run.world.resumed(run.b);
@@ -266,11 +270,7 @@ TEST_CASE("a member in no call is judged when it has resumed, for the time away 
 
 TEST_CASE("a member that resumes in no call is judged before its link can break again") {
     Pair run;
-    run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
-    run.pass(limit - second);
-    run.world.reset(run.b);
-    run.pass(3 * second);
-    run.world.say_hello(run.b);
+    run.b_comes_back_late();
     run.world.resumed(run.b);
     CHECK(run.b.refused);
 }
@@ -293,11 +293,7 @@ TEST_CASE("calls that cross are given up, though the link of one member breaks s
 
 TEST_CASE("a member that called while its link was away is not in no call") {
     Pair run;
-    run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
-    run.pass(limit - second);
-    run.world.reset(run.b);
-    run.pass(3 * second);
-    run.world.say_hello(run.b);
+    run.b_comes_back_late();
     run.world.vote(run.b, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
     run.world.resumed(run.b);
     run.pass(2 * limit);
