@@ -1,6 +1,6 @@
 #include "core/master_machine.hpp"
 
-#include "core/membership/master_core.hpp"
+#include "core/master_core.hpp"
 
 namespace pccl::core {
 

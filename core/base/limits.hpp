@@ -118,9 +118,9 @@ struct Timeouts {
     Duration redial_min = 20 * millisecond;
     Duration redial_max = 1 * second;
     Duration vote_warn = 30 * second;
-    Duration vote = 0;     // after which a vote that did not change is given up, see MasterCore::expire_votes; 0: never
-    Duration journal = 0;  // of the master, after which one whose journal is not written stops itself; 0: never
-    Duration test = 1 * second;         // bandwidth test of one edge, from its first byte
+    Duration vote = 0;           // after which a vote that did not change is given up, see VotePatience; 0: never
+    Duration journal = 0;        // of the master, after which one whose journal is not written stops itself; 0: never
+    Duration test = 1 * second;  // bandwidth test of one edge, from its first byte
     Duration survey = 20 * second;      // all tests of one vote; what is not measured by then waits for the next
     Duration edge_age = 3600 * second;  // a bandwidth that was measured longer ago is measured again
 

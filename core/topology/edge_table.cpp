@@ -23,6 +23,13 @@ bool EdgeTable::up(const Uuid& from, const Uuid& to) const {
     return edge != nullptr && edge->up;
 }
 
+bool EdgeTable::ring_up(const std::vector<Uuid>& ring) const {
+    for (std::size_t i = 0; i < ring.size(); ++i) {
+        if (!up(ring[i], ring[(i + 1) % ring.size()])) return false;
+    }
+    return true;
+}
+
 bool EdgeTable::marked(const Uuid& from, const Uuid& to, Instant now) const {
     const Edge* edge = find(from, to);
     return edge != nullptr && (edge->stuck_until > now || (!edge->up && edge->quarantined_until > now));

@@ -41,6 +41,7 @@ public:
     };
 
     bool up(const Uuid& from, const Uuid& to) const;
+    bool ring_up(const std::vector<Uuid>& ring) const;  // each edge of it
     bool marked(const Uuid& from, const Uuid& to, Instant now) const;
     // The edge is wanted from now on; starts its clock unless it is up.
     Edge& want(const Uuid& from, const Uuid& to, Instant now);

@@ -32,6 +32,11 @@ Ballot* BallotBox::find(const BallotKey& key) {
     return it == ballots_.end() ? nullptr : &it->second;
 }
 
+const Ballot* BallotBox::find(const BallotKey& key) const {
+    const auto it = ballots_.find(key);
+    return it == ballots_.end() ? nullptr : &it->second;
+}
+
 Ballot BallotBox::take(const BallotKey& key) {
     const auto it = ballots_.find(key);
     ASSERT(it != ballots_.end());

@@ -69,6 +69,7 @@ class BallotBox {
 public:
     Ballot& open(const BallotKey& key, Instant now);
     Ballot* find(const BallotKey& key);
+    const Ballot* find(const BallotKey& key) const;
     // Removes the ballot and hands it over; the caller decides it.
     Ballot take(const BallotKey& key);
     // Withdraws all votes of a member that vanished; ballots without votes close.

@@ -6,7 +6,7 @@
 // Members come to an end together although each may use another window and another order: whether a tag is tried again is
 // settled when its result is told, and results are told to all members in the order of the master's decisions. When the
 // operation has come to rest here, which is a matter of each member alone, is of no account.
-// Windows are kept by the master, which starts complete ballots in one order (MasterCore::start_waiting): what runs needs
+// Windows are kept by the master, which starts complete ballots in one order (Operations): what runs needs
 // nothing but its members' data, so a place gets free, and the next one starts at all members or at none.
 //
 // Invariants: a tag is launched at most once at a time. Each launch is concluded once, by its answer, its operation or the loss

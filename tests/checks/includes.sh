@@ -22,17 +22,18 @@ layer() {
 
 layer core 'core/'
 # Inside core/ the arrows point this way, without a cycle. Headers in core/ itself are the contract with drivers and what the
-# parts of a machine share. Only peer_core.* and the two machines, in core/ itself too, know all parts.
+# parts of a machine share. Only peer_core.*, master_core.* and the two machines, in core/ itself too, know all parts.
 contract='core/(compute|events|identity|master_machine|master_status|peer_machine|requests|turn)\.hpp'
 layer core/base 'core/base/'
 layer core/numeric 'core/(base|numeric)/|core/(compute|events)\.hpp'
 layer core/wire 'core/(base|numeric|wire)/|core/events\.hpp'
+layer core/journal "core/(base|numeric|wire|journal)/|$contract"
 layer core/links "core/(base|wire|links)/|$contract"
-layer core/topology "core/(base|wire|links|topology)/|$contract"
-layer core/voting "core/(base|numeric|wire|links|voting)/|$contract"
-layer core/state_sync "core/(base|numeric|wire|links|voting|state_sync)/|$contract"
-layer core/membership "core/(base|numeric|wire|links|topology|voting|state_sync|membership)/|$contract"
-layer core/all_reduce "core/(base|numeric|wire|links|topology|voting|state_sync|membership|all_reduce)/|$contract"
+layer core/voting "core/(base|numeric|wire|journal|links|voting)/|$contract"
+layer core/topology "core/(base|wire|journal|links|voting|topology)/|$contract"
+layer core/state_sync "core/(base|numeric|wire|journal|links|voting|state_sync)/|$contract"
+layer core/membership "core/(base|numeric|wire|journal|links|voting|topology|state_sync|membership)/|$contract"
+layer core/all_reduce "core/(base|numeric|wire|journal|links|voting|topology|state_sync|membership|all_reduce)/|$contract"
 layer net-sim 'core/|net-sim/'
 layer harness 'core/|net-sim/|harness/'
 layer net-real 'core/|net-real/|pccl|ccoip|include/'

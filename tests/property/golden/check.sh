@@ -6,7 +6,7 @@
 # difference before you update.
 set -euo pipefail
 export LC_ALL=C
-sim=$1 update=${2:-}
+sim=$(realpath "$1") update=${2:-}
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 trace() {

@@ -1,17 +1,16 @@
-// The master's part in a shared-state synchronization: compare, elect, and decide the end. Content never comes here.
-#include "core/base/assert.hpp"
+#include "core/state_sync/sync_rounds.hpp"
+
 #include "core/base/probe.hpp"
-#include "core/membership/master_core.hpp"
+#include "core/voting/electors.hpp"
 #include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace pccl::core {
 
-namespace {}
-
-std::vector<Candidate> MasterCore::candidates_of(const Ballot& ballot, const std::vector<Uuid>& electors) const {
+std::vector<Candidate> SyncRounds::candidates_of(const Ballot& ballot, const std::vector<Uuid>& electors) const {
     std::vector<Candidate> candidates;
     for (const Uuid& uuid : electors) {
         const proto::Vote& vote = ballot.votes().at(uuid).vote;
@@ -29,29 +28,23 @@ std::vector<Candidate> MasterCore::candidates_of(const Ballot& ballot, const std
     return candidates;
 }
 
-void MasterCore::examine_sync(const BallotKey& key) {
+void SyncRounds::examine(const BallotKey& key) {
     const Ballot* ballot = ballots_.find(key);
-    const std::vector<Uuid> electors = electors_of(key);
+    const std::vector<Uuid> electors = electors_of(state_, key);
     if (!ballot->complete(electors) || state_.groups.at(key.group).sync) return;
     const Election election = elect(candidates_of(*ballot, electors), state_.groups.at(key.group).expected);
-    if (compare_keys(key, election)) decide_sync(key, electors);
+    if (keys_.compare(key.group, *ballot, election)) decide(key, electors);
 }
 
-void MasterCore::decide_sync(const BallotKey& key, const std::vector<Uuid>& electors) {
+void SyncRounds::decide(const BallotKey& key, const std::vector<Uuid>& electors) {
     const Ballot ballot = ballots_.take(key);
     std::vector<Candidate> candidates = candidates_of(ballot, electors);
-    if (const auto comparison = key_comparisons_.find(key.group); comparison != key_comparisons_.end()) {
-        for (Candidate& candidate : candidates) {
-            for (const KeyComparison::List& list : comparison->second.lists) {
-                if (list.uuid == candidate.uuid) candidate.difference = list.difference;
-            }
-        }
-        key_comparisons_.erase(comparison);
-    }
+    for (Candidate& candidate : candidates) candidate.difference = keys_.difference_of(key.group, candidate.uuid);
+    keys_.forget(key.group);
     const std::uint64_t expected = state_.groups.at(key.group).expected;
     const Election election = elect(candidates, expected);
     for (const Verdict& verdict : election.verdicts) {
-        if (verdict.removed) remove(verdict.uuid, verdict.reason);
+        if (verdict.removed) roster_.remove(verdict.uuid, verdict.reason);
     }
     proto::Decision decision;
     auto* sync = decision.mutable_sync();
@@ -73,7 +66,7 @@ void MasterCore::decide_sync(const BallotKey& key, const std::vector<Uuid>& elec
     sync->set_final(!transfer);
     sync->set_expected(election.failed ? expected : election.revision + 1);
     if (transfer) {
-        sync->set_sync(next_id());
+        sync->set_sync(decisions_.next_id());
         write(election.content, *sync->mutable_content());
         // A newcomer that happens to hold the compared content has nothing to give of the rest: veterans first.
         std::vector<Uuid> holders = election.holders;
@@ -87,20 +80,20 @@ void MasterCore::decide_sync(const BallotKey& key, const std::vector<Uuid>& elec
         }
     }
     *sync->mutable_sizes() = state_.sizes();
-    append(decision);
-    examine_all_ = true;
+    decisions_.append(decision);
+    agenda_.everything = true;
 }
 
-void MasterCore::examine_sync_end(GroupId id) {
+void SyncRounds::examine_end(GroupId id) {
     const auto group = state_.groups.find(id);
     if (group == state_.groups.end() || !group->second.sync) return;
     const RunningSync& running = *group->second.sync;
     const BallotKey key{proto::VOTE_SYNC_END, id, running.id};
-    const std::vector<Uuid> electors = electors_of(key);
+    const std::vector<Uuid> electors = electors_of(state_, key);
     // Its members went at once, and others of the group, which came later, wait for the next one.
     if (electors.empty()) {
         PROBE(sync_without_members);
-        finish_sync(id, false, "all its members are gone");
+        finish(id, false, "all its members are gone");
         return;
     }
     const Ballot* ballot = ballots_.find(key);
@@ -108,13 +101,12 @@ void MasterCore::examine_sync_end(GroupId id) {
         for (const auto& [uuid, cast] : ballot->votes()) {
             if (!cast.vote.ok()) {
                 PROBE(sync_aborted);
-                finish_sync(id, false,
-                            "peer " + short_name(uuid) + " could not receive the state: " + cast.vote.reason());
+                finish(id, false, "peer " + short_name(uuid) + " could not receive the state: " + cast.vote.reason());
                 return;
             }
         }
         if (ballot->complete(electors)) {
-            finish_sync(id, true, "");
+            finish(id, true, "");
             return;
         }
     }
@@ -128,13 +120,13 @@ void MasterCore::examine_sync_end(GroupId id) {
     for (const Uuid& uuid : electors) {
         if (ballot != nullptr && ballot->has(uuid)) continue;
         if (!holders.empty() && (whole || !running.lack_whole.contains(uuid))) continue;
-        repeat_sync(id);
+        repeat(id);
         return;
     }
 }
 
 // Those who held the content when it was elected, and those who have received and verified all of it since.
-std::vector<RunningSync::Holder> MasterCore::living_holders(GroupId id) {
+std::vector<RunningSync::Holder> SyncRounds::living_holders(GroupId id) const {
     const RunningSync& running = *state_.groups.at(id).sync;
     const Ballot* ballot = ballots_.find(BallotKey{proto::VOTE_SYNC_END, id, running.id});
     const auto has_all = [&](const Uuid& uuid) {
@@ -157,7 +149,7 @@ std::vector<RunningSync::Holder> MasterCore::living_holders(GroupId id) {
     return living;
 }
 
-void MasterCore::on_holders_request(const Uuid& uuid, OpId sync) {
+void SyncRounds::asked_for_holders(const Uuid& uuid, OpId sync) {
     const GroupId id = state_.members.at(uuid).group;
     const auto group = state_.groups.find(id);
     if (group == state_.groups.end() || !group->second.sync || group->second.sync->id != sync) return;
@@ -167,29 +159,28 @@ void MasterCore::on_holders_request(const Uuid& uuid, OpId sync) {
     auto* told = message.mutable_sync_holders();
     told->set_sync(sync);
     // Of many, others each time it asks.
-    const LinkId link = sessions_.at(uuid).link;
     const std::size_t told_max =
-        std::min<std::size_t>(config_.limits.holders_told_again_max,
-                              wire::items_per_page(links_.at(link).control_bytes, wire::sync_holder_bytes));
-    const std::size_t first = holders.size() > told_max ? random_.below(holders.size()) : 0;
+        std::min<std::size_t>(turn_.limits.holders_told_again_max,
+                              wire::items_per_page(roster_.control_bytes(uuid), wire::sync_holder_bytes));
+    const std::size_t first = holders.size() > told_max ? turn_.random.below(holders.size()) : 0;
     for (std::size_t i = 0; i < std::min(holders.size(), told_max); ++i) {
         const RunningSync::Holder& holder = holders[(first + i) % holders.size()];
         auto* entry = told->add_holders();
         entry->set_peer(to_bytes(holder.uuid));
         write(state_.members.at(holder.uuid).endpoint, *entry->mutable_address());
         entry->set_whole(holder.whole);
-        add_pass(uuid, *entry);
+        roster_.add_pass(uuid, *entry);
     }
-    say(link, message);
+    roster_.say(uuid, std::move(message));
 }
 
 // The living hold no full copy of what was elected: they vote once more, and the election is among them.
-void MasterCore::repeat_sync(GroupId id) {
+void SyncRounds::repeat(GroupId id) {
     PROBE(sync_repeated);
     const GroupState& group = state_.groups.at(id);
     const RunningSync& running = *group.sync;
-    log(LogLevel::warn, "the members of group " + std::to_string(id) +
-                            " that held the elected shared state are gone; those that live elect again");
+    turn_.log(LogLevel::warn, "the members of group " + std::to_string(id) +
+                                  " that held the elected shared state are gone; those that live elect again");
     proto::Decision decision;
     auto* sync = decision.mutable_sync();
     sync->set_sync(running.id);
@@ -211,11 +202,11 @@ void MasterCore::repeat_sync(GroupId id) {
         }
     }
     *sync->mutable_sizes() = state_.sizes();
-    append(decision);
-    examine_all_ = true;
+    decisions_.append(decision);
+    agenda_.everything = true;
 }
 
-void MasterCore::finish_sync(GroupId id, bool commit, const std::string& reason) {
+void SyncRounds::finish(GroupId id, bool commit, const std::string& reason) {
     const GroupState& group = state_.groups.at(id);
     const RunningSync& running = *group.sync;
     const BallotKey key{proto::VOTE_SYNC_END, id, running.id};
@@ -241,8 +232,27 @@ void MasterCore::finish_sync(GroupId id, bool commit, const std::string& reason)
         vote->set_serial(cast.serial);
     }
     *sync->mutable_sizes() = state_.sizes();
-    append(decision);
-    examine_all_ = true;
+    decisions_.append(decision);
+    agenda_.everything = true;
+}
+
+void SyncRounds::give_up(const BallotKey& key, const std::string& reason) {
+    const Ballot ballot = ballots_.take(key);
+    proto::Decision decision;
+    auto* sync = decision.mutable_sync();
+    sync->set_group(key.group);
+    sync->set_final(true);
+    sync->set_expected(state_.groups.at(key.group).expected);
+    for (const auto& [uuid, cast] : ballot.votes()) {
+        auto* seat = sync->add_seats();
+        seat->set_uuid(to_bytes(uuid));
+        seat->set_serial(cast.serial);
+        seat->set_result(static_cast<std::uint32_t>(Result::invalid_usage));
+        seat->set_reason(reason);
+    }
+    *sync->mutable_sizes() = state_.sizes();
+    keys_.forget(key.group);
+    decisions_.append(decision);
 }
 
 }  // namespace pccl::core

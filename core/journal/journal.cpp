@@ -1,4 +1,4 @@
-#include "core/membership/journal.hpp"
+#include "core/journal/journal.hpp"
 
 #include "core/numeric/kernels.hpp"
 

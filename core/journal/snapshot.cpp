@@ -1,5 +1,5 @@
 // RunState as one record, so that a journal need not begin with the first decision of the run.
-#include "core/membership/run_state.hpp"
+#include "core/journal/run_state.hpp"
 #include "core/wire/convert.hpp"
 
 namespace pccl::core {

@@ -1,4 +1,4 @@
-#include "core/membership/run_state.hpp"
+#include "core/journal/run_state.hpp"
 
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"

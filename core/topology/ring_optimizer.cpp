@@ -1,12 +1,12 @@
-// The master's optimisation of rings: once everybody has voted, edges whose bandwidth is not known are measured, each peer in
-// one test at a time; then a ring is sought for each group and, where it is better, adopted by a decision like any other
-// change of a ring. Measuring and searching live in memory alone: after a restart the votes come again, and it begins anew.
-#include "core/base/assert.hpp"
+#include "core/topology/ring_optimizer.hpp"
+
 #include "core/base/probe.hpp"
-#include "core/membership/master_core.hpp"
+#include "core/voting/electors.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 namespace pccl::core {
 
@@ -17,9 +17,9 @@ constexpr std::uint64_t better_per_cent = 99;        // a ring is changed for at
 
 // The edges to measure: present rings first, then each member with those ever farther behind it, so that tests that come
 // next to each other in the list concern different peers.
-void MasterCore::begin_survey() {
+void RingOptimizer::begin_survey() {
     Survey& survey = survey_.emplace();
-    survey.ends = now_ + config_.timeouts.survey;
+    survey.ends = turn_.now + turn_.timeouts.survey;
     std::size_t farthest = 0;
     for (const auto& [id, group] : state_.groups) farthest = std::max(farthest, group.ring.size());
     for (const auto& [id, group] : state_.groups) {
@@ -33,22 +33,53 @@ void MasterCore::begin_survey() {
             for (std::size_t i = 0; i < world; ++i) {
                 const Uuid& from = group.ring[i];
                 const Uuid& to = group.ring[(i + distance) % world];
-                if (!bandwidths_.known(from, to, now_, config_.timeouts.edge_age))
+                if (!bandwidths_.known(from, to, turn_.now, turn_.timeouts.edge_age))
                     survey.todo.push_back(Survey::Edge{&*survey.free.find(from), &*survey.free.find(to), false});
             }
         }
     }
-    log(LogLevel::info, "optimizing the topology: " + std::to_string(survey.todo.size()) + " edges to measure");
+    turn_.log(LogLevel::info, "optimizing the topology: " + std::to_string(survey.todo.size()) + " edges to measure");
 }
 
-void MasterCore::end_test(std::uint64_t id) {
+void RingOptimizer::begin_event() {
+    piece_left_ = turn_.limits.search_steps;
+    if (!survey_) return;
+    // Its time has come; if the search goes on, it sets the next one.
+    if (survey_->next_piece <= turn_.now) survey_->next_piece = never;
+    agenda_.ballots.push_back(BallotKey{proto::VOTE_OPTIMIZE_TOPOLOGY, 0, 0});
+}
+
+void RingOptimizer::removed(const Uuid& member, GroupId group) {
+    bandwidths_.forget(member);
+    abandon_tests(member, false);
+    searches_.erase(group);
+    if (survey_) survey_->searching.erase(group);
+}
+
+void RingOptimizer::forget_run() {
+    bandwidths_ = BandwidthTable{};
+    survey_.reset();
+    searches_.clear();
+}
+
+void RingOptimizer::slept(Duration time) {
+    if (!survey_) return;
+    survey_->ends += time;
+    for (auto& [id, test] : survey_->tests) test.began += time;
+}
+
+std::size_t RingOptimizer::searches_of_no_group() const {
+    return static_cast<std::size_t>(std::count_if(
+        searches_.begin(), searches_.end(), [&](const auto& entry) { return !state_.groups.contains(entry.first); }));
+}
+
+void RingOptimizer::end_test(std::uint64_t id) {
     const auto test = survey_->tests.find(id);
     test->second.edge->from->second = test->second.edge->to->second = true;
     survey_->tests.erase(test);
 }
 
-// Tests that a member takes part in will bring nothing: it is gone, or its master link is.
-void MasterCore::abandon_tests(const Uuid& uuid, bool as_sender_only) {
+void RingOptimizer::abandon_tests(const Uuid& uuid, bool as_sender_only) {
     if (!survey_) return;
     std::vector<std::uint64_t> over;
     for (const auto& [id, test] : survey_->tests) {
@@ -58,16 +89,16 @@ void MasterCore::abandon_tests(const Uuid& uuid, bool as_sender_only) {
     for (const std::uint64_t id : over) end_test(id);
 }
 
-void MasterCore::start_tests() {
+void RingOptimizer::start_tests() {
     Survey& survey = *survey_;
     std::vector<std::uint64_t> late;
-    const Duration time = config_.timeouts.dial + 2 * config_.timeouts.test + config_.timeouts.handshake;
+    const Duration time = turn_.timeouts.dial + 2 * turn_.timeouts.test + turn_.timeouts.handshake;
     for (const auto& [id, test] : survey.tests) {
-        if (now_ - test.began > time) late.push_back(id);
+        if (turn_.now - test.began > time) late.push_back(id);
     }
     if (!late.empty()) PROBE(bandwidth_test_given_up);
     for (const std::uint64_t id : late) end_test(id);
-    if (now_ >= survey.ends) {
+    if (turn_.now >= survey.ends) {
         if (survey.next < survey.todo.size()) PROBE(survey_cut_off);
         survey.next = survey.todo.size();
     }
@@ -77,26 +108,26 @@ void MasterCore::start_tests() {
         if (edge.tried || !edge.from->second || !edge.to->second) continue;
         const Uuid& from = edge.from->first;
         const Uuid& to = edge.to->first;
-        const auto target = endpoint_of(to);
+        const auto target = roster_.endpoint_of(to);
         if (!state_.members.contains(from) || !target) {
             edge.tried = true;
             continue;
         }
-        if (!present(from) || !present(to)) continue;
+        if (!roster_.present(from) || !roster_.present(to)) continue;
         edge.tried = true;
         edge.from->second = edge.to->second = false;
-        const std::uint64_t id = next_id();
-        survey.tests.emplace(id, Survey::Test{&edge, now_});
+        const std::uint64_t id = decisions_.next_id();
+        survey.tests.emplace(id, Survey::Test{&edge, turn_.now});
         proto::MasterMessage message;
         message.mutable_test()->set_test(id);
         message.mutable_test()->mutable_target()->set_peer(to_bytes(to));
         write(*target, *message.mutable_test()->mutable_target()->mutable_address());
-        add_pass(from, *message.mutable_test()->mutable_target());
-        say(sessions_.at(from).link, message);
+        roster_.add_pass(from, *message.mutable_test()->mutable_target());
+        roster_.say(from, std::move(message));
     }
 }
 
-void MasterCore::on_measured(const Uuid& uuid, const proto::Measured& measured) {
+void RingOptimizer::measured(const Uuid& uuid, const proto::Measured& measured) {
     const auto test =
         survey_ ? survey_->tests.find(measured.test()) : std::map<std::uint64_t, Survey::Test>::iterator{};
     if (!survey_ || test == survey_->tests.end() || test->second.edge->from->first != uuid) {
@@ -106,19 +137,19 @@ void MasterCore::on_measured(const Uuid& uuid, const proto::Measured& measured) 
     const Uuid to = test->second.edge->to->first;
     end_test(measured.test());
     if (measured.bytes() == 0) {
-        log(LogLevel::info,
-            "the bandwidth from peer " + short_name(uuid) + " to peer " + short_name(to) + " could not be measured");
+        turn_.log(LogLevel::info, "the bandwidth from peer " + short_name(uuid) + " to peer " + short_name(to) +
+                                      " could not be measured");
         return;
     }
-    const auto longest = static_cast<std::uint64_t>(config_.timeouts.survey);
+    const auto longest = static_cast<std::uint64_t>(turn_.timeouts.survey);
     const auto duration = static_cast<Duration>(std::clamp<std::uint64_t>(measured.nanoseconds(), 1, longest));
-    bandwidths_.record(uuid, to, measured.bytes(), duration, now_);
-    log(LogLevel::debug, "bandwidth from peer " + short_name(uuid) + " to peer " + short_name(to) + ": " +
-                             std::to_string(bandwidths_.find(uuid, to)->bytes_per_second) + " bytes per second");
+    bandwidths_.record(uuid, to, measured.bytes(), duration, turn_.now);
+    turn_.log(LogLevel::debug, "bandwidth from peer " + short_name(uuid) + " to peer " + short_name(to) + ": " +
+                                   std::to_string(bandwidths_.find(uuid, to)->bytes_per_second) + " bytes per second");
 }
 
 // The search over the group as it is now; the one there is if nothing it knows has changed.
-MasterCore::RingSearch& MasterCore::search_of(GroupId id) {
+RingOptimizer::RingSearch& RingOptimizer::search_of(GroupId id) {
     const std::vector<Uuid>& ring = state_.groups.at(id).ring;
     const auto existing = searches_.find(id);
     const std::vector<Uuid> nodes =
@@ -126,7 +157,7 @@ MasterCore::RingSearch& MasterCore::search_of(GroupId id) {
     std::vector<std::uint32_t> costs = bandwidths_.costs(nodes);
     for (std::size_t from = 0; from < nodes.size(); ++from) {
         for (std::size_t to = 0; to < nodes.size(); ++to) {
-            if (from != to && edges_.marked(nodes[from], nodes[to], now_))
+            if (from != to && edges_.marked(nodes[from], nodes[to], turn_.now))
                 costs[from * nodes.size() + to] = TourSearch::cost_max;
         }
     }
@@ -139,25 +170,25 @@ MasterCore::RingSearch& MasterCore::search_of(GroupId id) {
     std::vector<TourSearch::Node> start;
     for (const Uuid& uuid : ring)
         start.push_back(static_cast<TourSearch::Node>(std::find(nodes.begin(), nodes.end(), uuid) - nodes.begin()));
-    const std::uint64_t seed = random_.next();
+    const std::uint64_t seed = turn_.random.next();
     searches_.erase(id);
     return searches_
         .emplace(id, RingSearch{nodes, TourSearch(std::move(costs), std::move(start), seed,
-                                                  config_.limits.search_background_steps)})
+                                                  turn_.limits.search_background_steps)})
         .first->second;
 }
 
 // True when what callers wait for is there.
-bool MasterCore::search_rings() {
+bool RingOptimizer::search_rings() {
     for (const auto& [id, group] : state_.groups) {
         if (group.ring.size() < 3 || group.ring.size() > TourSearch::nodes_max) continue;
         RingSearch& search = survey_->searching.contains(id) ? searches_.at(id) : search_of(id);
         survey_->searching.try_emplace(id, search.tour.steps());
         while (!search.tour.over() &&
-               search.tour.steps() - survey_->searching.at(id) < config_.limits.search_answer_steps) {
+               search.tour.steps() - survey_->searching.at(id) < turn_.limits.search_answer_steps) {
             if (piece_left_ == 0) {
                 PROBE(ring_searched_in_pieces);
-                survey_->next_piece = now_ + piece_pause;
+                survey_->next_piece = turn_.now + piece_pause;
                 return false;
             }
             const std::uint64_t before = search.tour.steps();
@@ -168,17 +199,16 @@ bool MasterCore::search_rings() {
     return true;
 }
 
-// On ticks, while nobody waits: what it finds is adopted at the next vote.
-void MasterCore::search_in_background() {
+void RingOptimizer::search_in_background() {
     if (survey_) return;
     for (auto& [id, search] : searches_) {
         if (search.tour.over()) continue;
-        search.tour.run(config_.limits.search_steps);
+        search.tour.run(turn_.limits.search_steps);
         return;
     }
 }
 
-void MasterCore::adopt_rings() {
+void RingOptimizer::adopt_rings() {
     std::vector<GroupId> groups;
     for (const auto& [id, searched] : survey_->searching) groups.push_back(id);
     for (const GroupId id : groups) {
@@ -190,14 +220,15 @@ void MasterCore::adopt_rings() {
         }
         const std::uint64_t cost = search.tour.cost_of(present);
         const std::uint64_t best = search.tour.best_cost();
-        log(LogLevel::info, "ring of group " + std::to_string(id) + ": " + std::to_string(cost) +
-                                " ps per byte over its edges, the best that was found has " + std::to_string(best) +
-                                (search.tour.proved() ? ", which is optimal" : ""));
+        turn_.log(LogLevel::info, "ring of group " + std::to_string(id) + ": " + std::to_string(cost) +
+                                      " ps per byte over its edges, the best that was found has " +
+                                      std::to_string(best) + (search.tour.proved() ? ", which is optimal" : ""));
         if (best >= cost * better_per_cent / 100) continue;
         const auto& ring = search.tour.best();
         bool marked = false;
         for (std::size_t i = 0; i < ring.size(); ++i)
-            marked = marked || edges_.marked(search.nodes[ring[i]], search.nodes[ring[(i + 1) % ring.size()]], now_);
+            marked =
+                marked || edges_.marked(search.nodes[ring[i]], search.nodes[ring[(i + 1) % ring.size()]], turn_.now);
         if (marked) continue;
         PROBE(ring_optimized);
         proto::Decision decision;
@@ -209,15 +240,16 @@ void MasterCore::adopt_rings() {
             decision.mutable_ring()->add_order(to_bytes(search.nodes[node]));
             text += " " + short_name(search.nodes[node]);
         }
-        log(LogLevel::info, text);
-        append(decision);
-        topology_dirty_ = examine_all_ = true;
+        turn_.log(LogLevel::info, text);
+        decisions_.append(decision);
+        agenda_.topology = agenda_.everything = true;
     }
 }
 
-void MasterCore::examine_optimize(const BallotKey& key) {
+void RingOptimizer::examine() {
+    const BallotKey key{proto::VOTE_OPTIMIZE_TOPOLOGY, 0, 0};
     const Ballot* ballot = ballots_.find(key);
-    const std::vector<Uuid> electors = electors_of(key);
+    const std::vector<Uuid> electors = electors_of(state_, key);
     if (ballot == nullptr || !ballot->complete(electors)) {
         survey_.reset();
         return;
@@ -237,7 +269,7 @@ void MasterCore::examine_optimize(const BallotKey& key) {
     survey_.reset();
     add_seats(ballots_.take(key), *optimize->mutable_voters());
     *optimize->mutable_sizes() = state_.sizes();
-    append(decision);
+    decisions_.append(decision);
 }
 
 }  // namespace pccl::core

@@ -1,0 +1,234 @@
+#include "core/all_reduce/operations.hpp"
+
+#include "core/base/probe.hpp"
+#include "core/voting/electors.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace pccl::core {
+
+namespace {
+
+std::string shape_text(const proto::Vote& vote) {
+    std::string text = "count " + std::to_string(vote.count()) + " type " + std::to_string(vote.type()) + " op " +
+                       std::to_string(vote.op());
+    if (vote.quantization() != 0) {
+        text += " quantization " + std::to_string(vote.quantization()) + " to type " +
+                std::to_string(vote.quantized_type()) + " hint " + std::to_string(vote.distribution_hint());
+    }
+    return text;
+}
+
+// Empty when all votes ask for the same reduction, else who differs in what.
+std::string shape_mismatch(const Ballot& ballot) {
+    const auto& first = *ballot.votes().begin();
+    for (const auto& [uuid, cast] : ballot.votes()) {
+        const auto& mine = cast.vote;
+        const auto& other = first.second.vote;
+        const char* what = mine.count() != other.count()                           ? "count"
+                           : mine.type() != other.type()                           ? "data type"
+                           : mine.op() != other.op()                               ? "operation"
+                           : mine.slice_bytes() != other.slice_bytes()             ? "slice size"
+                           : mine.quantization() != other.quantization()           ? "quantization algorithm"
+                           : mine.quantized_type() != other.quantized_type()       ? "quantized data type"
+                           : mine.distribution_hint() != other.distribution_hint() ? "distribution hint"
+                                                                                   : nullptr;
+        if (what != nullptr) {
+            return std::string("the members' collectives differ in ") + what + ": peer " + short_name(first.first) +
+                   " has " + shape_text(other) + ", peer " + short_name(uuid) + " has " + shape_text(mine);
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
+void Operations::wait_for_start(const BallotKey& key, Ballot& ballot) {
+    if (ballot.completed_order == 0) {
+        ballot.completed_order = ++completed_order_;
+        waiting_[key.group][ballot.completed_order] = key.id;
+    }
+    start_waiting(key.group);
+}
+
+void Operations::start_what_waits() {
+    std::vector<GroupId> groups;
+    for (const auto& [group, waiting] : waiting_) groups.push_back(group);
+    for (const GroupId group : groups) start_waiting(group);
+}
+
+void Operations::start_waiting(GroupId id) {
+    auto& waiting = waiting_[id];
+    while (!waiting.empty()) {
+        const auto group = state_.groups.find(id);
+        const auto first = waiting.begin();
+        const BallotKey key{proto::VOTE_START, id, first->second};
+        Ballot* ballot = ballots_.find(key);
+        if (group == state_.groups.end() || ballot == nullptr || ballot->completed_order != first->first) {
+            waiting.erase(first);
+            continue;
+        }
+        const std::vector<Uuid>& ring = group->second.ring;
+        if (!ballot->complete(ring)) {
+            // A newcomer has to vote too before this one is complete again.
+            ballot->completed_order = 0;
+            waiting.erase(first);
+            continue;
+        }
+        if (ring.size() < 2) {
+            PROBE(start_alone);
+            waiting.erase(first);
+            refuse(key, Result::rank_connection_lost, "all other members of the group are gone");
+            continue;
+        }
+        const std::string mismatch = shape_mismatch(*ballot);
+        if (!mismatch.empty()) {
+            PROBE(start_mismatch);
+            waiting.erase(first);
+            refuse(key, Result::invalid_argument, mismatch);
+            continue;
+        }
+        const auto gives_up = std::find_if(ballot->votes().begin(), ballot->votes().end(),
+                                           [](const auto& entry) { return !entry.second.vote.refused().empty(); });
+        if (gives_up != ballot->votes().end()) {
+            PROBE(start_given_up);
+            const std::string reason = "peer " + short_name(gives_up->first) + " gives tag " + std::to_string(key.id) +
+                                       " up: " + gives_up->second.vote.refused();
+            waiting.erase(first);
+            refuse(key, Result::internal_error, reason);
+            continue;
+        }
+        std::uint32_t running_max = ~0u;
+        for (const Uuid& uuid : ring) running_max = std::min(running_max, state_.members.at(uuid).concurrent_ops);
+        if (group->second.running_ops >= running_max)
+            PROBE(start_waits_for_limit);
+        else if (!edges_.ring_up(group->second.ring))
+            PROBE(start_waits_for_ring);
+        if (group->second.running_ops >= running_max || !edges_.ring_up(group->second.ring)) return;
+        if (window_full(group->second, *ballot)) {
+            PROBE(start_waits_for_window);
+            return;
+        }
+        const Ballot decided = ballots_.take(key);
+        waiting.erase(first);
+        proto::Decision decision;
+        auto* start = decision.mutable_start();
+        start->set_op(decisions_.next_id());
+        start->set_group(id);
+        start->set_tag(key.id);
+        for (const Uuid& uuid : ring) {
+            auto* seat = start->add_members();
+            seat->set_uuid(to_bytes(uuid));
+            seat->set_serial(decided.votes().at(uuid).serial);
+            seat->set_batch(decided.votes().at(uuid).vote.batch());
+        }
+        *start->mutable_sizes() = state_.sizes();
+        decisions_.append(decision);
+        tallies_.started(start->op(), decided);
+    }
+    waiting_.erase(id);
+}
+
+// Some member wants no more of its batch to run at a time. What runs ends by itself, so the place gets free.
+bool Operations::window_full(const GroupState& group, const Ballot& ballot) const {
+    return std::any_of(ballot.votes().begin(), ballot.votes().end(), [&](const auto& entry) {
+        const proto::Vote& vote = entry.second.vote;
+        if (vote.batch() == 0 || vote.window() == 0) return false;
+        const auto running = group.running_of_batch.find({entry.first, vote.batch()});
+        return running != group.running_of_batch.end() && running->second >= vote.window();
+    });
+}
+
+void Operations::refuse(const BallotKey& key, Result result, const std::string& reason) {
+    const Ballot ballot = ballots_.take(key);
+    proto::Decision decision;
+    auto* start = decision.mutable_start();
+    start->set_group(key.group);
+    start->set_tag(key.id);
+    add_seats(ballot, *start->mutable_members());
+    start->set_result(static_cast<std::uint32_t>(result));
+    start->set_reason(reason);
+    *start->mutable_sizes() = state_.sizes();
+    decisions_.append(decision);
+}
+
+void Operations::examine_all() {
+    // Operations without any vote have no ballot: they are examined too.
+    std::vector<OpId> ops;
+    for (const auto& [id, op] : state_.ops) ops.push_back(id);
+    for (const OpId id : ops) examine(id);
+}
+
+bool Operations::refused(const BallotKey& key) const {
+    const Ballot* ballot = ballots_.find(key);
+    return ballot != nullptr && std::any_of(ballot->votes().begin(), ballot->votes().end(),
+                                            [](const auto& entry) { return !entry.second.vote.ok(); });
+}
+
+void Operations::examine(OpId id) {
+    const auto op = state_.ops.find(id);
+    if (op == state_.ops.end()) return;
+    const BallotKey key{proto::VOTE_END, op->second.group, id};
+    const std::vector<Uuid> electors = electors_of(state_, key);
+    const Ballot* ballot = ballots_.find(key);
+    if (ballot != nullptr) {
+        for (const auto& [uuid, cast] : ballot->votes()) {
+            if (!cast.vote.ok()) {
+                PROBE(aborted_by_vote);
+                // What a peer can never do is not worth another try: the answer must not read as a lost connection.
+                const bool for_good = !cast.vote.refused().empty();
+                decide(id, for_good ? Result::invalid_usage : Result::rank_connection_lost,
+                       "peer " + short_name(uuid) +
+                           (for_good ? " cannot take part: " + cast.vote.refused()
+                                     : " could not finish: " + cast.vote.reason()));
+                return;
+            }
+        }
+        if (ballot->complete(electors)) {
+            const std::uint64_t digest = ballot->votes().begin()->second.vote.digest();
+            const bool equal = std::all_of(ballot->votes().begin(), ballot->votes().end(),
+                                           [&](const auto& entry) { return entry.second.vote.digest() == digest; });
+            if (equal && electors.size() < op->second.members.size()) PROBE(committed_without_removed);
+            decide(id, equal ? Result::success : Result::rank_connection_lost,
+                   equal ? "" : "the members' results differ; nothing of it was kept");
+            return;
+        }
+    }
+    for (const SeatState& seat : op->second.members) {
+        if (state_.members.contains(seat.uuid)) continue;
+        PROBE(aborted_by_removal);
+        const auto reason = state_.removed.find(seat.uuid);
+        decide(id, Result::rank_connection_lost,
+               "peer " + short_name(seat.uuid) +
+                   " is gone: " + (reason == state_.removed.end() ? "unknown" : reason->second));
+        return;
+    }
+}
+
+void Operations::decide(OpId id, Result result, const std::string& reason) {
+    const RunningOp& op = state_.ops.at(id);
+    const BallotKey key{proto::VOTE_END, op.group, id};
+    proto::Decision decision;
+    auto* outcome = decision.mutable_outcome();
+    outcome->set_op(id);
+    outcome->set_commit(result == Result::success);
+    if (result == Result::invalid_usage) outcome->set_result(static_cast<std::uint32_t>(result));
+    outcome->set_reason(reason);
+    for (const SeatState& seat : op.members) {
+        auto* to = outcome->add_members();
+        to->set_uuid(to_bytes(seat.uuid));
+        to->set_serial(seat.serial);
+    }
+    if (ballots_.find(key) != nullptr) add_seats(ballots_.take(key), *outcome->mutable_votes());
+    *outcome->mutable_sizes() = state_.sizes();
+    decisions_.append(decision);
+}
+
+std::size_t Operations::starts_of_no_group() const {
+    return static_cast<std::size_t>(std::count_if(
+        waiting_.begin(), waiting_.end(), [&](const auto& entry) { return !state_.groups.contains(entry.first); }));
+}
+
+}  // namespace pccl::core

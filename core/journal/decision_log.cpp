@@ -1,0 +1,149 @@
+#include "core/journal/decision_log.hpp"
+
+#include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
+#include "core/journal/journal.hpp"
+#include "core/wire/bounds.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace pccl::core {
+
+namespace {
+
+constexpr Duration unwritten_warn = 5 * second;
+
+std::string seconds(Duration duration) { return std::to_string(duration / second) + " s"; }
+
+// The sizes that a decision tells its recipients; null for one that tells none.
+const proto::Sizes* sizes_in(const proto::Decision& decision) {
+    switch (decision.kind_case()) {
+    case proto::Decision::kTopology: return &decision.topology().sizes();
+    case proto::Decision::kPending: return &decision.pending().sizes();
+    case proto::Decision::kStart: return &decision.start().sizes();
+    case proto::Decision::kOutcome: return &decision.outcome().sizes();
+    case proto::Decision::kSync: return &decision.sync().sizes();
+    case proto::Decision::kOptimize: return &decision.optimize().sizes();
+    default: return nullptr;
+    }
+}
+
+}  // namespace
+
+bool DecisionLog::read(std::span<const std::string> journal) {
+    proto::Record record;
+    JournalReader reader(journal);
+    for (auto step = reader.next(record); step != JournalReader::Step::end; step = reader.next(record)) {
+        if (step == JournalReader::Step::damaged || !state_.apply(record)) return false;
+        if (record.has_snapshot()) {
+            PROBE(snapshot_read);
+            journal_records_ = journal_bytes_ = 0;
+            snapshot_bytes_ = record.ByteSizeLong();
+        } else {
+            ++journal_records_;
+            journal_bytes_ += record.ByteSizeLong();
+        }
+    }
+    if (reader.torn() != 0) {
+        PROBE(journal_torn);
+        turn_.log(LogLevel::warn, "the journal ends with a record that was not written in full; skipped");
+    }
+    return true;
+}
+
+void DecisionLog::record(const proto::Record& record) {
+    owner_.recording(record);
+    const bool ours = state_.apply(record);
+    ASSERT(ours);
+    std::string bytes = seal_record(record);
+    ++journal_records_;
+    journal_bytes_ += bytes.size();
+    write(std::move(bytes), false);
+}
+
+void DecisionLog::write(std::string bytes, bool snapshot) {
+    if (unwritten_since_ == never) unwritten_since_ = turn_.now;
+    turn_.add(Persist{++last_sequence_, std::move(bytes), snapshot});
+}
+
+void DecisionLog::append(proto::Decision& decision) {
+    wire::bound_texts(decision, text_bytes_max);
+    decision.set_index(state_.last_index + 1);
+    decision.set_chain(RunState::chain_of(decision, state_.chain));
+    proto::Record entry;
+    *entry.mutable_decision() = decision;
+    record(entry);
+    // Whoever learns this decision learns the world that it leaves.
+    if (const proto::Sizes* sizes = sizes_in(decision)) ASSERT(state_.has_sizes(*sizes));
+    owner_.decided(decision);
+}
+
+// An incarnation whose lower half is used up is followed by the next, as after a restart.
+OpId DecisionLog::next_id() {
+    if (op_counter_ >= turn_.limits.ids_per_incarnation) {
+        PROBE(ids_of_incarnation_used_up);
+        proto::Record entry;
+        entry.set_incarnation(state_.incarnation + 1);
+        record(entry);
+        op_counter_ = 0;
+    }
+    return (static_cast<OpId>(state_.incarnation) << 32) | ++op_counter_;
+}
+
+// A long run's journal does not grow without bound: now and then one record says what all before it say. As long as a
+// snapshot is large, so is what has to come before the next one.
+void DecisionLog::compact_if_due() {
+    if (journal_records_ < turn_.limits.journal_records || journal_bytes_ < snapshot_bytes_) return;
+    proto::Record entry;
+    *entry.mutable_snapshot() = state_.snapshot();
+    journal_records_ = journal_bytes_ = 0;
+    RunState again(turn_.limits.removed_kept);
+    if (entry.ByteSizeLong() > std::numeric_limits<int>::max() || !again.apply(entry) || again != state_) {
+        // A longer journal is better than a wrong one.
+        turn_.log(LogLevel::error, "the journal cannot be compacted: its snapshot does not give the same state again");
+        return;
+    }
+    std::string bytes = seal_record(entry);
+    PROBE(journal_compacted);
+    if (!state_.ops.empty()) PROBE(compacted_with_operation);
+    if (!state_.kept().empty()) PROBE(compacted_with_untold);
+    snapshot_bytes_ = bytes.size();
+    write(std::move(bytes), true);
+}
+
+Duration DecisionLog::written(std::uint64_t sequence) {
+    ASSERT(sequence <= last_sequence_);
+    const Duration hung = unwritten_since_ == never ? 0 : turn_.now - unwritten_since_;
+    durable_sequence_ = std::max(durable_sequence_, sequence);
+    unwritten_since_ = durable_sequence_ < last_sequence_ ? turn_.now : never;
+    if (std::exchange(unwritten_told_, false)) turn_.log(LogLevel::warn, "the journal is written again");
+    return hung;
+}
+
+void DecisionLog::slept(Duration gap) {
+    // What happens first to a disk that does not answer.
+    const Duration limit = turn_.timeouts.journal;
+    const Duration patience = limit == 0 ? unwritten_warn : std::min(limit, unwritten_warn);
+    if (gap > patience / 4 && unwritten_since_ != never) unwritten_since_ = turn_.now;
+}
+
+std::optional<std::string> DecisionLog::complaint() {
+    if (unwritten_told_ || unwritten_since_ == never || turn_.now - unwritten_since_ < unwritten_warn)
+        return std::nullopt;
+    PROBE(journal_hangs);
+    unwritten_told_ = true;
+    return "the disk of the master's journal has not answered for " + seconds(turn_.now - unwritten_since_) +
+           "; every call waits for it. Check the disk of the master's state directory";
+}
+
+std::optional<std::string> DecisionLog::gives_up() const {
+    const Duration limit = turn_.timeouts.journal;
+    if (limit == 0 || unwritten_since_ == never || turn_.now - unwritten_since_ < limit) return std::nullopt;
+    PROBE(journal_given_up);
+    return "the disk of the master's journal has not answered for " + seconds(turn_.now - unwritten_since_) +
+           " (PCCL_JOURNAL_TIMEOUT_S); check the disk, then start the master again: it takes up the run";
+}
+
+}  // namespace pccl::core

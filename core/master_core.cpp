@@ -1,0 +1,427 @@
+#include "core/master_core.hpp"
+
+#include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
+#include "core/links/waiting_room.hpp"
+#include "core/voting/electors.hpp"
+#include "core/wire/bounds.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace pccl::core {
+
+MasterCore::MasterCore(const MasterConfig& config)
+    : config_(config), turn_(config_.limits, config_.timeouts, config.seed), secrets_(config.key, config.seed),
+      decisions_(turn_, *this), state_(decisions_.state()), tallies_(turn_, state_), links_(turn_, decisions_, *this),
+      rings_(turn_, decisions_, registry_, agenda_, *this), joiners_(turn_, state_, rings_, registry_),
+      plans_(state_, rings_, joiners_, registry_),
+      registry_(turn_, decisions_, links_, rings_, joiners_, secrets_, agenda_, *this),
+      reception_(turn_, state_, links_, registry_, joiners_, secrets_, agenda_),
+      check_(turn_, state_, ballots_, registry_, rings_, agenda_),
+      patience_(turn_, state_, ballots_, registry_, links_, *this),
+      admissions_(turn_, decisions_, ballots_, registry_, joiners_, agenda_),
+      optimizer_(turn_, decisions_, ballots_, rings_.edges(), registry_, agenda_),
+      rounds_(turn_, decisions_, ballots_, registry_, agenda_),
+      operations_(decisions_, ballots_, rings_.edges(), tallies_) {
+    ASSERT(impossible(turn_.limits) == nullptr);
+    ASSERT(turn_.limits.control_bytes_max >= control_bytes_least);
+    ASSERT(turn_.limits.control_bytes_max - key_overhead >= turn_.limits.key_bytes_max);
+}
+
+// ---- events --------------------------------------------------------------------------------------------------------
+
+bool MasterCore::start(Instant now, std::span<const std::string> journal, Effects& out) {
+    turn_.begin(now, out);
+    last_event_ = began_ = now;
+    if (!decisions_.read(journal)) {
+        stop("the journal is damaged or not one of this program");
+        turn_.end();
+        return false;
+    }
+    if (state_.run_id.is_nil()) registry_.begin_new_run();
+    proto::Record record;
+    record.set_incarnation(state_.incarnation + 1);
+    decisions_.record(record);
+    registry_.take_up();
+    next_tick_ = now + turn_.timeouts.tick();
+    turn_.end();
+    return true;
+}
+
+Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
+    if (now < turn_.now) return Status::misuse;
+    if (stopped_) return Status::ok;
+    turn_.begin(now, out);
+    // Where nothing is waited for no timer runs, so a gap says nothing. A tick is due in between; with a short time-out it
+    // alone takes a quarter of it.
+    const Duration gap = timer_runs() ? now - last_event_ - turn_.timeouts.tick() : 0;
+    if (gap > turn_.timeouts.peer / 4)
+        slept(now - last_event_);
+    else if (gap > turn_.timeouts.tick()) {
+        missed_a_moment(gap);  // the limit on votes may be far shorter than the peer time-out
+        registry_.forget_order_of_events();
+    }
+    decisions_.slept(gap);
+    last_event_ = now;
+    const bool ours = dispatch(event);
+    if (ours && !stopped_ && turn_.now >= next_tick_) tick();
+    if (ours && !stopped_) {
+        optimizer_.begin_event();
+        settle();
+        if (!registry_.in_grace()) decisions_.compact_if_due();
+    }
+    turn_.end();
+    return ours ? Status::ok : Status::misuse;
+}
+
+// False: it is no event of a master.
+bool MasterCore::dispatch(const Event& event) {
+    if (const auto* e = std::get_if<LinkAccepted>(&event))
+        accepted(*e);
+    else if (const auto* e = std::get_if<LinkClosed>(&event))
+        links_.closed(e->link);
+    else if (const auto* e = std::get_if<ControlArrived>(&event))
+        control_arrived(*e);
+    else if (const auto* e = std::get_if<FrameRefused>(&event))
+        frame_refused(*e);
+    else if (const auto* e = std::get_if<FlowArrived>(&event))
+        links_.close(e->link, "sent a data frame to the master");
+    else if (const auto* e = std::get_if<BulkArrived>(&event))
+        links_.close(e->link, "sent a data frame to the master");
+    else if (const auto* e = std::get_if<LinkActivity>(&event)) {
+        if (Link* link = links_.find(e->link)) links_.heard(*link);
+    } else if (const auto* e = std::get_if<RecordPersisted>(&event)) {
+        written(e->sequence);
+    } else if (const auto* e = std::get_if<RecordFailed>(&event)) {
+        PROBE(journal_not_written);
+        stop("the journal cannot be written: " + e->reason);
+    } else {
+        return std::holds_alternative<Timer>(event);
+    }
+    return true;
+}
+
+void MasterCore::accepted(const LinkAccepted& event) {
+    const bool member_host = std::any_of(state_.members.begin(), state_.members.end(), [&](const auto& entry) {
+        return same_host(entry.second.endpoint, event.remote);
+    });
+    links_.accept(event, member_host);
+    if (next_tick_ == never || next_tick_ < turn_.now) next_tick_ = turn_.now + turn_.timeouts.tick();
+}
+
+void MasterCore::frame_refused(const FrameRefused& event) {
+    const Link* link = links_.find(event.link);
+    if (link == nullptr) return;
+    links_.count_refused();
+    if (event.error == wire::WireError::bad_version && link->stage != Link::Stage::closing) {
+        links_.refuse(event.link, proto::REFUSED_VERSION,
+                      "the master at this address speaks protocol version " + std::to_string(wire::protocol_version) +
+                          ", this peer speaks version " + std::to_string(event.version));
+        return;
+    }
+    links_.close(event.link, wire::to_text(event.error));
+}
+
+void MasterCore::control_arrived(const ControlArrived& event) {
+    Link* link = links_.find(event.link);
+    if (link == nullptr || link->stage == Link::Stage::closing) return;
+    proto::PeerMessage message;
+    if (!decode(event.body, message) || message.kind_case() == proto::PeerMessage::KIND_NOT_SET) {
+        links_.close(event.link, "sent a control message that cannot be read");
+        return;
+    }
+    wire::bound_texts(message, text_bytes_max);
+    links_.heard(*link);
+    if (link->stage != Link::Stage::fresh)
+        from_peer(event.link, message);
+    else if (message.has_hello())
+        reception_.hello(event.link, message.hello());
+    else
+        links_.close(event.link, "did not begin with a hello");
+}
+
+// From a member, or from a newcomer that has registered.
+void MasterCore::from_peer(LinkId id, const proto::PeerMessage& message) {
+    Link& link = links_.at(id);
+    const Uuid peer = link.uuid;
+    if (link.stage == Link::Stage::member) return from_member(id, peer, message);
+    switch (message.kind_case()) {
+    case proto::PeerMessage::kVote: links_.close(id, "voted without being a member"); break;
+    case proto::PeerMessage::kEdge: registry_.edge_reported(peer, message.edge()); break;
+    case proto::PeerMessage::kHeartbeat: links_.acknowledges(link, message.heard()); break;
+    case proto::PeerMessage::kLeave:
+        turn_.add(CloseLink{id, false});
+        links_.closed(id);
+        break;
+    case proto::PeerMessage::kPage:
+    case proto::PeerMessage::kMeasured:
+    case proto::PeerMessage::kHoldersRequest:
+    case proto::PeerMessage::kResumed: break;
+    default: links_.close(id, "sent a message that does not fit here"); break;
+    }
+}
+
+void MasterCore::from_member(LinkId id, const Uuid& member, const proto::PeerMessage& message) {
+    registry_.confirm_token(member);
+    switch (message.kind_case()) {
+    case proto::PeerMessage::kVote:
+        registry_.acknowledge(member, message.vote().seen());
+        check_.cast(member, message.vote());
+        break;
+    case proto::PeerMessage::kEdge: registry_.edge_reported(member, message.edge()); break;
+    case proto::PeerMessage::kPage: rounds_.keys().page_came(member, message.page()); break;
+    case proto::PeerMessage::kMeasured: optimizer_.measured(member, message.measured()); break;
+    case proto::PeerMessage::kHeartbeat:
+        links_.acknowledges(links_.at(id), message.heard());
+        registry_.acknowledge(member, message.heartbeat());
+        if (message.works()) patience_.works(member);
+        break;
+    case proto::PeerMessage::kHoldersRequest: rounds_.asked_for_holders(member, message.holders_request()); break;
+    case proto::PeerMessage::kLeave:
+        PROBE(member_left);
+        registry_.leave(member);
+        break;
+    case proto::PeerMessage::kResumed:
+        // What it called while its link was away is declared by now: that time counts for the limit on votes.
+        if (registry_.resumed(member) && !registry_.in_grace()) patience_.expire(member);
+        break;
+    default: links_.close(id, "sent a message that does not fit here"); break;
+    }
+}
+
+void MasterCore::written(std::uint64_t sequence) {
+    const Duration hung = decisions_.written(sequence);
+    if (hung > turn_.timeouts.peer / 4) {
+        PROBE(disk_hung);
+        rings_.disk_hung(hung);
+        joiners_.disk_hung(hung);
+    }
+    links_.release_held();
+}
+
+// Nothing unrecorded may be promised: the held messages are dropped with the machine.
+void MasterCore::stop(const std::string& why) {
+    stopped_ = true;
+    links_.clear_held();
+    turn_.add(Halt{why});
+}
+
+void MasterCore::shut_down(Instant now, Effects& out) {
+    turn_.begin(std::max(now, turn_.now), out);
+    proto::MasterMessage message;
+    message.mutable_refusal()->set_code(proto::REFUSED_STOPPING);
+    message.mutable_refusal()->set_text(
+        "the master was stopped on purpose and the run has ended; connect again when it runs");
+    links_.shut_down(message);
+    stopped_ = true;
+    turn_.end();
+}
+
+// ---- clocks --------------------------------------------------------------------------------------------------------
+
+// Sessions alone are enough: members that may still resume are waited for without any link. So is a record: the disk of a
+// master that nobody has reached yet may hang.
+bool MasterCore::timer_runs() const {
+    return !links_.empty() || !registry_.sessions().empty() || decisions_.unwritten_since() != never;
+}
+
+Instant MasterCore::next_deadline() const {
+    if (stopped_ || !timer_runs()) return never;
+    return std::min(next_tick_, optimizer_.next_piece());
+}
+
+void MasterCore::tick() {
+    tick_put_off_ = false;
+    next_tick_ = turn_.now + turn_.timeouts.tick();
+    registry_.tick();
+    joiners_.tick();
+    agenda_.topology = true;
+    optimizer_.search_in_background();
+    patience_.warn();
+    if (const auto text = decisions_.complaint()) warn_of_disk(*text);
+    if (!registry_.in_grace()) patience_.expire();
+    rounds_.keys().end_late();
+    if (const auto why = decisions_.gives_up()) stop(*why);
+}
+
+// A notice promises nothing, so it is not held behind the record that the disk does not take.
+void MasterCore::warn_of_disk(const std::string& text) {
+    turn_.log(LogLevel::error, text);
+    proto::MasterMessage message;
+    message.mutable_notice()->set_text(text);
+    message.mutable_notice()->set_warn(true);
+    links_.say_to_members_at_once(message);
+}
+
+// This machine did not run. Nobody is blamed for that time: it is left out of every clock that can remove a member, close a
+// link or give up a vote. The tick waits, too: what arrived meanwhile is read before anybody is judged.
+// After a sleep the peers may have to dial again, so clocks of links and members even start anew; but not before this machine
+// ran for `awake_least` since it last did so: a machine that stops again and again would never notice a death.
+void MasterCore::slept(Duration time) {
+    PROBE(master_slept);
+    const Duration awake_least = 4 * turn_.timeouts.peer + turn_.timeouts.handshake;
+    const bool anew = clocks_anew_at_ == -never || turn_.now - clocks_anew_at_ - time > awake_least;
+    if (!anew) PROBE(master_slept_again);
+    clocks_anew_at_ = anew ? turn_.now : std::min(turn_.now, clocks_anew_at_ + time);
+    const Sleep sleep{turn_.now, time, anew};
+    links_.slept(sleep);
+    joiners_.slept(sleep);
+    rounds_.keys().slept(sleep);
+    rings_.slept(sleep);
+    missed_a_moment(time);
+    optimizer_.slept(time);
+    registry_.slept(sleep);
+    turn_.log(LogLevel::warn,
+              "the master did not run for " + std::to_string(time / millisecond) + " ms; silence clocks start anew");
+}
+
+// What waits is read before anybody is judged. But a machine that never runs for a whole tick has to look at its clocks too.
+void MasterCore::missed_a_moment(Duration time) {
+    patience_.shift_clocks(time);
+    if (!std::exchange(tick_put_off_, true)) next_tick_ = turn_.now + turn_.timeouts.tick();
+}
+
+// ---- what parts say ------------------------------------------------------------------------------------------------
+
+void MasterCore::held_welcome_leaves(const Uuid& peer, Duration waited) {
+    registry_.welcome_waited(peer, waited);
+    patience_.welcome_waited(peer, waited);
+}
+
+void MasterCore::held_plan_leaves(const Uuid& peer, Duration waited) {
+    if (waited > turn_.timeouts.tick()) rings_.told_again(peer);
+    agenda_.topology = true;  // another one may wait for it
+}
+
+void MasterCore::member_resumes(const Uuid& member) {
+    patience_.resumes(member);
+    rounds_.keys().resumed(member);
+}
+
+void MasterCore::member_removed(const Uuid& member, GroupId group) {
+    ballots_.withdraw(member);
+    patience_.removed(member);
+    optimizer_.removed(member, group);
+    if (!state_.groups.contains(group)) rounds_.keys().forget(group);
+}
+
+void MasterCore::run_over() {
+    ballots_ = BallotBox{};
+    patience_.forget_run();
+    rounds_.keys().clear();
+    operations_.forget_run();
+    optimizer_.forget_run();
+}
+
+void MasterCore::edge_of_operation_failed(OpId id, const std::string& why) {
+    operations_.decide(id, Result::rank_connection_lost, why);
+}
+
+// ---- ballots -------------------------------------------------------------------------------------------------------
+
+void MasterCore::settle() {
+    if (registry_.in_grace()) {
+        abort_refused();
+        return;
+    }
+    // Each round decides a ballot, changes the membership or a ring, or is the last one. What a bounded number of rounds
+    // leaves over is done at the next event or tick.
+    for (int round = 0; round < 10'000; ++round) {
+        admissions_.admit_orphans();
+        if (agenda_.topology) {
+            agenda_.topology = false;
+            look_at_topology();
+        }
+        if (agenda_.everything) {
+            agenda_.everything = false;
+            agenda_.ballots.clear();
+            examine_everything();
+        } else if (!agenda_.ballots.empty()) {
+            const std::vector<BallotKey> dirty = std::exchange(agenda_.ballots, {});
+            for (const BallotKey& key : dirty) examine(key);
+        } else if (!agenda_.topology) {
+            operations_.start_what_waits();
+            if (!agenda_.everything && agenda_.ballots.empty() && !agenda_.topology) return;
+        }
+    }
+    turn_.log(LogLevel::error, "more decisions at once than expected; the rest follows at the next tick");
+}
+
+// What no vote of an absent member can change is decided in a grace too: a vote against an operation is never taken back, so
+// nobody was told a commit, and those who are here need not wait for those who may never come.
+void MasterCore::abort_refused() {
+    const std::vector<BallotKey> dirty = std::exchange(agenda_.ballots, {});
+    for (const BallotKey& key : dirty) {
+        if (key.kind != proto::VOTE_END || !operations_.refused(key)) continue;
+        PROBE(aborted_in_grace);
+        operations_.examine(key.id);
+    }
+}
+
+void MasterCore::look_at_topology() {
+    rings_.maintain();
+    joiners_.plan();
+    rings_.maintain_edges_of_operations();
+    rings_.release_unwanted();
+    plans_.send();
+}
+
+void MasterCore::examine_everything() {
+    operations_.examine_all();
+    std::vector<GroupId> groups;
+    for (const auto& [id, group] : state_.groups) groups.push_back(id);
+    for (const GroupId id : groups) rounds_.examine_end(id);
+    std::vector<BallotKey> keys;
+    for (const auto& [key, ballot] : ballots_.all()) keys.push_back(key);
+    for (const BallotKey& key : keys) examine(key);
+}
+
+void MasterCore::examine(const BallotKey& key) {
+    if (key.kind == proto::VOTE_OPTIMIZE_TOPOLOGY) return optimizer_.examine();
+    Ballot* ballot = ballots_.find(key);
+    if (ballot == nullptr) return;
+    const auto complete = [&] { return ballot->complete(electors_of(state_, key)); };
+    switch (key.kind) {
+    case proto::VOTE_UPDATE_TOPOLOGY:
+        if (complete())
+            admissions_.decide_update(ballots_.take(key));
+        else
+            admissions_.answer_early_updates();
+        break;
+    case proto::VOTE_PEERS_PENDING:
+        if (complete()) admissions_.decide_pending(ballots_.take(key));
+        break;
+    case proto::VOTE_START:
+        if (complete()) operations_.wait_for_start(key, *ballot);
+        break;
+    case proto::VOTE_END: operations_.examine(key.id); break;
+    case proto::VOTE_SYNC: rounds_.examine(key); break;
+    case proto::VOTE_SYNC_END: rounds_.examine_end(key.group); break;
+    default: break;
+    }
+}
+
+void MasterCore::give_up(const BallotKey& key, const std::string& reason) {
+    if (key.kind == proto::VOTE_START) return operations_.refuse(key, Result::invalid_usage, reason);
+    if (key.kind == proto::VOTE_SYNC) return rounds_.give_up(key, reason);
+    const Ballot ballot = ballots_.take(key);
+    proto::Decision decision;
+    const auto refuse = [&](auto& answer) {
+        add_seats(ballot, *answer.mutable_voters());
+        answer.set_result(static_cast<std::uint32_t>(Result::invalid_usage));
+        answer.set_reason(reason);
+        *answer.mutable_sizes() = state_.sizes();
+    };
+    if (key.kind == proto::VOTE_UPDATE_TOPOLOGY)
+        refuse(*decision.mutable_topology());
+    else if (key.kind == proto::VOTE_PEERS_PENDING)
+        refuse(*decision.mutable_pending());
+    else
+        refuse(*decision.mutable_optimize());
+    decisions_.append(decision);
+}
+
+}  // namespace pccl::core

@@ -1,0 +1,137 @@
+// The protocol of the master: it owns the parts, gives each event to the one that it is for, lets time pass for all of them, and
+// examines what an event has changed until nothing more follows from it.
+//
+// Parts: the log of decisions (core/journal), connections with peers, members, hellos, votes and patience (core/membership),
+// rings, newcomers, dial plans and better rings (core/topology), operations (core/all_reduce), synchronizations
+// (core/state_sync). Files: master_core.cpp (events, clocks, ballots), master_observe.cpp (what spectators and tests are told).
+// Invariants: a decision is appended exactly when its ballot is taken out of the box. No ballot is decided in a grace but by a
+// vote against it.
+#pragma once
+
+#include "core/all_reduce/operations.hpp"
+#include "core/base/secret.hpp"
+#include "core/events.hpp"
+#include "core/journal/decision_log.hpp"
+#include "core/master_machine.hpp"
+#include "core/master_status.hpp"
+#include "core/membership/admissions.hpp"
+#include "core/membership/control_links.hpp"
+#include "core/membership/reception.hpp"
+#include "core/membership/registry.hpp"
+#include "core/membership/tallies.hpp"
+#include "core/membership/vote_check.hpp"
+#include "core/membership/vote_patience.hpp"
+#include "core/state_sync/sync_rounds.hpp"
+#include "core/topology/dial_plans.hpp"
+#include "core/topology/joiners.hpp"
+#include "core/topology/ring_optimizer.hpp"
+#include "core/topology/rings.hpp"
+#include "core/turn.hpp"
+#include "core/voting/agenda.hpp"
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace pccl::core {
+
+class MasterCore final : private DecisionLog::Owner,
+                         private ControlLinks::Owner,
+                         private Registry::Owner,
+                         private Rings::Owner,
+                         private VotePatience::Owner {
+public:
+    explicit MasterCore(const MasterConfig& config);
+    bool start(Instant now, std::span<const std::string> journal, Effects& out);
+    Status handle(Instant now, const Event& event, Effects& out);
+    Instant next_deadline() const;
+    void shut_down(Instant now, Effects& out);
+    // master_observe.cpp
+    std::uint64_t state_hash() const;
+    std::uint64_t abstract_state() const;
+    std::string promised() const { return state_.promised(); }
+    std::string explain() const;
+    std::string leftovers() const;
+    MasterStatus status() const;
+
+private:
+    using Link = ControlLinks::Link;
+
+    // events and clocks
+    bool dispatch(const Event& event);
+    void accepted(const LinkAccepted& event);
+    void control_arrived(const ControlArrived& event);
+    void frame_refused(const FrameRefused& event);
+    void from_peer(LinkId id, const proto::PeerMessage& message);
+    void from_member(LinkId id, const Uuid& member, const proto::PeerMessage& message);
+    void written(std::uint64_t sequence);
+    void stop(const std::string& why);
+    bool timer_runs() const;
+    void tick();
+    void slept(Duration time);
+    void missed_a_moment(Duration time);
+    void warn_of_disk(const std::string& text);
+
+    // ballots
+    void settle();
+    void abort_refused();
+    void look_at_topology();
+    void examine_everything();
+    void examine(const BallotKey& key);
+    void give_up(const BallotKey& key, const std::string& reason) override;
+
+    // what parts say
+    void recording(const proto::Record& record) override { tallies_.recording(record); }
+    void decided(const proto::Decision& decision) override { registry_.tell(decision); }
+    void link_lost(LinkId id, const Link& link) override { registry_.link_lost(id, link); }
+    void answer_leaves(const Uuid& peer, std::uint64_t message) override { patience_.answer_leaves(peer, message); }
+    void acknowledged(const Uuid& peer, std::uint64_t messages) override { patience_.acknowledged(peer, messages); }
+    void held_welcome_leaves(const Uuid& peer, Duration waited) override;
+    void held_plan_leaves(const Uuid& peer, Duration waited) override;
+    void heard_again(const Uuid& peer) override { rings_.heard_again(peer); }
+    void member_admitted(const Uuid& member) override { patience_.admitted(member); }
+    void member_taken_up(const Uuid& member) override { patience_.taken_up(member); }
+    void member_away(const Uuid& member) override { optimizer_.abandon_tests(member, true); }
+    void member_resumes(const Uuid& member) override;
+    void member_removed(const Uuid& member, GroupId group) override;
+    void grace_over() override { patience_.restart_clocks(); }
+    void run_over() override;
+    void edge_of_operation_failed(OpId id, const std::string& why) override;
+
+    // for spectators (master_observe.cpp)
+    std::optional<Tag> tag_of(const BallotKey& key) const;
+    void add_peers(MasterStatus& status) const;
+    void add_votes(MasterStatus& status) const;
+    MasterStatus::Group status_of(GroupId id, const GroupState& group) const;
+
+    MasterConfig config_;
+    Turn turn_;
+    SecretSource secrets_;
+    Agenda agenda_;
+    BallotBox ballots_;
+    DecisionLog decisions_;
+    const RunState& state_;
+    Tallies tallies_;
+    ControlLinks links_;
+    Rings rings_;
+    Joiners joiners_;
+    DialPlans plans_;
+    Registry registry_;
+    Reception reception_;
+    VoteCheck check_;
+    VotePatience patience_;
+    Admissions admissions_;
+    RingOptimizer optimizer_;
+    SyncRounds rounds_;
+    Operations operations_;
+
+    Instant began_ = 0;
+    Instant last_event_ = 0;
+    Instant next_tick_ = never;
+    bool tick_put_off_ = false;        // since the last one
+    Instant clocks_anew_at_ = -never;  // when a sleep last started all clocks anew, plus the time that was slept since
+    bool stopped_ = false;
+};
+
+}  // namespace pccl::core

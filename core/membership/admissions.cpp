@@ -1,0 +1,117 @@
+#include "core/membership/admissions.hpp"
+
+#include "core/base/probe.hpp"
+#include "core/voting/electors.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace pccl::core {
+
+void Admissions::decide_update(const Ballot& ballot) {
+    proto::Decision decision;
+    add_seats(ballot, *decision.mutable_topology()->mutable_voters());
+    add_admissions(*decision.mutable_topology(), false);
+    decisions_.append(decision);
+    if (decision.topology().admitted_size() > 0) agenda_.topology = agenda_.everything = true;
+}
+
+// The connect of a newcomer returns together with the update of the members. If its program then updates once more in its
+// first turn, while a member waits for it in another call, neither call could end. The newcomer has nothing to update, so
+// its vote is answered alone and admits nobody. Without such a member the vote stays: the others may update too.
+void Admissions::answer_early_updates() {
+    constexpr Serial first_vote = 1;
+    const BallotKey update{proto::VOTE_UPDATE_TOPOLOGY, 0, 0};
+    const auto is_waited_for = [&](const Ballot& updates, const Uuid& newcomer) {
+        return std::any_of(ballots_.all().begin(), ballots_.all().end(), [&](const auto& entry) {
+            const auto& [key, ballot] = entry;
+            if (key.kind == proto::VOTE_UPDATE_TOPOLOGY || key.kind == proto::VOTE_END ||
+                key.kind == proto::VOTE_SYNC_END || ballot.has(newcomer))
+                return false;
+            // A voter that updates as well does so on another thread: that ballot proves nothing about it.
+            if (std::all_of(ballot.votes().begin(), ballot.votes().end(),
+                            [&](const auto& vote) { return updates.has(vote.first); }))
+                return false;
+            const std::vector<Uuid> electors = electors_of(state_, key);
+            return std::find(electors.begin(), electors.end(), newcomer) != electors.end();
+        });
+    };
+    const Ballot& updates = *ballots_.find(update);
+    std::vector<std::pair<Uuid, Serial>> early;
+    for (const auto& [uuid, cast] : updates.votes()) {
+        if (cast.serial == first_vote && is_waited_for(updates, uuid)) early.emplace_back(uuid, cast.serial);
+    }
+    for (const auto& [uuid, serial] : early) {
+        PROBE(early_update_answered);
+        ballots_.withdraw(update, uuid);
+        proto::Decision decision;
+        auto* voter = decision.mutable_topology()->add_voters();
+        voter->set_uuid(to_bytes(uuid));
+        voter->set_serial(serial);
+        *decision.mutable_topology()->mutable_sizes() = state_.sizes();
+        decisions_.append(decision);
+    }
+}
+
+void Admissions::decide_pending(const Ballot& ballot) {
+    proto::Decision decision;
+    add_seats(ballot, *decision.mutable_pending()->mutable_voters());
+    decision.mutable_pending()->set_pending(joiners_.any_admissible());
+    if (decision.pending().pending()) PROBE(pending_told);
+    *decision.mutable_pending()->mutable_sizes() = state_.sizes();
+    decisions_.append(decision);
+}
+
+void Admissions::admit_orphans() {
+    if (!state_.members.empty() || joiners_.empty()) return;
+    PROBE(orphans_admitted);
+    proto::Decision decision;
+    add_admissions(*decision.mutable_topology(), true);
+    decisions_.append(decision);
+    agenda_.topology = agenda_.everything = true;
+}
+
+// Moves joiners into `topology` and gives them sessions. `all`: nobody is left to be reached from, everyone comes in.
+void Admissions::add_admissions(proto::TopologyDecision& topology, bool all) {
+    std::map<GroupId, std::uint32_t> size;
+    for (const auto& [id, group] : state_.groups) size[id] = static_cast<std::uint32_t>(group.ring.size());
+    for (const GroupId id : joiners_.groups()) {
+        std::vector<Uuid> ring, admitted;
+        if (all) {
+            admitted = joiners_.in_order(id);
+            ring = admitted;
+        } else {
+            admitted = joiners_.admissible(id, ring);
+        }
+        if (admitted.empty()) continue;
+        auto* record = topology.add_rings();
+        record->set_group(id);
+        for (const Uuid& uuid : ring) record->add_order(to_bytes(uuid));
+        size[id] = static_cast<std::uint32_t>(ring.size());
+        for (const Uuid& uuid : admitted) {
+            const Joiners::Joiner joiner = *joiners_.find(uuid);
+            auto* member = topology.add_admitted();
+            member->set_uuid(to_bytes(uuid));
+            member->set_group(id);
+            write(joiner.endpoint, *member->mutable_address());
+            member->set_token(joiner.token);
+            member->set_concurrent_ops(joiner.concurrent_ops);
+            joiners_.erase(uuid);
+            registry_.admit(uuid, joiner);
+            turn_.log(LogLevel::info, "peer " + short_name(uuid) + " admitted to group " + std::to_string(id));
+        }
+    }
+    auto* sizes = topology.mutable_sizes();
+    sizes->set_epoch(state_.epoch + (topology.admitted_size() > 0 ? 1 : 0));
+    for (const auto& [id, count] : size) {
+        if (count == 0) continue;
+        auto* entry = sizes->add_groups();
+        entry->set_group(id);
+        entry->set_size(count);
+    }
+}
+
+}  // namespace pccl::core

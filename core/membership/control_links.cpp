@@ -1,0 +1,261 @@
+#include "core/membership/control_links.hpp"
+
+#include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
+#include "core/links/waiting_room.hpp"
+#include "core/wire/bounds.hpp"
+#include "core/wire/convert.hpp"
+#include "core/wire/frame.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace pccl::core {
+
+namespace {
+
+// The host alone: the port of a stranger differs each time and would make each log line a new one.
+std::string host_of(const Endpoint& remote) {
+    const std::string text = to_text(remote);
+    return text.substr(0, text.rfind(':'));
+}
+
+}  // namespace
+
+void ControlLinks::accept(const LinkAccepted& event, bool member_host) {
+    const bool known =
+        member_host || std::any_of(links_.begin(), links_.end(), [&](const auto& entry) {
+            return entry.second.stage == Link::Stage::member && same_host(entry.second.remote, event.remote);
+        });
+    std::vector<WaitingLink> waiting;
+    for (const auto& [id, link] : links_) {
+        if (link.stage == Link::Stage::fresh || link.stage == Link::Stage::closing)
+            waiting.push_back({id, link.remote, link.opened, link.known});
+    }
+    if (const LinkId old = who_gives_way(waiting, known, turn_.limits.unregistered_links_max); old != 0) {
+        PROBE(stranger_gave_way);
+        ++refused_frames_;
+        turn_.add(CloseLink{old, false});
+        closed(old);
+    }
+    Link& link = links_[event.link];
+    link.known = known;
+    link.remote = event.remote;
+    link.opened = link.last_received = link.last_sent = turn_.now;
+}
+
+void ControlLinks::closed(LinkId id) {
+    const auto it = links_.find(id);
+    if (it == links_.end()) return;
+    const Link link = it->second;
+    links_.erase(it);
+    owner_.link_lost(id, link);
+}
+
+void ControlLinks::drop(LinkId id, bool flush) {
+    links_.erase(id);
+    turn_.add(CloseLink{id, flush});
+}
+
+void ControlLinks::close(LinkId id, const std::string& why) {
+    const auto it = links_.find(id);
+    if (it == links_.end()) return;
+    turn_.log(it->second.stage == Link::Stage::fresh ? LogLevel::warn : LogLevel::info,
+              "closed a connection from " + host_of(it->second.remote) + ": " + why);
+    turn_.add(CloseLink{id, false});
+    closed(id);
+}
+
+// Members send heartbeats more often than twice in a peer time-out: one that was silent for longer did not run, or was cut
+// off, and could not be connected by its neighbours.
+void ControlLinks::heard(Link& link) {
+    const Duration silence = turn_.now - link.last_received;
+    link.last_received = turn_.now;
+    if (link.stage != Link::Stage::member || silence <= turn_.timeouts.peer / 2) return;
+    PROBE(heard_after_silence);
+    owner_.heard_again(link.uuid);
+}
+
+void ControlLinks::acknowledges(Link& link, std::uint64_t messages) {
+    messages = std::min(messages, link.said);
+    if (messages <= link.heard) return;
+    const bool was_deaf = deaf(link);
+    link.heard = messages;
+    link.unheard_since = messages == link.said ? never : turn_.now;
+    if (was_deaf) owner_.heard_again(link.uuid);
+    owner_.acknowledged(link.uuid, messages);
+}
+
+std::vector<LinkId> ControlLinks::tick() {
+    std::vector<LinkId> late, silent;
+    for (auto& [id, link] : links_) {
+        if (link.stage == Link::Stage::fresh) {
+            if (turn_.now - link.opened > turn_.timeouts.handshake) late.push_back(id);
+        } else if (link.stage == Link::Stage::closing) {
+            // Its refusal waits for the disk, however long. accept() bounds how many such links there are.
+        } else if (!link.welcomed) {
+            // Its welcome waits for the disk, and it says nothing before that.
+            PROBE(welcome_waits_for_the_disk);
+        } else if (turn_.now - link.last_received > turn_.timeouts.peer) {
+            silent.push_back(id);
+        } else if (turn_.now - link.last_sent >= turn_.timeouts.peer / 5) {
+            say_heartbeat(id, link);
+        }
+    }
+    for (const LinkId id : late) close(id, "said nothing within the handshake time");
+    return silent;
+}
+
+// What goes to `link`: its texts are cut to what the other end takes; what can grow otherwise was paged before.
+std::string ControlLinks::encode_for(const Link& link, proto::MasterMessage& message) {
+    wire::bound_texts(message, wire::text_limit(link.control_bytes));
+    std::string body = encode(message);
+    ASSERT(body.size() <= link.control_bytes);
+    return body;
+}
+
+void ControlLinks::say(LinkId id, proto::MasterMessage message) {
+    const auto it = links_.find(id);
+    if (it == links_.end()) return;
+    if (must_wait()) {
+        PROBE(held_for_a_record);
+        if (message.has_plan() && it->second.plans_held++ == 0) it->second.plan_held_since = turn_.now;
+        keep_held({decisions_.last_sequence(), id, encode_for(it->second, message), false, message.has_answer(),
+                   message.has_plan(), message.has_welcome(), turn_.now});
+        return;
+    }
+    if (message.has_answer()) owner_.answer_leaves(it->second.uuid, it->second.said + 1);
+    say_at_once(id, it->second, std::move(message));
+}
+
+// What is for nobody any more goes now and then: the disk may hang for long, and links come and go.
+void ControlLinks::keep_held(Held held) {
+    held_.push_back(std::move(held));
+    if (held_.size() < 2 * held_kept_ + 64) return;
+    std::erase_if(held_, [&](const Held& one) { return !links_.contains(one.link); });
+    held_kept_ = held_.size();
+}
+
+void ControlLinks::say_at_once(LinkId id, Link& link, proto::MasterMessage message) {
+    if (message.has_welcome()) welcome_leaves(link);
+    leaves(id, link, encode_for(link, message));
+}
+
+void ControlLinks::say_heartbeat(LinkId id, Link& link) {
+    proto::MasterMessage message;
+    message.set_heartbeat(true);
+    say_at_once(id, link, std::move(message));
+}
+
+void ControlLinks::say_to_members_at_once(const proto::MasterMessage& message) {
+    for (auto& [id, link] : links_) {
+        if (link.stage == Link::Stage::member) say_at_once(id, link, message);
+    }
+}
+
+// The other end speaks from here on.
+void ControlLinks::welcome_leaves(Link& link) {
+    link.welcomed = true;
+    link.last_received = turn_.now;
+}
+
+void ControlLinks::leaves(LinkId id, Link& link, std::string body) {
+    link.last_sent = turn_.now;
+    ++link.said;
+    link.unheard_since = std::min(link.unheard_since, turn_.now);
+    turn_.add(SendControl{id, std::move(body)});
+}
+
+// `hold`: the message rests on a record, so it leaves (and the link closes) when that is durable.
+void ControlLinks::say_and_close(LinkId id, proto::MasterMessage message, bool hold) {
+    const auto it = links_.find(id);
+    if (it == links_.end() || it->second.stage == Link::Stage::closing) return;
+    const Link link = it->second;
+    if (hold && must_wait()) {
+        it->second.stage = Link::Stage::closing;
+        it->second.uuid = Uuid{};
+        it->second.opened = turn_.now;
+        PROBE(refusal_held);
+        keep_held({decisions_.last_sequence(), id, encode_for(link, message), true, false, false, false, turn_.now});
+    } else {
+        links_.erase(it);
+        turn_.add(SendControl{id, encode_for(link, message)});
+        turn_.add(CloseLink{id, true});
+    }
+    owner_.link_lost(id, link);
+}
+
+void ControlLinks::refuse(LinkId link, proto::RefusalCode code, const std::string& text) {
+    proto::MasterMessage message;
+    message.mutable_refusal()->set_code(code);
+    message.mutable_refusal()->set_text(text);
+    message.mutable_refusal()->set_protocol_version(wire::protocol_version);
+    const auto it = links_.find(link);
+    turn_.log(LogLevel::warn,
+              "refused " + (it == links_.end() ? std::string("a peer") : host_of(it->second.remote)) + ": " + text);
+    say_and_close(link, message, code == proto::REFUSED_REMOVED || code == proto::REFUSED_OTHER_RUN);
+}
+
+void ControlLinks::release_held() {
+    while (!held_.empty() && decisions_.durable(held_.front().sequence)) {
+        Held held = std::move(held_.front());
+        held_.pop_front();
+        const auto it = links_.find(held.link);
+        if (it == links_.end()) PROBE(held_for_a_lost_link);
+        if (it == links_.end()) continue;
+        if (held.answer) owner_.answer_leaves(it->second.uuid, it->second.said + 1);
+        if (held.welcome) welcome_leaves(it->second);
+        if (held.welcome) owner_.held_welcome_leaves(it->second.uuid, turn_.now - held.since);
+        if (held.plan && --it->second.plans_held == 0)
+            owner_.held_plan_leaves(it->second.uuid, turn_.now - it->second.plan_held_since);
+        leaves(held.link, it->second, std::move(held.body));
+        if (held.close) {
+            links_.erase(it);
+            turn_.add(CloseLink{held.link, true});
+        }
+    }
+}
+
+bool ControlLinks::welcome_waits(LinkId link) const {
+    return std::any_of(held_.begin(), held_.end(), [&](const Held& held) {
+        return held.welcome && held.link == link && turn_.now - held.since >= turn_.timeouts.tick();
+    });
+}
+
+std::set<Uuid> ControlLinks::owed_answers() const {
+    std::set<Uuid> owed;
+    for (const Held& held : held_) {
+        const auto link = links_.find(held.link);
+        if (held.answer && link != links_.end()) owed.insert(link->second.uuid);
+    }
+    return owed;
+}
+
+void ControlLinks::shut_down(const proto::MasterMessage& message) {
+    for (auto& [id, link] : links_) {
+        say_at_once(id, link, message);
+        turn_.add(CloseLink{id, true});
+    }
+    links_.clear();
+    held_.clear();
+}
+
+void ControlLinks::slept(const Sleep& sleep) {
+    for (auto& [id, link] : links_) {
+        sleep.leave_out(link.last_received);
+        sleep.leave_out(link.opened);
+        if (link.unheard_since != never) sleep.leave_out(link.unheard_since);
+    }
+}
+
+std::size_t ControlLinks::strangers() const { return of_stage(Link::Stage::fresh).size(); }
+
+std::vector<LinkId> ControlLinks::of_stage(Link::Stage stage) const {
+    std::vector<LinkId> found;
+    for (const auto& [id, link] : links_) {
+        if (link.stage == stage) found.push_back(id);
+    }
+    return found;
+}
+
+}  // namespace pccl::core

@@ -1,0 +1,181 @@
+#include "core/membership/reception.hpp"
+
+#include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
+#include "core/membership/welcome.hpp"
+#include "core/topology/address_rules.hpp"
+#include "core/wire/bounds.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+namespace {
+
+Endpoint endpoint_from(const proto::Hello& hello, const Endpoint& remote) {
+    Endpoint endpoint;
+    if (hello.advertised().address().empty() || !read(hello.advertised(), endpoint)) {
+        endpoint = remote;
+        endpoint.port = static_cast<std::uint16_t>(hello.advertised().port());
+    }
+    return endpoint;
+}
+
+// The token that the master gave out last, or the one before it until that is known to have arrived.
+bool holds_seat(const MemberState& member, std::uint64_t token) {
+    const bool current = same_secret(token, member.token);
+    const bool next = same_secret(token, member.token_next) && member.token_next != 0;
+    return current || next;
+}
+
+// A member may hold a newer token than the journal contains, if the record of its last resume was lost. Then a token that it
+// held before proves the seat. While the journal is complete, that token is worth nothing once the newer one was confirmed.
+bool proves_seat(const MemberState& member, const proto::Hello& hello, std::uint32_t former_max) {
+    if (holds_seat(member, hello.token())) return true;
+    const auto& former = hello.former_tokens();
+    const auto end = former.begin() + std::min(former.size(), static_cast<int>(former_max));
+    if (std::none_of(former.begin(), end, [&](std::uint64_t token) { return holds_seat(member, token); })) return false;
+    PROBE(resume_was_lost);
+    return true;
+}
+
+}  // namespace
+
+void Reception::hello(LinkId id, const proto::Hello& hello) {
+    ControlLinks::Link& link = links_.at(id);
+    link.control_bytes = wire::control_limit(turn_.limits, hello.control_bytes_max());
+    if (hello.protocol_version() != wire::protocol_version) {
+        links_.refuse(id, proto::REFUSED_VERSION,
+                      "the master speaks protocol version " + std::to_string(wire::protocol_version) +
+                          ", this peer speaks version " + std::to_string(hello.protocol_version()));
+        return;
+    }
+    Uuid uuid;
+    if (!read(hello.uuid(), uuid) || hello.advertised().port() == 0 || hello.advertised().port() > 65'535) {
+        links_.close(id, "sent an impossible hello");
+        return;
+    }
+    const auto member = state_.members.find(uuid);
+    if (!hello.run_id().empty()) {
+        if (hello.run_id() != to_bytes(state_.run_id)) {
+            PROBE(refused_other_run);
+            links_.refuse(id, proto::REFUSED_OTHER_RUN,
+                          "this peer belongs to another run; connect again as a newcomer");
+            return;
+        }
+        // Only a member that proves its seat can know more than the journal. Everybody else may claim any number. The
+        // number alone says little: decisions made since the restart may have taken those that were lost.
+        if (hello.seen() > 0 && member != state_.members.end() &&
+            proves_seat(member->second, hello, turn_.limits.former_tokens_max)) {
+            const RunState::Recall recall = state_.recall(uuid, hello.seen(), hello.seen_chain());
+            if (recall == RunState::Recall::unknown && hello.seen() <= state_.last_index) PROBE(loss_hidden_by_number);
+            if (recall == RunState::Recall::unknown) return registry_.end_run_of_older_journal(id, uuid);
+            if (recall == RunState::Recall::older) return links_.close(id, "an older dial of a member");
+        }
+        if (hello.seen() > state_.last_index) PROBE(claims_unknown_decisions);
+    }
+    const Endpoint endpoint = endpoint_from(hello, link.remote);
+    if (const char* why = why_not_a_target(endpoint)) {
+        links_.refuse(
+            id, proto::REFUSED_OTHER,
+            "the other peers cannot reach this one at " + to_text(endpoint) + ": " + why +
+                "; connect to the master by another address, or set PCCL_ADVERTISE_ADDRESS to one of this host");
+        return;
+    }
+    if (member != state_.members.end()) {
+        if (!proves_seat(member->second, hello, turn_.limits.former_tokens_max)) {
+            PROBE(token_superseded);
+            links_.refuse(id, proto::REFUSED_SUPERSEDED, "another process resumed this peer's seat");
+            return;
+        }
+        registry_.resume(id, hello, uuid, endpoint);
+        return;
+    }
+    const auto removed = state_.removed.find(uuid);
+    if (removed != state_.removed.end()) {
+        PROBE(refused_removed);
+        links_.refuse(id, proto::REFUSED_REMOVED, "removed from the run: " + removed->second);
+        return;
+    }
+    if (!hello.run_id().empty() && hello.seen() > 0) {
+        links_.refuse(id, proto::REFUSED_REMOVED, "no longer a member of the run");
+        return;
+    }
+    // One that dials again takes the place that it has.
+    if (!joiners_.contains(uuid) && state_.members.size() + joiners_.size() >= turn_.limits.peers_max) {
+        links_.refuse(id, proto::REFUSED_FULL,
+                      "the run has reached its limit of " + std::to_string(turn_.limits.peers_max) + " peers");
+        return;
+    }
+    if (!may_dial(link.remote, endpoint)) {
+        PROBE(confined_address_refused);
+        links_.refuse(id, proto::REFUSED_OTHER,
+                      "this peer advertises " + to_text(endpoint) +
+                          ", an address that each host dials as its own; the master sees this peer at " +
+                          to_text(link.remote) +
+                          ": set PCCL_ADVERTISE_ADDRESS to an address of this host, or not at all");
+        return;
+    }
+    const auto other_side = std::find_if(state_.members.begin(), state_.members.end(), [&](const auto& entry) {
+        return is_loopback(entry.second.endpoint) != is_loopback(endpoint);
+    });
+    if ((is_loopback(endpoint) || hello.advertised().address().empty()) && other_side != state_.members.end()) {
+        const std::string member =
+            "peer " + short_name(other_side->first) + " at " + to_text(other_side->second.endpoint);
+        links_.refuse(
+            id, proto::REFUSED_OTHER,
+            is_loopback(endpoint)
+                ? "the master sees this peer at the loopback address " + to_text(endpoint) +
+                      ", which other hosts cannot reach (" + member +
+                      "); connect to the master by an address of its network, or set PCCL_ADVERTISE_ADDRESS to the "
+                      "address at which the others reach this peer"
+                : member + " is reached at a loopback address, this one at " + to_text(endpoint) +
+                      "; let the peers on the master's host set PCCL_ADVERTISE_ADDRESS to an address of it, or connect "
+                      "to the master by one");
+        return;
+    }
+    register_joiner(id, hello, uuid, endpoint);
+}
+
+void Reception::register_joiner(LinkId id, const proto::Hello& hello, const Uuid& uuid, const Endpoint& address) {
+    if (const Joiners::Joiner* existing = joiners_.find(uuid)) {
+        // The identity of a waiting newcomer is known to the peers that dial it, its token is not.
+        if (!same_secret(hello.token(), existing->token)) {
+            PROBE(joiner_impersonated);
+            links_.close(id, "claimed to be a registered peer without its token");
+            return;
+        }
+        if (hello.generation() <= existing->generation) {
+            links_.close(id, "an older dial of a registered peer");
+            return;
+        }
+        PROBE(joiner_dialled_again);
+        const LinkId old = existing->link;
+        ASSERT(old != id);
+        joiners_.erase(uuid);
+        links_.drop(old, false);
+    }
+    ControlLinks::Link& link = links_.at(id);
+    link.stage = ControlLinks::Link::Stage::registered;
+    link.uuid = uuid;
+    Joiners::Joiner& joiner = joiners_.add(uuid);
+    joiner.link = id;
+    joiner.generation = hello.generation();
+    joiner.link_key = secrets_.next();
+    joiner.newcomer_links = hello.newcomer_links();
+    joiner.group = hello.group();
+    joiner.endpoint = address;
+    joiner.token = hello.token();
+    joiner.concurrent_ops = std::clamp<std::uint32_t>(hello.concurrent_ops(), 1, turn_.limits.tags_max);
+    proto::MasterMessage message;
+    auto* welcome = message.mutable_welcome();
+    *welcome = welcome_to(state_, turn_);
+    welcome->set_token(hello.token());
+    welcome->set_link_key(to_bytes(joiner.link_key));
+    links_.say(id, message);
+    turn_.log(LogLevel::info, "peer " + short_name(uuid) + " registered from " + to_text(joiner.endpoint));
+    agenda_.topology = true;
+}
+
+}  // namespace pccl::core

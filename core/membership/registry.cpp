@@ -1,0 +1,459 @@
+#include "core/membership/registry.hpp"
+
+#include "core/base/assert.hpp"
+#include "core/base/link_pass.hpp"
+#include "core/base/probe.hpp"
+#include "core/membership/welcome.hpp"
+#include "core/topology/address_rules.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace pccl::core {
+
+namespace {
+
+// Three breaks in a row can be bad luck on a healthy member's path.
+constexpr std::uint32_t resumes_in_vain_max = 3;
+// Connections that closed within this time of each other look like a death.
+constexpr Duration witness_fresh = 1 * second;
+
+}  // namespace
+
+// ---- the run -------------------------------------------------------------------------------------------------------
+
+void Registry::begin_new_run() {
+    Uuid id;
+    for (std::size_t i = 0; i < 16; i += 8) {
+        const std::uint64_t word = turn_.random.next() | 1;
+        for (std::size_t k = 0; k < 8; ++k) id.bytes[i + k] = static_cast<std::uint8_t>(word >> (8 * k));
+    }
+    proto::Record record;
+    record.set_run(to_bytes(id));
+    decisions_.record(record);
+}
+
+void Registry::take_up() {
+    if (state_.members.empty()) return;
+    PROBE(master_restarted);
+    if (!state_.ops.empty()) PROBE(master_restarted_with_operation);
+    if (!state_.kept().empty()) PROBE(master_restarted_with_untold);
+    for (const auto& [uuid, member] : state_.members) {
+        Session& session = sessions_[uuid];
+        session.absent_since = session.since = turn_.now;
+        session.link_key = secrets_.next();
+        owner_.member_taken_up(uuid);
+    }
+    for (const auto& [id, group] : state_.groups) {
+        if (group.sync) PROBE(master_restarted_with_sync);
+    }
+    grace_until_ = turn_.now + turn_.timeouts.grace();
+    turn_.log(LogLevel::info, "took up the run with " + std::to_string(state_.members.size()) + " members");
+}
+
+void Registry::end_grace_if_due() {
+    if (!in_grace()) return;
+    const bool all =
+        std::all_of(sessions_.begin(), sessions_.end(), [](const auto& entry) { return entry.second.resumed; });
+    if (!all && turn_.now < grace_until_) return;
+    if (all)
+        PROBE(grace_over_all_resumed);
+    else
+        PROBE(grace_ran_out);
+    grace_until_ = never;
+    std::vector<Uuid> gone;
+    for (auto& [uuid, session] : sessions_) {
+        // A member whose link is open is still declaring; its silence clock runs.
+        if (session.link == 0 && !session.closed_seen) gone.push_back(uuid);
+        // For what it declares it has its time from here on.
+        if (session.link != 0 && !session.resumed) session.absent_since = turn_.now;
+    }
+    if (!gone.empty()) PROBE(not_resumed_after_restart);
+    for (const Uuid& uuid : gone) remove(uuid, "did not resume after the master's restart");
+    rings_.restart_clocks();
+    owner_.grace_over();
+    agenda_.topology = true;
+    agenda_.everything = true;
+}
+
+void Registry::end_run_of_older_journal(LinkId id, const Uuid& witness) {
+    PROBE(journal_too_old);
+    turn_.log(LogLevel::error, "the journal is older than what peer " + short_name(witness) +
+                                   " was told; the run ends and every member has to connect again");
+    const std::vector<LinkId> open = links_.of_stage(ControlLinks::Link::Stage::member);
+    // Joiners were welcomed to the run that ends: they dial again and learn the name of the next one.
+    for (const LinkId other : links_.of_stage(ControlLinks::Link::Stage::registered))
+        links_.close(other, "the run it was going to join has ended");
+    for (const LinkId other : open) links_.refuse(other, proto::REFUSED_OTHER_RUN, "the master lost its journal");
+    links_.refuse(id, proto::REFUSED_OTHER_RUN, "the master lost its journal");
+    sessions_.clear();
+    rings_.forget_run();
+    owner_.run_over();
+    grace_until_ = never;
+    begin_new_run();
+}
+
+// ---- members -------------------------------------------------------------------------------------------------------
+
+void Registry::admit(const Uuid& uuid, const Joiners::Joiner& joiner) {
+    Session& session = sessions_[uuid];
+    session.link = joiner.link;
+    session.generation = joiner.generation;
+    session.resumed = true;
+    session.link_key = joiner.link_key;
+    session.newcomer_links = joiner.newcomer_links;
+    session.since = turn_.now;
+    session.resumed_after = decisions_.last_id();
+    links_.at(joiner.link).stage = ControlLinks::Link::Stage::member;
+    rings_.admitted(uuid);
+    owner_.member_admitted(uuid);
+}
+
+// Others are where this member was: at loopback addresses, or not. They could not dial it, or it them, at the new one.
+bool Registry::leaves_side(const Uuid& uuid, const Endpoint& endpoint) const {
+    const bool before = is_loopback(state_.members.at(uuid).endpoint);
+    if (is_loopback(endpoint) == before) return false;
+    return std::any_of(state_.members.begin(), state_.members.end(), [&](const auto& entry) {
+        return entry.first != uuid && is_loopback(entry.second.endpoint) == before;
+    });
+}
+
+void Registry::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, const Endpoint& address) {
+    const MemberState& member = state_.members.at(uuid);
+    Session& session = sessions_.at(uuid);
+    if (hello.generation() <= session.generation) {
+        PROBE(older_dial_refused);
+        links_.close(id, "an older dial of a member");
+        return;
+    }
+    PROBE(resumed);
+    if (session.link == 0 && session.closed_seen) PROBE(resumed_after_absence);
+    if (member.token_next != 0 && hello.token() == member.token) PROBE(token_not_confirmed);
+    if (session.link != 0) {
+        PROBE(link_superseded);
+        const LinkId old = session.link;
+        ASSERT(old != id);
+        begin_absence(session);
+        links_.drop(old, false);
+        owner_.member_away(uuid);
+    }
+    session.link = id;
+    session.generation = hello.generation();
+    session.newcomer_links = hello.newcomer_links();
+    session.resumed = session.settled = false;
+    rings_.heard_again(uuid);  // nor was it there to be connected with
+    owner_.member_resumes(uuid);
+    ControlLinks::Link& link = links_.at(id);
+    link.stage = ControlLinks::Link::Stage::member;
+    link.uuid = uuid;
+    proto::Record record;
+    record.mutable_token()->set_uuid(to_bytes(uuid));
+    record.mutable_token()->set_current(hello.token());
+    record.mutable_token()->set_next(secrets_.next_token());
+    // A peer may come back from another address: the network it is in has changed, or an impostor had given one.
+    if (address != member.endpoint && may_dial(member.endpoint, address) && !leaves_side(uuid, address)) {
+        write(address, *record.mutable_token()->mutable_address());
+        agenda_.topology = true;
+    }
+    decisions_.record(record);
+    proto::MasterMessage message;
+    auto* welcome = message.mutable_welcome();
+    *welcome = welcome_to(state_, turn_);
+    welcome->set_token(record.token().next());
+    welcome->set_member(true);
+    welcome->set_link_key(to_bytes(session.link_key));
+    links_.say(id, message);
+    // What it has not been told, in order; what it declares again follows from its side.
+    std::uint32_t told = 0;
+    for (const auto& [index, kept] : state_.kept()) {
+        if (index <= hello.seen() || !kept.waiting.contains(uuid)) continue;
+        const auto answer = RunState::answer_for(kept.decision, uuid, member.group, turn_.limits.holders_told_max);
+        if (!answer) continue;
+        tell(uuid, *answer);
+        PROBE(told_again_at_resume);
+        if (++told == 2) PROBE(several_told_again);
+    }
+    decisions_.acknowledge(uuid, hello.seen());
+    turn_.log(LogLevel::info, "peer " + short_name(uuid) + " resumed its seat");
+    agenda_.topology = true;
+}
+
+bool Registry::resumed(const Uuid& member) {
+    Session& session = sessions_.at(member);
+    const bool came_back = !std::exchange(session.resumed, true);
+    if (came_back) {
+        session.resumed_after = decisions_.last_id();
+        agenda_.everything = true;
+    }
+    session.settled = session.settled || state_.untold(member) == 0;
+    end_grace_if_due();
+    return came_back;
+}
+
+void Registry::confirm_token(const Uuid& member) {
+    const MemberState& state = state_.members.at(member);
+    if (state.token_next == 0) return;
+    PROBE(token_confirmed);
+    // Recorded, or it would be good again after a restart.
+    proto::Record record;
+    record.mutable_token()->set_uuid(to_bytes(member));
+    record.mutable_token()->set_current(state.token_next);
+    decisions_.record(record);
+}
+
+void Registry::acknowledge(const Uuid& member, std::uint64_t seen) {
+    const std::size_t before = state_.untold(member);
+    decisions_.acknowledge(member, seen);
+    const std::size_t left = state_.untold(member);
+    if (const auto session = sessions_.find(member); session != sessions_.end() && (left == 0 || left != before))
+        session->second.settled = true;
+}
+
+void Registry::edge_reported(const Uuid& from, const proto::EdgeReport& report) {
+    Uuid other;
+    if (!read(report.peer(), other) || other == from) return;
+    if (!state_.members.contains(other) && !joiners_.contains(other)) return;
+    const bool few = !joiners_.reports_too_much(from);
+    if (!few) PROBE(joiner_report_waits);
+    const bool at_once = few && !rings_.looked_just_now(state_.members.size() + joiners_.size());
+    if (!rings_.reported(from, other, report, at_once)) return;
+    const auto session = sessions_.find(other);
+    if (!report.up() && knows_order() && session != sessions_.end() && session->second.link == 0 &&
+        session->second.closed_seen && session->second.closed_at >= turn_.now - witness_fresh &&
+        neighbour_lost(other)) {
+        PROBE(removed_by_late_word);
+        remove(other, "its control link and a neighbour's data links to it closed");
+    }
+}
+
+// Connections of a process that died close at the same time. Two that closed one after the other say nothing: the first may
+// have been closed for another reason, and its witness may be the one that died.
+bool Registry::neighbour_lost(const Uuid& uuid) const {
+    const auto member = state_.members.find(uuid);
+    return member != state_.members.end() &&
+           rings_.edges().ring_neighbour_lost(uuid, state_.groups.at(member->second.group).ring,
+                                              turn_.now - witness_fresh);
+}
+
+// The joiner or the session that used this link loses it.
+void Registry::link_lost(LinkId id, const ControlLinks::Link& link) {
+    if (link.stage == ControlLinks::Link::Stage::registered) {
+        const Joiners::Joiner* joiner = joiners_.find(link.uuid);
+        if (joiner != nullptr && joiner->link == id) {
+            PROBE(joiner_lost);
+            joiners_.erase(link.uuid);
+            rings_.forget(link.uuid);
+            agenda_.topology = true;
+        }
+    } else if (link.stage == ControlLinks::Link::Stage::member) {
+        const auto session = sessions_.find(link.uuid);
+        if (session == sessions_.end() || session->second.link != id) return;
+        begin_absence(session->second);
+        session->second.closed_seen = true;
+        session->second.closed_at = turn_.now;
+        owner_.member_away(link.uuid);
+        turn_.log(LogLevel::info, "control link of " + short_name(link.uuid) + " closed; its seat is kept");
+        if (knows_order() && neighbour_lost(link.uuid)) {
+            PROBE(removed_by_both_links);
+            remove(link.uuid, "its control link and a neighbour's data links to it closed");
+        }
+    }
+}
+
+// A resume is complete when the member has declared everything unanswered and something that it was told has arrived. A link
+// that breaks before that made no progress, unless this master's disk kept the member waiting.
+void Registry::begin_absence(Session& session) {
+    if (session.resumed && session.settled) {
+        session.resumes_in_vain = 0;
+        session.absent_since = turn_.now;
+    } else if (links_.welcome_waits(session.link)) {
+        PROBE(resume_waited_for_disk);
+        session.absent_since = turn_.now;
+    } else if (++session.resumes_in_vain <= resumes_in_vain_max) {
+        session.absent_since = turn_.now;
+    } else {
+        PROBE(resumed_in_vain);
+    }
+    session.link = 0;
+    session.resumed = session.settled = false;
+}
+
+bool Registry::absent_too_long(const Session& session) const {
+    const bool in_vain = session.link != 0 && !(session.resumed && session.settled) &&
+                         session.resumes_in_vain > resumes_in_vain_max && !links_.welcome_waits(session.link);
+    // One that is connected, lives and never comes to the end of what it declares takes part in no vote.
+    const Duration away = turn_.now - session.absent_since;
+    const bool undeclared = session.link != 0 && !session.resumed && away > 4 * turn_.timeouts.peer;
+    return ((session.link == 0 || in_vain) && away > turn_.timeouts.peer) ||
+           (undeclared && !links_.welcome_waits(session.link));
+}
+
+void Registry::remove(const Uuid& uuid, const std::string& reason, bool left) {
+    const auto member = state_.members.find(uuid);
+    if (member == state_.members.end()) return;
+    const GroupId group = member->second.group;
+    proto::Decision decision;
+    auto* removal = decision.mutable_removal();
+    removal->set_uuid(to_bytes(uuid));
+    removal->set_reason(reason);
+    removal->mutable_ring()->set_group(group);
+    for (const Uuid& other : rings_.ring_without(group, uuid)) removal->mutable_ring()->add_order(to_bytes(other));
+    LinkId link = 0;
+    const auto session = sessions_.find(uuid);
+    if (session != sessions_.end()) {
+        link = session->second.link;
+        sessions_.erase(session);
+    }
+    decisions_.append(decision);
+    rings_.forget(uuid);
+    owner_.member_removed(uuid, group);
+    turn_.log(left ? LogLevel::info : LogLevel::warn, "peer " + short_name(uuid) + " removed: " + reason);
+    if (!left) notice_all("peer " + short_name(uuid) + " was removed: " + reason);
+    if (link != 0) {
+        if (left) {
+            links_.drop(link, true);
+        } else {
+            links_.refuse(link, proto::REFUSED_REMOVED, "removed from the run: " + reason);
+        }
+    }
+    agenda_.topology = true;
+    agenda_.everything = true;
+}
+
+// What a member has not acknowledged is kept for it. One that lives and never acknowledges would fill the memory. The journal
+// does not hold acknowledgements, so after a restart a member is judged only when it has resumed: its hello carries them.
+void Registry::remove_unheeding() {
+    std::vector<Uuid> over;
+    for (const auto& [uuid, session] : sessions_) {
+        if (session.resumed && state_.untold(uuid) > turn_.limits.untold_max) over.push_back(uuid);
+    }
+    for (const Uuid& uuid : over) {
+        remove(uuid, "did not acknowledge " + std::to_string(state_.untold(uuid)) + " decisions that it was told");
+    }
+}
+
+// No time of a resuming member passes while its welcome waits for the disk.
+void Registry::welcome_waited(const Uuid& member, Duration waited) {
+    const auto session = sessions_.find(member);
+    if (session == sessions_.end()) return;
+    session->second.absent_since = std::min(turn_.now, session->second.absent_since + waited);
+}
+
+// ---- telling -------------------------------------------------------------------------------------------------------
+
+void Registry::tell(const proto::Decision& decision) {
+    for (const Uuid& uuid : RunState::recipients(decision)) {
+        const auto session = sessions_.find(uuid);
+        if (session != sessions_.end() && session->second.link == 0) PROBE(answer_for_absent_member);
+        if (session == sessions_.end() || session->second.link == 0) continue;  // told when it resumes
+        const auto answer =
+            RunState::answer_for(decision, uuid, state_.members.at(uuid).group, turn_.limits.holders_told_max);
+        if (!answer) continue;
+        tell(uuid, *answer);
+    }
+}
+
+// Answers are derived from decisions; what is secret is added when they are sent.
+void Registry::tell(const Uuid& uuid, proto::Answer answer) {
+    if (answer.has_sync()) {
+        for (auto& holder : *answer.mutable_sync()->mutable_holders()) add_pass(uuid, holder);
+    }
+    proto::MasterMessage message;
+    *message.mutable_answer() = std::move(answer);
+    say(uuid, std::move(message));
+}
+
+void Registry::notice_all(const std::string& text) {
+    proto::MasterMessage message;
+    message.mutable_notice()->set_text(text);
+    message.mutable_notice()->set_warn(true);
+    for (const auto& [uuid, session] : sessions_) links_.say(session.link, message);
+}
+
+// ---- time ----------------------------------------------------------------------------------------------------------
+
+void Registry::tick() {
+    for (const LinkId id : links_.tick()) {
+        const ControlLinks::Link* found = links_.find(id);
+        if (found == nullptr) continue;
+        const ControlLinks::Link link = *found;
+        if (link.stage == ControlLinks::Link::Stage::member && !in_grace()) {
+            PROBE(member_silent);
+            remove(link.uuid, "silent towards the master for " +
+                                  std::to_string((turn_.now - link.last_received) / millisecond) + " ms");
+        } else {
+            if (in_grace()) PROBE(silent_in_grace);
+            links_.close(id, "silent");
+        }
+    }
+    end_grace_if_due();
+    if (!in_grace()) {
+        std::vector<Uuid> gone;
+        for (const auto& [uuid, session] : sessions_) {
+            if (absent_too_long(session)) gone.push_back(uuid);
+        }
+        if (!gone.empty()) PROBE(absent_too_long);
+        for (const Uuid& uuid : gone) remove(uuid, "its control link closed and it did not resume in time");
+    }
+    remove_unheeding();
+}
+
+void Registry::forget_order_of_events() { sees_again_at_ = turn_.now + turn_.timeouts.tick() + witness_fresh; }
+
+void Registry::slept(const Sleep& sleep) {
+    for (auto& [uuid, session] : sessions_) sleep.leave_out(session.absent_since);
+    forget_order_of_events();
+    if (!in_grace()) return;
+    PROBE(slept_in_grace);
+    grace_until_ = sleep.anew ? turn_.now + turn_.timeouts.grace() : grace_until_ + sleep.time;
+}
+
+// ---- Roster --------------------------------------------------------------------------------------------------------
+
+LinkId Registry::link_of(const Uuid& peer) const {
+    if (const auto session = sessions_.find(peer); session != sessions_.end()) return session->second.link;
+    const Joiners::Joiner* joiner = joiners_.find(peer);
+    return joiner == nullptr ? 0 : joiner->link;
+}
+
+bool Registry::present(const Uuid& peer) const {
+    if (joiners_.contains(peer)) return true;
+    const auto session = sessions_.find(peer);
+    return session != sessions_.end() && session->second.link != 0 && session->second.resumed;
+}
+
+std::optional<Endpoint> Registry::endpoint_of(const Uuid& uuid) const {
+    const auto member = state_.members.find(uuid);
+    if (member != state_.members.end()) return member->second.endpoint;
+    if (const Joiners::Joiner* joiner = joiners_.find(uuid)) return joiner->endpoint;
+    return std::nullopt;
+}
+
+const Secret* Registry::link_key_of(const Uuid& uuid) const {
+    if (const auto session = sessions_.find(uuid); session != sessions_.end()) return &session->second.link_key;
+    const Joiners::Joiner* joiner = joiners_.find(uuid);
+    return joiner == nullptr ? nullptr : &joiner->link_key;
+}
+
+template <class Target>
+void Registry::add_pass_to(const Uuid& from, Target& target) const {
+    const Secret* key = link_key_of(uuid_of(target.peer()));
+    if (key == nullptr) return;
+    const LinkPass pass = link_pass(*key, from);
+    target.set_pass_hello(to_bytes(pass.hello));
+    target.set_pass_welcome(to_bytes(pass.welcome));
+}
+
+void Registry::add_pass(const Uuid& from, proto::DialTarget& target) const { add_pass_to(from, target); }
+void Registry::add_pass(const Uuid& from, proto::SyncHolder& target) const { add_pass_to(from, target); }
+
+Duration Registry::silence_of(const Uuid& peer) const { return turn_.now - links_.at(link_of(peer)).last_received; }
+
+bool Registry::plan_waits(const Uuid& peer) const {
+    const ControlLinks::Link* link = links_.find(link_of(peer));
+    return link != nullptr && link->plans_held != 0;
+}
+
+}  // namespace pccl::core

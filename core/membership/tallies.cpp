@@ -1,0 +1,57 @@
+#include "core/membership/tallies.hpp"
+
+#include "core/numeric/types.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+void Tallies::recording(const proto::Record& record) {
+    if (record.has_run()) {
+        groups_.clear();
+        operations_.clear();
+    }
+    if (!record.has_decision()) return;
+    const proto::Decision& decision = record.decision();
+    if (decision.has_topology()) {
+        admitted_ += static_cast<std::uint64_t>(decision.topology().admitted_size());
+    } else if (decision.has_removal()) {
+        ++removed_;
+        removals_.push_back({uuid_of(decision.removal().uuid()), decision.removal().reason(), turn_.now});
+        if (removals_.size() > turn_.limits.removals_listed) removals_.pop_front();
+        if (decision.removal().ring().order_size() != 0) return;
+        // The group ends with its last member.
+        const GroupId group = decision.removal().ring().group();
+        groups_.erase(group);
+        for (const auto& [id, op] : state_.ops) {
+            if (op.group == group) operations_.erase(id);
+        }
+    } else if (decision.has_start()) {
+        MasterStatus::Tally& tally = groups_[decision.start().group()];
+        ++(decision.start().op() == 0 ? tally.refused : tally.started);
+    } else if (decision.has_outcome()) {
+        const auto op = state_.ops.find(decision.outcome().op());
+        if (op == state_.ops.end()) return;
+        MasterStatus::Tally& tally = groups_[op->second.group];
+        ++(decision.outcome().commit() ? tally.committed : tally.aborted);
+        const auto begun = operations_.find(op->first);
+        if (begun == operations_.end()) return;
+        if (decision.outcome().commit()) tally.committed_bytes += begun->second.bytes;
+        operations_.erase(begun);
+    } else if (decision.has_sync() && decision.sync().final() && state_.groups.contains(decision.sync().group())) {
+        const auto& seats = decision.sync().seats();
+        const bool success = std::any_of(seats.begin(), seats.end(), [](const auto& seat) {
+            return seat.result() == static_cast<std::uint32_t>(Result::success);
+        });
+        if (success) ++groups_[decision.sync().group()].syncs;
+    }
+}
+
+// A decision says nothing of an operation's size: the votes do, which are gone once it is made.
+void Tallies::started(OpId id, const Ballot& ballot) {
+    const proto::Vote& vote = ballot.votes().begin()->second.vote;
+    operations_[id] = {turn_.now, vote.count() * element_bytes(static_cast<DataType>(vote.type()))};
+}
+
+}  // namespace pccl::core

@@ -1,0 +1,103 @@
+#include "core/membership/vote_check.hpp"
+
+#include "core/base/probe.hpp"
+#include "core/numeric/types.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+namespace pccl::core {
+
+namespace {
+
+constexpr std::size_t starts_max = 65'536;  // open votes of one member, as many as it may launch
+
+}  // namespace
+
+void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
+    // Two texts, a name and numbers. It is kept until its ballot is complete, with fields that are not known here.
+    constexpr std::size_t vote_bytes_max = 4 * text_bytes_max;
+    if (vote.ByteSizeLong() > vote_bytes_max) return roster_.remove(uuid, "sent a vote that is larger than one can be");
+    const MemberState& member = state_.members.at(uuid);
+    if (member.consumed.contains(vote.serial())) PROBE(vote_used_already);
+    if (member.consumed.contains(vote.serial())) return;  // decided; its answer is on the way again
+    BallotKey key;
+    key.kind = vote.kind();
+    switch (vote.kind()) {
+    case proto::VOTE_UPDATE_TOPOLOGY:
+    case proto::VOTE_OPTIMIZE_TOPOLOGY:
+    case proto::VOTE_PEERS_PENDING: break;
+    case proto::VOTE_START:
+        key.group = member.group;
+        key.id = vote.id();
+        if (vote.type() >= data_type_count || vote.op() >= reduce_op_count) {
+            roster_.remove(uuid, "voted for a collective of unknown type or operation");
+            return;
+        }
+        if (ballots_.find(key) == nullptr && ballots_.all().size() >= state_.members.size() * starts_max) {
+            remove_hoarders();
+            if (!state_.members.contains(uuid)) return;
+        }
+        break;
+    case proto::VOTE_END: {
+        const auto op = state_.ops.find(vote.id());
+        if (op == state_.ops.end()) PROBE(end_vote_too_late);
+        if (op == state_.ops.end()) return;
+        const auto& seats = op->second.members;
+        if (std::none_of(seats.begin(), seats.end(), [&](const SeatState& seat) { return seat.uuid == uuid; })) return;
+        if (Uuid stuck; !vote.ok() && !vote.stuck().empty() && read(vote.stuck(), stuck))
+            rings_.stuck(op->first, op->second, uuid, stuck);
+        key.group = op->second.group;
+        key.id = vote.id();
+        break;
+    }
+    case proto::VOTE_SYNC:
+        key.group = member.group;
+        if (vote.entries() > turn_.limits.entries_max) {
+            roster_.remove(uuid, "shared state has more entries than the limit");
+            return;
+        }
+        if (vote.strategy() >= sync_strategy_count) {
+            roster_.remove(uuid, "voted for a synchronization of unknown strategy");
+            return;
+        }
+        if (vote.revision() > turn_.limits.revision_max) {
+            roster_.remove(uuid, "submitted an impossible shared-state revision");
+            return;
+        }
+        break;
+    case proto::VOTE_SYNC_END: {
+        const auto& group = state_.groups.at(member.group);
+        if (!group.sync || group.sync->id != vote.id()) PROBE(sync_end_vote_too_late);
+        if (!group.sync || group.sync->id != vote.id()) return;
+        key.group = member.group;
+        key.id = vote.id();
+        break;
+    }
+    default: return;
+    }
+    Ballot& ballot = ballots_.open(key, turn_.now);
+    if (ballot.has(uuid)) PROBE(vote_replaced);
+    ballot.cast(uuid, vote, turn_.now);
+    agenda_.ballots.push_back(key);
+    // This vote may prove that an update is not shared by all members.
+    const BallotKey update{proto::VOTE_UPDATE_TOPOLOGY, 0, 0};
+    if (key != update && ballots_.find(update) != nullptr) agenda_.ballots.push_back(update);
+}
+
+// More tags than all members together may have launched: some have voted for more than they may launch.
+void VoteCheck::remove_hoarders() {
+    std::map<Uuid, std::size_t> starts;
+    for (const auto& [key, ballot] : ballots_.all()) {
+        if (key.kind != proto::VOTE_START) continue;
+        for (const auto& [uuid, cast] : ballot.votes()) ++starts[uuid];
+    }
+    for (const auto& [uuid, count] : starts) {
+        if (count <= starts_max || !state_.members.contains(uuid)) continue;
+        roster_.remove(uuid, "voted for the start of " + std::to_string(count) + " collectives at once");
+    }
+}
+
+}  // namespace pccl::core

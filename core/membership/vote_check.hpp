@@ -1,0 +1,32 @@
+// What a vote must be to be cast. One that can come from no correct member removes its sender; one that is late is dropped.
+//
+// It owns nothing. Invariant: each ballot in the box has votes of members alone, of known kind, type and size.
+#pragma once
+
+#include "core/journal/run_state.hpp"
+#include "core/links/roster.hpp"
+#include "core/topology/rings.hpp"
+#include "core/turn.hpp"
+#include "core/voting/agenda.hpp"
+
+namespace pccl::core {
+
+class VoteCheck {
+public:
+    VoteCheck(Turn& turn, const RunState& state, BallotBox& ballots, Roster& roster, Rings& rings, Agenda& agenda)
+        : turn_(turn), state_(state), ballots_(ballots), roster_(roster), rings_(rings), agenda_(agenda) {}
+
+    void cast(const Uuid& member, const proto::Vote& vote);
+
+private:
+    void remove_hoarders();
+
+    Turn& turn_;
+    const RunState& state_;
+    BallotBox& ballots_;
+    Roster& roster_;
+    Rings& rings_;
+    Agenda& agenda_;
+};
+
+}  // namespace pccl::core

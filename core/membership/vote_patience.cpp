@@ -1,0 +1,229 @@
+#include "core/membership/vote_patience.hpp"
+
+#include "core/base/probe.hpp"
+#include "core/voting/electors.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace pccl::core {
+
+namespace {
+
+constexpr std::size_t warnings_at_once = 16;  // about votes, in a tick; a program may launch 65,536 tags
+
+// Cast by calls of the application; the ends of operations are voted by the machines themselves.
+bool is_call(proto::VoteKind kind) { return kind != proto::VOTE_END && kind != proto::VOTE_SYNC_END; }
+
+bool can_be_given_up(proto::VoteKind kind) {
+    return kind == proto::VOTE_UPDATE_TOPOLOGY || kind == proto::VOTE_PEERS_PENDING ||
+           kind == proto::VOTE_OPTIMIZE_TOPOLOGY || kind == proto::VOTE_START || kind == proto::VOTE_SYNC;
+}
+
+std::string seconds(Duration duration) { return std::to_string(duration / second) + " s"; }
+
+}  // namespace
+
+// Looked up once for each member: it costs a look at all ballots.
+const std::string& VotePatience::whereabouts(const Uuid& uuid, Places& places) const {
+    const auto [place, fresh] = places.try_emplace(uuid);
+    if (fresh) place->second = whereabouts(uuid);
+    return place->second;
+}
+
+// What a member that is waited for does instead, as far as the master can tell.
+std::string VotePatience::whereabouts(const Uuid& uuid) const {
+    if (roster_.link_of(uuid) == 0) return "out of reach";
+    std::string text;
+    std::size_t calls = 0;
+    for (const auto& [key, ballot] : ballots_.all()) {
+        const auto cast = ballot.votes().find(uuid);
+        if (!is_call(key.kind) || cast == ballot.votes().end()) continue;
+        if (++calls > 1) continue;
+        text = std::string("in '") + to_text(key.kind) + "'";
+        if (key.kind == proto::VOTE_START) text += " with tag " + std::to_string(key.id);
+        text += " for " + seconds(turn_.now - cast->second.at);
+    }
+    if (calls > 1) text += " and " + std::to_string(calls - 1) + " more";
+    return calls == 0 ? "in no call" : text;
+}
+
+void VotePatience::warn() {
+    Places places;
+    std::size_t said = 0;
+    for (auto& [key, ballot] : ballots_.all()) {
+        // A complete one waits for the master, not for a member.
+        if (ballot.warned || ballot.completed_order != 0 || turn_.now - ballot.opened < turn_.timeouts.vote_warn)
+            continue;
+        const auto missing = ballot.missing(electors_of(state_, key));
+        if (missing.empty()) continue;
+        const std::size_t named_max = turn_.limits.members_named;
+        PROBE(waiting_warned);
+        ballot.warned = true;
+        if (++said > warnings_at_once) continue;
+        std::string text =
+            std::string("vote '") + to_text(key.kind) + "' has waited " + seconds(turn_.now - ballot.opened) + " for";
+        for (std::size_t i = 0; i < missing.size() && i < named_max; ++i) {
+            text += (i == 0 ? " " : ", ") + short_name(missing[i]) + " (" + whereabouts(missing[i], places) + ")";
+        }
+        if (missing.size() > named_max) text += " and " + std::to_string(missing.size() - named_max) + " more";
+        turn_.log(LogLevel::warn, text);
+        proto::MasterMessage message;
+        message.mutable_notice()->set_text(text);
+        message.mutable_notice()->set_warn(true);
+        for (const auto& [uuid, cast] : ballot.votes()) roster_.say(uuid, message);
+    }
+    if (said > warnings_at_once)
+        turn_.log(LogLevel::warn, std::to_string(said - warnings_at_once) + " more votes have waited as long");
+}
+
+// The master did not decide for a while: no wait of that time is held against anybody.
+void VotePatience::restart_clocks() {
+    for (auto& [key, ballot] : ballots_.all()) ballot.restart_clocks(turn_.now);
+    for (auto& [uuid, idle] : idle_) {
+        idle.free_since = turn_.now;
+        idle.checked_said = 0;
+    }
+}
+
+// It did not run for a moment that no other clock notices. What arrived meanwhile is read before the next tick.
+void VotePatience::shift_clocks(Duration time) {
+    PROBE(vote_clocks_shifted);
+    for (auto& [key, ballot] : ballots_.all()) ballot.shift_clocks(time, turn_.now);
+    for (auto& [uuid, idle] : idle_) {
+        for (Instant* clock : {&idle.free_since, &idle.checked_at}) *clock = std::min(turn_.now, *clock + time);
+    }
+}
+
+// A vote that nobody joined for Timeouts::vote: members that are in no call at all are removed; when all that are missing
+// wait in other calls for just as long, the calls cross and fail. A member is judged by the time in which its application
+// could have made the call: not while an operation keeps it busy, while its last answer waits for the disk, or while its
+// link is away (the clocks of absence and silence decide then). When it has resumed, what it called meanwhile is declared, so
+// that time counts, too. `only`: the member that has just resumed is judged, and nobody else; its link may break again before
+// the next tick.
+void VotePatience::expire(const std::optional<Uuid>& only) {
+    const Duration limit = turn_.timeouts.vote;
+    if (limit == 0) return;
+    std::set<Uuid> busy = links_.owed_answers();
+    for (const auto& [id, op] : state_.ops) {
+        for (const SeatState& seat : op.members) busy.insert(seat.uuid);
+    }
+    for (const auto& [id, group] : state_.groups) {
+        if (!group.sync) continue;
+        for (const SeatState& seat : group.sync->members) busy.insert(seat.uuid);
+    }
+    // A vote that all have joined waits for the master.
+    for (const auto& [key, ballot] : ballots_.all()) {
+        if (!is_call(key.kind) || !ballot.missing(electors_of(state_, key)).empty()) continue;
+        for (const auto& [uuid, cast] : ballot.votes()) busy.insert(uuid);
+    }
+    const auto free_for = [&](const Uuid& uuid) -> Duration {
+        if (!roster_.present(uuid) || busy.contains(uuid)) return 0;
+        const Idle& idle = idle_.at(uuid);
+        const Duration waits = turn_.now - idle.free_since;
+        const bool arrived = idle.answer_said == 0 || waits > 2 * turn_.timeouts.peer;
+        return arrived ? waits : 0;
+    };
+    // Its call may still be on its way: in time for the vote that was `changed` then. Where nothing is acknowledged for long,
+    // the link is as good as none.
+    const auto in_no_call = [&](const Uuid& uuid, Instant changed) {
+        Idle& idle = idle_.at(uuid);
+        const LinkId id = roster_.link_of(uuid);
+        ControlLinks::Link& link = links_.at(id);
+        const Instant over = std::max(idle.free_since, changed) + limit;
+        // It has resumed since then, so a call that it made in time was declared. Without this a link that breaks more often
+        // than heartbeats come would keep a member for ever.
+        if (idle.came_back >= over) {
+            PROBE(idle_by_its_resume);
+            return true;
+        }
+        if (idle.checked_said == 0 || idle.checked_at < over) {
+            links_.say_heartbeat(id, link);
+            idle.checked_said = link.said;
+            idle.checked_at = turn_.now;
+            return false;
+        }
+        return link.heard >= idle.checked_said || turn_.now - idle.checked_at > 2 * turn_.timeouts.peer;
+    };
+    // One that is away may be lost, and is not waited for then. But one that came back since its wait was over lives: its link
+    // may be away at each tick.
+    const auto waits_still = [&](const Uuid& uuid, Instant over) {
+        const auto idle = idle_.find(uuid);
+        return roster_.present(uuid) || (idle != idle_.end() && idle->second.came_back >= over);
+    };
+    std::map<Uuid, Instant> called;  // when a member joined the last of the votes that it waits in
+    for (const auto& [key, ballot] : ballots_.all()) {
+        if (!is_call(key.kind)) continue;
+        for (const auto& [uuid, cast] : ballot.votes()) called[uuid] = std::max(called[uuid], cast.at);
+    }
+    std::map<Uuid, std::pair<Instant, BallotKey>> late;  // for the one of the votes that waits longest
+    std::vector<std::pair<BallotKey, std::string>> crossing;
+    Places places;
+    for (const auto& [key, ballot] : ballots_.all()) {
+        if (!is_call(key.kind) || turn_.now - ballot.changed < limit) continue;
+        const auto missing = ballot.missing(electors_of(state_, key));
+        if (missing.empty()) continue;
+        bool all_wait = true;
+        for (const Uuid& uuid : missing) {
+            if (only && uuid != *only) continue;
+            const auto call = called.find(uuid);
+            if (call == called.end() && free_for(uuid) >= limit) {
+                const auto vote = late.try_emplace(uuid, ballot.changed, key).first;
+                if (ballot.changed < vote->second.first) vote->second = {ballot.changed, key};
+            }
+            all_wait = all_wait && call != called.end() && turn_.now - call->second >= limit && !busy.contains(uuid) &&
+                       waits_still(uuid, call->second + limit);
+        }
+        if (only || !all_wait || !can_be_given_up(key.kind)) continue;
+        crossing.emplace_back(key, std::string("'") + to_text(key.kind) + "' waits for " + short_name(missing[0]) +
+                                       ", which is " + whereabouts(missing[0], places) +
+                                       "; all members have to make the same calls (PCCL_VOTE_TIMEOUT_S has passed)");
+    }
+    std::erase_if(late, [&](const auto& entry) { return !in_no_call(entry.first, entry.second.first); });
+    for (const auto& [uuid, vote] : late) {
+        PROBE(vote_timed_out);
+        roster_.remove(uuid, std::string("the others waited ") + seconds(turn_.now - vote.first) + " for its vote '" +
+                                 to_text(vote.second.kind) + "' (PCCL_VOTE_TIMEOUT_S)");
+    }
+    // Whoever went may have been what the others waited for: they are looked at anew at the next tick.
+    if (!late.empty()) return;
+    for (const auto& [key, reason] : crossing) {
+        PROBE(vote_given_up);
+        turn_.log(LogLevel::warn, "given up: " + reason);
+        owner_.give_up(key, reason);
+    }
+}
+
+// What it called meanwhile is declared on its new link; what that link acknowledges is counted anew.
+void VotePatience::resumes(const Uuid& member) {
+    Idle& idle = idle_.at(member);
+    idle.answer_said = idle.checked_said = 0;
+    idle.came_back = turn_.now;
+}
+
+void VotePatience::works(const Uuid& member) { idle_.at(member).free_since = turn_.now; }
+
+void VotePatience::answer_leaves(const Uuid& member, std::uint64_t message) {
+    const auto idle = idle_.find(member);
+    if (idle == idle_.end()) return;
+    idle->second.free_since = turn_.now;
+    idle->second.answer_said = message;
+}
+
+void VotePatience::acknowledged(const Uuid& member, std::uint64_t messages) {
+    // Its application has the answer by now; since when is not known.
+    const auto idle = idle_.find(member);
+    if (idle == idle_.end() || idle->second.answer_said == 0 || messages < idle->second.answer_said) return;
+    idle->second.answer_said = 0;
+    idle->second.free_since = turn_.now;
+}
+
+void VotePatience::welcome_waited(const Uuid& member, Duration waited) {
+    const auto idle = idle_.find(member);
+    if (idle != idle_.end()) idle->second.free_since = std::min(turn_.now, idle->second.free_since + waited);
+}
+
+}  // namespace pccl::core

@@ -1,0 +1,106 @@
+#include "core/topology/dial_plans.hpp"
+
+#include "core/base/assert.hpp"
+#include "core/base/probe.hpp"
+#include "core/topology/address_rules.hpp"
+#include "core/wire/bounds.hpp"
+#include "core/wire/convert.hpp"
+
+#include <utility>
+
+namespace pccl::core {
+
+void DialPlans::send() {
+    std::map<Uuid, std::vector<Uuid>> callers;
+    for (const auto& [uuid, joiner] : joiners_.all()) {
+        const auto wanted = rings_.wanted().find(uuid);
+        if (wanted == rings_.wanted().end()) continue;
+        for (const Uuid& other : wanted->second) callers[other].push_back(uuid);
+    }
+    std::map<LinkId, Told> told;  // on links that are left
+    const auto to = [&](const Uuid& uuid) {
+        const LinkId link = roster_.link_of(uuid);
+        if (link == 0) return;
+        Told& here = told[link];
+        if (const auto known = told_.find(link); known != told_.end()) here = std::move(known->second);
+        send(uuid, callers[uuid], here);
+    };
+    for (const auto& [uuid, member] : state_.members) to(uuid);
+    for (const auto& [uuid, joiner] : joiners_.all()) to(uuid);
+    told_ = std::move(told);
+}
+
+void DialPlans::send(const Uuid& uuid, const std::vector<Uuid>& callers, Told& told) {
+    const proto::DialPlan plan = plan_of(uuid, callers, {});
+    std::string encoded = encode(plan);
+    const bool waits = roster_.plan_waits(uuid) && told.last;
+    if (told.last == encoded && (waits || told.unnamed.empty())) return;
+    if (waits) {
+        // One at a time: while a disk hangs they would pile up. Who is not named in between, and later again, is somebody
+        // whose connections are not known any more: they begin anew.
+        PROBE(plan_waits_for_the_disk);
+        proto::DialPlan before;
+        const bool own_words = before.ParseFromString(*told.last);
+        ASSERT(own_words);
+        const Names still = names(plan);
+        for (const auto& name : names(before)) {
+            if (!still.contains(name)) told.unnamed.insert(name);
+        }
+        return;
+    }
+    if (const Names unnamed = std::exchange(told.unnamed, {}); !unnamed.empty()) {
+        if (const proto::DialPlan before = plan_of(uuid, callers, unnamed); encode(before) != encoded)
+            say(uuid, before);
+    }
+    told.last = std::move(encoded);
+    say(uuid, plan);
+}
+
+DialPlans::Names DialPlans::names(const proto::DialPlan& plan) {
+    Names all;
+    for (const std::string& caller : plan.callers()) all.emplace(true, caller);
+    for (const proto::DialTarget& target : plan.targets()) all.emplace(false, target.peer());
+    return all;
+}
+
+// Whom `uuid` is to dial, and who may dial it, but for those names.
+proto::DialPlan DialPlans::plan_of(const Uuid& uuid, const std::vector<Uuid>& callers, const Names& but) const {
+    const auto left_out = [&](bool calls, const Uuid& peer) {
+        return !but.empty() && but.contains({calls, to_bytes(peer)});
+    };
+    proto::DialPlan plan;
+    const auto own = roster_.endpoint_of(uuid);
+    if (const auto wanted = rings_.wanted().find(uuid); wanted != rings_.wanted().end() && own) {
+        for (const Uuid& other : wanted->second) {
+            const auto endpoint = roster_.endpoint_of(other);
+            if (!endpoint || !may_dial(*own, *endpoint) || left_out(false, other)) continue;
+            auto* target = plan.add_targets();
+            target->set_peer(to_bytes(other));
+            write(*endpoint, *target->mutable_address());
+            roster_.add_pass(uuid, *target);
+            target->set_single(joiners_.contains(uuid) || joiners_.contains(other));
+        }
+    }
+    for (const Uuid& caller : callers) {
+        if (!left_out(true, caller)) plan.add_callers(to_bytes(caller));
+    }
+    return plan;
+}
+
+void DialPlans::say(const Uuid& uuid, const proto::DialPlan& plan) {
+    const int page_max = static_cast<int>(wire::items_per_page(roster_.control_bytes(uuid), wire::dial_target_bytes));
+    int target = 0, caller = 0;
+    do {
+        proto::MasterMessage message;
+        proto::DialPlan& page = *message.mutable_plan();
+        for (; target < plan.targets_size() && page.targets_size() < page_max; ++target)
+            *page.add_targets() = plan.targets(target);
+        for (; caller < plan.callers_size() && page.targets_size() + page.callers_size() < page_max; ++caller)
+            page.add_callers(plan.callers(caller));
+        page.set_more(target < plan.targets_size() || caller < plan.callers_size());
+        if (page.more()) PROBE(plan_in_pages);
+        roster_.say(uuid, message);
+    } while (target < plan.targets_size() || caller < plan.callers_size());
+}
+
+}  // namespace pccl::core

@@ -1,0 +1,238 @@
+#include "core/topology/rings.hpp"
+
+#include "core/base/probe.hpp"
+#include "core/topology/ring_search.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace pccl::core {
+
+namespace {
+
+constexpr std::size_t marks_counted = 64;
+constexpr Duration peers_looked_at_once = 64;  // with no more than these each report is looked at when it comes
+constexpr Duration look_again_per_peer = 200 * microsecond;
+
+}  // namespace
+
+// A look at the topology costs as much as there are peers, and a crowd of them reports several edges each.
+bool Rings::looked_just_now(std::size_t peers) const {
+    const auto many = static_cast<Duration>(peers);
+    return many > peers_looked_at_once && turn_.now - looked_at_ < many * look_again_per_peer;
+}
+
+bool Rings::reported(const Uuid& from, const Uuid& other, const proto::EdgeReport& report, bool at_once) {
+    const Uuid& source = report.outgoing() ? from : other;
+    const Uuid& target = report.outgoing() ? other : from;
+    const auto wanted = wanted_.find(source);
+    const bool is_wanted = wanted != wanted_.end() && wanted->second.contains(target);
+    agenda_.topology = agenda_.topology || at_once;
+    if (!is_wanted || (!report.up() && report.unwanted())) {
+        // About a connection that the plan does not name (or did not, then): no word about either end. Once it is named
+        // again it is reported again.
+        PROBE(unwanted_report);
+        if (report.outgoing() && !report.up()) edges_.report_closed(source, target);
+        return false;
+    }
+    if (!report.outgoing()) {
+        edges_.report_incoming(other, from, report.up(), turn_.now);
+    } else if (report.up()) {
+        edges_.report_up(from, other, turn_.now);
+    } else {
+        edges_.report_down(from, other, report.answered(), turn_.now, turn_.timeouts.edge_grace());
+    }
+    return true;
+}
+
+// True once the edge has been down for longer than `grace` although both of its ends are here. Marks it each time its
+// quarantine has run out.
+bool Rings::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
+    wanted_[from].insert(to);
+    const EdgeTable::Edge edge = edges_.want(from, to, turn_.now);
+    if (edges_.stuck(from, to, turn_.now)) return roster_.present(from) && roster_.present(to);
+    if (edge.up || !roster_.present(from) || !roster_.present(to)) return false;
+    if (roster_.plan_waits(from)) {
+        PROBE(plan_waits_for_the_disk);
+        return false;
+    }
+    // One that is still being dialled gets the full time; one that failed before gets more each time, so that a network
+    // slower than the grace cannot make the ring change for ever.
+    const Duration patience = (edge.reported_down ? grace : turn_.timeouts.peer) << std::min(edge.failures, 3u);
+    if (turn_.now - edge.down_since <= patience) return false;
+    if (!edges_.marked(from, to, turn_.now)) {
+        PROBE(edge_marked);
+        // Long enough to find out about some more edges with the same patience, and about more the more of them there are:
+        // else bad ones, each tried while the time of others runs out, would change the ring for ever.
+        // What newcomers cannot reach concerns nobody else.
+        const auto member = [&](const Uuid& uuid) { return state_.members.contains(uuid); };
+        const auto counts = [&](const Uuid& a, const Uuid& b) {
+            const bool own = (!member(from) && (a == from || b == from)) || (!member(to) && (a == to || b == to));
+            return own || (member(a) && member(b));
+        };
+        const auto more = static_cast<Duration>(std::min(edges_.marks(turn_.now, counts), marks_counted));
+        edges_.mark(from, to, turn_.now + (8 + 2 * more) * patience);
+        turn_.log(LogLevel::warn, "peer " + short_name(from) + " cannot reach peer " + short_name(to));
+    }
+    return true;
+}
+
+std::string Rings::edge_text(const std::pair<Uuid, Uuid>& edge) const {
+    const bool stuck = edges_.stuck(edge.first, edge.second, turn_.now);
+    return stuck ? "what peer " + short_name(edge.first) + " sends to peer " + short_name(edge.second) +
+                       " does not get through"
+                 : "peer " + short_name(edge.first) + " cannot reach peer " + short_name(edge.second);
+}
+
+// Said by the source in an operation that both ends take part in: only a neighbour can be accused, and only by the peer that
+// sends to it. It is proof only if the target's link to the master is open since before the operation: else the target may
+// have got the start late, or not at all. Without proof the operation fails too, and the next one over this edge decides.
+void Rings::stuck(OpId id, const RunningOp& op, const Uuid& from, const Uuid& to) {
+    for (std::size_t i = 0; i < op.members.size(); ++i) {
+        if (op.members[i].uuid != from || op.members[(i + 1) % op.members.size()].uuid != to) continue;
+        if (from == to || !state_.members.contains(to) || edges_.stuck(from, to, turn_.now)) return;
+        if (!roster_.present(to) || id <= roster_.resumed_after(to)) {
+            PROBE(stuck_without_proof);
+            return;
+        }
+        PROBE(edge_marked_stuck);
+        edges_.mark_stuck(from, to, turn_.now, 16 * turn_.timeouts.peer);
+        turn_.log(LogLevel::warn, edge_text({from, to}) + ", although it can be connected");
+        agenda_.topology = true;
+        return;
+    }
+}
+
+void Rings::maintain() {
+    looked_at_ = turn_.now;
+    wanted_.clear();
+    std::vector<GroupId> groups;
+    for (const auto& [id, group] : state_.groups) groups.push_back(id);
+    for (const GroupId id : groups) maintain_ring(id);
+}
+
+void Rings::maintain_ring(GroupId id) {
+    const Duration grace = turn_.timeouts.edge_grace();
+    const std::vector<Uuid> ring = state_.groups.at(id).ring;
+    if (ring.size() < 2) return;
+    std::vector<std::pair<Uuid, Uuid>> failed;
+    for (std::size_t i = 0; i < ring.size(); ++i) {
+        const Uuid& from = ring[i];
+        const Uuid& to = ring[(i + 1) % ring.size()];
+        if (edge_failed_long(from, to, grace)) failed.emplace_back(from, to);
+    }
+    if (failed.empty()) return;
+    const auto forbidden = [&](const Uuid& a, const Uuid& b) { return edges_.marked(a, b, turn_.now); };
+    const auto other = choose_ring(ring, forbidden);
+    if (other && *other != ring) {
+        PROBE(ring_led_around);
+        proto::Decision decision;
+        decision.mutable_ring()->set_group(id);
+        for (const Uuid& uuid : *other) decision.mutable_ring()->add_order(to_bytes(uuid));
+        decisions_.append(decision);
+        turn_.log(LogLevel::warn,
+                  "the ring of group " + std::to_string(id) + " was led around: " + edge_text(failed.front()));
+        std::vector<std::pair<OpId, std::string>> over;
+        for (const auto& [op_id, op] : state_.ops) {
+            if (op.group != id) continue;
+            for (std::size_t i = 0; i < op.members.size(); ++i) {
+                const std::pair edge(op.members[i].uuid, op.members[(i + 1) % op.members.size()].uuid);
+                if (forbidden(edge.first, edge.second)) {
+                    over.emplace_back(op_id, edge_text(edge));
+                    break;
+                }
+            }
+        }
+        if (!over.empty()) PROBE(aborted_over_edge);
+        for (const auto& [op_id, why] : over) owner_.edge_of_operation_failed(op_id, why);
+        agenda_.topology = agenda_.everything = true;
+        return;
+    }
+    if (other) return;
+    if (edges_.try_again(ring, turn_.now, 64 * turn_.timeouts.peer)) {
+        agenda_.topology = true;
+        return;
+    }
+    // No ring without a marked edge: after the full time one end of such an edge has to go.
+    for (const auto& [from, to] : failed) {
+        const EdgeTable::Edge* edge = edges_.find(from, to);
+        const bool long_enough = edges_.stuck(from, to, turn_.now) ||
+                                 (edge != nullptr && turn_.now - edge->down_since > turn_.timeouts.peer);
+        if (!long_enough) continue;
+        const bool may_wait =
+            !edges_.stuck(from, to, turn_.now) && turn_.now - edge->down_since <= 2 * turn_.timeouts.peer;
+        // The target has it open: the word of the source is on its way, or soon late.
+        if (edge->incoming_up && may_wait) {
+            PROBE(no_ring_but_open);
+            continue;
+        }
+        // An end that the master itself has not heard for a while may be the cause: its silence decides, soon. One that does
+        // not hear the master closes its link soon, and is told again whom to dial.
+        const auto quiet = [&](const Uuid& uuid) {
+            return roster_.silence_of(uuid) > turn_.timeouts.peer / 2 || (roster_.deaf(uuid) && may_wait);
+        };
+        if (quiet(from) || quiet(to)) PROBE(no_ring_quiet_end);
+        if (quiet(from) || quiet(to)) continue;
+        PROBE(no_ring_victim);
+        const std::uint32_t marks_from = edges_.distinct_marks(from, ring, turn_.now);
+        const std::uint32_t marks_to = edges_.distinct_marks(to, ring, turn_.now);
+        const bool from_younger = state_.members.at(from).seniority > state_.members.at(to).seniority;
+        const Uuid victim = marks_from != marks_to ? (marks_from > marks_to ? from : to) : (from_younger ? from : to);
+        roster_.remove(victim, "no ring exists that contains it: " + edge_text({from, to}));
+        return;
+    }
+}
+
+// What was begun on an earlier ring goes on over its edges; who was to be dialled may have another address by now. No ring is
+// led around an edge that is in none any more, so what needs one that stays down ends here.
+void Rings::maintain_edges_of_operations() {
+    const std::vector<SeatState>* done = nullptr;
+    std::string failed;  // of these members
+    std::vector<std::pair<OpId, std::string>> over;
+    for (const auto& [id, op] : state_.ops) {
+        const auto same = [](const SeatState& a, const SeatState& b) { return a.uuid == b.uuid; };
+        if (done == nullptr || !std::ranges::equal(*done, op.members, same)) {
+            done = &op.members;
+            failed = failed_edge(op);
+        }
+        if (!failed.empty()) over.emplace_back(id, failed);
+    }
+    if (!over.empty()) PROBE(aborted_over_edge);
+    for (const auto& [id, why] : over) owner_.edge_of_operation_failed(id, why);
+}
+
+std::string Rings::failed_edge(const RunningOp& op) {
+    const auto group = state_.groups.find(op.group);
+    const std::vector<Uuid> ring = group == state_.groups.end() ? std::vector<Uuid>{} : group->second.ring;
+    std::string failed;
+    for (std::size_t i = 0; i < op.members.size(); ++i) {
+        const Uuid& from = op.members[i].uuid;
+        const Uuid& to = op.members[(i + 1) % op.members.size()].uuid;
+        if (!state_.members.contains(from) || !state_.members.contains(to)) continue;
+        wanted_[from].insert(to);
+        const auto at = std::find(ring.begin(), ring.end(), from);
+        const bool on_the_ring = at != ring.end() && (at + 1 == ring.end() ? ring.front() : at[1]) == to;
+        if (!on_the_ring && edge_failed_long(from, to, turn_.timeouts.edge_grace())) failed = edge_text({from, to});
+    }
+    return failed;
+}
+
+void Rings::release_unwanted() { edges_.release_unwanted(wanted_, turn_.now, turn_.timeouts.edge_grace()); }
+
+std::vector<Uuid> Rings::ring_without(GroupId group, const Uuid& member) const {
+    std::vector<Uuid> rest = state_.groups.at(group).ring;
+    std::erase(rest, member);
+    const auto ring = choose_ring(rest, [&](const Uuid& a, const Uuid& b) { return edges_.marked(a, b, turn_.now); });
+    return ring.value_or(rest);
+}
+
+void Rings::slept(const Sleep& sleep) {
+    if (sleep.anew)
+        edges_.restart_clocks(sleep.now);
+    else
+        edges_.shift_clocks(sleep.time, sleep.now);
+}
+
+}  // namespace pccl::core
