@@ -1,6 +1,7 @@
 #include "core/master_core.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/overload.hpp"
 #include "core/base/probe.hpp"
 #include "core/links/waiting_room.hpp"
 #include "core/voting/electors.hpp"
@@ -58,7 +59,7 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
     // Where nothing is waited for no timer runs, so a gap says nothing. A tick is due in between; with a short time-out it
     // alone takes a quarter of it.
     const Duration gap = timer_runs() ? now - last_event_ - turn_.timeouts.tick() : 0;
-    if (gap > turn_.timeouts.peer / 4)
+    if (gap > turn_.timeouts.hiccup())
         slept(now - last_event_);
     else if (gap > turn_.timeouts.tick()) {
         missed_a_moment(gap);  // the limit on votes may be far shorter than the peer time-out
@@ -79,29 +80,34 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
 
 // False: it is no event of a master.
 bool MasterCore::dispatch(const Event& event) {
-    if (const auto* e = std::get_if<LinkAccepted>(&event))
-        accepted(*e);
-    else if (const auto* e = std::get_if<LinkClosed>(&event))
-        links_.closed(e->link);
-    else if (const auto* e = std::get_if<ControlArrived>(&event))
-        control_arrived(*e);
-    else if (const auto* e = std::get_if<FrameRefused>(&event))
-        frame_refused(*e);
-    else if (const auto* e = std::get_if<FlowArrived>(&event))
-        links_.close(e->link, "sent a data frame to the master");
-    else if (const auto* e = std::get_if<BulkArrived>(&event))
-        links_.close(e->link, "sent a data frame to the master");
-    else if (const auto* e = std::get_if<LinkActivity>(&event)) {
-        if (Link* link = links_.find(e->link)) links_.heard(*link);
-    } else if (const auto* e = std::get_if<RecordPersisted>(&event)) {
-        written(e->sequence);
-    } else if (const auto* e = std::get_if<RecordFailed>(&event)) {
-        PROBE(journal_not_written);
-        stop("the journal cannot be written: " + e->reason);
-    } else {
-        return std::holds_alternative<Timer>(event);
-    }
-    return true;
+    return std::visit(
+        Overload{
+            [&](const LinkAccepted& e) { return accepted(e), true; },
+            [&](const LinkClosed& e) { return links_.closed(e.link), true; },
+            [&](const ControlArrived& e) { return control_arrived(e), true; },
+            [&](const FrameRefused& e) { return frame_refused(e), true; },
+            [&](const FlowArrived& e) { return links_.close(e.link, "sent a data frame to the master"), true; },
+            [&](const BulkArrived& e) { return links_.close(e.link, "sent a data frame to the master"), true; },
+            [&](const LinkActivity& e) {
+                if (Link* link = links_.find(e.link)) links_.heard(*link);
+                return true;
+            },
+            [&](const RecordPersisted& e) { return written(e.sequence), true; },
+            [&](const RecordFailed& e) {
+                PROBE(journal_not_written);
+                stop("the journal cannot be written: " + e.reason);
+                return true;
+            },
+            [&](const Timer&) { return true; },
+            [&](const LinkOpened&) { return false; },
+            [&](const LinkRefused&) { return false; },
+            [&](const PayloadLanded&) { return false; },
+            [&](const PayloadSent&) { return false; },
+            [&](const BufferAllocated&) { return false; },
+            [&](const ComputeDone&) { return false; },
+            [&](const Command&) { return false; },
+        },
+        event);
 }
 
 void MasterCore::accepted(const LinkAccepted& event) {
@@ -194,7 +200,7 @@ void MasterCore::from_member(LinkId id, const Uuid& member, const proto::PeerMes
 
 void MasterCore::written(std::uint64_t sequence) {
     const Duration hung = decisions_.written(sequence);
-    if (hung > turn_.timeouts.peer / 4) {
+    if (hung > turn_.timeouts.hiccup()) {
         PROBE(disk_hung);
         rings_.disk_hung(hung);
         joiners_.disk_hung(hung);
@@ -262,7 +268,7 @@ void MasterCore::warn_of_disk(const std::string& text) {
 // ran for `awake_least` since it last did so: a machine that stops again and again would never notice a death.
 void MasterCore::slept(Duration time) {
     PROBE(master_slept);
-    const Duration awake_least = 4 * turn_.timeouts.peer + turn_.timeouts.handshake;
+    const Duration awake_least = turn_.timeouts.undeclared() + turn_.timeouts.handshake;
     const bool anew = clocks_anew_at_ == -never || turn_.now - clocks_anew_at_ - time > awake_least;
     if (!anew) PROBE(master_slept_again);
     clocks_anew_at_ = anew ? turn_.now : std::min(turn_.now, clocks_anew_at_ + time);

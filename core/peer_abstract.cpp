@@ -9,7 +9,7 @@ std::uint64_t PeerCore::abstract_state() const {
     // phase
     state.count(static_cast<std::size_t>(session_.state()), 2);
     state.count(sync_.stage_number(), 3);
-    state.flags(exchange_.busy(), launches_.unstarted() != 0, run_wide_.size() != 0);
+    state.flags(!exchange_.reductions().empty(), launches_.unstarted() != 0, run_wide_.size() != 0);
     // session
     state.count(session_.link_stage(), 2);
     state.flags(session_.lost_since() != never);

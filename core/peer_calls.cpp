@@ -1,4 +1,5 @@
 // The calls of the application: each becomes a vote, and its ticket is completed by the answer.
+#include "core/base/overload.hpp"
 #include "core/base/probe.hpp"
 #include "core/peer_core.hpp"
 #include "core/wire/convert.hpp"
@@ -9,24 +10,18 @@
 namespace pccl::core {
 
 void PeerCore::on_command(const Command& command) {
-    if (const auto* c = std::get_if<CommandConnect>(&command))
-        on_connect(*c);
-    else if (const auto* c = std::get_if<CommandUpdateTopology>(&command))
-        on_run_wide(proto::VOTE_UPDATE_TOPOLOGY, c->ticket);
-    else if (const auto* c = std::get_if<CommandArePeersPending>(&command))
-        on_run_wide(proto::VOTE_PEERS_PENDING, c->ticket);
-    else if (const auto* c = std::get_if<CommandLaunch>(&command))
-        launches_.launch(*c);
-    else if (const auto* c = std::get_if<CommandAwait>(&command))
-        launches_.await(*c);
-    else if (const auto* c = std::get_if<CommandSync>(&command))
-        on_sync(*c);
-    else if (const auto* c = std::get_if<CommandLeave>(&command))
-        on_leave(*c);
-    else if (const auto* c = std::get_if<CommandReduceMany>(&command))
-        launches_.reduce_many(*c);
-    else if (const auto* c = std::get_if<CommandOptimizeTopology>(&command))
-        on_run_wide(proto::VOTE_OPTIMIZE_TOPOLOGY, c->ticket);
+    std::visit(Overload{
+                   [&](const CommandConnect& c) { on_connect(c); },
+                   [&](const CommandUpdateTopology& c) { on_run_wide(proto::VOTE_UPDATE_TOPOLOGY, c.ticket); },
+                   [&](const CommandArePeersPending& c) { on_run_wide(proto::VOTE_PEERS_PENDING, c.ticket); },
+                   [&](const CommandOptimizeTopology& c) { on_run_wide(proto::VOTE_OPTIMIZE_TOPOLOGY, c.ticket); },
+                   [&](const CommandLaunch& c) { launches_.launch(c); },
+                   [&](const CommandAwait& c) { launches_.await(c); },
+                   [&](const CommandReduceMany& c) { launches_.reduce_many(c); },
+                   [&](const CommandSync& c) { on_sync(c); },
+                   [&](const CommandLeave& c) { on_leave(c); },
+               },
+               command);
 }
 
 void PeerCore::on_connect(const CommandConnect& command) {
@@ -34,7 +29,7 @@ void PeerCore::on_connect(const CommandConnect& command) {
         tickets_.fail(command.ticket, Result::invalid_usage, "the communicator is connected already");
         return;
     }
-    if (exchange_.busy() || sync_.running()) {
+    if (!exchange_.reductions().empty() || sync_.running()) {
         // What ends late must not meet an operation of the next run with the same number.
         waiting_connect_ = command.ticket;
         return;
@@ -83,7 +78,7 @@ void PeerCore::on_leave(const CommandLeave& command) {
                       "the communicator was left while it connected");
     }
     if (command.abort && !session_.in_run()) return;
-    if (exchange_.busy()) PROBE(left_in_flight);
+    if (!exchange_.reductions().empty()) PROBE(left_in_flight);
     session_.say_goodbye();
     if (command.abort)
         membership_over("it was aborted (pcclAbort)", session_.state_outside());
@@ -122,7 +117,8 @@ void PeerCore::answered(const proto::Answer& answer) {
     case proto::Answer::kPending: answer_pending(answer.pending()); break;
     case proto::Answer::kStart: exchange_.start_answered(answer.start()); break;
     case proto::Answer::kOutcome:
-        if (const char* why = exchange_.outcome_answered(answer.outcome())) membership_over(why, State::lost);
+        if (const char* why = exchange_.reductions().outcome_answered(answer.outcome()))
+            membership_over(why, State::lost);
         break;
     case proto::Answer::kSync:
         session_.close_vote(answer.sync().serial());

@@ -2,6 +2,7 @@
 
 #include "core/base/assert.hpp"
 #include "core/base/leftovers.hpp"
+#include "core/base/overload.hpp"
 #include "core/base/probe.hpp"
 #include "core/numeric/quantize.hpp"
 
@@ -15,8 +16,8 @@ PeerCore::PeerCore(const PeerConfig& config)
       links_(turn_, who_, *this), session_(turn_, config_, links_, who_, *this), tickets_(turn_),
       run_wide_(session_, tickets_), launches_(turn_, session_, tickets_, counted_),
       probe_(turn_, links_, memory_, who_, session_),
-      sync_(turn_, links_, computes_, memory_, exchange_, session_, tickets_, who_, *this),
-      exchange_({turn_, config_, who_, computes_, memory_, links_, session_, launches_, probe_, sync_}) {
+      exchange_({turn_, config_, who_, computes_, memory_, links_, session_, launches_, probe_, sync_}),
+      sync_(turn_, links_, computes_, memory_, exchange_.stripes(), session_, tickets_, who_, *this) {
     ASSERT(impossible(config_.limits) == nullptr);
     ASSERT(config_.limits.slice_bytes >= 8 && config_.limits.slice_bytes <= config_.limits.payload_bytes_max);
     ASSERT(config_.limits.payload_bytes_max >= numeric::quantized_bytes_least);
@@ -31,7 +32,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
     // A tick is always due, so a longer gap is time in which this machine did not run. It is left out of the clocks: they do
     // not start anew, or a machine that is late again and again would never notice anything.
     const Duration slept = now - last_event_ - config_.timeouts.tick();
-    if (active && slept > config_.timeouts.peer / 4) {
+    if (active && slept > config_.timeouts.hiccup()) {
         // What looks like everybody's silence is our own.
         PROBE(peer_slept);
         links_.slept(slept);
@@ -42,95 +43,108 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
                                       " ms, which count as nobody's silence");
     }
     last_event_ = now;
-    if (const auto* e = std::get_if<ControlArrived>(&event)) {
-        const auto it = links_.find(e->link);
-        if (it != links_.end()) {
-            it->second.last_received = now;
-            if (it->second.purpose == Purpose::master)
-                session_.message_arrived(*e);
-            else if (it->second.purpose == Purpose::test_out)
-                probe_.message_arrived(e->link, *e);
-            else
-                exchange_.on_link_message(e->link, *e);
-        }
-    } else if (const auto* e = std::get_if<FlowArrived>(&event)) {
-        exchange_.on_flow(*e);
-    } else if (const auto* e = std::get_if<BulkArrived>(&event)) {
-        exchange_.on_bulk(*e);
-    } else if (const auto* e = std::get_if<PayloadLanded>(&event)) {
-        exchange_.on_landed(*e);
-    } else if (const auto* e = std::get_if<PayloadSent>(&event)) {
-        exchange_.on_sent(*e);
-    } else if (const auto* e = std::get_if<ComputeDone>(&event)) {
-        on_compute(*e);
-    } else if (const auto* e = std::get_if<LinkActivity>(&event)) {
-        const auto it = links_.find(e->link);
-        if (it != links_.end()) {
-            it->second.last_received = now;
-            exchange_.payload_moved(e->link, it->second, e->payload);
-        }
-    } else if (const auto* e = std::get_if<LinkOpened>(&event)) {
-        const auto it = links_.find(e->link);
-        if (it != links_.end()) {
-            it->second.last_received = it->second.last_beat = it->second.opened = now;
-            it->second.stage = Stage::greeting;
-            if (it->second.purpose == Purpose::master)
-                session_.opened();
-            else if (it->second.purpose == Purpose::test_out)
-                probe_.opened(e->link);
-            else
-                exchange_.on_data_link_opened(e->link, it->second);
-        }
-    } else if (const auto* e = std::get_if<LinkRefused>(&event)) {
-        links_.lost(e->link, e->reason, false);
-    } else if (const auto* e = std::get_if<LinkClosed>(&event)) {
-        links_.lost(e->link, e->reason, true);
-    } else if (const auto* e = std::get_if<LinkAccepted>(&event)) {
-        if (!active) {
-            PROBE(stranger_at_a_closed_door);
-            links_.count_refused();
-            out.push_back(CloseLink{e->link, false});
-        } else {
-            const bool known = exchange_.knows_host(e->remote);
-            if (const LinkId old = links_.gives_way(known); old != 0) {
-                PROBE(stranger_gave_way);
-                links_.refuse(old, "gave way to a newer connection");
-            }
-            links_.accept(e->link, e->remote, known);
-        }
-    } else if (const auto* e = std::get_if<FrameRefused>(&event)) {
-        links_.count_refused();
-        const auto it = links_.find(e->link);
-        if (it != links_.end()) {
-            std::string why = wire::to_text(e->error);
-            if (e->error == wire::WireError::bad_version) {
-                why += ": version " + std::to_string(e->version) + " there, " + std::to_string(wire::protocol_version) +
-                       " here";
-            }
-            turn_.log(LogLevel::warn, "closed a connection: " + why);
-            links_.drop(e->link, why);
-        }
-    } else if (const auto* e = std::get_if<BufferAllocated>(&event)) {
-        std::visit([&](const auto& owner) { on_memory(owner, *e); }, memory_.answered(e->buffer));
-    } else if (const auto* e = std::get_if<Command>(&event)) {
-        on_command(*e);
-    } else if (!std::holds_alternative<Timer>(event)) {
+    const bool ours = dispatch(event);
+    if (!ours) {
         turn_.end();
         return Status::misuse;
     }
-    if (waiting_connect_ != 0 && !exchange_.busy() && !sync_.running())
+    if (waiting_connect_ != 0 && exchange_.reductions().empty() && !sync_.running())
         on_connect(CommandConnect{std::exchange(waiting_connect_, 0)});
     if (turn_.now >= next_tick_) tick();
-    if (turn_.now >= exchange_.next_dial()) exchange_.maintain_edges();
+    if (turn_.now >= exchange_.stripes().next_dial()) exchange_.stripes().maintain_edges();
     if (turn_.now >= session_.next_dial()) session_.dial();
     finish_leaving();
     turn_.end();
     return Status::ok;
 }
 
+// False: it is no event of a peer.
+bool PeerCore::dispatch(const Event& event) {
+    const auto on_link = [&](LinkId id, const auto& then) {
+        if (const auto link = links_.find(id); link != links_.end()) then(link->second);
+        return true;
+    };
+    return std::visit(Overload{
+                          [&](const ControlArrived& e) {
+                              return on_link(e.link, [&](Link& link) {
+                                  link.last_received = turn_.now;
+                                  if (link.purpose == Purpose::master)
+                                      session_.message_arrived(e);
+                                  else if (link.purpose == Purpose::test_out)
+                                      probe_.message_arrived(e.link, e);
+                                  else
+                                      exchange_.on_link_message(e.link, e);
+                              });
+                          },
+                          [&](const LinkActivity& e) {
+                              return on_link(e.link, [&](Link& link) {
+                                  link.last_received = turn_.now;
+                                  exchange_.payload_moved(e.link, link, e.payload);
+                              });
+                          },
+                          [&](const LinkOpened& e) {
+                              return on_link(e.link, [&](Link& link) {
+                                  link.last_received = link.last_beat = link.opened = turn_.now;
+                                  link.stage = Stage::greeting;
+                                  if (link.purpose == Purpose::master)
+                                      session_.opened();
+                                  else if (link.purpose == Purpose::test_out)
+                                      probe_.opened(e.link);
+                                  else
+                                      exchange_.stripes().opened(e.link, link);
+                              });
+                          },
+                          [&](const FlowArrived& e) { return exchange_.on_flow(e), true; },
+                          [&](const BulkArrived& e) { return exchange_.on_bulk(e), true; },
+                          [&](const PayloadLanded& e) { return exchange_.on_landed(e), true; },
+                          [&](const PayloadSent& e) { return exchange_.on_sent(e), true; },
+                          [&](const ComputeDone& e) { return on_compute(e), true; },
+                          [&](const LinkRefused& e) { return links_.lost(e.link, e.reason, false), true; },
+                          [&](const LinkClosed& e) { return links_.lost(e.link, e.reason, true), true; },
+                          [&](const LinkAccepted& e) { return accepted(e), true; },
+                          [&](const FrameRefused& e) { return frame_refused(e), true; },
+                          [&](const BufferAllocated& e) {
+                              std::visit([&](const auto& owner) { on_memory(owner, e); }, memory_.answered(e.buffer));
+                              return true;
+                          },
+                          [&](const Command& e) { return on_command(e), true; },
+                          [&](const Timer&) { return true; },
+                          [&](const RecordPersisted&) { return false; },
+                          [&](const RecordFailed&) { return false; },
+                      },
+                      event);
+}
+
+void PeerCore::accepted(const LinkAccepted& event) {
+    if (!session_.in_run()) {
+        PROBE(stranger_at_a_closed_door);
+        links_.count_refused();
+        turn_.add(CloseLink{event.link, false});
+        return;
+    }
+    const bool known = exchange_.knows_host(event.remote);
+    if (const LinkId old = links_.gives_way(known); old != 0) {
+        PROBE(stranger_gave_way);
+        links_.refuse(old, "gave way to a newer connection");
+    }
+    links_.accept(event.link, event.remote, known);
+}
+
+void PeerCore::frame_refused(const FrameRefused& event) {
+    links_.count_refused();
+    if (!links_.contains(event.link)) return;
+    std::string why = wire::to_text(event.error);
+    if (event.error == wire::WireError::bad_version) {
+        why += ": version " + std::to_string(event.version) + " there, " + std::to_string(wire::protocol_version) +
+               " here";
+    }
+    turn_.log(LogLevel::warn, "closed a connection: " + why);
+    links_.drop(event.link, why);
+}
+
 Instant PeerCore::next_deadline() const {
     if (!session_.in_run()) return never;
-    return std::min({next_tick_, exchange_.next_dial(), session_.next_dial()});
+    return std::min({next_tick_, exchange_.stripes().next_dial(), session_.next_dial()});
 }
 
 void PeerCore::tick() {
@@ -207,13 +221,13 @@ void PeerCore::membership_over(const std::string& reason, State next) {
     }
     run_wide_.run_lost(reason);
     launches_.run_lost(reason);
-    exchange_.fail_all(reason);
+    exchange_.reductions().fail_all(reason);
     launches_.conclude_unstarted(reason);
     sync_.run_lost(reason);
 }
 
 void PeerCore::finish_leaving() {
-    if (leave_tickets_.empty() || exchange_.busy() || sync_.running()) return;
+    if (leave_tickets_.empty() || !exchange_.reductions().empty() || sync_.running()) return;
     const std::vector<Ticket> tickets = std::move(leave_tickets_);
     leave_tickets_.clear();
     launches_.clear();
@@ -261,9 +275,9 @@ PeerStatistics PeerCore::statistics() const {
     now.attributes = tickets_.attributes();
     now.epoch = tickets_.epoch();
     now.tags_open = static_cast<std::uint32_t>(launches_.size());
-    now.operations_running = static_cast<std::uint32_t>(exchange_.operations());
+    now.operations_running = static_cast<std::uint32_t>(exchange_.reductions().size());
     now.votes_open = static_cast<std::uint32_t>(session_.votes().size());
-    exchange_.count_edges(now);
+    exchange_.stripes().count(now);
     return now;
 }
 
@@ -272,14 +286,14 @@ std::string PeerCore::explain() const {
     text += exchange_.explain_operations();
     if (sync_.running()) text += ", sync stage " + std::to_string(sync_.stage_number() - 1);
     if (probe_.sends()) text += ", tests the bandwidth to " + short_name(probe_.target());
-    text += exchange_.explain_edges();
+    text += exchange_.stripes().explain();
     return text;
 }
 
 std::string PeerCore::leftovers() const {
     const bool calls = connect_ticket_ != 0 || waiting_connect_ != 0 || !leave_tickets_.empty() ||
-                       run_wide_.size() != 0 || !launches_.empty() || launches_.many() || exchange_.busy() ||
-                       sync_.running();
+                       run_wide_.size() != 0 || !launches_.empty() || launches_.many() ||
+                       !exchange_.reductions().empty() || sync_.running();
     if (calls) return {};
     std::string text = name_leftovers({{"votes", session_.votes().size()},
                                        {"votes that end something", session_.votes().end_votes()},

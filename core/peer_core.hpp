@@ -46,6 +46,9 @@ private:
     using Stage = Link::Stage;
 
     // events and clocks (peer_core.cpp)
+    bool dispatch(const Event& event);
+    void accepted(const LinkAccepted& event);
+    void frame_refused(const FrameRefused& event);
     void tick();
     void link_lost(LinkId id, const Link& link, const std::string& reason, bool by_remote) override;
     void membership_over(const std::string& reason, State next) override;
@@ -57,7 +60,7 @@ private:
     void on_done(const StateCopy& copy, const ComputeDone& done) { sync_.done(copy, done); }
     template <class Owner>
     void on_done(const Owner& owner, const ComputeDone& done) {
-        exchange_.done(owner, done);
+        exchange_.reductions().done(owner, done);
     }
     void on_memory(const StagingMemory&, const BufferAllocated& event) { sync_.memory_came(event); }
     void on_memory(const TestMemory&, const BufferAllocated& event) { probe_.memory_came(event); }
@@ -72,7 +75,7 @@ private:
     void answered(const proto::Answer& answer) override;
     void master_away() override { probe_.end(); }  // nobody waits for its result any more
     void master_back(Duration away) override;
-    void declare_edges() override { exchange_.declare_edges(); }
+    void declare_edges() override { exchange_.stripes().declare(); }
 
     // calls (peer_calls.cpp)
     void on_command(const Command& command);
@@ -98,8 +101,8 @@ private:
     RunWideCalls run_wide_;
     Launches launches_;
     BandwidthProbe probe_;
-    SyncTransfer sync_;
     Exchange exchange_;
+    SyncTransfer sync_;
 
     Ticket connect_ticket_ = 0;
     Ticket waiting_connect_ = 0;  // connects when nothing of the former identity is left

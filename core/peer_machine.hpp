@@ -6,6 +6,7 @@
 #include "core/base/ids.hpp"
 #include "core/base/limits.hpp"
 #include "core/base/secret.hpp"
+#include "core/base/timeouts.hpp"
 #include "core/events.hpp"
 
 #include <cstdint>

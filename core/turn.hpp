@@ -6,6 +6,7 @@
 
 #include "core/base/limits.hpp"
 #include "core/base/random.hpp"
+#include "core/base/timeouts.hpp"
 #include "core/events.hpp"
 
 #include <string>

@@ -1,6 +1,7 @@
 #include "net-real/event_loop.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/overload.hpp"
 #include "core/compute.hpp"
 #include "net-real/descriptors.hpp"
 #include "net-real/event_loop_impl.hpp"
@@ -308,20 +309,11 @@ void EventLoop::Impl::finish_turn() {
     if (!halt_reason_.empty()) finished_ = true;
 }
 
-namespace {
-
-template <class... Handlers>
-struct Overload : Handlers... {
-    using Handlers::operator()...;
-};
-template <class... Handlers>
-Overload(Handlers...) -> Overload<Handlers...>;
-
-}  // namespace
+namespace {}  // namespace
 
 void EventLoop::Impl::carry_out(core::Effect& effect) {
     if (!halt_reason_.empty()) return;
-    std::visit(Overload{
+    std::visit(core::Overload{
                    [&](const core::OpenLink& e) { open_link(e); },
                    [&](const core::CloseLink& e) { close_link(e); },
                    [&](const core::SendControl& e) {

@@ -8,6 +8,7 @@
 
 #include "core/base/ids.hpp"
 #include "core/base/limits.hpp"
+#include "core/base/timeouts.hpp"
 #include "core/master_status.hpp"
 #include "net-real/log.hpp"
 

@@ -1,18 +1,12 @@
 #include "net-sim/describe.hpp"
 
+#include "core/base/overload.hpp"
 #include "net-sim/draw.hpp"
 
 namespace pccl::sim {
 namespace {
 
 using namespace core;
-
-template <class... Fs>
-struct Overloaded : Fs... {
-    using Fs::operator()...;
-};
-template <class... Fs>
-Overloaded(Fs...) -> Overloaded<Fs...>;
 
 std::string number(std::uint64_t value) { return std::to_string(value); }
 
@@ -33,7 +27,7 @@ std::uint64_t hash_quantization(const Quantization& how) {
 
 // NOLINTNEXTLINE(misc-no-recursion): one level, a launch contains none
 std::uint64_t hash_command(const Command& command) {
-    return std::visit(Overloaded{
+    return std::visit(Overload{
                           [](const CommandLaunch& c) {
                               return mix(mix(c.tag, c.shape.count), mix(static_cast<std::uint64_t>(c.shape.type),
                                                                         static_cast<std::uint64_t>(c.shape.op) |
@@ -68,7 +62,7 @@ std::string to_text(const wire::FlowWord& w) {
 }
 
 std::string to_text(const Command& command) {
-    return std::visit(Overloaded{
+    return std::visit(Overload{
                           [](const CommandConnect&) -> std::string { return "connect"; },
                           [](const CommandUpdateTopology&) -> std::string { return "update_topology"; },
                           [](const CommandArePeersPending&) -> std::string { return "are_peers_pending"; },
@@ -94,7 +88,7 @@ std::string to_text(const Command& command) {
 
 std::uint64_t fingerprint(const Event& event) {
     const std::uint64_t rest = std::visit(
-        Overloaded{
+        Overload{
             [](const LinkOpened& e) { return e.link; },
             [](const LinkRefused& e) { return e.link; },
             [](const LinkAccepted& e) { return mix(e.link, e.remote.address[3]); },
@@ -124,7 +118,7 @@ std::uint64_t fingerprint(const Event& event) {
 std::string to_text(const Event& event) {
     static constexpr const char* verdicts[] = {"landed", "discarded", "abandoned", "corrupt"};
     return std::visit(
-        Overloaded{
+        Overload{
             [](const LinkOpened& e) -> std::string { return "link opened " + number(e.link); },
             [](const LinkRefused& e) -> std::string {
                 return "link refused " + number(e.link) + " (" + e.reason + ")";
@@ -162,7 +156,7 @@ std::string to_text(const Event& event) {
 
 std::string to_text(const Effect& effect) {
     return std::visit(
-        Overloaded{
+        Overload{
             [](const OpenLink& e) -> std::string {
                 return "open link " + number(e.link) + " to " + core::to_text(e.target);
             },

@@ -29,7 +29,7 @@ struct WorldParameters {
     Duration compute_max = 0;     // 0: computes are answered at once
     Duration disk_low = 10 * core::microsecond, disk_high = core::millisecond;
     std::uint32_t allocation_fails_per_million = 0;  // a million: also when the faults have stopped
-    Duration staging_max = 0;  // longest allocation of a buffer that a file may back; 0: at once
+    Duration staging_max = 0;                        // longest allocation of a buffer that a file may back; 0: at once
     // Chunks of shared state that are sent with a wrong bit and a matching checksum. Lists of hashes get a wrong bit as
     // often.
     std::uint32_t wrong_chunks_per_million = 0;

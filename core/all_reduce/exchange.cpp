@@ -5,6 +5,7 @@
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace pccl::core {
 
@@ -24,26 +25,7 @@ wire::FlowWord Exchange::ready_word(const Operation& op) {
     return word;
 }
 
-void Exchange::tell_ready(const Operation& op) { send_flow(0, op.id.predecessor, ready_word(op)); }
-
-// The link on which something arrived last: one that is dead or stalled falls behind at once, long before it is closed.
-LinkId Exchange::liveliest(const Reserve& reserve) const {
-    return *std::max_element(reserve.links.begin(), reserve.links.end(), [this](LinkId a, LinkId b) {
-        return links_.at(a).last_received < links_.at(b).last_received;
-    });
-}
-
-// On `preferred` when it lives, else on the liveliest link that `remote` dialled; if none is open it is told when one comes.
-void Exchange::send_flow(LinkId preferred, const Uuid& remote, const wire::FlowWord& word) {
-    auto link = links_.find(preferred);
-    if (link == links_.end()) {
-        const auto reserve = reserves_.find(remote);
-        if (reserve == reserves_.end() || reserve->second.links.empty()) return;
-        link = links_.find(liveliest(reserve->second));
-        ASSERT(link != links_.end());
-    }
-    turn_.add(SendFlow{link->first, word});
-}
+void Exchange::tell_ready(const Operation& op) { predecessors_.send(0, op.id.predecessor, ready_word(op)); }
 
 void Exchange::acknowledge(LinkId link, const Operation& op, int phase, std::uint32_t slice) {
     wire::FlowWord word;
@@ -51,7 +33,7 @@ void Exchange::acknowledge(LinkId link, const Operation& op, int phase, std::uin
     word.op = op.id.id;
     word.slice = slice;
     word.phase = static_cast<std::uint8_t>(phase);
-    send_flow(link, op.id.predecessor, word);
+    predecessors_.send(link, op.id.predecessor, word);
 }
 
 void Exchange::decline(LinkId link, const wire::BulkHeader& header) {
@@ -60,50 +42,53 @@ void Exchange::decline(LinkId link, const wire::BulkHeader& header) {
     word.op = header.op;
     word.slice = header.slice;
     word.phase = static_cast<std::uint8_t>(header.phase);
-    send_flow(link, links_.at(link).remote, word);
+    predecessors_.send(link, links_.at(link).remote, word);
 }
 
 // ---- sending -------------------------------------------------------------------------------------------------------
 
 void Exchange::pump_edge(const Uuid& target) {
-    const auto it = edges_.find(target);
-    if (it == edges_.end()) return;
-    Edge& edge = it->second;
-    const std::size_t count = edge.stripes.size();
+    const Stripes::Edge* edge = stripes_.find(target);
+    if (edge == nullptr) return;
+    const std::vector<Stripes::Stripe>& stripes = edge->stripes;
+    Flow& flow = flows_[target];
+    const std::size_t count = stripes.size();
     // A stripe whose slices had to go elsewhere gets none while another one works: they would be lost with it again.
-    const bool any_works = std::any_of(edge.stripes.begin(), edge.stripes.end(), [this](const Stripe& stripe) {
+    const bool any_works = std::any_of(stripes.begin(), stripes.end(), [this](const Stripes::Stripe& stripe) {
         const auto link = links_.find(stripe.link);
         return link != links_.end() && link->second.stage == Stage::open && !link->second.stalled;
     });
     for (std::size_t i = 0; i < count; ++i) {
-        const LinkId id = edge.stripes[(edge.next_stripe + i) % count].link;
+        const LinkId id = stripes[(flow.next_stripe + i) % count].link;
         const auto link = links_.find(id);
         if (link == links_.end() || link->second.stage != Stage::open || link->second.sending.op != 0) continue;
         if (link->second.stalled && any_works) continue;
-        if (!send_next(target, edge, id, link->second)) return;
-        edge.next_stripe = (edge.next_stripe + i + 1) % count;
+        if (!send_next(target, flow, id, link->second)) return;
+        flow.next_stripe = (flow.next_stripe + i + 1) % count;
         i = static_cast<std::size_t>(-1);
     }
 }
 
-bool Exchange::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) {
+bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) {
+    const Reductions::Map& ops = reductions_.all();
     // Operations take turns, beginning behind the one that was served last. First those that have lost a slice.
-    auto turn = ops_.upper_bound(edge.last_served);
-    for (std::size_t i = 0; i < 2 * ops_.size(); ++i, ++turn) {
-        if (turn == ops_.end()) turn = ops_.begin();
+    auto turn = ops.upper_bound(flow.last_served);
+    for (std::size_t i = 0; i < 2 * ops.size(); ++i, ++turn) {
+        if (turn == ops.end()) turn = ops.begin();
         Operation& op = *turn->second;
         if (op.decided || !op.prepared || op.id.successor != target) continue;
-        if (i < ops_.size() && !op.resends()) continue;
-        const std::uint32_t eager_left = cells() > edge.eager_used ? cells() - edge.eager_used : 0;
+        if (i < ops.size() && !op.resends()) continue;
+        const std::uint32_t room = turn_.limits.eager_slices();
+        const std::uint32_t eager_left = room > flow.eager_used ? room - flow.eager_used : 0;
         const Operation::Next next = op.peek(eager_left);
         if (next.slice == Operation::none) continue;
         op.pop(next);
         if (next.eager) {
             PROBE(early_sent);
             ++op.eager_outstanding;
-            ++edge.eager_used;
+            ++flow.eager_used;
         }
-        if (i >= ops_.size()) edge.last_served = op.id.id;
+        if (i >= ops.size()) flow.last_served = op.id.id;
         const Half& half = op.half(next.phase, next.slice);
         if (!op.unanswered()) op.waits_since = turn_.now;
         op.leaves(next.phase, next.slice, id);
@@ -132,11 +117,11 @@ bool Exchange::send_next(const Uuid& target, Edge& edge, LinkId id, Link& link) 
             send.source = BufferRef{op.send, op.byte_offset(next.slice), send.header.length};
         send.has_checksum = !input || op.is_quantized();
         send.checksum = half.checksum;
-        if (link.sending.op == 0 && turn_.now - link.last_progress > turn_.timeouts.peer / 8)
+        if (link.sending.op == 0 && turn_.now - link.last_progress > turn_.timeouts.together())
             link.last_progress = turn_.now;
         link.sending = Transfer{op.id.id, send.header.phase, next.slice, 0, Operation::none, false};
         turn_.add(send);
-        quantize_inputs(op);
+        reductions_.quantize_inputs(op);
         return true;
     }
     return false;
@@ -154,10 +139,10 @@ void Exchange::on_sent(const PayloadSent& event) {
     if (!sending.dropped) {
         if (sending.phase == 2) {
             sync_.chunk_sent(sending);
-        } else if (const auto op = ops_.find(sending.op); op != ops_.end() && !op->second->decided) {
-            Half& half = op->second->half(sending.phase, sending.slice);
+        } else if (Operation* op = reductions_.find(sending.op); op != nullptr && !op->decided) {
+            Half& half = op->half(sending.phase, sending.slice);
             if (half.out == OutState::sending && half.out_link == event.link) half.out = OutState::sent;
-            op->second->sent_bytes += op->second->wire_length(sending.slice);
+            op->sent_bytes += op->wire_length(sending.slice);
         }
     }
     if (sync_.send_next_chunk(event.link, link)) return;
@@ -174,31 +159,31 @@ void Exchange::on_flow(const FlowArrived& event) {
         return;
     }
     const wire::FlowWord& word = event.word;
-    const auto found = ops_.find(word.op);
-    Edge& edge = edges_.at(link.remote);
-    if (found == ops_.end() && word.op > settled_ops_ && word.kind == wire::FlowKind::ready) {
+    Operation* found = reductions_.find(word.op);
+    Flow& flow = flows_[link.remote];
+    if (found == nullptr && !reductions_.is_settled(word.op) && word.kind == wire::FlowKind::ready) {
         // The start is on its way to us: kept, the latest of each operation, as the neighbour will not say it again. None
         // starts that was not launched here.
-        if (edge.future_ready.size() >= turn_.limits.tags_max && !edge.future_ready.contains(word.op)) {
+        if (flow.future_ready.size() >= turn_.limits.tags_max && !flow.future_ready.contains(word.op)) {
             links_.refuse(event.link, "is ready for too many operations that are not known here");
             return;
         }
-        edge.future_ready[word.op] = word;
+        flow.future_ready[word.op] = word;
         return;
     }
-    if (found == ops_.end() || found->second->decided || found->second->id.successor != link.remote) {
+    if (found == nullptr || found->decided || found->id.successor != link.remote) {
         PROBE(word_of_dead_operation);
         ++dead_frames_;
         // The rest of a frame that was given up fills the path: nothing else can get through before.
-        if (word.kind == wire::FlowKind::moving) edge.answered_at = link.answered_at = turn_.now;
+        if (word.kind == wire::FlowKind::moving) flow.answered_at = link.answered_at = turn_.now;
         return;
     }
-    Operation& op = *found->second;
+    Operation& op = *found;
     if (word.kind == wire::FlowKind::ready || word.kind == wire::FlowKind::credit) {
         if (!op.neighbour_ready) {
             op.neighbour_ready = true;
             op.neighbour_slots = word.slice;
-            edge.eager_used -= op.eager_outstanding;
+            flow.eager_used -= op.eager_outstanding;
             op.eager_outstanding = 0;
         }
         op.credit = std::max(op.credit, word.value);
@@ -212,10 +197,10 @@ void Exchange::on_flow(const FlowArrived& event) {
     }
     Half& half = op.half(word.phase, word.slice);
     if (half.out == OutState::acknowledged) PROBE(ack_twice);
-    if (link.stalled || half.out_link == event.link) stripe_moves(event.link, link, edge);
+    if (link.stalled || half.out_link == event.link) stripe_moves(event.link, link, flow);
     // The rest of another copy of it.
     if (half.out == OutState::acknowledged && word.kind == wire::FlowKind::moving)
-        edge.answered_at = link.answered_at = link.last_progress = turn_.now;
+        flow.answered_at = link.answered_at = link.last_progress = turn_.now;
     if (half.out == OutState::idle || half.out == OutState::acknowledged) return;
     if (half.out == OutState::sending && word.kind != wire::FlowKind::moving &&
         (word.kind == wire::FlowKind::ack || half.out_link == event.link)) {
@@ -242,15 +227,15 @@ void Exchange::on_flow(const FlowArrived& event) {
                 lost->second.fruitless = 0;
             }
         }
-        edge.answered_at = link.answered_at = turn_.now;
+        flow.answered_at = link.answered_at = turn_.now;
         return;
     }
-    edge.answered_at = link.answered_at = turn_.now;
+    flow.answered_at = link.answered_at = turn_.now;
     link.useful = true;
     if (word.kind == wire::FlowKind::ack) {
         op.acknowledged(word.phase, word.slice);
         op.answered_at = turn_.now;
-        op.answered_before = ++edge.answers;
+        op.answered_before = ++flow.answers;
         if (word.phase == 0 && !op.starts(word.slice)) {
             op.give_slot(word.slice);
             tell_ready(op);
@@ -258,7 +243,7 @@ void Exchange::on_flow(const FlowArrived& event) {
     } else if (half.out != OutState::queued && half.out_link == event.link) {
         if (!op.neighbour_ready && op.eager_outstanding > 0) {
             --op.eager_outstanding;
-            --edge.eager_used;
+            --flow.eager_used;
         }
         PROBE(decline_read);
         op.declined(word.phase, word.slice);
@@ -297,9 +282,9 @@ void Exchange::discard(LinkId id, Link& link, const wire::BulkHeader& header) {
 }
 
 void Exchange::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& header) {
-    const auto found = ops_.find(header.op);
-    if (found == ops_.end()) {
-        if (header.op > settled_ops_ && header.phase == 0) {
+    Operation* found = reductions_.find(header.op);
+    if (found == nullptr) {
+        if (!reductions_.is_settled(header.op) && header.phase == 0) {
             receive_early(id, link, header);
         } else {
             PROBE(frame_of_dead_operation);
@@ -308,7 +293,7 @@ void Exchange::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
         }
         return;
     }
-    Operation& op = *found->second;
+    Operation& op = *found;
     if (op.decided || op.id.predecessor != link.remote) {
         ++dead_frames_;
         discard(id, link, header);
@@ -359,23 +344,16 @@ void Exchange::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
 
 // A slice of an operation that is not started here yet: into the neighbour's reserve, never left unread.
 void Exchange::receive_early(LinkId id, Link& link, const wire::BulkHeader& header) {
-    Reserve& reserve = reserves_.at(link.remote);
-    const bool known = std::any_of(reserve.slices.begin(), reserve.slices.end(), [&](const Early& early) {
-        return early.op == header.op && early.slice == header.slice;
-    });
-    if (known || !reserve.usable || reserve.free_cells.empty() || header.length > turn_.limits.slice_bytes) {
+    const Predecessors::Early* early = predecessors_.keep(id, link, header);
+    if (early == nullptr) {
         PROBE(early_declined);
         decline(id, header);
         discard(id, link, header);
         return;
     }
     PROBE(early_kept);
-    const std::uint32_t cell = reserve.free_cells.back();
-    reserve.free_cells.pop_back();
-    reserve.slices.push_back(Early{header.op, header.slice, cell, header.length, false, id});
-    link.receiving = Transfer{header.op, header.phase, header.slice, 0, cell, false};
-    turn_.add(ReceivePayload{
-        id, BufferRef{reserve.buffer, static_cast<std::uint64_t>(cell) * turn_.limits.slice_bytes, header.length}});
+    link.receiving = Transfer{header.op, header.phase, header.slice, 0, early->cell, false};
+    turn_.add(ReceivePayload{id, predecessors_.place_of(link.remote, *early)});
 }
 
 void Exchange::on_landed(const PayloadLanded& event) {
@@ -390,29 +368,13 @@ void Exchange::on_landed(const PayloadLanded& event) {
     const bool corrupt = event.verdict == PayloadLanded::Verdict::corrupt;
     const Uuid remote = link.remote;
     if (receiving.cell != Operation::none) {
-        Reserve& reserve = reserves_.at(remote);
-        const auto early = std::find_if(reserve.slices.begin(), reserve.slices.end(),
-                                        [&](const Early& entry) { return entry.cell == receiving.cell; });
-        ASSERT(early != reserve.slices.end() && !early->landed);
-        const auto op = ops_.find(receiving.op);
-        const bool dead = op == ops_.end() ? receiving.op <= settled_ops_ : op->second->decided;
-        if (landed && !dead) {
-            early->landed = true;
-            if (op != ops_.end() && op->second->prepared) PROBE(early_landed_after_start);
-            if (op != ops_.end() && op->second->prepared) absorb_early(*op->second);
-        } else {
-            if (landed) PROBE(early_landed_too_late);
-            if (!dead && op != ops_.end() && op->second->prepared && receiving.slice < op->second->slices())
-                landing_broke(*op->second, op->second->half(0, receiving.slice), link.arrived);
-            reserve.slices.erase(early);
-            free_cell(remote, receiving.cell);
-        }
+        early_landed(link, receiving, landed);
     } else if (receiving.phase == 2) {
         if (!receiving.dropped) sync_.chunk_landed(event.link, receiving, landed);
     } else if (!receiving.dropped) {
-        const auto found = ops_.find(receiving.op);
-        if (found != ops_.end() && !found->second->decided) {
-            Operation& op = *found->second;
+        Operation* found = reductions_.find(receiving.op);
+        if (found != nullptr && !found->decided) {
+            Operation& op = *found;
             Half& half = op.half(receiving.phase, receiving.slice);
             ASSERT(half.in == InState::landing && half.in_link == event.link);
             half.in_link = 0;
@@ -421,9 +383,10 @@ void Exchange::on_landed(const PayloadLanded& event) {
                 slice_landed(op, op.wire_length(receiving.slice));
                 acknowledge(event.link, op, receiving.phase, receiving.slice);
                 if (receiving.phase == 0) {
-                    partial_landed(op, receiving.slice, op.slot_ref(receiving.slice), Operation::none, remote);
+                    reductions_.partial_landed(op, receiving.slice, op.slot_ref(receiving.slice), Operation::none,
+                                               remote);
                 } else {
-                    final_there(op, receiving.slice, event.checksum);
+                    reductions_.final_there(op, receiving.slice, event.checksum);
                 }
             } else {
                 PROBE(landing_failed);
@@ -444,16 +407,25 @@ void Exchange::on_landed(const PayloadLanded& event) {
     }
 }
 
+// A slice that landed in the reserve, or will not.
+void Exchange::early_landed(const Link& link, const Transfer& receiving, bool landed) {
+    Operation* op = reductions_.find(receiving.op);
+    const bool dead = op == nullptr ? reductions_.is_settled(receiving.op) : op->decided;
+    const bool takes = op != nullptr && op->prepared;
+    if (landed && !dead) {
+        predecessors_.landed(link.remote, receiving.cell);
+        if (takes) PROBE(early_landed_after_start);
+        if (takes) absorb_early(*op);
+        return;
+    }
+    if (landed) PROBE(early_landed_too_late);
+    if (!dead && takes && receiving.slice < op->slices())
+        landing_broke(*op, op->half(0, receiving.slice), link.arrived);
+    predecessors_.never_landed(link.remote, receiving.cell);
+}
+
 void Exchange::absorb_early(Operation& op) {
-    const auto found = reserves_.find(op.id.predecessor);
-    if (found == reserves_.end()) return;
-    std::vector<Early> mine;
-    std::erase_if(found->second.slices, [&](const Early& early) {
-        if (early.op != op.id.id || !early.landed) return false;
-        mine.push_back(early);
-        return true;
-    });
-    for (const Early& early : mine) {
+    for (const Predecessors::Early& early : predecessors_.take(op.id.predecessor, op.id.id)) {
         const bool fits = early.slice < op.slices() && !op.starts(early.slice) &&
                           early.length == op.wire_length(early.slice) && op.half(0, early.slice).in == InState::none;
         const bool finishes = fits && op.finishes(early.slice);
@@ -464,45 +436,19 @@ void Exchange::absorb_early(Operation& op) {
                 word.kind = wire::FlowKind::decline;
                 word.op = op.id.id;
                 word.slice = early.slice;
-                send_flow(early.link, op.id.predecessor, word);
+                predecessors_.send(early.link, op.id.predecessor, word);
             }
             if (early.slice < op.slices()) landing_broke(op, op.half(0, early.slice), early.length);
-            free_cell(op.id.predecessor, early.cell);
+            predecessors_.free_cell(op.id.predecessor, early.cell);
             continue;
         }
         if (finishes) PROBE(early_to_the_end);
         op.half(0, early.slice).in = InState::landed;
         slice_landed(op, early.length);
         acknowledge(early.link, op, 0, early.slice);
-        const BufferRef place{found->second.buffer, static_cast<std::uint64_t>(early.cell) * turn_.limits.slice_bytes,
-                              early.length};
-        partial_landed(op, early.slice, place, early.cell, op.id.predecessor);
+        const BufferRef place = predecessors_.place_of(op.id.predecessor, early);
+        reductions_.partial_landed(op, early.slice, place, early.cell, op.id.predecessor);
     }
-}
-
-void Exchange::forget_dead_early() {
-    std::vector<std::pair<Uuid, std::uint32_t>> cells_free;
-    for (auto& entry : reserves_) {
-        std::erase_if(entry.second.slices, [&](const Early& early) {
-            if (!early.landed || early.op > settled_ops_ || ops_.contains(early.op)) return false;
-            cells_free.emplace_back(entry.first, early.cell);
-            return true;
-        });
-    }
-    for (const auto& [neighbour, cell] : cells_free) free_cell(neighbour, cell);
-}
-
-// Gives a cell back (none: only looks); a reserve whose neighbour has gone is freed when its last cell is back.
-void Exchange::free_cell(const Uuid& remote, std::uint32_t cell) {
-    const auto it = reserves_.find(remote);
-    if (it == reserves_.end()) return;
-    Reserve& reserve = it->second;
-    if (cell != Operation::none) reserve.free_cells.push_back(cell);
-    if (!reserve.links.empty() || (reserve.buffer != 0 && reserve.free_cells.size() < cells())) return;
-    if (reserve.buffer != 0 && !reserve.usable) return;  // its allocation is still to be answered
-    PROBE(reserve_freed);
-    if (reserve.buffer != 0) memory_.free(reserve.buffer);
-    reserves_.erase(it);
 }
 
 }  // namespace pccl::core

@@ -287,4 +287,15 @@ void Operation::add_digest(std::uint32_t slice, std::uint64_t checksum) {
     digest += z ^ (z >> 31);
 }
 
+bool Operation::waits_for_input() const {
+    if (!prepared || decided || end_serial != 0 || computes != 0) return false;
+    for (int phase = 0; phase < 2; ++phase) {
+        for (std::uint32_t slice = 0; slice < slices(); ++slice) {
+            const OutState out = half(phase, slice).out;
+            if (out != OutState::idle && out != OutState::acknowledged) return false;
+        }
+    }
+    return true;
+}
+
 }  // namespace pccl::core

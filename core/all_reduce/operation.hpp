@@ -10,7 +10,7 @@
 // form, own input is quantized into `inputs` shortly before it leaves, and everybody reads the same final bytes back into
 // numbers at the commit.
 //
-// This class holds geometry and bookkeeping; core/all_reduce/life.cpp and exchange.cpp drive it. Nothing is allocated after the start.
+// This class holds geometry and bookkeeping; Reductions and Exchange drive it. Nothing is allocated after the start.
 // Invariants: a slice lands at most once per phase; partial sums live in slots, never in the place of final bytes; the
 // application's input is not written before the outcome (final bytes of an in-place operation land in scratch).
 //
@@ -113,6 +113,8 @@ public:
     bool lost_again(int phase, std::uint32_t slice, Instant now, Duration together);
     bool unanswered() const { return in_flight != 0 || !lost.empty(); }
     bool wants_to_send() const;
+    // Nothing is left to do here until the predecessor's bytes come.
+    bool waits_for_input() const;
 
     // ---- slots
     std::uint32_t take_slot(std::uint32_t slice);  // none: no slot free

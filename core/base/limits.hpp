@@ -1,4 +1,4 @@
-// Every bound of the system in one place. Remote input can never make a machine exceed them.
+// Every bound of sizes and counts in one place. Remote input can never make a machine exceed them. Times: timeouts.hpp.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -86,6 +86,9 @@ struct Limits {
     std::uint32_t search_steps = 200'000;            // of the search for a ring, in one event: about a millisecond
     std::uint64_t search_answer_steps = 50'000'000;  // of one group's search that callers wait for
     std::uint64_t search_background_steps = 1'000'000'000;  // and those from then on, a piece per tick
+
+    // What a sender may have in flight before the neighbour's ready, in slices: as many have room in a reserve.
+    std::uint32_t eager_slices() const { return eager_bytes / slice_bytes; }
 };
 
 // What no machine can work with. Their constructors insist on it; readers of settings and scenarios say so before.
@@ -108,31 +111,5 @@ constexpr const char* impossible(const Limits& l) {
     if (l.search_steps == 0 || l.search_answer_steps == 0) return "search_steps and search_answer_steps of at least 1";
     return nullptr;
 }
-
-struct Timeouts {
-    Duration peer =
-        10 * second;  // silence after which a link is dead and a member is removed (the master's value rules)
-    Duration master = 30 * second;    // how long a lost master is waited for; 0: not at all
-    Duration handshake = 5 * second;  // from an opened link to its hello
-    Duration dial = 3 * second;       // from OpenLink to LinkOpened
-    Duration redial_min = 20 * millisecond;
-    Duration redial_max = 1 * second;
-    Duration vote_warn = 30 * second;
-    Duration vote = 0;           // after which a vote that did not change is given up, see VotePatience; 0: never
-    Duration journal = 0;        // of the master, after which one whose journal is not written stops itself; 0: never
-    Duration test = 1 * second;  // bandwidth test of one edge, from its first byte
-    Duration survey = 20 * second;      // all tests of one vote; what is not measured by then waits for the next
-    Duration edge_age = 3600 * second;  // a bandwidth that was measured longer ago is measured again
-
-    // How long a master that was started again waits for the members of its journal to come back: longer than any
-    // reconnect back-off of a healthy one. Nothing is decided meanwhile.
-    Duration grace() const { return std::max(peer, 3 * redial_max) + handshake; }
-    // How long an edge of the ring that was connected may be down before the ring is led around it.
-    Duration edge_grace() const { return std::min(2 * second, peer / 4); }
-    // Who dials again does so a few times within the time-out after which it is given up.
-    Duration redial_longest() const { return std::max(redial_min, std::min(redial_max, peer / 4)); }
-    // Machines look at their clocks this often.
-    Duration tick() const { return std::clamp<Duration>(peer / 16, 10 * millisecond, 250 * millisecond); }
-};
 
 }  // namespace pccl::core

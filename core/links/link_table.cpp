@@ -93,7 +93,7 @@ std::vector<std::pair<LinkId, const char*>> LinkTable::examine(Duration master_d
         } else if (turn_.now - link.last_received > t.peer) {
             PROBE(link_silent);
             dead.emplace_back(id, "was silent for too long");
-        } else if (turn_.now - link.last_beat >= t.peer / 5) {
+        } else if (turn_.now - link.last_beat >= t.heartbeat()) {
             // Also on a link that carries other messages all the time: a heartbeat tells what they do not.
             link.last_beat = turn_.now;
             beat(id, link);
@@ -123,6 +123,15 @@ void LinkTable::slept(Duration time) {
                                &link.answered_at, &link.frame_began})
             *clock = std::min(turn_.now, *clock + time);
     }
+}
+
+void LinkTable::close_on_purpose(LinkId id, const Link& link) {
+    if (link.stage != Link::Stage::dialing) {
+        proto::LinkMessage message;
+        message.set_goodbye(true);
+        send(id, message);
+    }
+    turn_.add(CloseLink{id, true});
 }
 
 }  // namespace pccl::core

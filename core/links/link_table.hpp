@@ -114,6 +114,8 @@ public:
     void refuse(LinkId id, const std::string& reason);
     // The other end or the network closed it, or it could not be opened.
     void lost(LinkId id, const std::string& reason, bool by_remote);
+    // So that the other end does not take it for a death. The caller takes it out of the table.
+    void close_on_purpose(LinkId id, const Link& link);
     // The caller closes it and deals with the consequences.
     void erase(LinkId id) { links_.erase(id); }
     void erase(Map::iterator link) { links_.erase(link); }

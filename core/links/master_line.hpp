@@ -21,6 +21,8 @@ public:
     bool was_admitted() const { return state() == State::member || state() == State::lost; }
     // Nothing is sent while there is no connection, or it is not open.
     virtual void tell(proto::PeerMessage message) = 0;
+    // An edge is told while the link is open, before this peer is a member too; it is declared again after a resume.
+    virtual void tell_edge(proto::EdgeReport report) = 0;
     // A vote is open until its answer comes, and is cast again after a resume. Returns its serial.
     virtual Serial cast(proto::Vote& vote) = 0;
     virtual bool master_open() const = 0;

@@ -71,7 +71,7 @@ void ControlLinks::close(LinkId id, const std::string& why) {
 void ControlLinks::heard(Link& link) {
     const Duration silence = turn_.now - link.last_received;
     link.last_received = turn_.now;
-    if (link.stage != Link::Stage::member || silence <= turn_.timeouts.peer / 2) return;
+    if (link.stage != Link::Stage::member || silence <= turn_.timeouts.quiet()) return;
     PROBE(heard_after_silence);
     owner_.heard_again(link.uuid);
 }
@@ -98,7 +98,7 @@ std::vector<LinkId> ControlLinks::tick() {
             PROBE(welcome_waits_for_the_disk);
         } else if (turn_.now - link.last_received > turn_.timeouts.peer) {
             silent.push_back(id);
-        } else if (turn_.now - link.last_sent >= turn_.timeouts.peer / 5) {
+        } else if (turn_.now - link.last_sent >= turn_.timeouts.heartbeat()) {
             say_heartbeat(id, link);
         }
     }

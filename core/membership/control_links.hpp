@@ -113,7 +113,7 @@ public:
     // Heartbeats acknowledge messages more often than twice in a peer time-out. A member that acknowledges none for so long
     // speaks, but what is sent to it does not arrive: neither does whom to dial.
     bool deaf(const Link& link) const {
-        return link.unheard_since != never && turn_.now - link.unheard_since > turn_.timeouts.peer / 2;
+        return link.unheard_since != never && turn_.now - link.unheard_since > turn_.timeouts.quiet();
     }
 
     // ---- time

@@ -285,7 +285,7 @@ bool Registry::absent_too_long(const Session& session) const {
                          session.resumes_in_vain > resumes_in_vain_max && !links_.welcome_waits(session.link);
     // One that is connected, lives and never comes to the end of what it declares takes part in no vote.
     const Duration away = turn_.now - session.absent_since;
-    const bool undeclared = session.link != 0 && !session.resumed && away > 4 * turn_.timeouts.peer;
+    const bool undeclared = session.link != 0 && !session.resumed && away > turn_.timeouts.undeclared();
     return ((session.link == 0 || in_vain) && away > turn_.timeouts.peer) ||
            (undeclared && !links_.welcome_waits(session.link));
 }

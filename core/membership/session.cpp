@@ -76,7 +76,7 @@ void Session::dial() {
 
 Duration Session::dial_longest() const {
     const Timeouts& t = turn_.timeouts;
-    return away_from_found() ? std::min(t.dial, t.peer / 4) : t.dial;
+    return away_from_found() ? std::min(t.dial, t.hiccup()) : t.dial;
 }
 
 void Session::opened() {

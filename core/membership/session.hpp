@@ -76,8 +76,7 @@ public:
     void close_end_votes(OpId id) { votes_.close_end_votes(id); }
     // Some compute was done: the machine works, whatever else waits.
     void computed() { computed_ = true; }
-    // An edge is told while the link is open, before this peer is a member too; it is declared again after a resume.
-    void tell_edge(proto::EdgeReport report);
+    void tell_edge(proto::EdgeReport report) override;
 
     // ---- time
     Instant next_dial() const { return next_dial_; }

@@ -124,7 +124,7 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
         if (!roster_.present(uuid) || busy.contains(uuid)) return 0;
         const Idle& idle = idle_.at(uuid);
         const Duration waits = turn_.now - idle.free_since;
-        const bool arrived = idle.answer_said == 0 || waits > 2 * turn_.timeouts.peer;
+        const bool arrived = idle.answer_said == 0 || waits > turn_.timeouts.unanswered();
         return arrived ? waits : 0;
     };
     // Its call may still be on its way: in time for the vote that was `changed` then. Where nothing is acknowledged for long,
@@ -146,7 +146,7 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
             idle.checked_at = turn_.now;
             return false;
         }
-        return link.heard >= idle.checked_said || turn_.now - idle.checked_at > 2 * turn_.timeouts.peer;
+        return link.heard >= idle.checked_said || turn_.now - idle.checked_at > turn_.timeouts.unanswered();
     };
     // One that is away may be lost, and is not waited for then. But one that came back since its wait was over lives: its link
     // may be away at each tick.

@@ -34,7 +34,7 @@ void SyncReceiver::ask_for_page(SyncSource& source, LinkId link, SyncPart page) 
 void SyncReceiver::page_came(SyncSource& source, std::size_t hashes, bool progress) {
     const Duration took = turn_.now - source.page_since;
     source.page_since = turn_.now;
-    if (took > 2 * turn_.timeouts.peer)
+    if (took > turn_.timeouts.unanswered())
         ask_for_shorter_pages(source);
     else if (took < turn_.timeouts.peer && hashes >= source.page)
         source.page *= 2;

@@ -124,8 +124,8 @@ void KeyComparisons::page_came(const Uuid& uuid, const proto::SyncPage& page) {
 // A page that does not come holds up the synchronization of the whole group, and it is for a text alone.
 void KeyComparisons::end_late() {
     for (auto& [group, comparison] : groups_) {
-        if (turn_.now - comparison.progress <= 3 * turn_.timeouts.peer &&
-            turn_.now - comparison.began <= 30 * turn_.timeouts.peer)
+        if (turn_.now - comparison.progress <= turn_.timeouts.starved() &&
+            turn_.now - comparison.began <= turn_.timeouts.comparison())
             continue;
         for (List& list : comparison.lists) {
             if (list.difference.empty()) list.difference = "its keys";

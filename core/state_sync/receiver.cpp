@@ -22,7 +22,7 @@ SyncReceiver::SyncReceiver(const Parts& parts, const proto::SyncAnswer& plan)
       who_(parts.who), owner_(parts.owner), content_(parts.content), staging_(parts.staging), counts_(parts.counts),
       id_(plan.sync()), receives_(plan.receives()), receives_unequal_(plan.receives_unequal()),
       elected_content_(hash_of(plan.content())), fetch_index_(content_.size(), not_fetched), sources_(turn_),
-      progress_(turn_.now), next_ask_(turn_.now + turn_.timeouts.peer / 4) {}
+      progress_(turn_.now), next_ask_(turn_.now + turn_.timeouts.hiccup()) {}
 
 void SyncReceiver::take_holders(const Holders& holders) {
     add_sources(holders);
@@ -104,7 +104,7 @@ void SyncReceiver::give_up_source(const Uuid& peer, const std::string& why, bool
     source->active = false;
     ++source->given_up;
     if (refuted) ++source->wrongs;
-    source->rests_until = turn_.now + turn_.timeouts.peer / 2;
+    source->rests_until = turn_.now + turn_.timeouts.quiet();
     holders_.unwant_holder(peer);
     for (auto& [id, link] : links_) {
         if (link.remote == peer && link.receiving.op == id_ && link.receiving.phase == 2 && !link.receiving.dropped) {
@@ -499,7 +499,7 @@ void SyncReceiver::tick() {
     if (!fetching()) return;
     // A master that was started again says nothing of a dead holder until its grace is over.
     const Duration waited = turn_.now - progress_;
-    const Duration patience = 8 * turn_.timeouts.peer + turn_.timeouts.grace();
+    const Duration patience = turn_.timeouts.without_holders();
     if (listed_ && !staging_.there()) {
         const auto megabytes = static_cast<Duration>(staging_.bytes() >> 20);
         if (waited <= patience + megabytes * staging_per_megabyte) return;
@@ -533,9 +533,9 @@ void SyncReceiver::tick() {
         if (!links.empty() && !busy && source.helps(only_whole())) quickest_free = std::min(quickest_free, source.took);
         if (links.empty() && turn_.now - source.since > turn_.timeouts.peer)
             stuck.emplace_back(source.peer, "it cannot be reached");
-        else if (turn_.now - source.since > 3 * turn_.timeouts.peer)
+        else if (turn_.now - source.since > turn_.timeouts.starved())
             stuck.emplace_back(source.peer, "nothing came from it for too long");
-        else if (turn_.now - source.verified_at > 3 * turn_.timeouts.peer)
+        else if (turn_.now - source.verified_at > turn_.timeouts.starved())
             slow.push_back(source.peer);
     }
     // Bytes that trickle are waited for where nobody is known to send a chunk in less time than they have taken already, and
@@ -559,7 +559,7 @@ void SyncReceiver::tick() {
     const bool served =
         listed_ ? (open_compared_ == 0 || reaches_one) && (open_unequal_ == 0 || reaches_whole) : reaches_one;
     if (!served && (turn_.now < next_ask_ || !master_.master_open())) return;
-    next_ask_ = turn_.now + turn_.timeouts.peer / 4;
+    next_ask_ = turn_.now + turn_.timeouts.hiccup();
     if (served) return;
     PROBE(sync_holders_asked);
     proto::PeerMessage message;

@@ -14,11 +14,11 @@
 // never as many.
 #pragma once
 
+#include "core/links/holder_links.hpp"
 #include "core/links/link_table.hpp"
 #include "core/links/master_line.hpp"
 #include "core/requests.hpp"
 #include "core/state_sync/content.hpp"
-#include "core/state_sync/holder_links.hpp"
 #include "core/state_sync/sources.hpp"
 #include "core/state_sync/staging.hpp"
 

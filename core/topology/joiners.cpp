@@ -84,7 +84,7 @@ void Joiners::take_turns(GroupId group, const std::vector<std::pair<std::uint64_
 void Joiners::plan() {
     if (turn_.now != planned_at_) admission_turn_ += searches_max;
     planned_at_ = turn_.now;
-    const Duration grace = std::min(2 * second, turn_.timeouts.peer / 4);
+    const Duration grace = turn_.timeouts.edge_grace();
     std::map<GroupId, std::vector<std::pair<std::uint64_t, Uuid>>> by_group;
     for (const auto& [uuid, joiner] : joiners_) by_group[joiner.group].emplace_back(joiner.order, uuid);
     for (auto& [id, list] : by_group) {

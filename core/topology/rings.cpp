@@ -98,7 +98,7 @@ void Rings::stuck(OpId id, const RunningOp& op, const Uuid& from, const Uuid& to
             return;
         }
         PROBE(edge_marked_stuck);
-        edges_.mark_stuck(from, to, turn_.now, 16 * turn_.timeouts.peer);
+        edges_.mark_stuck(from, to, turn_.now, turn_.timeouts.stuck_mark());
         turn_.log(LogLevel::warn, edge_text({from, to}) + ", although it can be connected");
         agenda_.topology = true;
         return;
@@ -151,7 +151,7 @@ void Rings::maintain_ring(GroupId id) {
         return;
     }
     if (other) return;
-    if (edges_.try_again(ring, turn_.now, 64 * turn_.timeouts.peer)) {
+    if (edges_.try_again(ring, turn_.now, turn_.timeouts.rarely())) {
         agenda_.topology = true;
         return;
     }
@@ -162,7 +162,7 @@ void Rings::maintain_ring(GroupId id) {
                                  (edge != nullptr && turn_.now - edge->down_since > turn_.timeouts.peer);
         if (!long_enough) continue;
         const bool may_wait =
-            !edges_.stuck(from, to, turn_.now) && turn_.now - edge->down_since <= 2 * turn_.timeouts.peer;
+            !edges_.stuck(from, to, turn_.now) && turn_.now - edge->down_since <= turn_.timeouts.unanswered();
         // The target has it open: the word of the source is on its way, or soon late.
         if (edge->incoming_up && may_wait) {
             PROBE(no_ring_but_open);
@@ -171,7 +171,7 @@ void Rings::maintain_ring(GroupId id) {
         // An end that the master itself has not heard for a while may be the cause: its silence decides, soon. One that does
         // not hear the master closes its link soon, and is told again whom to dial.
         const auto quiet = [&](const Uuid& uuid) {
-            return roster_.silence_of(uuid) > turn_.timeouts.peer / 2 || (roster_.deaf(uuid) && may_wait);
+            return roster_.silence_of(uuid) > turn_.timeouts.quiet() || (roster_.deaf(uuid) && may_wait);
         };
         if (quiet(from) || quiet(to)) PROBE(no_ring_quiet_end);
         if (quiet(from) || quiet(to)) continue;

@@ -240,7 +240,7 @@ void Launches::told(Launch& launch, const Completion& result) {
 
 // Why a tag is given up, or empty. Each member counts for itself; the master refuses the start to all if one says so.
 std::string Launches::given_up(const Launch& launch) const {
-    if (launch.failures_in_vain < failures_in_vain_max || turn_.now - launch.failing_since <= 3 * turn_.timeouts.peer)
+    if (launch.failures_in_vain < failures_in_vain_max || turn_.now - launch.failing_since <= turn_.timeouts.starved())
         return {};
     PROBE(batch_tag_given_up);
     return "it failed " + std::to_string(launch.failures_in_vain) +

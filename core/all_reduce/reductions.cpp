@@ -1,22 +1,24 @@
-// One operation from its start to its outcome: buffers, what is computed with slices that have landed, votes, commit.
-#include "core/all_reduce/exchange.hpp"
+#include "core/all_reduce/reductions.hpp"
+
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
 #include <limits>
+#include <utility>
+#include <vector>
 
 namespace pccl::core {
 
 // ---- start ---------------------------------------------------------------------------------------------------------
 
-void Exchange::start_answered(const proto::StartAnswer& answer) {
+bool Reductions::start_answered(const proto::StartAnswer& answer) {
     session_.close_vote(answer.serial());
     const std::optional<Launches::Start> start = launches_.answered(answer);
-    if (answer.op() == 0) return;
-    highest_op_ = std::max(highest_op_, answer.op());
-    settled_ops_ = std::max(settled_ops_, answer.op());
+    if (answer.op() == 0) return false;
+    highest_ = std::max(highest_, answer.op());
+    settled_ = std::max(settled_, answer.op());
     if (!start || answer.world() < 2 || answer.position() >= answer.world()) {
         // Started for a launch that is not ours any more: the others must not wait for us.
         proto::Vote vote;
@@ -24,14 +26,14 @@ void Exchange::start_answered(const proto::StartAnswer& answer) {
         vote.set_id(answer.op());
         vote.set_reason("the collective was not launched here");
         session_.cast(vote);
-        return;
+        return false;
     }
     launches_.begun(start->tag, answer.op());
-    begin_operation(answer, *start);
-    forget_dead_early();
+    begin(answer, *start);
+    return true;
 }
 
-void Exchange::begin_operation(const proto::StartAnswer& answer, const Launches::Start& launch) {
+void Reductions::begin(const proto::StartAnswer& answer, const Launches::Start& launch) {
     Operation::Identity identity;
     identity.id = answer.op();
     identity.tag = launch.tag;
@@ -51,7 +53,7 @@ void Exchange::begin_operation(const proto::StartAnswer& answer, const Launches:
         const std::uint64_t left = turn_.limits.scratch_bytes > in_use ? (turn_.limits.scratch_bytes - in_use) / 2 : 0;
         const auto affordable =
             static_cast<std::uint32_t>(std::min<std::uint64_t>(left / op.slot_bytes, turn_.limits.slots_max));
-        const std::uint32_t least = std::max(turn_.limits.min_slots, cells() + 2);
+        const std::uint32_t least = std::max(turn_.limits.min_slots, turn_.limits.eager_slices() + 2);
         const std::uint64_t room = memory_left(op);
         const std::uint64_t rest = op.memory_bytes();
         const std::uint64_t allowed = room > rest ? (room - rest) / op.slot_bytes : 0;
@@ -87,24 +89,12 @@ void Exchange::begin_operation(const proto::StartAnswer& answer, const Launches:
         op.inputs = memory_.request(op.input_bytes(), OperationMemory{op.id.id});
         ++op.buffers_pending;
     }
-    const auto edge = edges_.find(op.id.successor);
-    if (edge != edges_.end()) {
-        const auto said = edge->second.future_ready.find(op.id.id);
-        if (said != edge->second.future_ready.end()) {
-            PROBE(ready_before_start);
-            op.neighbour_ready = true;
-            op.neighbour_slots = said->second.slice;
-            op.credit = said->second.value;
-        }
-    }
-    for (auto& [target, other] : edges_) {
-        other.future_ready.erase(other.future_ready.begin(), other.future_ready.upper_bound(settled_ops_));
-    }
-    if (op.buffers_pending == 0) operation_prepared(op);
+    owner_.operation_begins(op);
+    if (op.buffers_pending == 0) prepared(op);
 }
 
 // What the limit leaves to one operation beside the others.
-std::uint64_t Exchange::memory_left(const Operation& op) const {
+std::uint64_t Reductions::memory_left(const Operation& op) const {
     std::uint64_t left = turn_.limits.operation_bytes_max;
     if (left == 0) return std::numeric_limits<std::uint64_t>::max();
     for (const auto& [id, other] : ops_) {
@@ -114,19 +104,16 @@ std::uint64_t Exchange::memory_left(const Operation& op) const {
     return left;
 }
 
-void Exchange::operation_prepared(Operation& op) {
+void Reductions::prepared(Operation& op) {
     op.prepared = true;
     op.landed_at = op.prepared_at = turn_.now;
-    op.landed_before = arrivals_from(op.id.predecessor).slices;
-    if (const auto edge = edges_.find(op.id.successor); edge != edges_.end()) op.answered_before = edge->second.answers;
-    tell_ready(op);
-    absorb_early(op);
+    owner_.operation_prepared(op);
     vote_end_if_complete(op);
     quantize_inputs(op);
-    pump_edge(op.id.successor);
+    owner_.operation_may_send(op);
 }
 
-void Exchange::memory_came(const OperationMemory& owner, const BufferAllocated& event) {
+void Reductions::memory_came(const OperationMemory& owner, const BufferAllocated& event) {
     const auto found = ops_.find(owner.op);
     ASSERT(found != ops_.end() && found->second->buffers_pending > 0);
     Operation& op = *found->second;
@@ -142,24 +129,13 @@ void Exchange::memory_came(const OperationMemory& owner, const BufferAllocated& 
     if (op.decided)
         finish_if_idle(op);
     else if (op.buffers_pending == 0 && op.end_serial == 0)
-        operation_prepared(op);
-}
-
-void Exchange::memory_came(const ReserveMemory& owner, const BufferAllocated& event) {
-    const auto found = reserves_.find(owner.remote);
-    ASSERT(found != reserves_.end() && found->second.buffer == event.buffer);
-    if (!event.ok) PROBE(reserve_not_allocated);
-    if (event.ok)
-        found->second.usable = true;
-    else
-        found->second.buffer = 0;
-    free_cell(owner.remote, Operation::none);
+        prepared(op);
 }
 
 // ---- computing -----------------------------------------------------------------------------------------------------
 
-void Exchange::partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell,
-                              const Uuid& remote) {
+void Reductions::partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell,
+                                const Uuid& remote) {
     Compute compute;
     compute.kind = op.is_quantized() ? Compute::Kind::reduce_quantized : Compute::Kind::reduce;
     compute.type = op.shape.type;
@@ -179,8 +155,7 @@ void Exchange::partial_landed(Operation& op, std::uint32_t slice, const BufferRe
     computes_.request(std::move(compute), SliceReduction{op.id.id, slice, cell, remote});
 }
 
-// Own input of a quantized operation gets its form for the wire, some slices before their turn.
-void Exchange::quantize_inputs(Operation& op) {
+void Reductions::quantize_inputs(Operation& op) {
     for (std::uint32_t slice = op.take_input(); slice != Operation::none; slice = op.take_input()) {
         Compute compute;
         compute.kind = Compute::Kind::quantize;
@@ -194,15 +169,15 @@ void Exchange::quantize_inputs(Operation& op) {
     }
 }
 
-void Exchange::input_quantized(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
+void Reductions::input_quantized(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
     if (op.decided) return finish_if_idle(op);
     op.half(0, slice).in = InState::landed;
     op.half(0, slice).checksum = checksum;
-    pump_edge(op.id.successor);
+    owner_.operation_may_send(op);
 }
 
-void Exchange::reduced(Operation& op, const SliceReduction& owner, std::uint64_t checksum) {
-    if (owner.cell != SliceReduction::no_cell) free_cell(owner.remote, owner.cell);
+void Reductions::reduced(Operation& op, const SliceReduction& owner, std::uint64_t checksum) {
+    if (owner.cell != SliceReduction::no_cell) owner_.early_cell_free(owner.remote, owner.cell);
     if (op.decided) {
         PROBE(reduced_after_decision);
         finish_if_idle(op);
@@ -213,16 +188,16 @@ void Exchange::reduced(Operation& op, const SliceReduction& owner, std::uint64_t
             op.give_slot(owner.slice);
         else
             ++op.granted;  // it never needed its slot
-        tell_ready(op);
+        owner_.operation_grants(op);
         final_there(op, owner.slice, checksum);
     } else {
         op.half(0, owner.slice).checksum = checksum;
         op.enqueue(0, owner.slice);
-        pump_edge(op.id.successor);
+        owner_.operation_may_send(op);
     }
 }
 
-void Exchange::final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
+void Reductions::final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
     Half& half = op.half(1, slice);
     half.in = InState::landed;
     half.checksum = checksum;
@@ -231,22 +206,22 @@ void Exchange::final_there(Operation& op, std::uint32_t slice, std::uint64_t che
     op.add_digest(slice, checksum);
     if (op.forwards_final(slice)) op.enqueue(1, slice);
     vote_end_if_complete(op);
-    pump_edge(op.id.successor);
+    owner_.operation_may_send(op);
 }
 
-void Exchange::done(const SliceReduction& owner, const ComputeDone& done) {
+void Reductions::done(const SliceReduction& owner, const ComputeDone& done) {
     Operation& op = *ops_.at(owner.op);
     --op.computes;
     reduced(op, owner, done.checksum);
 }
 
-void Exchange::done(const InputQuantization& owner, const ComputeDone& done) {
+void Reductions::done(const InputQuantization& owner, const ComputeDone& done) {
     Operation& op = *ops_.at(owner.op);
     --op.computes;
     input_quantized(op, owner.slice, done.checksum);
 }
 
-void Exchange::done(const CommitCopy& owner, const ComputeDone&) {
+void Reductions::done(const CommitCopy& owner, const ComputeDone&) {
     Operation& op = *ops_.at(owner.op);
     --op.computes;
     copy_next(op);
@@ -255,18 +230,18 @@ void Exchange::done(const CommitCopy& owner, const ComputeDone&) {
 
 // ---- end -----------------------------------------------------------------------------------------------------------
 
-void Exchange::vote_end_if_complete(Operation& op) {
+void Reductions::vote_end_if_complete(Operation& op) {
     if (op.finals == op.slices() && op.end_serial == 0) vote_end(op, true, "");
 }
 
-void Exchange::vote_end(Operation& op, bool ok, const std::string& reason, const std::string& never) {
+void Reductions::vote_end(Operation& op, bool ok, const std::string& reason, const std::string& never) {
     if (op.end_serial != 0 || op.decided) return;
     proto::Vote vote = end_vote(op, ok, reason);
     vote.set_refused(never);
     op.end_serial = session_.cast(vote);
 }
 
-proto::Vote Exchange::end_vote(const Operation& op, bool ok, const std::string& reason) const {
+proto::Vote Reductions::end_vote(const Operation& op, bool ok, const std::string& reason) const {
     proto::Vote vote;
     vote.set_kind(proto::VOTE_END);
     vote.set_id(op.id.id);
@@ -276,7 +251,22 @@ proto::Vote Exchange::end_vote(const Operation& op, bool ok, const std::string& 
     return vote;
 }
 
-const char* Exchange::outcome_answered(const proto::OutcomeAnswer& answer) {
+void Reductions::give_up_edge(Operation& op) {
+    PROBE(edge_stuck);
+    if (op.end_serial != 0) PROBE(edge_stuck_after_vote);
+    const std::string name = short_name(op.id.successor);
+    turn_.log(LogLevel::warn,
+              "what is sent to peer " + name +
+                  " does not get through, although it can be connected; look for a firewall that inspects "
+                  "contents, a wrong path MTU, or faulty memory on the way");
+    op.given_up = true;
+    session_.close_vote(op.end_serial);
+    proto::Vote vote = end_vote(op, false, "what it sends to peer " + name + " does not get through");
+    vote.set_stuck(to_bytes(op.id.successor));
+    op.end_serial = session_.cast(vote);
+}
+
+const char* Reductions::outcome_answered(const proto::OutcomeAnswer& answer) {
     session_.close_end_votes(answer.op());
     const auto op = ops_.find(answer.op());
     if (op == ops_.end() || op->second->decided) return nullptr;
@@ -290,7 +280,7 @@ const char* Exchange::outcome_answered(const proto::OutcomeAnswer& answer) {
     return nullptr;
 }
 
-void Exchange::fail_all(const std::string& reason) {
+void Reductions::fail_all(const std::string& reason) {
     std::vector<OpId> ops;
     for (const auto& [id, op] : ops_) ops.push_back(id);
     for (const OpId id : ops) {
@@ -301,8 +291,7 @@ void Exchange::fail_all(const std::string& reason) {
     }
 }
 
-// Everything of the operation that moves on links is cancelled or led away; the driver answers at once.
-void Exchange::decide(Operation& op, bool commit, Completion outcome) {
+void Reductions::decide(Operation& op, bool commit, Completion outcome) {
     ASSERT(!op.decided && (!commit || op.finals == op.slices()));
     if (!commit && op.finals == op.slices()) PROBE(abort_after_completion);
     op.decided = true;
@@ -311,27 +300,13 @@ void Exchange::decide(Operation& op, bool commit, Completion outcome) {
     outcome.sent_bytes = op.sent_bytes;
     outcome.received_bytes = op.received_bytes;
     op.outcome = std::move(outcome);
-    links_.release(op.id.id);
-    const auto edge = edges_.find(op.id.successor);
-    if (edge != edges_.end()) edge->second.eager_used -= op.eager_outstanding;
-    op.eager_outstanding = 0;
-    const auto reserve = reserves_.find(op.id.predecessor);
-    if (reserve != reserves_.end()) {
-        std::vector<std::uint32_t> free;
-        std::erase_if(reserve->second.slices, [&](const Early& early) {
-            if (early.op != op.id.id || !early.landed) return false;
-            free.push_back(early.cell);
-            return true;
-        });
-        const Uuid predecessor = op.id.predecessor;
-        for (const std::uint32_t cell : free) free_cell(predecessor, cell);
-    }
+    owner_.operation_decided(op);
     copy_next(op);
     finish_if_idle(op);
 }
 
 // A committed operation with scratch: its final bytes go where the application wants them.
-void Exchange::copy_next(Operation& op) {
+void Reductions::copy_next(Operation& op) {
     if (!op.committed || !op.has_scratch()) return;
     const std::uint64_t end = op.is_quantized() ? op.slices() : op.bytes();
     while (op.copied < end && op.computes < turn_.limits.copies_in_flight) {
@@ -355,7 +330,7 @@ void Exchange::copy_next(Operation& op) {
     }
 }
 
-void Exchange::finish_if_idle(Operation& op) {
+void Reductions::finish_if_idle(Operation& op) {
     if (!op.decided || op.computes != 0 || op.buffers_pending != 0) return;
     if (op.committed && op.has_scratch() && op.copied < (op.is_quantized() ? op.slices() : op.bytes())) return;
     if (op.inputs != 0) memory_.free(op.inputs);

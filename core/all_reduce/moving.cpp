@@ -1,0 +1,526 @@
+// What gets through, what does not, and what follows from it: clocks, stripes that stall, words that are said again. Also the
+// routing of what comes from the master and of what neighbours say.
+#include "core/all_reduce/exchange.hpp"
+#include "core/base/assert.hpp"
+#include "core/base/leftovers.hpp"
+#include "core/base/packed.hpp"
+#include "core/base/probe.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace pccl::core {
+
+namespace {
+// Each landing of a slice that breaks off gives back what it counted, so often: then parts of the slice count no more.
+constexpr std::uint8_t landings_given_back = 3;
+}  // namespace
+
+// ---- the master ----------------------------------------------------------------------------------------------------
+
+void Exchange::welcomed(const Secret& link_key) {
+    predecessors_.welcomed(link_key);
+    tell_all_ = true;
+    plan_pages_.Clear();
+}
+
+void Exchange::on_plan(const proto::DialPlan& page) {
+    if (static_cast<std::uint32_t>(plan_pages_.targets_size() + page.targets_size()) > turn_.limits.peers_max ||
+        static_cast<std::uint32_t>(plan_pages_.callers_size() + page.callers_size()) > turn_.limits.peers_max) {
+        session_.refuse("the master sent a plan with more connections than there can be peers");
+        return;
+    }
+    plan_pages_.MergeFrom(page);
+    if (page.more()) return;
+    proto::DialPlan plan;
+    plan.Swap(&plan_pages_);
+    // A connection that is named anew is reported, whatever was told before: the master forgets those that it does not want.
+    // After a welcome it may know none of them. Nothing else is told again, or a plan that grows would cost its square.
+    const bool all = std::exchange(tell_all_, false);
+    if (all && session_.state() == State::member) {
+        // All that was decided before the welcome has been told: what neighbours sent early for an operation of an earlier
+        // incarnation, of which a lost journal knows nothing, is for nobody.
+        reductions_.settled(OpId{session_.incarnation()} << 32);
+        forget_dead_early();
+    }
+    const std::set<Uuid> named_before = stripes_.planned(plan.targets(), all);
+    predecessors_.named(plan.callers(), all);
+    stripes_.declare(named_before);
+    stripes_.maintain_edges();
+}
+
+void Exchange::start_answered(const proto::StartAnswer& answer) {
+    if (reductions_.start_answered(answer)) forget_dead_early();
+}
+
+// What neighbours sent early for operations that are over, or will never start here.
+void Exchange::forget_dead_early() {
+    predecessors_.forget_early([&](OpId id) { return reductions_.is_settled(id) && reductions_.find(id) == nullptr; });
+}
+
+void Exchange::membership_over(const LinkTable::Map& closed) {
+    for (const auto& [id, link] : closed) {
+        if (link.receiving.cell != Operation::none) predecessors_.free_cell(link.remote, link.receiving.cell);
+    }
+    stripes_.forget_run();
+    flows_.clear();
+    predecessors_.forget_run();
+    reductions_.forget_run();
+}
+
+// ---- neighbours ----------------------------------------------------------------------------------------------------
+
+void Exchange::link_lost(LinkId id, const Link& link, const std::string& reason) {
+    if (link.receiving.op != 0) {
+        PROBE(lost_while_landing);
+        PayloadLanded never_landed;
+        never_landed.verdict = PayloadLanded::Verdict::discarded;
+        links_.put_back(id, link);
+        links_.at(id).stage = Stage::dialing;  // nothing is sent on it any more
+        never_landed.link = id;
+        on_landed(never_landed);
+        links_.erase(id);
+    }
+    if (link.purpose != Purpose::outgoing) return predecessors_.lost(id, link);
+    slices_lost(id, link.remote);
+    if (stripes_.lost(id, link, reason)) pump_edge(link.remote);
+}
+
+// Slices that were not acknowledged go again on another stripe; a second copy never lands twice.
+void Exchange::slices_lost(LinkId id, const Uuid& target) {
+    for (auto& [op_id, op] : reductions_.all()) {
+        if (op->decided || op->id.successor != target) continue;
+        for (int phase = 0; phase < 2; ++phase) {
+            for (std::uint32_t slice = 0; slice < op->slices(); ++slice) {
+                const Half& half = op->half(phase, slice);
+                if (half.out_link == id && (half.out == OutState::sending || half.out == OutState::sent)) {
+                    PROBE(stripe_lost_slice_again);
+                    op->lost_again(phase, slice, turn_.now, turn_.timeouts.together());
+                }
+            }
+        }
+    }
+}
+
+bool Exchange::knows_host(const Endpoint& remote) const {
+    return stripes_.dials_host(remote) || predecessors_.any_on_host(remote);
+}
+
+void Exchange::on_link_message(LinkId id, const ControlArrived& event) {
+    proto::LinkMessage message;
+    Link& link = links_.at(id);
+    if (!decode(event.body, message)) {
+        links_.refuse(id, "sent a message that cannot be read");
+        return;
+    }
+    wire::bound_texts(message, text_bytes_max);
+    if (link.stage != Stage::open) {
+        if (link.purpose == Purpose::outgoing)
+            stripes_.answered(id, link, message);
+        else if (message.has_hello())
+            predecessors_.hello(id, message.hello());
+        else
+            links_.refuse(id, message.has_refusal() ? message.refusal().text() : "did not begin as a data link does");
+        return;
+    }
+    if (link.purpose == Purpose::test_in && !message.has_heartbeat()) {
+        links_.refuse(id, "sent a message that does not fit a test");
+        return;
+    }
+    switch (message.kind_case()) {
+    case proto::LinkMessage::kHeartbeat:
+        neighbour_started(link.remote, message.started());
+        predecessors_.says_starved(link.remote, message.heartbeat());
+        break;
+    case proto::LinkMessage::kHashes: sync_.page_arrived(id, message.hashes()); break;
+    case proto::LinkMessage::kPartRequest:
+    case proto::LinkMessage::kPartDecline:
+        if (!sync_.part_message(id, message)) links_.refuse(id, "asked for a part of a shared state that there is not");
+        break;
+    case proto::LinkMessage::kGoodbye:
+        PROBE(neighbour_said_goodbye);
+        link.goodbye = true;
+        break;
+    default: links_.refuse(id, "sent a message that does not fit here"); break;
+    }
+}
+
+void Exchange::neighbour_started(const Uuid& neighbour, OpId last) {
+    for (auto entry = reductions_.all().upper_bound(last); entry != reductions_.all().end(); ++entry) {
+        Operation& op = *entry->second;
+        if (op.id.successor != neighbour && op.id.predecessor != neighbour) continue;
+        PROBE(neighbour_unaware);
+        if (op.id.successor == neighbour) op.successor_unaware_at = turn_.now;
+        if (op.id.predecessor == neighbour) op.predecessor_unaware_at = turn_.now;
+    }
+}
+
+void Exchange::edge_opened(const Uuid& target) {
+    pump_edge(target);
+    sync_.connected();
+}
+
+bool Exchange::edge_needed(const Uuid& target) const {
+    return std::any_of(reductions_.all().begin(), reductions_.all().end(), [&](const auto& entry) {
+        return !entry.second->decided && entry.second->id.successor == target;
+    });
+}
+
+void Exchange::neighbour_connected(const Uuid& neighbour) {
+    for (const auto& [id, op] : reductions_.all()) {
+        if (op->prepared && !op->decided && op->id.predecessor == neighbour) tell_ready(*op);
+    }
+}
+
+void Exchange::neighbour_lost_a_link(const Uuid& neighbour) {
+    for (const auto& [id, op] : reductions_.all()) {
+        if (!op->prepared || op->decided || op->id.predecessor != neighbour) continue;
+        PROBE(ready_told_again);
+        tell_ready(*op);
+    }
+}
+
+// ---- operations ----------------------------------------------------------------------------------------------------
+
+void Exchange::operation_begins(Operation& op) {
+    if (const auto flow = flows_.find(op.id.successor); flow != flows_.end()) {
+        const auto said = flow->second.future_ready.find(op.id.id);
+        if (said != flow->second.future_ready.end()) {
+            PROBE(ready_before_start);
+            op.neighbour_ready = true;
+            op.neighbour_slots = said->second.slice;
+            op.credit = said->second.value;
+        }
+    }
+    for (auto& [target, flow] : flows_)
+        flow.future_ready.erase(flow.future_ready.begin(), flow.future_ready.upper_bound(reductions_.settled()));
+}
+
+void Exchange::operation_prepared(Operation& op) {
+    op.landed_before = predecessors_.arrivals(op.id.predecessor).slices;
+    if (const auto flow = flows_.find(op.id.successor); flow != flows_.end()) op.answered_before = flow->second.answers;
+    tell_ready(op);
+    absorb_early(op);
+}
+
+// Everything of the operation that moves on links is cancelled or led away; the driver answers at once.
+void Exchange::operation_decided(Operation& op) {
+    links_.release(op.id.id);
+    if (const auto flow = flows_.find(op.id.successor); flow != flows_.end())
+        flow->second.eager_used -= op.eager_outstanding;
+    op.eager_outstanding = 0;
+    for (const Predecessors::Early& early : predecessors_.take(op.id.predecessor, op.id.id))
+        predecessors_.free_cell(op.id.predecessor, early.cell);
+}
+
+// ---- what gets through ---------------------------------------------------------------------------------------------
+
+void Exchange::slice_landed(Operation& op, std::uint32_t bytes) {
+    op.received_bytes += bytes;
+    op.landed_most = std::max(op.landed_most, op.received_bytes);
+    predecessors_.came(op.id.predecessor, op.landed_at);
+    op.landed_at = turn_.now;
+    op.landed_before = predecessors_.slice_came(op.id.predecessor);
+}
+
+// What came of the slice is lost, and the same bytes count when they come again.
+void Exchange::landing_broke(Operation& op, Half& half, std::uint32_t arrived) {
+    if (half.broken >= landings_given_back) return;
+    ++half.broken;
+    op.landed_most = std::max(op.received_bytes, op.landed_most - std::min<std::uint64_t>(op.landed_most, arrived));
+}
+
+// A part of a frame has arrived. The sender is told now and then: a slice on a slow link can take longer than the patience
+// with a stripe. Whether that is progress of a slice that was lost before, the sender decides (Operation::Lost::most): the
+// filler of a frame that was given up has counted here like bytes of the slice.
+void Exchange::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
+    if (link.receiving.op != 0 && link.receiving.dropped) return discarded_moved(id, link, arrived);
+    if (link.receiving.op != 0 && link.receiving.phase == 2) return sync_.chunk_moved(link, arrived);
+    if (link.purpose != Purpose::incoming || link.receiving.op == 0 || link.receiving.phase > 1 ||
+        arrived <= link.arrived)
+        return;
+    link.arrived = arrived;
+    Operation* found = reductions_.find(link.receiving.op);
+    // What lands in the reserve is not led away when its operation ends.
+    if (link.receiving.cell != Operation::none &&
+        (found != nullptr ? found->decided : reductions_.is_settled(link.receiving.op)))
+        predecessors_.filler_came(link.remote);
+    // Also into the reserve, where a slice is that began before this peer had its memory.
+    if (found != nullptr && found->prepared && link.receiving.slice < found->slices()) {
+        Operation& op = *found;
+        std::uint64_t landed = op.received_bytes;
+        for (const auto& [other_id, other] : links_) {
+            const Transfer& transfer = other.receiving;
+            if (transfer.op == op.id.id && transfer.phase <= 1 && !transfer.dropped) landed += other.arrived;
+        }
+        if (landed > op.landed_most) {
+            op.landed_most = landed;
+            predecessors_.came(op.id.predecessor, op.landed_at);
+            op.landed_at = turn_.now;
+        }
+    }
+    if (turn_.now - link.told_moving < turn_.timeouts.together()) return;
+    PROBE(slice_takes_long);
+    tell_moving(id, link);
+}
+
+// The rest of a slice that nobody wants any more: until it has ended nothing else comes over this connection, neither what the
+// neighbour would send nor its words that it waits itself. It ends: such a frame is not begun anew.
+void Exchange::discarded_moved(LinkId id, Link& link, std::uint32_t arrived) {
+    if (link.purpose != Purpose::incoming || link.receiving.phase > 1 || arrived <= link.arrived) return;
+    link.arrived = arrived;
+    predecessors_.filler_came(link.remote);
+    if (turn_.now - link.told_moving >= turn_.timeouts.together()) tell_moving(id, link);
+}
+
+// The rest of a chunk that nobody wants any more, on a slow path: what the neighbour has to say of reductions waits behind it,
+// and this connection is ours to open anew.
+void Exchange::reopen_filled_links() {
+    std::map<Uuid, LinkId> filled;  // one of each edge
+    for (const auto& [id, link] : links_) {
+        const Transfer& rest = link.receiving;
+        if (link.purpose == Purpose::outgoing && rest.op != 0 && rest.phase == 2 && rest.dropped &&
+            link.sending.op == 0 && turn_.now - link.frame_began > turn_.timeouts.together())
+            filled.emplace(link.remote, id);
+    }
+    for (const auto& [target, id] : filled)
+        stripes_.renew(id, "opened anew: a chunk that is not wanted any more filled it");
+}
+
+void Exchange::tell_moving(LinkId id, Link& link) {
+    link.told_moving = turn_.now;
+    wire::FlowWord word;
+    word.kind = wire::FlowKind::moving;
+    word.op = link.receiving.op;
+    word.slice = link.receiving.slice;
+    word.phase = static_cast<std::uint8_t>(link.receiving.phase);
+    word.value = link.arrived;
+    turn_.add(SendFlow{id, word});
+}
+
+// A stripe on which nothing was acknowledged or taken for long, while another one works: its slices go there.
+void Exchange::requeue_stalled() {
+    for (const auto& [target, edge] : stripes_.all()) {
+        // On a slow path the words come late: what came late before may do so again, and of stripes that share the path none
+        // may have stalled that seem to.
+        const auto held_stalled =
+            std::count_if(edge.stripes.begin(), edge.stripes.end(), [this](const Stripes::Stripe& stripe) {
+                const auto link = links_.find(stripe.link);
+                return link != links_.end() && link->second.stalled;
+            });
+        const Duration least = turn_.timeouts.hiccup();
+        const Duration patience =
+            std::min(std::max(2 * flows_[target].latest_word, least << std::min<long>(held_stalled, 2)), 4 * least);
+        bool moving = false;
+        for (const Stripes::Stripe& stripe : edge.stripes) {
+            const auto link = links_.find(stripe.link);
+            moving = moving || (link != links_.end() && link->second.stage == Stage::open &&
+                                (turn_.now - link->second.last_progress <= patience || link->second.sending.op == 0));
+        }
+        if (!moving) continue;
+        bool moved = false;
+        for (const Stripes::Stripe& stripe : edge.stripes) {
+            const auto it = links_.find(stripe.link);
+            if (it == links_.end() || it->second.stage != Stage::open) continue;
+            Link& link = it->second;
+            // Of what was sent on it nothing may be left that could be answered. It gets another chance.
+            if (link.stalled && link.sending.op == 0 && turn_.now - link.stalled_at > turn_.timeouts.starved()) {
+                PROBE(stalled_stripe_tried_again);
+                link.stalled = false;
+                link.last_progress = turn_.now;
+            }
+            if (turn_.now - link.last_progress <= patience) continue;
+            if (!link.stalled) link.silent_since = link.last_progress;
+            link.last_progress = turn_.now;
+            for (auto& [op_id, op] : reductions_.all()) {
+                if (op->decided || op->id.successor != target) continue;
+                for (int phase = 0; phase < 2; ++phase) {
+                    for (std::uint32_t slice = 0; slice < op->slices(); ++slice) {
+                        const Half& half = op->half(phase, slice);
+                        if (half.out_link != it->first) continue;
+                        if (half.out == OutState::sending) {
+                            PROBE(stalled_send_cancelled);
+                            link.sending.dropped = true;
+                            turn_.add(CancelSend{it->first});
+                        } else if (half.out != OutState::sent) {
+                            continue;
+                        }
+                        if (op->lost_again(phase, slice, turn_.now, turn_.timeouts.together()))
+                            op->lost.at({phase, slice}).stalled_on = it->first;
+                        link.stalled = moved = true;
+                        link.stalled_at = turn_.now;
+                        PROBE(stalled_slice_again);
+                    }
+                }
+            }
+        }
+        if (moved) pump_edge(target);
+    }
+}
+
+// A word about what was sent on this stripe. One that stalled carries after all: nothing was lost with it.
+void Exchange::stripe_moves(LinkId id, Link& link, Flow& flow) {
+    flow.latest_word = std::max(flow.latest_word, turn_.now - (link.stalled ? link.silent_since : link.last_progress));
+    if (!link.stalled) return;
+    PROBE(stalled_stripe_moves);
+    link.stalled = false;
+    for (auto& [op_id, op] : reductions_.all()) {
+        if (op->id.successor != link.remote) continue;
+        for (auto& [slice, lost] : op->lost) {
+            if (lost.stalled_on != id) continue;
+            ASSERT(lost.times > 0);
+            lost.stalled_on = 0;
+            --lost.times;
+            lost.fruitless -= std::min(lost.fruitless, 1u);
+        }
+    }
+}
+
+// What the predecessor may send was told on one link, and that may swallow it: where nothing comes, it is told on all of
+// them. The word is cumulative, so a copy does no harm. Each copy waits twice as long as the one before it, and a tick
+// repeats one operation for each predecessor: many that all wait behind a slow uplink would fill it with copies, and nothing
+// else would get through.
+void Exchange::repeat_ready() {
+    constexpr std::uint32_t doublings_max = 6;
+    std::map<Uuid, Operation*> longest;
+    const auto quiet_since = [](const Operation& op) { return std::max(op.landed_at, op.repeated_at); };
+    for (const auto& [id, op] : reductions_.all()) {
+        if (!op->prepared || op->decided || op->finals == op->slices()) continue;
+        if (op->landed_at > op->repeated_at) op->repeats = 0;
+        const Duration patience = turn_.timeouts.repeat() << std::min(op->repeats, doublings_max);
+        if (turn_.now - quiet_since(*op) < patience) continue;
+        if (predecessors_.links_to_choose(op->id.predecessor) == nullptr) continue;
+        Operation*& chosen = longest[op->id.predecessor];
+        if (chosen == nullptr || quiet_since(*op) < quiet_since(*chosen)) chosen = op.get();
+    }
+    for (const auto& [predecessor, op] : longest) {
+        PROBE(ready_told_on_all_links);
+        op->repeated_at = turn_.now;
+        ++op->repeats;
+        for (const LinkId link : *predecessors_.links_to_choose(predecessor))
+            predecessors_.send(link, predecessor, ready_word(*op));
+    }
+}
+
+// ---- time ----------------------------------------------------------------------------------------------------------
+
+// Time in which this peer did not run, or could not hear what was decided: nobody is blamed for it.
+void Exchange::leave_out(Duration time) {
+    const auto later = [&](Instant& clock) { clock = std::min(turn_.now, clock + time); };
+    for (auto& [id, op] : reductions_.all()) {
+        for (Instant* clock : {&op->landed_at, &op->answered_at, &op->prepared_at, &op->waits_since, &op->sated_at,
+                               &op->credit_at, &op->successor_unaware_at, &op->predecessor_unaware_at})
+            later(*clock);
+        for (auto& [slice, lost] : op->lost) {
+            later(lost.since);
+            later(lost.queued_at);
+            later(lost.left_at);
+        }
+    }
+    for (const auto& [target, edge] : stripes_.all()) later(flows_[target].answered_at);
+    predecessors_.leave_out(time);
+}
+
+void Exchange::forget_predecessors() {
+    predecessors_.forget([&](const Uuid& neighbour) {
+        return std::any_of(reductions_.all().begin(), reductions_.all().end(),
+                           [&](const auto& entry) { return entry.second->id.predecessor == neighbour; });
+    });
+}
+
+proto::LinkMessage Exchange::heartbeat() const {
+    // Without the master this peer may not know of an operation that its neighbours have begun.
+    const bool starved =
+        !session_.master_open() || std::any_of(reductions_.all().begin(), reductions_.all().end(),
+                                               [](const auto& entry) { return entry.second->waits_for_input(); });
+    proto::LinkMessage message;
+    message.set_heartbeat(starved);
+    message.set_started(reductions_.highest());
+    return message;
+}
+
+void Exchange::judge_progress() {
+    for (const auto& [id, op] : reductions_.all()) {
+        if (!op->wants_to_send()) op->sated_at = turn_.now;
+    }
+    if (!session_.master_open())
+        return;  // the start may not have reached everybody: judged when the master is there again
+    std::vector<OpId> stuck;
+    std::vector<std::pair<OpId, std::string>> without_input;
+    for (const auto& [id, op] : reductions_.all()) {
+        if (!op->prepared || op->decided || op->given_up) continue;
+        if (progress_.successor_stuck(*op)) {
+            stuck.push_back(id);
+        } else if (std::string reason = progress_.starved_reason(*op); !reason.empty()) {
+            without_input.emplace_back(id, std::move(reason));
+        }
+    }
+    for (const OpId id : stuck) reductions_.give_up_edge(*reductions_.find(id));
+    for (const auto& [id, reason] : without_input) {
+        PROBE(starved_operation_given_up);
+        reductions_.give_up(*reductions_.find(id), reason);
+    }
+}
+
+void Exchange::tick() {
+    requeue_stalled();
+    repeat_ready();
+    reopen_filled_links();
+    judge_progress();
+}
+
+// ---- observation ---------------------------------------------------------------------------------------------------
+
+void Exchange::mix_into(const std::function<void(std::uint64_t)>& mix) const {
+    for (const auto& [id, op] : reductions_.all()) {
+        mix(id);
+        mix(op->finals);
+        mix(op->digest);
+        mix(op->granted);
+        mix(op->used);
+        mix(op->computes);
+        mix(op->sent_bytes);
+    }
+}
+
+void Exchange::describe_operations(Packed& state) const {
+    state.count(reductions_.size(), 2);
+    bool unprepared = false, unready = false, decided = false, given_up = false, ended = false, lost = false;
+    for (const auto& [id, op] : reductions_.all()) {
+        unprepared |= !op->prepared;
+        unready |= !op->neighbour_ready;
+        decided |= op->decided;
+        given_up |= op->given_up;
+        ended |= op->end_serial != 0;
+        lost |= !op->lost.empty();
+    }
+    state.flags(unprepared, unready, decided, given_up, ended, lost);
+}
+
+void Exchange::describe_edges(Packed& state) const {
+    stripes_.describe(state);
+    predecessors_.describe(state);
+}
+
+std::string Exchange::explain_operations() const {
+    std::string text;
+    for (const auto& [id, op] : reductions_.all()) {
+        text += ", op " + std::to_string(id & 0xFFFFFFFF) + " finals " + std::to_string(op->finals) + "/" +
+                std::to_string(op->slices()) + " credit " + std::to_string(op->free_credit()) +
+                (op->neighbour_ready ? "" : " neighbour not ready") + (op->prepared ? "" : " not prepared") +
+                (op->decided ? " decided" : "") + " computes " + std::to_string(op->computes);
+    }
+    return text;
+}
+
+std::string Exchange::leftovers() const {
+    return name_leftovers({{"edges", stripes_.all().size()},
+                           {"flows", flows_.size()},
+                           {"arrivals", predecessors_.arrivals_kept()},
+                           {"reserves", predecessors_.reserves_kept()},
+                           {"callers", predecessors_.callers()},
+                           {"pages of a plan", static_cast<std::size_t>(plan_pages_.targets_size())}});
+}
+
+}  // namespace pccl::core

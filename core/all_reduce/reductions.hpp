@@ -1,0 +1,108 @@
+// The operations of a peer, each from its start to its outcome: memory, what is computed with slices that have landed, the vote
+// for its end, and the copy of a committed result.
+//
+// How slices come and go is the matter of Exchange, which works on the same Operation.
+//
+// Invariants: nothing of an operation is outstanding when its outcome is told. Each operation ends with one outcome, the
+// master's or the loss of the run; its input is as before unless that is a commit.
+#pragma once
+
+#include "core/all_reduce/operation.hpp"
+#include "core/membership/session.hpp"
+#include "core/requests.hpp"
+#include "core/turn.hpp"
+#include "core/voting/launches.hpp"
+#include "core/wire/control.pb.h"
+
+#include <map>
+#include <memory>
+#include <string>
+
+namespace pccl::core {
+
+class Reductions {
+public:
+    class Owner {
+    public:
+        // Its memory was asked for: what the successor said before its start counts from now on.
+        virtual void operation_begins(Operation& op) = 0;
+        // Its memory is there: slices may come.
+        virtual void operation_prepared(Operation& op) = 0;
+        virtual void operation_may_send(const Operation& op) = 0;
+        virtual void operation_grants(const Operation& op) = 0;  // the predecessor may send more
+        virtual void operation_decided(Operation& op) = 0;       // nothing of it moves any more
+        virtual void early_cell_free(const Uuid& neighbour, std::uint32_t cell) = 0;
+
+    protected:
+        ~Owner() = default;
+    };
+    using Map = std::map<OpId, std::unique_ptr<Operation>>;
+
+    Reductions(Turn& turn, Computes& computes, Memory& memory, Session& session, Launches& launches, Owner& owner)
+        : turn_(turn), computes_(computes), memory_(memory), session_(session), launches_(launches), owner_(owner) {}
+
+    // ---- start and outcome. True: one began.
+    bool start_answered(const proto::StartAnswer& answer);
+    // Why the outcome cannot be; null: it was taken.
+    const char* outcome_answered(const proto::OutcomeAnswer& answer);
+    void fail_all(const std::string& reason);
+    // All that was decided before this instant has been told: no start of an earlier incarnation is still to come.
+    void settled(OpId id) { settled_ = std::max(settled_, id); }
+    void forget_run() { highest_ = settled_ = 0; }
+
+    // ---- slices
+    // `cell`: of the reserve in which it landed; none: it landed in its slot.
+    void partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell,
+                        const Uuid& remote);
+    void final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum);
+    // Own input of a quantized operation gets its form for the wire, some slices before their turn.
+    void quantize_inputs(Operation& op);
+    void done(const SliceReduction& owner, const ComputeDone& done);
+    void done(const InputQuantization& owner, const ComputeDone& done);
+    void done(const CommitCopy& owner, const ComputeDone& done);
+    void memory_came(const OperationMemory& owner, const BufferAllocated& event);
+
+    // ---- votes against it
+    void give_up(Operation& op, const std::string& reason) { vote_end(op, false, reason); }
+    // A vote that takes back an earlier one: all final bytes are here, but the successor gets them not from this peer.
+    void give_up_edge(Operation& op);
+
+    // ---- knowledge
+    const Map& all() const { return ops_; }
+    Operation* find(OpId id) {
+        const auto op = ops_.find(id);
+        return op == ops_.end() ? nullptr : op->second.get();
+    }
+    bool empty() const { return ops_.empty(); }
+    std::size_t size() const { return ops_.size(); }
+    OpId highest() const { return highest_; }
+    // A word or a slice of it is for nobody, and none is still to come.
+    bool is_settled(OpId id) const { return id <= settled_; }
+    OpId settled() const { return settled_; }
+
+private:
+    void begin(const proto::StartAnswer& answer, const Launches::Start& launch);
+    std::uint64_t memory_left(const Operation& op) const;
+    void prepared(Operation& op);
+    void input_quantized(Operation& op, std::uint32_t slice, std::uint64_t checksum);
+    void reduced(Operation& op, const SliceReduction& owner, std::uint64_t checksum);
+    void vote_end_if_complete(Operation& op);
+    // `never`: why this peer can never do it; then it is not worth another try.
+    void vote_end(Operation& op, bool ok, const std::string& reason, const std::string& never = {});
+    proto::Vote end_vote(const Operation& op, bool ok, const std::string& reason) const;
+    void decide(Operation& op, bool commit, Completion outcome);
+    void copy_next(Operation& op);
+    void finish_if_idle(Operation& op);
+
+    Turn& turn_;
+    Computes& computes_;
+    Memory& memory_;
+    Session& session_;
+    Launches& launches_;
+    Owner& owner_;
+    Map ops_;
+    OpId highest_ = 0;  // whose start came
+    OpId settled_ = 0;  // no start of an operation up to this one is still to come
+};
+
+}  // namespace pccl::core

@@ -1,0 +1,283 @@
+#include "core/topology/stripes.hpp"
+
+#include "core/base/packed.hpp"
+#include "core/base/probe.hpp"
+#include "core/base/secret.hpp"
+#include "core/links/waiting_room.hpp"
+#include "core/wire/bounds.hpp"
+#include "core/wire/convert.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace pccl::core {
+
+namespace {
+
+constexpr std::uint32_t stripes_default = 4;
+
+}  // namespace
+
+std::uint32_t Stripes::stripe_count() const {
+    const std::uint32_t asked = config_.stripes == 0 ? stripes_default : config_.stripes;
+    return std::min(asked, turn_.limits.stripes_max);
+}
+
+bool Stripes::in_run() const {
+    return master_.state() == MasterLine::State::member || master_.state() == MasterLine::State::connecting;
+}
+
+// ---- what the master wants -----------------------------------------------------------------------------------------
+
+std::set<Uuid> Stripes::planned(const google::protobuf::RepeatedPtrField<proto::DialTarget>& targets, bool all) {
+    std::set<Uuid> named_before;
+    for (auto& [target, edge] : edges_) {
+        if (edge.planned && !all) named_before.insert(target);
+        edge.planned = false;
+    }
+    for (const auto& entry : targets) {
+        Uuid target;
+        Endpoint endpoint;
+        if (!read(entry.peer(), target) || !read(entry.address(), endpoint) || target == who_.uuid) continue;
+        Edge& edge = edges_[target];
+        edge.planned = true;
+        edge.target = endpoint;
+        edge.pass = pass_from(entry);
+        edge.single = entry.single();
+        edge.stripes.resize(stripe_count());
+    }
+    return named_before;
+}
+
+bool Stripes::wanted(const Uuid& target, const Edge& edge) const {
+    return edge.planned || edge.wanted_by_sync || owner_.edge_needed(target);
+}
+
+void Stripes::maintain_edges() {
+    next_dial_ = never;
+    if (!in_run()) return;
+    std::vector<Uuid> targets;
+    for (const auto& [target, edge] : edges_) targets.push_back(target);
+    for (const Uuid& target : targets) {
+        Edge& edge = edges_.at(target);
+        if (!wanted(target, edge)) {
+            close(target);
+            continue;
+        }
+        for (std::size_t i = 0; i < edge.stripes.size(); ++i) {
+            Stripe& stripe = edge.stripes[i];
+            // One connection shows whether the target is there; the others follow it.
+            if (stripe.link != 0 || (i > 0 && (edge.report != Edge::Report::up || edge.single))) continue;
+            if (stripe.next_dial <= turn_.now)
+                dial(target, edge, i);
+            else
+                next_dial_ = std::min(next_dial_, stripe.next_dial);
+        }
+    }
+}
+
+void Stripes::dial(const Uuid& target, Edge& edge, std::size_t index) {
+    edge.answered = false;
+    edge.stripes[index].link =
+        links_.dial(Link::Purpose::outgoing, target, static_cast<std::uint32_t>(index), edge.target, edge.pass);
+}
+
+void Stripes::forget_run() {
+    edges_.clear();
+    next_dial_ = never;
+}
+
+// ---- connections ---------------------------------------------------------------------------------------------------
+
+void Stripes::opened(LinkId id, const Link& link) {
+    proto::LinkMessage message;
+    *message.mutable_hello() = links_.hello(link);
+    links_.send(id, message);
+}
+
+void Stripes::answered(LinkId id, Link& link, const proto::LinkMessage& message) {
+    const auto it = edges_.find(link.remote);
+    if (!message.has_welcome() || message.welcome().from() != to_bytes(link.remote) ||
+        !same_secret(link.pass.welcome, message.welcome().pass())) {
+        if (it != edges_.end() && message.has_refusal()) it->second.answered = message.refusal().present();
+        links_.refuse(id, message.has_refusal() ? message.refusal().text() : "did not begin as a data link does");
+        return;
+    }
+    link.stage = Link::Stage::open;
+    link.last_progress = turn_.now;
+    link.control_bytes = wire::control_limit(turn_.limits, message.welcome().control_bytes_max());
+    if (it == edges_.end()) return;
+    const Uuid target = link.remote;
+    if (it->second.report != Edge::Report::up) it->second.opened_before = std::exchange(it->second.opened, turn_.now);
+    report(target, it->second, Edge::Report::up, "");
+    maintain_edges();
+    owner_.edge_opened(target);
+}
+
+bool Stripes::lost(LinkId id, const Link& link, const std::string& reason) {
+    const auto it = edges_.find(link.remote);
+    if (it == edges_.end()) return false;
+    Edge& edge = it->second;
+    for (Stripe& stripe : edge.stripes) {
+        if (stripe.link != id) continue;
+        stripe.link = 0;
+        // Opening is no progress: only a connection that was of use, or stayed, lets the next dial come soon.
+        const bool served = link.useful || turn_.now - link.opened > turn_.timeouts.peer;
+        stripe.backoff = stripe.backoff == 0 || served ? turn_.timeouts.redial_min
+                                                       : std::min(stripe.backoff * 2, turn_.timeouts.redial_longest());
+        stripe.next_dial = turn_.now + stripe.backoff / 2 +
+                           static_cast<Duration>(turn_.random.below(static_cast<std::uint64_t>(stripe.backoff)));
+        next_dial_ = std::min(next_dial_, stripe.next_dial);
+    }
+    if (open_stripes(edge) != 0) {
+        PROBE(stripe_lost_others_work);
+        return true;
+    }
+    if (link.renewed) {
+        // No word of anybody's death.
+        edge.report = Edge::Report::none;
+        report_unwanted(link.remote);
+    } else {
+        if (edge.report == Edge::Report::up) PROBE(last_stripe_lost);
+        report(link.remote, edge, edge.answered ? Edge::Report::answered : Edge::Report::down, reason);
+    }
+    return false;
+}
+
+void Stripes::renew(LinkId id, const char* why) {
+    Link& link = links_.at(id);
+    links_.close_on_purpose(id, link);
+    link.renewed = true;
+    links_.lost(id, why, false);
+}
+
+void Stripes::close(const Uuid& target) {
+    PROBE(unwanted_edge_closed);
+    const Edge edge = std::move(edges_.at(target));
+    edges_.erase(target);
+    owner_.edge_closed(target);
+    if (edge.report != Edge::Report::none) report_unwanted(target);
+    for (const Stripe& stripe : edge.stripes) {
+        const auto link = links_.find(stripe.link);
+        if (link == links_.end()) continue;
+        links_.close_on_purpose(stripe.link, link->second);
+        links_.erase(link);
+    }
+}
+
+std::size_t Stripes::open_stripes(const Edge& edge) const {
+    return static_cast<std::size_t>(std::count_if(edge.stripes.begin(), edge.stripes.end(),
+                                                  [&](const Stripe& stripe) { return links_.is_open(stripe.link); }));
+}
+
+// ---- reports -------------------------------------------------------------------------------------------------------
+
+void Stripes::report(const Uuid& target, Edge& edge, Edge::Report report, const std::string& reason) {
+    if (edge.report == report) return;
+    edge.report = report;
+    proto::EdgeReport message;
+    message.set_peer(to_bytes(target));
+    message.set_outgoing(true);
+    message.set_up(report == Edge::Report::up);
+    message.set_answered(report == Edge::Report::answered);
+    message.set_reason(reason);
+    master_.tell_edge(std::move(message));
+}
+
+// What was open is closed on purpose.
+void Stripes::report_unwanted(const Uuid& target) {
+    proto::EdgeReport message;
+    message.set_peer(to_bytes(target));
+    message.set_outgoing(true);
+    message.set_unwanted(true);
+    master_.tell_edge(std::move(message));
+}
+
+void Stripes::declare(const std::set<Uuid>& but) {
+    for (auto& [target, edge] : edges_) {
+        if (but.contains(target) || edge.report == Edge::Report::none || !edge.planned) continue;
+        PROBE(edge_declared_again);
+        const Edge::Report before = std::exchange(edge.report, Edge::Report::none);
+        report(target, edge, before, "reported again");
+    }
+}
+
+// ---- holders of a shared state -------------------------------------------------------------------------------------
+
+void Stripes::aim_at_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass) {
+    const auto edge = edges_.find(peer);
+    if (edge == edges_.end() || edge->second.planned) return;
+    edge->second.target = endpoint;
+    edge->second.pass = pass;
+}
+
+void Stripes::want_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass, std::uint32_t sharers) {
+    Edge& edge = edges_[peer];
+    edge.wanted_by_sync = true;
+    aim_at_holder(peer, endpoint, pass);
+    if (edge.stripes.empty()) edge.stripes.resize(std::max(1u, stripe_count() / sharers));
+}
+
+void Stripes::unwant_holder(const Uuid& peer) {
+    if (const auto edge = edges_.find(peer); edge != edges_.end()) edge->second.wanted_by_sync = false;
+}
+
+void Stripes::unwant_all_holders() {
+    for (auto& [peer, edge] : edges_) edge.wanted_by_sync = false;
+}
+
+std::vector<LinkId> Stripes::open_links_to(const Uuid& peer) const {
+    std::vector<LinkId> open;
+    const auto edge = edges_.find(peer);
+    if (edge == edges_.end()) return open;
+    for (const Stripe& stripe : edge->second.stripes) {
+        if (links_.is_open(stripe.link)) open.push_back(stripe.link);
+    }
+    return open;
+}
+
+std::size_t Stripes::stripes_to(const Uuid& peer) const {
+    const auto edge = edges_.find(peer);
+    return edge == edges_.end() ? 1 : std::max<std::size_t>(edge->second.stripes.size(), 1);
+}
+
+// ---- observation ---------------------------------------------------------------------------------------------------
+
+bool Stripes::dials_host(const Endpoint& remote) const {
+    return std::any_of(edges_.begin(), edges_.end(),
+                       [&](const auto& entry) { return same_host(entry.second.target, remote); });
+}
+
+void Stripes::describe(Packed& state) const {
+    state.count(edges_.size(), 2);
+    bool closed = false, stalled = false, reported_down = false;
+    for (const auto& [target, edge] : edges_) {
+        for (const Stripe& stripe : edge.stripes) {
+            const auto link = links_.find(stripe.link);
+            closed |= stripe.link == 0;
+            stalled |= link != links_.end() && link->second.stalled;
+        }
+        reported_down |= edge.report == Edge::Report::down;
+    }
+    state.flags(closed, stalled, reported_down);
+}
+
+void Stripes::count(PeerStatistics& now) const {
+    for (const auto& [target, edge] : edges_) {
+        PeerStatistics::Edge& told = now.edges.emplace_back();
+        told.peer = target;
+        told.connections = static_cast<std::uint32_t>(edge.stripes.size());
+        told.connections_open = static_cast<std::uint32_t>(open_stripes(edge));
+    }
+}
+
+std::string Stripes::explain() const {
+    std::string text;
+    for (const auto& [target, edge] : edges_) {
+        text += ", edge to " + short_name(target) + " " + std::to_string(open_stripes(edge)) + "/" +
+                std::to_string(edge.stripes.size());
+    }
+    return text;
+}
+
+}  // namespace pccl::core

@@ -1,0 +1,173 @@
+// One operation's bookkeeping, seen from each position of a ring that the test plays: geometry, credit, and slices that are lost.
+#include "core/all_reduce/operation.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+using namespace pccl::core;
+
+namespace {
+
+Limits small() {
+    Limits limits;
+    limits.slice_bytes = 16;
+    return limits;
+}
+
+std::unique_ptr<Operation> make(std::uint32_t world, std::uint32_t position, std::uint64_t count) {
+    Operation::Identity id;
+    id.id = 1;
+    id.world = world;
+    id.position = position;
+    ReduceShape shape;
+    shape.count = count;
+    shape.type = DataType::u8;
+    const Limits limits = small();
+    auto op = std::make_unique<Operation>(id, shape, 1, 2, limits);
+    op->make_slots(op->slices());
+    op->prepared = true;
+    return op;
+}
+
+// All members of a ring, with the slices on their ways in order. Reductions take no time.
+struct Ring {
+    explicit Ring(std::uint32_t world, std::uint64_t count) {
+        for (std::uint32_t i = 0; i < world; ++i) ops.push_back(make(world, i, count));
+        for (auto& op : ops) {
+            op->neighbour_ready = true;
+            op->neighbour_slots = op->credit = ops[0]->slices();
+        }
+    }
+    bool step(std::uint32_t from) {
+        Operation& op = *ops[from];
+        const Operation::Next next = op.peek(0);
+        if (next.slice == Operation::none) return false;
+        op.pop(next);
+        op.leaves(next.phase, next.slice, 1);
+        const std::uint32_t to = (from + 1) % static_cast<std::uint32_t>(ops.size());
+        land(*ops[to], next.phase, next.slice);
+        op.acknowledged(next.phase, next.slice);
+        if (next.phase == 0 && !op.starts(next.slice)) op.give_slot(next.slice);
+        op.credit = ops[to]->granted;
+        return true;
+    }
+    void land(Operation& op, int phase, std::uint32_t slice) {
+        Half& half = op.half(phase, slice);
+        REQUIRE(half.in == InState::none);
+        half.in = InState::landed;
+        if (phase == 0) {
+            REQUIRE(op.take_slot(slice) != Operation::none);
+            if (!op.finishes(slice)) return op.enqueue(0, slice);
+            op.give_slot(slice);
+            op.half(1, slice).in = InState::landed;
+        }
+        ++op.finals;
+        op.add_digest(slice, slice + 100);
+        if (op.forwards_final(slice)) op.enqueue(1, slice);
+    }
+    std::vector<std::unique_ptr<Operation>> ops;
+};
+
+}  // namespace
+
+TEST_CASE("slices cover the vector without a gap, whatever the world and the count") {
+    for (const std::uint32_t world : {2u, 3u, 5u}) {
+        for (const std::uint64_t count : {1ull, 7ull, 64ull, 1000ull}) {
+            const auto op = make(world, 0, count);
+            std::uint64_t at = 0;
+            for (std::uint32_t slice = 0; slice < op->slices(); ++slice) {
+                CHECK(op->byte_offset(slice) == at);
+                CHECK(op->byte_length(slice) <= 16);
+                at += op->byte_length(slice);
+            }
+            CHECK(at == op->bytes());
+        }
+    }
+}
+
+TEST_CASE("each slice starts at one member and is finished by one") {
+    for (std::uint32_t slice = 0; slice < make(3, 0, 200)->slices(); ++slice) {
+        std::uint32_t starts = 0, finishes = 0, forwards = 0;
+        for (std::uint32_t position = 0; position < 3; ++position) {
+            const auto op = make(3, position, 200);
+            starts += op->starts(slice) ? 1 : 0;
+            finishes += op->finishes(slice) ? 1 : 0;
+            forwards += op->forwards_final(slice) ? 1 : 0;
+        }
+        CHECK(starts == 1);
+        CHECK(finishes == 1);
+        CHECK(forwards == 2);
+    }
+}
+
+TEST_CASE("a ring that moves one slice after the other comes to its end with equal digests") {
+    for (const std::uint32_t world : {2u, 3u, 4u}) {
+        Ring ring(world, 300);
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (std::uint32_t i = 0; i < world; ++i) moved = ring.step(i) || moved;
+        }
+        for (const auto& op : ring.ops) {
+            CHECK(op->finals == op->slices());
+            CHECK(op->digest == ring.ops[0]->digest);
+            CHECK_FALSE(op->wants_to_send());
+            CHECK_FALSE(op->unanswered());
+        }
+    }
+}
+
+TEST_CASE("own input leaves half of the successor's slots free, a sum that goes on may use all") {
+    const auto op = make(3, 0, 300);
+    op->neighbour_ready = true;
+    op->neighbour_slots = op->credit = 4;
+    for (int sent = 0; sent < 2; ++sent) {
+        const Operation::Next next = op->peek(0);
+        REQUIRE(next.slice != Operation::none);
+        op->pop(next);
+    }
+    CHECK(op->free_credit() == 2);
+    CHECK(op->peek(0).slice == Operation::none);
+    std::uint32_t other = 0;
+    while (op->starts(other) || op->finishes(other)) ++other;
+    op->enqueue(0, other);
+    CHECK(op->peek(0).slice == other);
+}
+
+TEST_CASE("before the successor is ready so much leaves as fits into its reserve") {
+    const auto op = make(2, 0, 300);
+    CHECK(op->peek(0).slice == Operation::none);
+    const Operation::Next next = op->peek(1);
+    CHECK(next.slice != Operation::none);
+    CHECK(next.eager);
+}
+
+TEST_CASE("a slice that is declined gives its credit back; one that is lost keeps it and goes first") {
+    const auto op = make(2, 0, 300);
+    op->neighbour_ready = true;
+    op->neighbour_slots = op->credit = 8;
+    const Operation::Next first = op->peek(0);
+    op->pop(first);
+    op->leaves(0, first.slice, 1);
+    CHECK(op->used == 1);
+    op->declined(0, first.slice);
+    CHECK(op->used == 0);
+    CHECK(op->peek(0).slice == first.slice);
+    op->pop(op->peek(0));
+    op->leaves(0, first.slice, 1);
+    CHECK(op->lost_again(0, first.slice, second, 100 * millisecond));
+    CHECK(op->resends());
+    CHECK(op->used == 1);
+    CHECK(op->peek(0).slice == first.slice);
+    // Connections that break together are one loss.
+    op->pop(op->peek(0));
+    op->leaves(0, first.slice, 2);
+    CHECK_FALSE(op->lost_again(0, first.slice, second + 1, 100 * millisecond));
+    CHECK(op->lost.at({0, first.slice}).times == 1);
+    // It is answered while its copy waits in the queue.
+    op->acknowledged(0, first.slice);
+    CHECK_FALSE(op->resends());
+    CHECK(op->peek(0).slice != first.slice);
+}
