@@ -122,12 +122,7 @@ void PeerCore::accepted(const LinkAccepted& event) {
         turn_.add(CloseLink{event.link, false});
         return;
     }
-    const bool known = exchange_.knows_host(event.remote);
-    if (const LinkId old = links_.gives_way(known); old != 0) {
-        PROBE(stranger_gave_way);
-        links_.refuse(old, "gave way to a newer connection");
-    }
-    links_.accept(event.link, event.remote, known);
+    links_.accept(event.link, event.remote, exchange_.knows_host(event.remote));
 }
 
 void PeerCore::frame_refused(const FrameRefused& event) {

@@ -48,6 +48,7 @@
     X(joiner_impersonated, "membership", "hello in the name of a waiting newcomer, without its token")                 \
     X(data_link_without_proof, "membership", "data link refused: the caller is not the peer that it claims to be")     \
     X(stranger_gave_way, "membership", "connection that said nothing closed for a newer one")                          \
+    X(stranger_turned_away, "membership", "no place for a new connection: all others are too young to give way")       \
     X(confined_address_refused, "membership", "newcomer refused: it advertises a loopback or link-local address")      \
     X(newcomers_take_turns, "membership", "newcomers wait until the members can hold more connections")                \
     X(journal_not_written, "membership", "record could not be written: the master stops")                              \

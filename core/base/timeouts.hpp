@@ -25,6 +25,9 @@ struct Timeouts {
     Duration survey = 20 * second;      // all tests of one vote; what is not measured by then waits for the next
     Duration edge_age = 3600 * second;  // a bandwidth that was measured longer ago is measured again
 
+    // How long a connection without a hello keeps its place while others wait for one: longer than a round trip.
+    Duration place() const { return handshake / 4; }
+
     // ---- derived from `peer`, in order of size: what may be the cause is found out before its consequence is judged
     // Machines look at their clocks this often.
     Duration tick() const { return std::clamp<Duration>(peer / 16, 10 * millisecond, 250 * millisecond); }

@@ -55,19 +55,27 @@ void LinkTable::lost(LinkId id, const std::string& reason, bool by_remote) {
 }
 
 void LinkTable::accept(LinkId id, const Endpoint& remote, bool known) {
+    std::vector<WaitingLink> waiting;
+    for (const auto& [other, link] : links_) {
+        if (link.purpose == Link::Purpose::incoming && !link.is_open())
+            waiting.push_back({other, link.from, link.opened, link.known});
+    }
+    const Room room{turn_.limits.unregistered_links_max, 0, turn_.timeouts.place()};
+    const Place place = place_for(remote, known, waiting, room, turn_.now);
+    if (!place.free) {
+        PROBE(stranger_turned_away);
+        ++refused_;
+        turn_.add(CloseLink{id, false});
+        return;
+    }
+    if (place.gives_way != 0) {
+        PROBE(stranger_gave_way);
+        refuse(place.gives_way, "gave way to a newer connection");
+    }
     Link& link = links_[id];
     link.from = remote;
     link.known = known;
     link.opened = link.last_received = link.last_beat = link.last_progress = turn_.now;
-}
-
-LinkId LinkTable::gives_way(bool known) const {
-    std::vector<WaitingLink> waiting;
-    for (const auto& [id, link] : links_) {
-        if (link.purpose == Link::Purpose::incoming && !link.is_open())
-            waiting.push_back({id, link.from, link.opened, link.known});
-    }
-    return who_gives_way(waiting, known, turn_.limits.unregistered_links_max);
 }
 
 void LinkTable::send_encoded(LinkId id, const Link& link, std::string body) {

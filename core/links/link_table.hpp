@@ -104,10 +104,9 @@ public:
     // Opens a connection.
     LinkId dial(Link::Purpose purpose, const Uuid& remote, std::uint32_t stripe, const Endpoint& target,
                 const LinkPass& pass);
-    // A connection that was accepted. `known`: from a host on which a neighbour is.
+    // A connection that was accepted. `known`: from a host on which a neighbour is. Closes it at once, or an older one, where
+    // too many have sent no hello.
     void accept(LinkId id, const Endpoint& remote, bool known);
-    // The connection that gives way to one more of somebody who has not said who it is; 0: there is room.
-    LinkId gives_way(bool known) const;
     // Closes it; its owner is told of the loss.
     void drop(LinkId id, const std::string& reason);
     // The same for an end that does what it must not do, or cannot be understood.

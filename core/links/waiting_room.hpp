@@ -1,8 +1,11 @@
-// Who gives way when too many connections have not said who they are.
+// Which connection gives way when too many have not sent a hello yet.
 //
-// A listening port is open to everybody, so connections that say nothing must not keep others out. They are bounded, and a
-// new one takes the place of an old one: of the address that holds the most, the oldest. So whoever opens many connections
-// loses its own. A part of the room is kept for addresses at which peers of the run are.
+// A listening port is open to everybody, so connections that send nothing must not keep others out. Their number is limited,
+// and a part of the room is kept for addresses at which peers of the run are.
+//
+// A host that holds more connections than the new one's host loses its oldest one at once: a flood pushes out only itself.
+// Among hosts with as many, a connection keeps its place for `patience`, longer than a round trip. Without that, a crowd that
+// dials at the same time over a long path would push out each connection just before its hello arrives, and nobody would get in.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -25,15 +28,29 @@ struct WaitingLink {
 
 inline bool same_host(const Endpoint& a, const Endpoint& b) { return a.is_v6 == b.is_v6 && a.address == b.address; }
 
-// The link to close before one more is taken, 0 when there is room. `known`: of the one that comes.
-inline LinkId who_gives_way(const std::vector<WaitingLink>& waiting, bool known, std::size_t room) {
-    const std::size_t kept = std::max<std::size_t>(room / 4, 1);
-    const std::size_t limit = known ? kept : std::max<std::size_t>(room - std::min(kept, room), 1);
+struct Place {
+    bool free = true;      // false: the new connection is closed; whoever dials again finds a place later
+    LinkId gives_way = 0;  // the connection to close for it; 0: none
+};
+
+// `members`: how many peers of the run may dial at the same time, after a restart of the master for example.
+struct Room {
+    std::size_t places = 0;
+    std::size_t members = 0;
+    Duration patience = 0;
+};
+
+// `known`: whether the new connection comes from an address of a peer of the run.
+inline Place place_for(const Endpoint& remote, bool known, const std::vector<WaitingLink>& waiting, const Room& room,
+                       Instant now) {
+    const std::size_t kept = std::max<std::size_t>(room.places / 4, 1);
+    const std::size_t limit =
+        known ? std::max(kept, room.members) : std::max<std::size_t>(room.places - std::min(kept, room.places), 1);
     // A host has all addresses of its network of 64 bits.
-    const auto host = [](const Endpoint& remote) {
-        std::array<std::uint8_t, 16> address = remote.address;
-        if (remote.is_v6) std::fill(address.begin() + 8, address.end(), std::uint8_t{0});
-        return std::pair(remote.is_v6, address);
+    const auto host = [](const Endpoint& end) {
+        std::array<std::uint8_t, 16> address = end.address;
+        if (end.is_v6) std::fill(address.begin() + 8, address.end(), std::uint8_t{0});
+        return std::pair(end.is_v6, address);
     };
     std::map<std::pair<bool, std::array<std::uint8_t, 16>>, std::size_t> of_host;
     std::size_t count = 0;
@@ -42,16 +59,20 @@ inline LinkId who_gives_way(const std::vector<WaitingLink>& waiting, bool known,
         ++count;
         ++of_host[host(link.remote)];
     }
-    if (count < limit) return 0;
-    const WaitingLink* chosen = nullptr;
+    if (count < limit) return {};
     const auto weight = [&](const WaitingLink& link) { return of_host.at(host(link.remote)); };
+    const WaitingLink* heaviest = nullptr;  // the oldest of the host with the most
+    const WaitingLink* oldest = nullptr;
     for (const WaitingLink& link : waiting) {
         if (link.known != known) continue;
-        if (chosen == nullptr || weight(link) > weight(*chosen) ||
-            (weight(link) == weight(*chosen) && link.opened < chosen->opened))
-            chosen = &link;
+        if (oldest == nullptr || link.opened < oldest->opened) oldest = &link;
+        if (heaviest == nullptr || weight(link) > weight(*heaviest) ||
+            (weight(link) == weight(*heaviest) && link.opened < heaviest->opened))
+            heaviest = &link;
     }
-    return chosen->link;
+    if (weight(*heaviest) > of_host[host(remote)] + 1) return {true, heaviest->link};
+    if (now - oldest->opened >= room.patience) return {true, oldest->link};
+    return {false, 0};
 }
 
 }  // namespace pccl::core

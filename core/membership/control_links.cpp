@@ -22,7 +22,7 @@ std::string host_of(const Endpoint& remote) {
 
 }  // namespace
 
-void ControlLinks::accept(const LinkAccepted& event, bool member_host) {
+void ControlLinks::accept(const LinkAccepted& event, bool member_host, std::size_t members) {
     const bool known =
         member_host || std::any_of(links_.begin(), links_.end(), [&](const auto& entry) {
             return entry.second.stage == Link::Stage::member && same_host(entry.second.remote, event.remote);
@@ -32,11 +32,18 @@ void ControlLinks::accept(const LinkAccepted& event, bool member_host) {
         if (link.stage == Link::Stage::fresh || link.stage == Link::Stage::closing)
             waiting.push_back({id, link.remote, link.opened, link.known});
     }
-    if (const LinkId old = who_gives_way(waiting, known, turn_.limits.unregistered_links_max); old != 0) {
+    const Room room{turn_.limits.unregistered_links_max, members, turn_.timeouts.place()};
+    const Place place = place_for(event.remote, known, waiting, room, turn_.now);
+    if (!place.free || place.gives_way != 0) ++refused_frames_;
+    if (!place.free) {
+        PROBE(stranger_turned_away);
+        turn_.add(CloseLink{event.link, false});
+        return;
+    }
+    if (place.gives_way != 0) {
         PROBE(stranger_gave_way);
-        ++refused_frames_;
-        turn_.add(CloseLink{old, false});
-        closed(old);
+        turn_.add(CloseLink{place.gives_way, false});
+        closed(place.gives_way);
     }
     Link& link = links_[event.link];
     link.known = known;

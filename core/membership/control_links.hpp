@@ -66,8 +66,8 @@ public:
         : turn_(turn), decisions_(decisions), owner_(owner) {}
 
     // ---- connections
-    // `member_host`: a member is at the address of the one that comes.
-    void accept(const LinkAccepted& event, bool member_host);
+    // `member_host`: a member is at the address of the one that comes. `members`: of the run.
+    void accept(const LinkAccepted& event, bool member_host, std::size_t members);
     void closed(LinkId id);
     void close(LinkId id, const std::string& why);
     // Without a word about it: its peer has left, or has dialled again. Nobody is told that it is lost.

@@ -141,20 +141,88 @@ TEST_CASE("idle connections give way: newcomers and members get in, whoever floo
     for (int i = 0; i < 1000; ++i) come(66);
     // It is one of few at its address, so it may still send its hello.
     CHECK_FALSE(early.closed);
-    CHECK(crowd.front()->closed);
-    CHECK_FALSE(crowd.back()->closed);
+    const auto open = std::count_if(crowd.begin(), crowd.end(), [](const auto& one) { return !one->closed; });
+    CHECK(open <= static_cast<std::ptrdiff_t>(Limits{}.unregistered_links_max));
+    // Another host has a place at once, at the cost of the flood.
     Member newcomer = member(4);
     run.world.say_hello(
-        newcomer, [](proto::Hello&) {}, 66);
-    CHECK_FALSE(newcomer.closed);
+        newcomer, [](proto::Hello&) {}, 67);
     CHECK_FALSE(newcomer.welcome.run_id().empty());
+    CHECK(crowd.front()->closed);
+    // So has one of the same host, when the others have had the time to send their hello.
+    run.world.advance(Timeouts{}.place());
+    Member neighbour = member(5);
+    run.world.say_hello(
+        neighbour, [](proto::Hello&) {}, 66);
+    CHECK_FALSE(neighbour.welcome.run_id().empty());
     // Room is left for the addresses of members, and a member resumes.
     run.world.reset(run.a);
     run.world.say_hello(run.a);
     CHECK(run.a.welcome.member());
     CHECK(run.members() == 2);
-    const auto open = std::count_if(crowd.begin(), crowd.end(), [](const auto& one) { return !one->closed; });
-    CHECK(open <= static_cast<std::ptrdiff_t>(Limits{}.unregistered_links_max));
+}
+
+namespace {
+
+// Each of a crowd dials again when its connection was closed, and its hello takes `way` to come. Returns how many got in.
+std::size_t crowd_comes(World& world, std::vector<Member>& crowd, Duration between, Duration way, Duration time) {
+    std::vector<Instant> dialled(crowd.size(), -never);
+    const Instant end = world.now() + time;
+    std::size_t next = 0;
+    const auto in = [](const Member& one) { return !one.welcome.run_id().empty() && one.heard != 0; };
+    while (world.now() < end) {
+        for (std::size_t i = 0; i < crowd.size(); ++i) {
+            if (dialled[i] == -never || in(crowd[i]) || world.now() - dialled[i] < way) continue;
+            if (!crowd[i].closed) world.hello(crowd[i], [](proto::Hello&) {});
+            dialled[i] = -never;
+        }
+        for (std::size_t tried = 0; tried < crowd.size(); ++tried, ++next) {
+            Member& one = crowd[next % crowd.size()];
+            if (in(one) || dialled[next % crowd.size()] != -never) continue;
+            one.closed = false;
+            world.dial(one, static_cast<std::uint8_t>(20 + next % crowd.size()));
+            dialled[next++ % crowd.size()] = world.now();
+            break;
+        }
+        world.advance(between);
+    }
+    return static_cast<std::size_t>(std::count_if(crowd.begin(), crowd.end(), in));
+}
+
+}  // namespace
+
+TEST_CASE("a crowd of newcomers over a long path gets in, though the room is small") {
+    Limits limits;
+    limits.unregistered_links_max = 8;
+    World world(limits);
+    std::vector<Member> crowd;
+    for (std::uint8_t i = 0; i < 20; ++i) crowd.push_back(member(static_cast<std::uint8_t>(30 + i)));
+    CHECK(crowd_comes(world, crowd, 20 * millisecond, 300 * millisecond, 10 * second) == crowd.size());
+}
+
+TEST_CASE("after a restart of the master all members resume at once, however small the room is") {
+    Limits limits;
+    limits.unregistered_links_max = 8;
+    World world(limits);
+    std::vector<Member> crowd;
+    for (std::uint8_t i = 0; i < 9; ++i) crowd.push_back(member(static_cast<std::uint8_t>(30 + i)));
+    for (std::uint8_t i = 0; i < 9; ++i) {
+        world.say_hello(
+            crowd[i], [](proto::Hello&) {}, static_cast<std::uint8_t>(20 + i));
+        for (std::uint8_t k = 0; k < i; ++k) {
+            world.report_edges(crowd[i], crowd[k]);
+            world.report_edges(crowd[k], crowd[i]);
+        }
+        proto::Vote update;
+        update.set_kind(proto::VOTE_UPDATE_TOPOLOGY);
+        if (i > 0) world.vote(crowd[0], update);
+        for (std::uint8_t k = 1; k < i; ++k) world.vote(crowd[k], update);
+    }
+    REQUIRE(world.status().peers.size() == crowd.size());
+    world.restart();
+    for (Member& one : crowd) one.welcome.clear_run_id(), one.heard = 0;
+    // Nobody has to dial twice: each has a place of its own.
+    CHECK(crowd_comes(world, crowd, 10 * millisecond, 900 * millisecond, 2 * second) == crowd.size());
 }
 
 TEST_CASE("an address that each host dials as its own is not given to members") {
