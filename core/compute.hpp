@@ -1,4 +1,4 @@
-// What a Compute effect asks for, carried out: one place for all drivers.
+// Carries out Compute effects. All drivers use this one implementation.
 #pragma once
 
 #include "core/events.hpp"
@@ -12,10 +12,10 @@ constexpr bool reads_b(Compute::Kind kind) {
 }
 constexpr bool writes_target(Compute::Kind kind) { return kind != Compute::Kind::hash; }
 
-// The lengths of target, a and b belong together. What follows may be asked only then.
+// True if the lengths of target, a and b fit together. carry_out() may be called only then.
 bool is_well_formed(const Compute& compute);
 
-// Writes the memory of `target`. Pointers are those of the three ranges, null where the kind has none.
+// Writes the memory of `target`. The pointers are those of the three ranges; null if the kind does not use the range.
 void carry_out(const Compute& compute, std::uint8_t* target, const std::uint8_t* a, const std::uint8_t* b);
 
 }  // namespace pccl::core

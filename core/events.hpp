@@ -1,13 +1,14 @@
-// The language between the machines and their drivers: events in, effects out.
+// The interface between the machines and their drivers: events in, effects out.
 //
 // The contract (asserted by both drivers):
-//  1. One event, then every effect of it carried out in order, then the next event. No re-entry.
-//  2. A peer or a network that misbehaves is not an error of handle(): it is effects. handle() refuses only misuse by its driver.
+//  1. The driver delivers one event, carries out all its effects in order, then delivers the next event. No re-entry.
+//  2. If a peer or the network misbehaves, handle() returns no error; its effects deal with it. handle() refuses only
+//     misuse by its driver.
 //  3. The number of effects per event is bounded by Limits.
-//  4. Ownership: an application buffer belongs to its operation from the command to the completion. A range that is being
-//     sent is not written, a range that is being received is not read.
+//  4. Ownership: an application buffer belongs to its operation from the command to the completion. A range that is
+//     being sent is not written. A range that is being received is not read.
 //  5. An operation completes only when each of its sends, receives and computes was answered, cancelled or redirected.
-//  6. Instants never go back; a timer may come late by any amount. Drivers deliver readable bytes before timers.
+//  6. Instants never go back. A timer may come late by any amount. Drivers deliver readable bytes before timers.
 //  7. next_deadline() is finite whenever anything is in flight.
 #pragma once
 
@@ -61,7 +62,7 @@ struct StateEntry {
     bool allow_content_inequality = false;
 };
 
-// Each command carries the ticket that Complete will answer, exactly once.
+// Each command carries a ticket. Complete answers it exactly once.
 struct CommandConnect {
     Ticket ticket = 0;
 };
@@ -71,7 +72,7 @@ struct CommandUpdateTopology {
 struct CommandArePeersPending {
     Ticket ticket = 0;
 };
-// Completed at once: success means launched (the buffers belong to the operation until the matching await completes).
+// Completes at once. Success means launched: the operation owns the buffers until the matching await completes.
 // In place: receive == send.
 struct CommandLaunch {
     Ticket ticket = 0;
@@ -94,18 +95,19 @@ struct CommandSync {
     std::vector<StateEntry> entries;
     SyncStrategy strategy = SyncStrategy::enforce_popular;
 };
-// Leaves the run; every waiting ticket is completed first, then this one. The machine is `new` afterwards; a member that
-// aborts is `lost`.
+// Leaves the run. Every waiting ticket is completed first, then this one. Afterwards the machine is `fresh`. With
+// `abort`, a member is `lost` instead, and a peer that was no member keeps the state from before its connect.
 struct CommandLeave {
     Ticket ticket = 0;
     bool abort = false;
 };
-// Launches all of them at once (their own tickets are not used) and completes when each is reduced, or none can be tried
-// again: those that failed with rank_connection_lost are launched anew while the group has two members.
+// Launches all tags at once; the tickets in `launches` are not used. A tag that fails with rank_connection_lost is
+// launched again while the group has at least two members. The call completes when every tag is reduced or cannot be
+// retried.
 struct CommandReduceMany {
     Ticket ticket = 0;
     std::vector<CommandLaunch> launches;
-    std::uint32_t window = 1;  // how many of them run at a time, at most
+    std::uint32_t window = 1;  // at most this many run at a time
 };
 
 struct CommandOptimizeTopology {
@@ -128,8 +130,8 @@ struct LinkAccepted {
     LinkId link = 0;
     Endpoint remote;
 };  // a stranger connected to our listener
-// The remote end or the network closed it (also: read or write error). The link is gone: nothing more is said of it, its
-// sends and receives are answered by this event. Never sent for links that the machine closed itself.
+// The remote end or the network closed the link, or a read or write failed. The link is gone: no later event names it,
+// and this event answers its sends and receives. Drivers never report it for a link that the machine closed itself.
 struct LinkClosed {
     LinkId link = 0;
     std::string reason;
@@ -153,15 +155,15 @@ struct BulkArrived {
     LinkId link = 0;
     wire::BulkHeader header;
 };
-// The trailer came. `landed`: all payload bytes are in the place named by ReceivePayload and no redirect happened.
+// The trailer arrived. `landed`: all payload bytes are in the place named by ReceivePayload and no redirect happened.
 struct PayloadLanded {
     enum class Verdict : std::uint8_t { landed, discarded, abandoned, corrupt };
     LinkId link = 0;
     Verdict verdict = Verdict::landed;
-    std::uint64_t checksum = 0;  // of the payload, computed from what landed (landed only)
+    std::uint64_t checksum = 0;  // of the payload, computed from the landed bytes (landed only)
 };
-// The kernel (or simulated link) has taken the whole frame; the source range is free. Also comes, once, for a cancelled
-// send when its frame has been filled up: only then may the link be given the next SendPayload.
+// The kernel (or the simulated link) has taken the whole frame; the source range is free. A cancelled send is also
+// reported, once, when its frame has been filled up. Only then may the machine issue the next SendPayload for the link.
 struct PayloadSent {
     LinkId link = 0;
     std::uint64_t checksum = 0;
@@ -170,7 +172,7 @@ struct PayloadSent {
 // Bytes arrived on the link since the last notice, but no whole frame. Drivers send it at most every 50 ms per link.
 struct LinkActivity {
     LinkId link = 0;
-    std::uint32_t payload = 0;  // bytes of the payload that is arriving which are there; 0: none is arriving
+    std::uint32_t payload = 0;  // bytes received so far of the arriving payload; 0: no payload is arriving
 };
 struct BufferAllocated {
     BufferId buffer = 0;
@@ -200,8 +202,8 @@ struct OpenLink {
     LinkId link = 0;
     Endpoint target;
 };
-// Control frames handed over before are still sent if the socket takes them without waiting longer than a second
-// (`flush`), else everything is dropped at once. No event follows; all sends and receives of the link are answered by this.
+// With `flush`, control frames queued before are still sent if the socket takes them within one second. Without it, the
+// driver drops everything at once. No event follows; this effect answers all sends and receives of the link.
 struct CloseLink {
     LinkId link = 0;
     bool flush = false;
@@ -215,8 +217,8 @@ struct SendFlow {
     LinkId link = 0;
     wire::FlowWord word;
 };
-// At most one per link until PayloadSent. With has_checksum the driver copies `checksum` into the trailer, else it computes it
-// while the bytes leave and reports it in PayloadSent.
+// At most one per link until PayloadSent. With has_checksum the driver copies `checksum` into the trailer. Otherwise it
+// computes the checksum while the bytes leave, and reports it in PayloadSent.
 struct SendPayload {
     LinkId link = 0;
     wire::BulkHeader header;
@@ -224,8 +226,9 @@ struct SendPayload {
     bool has_checksum = false;
     std::uint64_t checksum = 0;
 };
-// The source range of the link's running SendPayload is free from now on (the driver fills the frame with zeros and sets
-// the abandoned bit; a frame not begun is dropped). PayloadSent{cancelled} follows when the link can take the next frame.
+// The source range of the link's running SendPayload is free from now on. The driver fills the frame with zeros and
+// sets the abandoned mark; it drops a frame that has not begun. PayloadSent{cancelled} follows when the link can take
+// the next frame.
 struct CancelSend {
     LinkId link = 0;
 };
@@ -236,23 +239,23 @@ struct ReceivePayload {
 struct DiscardPayload {
     LinkId link = 0;
 };
-// The rest of the running ReceivePayload goes nowhere; the target is free from now on. PayloadLanded{discarded} follows
-// when the frame has ended.
+// The driver discards the rest of the running ReceivePayload; the target is free from now on. PayloadLanded{discarded}
+// follows when the frame has ended.
 struct RedirectReceive {
     LinkId link = 0;
 };
 struct AllocateBuffer {
     BufferId buffer = 0;
     std::uint64_t bytes = 0;
-    bool may_be_file = false;  // of any size, used once: the driver may back what is beyond its limit with a file
+    bool may_be_file = false;  // any size, used once: the driver may back the part beyond its limit with a file
 };
 struct FreeBuffer {
     BufferId buffer = 0;
 };
-// Answered by ComputeDone, in any order. reduce: target = a (op) b, `divisor` as in numeric::reduce; target may equal a.
-// hash: hash128 of a. copy: target = a (a.length bytes). quantize: target = the form on the wire of a. dequantize: the
-// way back. reduce_quantized: as reduce, with target and a in the form on the wire. want_checksum: checksum64 of target's
-// bytes afterwards. Drivers call core/compute.hpp for it.
+// Answered by ComputeDone, in any order. Drivers call core/compute.hpp for it.
+// reduce: target = a (op) b, `divisor` as in numeric::reduce; target may equal a. hash: hash128 of a. copy: target = a
+// (a.length bytes). quantize: target = the wire form of a. dequantize: the reverse. reduce_quantized: as reduce, with
+// target and a in wire form. want_checksum: ComputeDone carries the checksum64 of target's bytes afterwards.
 struct Compute {
     enum class Kind : std::uint8_t { reduce, copy, hash, quantize, dequantize, reduce_quantized };
     ComputeId id = 0;
@@ -265,8 +268,8 @@ struct Compute {
     BufferRef target, a, b;
 };
 // Appends to the journal. Records become durable in order; answered by RecordPersisted or RecordFailed (master only).
-// `supersedes`: the record says all that those before it say. They may be dropped, at once with its becoming durable or at
-// any time after it, never before.
+// `supersedes`: the record contains everything that the records before it promise. The driver may drop those when this
+// record is durable, or at any later time, never before.
 struct Persist {
     std::uint64_t sequence = 0;
     std::string record;
@@ -284,14 +287,15 @@ struct Attributes {
 struct Completion {
     Result result = Result::success;
     std::string message;      // the cause and the remedy when result is not success
-    Attributes attributes;    // what the attributes read when the call has returned
-    std::uint64_t epoch = 0;  // membership epoch they belong to
+    Attributes attributes;    // the values that the application reads when the call has returned
+    std::uint64_t epoch = 0;  // membership epoch of `attributes`
     bool pending = false;     // CommandArePeersPending
     std::uint32_t world = 0;  // CommandAwait: members that took part
     std::uint64_t sent_bytes = 0;
     std::uint64_t received_bytes = 0;
     std::uint64_t revision = 0;  // CommandSync: revision after the call
-    // CommandReduceMany: of each launch, the members that took part (0: it was not reduced); how many ran at a time, at most.
+    // CommandReduceMany: for each launch, the number of members that took part (0: not reduced); and the largest number
+    // of launches that ran at a time.
     std::vector<std::uint32_t> worlds;
     std::uint32_t peak = 0;
 };
@@ -313,9 +317,9 @@ enum class LogLevel : std::uint8_t { trace, debug, info, warn, error };
 struct Log {
     LogLevel level = LogLevel::info;
     std::string text;
-    bool for_caller = false;  // concerns the calls of the application: kept as its last error message
+    bool for_caller = false;  // concerns the application's calls: kept as its last error message
 };
-// The master cannot go on (its journal failed): the driver stops it; nothing further is carried out.
+// The master cannot continue because its journal failed. The driver stops it and carries out nothing further.
 struct Halt {
     std::string reason;
 };

@@ -1,4 +1,4 @@
-// Who a peer is: a new name with each connect, and the run that welcomed it under that name.
+// The identity of a peer: a name, drawn anew for each connect, and the run that welcomed the peer under it.
 #pragma once
 
 #include "core/base/ids.hpp"

@@ -56,13 +56,13 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
     if (now < turn_.now) return Status::misuse;
     if (stopped_) return Status::ok;
     turn_.begin(now, out);
-    // Where nothing is waited for no timer runs, so a gap says nothing. A tick is due in between; with a short time-out it
-    // alone takes a quarter of it.
+    // If nothing is in flight no timer runs, and a gap between events proves nothing. Otherwise a gap of one tick is
+    // normal, so it is subtracted: with a short peer time-out, a tick alone can be as long as hiccup().
     const Duration gap = timer_runs() ? now - last_event_ - turn_.timeouts.tick() : 0;
     if (gap > turn_.timeouts.hiccup())
         slept(now - last_event_);
     else if (gap > turn_.timeouts.tick()) {
-        missed_a_moment(gap);  // the limit on votes may be far shorter than the peer time-out
+        missed_a_moment(gap);  // the time limit of votes may be far shorter than the peer time-out
         registry_.forget_order_of_events();
     }
     decisions_.slept(gap);
@@ -78,7 +78,7 @@ Status MasterCore::handle(Instant now, const Event& event, Effects& out) {
     return ours ? Status::ok : Status::misuse;
 }
 
-// False: it is no event of a master.
+// False: a master never gets such an event.
 bool MasterCore::dispatch(const Event& event) {
     return std::visit(
         Overload{
@@ -191,7 +191,8 @@ void MasterCore::from_member(LinkId id, const Uuid& member, const proto::PeerMes
         registry_.leave(member);
         break;
     case proto::PeerMessage::kResumed:
-        // What it called while its link was away is declared by now: that time counts for the limit on votes.
+        // The member has now declared the calls that it made while its link was away, so that time counts towards the
+        // time limit of votes.
         if (registry_.resumed(member) && !registry_.in_grace()) patience_.expire(member);
         break;
     default: links_.close(id, "sent a message that does not fit here"); break;
@@ -208,7 +209,7 @@ void MasterCore::written(std::uint64_t sequence) {
     links_.release_held();
 }
 
-// Nothing unrecorded may be promised: the held messages are dropped with the machine.
+// Drops the held messages: they rest on records that are not durable, so they must never leave.
 void MasterCore::stop(const std::string& why) {
     stopped_ = true;
     links_.clear_held();
@@ -228,8 +229,8 @@ void MasterCore::shut_down(Instant now, Effects& out) {
 
 // ---- clocks --------------------------------------------------------------------------------------------------------
 
-// Sessions alone are enough: members that may still resume are waited for without any link. So is a record: the disk of a
-// master that nobody has reached yet may hang.
+// Sessions alone keep the timer running: the master waits for members that may still resume without any link. So does
+// an unwritten record: the disk may hang before any peer has connected.
 bool MasterCore::timer_runs() const {
     return !links_.empty() || !registry_.sessions().empty() || decisions_.unwritten_since() != never;
 }
@@ -253,7 +254,7 @@ void MasterCore::tick() {
     if (const auto why = decisions_.gives_up()) stop(*why);
 }
 
-// A notice promises nothing, so it is not held behind the record that the disk does not take.
+// A notice promises nothing, so it is not held behind the record that is not written yet.
 void MasterCore::warn_of_disk(const std::string& text) {
     turn_.log(LogLevel::error, text);
     proto::MasterMessage message;
@@ -262,10 +263,11 @@ void MasterCore::warn_of_disk(const std::string& text) {
     links_.say_to_members_at_once(message);
 }
 
-// This machine did not run. Nobody is blamed for that time: it is left out of every clock that can remove a member, close a
-// link or give up a vote. The tick waits, too: what arrived meanwhile is read before anybody is judged.
-// After a sleep the peers may have to dial again, so clocks of links and members even start anew; but not before this machine
-// ran for `awake_least` since it last did so: a machine that stops again and again would never notice a death.
+// This machine did not run. Every clock that can remove a member, close a link or give up a vote leaves that time out.
+// The tick is postponed too, so that messages that arrived meanwhile are read before any peer times out.
+// After a sleep the peers may have to reconnect, so the clocks of links and members even restart. They restart only if
+// this machine ran for `awake_least` since they last did: a machine that stops again and again would never detect a
+// death.
 void MasterCore::slept(Duration time) {
     PROBE(master_slept);
     const Duration awake_least = turn_.timeouts.undeclared() + turn_.timeouts.handshake;
@@ -284,7 +286,8 @@ void MasterCore::slept(Duration time) {
               "the master did not run for " + std::to_string(time / millisecond) + " ms; silence clocks start anew");
 }
 
-// What waits is read before anybody is judged. But a machine that never runs for a whole tick has to look at its clocks too.
+// Postpones the tick, so that waiting messages are read before any peer times out. It does so only once between two
+// ticks: a machine that never runs for a whole tick must check its clocks too.
 void MasterCore::missed_a_moment(Duration time) {
     patience_.shift_clocks(time);
     if (!std::exchange(tick_put_off_, true)) next_tick_ = turn_.now + turn_.timeouts.tick();
@@ -299,7 +302,7 @@ void MasterCore::held_welcome_leaves(const Uuid& peer, Duration waited) {
 
 void MasterCore::held_plan_leaves(const Uuid& peer, Duration waited) {
     if (waited > turn_.timeouts.tick()) rings_.told_again(peer);
-    agenda_.topology = true;  // another one may wait for it
+    agenda_.topology = true;  // another plan may wait behind this one
 }
 
 void MasterCore::member_resumes(const Uuid& member) {
@@ -333,8 +336,8 @@ void MasterCore::settle() {
         abort_refused();
         return;
     }
-    // Each round decides a ballot, changes the membership or a ring, or is the last one. What a bounded number of rounds
-    // leaves over is done at the next event or tick.
+    // Each round decides a ballot, changes the membership or a ring, or is the last one. The number of rounds is
+    // bounded; the next event or tick does the rest.
     for (int round = 0; round < 10'000; ++round) {
         admissions_.admit_orphans();
         if (agenda_.topology) {
@@ -356,8 +359,9 @@ void MasterCore::settle() {
     turn_.log(LogLevel::error, "more decisions at once than expected; the rest follows at the next tick");
 }
 
-// What no vote of an absent member can change is decided in a grace too: a vote against an operation is never taken back, so
-// nobody was told a commit, and those who are here need not wait for those who may never come.
+// During a grace, decides only what no vote of an absent member can change: it aborts operations that a member voted
+// against. Such a vote is never taken back, so no member has received a commit. The members that are present need not
+// wait for members that may never resume.
 void MasterCore::abort_refused() {
     const std::vector<BallotKey> dirty = std::exchange(agenda_.ballots, {});
     for (const BallotKey& key : dirty) {

@@ -1,11 +1,12 @@
-// The protocol of the master: it owns the parts, gives each event to the one that it is for, lets time pass for all of them, and
-// examines what an event has changed until nothing more follows from it.
+// The protocol of the master. MasterCore owns the parts, routes each event to its part, advances the clocks of all
+// parts, and examines what an event has changed until no further decision follows.
 //
-// Parts: the log of decisions (core/journal), connections with peers, members, hellos, votes and patience (core/membership),
-// rings, newcomers, dial plans and better rings (core/topology), operations (core/all_reduce), synchronizations
-// (core/state_sync). Files: master_core.cpp (events, clocks, ballots), master_observe.cpp (what spectators and tests are told).
-// Invariants: a decision is appended exactly when its ballot is taken out of the box. No ballot is decided in a grace but by a
-// vote against it.
+// Parts: the log of decisions (core/journal), connections with peers, members, hellos, votes and patience
+// (core/membership), rings, newcomers, dial plans and better rings (core/topology), operations (core/all_reduce),
+// synchronizations (core/state_sync).
+// Files: master_core.cpp (events, clocks, ballots), master_observe.cpp (for spectators and tests).
+// Invariants: the decision of a ballot is appended exactly when the ballot is taken out of the box. During a grace, the
+// only decision on a ballot is to abort an operation that a member voted against.
 #pragma once
 
 #include "core/all_reduce/operations.hpp"
@@ -81,7 +82,7 @@ private:
     void examine(const BallotKey& key);
     void give_up(const BallotKey& key, const std::string& reason) override;
 
-    // what parts say
+    // reports of the parts
     void recording(const proto::Record& record) override { tallies_.recording(record); }
     void decided(const proto::Decision& decision) override { registry_.tell(decision); }
     void link_lost(LinkId id, const Link& link) override { registry_.link_lost(id, link); }
@@ -129,8 +130,8 @@ private:
     Instant began_ = 0;
     Instant last_event_ = 0;
     Instant next_tick_ = never;
-    bool tick_put_off_ = false;        // since the last one
-    Instant clocks_anew_at_ = -never;  // when a sleep last started all clocks anew, plus the time that was slept since
+    bool tick_put_off_ = false;        // the next tick was postponed once already
+    Instant clocks_anew_at_ = -never;  // when a sleep last restarted all clocks, plus the time slept since
     bool stopped_ = false;
 };
 

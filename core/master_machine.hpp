@@ -1,4 +1,4 @@
-// The protocol of the master: membership, ballots, outcomes and their journal, as a state machine without sockets,
+// The protocol of the master: membership, ballots, outcomes and their journal. It is a state machine without sockets,
 // threads, clocks or randomness of its own. Payload never passes through it.
 //
 // See core/events.hpp for the contract between it and its driver.
@@ -19,10 +19,10 @@
 namespace pccl::core {
 
 struct MasterConfig {
-    std::uint64_t seed = 0;  // run id
-    Secret key{};            // resume tokens and passes of data links come from it: nobody else may know it
+    std::uint64_t seed = 0;  // the run id is drawn from it
+    Secret key{};            // resume tokens and passes of data links are derived from it: keep it secret
     Limits limits;
-    Timeouts timeouts;  // `peer` is told to the peers
+    Timeouts timeouts;  // the welcome sends `peer` to each peer
 };
 
 class MasterCore;
@@ -34,25 +34,26 @@ public:
     MasterMachine(const MasterMachine&) = delete;
     MasterMachine& operator=(const MasterMachine&) = delete;
 
-    // Must be called once before the first event: the records of the journal in order (empty for a new run).
-    // The machine issues its first Persist effects (run, incarnation) into `out`. False: the records are not a journal of
-    // this program (Halt was issued).
+    // Call once, before the first event, with the records of the journal in order (empty for a new run). Issues the
+    // first Persist effects (run, incarnation) into `out`. False: the records are damaged or not a journal of this
+    // program, and Halt was issued.
     bool start(Instant now, std::span<const std::string> journal, Effects& out);
     Status handle(Instant now, const Event& event, Effects& out);
     Instant next_deadline() const;
     std::uint64_t state_hash() const;
-    // The situation with counts put into a few classes, so that many runs come to the same one; for measuring what runs
-    // reach. The low byte is the phase of the operations.
+    // A coarse description of the state: counts are put into a few classes, so that many runs reach the same value. The
+    // simulator measures coverage with it. The low byte is the phase of the operations.
     std::uint64_t abstract_state() const;
-    // What the journal has to give again: the same text from the machine that wrote it and from one that has read it.
+    // The state that a replay of the journal must restore. The machine that wrote the journal and a machine that has
+    // read it return the same text.
     std::string promised() const;
     std::string explain() const;
-    // What it still keeps though nothing needs it any more, in words; empty: nothing. For tests: who keeps one entry of every
-    // operation, link or newcomer is found in one run.
+    // Names data that the machine still keeps although nothing needs it; empty: none. For tests: a leak of one entry
+    // for each operation, link or newcomer shows up in a single run.
     std::string leftovers() const;
-    // For spectators: as of the last event. Not small for a large run, and not for every event.
+    // For spectators: the state after the last event. Large for a large run, so do not call it for every event.
     MasterStatus status() const;
-    // Tells every peer that the master stops for good (clean stop); close the driver when the links are flushed.
+    // Clean stop: tells every peer that the master stops for good. Close the driver when the links are flushed.
     void shut_down(Instant now, Effects& out);
 
 private:

@@ -1,5 +1,5 @@
-// What spectators, tests and the simulator ask the master: its status, one number for its state, what it keeps of nobody, a text
-// for people. Nothing here changes what it decides.
+// The master as spectators, tests and the simulator see it: its status, hashes of its state, leftovers, and a text for
+// people. Nothing here changes what the master decides.
 #include "core/base/leftovers.hpp"
 #include "core/base/packed.hpp"
 #include "core/master_core.hpp"
@@ -52,7 +52,7 @@ MasterStatus MasterCore::status() const {
 }
 
 void MasterCore::add_peers(MasterStatus& status) const {
-    std::map<Uuid, MasterStatus::Call> waiting;  // one pass over all votes, as at a removal
+    std::map<Uuid, MasterStatus::Call> waiting;  // built in one pass over all votes, as a removal does
     for (const auto& [key, ballot] : ballots_.all()) {
         for (const auto& [uuid, cast] : ballot.votes()) {
             const auto [call, first] = waiting.try_emplace(uuid);

@@ -1,7 +1,8 @@
-// What a master can tell somebody who looks on: who is in, the rings, what runs, who waits for whom. A copy in plain types
-// that nothing in the protocol reads; bounded whatever the peers do. Instants are those of the master's driver.
+// The status of a master, for spectators: members, rings, running operations, and open votes with the members that they
+// wait for. It is a copy in plain types, and nothing in the protocol reads it. Its size is bounded whatever the peers
+// do. Instants are those of the master's driver.
 //
-// Counters begin anew with the master's process: they are not promised, so the journal does not hold them.
+// Counters start at zero with the master's process: they are not promised, so the journal does not hold them.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -14,31 +15,31 @@
 namespace pccl::core {
 
 struct MasterStatus {
-    // The first vote that a member waits in, if any.
+    // The first open vote of a member, if any.
     struct Call {
         const char* kind = "";
         std::optional<Tag> tag;
         Instant since = 0;
-        std::uint32_t others = 0;  // votes of the same member beside it
+        std::uint32_t others = 0;  // number of the member's other open votes
     };
     enum class PeerState : std::uint8_t {
         joining,      // registered, not admitted yet
-        unreachable,  // the same, but the members and it cannot connect
+        unreachable,  // joining, but the members and this peer cannot connect to each other
         member,
-        resuming,  // its link is new and it has not said yet what it waits for
-        absent     // its link is closed; the seat is kept for a while
+        resuming,  // its link is new and it has not declared its open votes yet
+        absent     // its link is closed; the master keeps its seat for a while
     };
     struct Peer {
         Uuid uuid;
         Endpoint endpoint;
         GroupId group = 0;
         PeerState state = PeerState::joining;
-        Instant since = 0;  // registered, or accepted, or taken up from the journal
-        Instant heard = 0;  // what came last from it; of an absent one: when its link closed
+        Instant since = 0;  // when it registered, was admitted, or was taken up from the journal
+        Instant heard = 0;  // when its last message came; for an absent member: the start of its absence
         bool synced = false;
         std::optional<Call> call;
     };
-    struct Edge {  // from a ring's member to the next one
+    struct Edge {  // from a member to its successor in the ring
         bool up = false;
         std::uint64_t bytes_per_second = 0;  // 0: not measured
         Instant measured = 0;
@@ -47,7 +48,7 @@ struct MasterStatus {
         OpId id = 0;
         Tag tag = 0;
         std::uint32_t world = 0;
-        std::optional<Instant> started;  // nothing of those that an earlier process of the master started
+        std::optional<Instant> started;  // unset: an earlier process of the master started it
         std::uint64_t bytes = 0;         // of one member's input; 0: unknown
     };
     struct Sync {
@@ -59,29 +60,29 @@ struct MasterStatus {
         std::uint64_t started = 0;
         std::uint64_t committed = 0;
         std::uint64_t aborted = 0;
-        std::uint64_t refused = 0;          // never started: shapes that differ, nobody else left, given up
+        std::uint64_t refused = 0;          // never started: shapes differ, no other member left, or given up
         std::uint64_t committed_bytes = 0;  // of one member's input
         std::uint64_t syncs = 0;            // ended with at least one success
     };
     struct Group {
         GroupId id = 0;
         std::vector<Uuid> ring;
-        std::vector<Edge> edges;  // as many
+        std::vector<Edge> edges;  // edges[i] starts at ring[i]
         std::uint64_t expected_revision = 0;
         std::uint32_t running = 0;
-        std::vector<Operation> operations;  // the oldest of those that run
+        std::vector<Operation> operations;  // the oldest running ones
         std::optional<Sync> sync;
         Tally tally;
     };
     struct Vote {
         const char* kind = "";
-        std::optional<GroupId> group;  // nothing: of the whole run
+        std::optional<GroupId> group;  // unset: a vote of the whole run
         std::optional<Tag> tag;
         Instant opened = 0;
         Instant changed = 0;
         std::uint32_t voted = 0;
-        std::uint32_t missing = 0;    // 0: complete, and held back by a place, the ring or a grace
-        std::vector<Uuid> waits_for;  // some of those
+        std::uint32_t missing = 0;    // 0: complete, but a limit, the ring or a grace holds it back
+        std::vector<Uuid> waits_for;  // some of the missing members
     };
     struct Removal {
         Uuid uuid;
@@ -94,20 +95,20 @@ struct MasterStatus {
     std::uint64_t epoch = 0;
     std::uint64_t decisions = 0;
     Instant started = 0;
-    std::optional<Instant> grace_until;    // restarted, and some members may still resume
-    std::optional<Instant> journal_waits;  // since when the disk has not answered, while records wait for it
+    std::optional<Instant> grace_until;    // set after a restart, while some members may still resume
+    std::optional<Instant> journal_waits;  // since when the disk has not answered; unset: no record waits for it
     bool stopped = false;
     bool optimizes = false;
     std::uint32_t tests_running = 0;
     std::uint64_t admitted = 0;
     std::uint64_t removed = 0;
     std::uint64_t frames_refused = 0;
-    std::uint32_t strangers = 0;  // links that have not said who they are
+    std::uint32_t strangers = 0;  // links without a hello yet
     std::vector<Peer> peers;      // members and joiners
     std::vector<Group> groups;
     std::uint64_t votes_open = 0;
-    std::vector<Vote> votes;        // the oldest of them
-    std::vector<Removal> removals;  // the last ones
+    std::vector<Vote> votes;        // the oldest open ones
+    std::vector<Removal> removals;  // the latest ones
 };
 
 }  // namespace pccl::core

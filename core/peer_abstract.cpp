@@ -1,4 +1,4 @@
-// The situation of a peer with counts put into a few classes. Observation only.
+// A coarse description of a peer's state: counts are put into a few classes. Observation only.
 #include "core/base/packed.hpp"
 #include "core/peer_core.hpp"
 

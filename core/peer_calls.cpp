@@ -1,4 +1,4 @@
-// The calls of the application: each becomes a vote, and its ticket is completed by the answer.
+// The calls of the application. Most of them cast a vote; the answer to the vote completes the ticket.
 #include "core/base/overload.hpp"
 #include "core/base/probe.hpp"
 #include "core/peer_core.hpp"
@@ -30,7 +30,7 @@ void PeerCore::on_connect(const CommandConnect& command) {
         return;
     }
     if (!exchange_.reductions().empty() || sync_.running()) {
-        // What ends late must not meet an operation of the next run with the same number.
+        // Wait until they are over: a late one could be mistaken for an operation of the next run with the same id.
         waiting_connect_ = command.ticket;
         return;
     }
@@ -67,7 +67,7 @@ void PeerCore::on_sync(const CommandSync& command) {
 }
 
 void PeerCore::on_leave(const CommandLeave& command) {
-    // Each waits until nothing of this peer uses its memory any more.
+    // finish_leaving() completes all these tickets, when this peer no longer uses the application's memory.
     leave_tickets_.push_back(command.ticket);
     if (leave_tickets_.size() > 1) {
         PROBE(left_while_leaving);

@@ -29,11 +29,12 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
     if (now < turn_.now) return Status::misuse;
     turn_.begin(now, out);
     const bool active = session_.in_run();
-    // A tick is always due, so a longer gap is time in which this machine did not run. It is left out of the clocks: they do
-    // not start anew, or a machine that is late again and again would never notice anything.
+    // While the peer is in a run a tick is always due, so in a longer gap this machine did not run. The clocks leave
+    // that time out. They do not restart: otherwise a machine that is late again and again would never detect a
+    // time-out.
     const Duration slept = now - last_event_ - config_.timeouts.tick();
     if (active && slept > config_.timeouts.hiccup()) {
-        // What looks like everybody's silence is our own.
+        // All other ends look silent only because this machine slept.
         PROBE(peer_slept);
         links_.slept(slept);
         session_.slept(slept);
@@ -58,7 +59,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
     return Status::ok;
 }
 
-// False: it is no event of a peer.
+// False: a peer never gets such an event.
 bool PeerCore::dispatch(const Event& event) {
     const auto on_link = [&](LinkId id, const auto& then) {
         if (const auto link = links_.find(id); link != links_.end()) then(link->second);
@@ -196,12 +197,13 @@ void PeerCore::master_back(Duration away) {
     sync_.slept(away);
 }
 
-// Leaves the run, whatever the reason: links first, then every waiting call fails with its inputs as before.
+// Ends the membership, whatever the reason. Closes all links, then fails every waiting call and leaves its inputs as
+// they were.
 void PeerCore::membership_over(const std::string& reason, State next) {
     if (next == State::lost) {
-        // Whoever aborts knows it; everybody else learns it here.
+        // Info for an abort, because the application asked for it. A warning for any other loss.
         turn_.log(!leave_tickets_.empty() ? LogLevel::info : LogLevel::warn, "left the run: " + reason, true);
-        // A connect that fails after a loss loses nothing more.
+        // Count lost memberships only: a failed connect is no second loss.
         if (state() == State::member) ++counted_.losses;
     }
     session_.end(next, reason);

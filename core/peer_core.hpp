@@ -1,9 +1,10 @@
-// The protocol of a peer: it owns the parts, gives each event to the one that it is for, and lets time pass for all of them.
+// The protocol of a peer. PeerCore owns the parts, routes each event to its part, and advances the clocks of all parts.
 //
-// Parts: the session with the master (core/membership/session.hpp), calls that wait (core/voting), connections (core/links),
-// the exchange of slices (core/all_reduce/exchange.hpp), the shared state (core/state_sync/transfer.hpp), bandwidth tests
-// (core/topology/bandwidth_probe.hpp). Files: peer_core.cpp (events, clocks, the end of the membership), peer_calls.cpp
-// (commands and answers), peer_abstract.cpp (the situation in classes).
+// Parts: the session with the master (core/membership/session.hpp), calls that wait (core/voting), connections
+// (core/links), the exchange of slices (core/all_reduce/exchange.hpp), the shared state (core/state_sync/transfer.hpp),
+// bandwidth tests (core/topology/bandwidth_probe.hpp).
+// Files: peer_core.cpp (events, clocks, the end of the membership), peer_calls.cpp (commands and answers),
+// peer_abstract.cpp (coverage classes).
 // Invariant: every ticket is completed exactly once.
 #pragma once
 
@@ -69,11 +70,11 @@ private:
         exchange_.memory_came(owner, event);
     }
 
-    // what the master says
+    // messages of the master
     void welcomed(const proto::Welcome& welcome, const Secret& link_key) override;
     void master_message(const proto::MasterMessage& message, std::uint32_t bytes_most) override;
     void answered(const proto::Answer& answer) override;
-    void master_away() override { probe_.end(); }  // nobody waits for its result any more
+    void master_away() override { probe_.end(); }  // the master no longer waits for the result of the test
     void master_back(Duration away) override;
     void declare_edges() override { exchange_.stripes().declare(); }
 
@@ -105,7 +106,7 @@ private:
     SyncTransfer sync_;
 
     Ticket connect_ticket_ = 0;
-    Ticket waiting_connect_ = 0;  // connects when nothing of the former identity is left
+    Ticket waiting_connect_ = 0;  // a connect that waits until the former membership's calls are over; 0: none
     std::vector<Ticket> leave_tickets_;
 
     Instant last_event_ = 0;

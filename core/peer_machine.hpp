@@ -16,34 +16,34 @@
 namespace pccl::core {
 
 struct PeerConfig {
-    std::uint64_t seed = 0;  // uuid and back-off jitter are drawn from it: unique per communicator
-    Secret key{};            // the resume token comes from it: nobody else may know it
+    std::uint64_t seed = 0;  // uuid and back-off jitter are drawn from it: must be unique per communicator
+    Secret key{};            // the first resume token is derived from it: keep it secret
     Endpoint master;
-    std::vector<Endpoint> other_masters;  // more addresses of the same master, tried in order where one does not answer
+    std::vector<Endpoint> other_masters;  // more addresses of the same master, tried in order if one does not answer
     GroupId group = 0;
     std::uint32_t stripes = 0;      // connections to the ring neighbour; 0: the default
     std::uint16_t listen_port = 0;  // advertised; the master adds the address it sees
-    bool has_advertised = false;    // then `advertised` is told instead
+    bool has_advertised = false;    // true: `advertised` is sent instead
     Endpoint advertised;
     Limits limits;
     Timeouts timeouts;
 };
 
-// What happened since the machine was made, over all memberships, and how things are now.
+// Counters since the machine was made, over all memberships, and the present state.
 struct PeerStatistics {
-    // happened
+    // counters
     std::uint64_t connects = 0;  // memberships gained
     std::uint64_t losses = 0;    // memberships lost other than by leaving
     std::uint64_t topology_updates = 0;
     std::uint64_t launches = 0;  // tags, each attempt
     std::uint64_t committed = 0;
     std::uint64_t aborted = 0;
-    std::uint64_t refused = 0;       // the start was refused to all (shapes that differ, nobody left)
-    std::uint64_t retried = 0;       // attempts that a call for many tags made on its own
-    std::uint64_t payload_sent = 0;  // bytes of operations that came to an outcome
+    std::uint64_t refused = 0;       // launches whose start was refused for all members (shapes differ, no other left)
+    std::uint64_t retried = 0;       // tags launched again by a call for many tags
+    std::uint64_t payload_sent = 0;  // bytes, counted when a launch is concluded
     std::uint64_t payload_received = 0;
     std::uint64_t refused_frames = 0;  // from strangers, or damaged
-    std::uint64_t dead_frames = 0;     // of operations that were over
+    std::uint64_t dead_frames = 0;     // frames of operations that were over
     std::uint64_t master_links_lost = 0;
     // now
     Attributes attributes;
@@ -56,7 +56,7 @@ struct PeerStatistics {
         std::uint32_t connections = 0;  // wanted
         std::uint32_t connections_open = 0;
     };
-    std::vector<Edge> edges;  // to those that we send to
+    std::vector<Edge> edges;  // to the peers that this peer dials
 };
 
 class PeerCore;
@@ -72,18 +72,18 @@ public:
     Status handle(Instant now, const Event& event, Effects& out);
     // Call handle(Timer) at this instant at the latest; `never` when nothing is in flight.
     Instant next_deadline() const;
-    // A hash of the whole state, for the determinism gate and the recorder.
+    // A hash over a selection of the state, for the determinism gate and the recorder.
     std::uint64_t state_hash() const;
-    // The situation with counts put into a few classes, so that many runs come to the same one; for measuring what runs
-    // reach. The low byte is the phase of the calls.
+    // A coarse description of the state: counts are put into a few classes, so that many runs reach the same value. The
+    // simulator measures coverage with it. The low byte is the phase of the calls.
     std::uint64_t abstract_state() const;
-    // One line of text for people: who waits for what (liveness reports, traces).
+    // One line of text for people: what this peer waits for (liveness reports, traces).
     std::string explain() const;
-    // What it still keeps though nothing needs it any more, in words; empty: nothing. For tests: who keeps one entry of every
-    // operation, link or newcomer is found in one run.
+    // Names data that the machine still keeps although nothing needs it; empty: none. For tests: a leak of one entry
+    // for each operation, link or newcomer shows up in a single run.
     std::string leftovers() const;
     const Uuid& uuid() const;
-    // In force: the master's, once it has told it.
+    // The peer time-out in force: the master's, once its welcome has arrived.
     Duration peer_timeout() const;
     PeerStatistics statistics() const;
 

@@ -1,6 +1,6 @@
-// What a peer has asked its driver for and was not answered yet: computes and memory, each with the part that the answer is for.
+// A peer's unanswered requests to its driver: computes and memory. Each request stores the part that owns it.
 //
-// Invariant: an answer is for exactly one owner, the one that asked.
+// Invariant: each answer goes to exactly one owner, the one that made the request.
 #pragma once
 
 #include "core/base/assert.hpp"
@@ -18,7 +18,7 @@ struct SliceReduction {
     static constexpr std::uint32_t no_cell = ~0u;
     OpId op = 0;
     std::uint32_t slice = 0;
-    std::uint32_t cell = no_cell;  // of the reserve of `remote`: to be freed afterwards
+    std::uint32_t cell = no_cell;  // cell in the reserve of `remote`, to be freed afterwards
     Uuid remote;
 };
 struct InputQuantization {
@@ -35,7 +35,7 @@ struct EntryHash {
 struct ChunkCheck {
     std::uint32_t entry = 0;
     std::uint32_t chunk = 0;
-    std::uint32_t generation = 0;  // of the fetch
+    std::uint32_t generation = 0;  // SyncFetch::generation
 };
 struct StateCopy {};
 using ComputeOwner = std::variant<SliceReduction, InputQuantization, CommitCopy, EntryHash, ChunkCheck, StateCopy>;
@@ -71,14 +71,14 @@ struct OperationMemory {
 struct ReserveMemory {
     Uuid remote;
 };
-struct StagingMemory {};  // for what a synchronization fetches
+struct StagingMemory {};  // for data that a synchronization fetches
 struct TestMemory {};     // for a bandwidth test
 using MemoryOwner = std::variant<OperationMemory, ReserveMemory, StagingMemory, TestMemory>;
 
 class Memory {
 public:
     explicit Memory(Turn& turn) : turn_(turn) {}
-    // `may_be_file`: the driver may back what exceeds its limit with a file.
+    // `may_be_file`: the driver may back the part beyond its limit with a file.
     BufferId request(std::uint64_t bytes, const MemoryOwner& owner, bool may_be_file = false) {
         const BufferId id = next_;
         next_ += 2;

@@ -1,7 +1,9 @@
-// What the parts of a machine share while it handles one event: the time, the effects, the settings and the random source.
+// Data that the parts of a machine share while it handles one event: the time, the effects, the settings and the random
+// source.
 //
-// The machine owns one Turn and begins it with each event. Parts hold a reference to it and use it only inside handle(). It
-// decides nothing and keeps nothing from one event to the next but the state of the random source.
+// The machine owns one Turn and begins it with each event. Parts hold a reference to it and use it only inside
+// handle(). A Turn decides nothing. Between two events it keeps only the time of the last event and the state of the
+// random source.
 #pragma once
 
 #include "core/base/limits.hpp"
@@ -32,8 +34,8 @@ struct Turn {
     const Limits& limits;
     const Timeouts& timeouts;
     Random random;
-    Instant now = 0;             // of the event that is handled, or of the last one
-    Effects* effects = nullptr;  // of the event that is handled; null between two events
+    Instant now = 0;             // time of the current event, or of the last one
+    Effects* effects = nullptr;  // of the current event; null between two events
 };
 
 }  // namespace pccl::core

@@ -1,4 +1,4 @@
-// Slices in motion: which one leaves on which stripe, where one lands, and who is told so.
+// Slices in motion: which one leaves on which stripe, where one lands, and which flow words are sent about it.
 #include "core/all_reduce/exchange.hpp"
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
@@ -10,7 +10,8 @@
 namespace pccl::core {
 
 namespace {
-// So many copies of a slice that was lost begin its clock anew when they leave, or come as far as the one before.
+// The first copies of a lost slice, as many as this, restart its clock when they leave and when any part of them
+// arrives. Later copies restart it only when more arrives than of any copy before.
 constexpr std::uint32_t copies_patiently = 2;
 }  // namespace
 
@@ -53,7 +54,7 @@ void Exchange::pump_edge(const Uuid& target) {
     const std::vector<Stripes::Stripe>& stripes = edge->stripes;
     Flow& flow = flows_[target];
     const std::size_t count = stripes.size();
-    // A stripe whose slices had to go elsewhere gets none while another one works: they would be lost with it again.
+    // A stalled stripe gets no slices while another one works. Otherwise they would be lost with it again.
     const bool any_works = std::any_of(stripes.begin(), stripes.end(), [this](const Stripes::Stripe& stripe) {
         const auto link = links_.find(stripe.link);
         return link != links_.end() && link->second.stage == Stage::open && !link->second.stalled;
@@ -71,7 +72,7 @@ void Exchange::pump_edge(const Uuid& target) {
 
 bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) {
     const Reductions::Map& ops = reductions_.all();
-    // Operations take turns, beginning behind the one that was served last. First those that have lost a slice.
+    // Operations take turns, starting after the one served last. Those with a lost slice to resend come first.
     auto turn = ops.upper_bound(flow.last_served);
     for (std::size_t i = 0; i < 2 * ops.size(); ++i, ++turn) {
         if (turn == ops.end()) turn = ops.begin();
@@ -94,7 +95,7 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
         op.leaves(next.phase, next.slice, id);
         if (const auto again = op.lost.find({next.phase, next.slice}); again != op.lost.end()) {
             again->second.left_at = turn_.now;
-            // How long it waited for a free connection is not the fault of the path.
+            // The wait for a free connection is not the fault of the path, so it is left out of the clock.
             Operation::Lost& lost = again->second;
             lost.since = lost.times <= copies_patiently
                              ? turn_.now
@@ -162,8 +163,8 @@ void Exchange::on_flow(const FlowArrived& event) {
     Operation* found = reductions_.find(word.op);
     Flow& flow = flows_[link.remote];
     if (found == nullptr && !reductions_.is_settled(word.op) && word.kind == wire::FlowKind::ready) {
-        // The start is on its way to us: kept, the latest of each operation, as the neighbour will not say it again. None
-        // starts that was not launched here.
+        // Our start is still on its way. Keep the latest `ready` of each operation, because the neighbour may not
+        // repeat it. There are at most `tags_max`: an operation cannot start unless it was launched here.
         if (flow.future_ready.size() >= turn_.limits.tags_max && !flow.future_ready.contains(word.op)) {
             links_.refuse(event.link, "is ready for too many operations that are not known here");
             return;
@@ -174,7 +175,7 @@ void Exchange::on_flow(const FlowArrived& event) {
     if (found == nullptr || found->decided || found->id.successor != link.remote) {
         PROBE(word_of_dead_operation);
         ++dead_frames_;
-        // The rest of a frame that was given up fills the path: nothing else can get through before.
+        // The rest of an abandoned frame fills the path, and nothing else can get through before it. So it is progress.
         if (word.kind == wire::FlowKind::moving) flow.answered_at = link.answered_at = turn_.now;
         return;
     }
@@ -198,13 +199,13 @@ void Exchange::on_flow(const FlowArrived& event) {
     Half& half = op.half(word.phase, word.slice);
     if (half.out == OutState::acknowledged) PROBE(ack_twice);
     if (link.stalled || half.out_link == event.link) stripe_moves(event.link, link, flow);
-    // The rest of another copy of it.
+    // The word is about the rest of another copy.
     if (half.out == OutState::acknowledged && word.kind == wire::FlowKind::moving)
         flow.answered_at = link.answered_at = link.last_progress = turn_.now;
     if (half.out == OutState::idle || half.out == OutState::acknowledged) return;
     if (half.out == OutState::sending && word.kind != wire::FlowKind::moving &&
         (word.kind == wire::FlowKind::ack || half.out_link == event.link)) {
-        // Another copy has landed, or this one is not wanted now: the frame is given up in its middle.
+        // Another copy has landed, or this one was declined: abandon the frame in its middle.
         PROBE(cancelled_by_ack);
         Link& busy = links_.at(half.out_link);
         busy.sending.dropped = true;
@@ -214,10 +215,11 @@ void Exchange::on_flow(const FlowArrived& event) {
     if (word.kind == wire::FlowKind::moving) {
         const auto lost = op.lost.find({word.phase, word.slice});
         if (lost != op.lost.end()) {
-            // Another copy got no further than an earlier one: the stripe works, but the slice does not get through.
-            // The next copies get the time to come as far; a path that breaks each of them ends this soon.
+            // After the first copies, a copy that gets no further than an earlier one is no progress: the stripe works,
+            // but the slice does not get through. Copies have time to come as far as before (`took`, see progress.cpp),
+            // but a path that breaks each of them is given up soon.
             if (word.value <= lost->second.most && lost->second.times > copies_patiently) return;
-            // A copy that was given up fills its frame with other bytes.
+            // Only the current copy counts: an abandoned copy fills its frame with other bytes.
             if (word.value > lost->second.most && half.out_link == event.link) {
                 lost->second.most = static_cast<std::uint32_t>(word.value);
                 lost->second.took = turn_.now - lost->second.left_at;
@@ -322,7 +324,7 @@ void Exchange::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
         return;
     }
     if (half.in == InState::landing) {
-        // One landing at a time: the earlier copy, on a stripe that stalls, is led away before this one may land.
+        // A slice has one landing at a time. The earlier copy is on a stripe that stalls: redirect it first.
         PROBE(landing_taken_over);
         Link& other = links_.at(half.in_link);
         other.receiving.dropped = true;
@@ -342,7 +344,8 @@ void Exchange::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
     turn_.add(ReceivePayload{id, place});
 }
 
-// A slice of an operation that is not started here yet: into the neighbour's reserve, never left unread.
+// The operation cannot take its slices here yet. The slice goes to the neighbour's reserve, or is declined and
+// discarded. It is never left unread, because everything behind it on the link would wait.
 void Exchange::receive_early(LinkId id, Link& link, const wire::BulkHeader& header) {
     const Predecessors::Early* early = predecessors_.keep(id, link, header);
     if (early == nullptr) {
@@ -407,7 +410,7 @@ void Exchange::on_landed(const PayloadLanded& event) {
     }
 }
 
-// A slice that landed in the reserve, or will not.
+// A landing in the reserve has ended. `landed`: with success.
 void Exchange::early_landed(const Link& link, const Transfer& receiving, bool landed) {
     Operation* op = reductions_.find(receiving.op);
     const bool dead = op == nullptr ? reductions_.is_settled(receiving.op) : op->decided;

@@ -1,12 +1,13 @@
-// The data plane of a peer: slices of all-reduces that travel between neighbours.
+// The data plane of a peer: it moves the slices of all-reduces between neighbours.
 //
-// It takes what comes over data links to the part that it is for, sends the slices of operations over the stripes to their
-// successors, receives those of predecessors, and gives up what makes no progress. Parts: connections that this peer dials
-// (core/topology/stripes.hpp), neighbours that dial it (predecessors.hpp), operations from their start to their outcome
-// (reductions.hpp), the judge of their clocks (progress.hpp).
+// It dispatches the traffic of data links to the responsible parts. It sends slices of operations over the stripes to
+// their successors and receives those of predecessors. It gives up operations that make no progress. Its parts: the
+// connections that this peer dials (core/topology/stripes.hpp), the neighbours that dial it (predecessors.hpp), the
+// operations from start to outcome (reductions.hpp), and the checks of their clocks (progress.hpp).
 //
-// Files: exchange.cpp (slices), moving.cpp (routing, and what gets through).
-// Invariants: a slice lands at most once per phase. Every wait for a neighbour is ended by a clock that only useful bytes renew.
+// Files: exchange.cpp (slices), moving.cpp (dispatch, progress and resends).
+// Invariants: a slice lands at most once per phase. Each wait for a neighbour is ended by a clock that only useful
+// bytes renew.
 #pragma once
 
 #include "core/all_reduce/flow.hpp"
@@ -33,7 +34,7 @@ class Packed;
 
 class Exchange final : private Stripes::Owner, private Predecessors::Owner, private Reductions::Owner {
 public:
-    // What it works with; all of it outlives the exchange.
+    // The parts that it uses. All of them outlive the exchange.
     struct Parts {
         Turn& turn;
         const PeerConfig& config;
@@ -63,13 +64,14 @@ public:
     void welcomed(const Secret& link_key);
     void on_plan(const proto::DialPlan& page);
     void start_answered(const proto::StartAnswer& answer);
-    // The links are closed: what landed in reserves is freed.
+    // The links are closed. Frees the slices that landed in reserves.
     void membership_over(const LinkTable::Map& closed);
 
     // ---- neighbours
-    // A connection was lost. What was landing from it never lands; what it was sending has to go another way.
+    // A connection was lost. A slice that was landing from it never lands; slices that were sent on it are queued for
+    // another stripe.
     void link_lost(LinkId id, const Link& link, const std::string& reason);
-    bool knows_host(const Endpoint& remote) const;  // a neighbour is on it
+    bool knows_host(const Endpoint& remote) const;  // a neighbour is on this host
     void on_link_message(LinkId id, const ControlArrived& event);
     void payload_moved(LinkId id, Link& link, std::uint32_t arrived);
     void on_flow(const FlowArrived& event);
@@ -84,10 +86,10 @@ public:
     }
 
     // ---- time
-    // In which this peer did not run, or could not hear what was decided: nobody is blamed for it.
+    // For `time` this peer did not run, or had no link to the master. Clocks leave it out, so that nobody is blamed.
     void leave_out(Duration time);
     void forget_predecessors();
-    // What heartbeats to neighbours say.
+    // The heartbeat for neighbours: whether this peer is starved, and the last start that it has received.
     proto::LinkMessage heartbeat() const;
     void tick();
 
@@ -131,7 +133,7 @@ private:
     void repeat_ready();
     void judge_progress();
 
-    // what parts say
+    // callbacks of parts
     bool edge_needed(const Uuid& target) const override;
     void edge_opened(const Uuid& target) override;
     void edge_closed(const Uuid& target) override { flows_.erase(target); }
@@ -160,8 +162,8 @@ private:
     Reductions reductions_;
     Progress progress_;
 
-    bool tell_all_ = true;        // the next plan comes from a master that may know none of our connections
-    proto::DialPlan plan_pages_;  // of a plan whose last page has not come
+    bool tell_all_ = true;        // the next plan is the first after a welcome: the master may know none of our links
+    proto::DialPlan plan_pages_;  // pages of a plan whose last page has not arrived
     std::uint64_t dead_frames_ = 0;
 };
 

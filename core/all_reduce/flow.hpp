@@ -1,4 +1,4 @@
-// What goes to one neighbour, of all operations together: whose turn it is, and what gets through.
+// The sending state for one neighbour, over all operations: whose turn it is, and what gets through.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -13,12 +13,12 @@ struct Flow {
     std::size_t next_stripe = 0;
     std::uint32_t eager_used = 0;
     OpId last_served = 0;       // round robin between operations
-    Instant answered_at = 0;    // when something new that was sent to it last got through
-    std::uint64_t answers = 0;  // slices of all operations that got through
-    Duration latest_word = 0;   // the longest time that what was sent on one stripe had to wait for a word about it
-    std::map<OpId, wire::FlowWord> future_ready;  // said by the neighbour before our start came
+    Instant answered_at = 0;    // when a flow word last showed that sent bytes got through
+    std::uint64_t answers = 0;  // slices of all operations that it acknowledged
+    Duration latest_word = 0;   // the longest time that a stripe waited for a flow word about slices sent on it
+    std::map<OpId, wire::FlowWord> future_ready;  // `ready` words that came before our start
 };
-// To each neighbour that this peer dials.
+// One entry for each neighbour that this peer dials.
 using Flows = std::map<Uuid, Flow>;
 
 }  // namespace pccl::core

@@ -1,5 +1,5 @@
-// What gets through, what does not, and what follows from it: clocks, stripes that stall, words that are said again. Also the
-// routing of what comes from the master and of what neighbours say.
+// Progress of slices and the reactions to a lack of it: clocks, stalled stripes, repeated flow words. Also dispatches
+// the messages of the master and of neighbours.
 #include "core/all_reduce/exchange.hpp"
 #include "core/base/assert.hpp"
 #include "core/base/leftovers.hpp"
@@ -13,7 +13,7 @@
 namespace pccl::core {
 
 namespace {
-// Each landing of a slice that breaks off gives back what it counted, so often: then parts of the slice count no more.
+// So many broken landings of a slice give back the bytes that they counted. Later, parts of the slice do not count.
 constexpr std::uint8_t landings_given_back = 3;
 }  // namespace
 
@@ -35,12 +35,14 @@ void Exchange::on_plan(const proto::DialPlan& page) {
     if (page.more()) return;
     proto::DialPlan plan;
     plan.Swap(&plan_pages_);
-    // A connection that is named anew is reported, whatever was told before: the master forgets those that it does not want.
-    // After a welcome it may know none of them. Nothing else is told again, or a plan that grows would cost its square.
+    // A connection that the plan names anew is reported, whatever was reported before, because the master forgets the
+    // connections that it does not want. After a welcome it may know none of them. Nothing else is reported again:
+    // otherwise the reports for a growing plan would grow with the square of its size.
     const bool all = std::exchange(tell_all_, false);
     if (all && session_.state() == State::member) {
-        // All that was decided before the welcome has been told: what neighbours sent early for an operation of an earlier
-        // incarnation, of which a lost journal knows nothing, is for nobody.
+        // The master has sent all decisions from before the welcome. A neighbour may have sent slices early for an
+        // operation of an earlier incarnation that a lost journal does not contain. Such an operation never starts
+        // here: drop them.
         reductions_.settled(OpId{session_.incarnation()} << 32);
         forget_dead_early();
     }
@@ -54,7 +56,7 @@ void Exchange::start_answered(const proto::StartAnswer& answer) {
     if (reductions_.start_answered(answer)) forget_dead_early();
 }
 
-// What neighbours sent early for operations that are over, or will never start here.
+// Frees slices that neighbours sent early for operations that are over, or will never start here.
 void Exchange::forget_dead_early() {
     predecessors_.forget_early([&](OpId id) { return reductions_.is_settled(id) && reductions_.find(id) == nullptr; });
 }
@@ -77,7 +79,7 @@ void Exchange::link_lost(LinkId id, const Link& link, const std::string& reason)
         PayloadLanded never_landed;
         never_landed.verdict = PayloadLanded::Verdict::discarded;
         links_.put_back(id, link);
-        links_.at(id).stage = Stage::dialing;  // nothing is sent on it any more
+        links_.at(id).stage = Stage::dialing;  // so that nothing is sent on it any more
         never_landed.link = id;
         on_landed(never_landed);
         links_.erase(id);
@@ -87,7 +89,7 @@ void Exchange::link_lost(LinkId id, const Link& link, const std::string& reason)
     if (stripes_.lost(id, link, reason)) pump_edge(link.remote);
 }
 
-// Slices that were not acknowledged go again on another stripe; a second copy never lands twice.
+// Slices that were not acknowledged are queued for another stripe. The receiver never lands a second copy.
 void Exchange::slices_lost(LinkId id, const Uuid& target) {
     for (auto& [op_id, op] : reductions_.all()) {
         if (op->decided || op->id.successor != target) continue;
@@ -204,7 +206,7 @@ void Exchange::operation_prepared(Operation& op) {
     absorb_early(op);
 }
 
-// Everything of the operation that moves on links is cancelled or led away; the driver answers at once.
+// Cancels all sends of the operation and redirects its landings, so its memory is free at once.
 void Exchange::operation_decided(Operation& op) {
     links_.release(op.id.id);
     if (const auto flow = flows_.find(op.id.successor); flow != flows_.end())
@@ -224,16 +226,17 @@ void Exchange::slice_landed(Operation& op, std::uint32_t bytes) {
     op.landed_before = predecessors_.slice_came(op.id.predecessor);
 }
 
-// What came of the slice is lost, and the same bytes count when they come again.
+// The bytes of the slice that had arrived are lost, so the same bytes count when they come again.
 void Exchange::landing_broke(Operation& op, Half& half, std::uint32_t arrived) {
     if (half.broken >= landings_given_back) return;
     ++half.broken;
     op.landed_most = std::max(op.received_bytes, op.landed_most - std::min<std::uint64_t>(op.landed_most, arrived));
 }
 
-// A part of a frame has arrived. The sender is told now and then: a slice on a slow link can take longer than the patience
-// with a stripe. Whether that is progress of a slice that was lost before, the sender decides (Operation::Lost::most): the
-// filler of a frame that was given up has counted here like bytes of the slice.
+// A part of a frame has arrived. The sender gets a `moving` word from time to time, because a slice on a slow link can
+// take longer than the patience with a stripe. If the slice was lost before, the sender decides whether that is
+// progress (Operation::Lost::most). The receiver cannot: filler of an abandoned frame counted here like bytes of the
+// slice.
 void Exchange::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
     if (link.receiving.op != 0 && link.receiving.dropped) return discarded_moved(id, link, arrived);
     if (link.receiving.op != 0 && link.receiving.phase == 2) return sync_.chunk_moved(link, arrived);
@@ -242,11 +245,11 @@ void Exchange::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
         return;
     link.arrived = arrived;
     Operation* found = reductions_.find(link.receiving.op);
-    // What lands in the reserve is not led away when its operation ends.
+    // A landing in the reserve is not redirected when its operation ends. The rest of it is filler.
     if (link.receiving.cell != Operation::none &&
         (found != nullptr ? found->decided : reductions_.is_settled(link.receiving.op)))
         predecessors_.filler_came(link.remote);
-    // Also into the reserve, where a slice is that began before this peer had its memory.
+    // This includes a slice that lands in the reserve because it began before this peer had the operation's memory.
     if (found != nullptr && found->prepared && link.receiving.slice < found->slices()) {
         Operation& op = *found;
         std::uint64_t landed = op.received_bytes;
@@ -265,8 +268,9 @@ void Exchange::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
     tell_moving(id, link);
 }
 
-// The rest of a slice that nobody wants any more: until it has ended nothing else comes over this connection, neither what the
-// neighbour would send nor its words that it waits itself. It ends: such a frame is not begun anew.
+// The rest of a slice that is discarded. Nothing else comes over this connection before it ends: neither other slices
+// nor the neighbour's report that it is starved. So the neighbour is not blamed meanwhile. This ends, because such a
+// frame is not begun anew.
 void Exchange::discarded_moved(LinkId id, Link& link, std::uint32_t arrived) {
     if (link.purpose != Purpose::incoming || link.receiving.phase > 1 || arrived <= link.arrived) return;
     link.arrived = arrived;
@@ -274,8 +278,8 @@ void Exchange::discarded_moved(LinkId id, Link& link, std::uint32_t arrived) {
     if (turn_.now - link.told_moving >= turn_.timeouts.together()) tell_moving(id, link);
 }
 
-// The rest of a chunk that nobody wants any more, on a slow path: what the neighbour has to say of reductions waits behind it,
-// and this connection is ours to open anew.
+// On a slow path, the rest of a chunk that is discarded delays the neighbour's flow words about reductions. This peer
+// dialled the connection, so it closes and redials it.
 void Exchange::reopen_filled_links() {
     std::map<Uuid, LinkId> filled;  // one of each edge
     for (const auto& [id, link] : links_) {
@@ -299,11 +303,13 @@ void Exchange::tell_moving(LinkId id, Link& link) {
     turn_.add(SendFlow{id, word});
 }
 
-// A stripe on which nothing was acknowledged or taken for long, while another one works: its slices go there.
+// Finds stripes on which nothing was sent or answered for long while another stripe of the edge works. Queues their
+// slices again.
 void Exchange::requeue_stalled() {
     for (const auto& [target, edge] : stripes_.all()) {
-        // On a slow path the words come late: what came late before may do so again, and of stripes that share the path none
-        // may have stalled that seem to.
+        // On a slow path flow words come late. A delay that occurred before may occur again, so the patience is twice
+        // the longest one. Stripes that share a path may seem to stall although none does, so each of them that is held
+        // stalled doubles the least patience. The patience never exceeds four times `least`.
         const auto held_stalled =
             std::count_if(edge.stripes.begin(), edge.stripes.end(), [this](const Stripes::Stripe& stripe) {
                 const auto link = links_.find(stripe.link);
@@ -324,7 +330,8 @@ void Exchange::requeue_stalled() {
             const auto it = links_.find(stripe.link);
             if (it == links_.end() || it->second.stage != Stage::open) continue;
             Link& link = it->second;
-            // Of what was sent on it nothing may be left that could be answered. It gets another chance.
+            // After a while a stalled stripe gets another chance. All that was sent on it may have been answered on
+            // other stripes; then no flow word can come that shows that it works.
             if (link.stalled && link.sending.op == 0 && turn_.now - link.stalled_at > turn_.timeouts.starved()) {
                 PROBE(stalled_stripe_tried_again);
                 link.stalled = false;
@@ -359,7 +366,8 @@ void Exchange::requeue_stalled() {
     }
 }
 
-// A word about what was sent on this stripe. One that stalled carries after all: nothing was lost with it.
+// A flow word about a slice that was sent on this stripe came. If the stripe was held stalled, it works after all, and
+// the losses that were counted for it are taken back.
 void Exchange::stripe_moves(LinkId id, Link& link, Flow& flow) {
     flow.latest_word = std::max(flow.latest_word, turn_.now - (link.stalled ? link.silent_since : link.last_progress));
     if (!link.stalled) return;
@@ -377,10 +385,10 @@ void Exchange::stripe_moves(LinkId id, Link& link, Flow& flow) {
     }
 }
 
-// What the predecessor may send was told on one link, and that may swallow it: where nothing comes, it is told on all of
-// them. The word is cumulative, so a copy does no harm. Each copy waits twice as long as the one before it, and a tick
-// repeats one operation for each predecessor: many that all wait behind a slow uplink would fill it with copies, and nothing
-// else would get through.
+// `ready` is sent on one link, and that link may lose it. If no new bytes come, it is sent again on all links of the
+// predecessor. The word is cumulative, so copies do no harm. The wait doubles with each repeat, and a tick repeats
+// `ready` for only one operation of each predecessor. Otherwise many operations that wait behind a slow uplink would
+// fill it with copies, and nothing else would get through.
 void Exchange::repeat_ready() {
     constexpr std::uint32_t doublings_max = 6;
     std::map<Uuid, Operation*> longest;
@@ -405,7 +413,6 @@ void Exchange::repeat_ready() {
 
 // ---- time ----------------------------------------------------------------------------------------------------------
 
-// Time in which this peer did not run, or could not hear what was decided: nobody is blamed for it.
 void Exchange::leave_out(Duration time) {
     const auto later = [&](Instant& clock) { clock = std::min(turn_.now, clock + time); };
     for (auto& [id, op] : reductions_.all()) {
@@ -430,7 +437,7 @@ void Exchange::forget_predecessors() {
 }
 
 proto::LinkMessage Exchange::heartbeat() const {
-    // Without the master this peer may not know of an operation that its neighbours have begun.
+    // Without the master this peer may have missed the start of an operation that its neighbours have begun.
     const bool starved =
         !session_.master_open() || std::any_of(reductions_.all().begin(), reductions_.all().end(),
                                                [](const auto& entry) { return entry.second->waits_for_input(); });
@@ -444,8 +451,7 @@ void Exchange::judge_progress() {
     for (const auto& [id, op] : reductions_.all()) {
         if (!op->wants_to_send()) op->sated_at = turn_.now;
     }
-    if (!session_.master_open())
-        return;  // the start may not have reached everybody: judged when the master is there again
+    if (!session_.master_open()) return;  // the start may not have reached all members: judged when the master is back
     std::vector<OpId> stuck;
     std::vector<std::pair<OpId, std::string>> without_input;
     for (const auto& [id, op] : reductions_.all()) {

@@ -85,8 +85,8 @@ void Operation::enqueue(int phase, std::uint32_t slice) {
     entry.next = none;
     Queue& queue = queue_of(phase, slice);
     if (entry.counted || lost.contains({phase, slice})) {
-        // A resend has its credit already: behind a slice that waits for credit it would wait for itself. And the clock of a
-        // lost slice runs: its time must not pass in the queue.
+        // A resend goes first. It may hold credit already: behind a slice that waits for credit, it would wait for
+        // itself. And the clock of a lost slice runs, so its time must not pass in the queue.
         if (queue.head != none) PROBE(resend_goes_first);
         entry.next = queue.head;
         queue.head = slice;
@@ -106,7 +106,7 @@ void Operation::declined(int phase, std::uint32_t slice) {
         entry.counted = false;
         --used;
     }
-    lost.erase({phase, slice});  // an answer: the neighbour was reached
+    lost.erase({phase, slice});  // a decline is an answer, so the neighbour was reached
     enqueue(phase, slice);
 }
 
@@ -116,7 +116,7 @@ void Operation::acknowledged(int phase, std::uint32_t slice) {
     lost.erase({phase, slice});
     entry.out = OutState::acknowledged;
     if (phase != 0 || entry.counted) return;
-    entry.counted = true;  // of two copies one was declined, the other has a slot
+    entry.counted = true;  // one of two copies was declined, the other one has a slot
     ++used;
 }
 
@@ -231,7 +231,7 @@ bool Operation::wants_to_send() const {
     return inject_next_ < inject_end_ || queues_[0].head != none || queues_[1].head != none || declined_.head != none;
 }
 
-// Own input that is quantized counts as landed when its form for the wire is there.
+// Quantized own input counts as landed when its form on the wire exists.
 bool Operation::may_inject() const {
     return inject_next_ < inject_end_ && (!is_quantized() || half(0, inject_next_).in == InState::landed);
 }

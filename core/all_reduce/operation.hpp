@@ -1,23 +1,26 @@
 // One all-reduce as a graph over slices, seen from one position of the ring.
 //
-// The vector is cut into `world` parts (part p: elements p·count/world up to (p+1)·count/world) and each part into slices.
-// A slice of part p starts at position p+1 as that member's input, is reduced by each next member (phase 0) until the
-// last reducer, position p, has produced its final bytes, and then travels on as a copy (phase 1) to everybody else. A
-// slice goes on as soon as it is there (cut-through); nothing waits for a step of the whole ring.
+// The vector is cut into `world` parts (part p: elements p·count/world up to (p+1)·count/world) and each part into
+// slices. A slice of part p starts at position p+1 as the input of that member. Each next member reduces it (phase 0)
+// until the last reducer, position p, has produced its final bytes. The final bytes then travel on as a copy (phase 1)
+// to all other members. A member forwards a slice as soon as it has it (cut-through); nothing waits for a step of the
+// whole ring.
 //
 // A slice has a place in the application's arrays (byte_offset, byte_length) and a form on the wire (wire_offset,
-// wire_length). They are the same, unless the operation is quantized: then slots, reserve and final bytes hold the wire's
-// form, own input is quantized into `inputs` shortly before it leaves, and everybody reads the same final bytes back into
-// numbers at the commit.
+// wire_length). The two are the same unless the operation is quantized. Then slots, reserve and final bytes hold the
+// form on the wire, and own input is quantized into `inputs` shortly before it leaves. At the commit all members
+// convert the same final bytes back into numbers.
 //
-// This class holds geometry and bookkeeping; Reductions and Exchange drive it. Nothing is allocated after the start.
+// This class holds geometry and bookkeeping; Reductions and Exchange drive it. All tables but `lost` are allocated at
+// the start.
 // Invariants: a slice lands at most once per phase; partial sums live in slots, never in the place of final bytes; the
 // application's input is not written before the outcome (final bytes of an in-place operation land in scratch).
 //
-// Slots: a partial sum needs a slot at its receiver, granted by a cumulative credit. Own input enters the ring only while
-// half of the successor's slots are free, partial sums that go on may use all of them: the ring of slots can never fill up.
-// What leaves before the successor is ready is counted as well. A slice that is declined has no slot there: it gives its
-// credit back and is own input again, or it would take, of all members' slices, those that have to go on their way.
+// Slots: a partial sum needs a slot at its receiver, granted by a cumulative credit. Own input enters the ring only
+// while more than half of the successor's slots are free; forwarded partial sums may use all of them. So the slots
+// around the ring can never all fill up. A slice that leaves before the successor is ready uses credit, too. A declined
+// slice has no slot at the successor: it returns its credit, and own input joins the queue of declined input. If it
+// kept the credit, retries could occupy the slots that forwarded partial sums need, and the ring would deadlock.
 #pragma once
 
 #include "core/base/limits.hpp"
@@ -38,8 +41,8 @@ struct Half {
     InState in = InState::none;
     OutState out = OutState::idle;
     bool counted = false;     // phase 0: has used its credit
-    std::uint8_t broken = 0;  // landings of it that gave back what they had counted
-    std::uint32_t next = 0;   // link of the queue it is in
+    std::uint8_t broken = 0;  // broken landings whose bytes were subtracted from landed_most
+    std::uint32_t next = 0;   // next slice in its queue
     std::uint64_t checksum = 0;
     LinkId in_link = 0;
     LinkId out_link = 0;
@@ -78,9 +81,9 @@ public:
     std::uint64_t bytes() const { return shape.count * element_bytes(shape.type); }
     std::uint64_t wire_bytes() const { return part_wire_.back(); }
     bool is_quantized() const { return shape.quantization.algorithm != QuantizationAlgorithm::none; }
-    // Final bytes land beside the application's memory.
+    // True: final bytes land in scratch and not in the application's memory.
     bool has_scratch() const { return in_place || is_quantized(); }
-    // Held beside the application's buffers.
+    // Memory that the operation needs beside the application's buffers.
     std::uint64_t memory_bytes() const {
         return std::uint64_t{slot_count} * slot_bytes + (has_scratch() ? wire_bytes() : 0) +
                (is_quantized() ? input_bytes() : 0);
@@ -100,20 +103,21 @@ public:
     };
     // The next slice to send, or slice == none. `eager_left`: slices that may leave before the neighbour is ready.
     Next peek(std::uint32_t eager_left);
-    // A slice that was lost waits to be sent again: its clock runs.
+    // True: a lost slice is queued for a resend. It must not wait for its operation's turn, because its clock runs.
     bool resends();
     void pop(const Next& next);
-    // The neighbour's slots may be fewer than what left before it was ready.
+    // `used` may exceed `credit`: more slices may have left before the neighbour was ready than it has slots.
     std::uint32_t free_credit() const { return credit > used ? credit - used : 0; }
 
     // ---- what gets through
     void leaves(int phase, std::uint32_t slice, LinkId link);
-    // It was sent in vain and will be sent again. Connections that break together are one loss: another one counts when it
-    // comes later than `together`. Whether it counted.
+    // The slice was sent without success: queues it for a resend. Connections that break together count as one loss, so
+    // a loss counts only if `together` has passed since the last one that counted. Returns whether it counted.
     bool lost_again(int phase, std::uint32_t slice, Instant now, Duration together);
     bool unanswered() const { return in_flight != 0 || !lost.empty(); }
     bool wants_to_send() const;
-    // Nothing is left to do here until the predecessor's bytes come.
+    // True: this member has not voted for the end, and has nothing to compute, nothing queued and nothing in flight. Own
+    // input that has not left yet does not count. So it waits for bytes of the predecessor.
     bool waits_for_input() const;
 
     // ---- slots
@@ -126,8 +130,8 @@ public:
 
     // ---- own input of a quantized operation
     std::uint64_t input_bytes() const;               // all of it, on the wire
-    BufferRef input_ref(std::uint32_t slice) const;  // where a slice of it is quantized
-    // The next slice to quantize, or none: a few are kept ready beyond what has left.
+    BufferRef input_ref(std::uint32_t slice) const;  // where the quantized form of a slice is
+    // The next slice to quantize, or none. At most Limits::inputs_ready are quantized ahead of those that have left.
     std::uint32_t take_input();
 
     void add_digest(std::uint32_t slice, std::uint64_t checksum);
@@ -138,12 +142,12 @@ public:
     BufferId receive = 0;
     BufferId result = 0;  // where final bytes land: `receive`, or scratch
     BufferId slots = 0;
-    BufferId inputs = 0;  // own input as it leaves, when quantized
+    BufferId inputs = 0;  // quantized operation: own input in its form on the wire
     std::uint32_t slot_count = 0;
     std::uint32_t slot_bytes = 0;
     std::uint32_t buffers_pending = 0;
     bool in_place = false;
-    bool prepared = false;  // buffers are there, ready was told
+    bool prepared = false;  // the buffers exist and `ready` was sent
     bool neighbour_ready = false;
     std::uint32_t neighbour_slots = 0;
     std::uint32_t credit = 0;   // cumulative, from the successor
@@ -157,38 +161,46 @@ public:
     bool given_up = false;       // voted that its edge is stuck
     bool decided = false;
     bool committed = false;
-    // Progress is what gets through for the first time. Retries renew none of these clocks.
-    Instant landed_at = 0;    // when something new last came from the predecessor; at first when slices could come
-    Instant answered_at = 0;  // when something of it last got through to the successor
-    std::uint64_t landed_before = 0;    // slices of all operations that had come from there then
-    std::uint64_t answered_before = 0;  // and at `answered_at`, of those that had got through to the successor
-    std::uint64_t landed_most = 0;      // bytes of slices, those that are still landing included; never gets less
+    // Only bytes that get through for the first time are progress. Retries do not renew these clocks.
+    Instant landed_at = 0;    // when new bytes last came from the predecessor; at first `prepared_at`
+    Instant answered_at = 0;  // when the successor last acknowledged a slice for the first time
+    // Slices of all operations that had come from the predecessor when a slice of this one last landed; at first, at
+    // `prepared_at`.
+    std::uint64_t landed_before = 0;
+    // Slices of all operations that the successor had acknowledged at `answered_at`; at first, at `prepared_at`.
+    std::uint64_t answered_before = 0;
+    // The most bytes of slices that had arrived, those still landing included. It shrinks only when a landing breaks, a
+    // few times for each slice (Half::broken).
+    std::uint64_t landed_most = 0;
     Instant prepared_at = 0;
-    Instant repeated_at = 0;    // when `ready` was last told on all links of the predecessor
-    std::uint32_t repeats = 0;  // how often since something new landed
-    // When that neighbour last said that it has not been told the start: how late the master's word comes is not its fault.
+    Instant repeated_at = 0;    // when `ready` was last sent on all links of the predecessor
+    std::uint32_t repeats = 0;  // how often since new bytes landed
+    // When that neighbour last reported that it had not received the start. A late start message of the master is not
+    // the neighbour's fault.
     Instant successor_unaware_at = 0;
     Instant predecessor_unaware_at = 0;
-    Instant sated_at = 0;         // when it was last seen with nothing to send
-    Instant credit_at = 0;        // when the successor last said what it is ready for
-    Instant waits_since = 0;      // valid if unanswered(): what was sent first since then has no answer
+    Instant sated_at = 0;         // when a tick last found nothing to send
+    Instant credit_at = 0;        // when the successor last sent its credit
+    Instant waits_since = 0;      // valid if unanswered(): since when that is true
     std::uint32_t in_flight = 0;  // slices in OutState sending or sent
     struct Lost {
-        Instant since = 0;  // the first loss, or when more of it than before last arrived
-        std::uint32_t times = 0;
+        // Its clock starts at the first loss. It restarts when more of the slice arrives than before, and when one of
+        // the first copies leaves (copies_patiently in exchange.cpp).
+        Instant since = 0;
+        std::uint32_t times = 0;      // losses that counted
         Instant counted_at = 0;       // the last of them
-        std::uint32_t fruitless = 0;  // of them, since more of it than before last arrived
+        std::uint32_t fruitless = 0;  // those since more of the slice arrived than before
         Instant queued_at = 0;        // when it was queued again
         Instant left_at = 0;          // when the last copy left
-        std::uint32_t most = 0;       // bytes of a copy that arrived, as far as the receiver said
-        Duration took = 0;            // how long that copy had been on the way
-        LinkId stalled_on = 0;        // the last copy was given up because this stripe seemed to stall
+        std::uint32_t most = 0;       // most bytes of a copy that the receiver reported
+        Duration took = 0;            // time from the departure of that copy to that report
+        LinkId stalled_on = 0;        // the last loss was counted because this stripe seemed to stall; 0: other reason
     };
-    std::map<std::pair<int, std::uint32_t>, Lost> lost;  // sent in vain and not acknowledged since
-    std::uint64_t copied = 0;  // of the commit copy, what was issued: bytes, or slices when quantized
+    std::map<std::pair<int, std::uint32_t>, Lost> lost;  // (phase, slice): lost and not answered since
+    std::uint64_t copied = 0;  // part of the commit copy that was requested: bytes, or slices if quantized
     std::uint64_t sent_bytes = 0;
     std::uint64_t received_bytes = 0;
-    Completion outcome;  // prepared when decided, told when nothing is outstanding
+    Completion outcome;  // set at the decision, delivered when nothing is outstanding
 
 private:
     struct Queue {
@@ -202,18 +214,18 @@ private:
     bool may_inject() const;
     Queue& queue_of(int phase, std::uint32_t slice);
     void left_flight(const Half& entry);
-    // A resend that waits in the queue while the first copy is acknowledged.
+    // Drops slices from the head of the queue that were acknowledged while their resend was queued.
     void drop_answered(int phase, Queue& queue);
 
     std::uint32_t slice_elements_ = 1;
-    std::uint32_t slice_wire_ = 0;           // bytes on the wire of a slice that is full
+    std::uint32_t slice_wire_ = 0;           // bytes of a full slice on the wire
     std::vector<std::uint32_t> part_first_;  // first slice of each part, world + 1 entries
-    std::vector<std::uint64_t> part_wire_;   // where each part begins on the wire, likewise
+    std::vector<std::uint64_t> part_wire_;   // offset of each part on the wire, world + 1 entries
     std::vector<Half> halves_[2];
     std::vector<std::uint32_t> slot_of_;
     std::vector<std::uint32_t> free_slots_;
     Queue queues_[2];
-    Queue declined_;  // own input that has left before and has no credit now
+    Queue declined_;  // own input that was declined and needs credit again
     std::uint32_t inject_next_ = 0;
     std::uint32_t inject_end_ = 0;
     std::uint32_t quantize_next_ = 0;

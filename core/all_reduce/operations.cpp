@@ -21,7 +21,7 @@ std::string shape_text(const proto::Vote& vote) {
     return text;
 }
 
-// Empty when all votes ask for the same reduction, else who differs in what.
+// Empty if all votes ask for the same reduction; otherwise names two peers that differ, and in what.
 std::string shape_mismatch(const Ballot& ballot) {
     const auto& first = *ballot.votes().begin();
     for (const auto& [uuid, cast] : ballot.votes()) {
@@ -72,7 +72,7 @@ void Operations::start_waiting(GroupId id) {
         }
         const std::vector<Uuid>& ring = group->second.ring;
         if (!ballot->complete(ring)) {
-            // A newcomer has to vote too before this one is complete again.
+            // A member that was admitted since has to vote before the ballot is complete again.
             ballot->completed_order = 0;
             waiting.erase(first);
             continue;
@@ -131,7 +131,8 @@ void Operations::start_waiting(GroupId id) {
     waiting_.erase(id);
 }
 
-// Some member wants no more of its batch to run at a time. What runs ends by itself, so the place gets free.
+// True: the batch of a member already runs as many operations as its window allows. Running operations end by
+// themselves, so a place becomes free.
 bool Operations::window_full(const GroupState& group, const Ballot& ballot) const {
     return std::any_of(ballot.votes().begin(), ballot.votes().end(), [&](const auto& entry) {
         const proto::Vote& vote = entry.second.vote;
@@ -155,7 +156,7 @@ void Operations::refuse(const BallotKey& key, Result result, const std::string& 
 }
 
 void Operations::examine_all() {
-    // Operations without any vote have no ballot: they are examined too.
+    // Not only the ballots: an operation without any vote has none, and is examined, too.
     std::vector<OpId> ops;
     for (const auto& [id, op] : state_.ops) ops.push_back(id);
     for (const OpId id : ops) examine(id);
@@ -177,7 +178,8 @@ void Operations::examine(OpId id) {
         for (const auto& [uuid, cast] : ballot->votes()) {
             if (!cast.vote.ok()) {
                 PROBE(aborted_by_vote);
-                // What a peer can never do is not worth another try: the answer must not read as a lost connection.
+                // If a peer can never run the operation, a retry is pointless. So the answer must not be a lost
+                // connection.
                 const bool for_good = !cast.vote.refused().empty();
                 decide(id, for_good ? Result::invalid_usage : Result::rank_connection_lost,
                        "peer " + short_name(uuid) +

@@ -1,12 +1,13 @@
-// The master's half of an all-reduce: it starts an operation when all members of a group have launched the tag, the limits allow
-// it and the ring is up, and decides the outcome by the votes for its end.
+// The master's half of an all-reduce. It starts an operation when all members of a group have launched the tag, the
+// limits allow it and the ring is up. It decides the outcome from the end votes.
 //
-// Ballots for a start are started in the order in which they became complete, the same for all tags of a group: what runs needs
-// nothing but its members' data, so a place gets free, and the next one starts at all members or at none. What runs is promised,
-// so it is RunState's; this part owns that order alone. It does not know slices or links.
+// Start ballots of a group, whatever their tags, are started in the order in which they became complete. This cannot
+// deadlock: a running operation needs only the data of its members, so its place becomes free, and the next one starts
+// at all members or at none. RunState owns the running operations, because they are promised. This part owns only the
+// order. It must not know slices or links.
 //
-// Invariants: an operation has one outcome. It commits only if every living member voted for the same digest; a vote against it
-// is never taken back.
+// Invariants: an operation has one outcome. It commits only if every living member voted for the same digest; a vote
+// against it is never taken back.
 #pragma once
 
 #include "core/journal/decision_log.hpp"
@@ -27,7 +28,7 @@ public:
         : decisions_(decisions), state_(decisions.state()), ballots_(ballots), edges_(edges), tallies_(tallies) {}
 
     // ---- starts
-    // All members of the group have voted for it: it starts when its turn comes.
+    // All members of the group have voted for this start. It happens when its turn comes.
     void wait_for_start(const BallotKey& key, Ballot& ballot);
     void start_what_waits();
     void refuse(const BallotKey& key, Result result, const std::string& reason);
@@ -35,9 +36,9 @@ public:
     // ---- ends
     void examine(OpId id);
     void examine_all();
-    // Somebody has voted against the operation that this ballot ends.
+    // True: a member has voted against the operation that this ballot ends.
     bool refused(const BallotKey& key) const;
-    // success, rank_connection_lost, or invalid_usage when a member can never do it.
+    // `result`: success, rank_connection_lost, or invalid_usage if a member can never run the operation.
     void decide(OpId id, Result result, const std::string& reason);
 
     void forget_run() { waiting_.clear(); }

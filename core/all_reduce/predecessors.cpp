@@ -28,27 +28,28 @@ void Predecessors::named(const google::protobuf::RepeatedPtrField<std::string>& 
     }
 }
 
-// Empty: it may come. `gives_way`: a connection of the same neighbour that is closed for it; 0: none.
+// Empty: the connection is accepted. `gives_way`: a connection of the same neighbour to close for it; 0: none.
 std::string Predecessors::why_refused(const proto::LinkHello& hello, Uuid& from, std::optional<LinkPass>& pass,
                                       LinkId& gives_way) const {
     if (hello.protocol_version() != wire::protocol_version)
         return "this peer speaks protocol version " + std::to_string(wire::protocol_version) +
                ", the other one version " + std::to_string(hello.protocol_version());
     if (hello.to() != to_bytes(who_.uuid)) return "the peer that was dialled is not at this address any more";
-    // The plan that names us may overtake our welcome.
+    // The plan by which the other peer dials may arrive there before our welcome arrives here.
     if (!session_.welcomed() || hello.run_id() != to_bytes(who_.run))
         return "the peer that was dialled does not take part in this run yet";
     if (!read(hello.from(), from) || from == who_.uuid) return "impossible hello";
     pass = link_keys_.pass_of(from, hello.pass());
     if (!pass) {
-        // Its pass may also be one that a master gave out which was restarted meanwhile: it is told another one.
+        // The pass may also come from a master that was restarted since. The dialler then gets another one.
         PROBE(data_link_without_proof);
         return "whoever dialled does not prove to be peer " + short_name(from);
     }
     const auto reserve = reserves_.find(from);
     if (reserve == reserves_.end() && reserves_.size() >= turn_.limits.peers_max) return "too many connections";
     if (reserve != reserves_.end() && reserve->second.links.size() >= turn_.limits.stripes_max) {
-        // Who dials anew what it knows to be lost: here it may still look open, but nothing comes over it.
+        // The neighbour may redial a connection that it knows to be lost. Here the old one may still look open, but
+        // nothing comes over it.
         gives_way = quietest_link(reserve->second);
         if (gives_way == 0) return "too many connections";
     }
@@ -79,7 +80,7 @@ void Predecessors::hello(LinkId id, const proto::LinkHello& hello) {
     link.control_bytes = wire::control_limit(turn_.limits, hello.control_bytes_max());
     Reserve& reserve = reserves_[from];
     if (reserve.links.empty()) {
-        // It gets the time to say that it waits itself, and to send what it could not.
+        // The neighbour gets time to report that it is starved, and to send slices that it could not send before.
         Arrivals& arrivals = arrivals_[from];
         if (arrivals.at != 0) PROBE(predecessor_back);
         arrivals.starved_at = turn_.now;
@@ -99,7 +100,7 @@ void Predecessors::hello(LinkId id, const proto::LinkHello& hello) {
     owner_.neighbour_connected(from);
 }
 
-// The connection of a neighbour over which nothing has come for the longest time, if heartbeats are missing on it; else 0.
+// The connection of a neighbour that was silent for the longest time, if heartbeats are missing on it; otherwise 0.
 LinkId Predecessors::quietest_link(const Reserve& reserve) const {
     const auto quietest = std::min_element(reserve.links.begin(), reserve.links.end(), [&](LinkId a, LinkId b) {
         return links_.at(a).last_received < links_.at(b).last_received;
@@ -121,7 +122,7 @@ void Predecessors::lost(LinkId id, const Link& link) {
         free_cell(link.remote, Operation::none);
         return;
     }
-    // What was told on the lost link may not have arrived.
+    // Flow words that were sent on the lost link may not have arrived.
     owner_.neighbour_lost_a_link(link.remote);
 }
 
@@ -145,7 +146,7 @@ void Predecessors::report(const Uuid& remote, bool up, bool unwanted) {
     session_.tell_edge(std::move(message));
 }
 
-// Their links are closed already.
+// The links of the neighbours are closed already.
 void Predecessors::forget_run() {
     std::vector<Uuid> remotes;
     for (auto& [remote, reserve] : reserves_) {
@@ -167,7 +168,7 @@ void Predecessors::forget_run() {
 
 // ---- words to them -------------------------------------------------------------------------------------------------
 
-// The link on which something arrived last: one that is dead or stalled falls behind at once, long before it is closed.
+// The link on which bytes arrived last. A dead or stalled link falls behind at once, long before it is closed.
 LinkId Predecessors::liveliest(const Reserve& reserve) const {
     return *std::max_element(reserve.links.begin(), reserve.links.end(), [this](LinkId a, LinkId b) {
         return links_.at(a).last_received < links_.at(b).last_received;
@@ -192,7 +193,8 @@ const std::set<LinkId>* Predecessors::links_to_choose(const Uuid& remote) const 
 
 // ---- early slices --------------------------------------------------------------------------------------------------
 
-// Memory for what a neighbour sends early. One that waits to be admitted sends nothing: many of them cost no memory.
+// Requests memory for the early slices of a neighbour. Not called for newcomers: they send no slices, so many of them
+// cost no memory.
 void Predecessors::prepare(const Uuid& remote) {
     Reserve& reserve = reserves_.at(remote);
     if (reserve.buffer != 0 || turn_.limits.eager_slices() == 0 || !reserve.free_cells.empty()) return;
@@ -263,7 +265,7 @@ void Predecessors::free_cell(const Uuid& remote, std::uint32_t cell) {
     if (cell != Operation::none) reserve.free_cells.push_back(cell);
     if (!reserve.links.empty() || (reserve.buffer != 0 && reserve.free_cells.size() < turn_.limits.eager_slices()))
         return;
-    if (reserve.buffer != 0 && !reserve.usable) return;  // its allocation is still to be answered
+    if (reserve.buffer != 0 && !reserve.usable) return;  // the allocation has no answer yet
     PROBE(reserve_freed);
     if (reserve.buffer != 0) memory_.free(reserve.buffer);
     reserves_.erase(it);
@@ -290,7 +292,7 @@ void Predecessors::says_starved(const Uuid& neighbour, bool starved) {
     if (!reserves_.contains(neighbour)) return;
     Arrivals& arrivals = arrivals_[neighbour];
     if (starved) PROBE(neighbour_starved);
-    // Afterwards it gets time to send on what it waited for.
+    // When it is no longer starved, it gets time to forward what it waited for.
     if (starved) arrivals.starved_at = turn_.now;
     arrivals.starved = starved;
 }

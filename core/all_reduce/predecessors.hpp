@@ -1,11 +1,12 @@
-// The neighbours that dial this peer: their connections, what they may send before their operation is known here, and when
-// something new last came from each.
+// The neighbours that dial this peer: their connections, the slices that they send before the operation is known here,
+// and when new bytes last came from each.
 //
-// It admits a connection whose caller proves who it is, tells the master that the edge is there, keeps memory for slices that
-// come early, and answers on a connection that lives. Which slice is good for what is the matter of Exchange.
+// It accepts a connection if the dialler proves its name, and reports the edge to the master. It keeps memory for early
+// slices, and sends flow words on a live connection. Exchange decides how a slice is used.
 //
-// Invariants: what a neighbour sends before the start is known here fits into its reserve. A cell of a reserve is in one place:
-// free, or held by one early slice. A reserve is freed when its neighbour has no connection and its last cell is back.
+// Invariants: the slices that are kept before the start is known here fit into the neighbour's reserve. A cell of a
+// reserve is either free or held by one early slice. A reserve is freed when its neighbour has no connection and its
+// last cell is back.
 #pragma once
 
 #include "core/all_reduce/operation.hpp"
@@ -29,10 +30,10 @@ class Predecessors {
 public:
     class Owner {
     public:
-        // It has one more connection, or one less: what it was told of operations may have been lost.
+        // The neighbour has one connection more, or one less. Flow words that were sent to it may be lost.
         virtual void neighbour_connected(const Uuid& neighbour) = 0;
         virtual void neighbour_lost_a_link(const Uuid& neighbour) = 0;
-        // It dialled for a bandwidth test, and has proved who it is.
+        // The peer dialled for a bandwidth test, and has proved its name.
         virtual void tester_came(LinkId id, const Uuid& from, const proto::LinkHello& hello, const LinkPass& pass) = 0;
 
     protected:
@@ -47,14 +48,14 @@ public:
         bool landed = false;
         LinkId link = 0;
     };
-    // What came from a predecessor, of whatever operation; it outlives the connections.
+    // What came from a predecessor, over all operations. It outlives the connections.
     struct Arrivals {
-        Instant at = 0;  // when something new last came
+        Instant at = 0;  // when new bytes last came
         std::uint64_t slices = 0;
-        Duration longest_wait = 0;  // of an operation for which something came after all
-        bool starved = false;       // its own word: it waits for its upstream
-        Instant starved_at = 0;     // until when it is known to have said so
-        Instant filler_at = 0;      // when a part of a frame that nobody wants any more last came from it
+        Duration longest_wait = 0;  // longest time without new bytes of an operation that got some after all
+        bool starved = false;       // reported by it: it waits for its own predecessor
+        Instant starved_at = 0;     // when it last reported so, or connected after it had no link
+        Instant filler_at = 0;      // when a part of a frame that is discarded last came from it
     };
 
     Predecessors(Turn& turn, const Identity& who, LinkTable& links, Memory& memory, Session& session, Owner& owner)
@@ -62,7 +63,7 @@ public:
 
     // ---- who may dial
     void welcomed(const Secret& link_key) { link_keys_.renew(link_key); }
-    // The callers of a plan. `all`: the master may know none of our connections.
+    // The callers of a plan. `all`: reports every connection, because the master may know none of them.
     void named(const google::protobuf::RepeatedPtrField<std::string>& callers, bool all);
     void hello(LinkId id, const proto::LinkHello& hello);
     void lost(LinkId id, const Link& link);
@@ -71,20 +72,21 @@ public:
     void forget_run();
 
     // ---- words to them
-    // On `preferred` when it lives, else on the liveliest link that `remote` dialled; if none is open it is told when one comes.
+    // Sends on `preferred` if that link is there, otherwise on the link from `remote` on which bytes arrived last.
+    // Without a link the word is dropped: `ready` is sent again when a link opens.
     void send(LinkId preferred, const Uuid& remote, const wire::FlowWord& word);
-    // None, where there is no choice of links.
+    // Null if there are fewer than two links.
     const std::set<LinkId>* links_to_choose(const Uuid& remote) const;
 
     // ---- early slices
-    // Room for it; null: there is none, or it is here already. Not landed yet.
+    // Takes a cell for the slice, which has not landed yet. Null: there is no room, or the slice is already here.
     const Early* keep(LinkId id, const Link& link, const wire::BulkHeader& header);
     BufferRef place_of(const Uuid& remote, const Early& early) const;
     void landed(const Uuid& remote, std::uint32_t cell);
     void never_landed(const Uuid& remote, std::uint32_t cell);
-    // Those of an operation that have landed. Their cells are the caller's, to be given back.
+    // Takes out the landed slices of an operation. The caller has to give their cells back.
     std::vector<Early> take(const Uuid& remote, OpId op);
-    // Frees those that have landed for an operation of which this holds.
+    // Frees the landed slices of each operation for which `dead` is true.
     template <class Dead>
     void forget_early(const Dead& dead) {
         std::vector<std::pair<Uuid, std::uint32_t>> cells_free;
@@ -97,20 +99,20 @@ public:
         }
         for (const auto& [neighbour, cell] : cells_free) free_cell(neighbour, cell);
     }
-    // Gives a cell back (none: only looks).
+    // Gives a cell back (Operation::none: no cell). Then frees the reserve if nothing needs it any more.
     void free_cell(const Uuid& remote, std::uint32_t cell);
     void memory_came(const ReserveMemory& owner, const BufferAllocated& event);
 
     // ---- what comes
     Arrivals arrivals(const Uuid& neighbour) const;
-    // Something new of an operation for which nothing had come since `before`.
+    // New bytes of an operation came; the last ones before them came at `before`.
     void came(const Uuid& neighbour, Instant before);
     std::uint64_t slice_came(const Uuid& neighbour) { return ++arrivals_[neighbour].slices; }
     void filler_came(const Uuid& neighbour);
     void says_starved(const Uuid& neighbour, bool starved);
-    // Time in which nobody is blamed.
+    // Leaves `time` out of the clocks, so that nobody is blamed for it.
     void leave_out(Duration time);
-    // Predecessors come and go. Without a connection and an operation nothing of one is needed.
+    // Predecessors come and go, so entries must not accumulate. Without a reserve and an operation one is not needed.
     template <class Needed>
     void forget(const Needed& needed) {
         std::erase_if(arrivals_,
@@ -121,7 +123,7 @@ public:
     void describe(Packed& state) const;
     std::size_t callers() const { return callers_.size(); }
     std::size_t arrivals_kept() const { return arrivals_.size(); }
-    std::size_t reserves_kept() const;  // without those whose memory has not come: it is freed when it comes
+    std::size_t reserves_kept() const;  // without those whose memory has not come yet: it is freed when it comes
 
 private:
     struct Reserve {
@@ -146,10 +148,10 @@ private:
     Memory& memory_;
     Session& session_;
     Owner& owner_;
-    LinkKeys link_keys_;  // told with each welcome; who dials this peer proves with it who it is
+    LinkKeys link_keys_;  // from each welcome of the master; they check the passes of diallers
     std::map<Uuid, Reserve> reserves_;
     std::map<Uuid, Arrivals> arrivals_;
-    std::set<Uuid> callers_;  // peers that wait to be admitted and may dial this one, by the plan
+    std::set<Uuid> callers_;  // newcomers that may dial this peer, named by the plan
 };
 
 }  // namespace pccl::core

@@ -10,11 +10,11 @@ namespace pccl::core {
 
 namespace {
 
-// As often may each other operation of the neighbour get a slice while one of them gets none.
+// Each other operation of the neighbour may get so many slices while one operation gets none.
 constexpr std::uint64_t rounds_passed_over = 8;
 constexpr std::uint32_t lost_at_least = 2;
-// Counted at most once in an eighth of a peer time-out, so that a path that breaks each copy at once is found out as soon as
-// one that lets none through.
+// Losses count at most once in an eighth of a peer time-out (Timeouts::together). So a path that breaks each copy at
+// once is detected as soon as one that lets none through.
 constexpr std::uint32_t fruitless_max = 12;
 
 }  // namespace
@@ -31,12 +31,12 @@ bool Progress::successor_stuck(const Operation& op) const {
         PROBE(edge_connects_in_vain);
         return true;
     };
-    // Its words that it is ready, and for how much, take the same connections, the other way. That it is ready for nothing
-    // more can have its reasons, unless its words break each connection.
-    // Who says for ever that it was told nothing is judged in the end.
+    // The successor's `ready` words and its credit take the same connections, in the other direction. A lack of credit
+    // alone may have good reasons. It is a fault if each connection breaks, perhaps because of these words.
+    // A successor that reports for ever that it has not received the start is judged after starved_for_good().
     const Instant aware_since =
         std::clamp(op.successor_unaware_at, op.prepared_at, op.prepared_at + t.starved_for_good());
-    // Another copy of what broke off gets the time to come as far as the best one did, twice.
+    // A further copy of a lost slice gets twice the time in which the best copy came as far as it did.
     Duration again = 0;
     for (const auto& [slice, lost] : op.lost) again = std::max(again, 2 * lost.took);
     const auto unready = [&](Instant since) { return !op.neighbour_ready && turn_.now - since > t.unready(); };
@@ -46,8 +46,8 @@ bool Progress::successor_stuck(const Operation& op) const {
     const bool no_credit = turn_.now - idle_since > std::max(t.unready(), again) && connects_in_vain(idle_since);
     if (op.wants_to_send() && (not_ready || no_credit)) return true;
     if (!op.unanswered()) return false;
-    // One of which no copy is under way waits for those that are, or for a connection; and one may wait on its connection
-    // behind another one that moves.
+    // A lost slice that is queued waits for others, or for a connection, and is not judged. One that was sent may wait
+    // on its connection behind another slice that moves, or behind a copy that comes as far as before.
     const bool in_vain = std::any_of(op.lost.begin(), op.lost.end(), [&](const auto& entry) {
         const auto& [key, lost] = entry;
         if (lost.fruitless >= fruitless_max && turn_.now - aware_since > t.copies()) return true;
@@ -55,30 +55,31 @@ bool Progress::successor_stuck(const Operation& op) const {
         const auto link = links_.find(half.out_link);
         if (lost.times < lost_at_least || half.out == OutState::queued || link == links_.end()) return false;
         const Instant moved = std::max({lost.since, aware_since, link->second.answered_at});
-        return turn_.now - moved > std::max(t.copies(), again);  // or behind one that comes as far as before
+        return turn_.now - moved > std::max(t.copies(), again);
     });
     if (in_vain) return true;
-    // The time in which there was no connection is the master's to judge, too.
+    // The master judges the time without a connection, so the time before the edge opened does not count here.
     const Instant since = std::max({op.waits_since, answered, aware_since});
     const Duration patience = std::max(t.unanswered(), again);
     if (open && turn_.now - std::max(since, edge->opened) > patience) return true;
     return turn_.now - since > patience && connects_in_vain(since);
 }
 
-// Operations take turns on the way here: one that waits for its turn behind others is not starved. What comes for them is
-// counted, so that a neighbour that passes one of them over is found out after a few rounds.
+// Operations take turns on the path from the predecessor. One that waits for its turn behind others is not starved. The
+// slices of the others are counted, so that a neighbour that skips one operation is detected after a few rounds.
 bool Progress::waits_for_turn(const Operation& op, const Predecessors::Arrivals& arrivals) const {
     if (turn_.now - arrivals.at > turn_.timeouts.starved()) return false;
     ASSERT(arrivals.slices >= op.landed_before);
     return arrivals.slices - op.landed_before <= rounds();
 }
 
-// So many slices of others go before one of an operation that is not passed over.
+// How many slices of other operations may come before one of an operation that is not skipped.
 std::uint64_t Progress::rounds() const {
     return rounds_passed_over * std::max<std::uint64_t>(turn_.limits.concurrent_ops, reductions_.size());
 }
 
-// The same on the way to the successor: nothing new can come for an operation whose own slices wait behind those of others.
+// The same for the path to the successor. No new bytes can come for an operation whose own slices wait behind those of
+// others.
 bool Progress::waits_to_leave(const Operation& op) const {
     const auto found = flows_.find(op.id.successor);
     if (stripes_.find(op.id.successor) == nullptr || (!op.wants_to_send() && !op.unanswered())) return false;
@@ -93,15 +94,17 @@ std::string Progress::starved_reason(const Operation& op) const {
     const Timeouts& t = turn_.timeouts;
     const std::string name = short_name(op.id.predecessor);
     const Predecessors::Arrivals arrivals = predecessors_.arrivals(op.id.predecessor);
-    // Who sends what it has over a narrow path gets nothing new meanwhile. Half of all slices pass the narrowest edge of the
-    // ring when those behind it have all but the last. With many operations a round of what goes to others may take longer
-    // still: as long as something came after all, something may come again.
+    // A member that sends over a narrow path gets nothing new meanwhile. Half of all slices may still have to pass the
+    // narrowest edge of the ring when the members behind it have all but the last ones. So the patience includes the
+    // time for which the operation has moved. With many operations, a round of the others may take even longer. If an
+    // operation got new bytes after a long wait, it may happen again: twice the longest such wait is allowed if that is
+    // more.
     const Instant moved = std::max(op.landed_at, op.answered_at);
     const Duration patience = t.starved_for_good() + std::max(moved - op.prepared_at, 2 * arrivals.longest_wait);
     if (turn_.now - std::max(moved, arrivals.filler_at) > patience && !waits_for_turn(op, arrivals) &&
         !waits_to_leave(op))
         return "nothing new came from peer " + name + " for very long";
-    // Without any link from it, the edge is judged, not the neighbour's silence.
+    // If the neighbour has no link to this peer, the edge is judged and not the neighbour's silence.
     if (arrivals.starved || !predecessors_.connected(op.id.predecessor)) return {};
     const Instant since =
         std::max({op.landed_at, arrivals.at, arrivals.filler_at, arrivals.starved_at, op.predecessor_unaware_at});

@@ -1,10 +1,10 @@
-// Whether operations get on: the judge of their clocks.
+// Decides from the clocks of operations whether they make progress.
 //
-// Progress is a slice that lands for the first time, its acknowledgement, or more bytes of one than ever landed before.
-// Frame headers, heartbeats, dials and copies that are sent again renew no clock, so each wait ends: the sender gives up an edge
-// that takes slices and answers none, the receiver an operation to which nothing new comes.
+// Progress is a slice that lands for the first time, its acknowledgement, or more bytes of a slice than ever landed
+// before. Frame headers, heartbeats, dials and resent copies renew no clock, so each wait ends. The sender gives up an
+// edge that takes slices and answers none. The receiver gives up an operation that gets no new bytes.
 //
-// It owns nothing and changes nothing: what follows from a judgement is the matter of Exchange.
+// It owns nothing and changes nothing. Exchange acts on its results.
 #pragma once
 
 #include "core/all_reduce/flow.hpp"
@@ -25,11 +25,12 @@ public:
         : turn_(turn), links_(links), stripes_(stripes), predecessors_(predecessors), reductions_(reductions),
           flows_(flows) {}
 
-    // Whether slices leave for the successor, or would, and nothing of them gets through. An edge that is not connected is the
-    // master's to judge, unless it keeps connecting in vain: such connections may break so soon that no tick finds one open.
+    // True: slices leave for the successor, or wait to leave, and none gets through. An edge without a connection is
+    // judged by the master, unless it connects again and again in vain. Such connections may break so soon that no tick
+    // finds one open.
     bool successor_stuck(const Operation& op) const;
-    // Why the operation is given up for want of input; empty: it is not. A neighbour that waits for its own upstream is not to
-    // blame and gets far more time, so that a fault is charged where it is.
+    // Why the operation is given up for lack of input; empty: it is not given up. A neighbour that waits for its own
+    // predecessor is not to blame. It gets far more time, so that the blame falls on the place of the fault.
     std::string starved_reason(const Operation& op) const;
 
 private:

@@ -20,7 +20,7 @@ bool Reductions::start_answered(const proto::StartAnswer& answer) {
     highest_ = std::max(highest_, answer.op());
     settled_ = std::max(settled_, answer.op());
     if (!start || answer.world() < 2 || answer.position() >= answer.world()) {
-        // Started for a launch that is not ours any more: the others must not wait for us.
+        // The launch is not ours any more. Vote against the operation, because the others must not wait for us.
         proto::Vote vote;
         vote.set_kind(proto::VOTE_END);
         vote.set_id(answer.op());
@@ -81,7 +81,7 @@ void Reductions::begin(const proto::StartAnswer& answer, const Launches::Start& 
     }
     op.result = op.receive;
     if (op.has_scratch() && op.bytes() > 0) {
-        // Final bytes land beside the input: it stays as it is until the outcome is known.
+        // Final bytes land in scratch, so that the input stays as it is until the outcome is known.
         op.result = memory_.request(op.wire_bytes(), OperationMemory{op.id.id});
         ++op.buffers_pending;
     }
@@ -93,12 +93,12 @@ void Reductions::begin(const proto::StartAnswer& answer, const Launches::Start& 
     if (op.buffers_pending == 0) prepared(op);
 }
 
-// What the limit leaves to one operation beside the others.
+// How much memory the limit leaves for this operation beside the others.
 std::uint64_t Reductions::memory_left(const Operation& op) const {
     std::uint64_t left = turn_.limits.operation_bytes_max;
     if (left == 0) return std::numeric_limits<std::uint64_t>::max();
     for (const auto& [id, other] : ops_) {
-        if (other.get() == &op || (!other->prepared && other->buffers_pending == 0)) continue;  // had no place itself
+        if (other.get() == &op || (!other->prepared && other->buffers_pending == 0)) continue;  // it got no memory
         left -= std::min(left, other->memory_bytes());
     }
     return left;
@@ -187,7 +187,7 @@ void Reductions::reduced(Operation& op, const SliceReduction& owner, std::uint64
         if (op.has_slot(owner.slice))
             op.give_slot(owner.slice);
         else
-            ++op.granted;  // it never needed its slot
+            ++op.granted;  // it came early and never needed its slot
         owner_.operation_grants(op);
         final_there(op, owner.slice, checksum);
     } else {
@@ -305,7 +305,7 @@ void Reductions::decide(Operation& op, bool commit, Completion outcome) {
     finish_if_idle(op);
 }
 
-// A committed operation with scratch: its final bytes go where the application wants them.
+// Copies the final bytes of a committed operation from scratch to the application's buffer, in pieces.
 void Reductions::copy_next(Operation& op) {
     if (!op.committed || !op.has_scratch()) return;
     const std::uint64_t end = op.is_quantized() ? op.slices() : op.bytes();

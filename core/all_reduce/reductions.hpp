@@ -1,10 +1,10 @@
-// The operations of a peer, each from its start to its outcome: memory, what is computed with slices that have landed, the vote
-// for its end, and the copy of a committed result.
+// The operations of a peer, each from its start to its outcome: its memory, the computation with landed slices, the end
+// vote, and the copy of a committed result.
 //
-// How slices come and go is the matter of Exchange, which works on the same Operation.
+// Exchange sends and receives the slices. It works on the same Operation.
 //
-// Invariants: nothing of an operation is outstanding when its outcome is told. Each operation ends with one outcome, the
-// master's or the loss of the run; its input is as before unless that is a commit.
+// Invariants: when the application gets the outcome, nothing of the operation is outstanding. Each operation ends with
+// one outcome, the master's or the loss of the run. Its input is as before unless the outcome is a commit.
 #pragma once
 
 #include "core/all_reduce/operation.hpp"
@@ -24,9 +24,9 @@ class Reductions {
 public:
     class Owner {
     public:
-        // Its memory was asked for: what the successor said before its start counts from now on.
+        // The operation's memory was requested. A `ready` of the successor from before the start counts from now on.
         virtual void operation_begins(Operation& op) = 0;
-        // Its memory is there: slices may come.
+        // The operation's memory exists, so slices may come.
         virtual void operation_prepared(Operation& op) = 0;
         virtual void operation_may_send(const Operation& op) = 0;
         virtual void operation_grants(const Operation& op) = 0;  // the predecessor may send more
@@ -43,19 +43,19 @@ public:
 
     // ---- start and outcome. True: one began.
     bool start_answered(const proto::StartAnswer& answer);
-    // Why the outcome cannot be; null: it was taken.
+    // Why the outcome is impossible; null: it was accepted.
     const char* outcome_answered(const proto::OutcomeAnswer& answer);
     void fail_all(const std::string& reason);
-    // All that was decided before this instant has been told: no start of an earlier incarnation is still to come.
+    // The master has sent all decisions of earlier incarnations: no start with an id up to `id` can still come.
     void settled(OpId id) { settled_ = std::max(settled_, id); }
     void forget_run() { highest_ = settled_ = 0; }
 
     // ---- slices
-    // `cell`: of the reserve in which it landed; none: it landed in its slot.
+    // `cell`: the cell of the reserve in which it landed; none: it landed in its slot.
     void partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell,
                         const Uuid& remote);
     void final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum);
-    // Own input of a quantized operation gets its form for the wire, some slices before their turn.
+    // Quantizes own input of a quantized operation, some slices ahead of their turn.
     void quantize_inputs(Operation& op);
     void done(const SliceReduction& owner, const ComputeDone& done);
     void done(const InputQuantization& owner, const ComputeDone& done);
@@ -64,7 +64,8 @@ public:
 
     // ---- votes against it
     void give_up(Operation& op, const std::string& reason) { vote_end(op, false, reason); }
-    // A vote that takes back an earlier one: all final bytes are here, but the successor gets them not from this peer.
+    // Votes against the operation because nothing gets through to the successor. The vote replaces an earlier end vote:
+    // this peer may have all final bytes, but its successor does not get them.
     void give_up_edge(Operation& op);
 
     // ---- knowledge
@@ -76,7 +77,8 @@ public:
     bool empty() const { return ops_.empty(); }
     std::size_t size() const { return ops_.size(); }
     OpId highest() const { return highest_; }
-    // A word or a slice of it is for nobody, and none is still to come.
+    // True: the start of the operation has come, or never will. Unless the operation is here, its words and slices are
+    // for nobody.
     bool is_settled(OpId id) const { return id <= settled_; }
     OpId settled() const { return settled_; }
 
@@ -87,7 +89,7 @@ private:
     void input_quantized(Operation& op, std::uint32_t slice, std::uint64_t checksum);
     void reduced(Operation& op, const SliceReduction& owner, std::uint64_t checksum);
     void vote_end_if_complete(Operation& op);
-    // `never`: why this peer can never do it; then it is not worth another try.
+    // `never`: why this peer can never run the operation, so that a retry is pointless; empty: it can.
     void vote_end(Operation& op, bool ok, const std::string& reason, const std::string& never = {});
     proto::Vote end_vote(const Operation& op, bool ok, const std::string& reason) const;
     void decide(Operation& op, bool commit, Completion outcome);
@@ -101,7 +103,7 @@ private:
     Launches& launches_;
     Owner& owner_;
     Map ops_;
-    OpId highest_ = 0;  // whose start came
+    OpId highest_ = 0;  // the highest operation whose start came
     OpId settled_ = 0;  // no start of an operation up to this one is still to come
 };
 

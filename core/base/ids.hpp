@@ -1,6 +1,6 @@
-// Names of things: identifiers that never repeat within their scope, and time.
+// Identifiers, addresses and time. Ids that a machine or the driver chooses never repeat within their scope.
 //
-// Time is nanoseconds on a monotonic clock that only the driver knows; 0 is a legal instant.
+// Time is in nanoseconds of a monotonic clock that only the driver reads; 0 is a legal instant.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ using Tag = std::uint64_t;
 
 struct Uuid {
     std::array<std::uint8_t, 16> bytes{};
-    // In the order of the bytes, as two numbers: every look at a table of peers compares some.
+    // The order of the bytes, compared as two numbers for speed: every lookup in a table of peers compares some uuids.
     friend constexpr std::strong_ordering operator<=>(const Uuid& a, const Uuid& b) {
         const auto x = a.halves(), y = b.halves();
         return x[0] != y[0] ? in_byte_order(x[0]) <=> in_byte_order(y[0]) : in_byte_order(x[1]) <=> in_byte_order(y[1]);
@@ -50,7 +50,7 @@ private:
     }
 };
 
-// First 8 hex digits, as log lines name a peer.
+// The first 8 hex digits. Log lines use them to name a peer.
 std::string short_name(const Uuid& uuid);
 
 // Where a peer or the master listens. IPv4 uses address[0..3].
@@ -63,7 +63,7 @@ struct Endpoint {
 
 std::string to_text(const Endpoint& endpoint);
 
-// A range of a buffer. The driver alone knows what memory the id stands for.
+// A range of a buffer. Only the driver maps the id to memory.
 struct BufferRef {
     BufferId id = 0;
     std::uint64_t offset = 0;

@@ -1,4 +1,4 @@
-// Names of tables that ought to be empty and are not.
+// Texts and counts for tables that should be empty but are not.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ inline std::string name_leftovers(std::initializer_list<std::pair<const char*, s
     return text;
 }
 
-// Entries of a map from edges of which an end is nobody that `known` knows.
+// Counts the entries of a map with edges as keys that have an end for which `known` is false.
 template <class Edges, class Known>
 std::size_t count_strange(const Edges& edges, const Known& known) {
     return static_cast<std::size_t>(std::count_if(edges.begin(), edges.end(), [&](const auto& entry) {

@@ -8,56 +8,56 @@
 
 namespace pccl::core {
 
-// What every machine takes as a control frame, so that it can be sent before the limit of the other end is known. All
+// Every machine accepts control frames of this size, so they can be sent before the other end's limit is known. All
 // messages that are not paged fit into it.
 inline constexpr std::uint32_t control_bytes_least = 4096;
-// Of a page of a key list, beyond the name of its only entry.
+// Bytes of a page of a key list for one entry, beside the entry's name.
 inline constexpr std::uint32_t key_overhead = 64;
 
-// A reason or notice: longer ones are cut where they are made, where they leave and where they come.
+// Longest reason or notice. Longer ones are cut when they are made, sent and received.
 inline constexpr std::uint32_t text_bytes_max = 1024;
 
 struct Limits {
     // wire
-    // Body of one control frame; at least control_bytes_least. Machines tell each other theirs, and none sends more than
-    // the other end takes.
+    // Body of one control frame; at least control_bytes_least. Machines exchange their limits, and none sends more than
+    // the other end accepts.
     std::uint32_t control_bytes_max = 1u << 20;
     std::uint32_t payload_bytes_max = 1u << 22;  // payload of one bulk frame; at least numeric::quantized_bytes_least
     std::uint32_t key_bytes_max =
         1024;  // name of a shared-state entry; must fit into a control frame with key_overhead
     // membership
     std::uint32_t peers_max = 4096;
-    std::uint32_t unregistered_links_max = 256;  // accepted links that have not said hello, whole machine
-    std::uint32_t newcomer_links_max =
-        400;  // with peers that wait to be admitted: the process has descriptors for them
+    std::uint32_t unregistered_links_max = 256;  // accepted links without a hello yet, whole machine
+    // Connections with newcomers. The driver sets it so that the process has descriptors for them.
+    std::uint32_t newcomer_links_max = 400;
     std::uint32_t stripes_max = 64;
-    std::uint32_t untold_max = 4 * 65'536;    // decisions that one member may not have acknowledged
+    std::uint32_t untold_max = 4 * 65'536;    // unacknowledged decisions of one member; with more it is removed
     std::uint32_t ids_per_incarnation = ~0u;  // of operations, synchronizations and tests
-    std::uint32_t journal_records = 4096;     // since the last snapshot, before the next one is written
-    std::uint32_t removed_kept = 4096;        // removed peers that are told why when they come back
-    // Of its earlier resumes, that a member keeps. More of them may be lost with a journal than a member ever remembers; it
-    // is then refused like a copy of itself.
+    std::uint32_t journal_records = 4096;     // records since the last snapshot before the next one
+    std::uint32_t removed_kept = 4096;        // removed peers whose reason is kept; they get it when they return
+    // Tokens of earlier resumes that a member keeps. If a lost journal contained more resumes than that, the member
+    // cannot prove its seat, and is refused like a process whose seat another one resumed.
     std::uint32_t former_tokens_max = 16;
-    std::uint32_t joiner_reports_at_once = 32;  // of one joiner, between two ticks, that are looked at when they come
+    std::uint32_t joiner_reports_at_once = 32;  // reports of one joiner that are processed at once, per tick
     // of the status
     std::uint32_t votes_listed = 64;
     std::uint32_t operations_listed = 32;  // of each group
     std::uint32_t removals_listed = 16;
-    std::uint32_t members_named = 8;  // of those that a vote waits for; in a line of the log too
+    std::uint32_t members_named = 8;  // of those that a vote waits for; also in log lines
     // all-reduce
     std::uint32_t slice_bytes = 256u << 10;  // payload of one slice; a quantized one of few elements may be longer
-    std::uint32_t eager_bytes = 256u << 10;  // what a sender may have in flight before the neighbour's ready
+    std::uint32_t eager_bytes = 256u << 10;  // in flight before the neighbour's ready, at most
     std::uint32_t tags_max = 65'536;         // launched and not awaited, per communicator
     std::uint32_t concurrent_ops = 16;       // started operations per group (PCCL_MAX_CONCURRENT_COLLECTIVE_OPS)
     std::uint64_t scratch_bytes =
         16u << 20;  // slots for partial sums, whole communicator (at least min_slots per operation)
     std::uint32_t min_slots = 4;
-    // Slots and results of all running operations (PCCL_MAX_SCRATCH_BYTES); 0: any.
+    // Slots, scratch results and quantized inputs of all running operations (PCCL_MAX_SCRATCH_BYTES); 0: no limit.
     std::uint64_t operation_bytes_max = 0;
-    std::uint32_t slots_max = 4096;  // of one operation (at least min_slots)
-    std::uint32_t inputs_ready = 8;  // slices of own input that are quantized before it is their turn to leave
-    std::uint32_t batch_failures_at_once = 3;  // of a tag of many that is tried again beside the others
-    // all-reduce and state sync: results are copied to the application's memory in pieces, so many at a time
+    std::uint32_t slots_max = 4096;            // of one operation (at least min_slots)
+    std::uint32_t inputs_ready = 8;            // slices of own input that are quantized ahead of their turn
+    std::uint32_t batch_failures_at_once = 3;  // of a tag of a batch that are retried at once; then per tick
+    // all-reduce and state sync: results are copied to the application's memory in pieces, at most so many at a time
     std::uint64_t copy_bytes = 4u << 20;
     std::uint32_t copies_in_flight = 4;
     // state sync
@@ -65,33 +65,35 @@ struct Limits {
     std::uint32_t chunk_bytes = 1u << 20;  // unit of hashing and transfer; <= payload_bytes_max
     std::uint32_t chunks_in_flight = 8;    // requested and not landed, per receiver
     std::uint32_t hashes_in_flight = 4;
-    // Chunks that are asked for and did not come: in all, and on one connection, whose other end queues as many. The same
-    // for all members, like chunk_bytes and digest_block_bytes.
+    // Chunks that are requested and have not come: in total, and on one connection, whose other end queues no more. All
+    // members must have the same value, as for chunk_bytes and digest_block_bytes.
     std::uint32_t chunk_requests_max = 256;
-    std::uint32_t digest_block_bytes = 64u << 10;         // of keys and hashes that are digested at a time
-    std::uint32_t early_requests_max = 1024;              // that came before the plan they belong to
-    std::uint32_t hash_lists_in_flight = 8;               // entries whose chunk hashes were asked for
-    std::uint32_t hashes_first = 256;                     // of the first page that a holder is asked for
+    std::uint32_t digest_block_bytes = 64u << 10;         // keys and hashes that are digested at a time
+    std::uint32_t early_requests_max = 1024;              // requests that came before their plan
+    std::uint32_t hash_lists_in_flight = 8;               // entries whose chunk hashes are requested at a time
+    std::uint32_t hashes_first = 256;                     // in the first page that is requested from a holder
     std::uint32_t sources_active_max = 4;                 // holders that one receiver is connected to
-    std::uint32_t sources_max = 256;                      // holders that one receiver knows
-    std::uint32_t holders_told_max = 16;                  // to each receiver with the plan
-    std::uint32_t holders_told_again_max = 64;            // to one that asks for others
-    std::uint32_t abandoned_stagings_max = 2;             // memory of earlier synchronizations that has not come yet
-    std::uint64_t revision_max = ~std::uint64_t{0} >> 1;  // of shared state; the one behind it must be a number too
+    std::uint32_t sources_max = 256;                      // holders in the table of one receiver
+    std::uint32_t holders_told_max = 16;                  // holders that the plan names to each receiver
+    std::uint32_t holders_told_again_max = 64;            // holders named to a receiver that asks for others
+    std::uint32_t abandoned_stagings_max = 2;             // of earlier synchronizations, requested but not there yet
+    std::uint64_t revision_max = ~std::uint64_t{0} >> 1;  // largest legal revision; `revision + 1` must not overflow
     // bandwidth tests and the search for rings
     std::uint32_t test_connections = 16;     // of one test (PCCL_NUM_BENCHMARK_CONNECTIONS)
     std::uint64_t test_bytes = 64ull << 20;  // payload of one test, at most
     std::uint32_t test_frame_least = 4u << 10;
     std::uint32_t test_frame_most = 256u << 10;
-    std::uint32_t search_steps = 200'000;            // of the search for a ring, in one event: about a millisecond
-    std::uint64_t search_answer_steps = 50'000'000;  // of one group's search that callers wait for
-    std::uint64_t search_background_steps = 1'000'000'000;  // and those from then on, a piece per tick
+    std::uint32_t search_steps = 200'000;            // of the search for a ring in one event: about a millisecond
+    std::uint64_t search_answer_steps = 50'000'000;  // of one group's search while callers wait for it
+    // Of one group's search in total. After the answer it goes on in the background, a piece per tick.
+    std::uint64_t search_background_steps = 1'000'000'000;
 
-    // What a sender may have in flight before the neighbour's ready, in slices: as many have room in a reserve.
+    // Slices that a sender may have in flight before the neighbour's ready. A reserve has room for as many.
     std::uint32_t eager_slices() const { return eager_bytes / slice_bytes; }
 };
 
-// What no machine can work with. Their constructors insist on it; readers of settings and scenarios say so before.
+// Names limits with which no machine can work; null: there are none. Constructors of machines assert it. Code that
+// reads scenarios checks it before and reports an error.
 constexpr const char* impossible(const Limits& l) {
     if (l.removed_kept == 0 || l.former_tokens_max == 0) return "removed_kept and former_tokens_max of at least 1";
     if (l.votes_listed == 0 || l.operations_listed == 0 || l.removals_listed == 0 || l.members_named == 0)

@@ -1,9 +1,9 @@
-// How peers prove to each other who they are when one dials the other.
+// Passes, by which two peers prove their names to each other when one dials the other.
 //
-// The master gives each peer a key (with its welcome) and each dialler a pass for its target: what the two greetings must
-// contain, derived from the target's key and the dialler's name. So a target checks any caller with one key, and a pass is
-// worth nothing in another name or at another peer. The messages are not encrypted: a pass protects against everybody who
-// cannot read along.
+// The master sends each peer a key (with its welcome), and each dialler a pass for its target. A pass is the two
+// secrets that the greetings must contain. They are derived from the target's key and the dialler's name. So a target
+// checks all diallers with one key, and a pass is worthless under another name or at another peer. The messages are not
+// encrypted: a pass does not protect against an attacker that can read the traffic.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -16,7 +16,7 @@
 namespace pccl::core {
 
 struct LinkPass {
-    Secret hello{};    // the dialler shows it
+    Secret hello{};    // the dialler sends it
     Secret welcome{};  // the target answers with it
 };
 
@@ -34,14 +34,14 @@ inline std::string to_bytes(const Secret& secret) {
     return std::string(reinterpret_cast<const char*>(secret.data()), secret.size());
 }
 
-// False: it has not the size of a secret.
+// False: `bytes` does not have the size of a secret.
 inline bool read(const std::string& bytes, Secret& secret) {
     if (bytes.size() != secret.size()) return false;
     std::memcpy(secret.data(), bytes.data(), bytes.size());
     return true;
 }
 
-// A target's own: the present key and the one before, since passes of that one may still be on their way.
+// The keys of a target: the present one and the one before, because passes from that one may still be in flight.
 class LinkKeys {
 public:
     void renew(const Secret& key) {
@@ -51,7 +51,7 @@ public:
         has_key_ = true;
     }
     void forget() { has_key_ = false; }
-    // The pass that the caller has shown; none: it is not the peer that it claims to be.
+    // The pass that the dialler proved to have; none: it is not the peer that it claims to be.
     std::optional<LinkPass> pass_of(const Uuid& from, const std::string& shown) const {
         if (!has_key_) return std::nullopt;
         for (const Secret& key : {key_, before_}) {

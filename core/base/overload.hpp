@@ -1,4 +1,5 @@
-// One handler for each alternative of a variant: std::visit(Overload{...}, variant) does not compile when one is missing.
+// One handler for each alternative of a variant: std::visit(Overload{...}, variant) does not compile when one is
+// missing.
 #pragma once
 
 namespace pccl::core {

@@ -1,4 +1,4 @@
-// Small numbers one behind the other in a word: abstract states are made of them.
+// Packs small numbers into one word. Abstract states are such words.
 #pragma once
 
 #include "core/base/assert.hpp"
@@ -10,7 +10,7 @@ namespace pccl::core {
 
 class Packed {
 public:
-    // `most` < 2^bits: a larger count is this one.
+    // A count that does not fit into `bits` becomes the largest one that does.
     void count(std::size_t value, unsigned bits) {
         const std::size_t most = (std::size_t{1} << bits) - 1;
         put(value < most ? value : most, bits);

@@ -1,8 +1,8 @@
-// PROBE(name) marks a rare state of the protocol, so that a simulator can tell how often its runs came there.
+// PROBE(name) marks a rare state of the protocol, so that the simulator can count how often its runs reach it.
 //
-// What is never reached is never tested: `sim-run --probes` sums the hits of a range of seeds, and a state that no seed
-// reaches is a hole in the scenarios. All names are in the table below. The handler is null in the runtime: a probe costs
-// one predictable branch there. Probes stand at decisions, never in loops over bytes.
+// A state that is never reached is never tested. `sim-run --probes` sums the hits over a range of seeds; a state that
+// no seed reaches is a hole in the scenarios. All names are in the table below. In the runtime the handler is null, so
+// a probe costs one predictable branch. Put probes at decisions, never in loops over bytes.
 #pragma once
 
 #include <cstddef>
@@ -294,7 +294,7 @@ static_assert(probe_count <= 65'536, "Probe is two bytes");
 
 using ProbeHandler = void (*)(Probe probe);
 
-// For the whole process, before the first machine runs. Null: nothing is counted.
+// Sets the handler for the whole process, before the first machine runs. Null: nothing is counted.
 void set_probe_handler(ProbeHandler handler);
 extern ProbeHandler probe_handler;
 

@@ -1,6 +1,6 @@
-// A seeded generator (SplitMix64) whose draws are equal on every platform. Not for secrets: one
-// output tells all that follow (core/base/secret.hpp is for those). The driver seeds it from the operating system in the
-// real world, from the run's seed in the simulator.
+// A seeded generator (SplitMix64) whose draws are equal on every platform. Not for secrets, because all later outputs
+// can be computed from one of them (core/base/secret.hpp is for secrets). The driver seeds it: from the operating
+// system in the real world, from the run's seed in the simulator.
 #pragma once
 
 #include <cstdint>

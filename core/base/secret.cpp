@@ -65,7 +65,7 @@ Secret derive(const Secret& key, std::string_view message) {
 
 bool same_secret(const Secret& a, std::string_view b) {
     if (b.size() != a.size()) return false;
-    // Both halves, whatever the first one gives.
+    // Compare the second half even if the first one differs: the time must be the same.
     const bool first = same_secret(load(a.data()), load(b.data()));
     const bool second = same_secret(load(a.data() + 8), load(b.data() + 8));
     return first && second;

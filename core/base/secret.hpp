@@ -1,8 +1,8 @@
-// Secrets that travel in messages: where they come from, how others are derived from them, how they are compared.
+// Secrets that are sent in messages: this file creates them, derives others from them, and compares them.
 //
-// Everything comes from a key that the driver gives (from the operating system in the real world, from the run's seed in
-// the simulator). SipHash-2-4 is a keyed one-way function: who sees some secrets learns nothing about the key or others.
-// core/base/random.hpp is no such function: one of its outputs tells all that follow.
+// All secrets come from a key of the driver (from the operating system in the real world, from the run's seed in the
+// simulator). SipHash-2-4 is a keyed one-way function: some secrets reveal nothing about the key or other secrets.
+// core/base/random.hpp is no such function: all later outputs can be computed from one of them.
 #pragma once
 
 #include <array>
@@ -17,13 +17,13 @@ using Secret = std::array<std::uint8_t, 16>;
 // SipHash-2-4 with 128 bits of output.
 Secret derive(const Secret& key, std::string_view message);
 
-// Comparisons take the same time whatever differs, so that nobody finds a secret by measuring refusals.
+// Comparisons take the same time whatever differs. Otherwise an attacker could find a secret by timing refusals.
 bool same_secret(const Secret& a, std::string_view b);
 bool same_secret(std::uint64_t a, std::uint64_t b);
 
 class SecretSource {
 public:
-    // `seed` separates users of equal keys; only tests have such.
+    // `seed` separates users of equal keys, which exist only in tests.
     SecretSource(const Secret& key, std::uint64_t seed) : key_(key), seed_(seed) {}
     Secret next();
     std::uint64_t next_token();  // never 0

@@ -10,7 +10,7 @@ namespace pccl::core {
 struct Sleep {
     Instant now = 0;    // when it ended
     Duration time = 0;  // how long it was
-    bool anew = false;  // clocks start anew; else they go on as if the time had not been
+    bool anew = false;  // clocks start anew; otherwise they only leave the time out
     void leave_out(Instant& clock) const { clock = anew ? now : std::min(now, clock + time); }
 };
 

@@ -1,7 +1,7 @@
-// Every time-out of the system in one place.
+// All time-outs of the system.
 //
-// What an operator may set are fields. What follows from the peer time-out are functions, in order of size, each with its
-// reason: nothing else in the core is a fraction or a multiple of it.
+// Fields are values that an operator may set. Functions are derived from the peer time-out, roughly in order of size,
+// each with its reason. Nothing else in the core is a fraction or a multiple of the peer time-out.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -11,65 +11,68 @@
 namespace pccl::core {
 
 struct Timeouts {
-    Duration peer =
-        10 * second;  // silence after which a link is dead and a member is removed (the master's value rules)
-    Duration master = 30 * second;    // how long a lost master is waited for; 0: not at all
+    // Silence after which a link is dead and a member is removed. The master's value is valid for all peers.
+    Duration peer = 10 * second;
+    Duration master = 30 * second;    // how long a peer waits for a lost master; 0: not at all
     Duration handshake = 5 * second;  // from an opened link to its hello
     Duration dial = 3 * second;       // from OpenLink to LinkOpened
     Duration redial_min = 20 * millisecond;
     Duration redial_max = 1 * second;
     Duration vote_warn = 30 * second;
-    Duration vote = 0;           // after which a vote that did not change is given up, see VotePatience; 0: never
-    Duration journal = 0;        // of the master, after which one whose journal is not written stops itself; 0: never
-    Duration test = 1 * second;  // bandwidth test of one edge, from its first byte
-    Duration survey = 20 * second;      // all tests of one vote; what is not measured by then waits for the next
+    Duration vote = 0;              // a vote that has not changed for so long is given up, see VotePatience; 0: never
+    Duration journal = 0;           // a master whose journal was not written for so long stops itself; 0: never
+    Duration test = 1 * second;     // bandwidth test of one edge, from its first byte
+    Duration survey = 20 * second;  // all tests of one vote; edges not measured by then wait for the next one
     Duration edge_age = 3600 * second;  // a bandwidth that was measured longer ago is measured again
 
-    // How long a connection without a hello keeps its place while others wait for one: longer than a round trip.
+    // A connection without a hello keeps its place for this time, although others wait for one. Must exceed a round trip.
     Duration place() const { return handshake / 4; }
 
-    // ---- derived from `peer`, in order of size: what may be the cause is found out before its consequence is judged
-    // Machines look at their clocks this often.
+    // ---- derived from `peer`, roughly in order of size: a possible cause is found before its consequence is judged
+    // The interval at which machines check their clocks.
     Duration tick() const { return std::clamp<Duration>(peer / 16, 10 * millisecond, 250 * millisecond); }
-    // A word that may be lost is said again after this, then after twice as long, and so on.
+    // A flow word that may be lost is sent again after this time. The wait doubles with each repeat.
     Duration repeat() const { return peer / 16; }
-    // Losses of a slice that come closer together are one: connections break together. A slice that takes longer is reported.
+    // Losses of a slice within this time count as one, because connections break together. If a slice takes longer, the
+    // receiver reports that it moves.
     Duration together() const { return peer / 8; }
-    // Of the heartbeats in a peer time-out some may be late.
+    // The interval of heartbeats. There are several in a peer time-out, because some may be late.
     Duration heartbeat() const { return peer / 5; }
-    // A machine that did not run for longer has slept: what looks like everybody's silence is its own. A ring that was
-    // connected, a stripe that moves and a holder that is asked get as long.
+    // A machine that did not run for longer has slept, so the apparent silence of all others is its own. Derived from
+    // it: the patience with a ring that was connected and with a stripe, and the time between two requests for holders.
     Duration hiccup() const { return peer / 4; }
-    // How long an edge of the ring that was connected may be down before the ring is led around it.
+    // How long an edge of the ring that was connected may be down before the ring is routed around it.
     Duration edge_grace() const { return std::min(2 * second, hiccup()); }
-    // Who dials again does so a few times within the time-out after which it is given up.
+    // The longest back-off. A peer must redial a few times before the peer time-out ends.
     Duration redial_longest() const { return std::max(redial_min, std::min(redial_max, hiccup())); }
-    // Heartbeats are missing, or what they acknowledge: nobody else is judged by such an end.
+    // After this time heartbeats are missing, or the acknowledgements in them. No other peer is judged by an edge to a
+    // peer in this state.
     Duration quiet() const { return peer / 2; }
     // `peer` itself: a link that is silent for so long is dead, a member that is away for so long is removed.
-    // Copies of a slice that are sent again get nothing more of it through.
+    // Resent copies of a slice have got no more of it through for so long: the edge is stuck.
     Duration copies() const { return 3 * peer / 2; }
-    // What was sent and taken has no answer: an edge is stuck, a vote is not on its way any more.
+    // Something that was sent has had no answer for so long: an edge is stuck, or a vote cannot be on its way any more.
     Duration unanswered() const { return 2 * peer; }
-    // A successor that was told its operation is not ready for it. A link that swallows its word is silent for one time-out
-    // before it is dialled again.
+    // A successor that received the start has not been ready for so long: the edge is stuck. Longer than `peer`,
+    // because a link that loses the `ready` word is silent for one peer time-out before it is redialled.
     Duration unready() const { return 5 * peer / 2; }
-    // Who lives and does not wait itself gives nothing new. Longer than all of the above, so that an edge is named first.
+    // A neighbour that lives and is not starved has sent nothing new for so long: it is to blame. Longer than all of
+    // the above, so that a bad edge is named first.
     Duration starved() const { return 3 * peer; }
-    // A member that is connected, lives and does not come to the end of what it declares.
+    // A member that is connected and lives, but has not finished its declarations for so long, is removed.
     Duration undeclared() const { return 4 * peer; }
-    // Whoever is to blame: an operation to which nothing new comes fails.
+    // An operation that gets nothing new for so long fails, whoever is to blame.
     Duration starved_for_good() const { return 10 * peer; }
-    // How long a master that was started again waits for the members of its journal to come back: longer than any
-    // reconnect back-off of a healthy one. Nothing is decided meanwhile.
+    // How long a restarted master waits for the members of its journal to resume: longer than any reconnect back-off of
+    // a healthy member. Meanwhile it only aborts operations that a member has voted against.
     Duration grace() const { return std::max(peer, 3 * redial_max) + handshake; }
-    // A receiver waits for any holder at all while the master may restart and be connected again.
+    // How long a receiver waits until it reaches any holder. The master may have to restart and be reconnected first.
     Duration without_holders() const { return 8 * peer + grace(); }
-    // An edge that takes connections and carries nothing is tried again after this, each time after longer.
+    // An edge that connects but carries no data is tried again after this time, and after longer with each failure.
     Duration stuck_mark() const { return 16 * peer; }
-    // The keys of a shared state are compared for a text alone.
+    // The longest comparison of shared-state keys. It serves only an error text, so it must not take longer.
     Duration comparison() const { return 30 * peer; }
-    // Edges that an earlier ring gave up are tried again where no ring is left, not more often than this.
+    // If no ring is left, edges that an earlier ring gave up are tried again, but not more often than this.
     Duration rarely() const { return 64 * peer; }
 };
 

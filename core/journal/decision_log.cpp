@@ -17,7 +17,7 @@ constexpr Duration unwritten_warn = 5 * second;
 
 std::string seconds(Duration duration) { return std::to_string(duration / second) + " s"; }
 
-// The sizes that a decision tells its recipients; null for one that tells none.
+// The world sizes in a decision; null if it has none.
 const proto::Sizes* sizes_in(const proto::Decision& decision) {
     switch (decision.kind_case()) {
     case proto::Decision::kTopology: return &decision.topology().sizes();
@@ -75,12 +75,12 @@ void DecisionLog::append(proto::Decision& decision) {
     proto::Record entry;
     *entry.mutable_decision() = decision;
     record(entry);
-    // Whoever learns this decision learns the world that it leaves.
+    // The decision carries the world sizes that hold after it.
     if (const proto::Sizes* sizes = sizes_in(decision)) ASSERT(state_.has_sizes(*sizes));
     owner_.decided(decision);
 }
 
-// An incarnation whose lower half is used up is followed by the next, as after a restart.
+// When the ids of an incarnation are used up, the next incarnation begins, as after a restart.
 OpId DecisionLog::next_id() {
     if (op_counter_ >= turn_.limits.ids_per_incarnation) {
         PROBE(ids_of_incarnation_used_up);
@@ -92,8 +92,8 @@ OpId DecisionLog::next_id() {
     return (static_cast<OpId>(state_.incarnation) << 32) | ++op_counter_;
 }
 
-// A long run's journal does not grow without bound: now and then one record says what all before it say. As long as a
-// snapshot is large, so is what has to come before the next one.
+// Keeps the journal of a long run bounded: a snapshot supersedes all records before it. The larger the last snapshot,
+// the longer the journal must grow before the next one (amortised O(1)).
 void DecisionLog::compact_if_due() {
     if (journal_records_ < turn_.limits.journal_records || journal_bytes_ < snapshot_bytes_) return;
     proto::Record entry;
@@ -123,7 +123,7 @@ Duration DecisionLog::written(std::uint64_t sequence) {
 }
 
 void DecisionLog::slept(Duration gap) {
-    // What happens first to a disk that does not answer.
+    // How long the disk may be silent before the first consequence, which is the warning or the stop.
     const Duration limit = turn_.timeouts.journal;
     const Duration patience = limit == 0 ? unwritten_warn : std::min(limit, unwritten_warn);
     if (gap > patience / 4 && unwritten_since_ != never) unwritten_since_ = turn_.now;

@@ -1,11 +1,11 @@
-// The master's log of decisions: what is promised, and how much of it the disk has.
+// The master's log of decisions: what is promised, and how much of it is on the disk.
 //
-// It applies each record to RunState and gives it to the driver to be written, numbers decisions and names operations, replaces
-// a long journal by a snapshot, and knows since when the disk has not answered. It knows no links: whom a decision is told, and
-// what is held until a record is durable, is the matter of others.
+// The log applies each record to RunState and gives it to the driver, which writes it. It numbers decisions, allots the
+// ids of operations, and replaces a long journal by a snapshot. It measures how long the disk has not answered. It has
+// no access to links: other parts tell decisions to members, and hold messages until a record is durable.
 //
-// Invariants: RunState changes by records alone. A decision has the index and the chain that follow the last one's. Names of
-// operations, synchronizations and tests never repeat in a run.
+// Invariants: only records change RunState, except for acknowledgements of members. A decision has the index and the
+// chain that follow those of the last one. Ids of operations, synchronizations and tests never repeat in a run.
 #pragma once
 
 #include "core/journal/run_state.hpp"
@@ -24,7 +24,7 @@ public:
     class Owner {
     public:
         virtual void recording(const proto::Record& record) = 0;    // before it changes the state
-        virtual void decided(const proto::Decision& decision) = 0;  // it is recorded, and nobody was told yet
+        virtual void decided(const proto::Decision& decision) = 0;  // it is recorded, but not told to anybody yet
 
     protected:
         ~Owner() = default;
@@ -32,18 +32,19 @@ public:
 
     DecisionLog(Turn& turn, Owner& owner) : turn_(turn), owner_(owner), state_(turn.limits.removed_kept) {}
 
-    // Takes up a journal. False: it is damaged, or not one of this program.
+    // Replays a journal. False: it is damaged, or not one of this program.
     bool read(std::span<const std::string> journal);
     const RunState& state() const { return state_; }
 
     void record(const proto::Record& record);
     void append(proto::Decision& decision);
     void acknowledge(const Uuid& member, std::uint64_t seen) { state_.acknowledge(member, seen); }
-    // Names of operations, synchronizations and tests: the upper half is the incarnation.
+    // Ids of operations, synchronizations and tests: the upper half is the incarnation.
     OpId next_id();
     OpId last_id() const { return (static_cast<OpId>(state_.incarnation) << 32) | op_counter_; }
-    // Between two events, so that nothing is under way; not in a grace: every decision since the last snapshot is still kept
-    // for all members then, as their hellos carry what they know.
+    // Call this between two events, when nothing is under way, and not during a grace. Acknowledgements are not
+    // journalled, so until members resume and name their last decision, every decision since the last snapshot is kept
+    // for them.
     void compact_if_due();
 
     // ---- the disk
@@ -51,17 +52,17 @@ public:
     bool durable(std::uint64_t sequence) const { return sequence <= durable_sequence_; }
     bool all_durable() const { return durable(last_sequence_); }
     std::uint64_t durable_sequence() const { return durable_sequence_; }
-    // Since when no record became durable although one waits; never: none waits.
+    // Since when records wait and none became durable; never: no record waits.
     Instant unwritten_since() const { return unwritten_since_; }
     bool complained() const { return unwritten_told_; }
     // Returns how long the disk had not answered.
     Duration written(std::uint64_t sequence);
-    // This machine did not run: the disk is not blamed for it.
+    // This machine did not run for `gap`. That does not count against the disk.
     void slept(Duration gap);
-    // What to tell everybody about a disk that neither takes a record nor fails; once, until it answers again.
+    // A warning for all members about a disk that neither takes a record nor fails; once, until the disk answers again.
     std::optional<std::string> complaint();
-    // Why the master stops, where the operator set Timeouts::journal. What was held is dropped: nobody was told, and a journal
-    // that lacks it or has it is taken up in the same way.
+    // Why the master stops, if the operator set Timeouts::journal and it has passed. Held messages are dropped: nobody
+    // received them, and a restart continues the run whether the journal has their records or not.
     std::optional<std::string> gives_up() const;
 
 private:
@@ -75,7 +76,7 @@ private:
     std::uint64_t durable_sequence_ = 0;
     Instant unwritten_since_ = never;
     bool unwritten_told_ = false;
-    // Of the journal behind its last snapshot, and of that one.
+    // Sizes of the journal after its last snapshot, and of that snapshot.
     std::uint64_t journal_records_ = 0;
     std::uint64_t journal_bytes_ = 0;
     std::uint64_t snapshot_bytes_ = 0;

@@ -1,9 +1,9 @@
-// Records of the master's journal as bytes: what is read back is what was written, or is known not to be.
+// The records of the master's journal as bytes. The reader returns what was written, or detects that it cannot.
 //
-// A record is its encoding followed by the XXH3-64 of it (8 bytes, little-endian). The last record a dying master wrote may
-// be there in part; it was not acknowledged, so nothing rests on it and it is skipped: at the end of the journal, or where
-// the next intact record shows that a master started there (one that died before its first record was written may have
-// left such a part as well). Damage anywhere else is refused.
+// A record is its encoding, followed by the XXH3-64 of that encoding (8 bytes, little-endian). A master that dies may
+// leave its last record incomplete. That record was not acknowledged, so nothing rests on it, and the reader skips it.
+// It may be at the end of the journal, or before an intact record with which a master started. Several may follow each
+// other there, because a master may die before its first record is complete. The reader refuses damage anywhere else.
 #pragma once
 
 #include "core/wire/control.pb.h"
@@ -21,7 +21,7 @@ public:
 
     enum class Step : std::uint8_t { record, end, damaged };
     Step next(proto::Record& record);
-    std::size_t torn() const { return torn_; }  // records skipped
+    std::size_t torn() const { return torn_; }  // incomplete records that were skipped
 
 private:
     std::span<const std::string> journal_;

@@ -17,7 +17,8 @@ std::vector<Uuid> order_of(const proto::RingRecord& ring) {
     return order;
 }
 
-// The longest accepted, for what comes whole from one member, and some others: each receiver begins at another place.
+// Adds the first holder, which is whole if any is, for entries that come whole from one member, and some others. Each
+// receiver begins at another place of the list.
 void add_holders(const proto::SyncDecision& sync, int receiver, int told_max,
                  google::protobuf::RepeatedPtrField<proto::SyncHolder>& to) {
     const int count = sync.holders_size();
@@ -95,7 +96,7 @@ void RunState::apply_removal(const proto::RemovalDecision& removal) {
     GroupState& state = groups[group];
     state.ring = order_of(removal.ring());
     if (state.ring.empty()) {
-        // The last member is gone: nobody is left to decide its operations, and its revision starts anew.
+        // The last member is gone. Nobody is left to decide the group's operations, and its revision starts anew.
         PROBE(last_of_group_gone);
         if (state.running_ops != 0) PROBE(last_of_group_gone_with_operation);
         for (auto op = ops.begin(); op != ops.end();) op = op->second.group == group ? ops.erase(op) : std::next(op);
@@ -277,8 +278,9 @@ std::uint64_t RunState::chain_of(proto::Decision& decision, std::uint64_t before
     return numeric::checksum64(bytes.data(), bytes.size());
 }
 
-// Every decision that the member may name is known, however much a snapshot has replaced: it acknowledged the last one, or
-// the decision is kept until it does. Acknowledgements are not journalled, so a restarted master keeps more, never less.
+// Every decision that a member may name is in this state, even after a snapshot: either the member acknowledged it
+// last, or it is kept until the member does. Acknowledgements are not journalled, so a restarted master keeps more,
+// never less.
 RunState::Recall RunState::recall(const Uuid& uuid, std::uint64_t seen, std::uint64_t seen_chain) const {
     const MemberState& member = members.at(uuid);
     if (seen == member.told) return seen_chain == member.told_chain ? Recall::same : Recall::unknown;

@@ -1,8 +1,10 @@
-// What the master promised: the state that its journal, replayed, gives again.
+// Everything that the master has promised. A replay of the journal gives the same state again.
 //
-// apply() is the only writer. It runs when a record is issued (the decision is frozen from then on) and again at replay,
-// so a restarted master cannot differ from the one that wrote the journal. Nothing here knows of links, timers or votes
-// that are still open. Answers to single peers are derived from a decision alone, so they can be told again at any time.
+// Records change it through apply() alone. apply() runs when a record is issued (the decision is frozen from then on)
+// and again at replay, so a restarted master cannot differ from the one that wrote the journal. Only acknowledge()
+// changes something without a record: what members still have to be told. Links, timers and votes that are still open
+// are not part of this state. The answer to a peer follows from the decision alone, so the master can send it again at
+// any time.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -20,7 +22,7 @@ namespace pccl::core {
 
 struct MemberState {
     GroupId group = 0;
-    std::uint64_t seniority = 0;  // grows with each admission: lower is longer accepted
+    std::uint64_t seniority = 0;  // grows with each admission; lower means admitted earlier
     Endpoint endpoint;
     std::uint64_t token = 0;
     std::uint64_t token_next = 0;  // issued at a resume, not confirmed yet; 0: none
@@ -28,7 +30,7 @@ struct MemberState {
     bool synced = false;                       // completed a sync of this run
     std::uint64_t told = 0;                    // index of the last decision it has acknowledged; 0: none
     std::uint64_t told_chain = 0;              // chain of that decision
-    std::map<Serial, std::uint64_t> consumed;  // votes used by decisions that the member has not acknowledged
+    std::map<Serial, std::uint64_t> consumed;  // votes used by decisions (indices) that it has not acknowledged
     friend bool operator==(const MemberState&, const MemberState&) = default;
 };
 
@@ -49,24 +51,24 @@ struct RunningOp {
 struct RunningSync {
     struct Holder {
         Uuid uuid;
-        bool whole = false;  // has the entries that may differ too
+        bool whole = false;  // also has the entries that may differ
         friend bool operator==(const Holder&, const Holder&) = default;
     };
     OpId id = 0;
     std::uint64_t revision = 0;
     std::vector<SeatState> members;
-    std::vector<Holder> holders;  // of the content that was elected; the longest accepted first
-    std::set<Uuid> receive_only;  // never send
-    std::set<Uuid> lack_whole;    // receive an entry that may differ
+    std::vector<Holder> holders;  // of the elected content; whole ones first, each kind by seniority
+    std::set<Uuid> receive_only;  // members that never send
+    std::set<Uuid> lack_whole;    // members that receive an entry that may differ
     friend bool operator==(const RunningSync&, const RunningSync&) = default;
 };
 
 struct GroupState {
     std::vector<Uuid> ring;
-    std::uint64_t expected = 0;  // revision
+    std::uint64_t expected = 0;  // the revision that the master expects next
     std::optional<RunningSync> sync;
     std::uint32_t running_ops = 0;
-    std::map<std::pair<Uuid, std::uint64_t>, std::uint32_t> running_of_batch;  // of a member's call for many tags
+    std::map<std::pair<Uuid, std::uint64_t>, std::uint32_t> running_of_batch;  // by member and its call for many tags
     friend bool operator==(const GroupState&, const GroupState&) = default;
 };
 
@@ -74,9 +76,9 @@ class RunState {
 public:
     // removed_kept: Limits::removed_kept.
     explicit RunState(std::size_t removed_kept) : removed_kept_(removed_kept) {}
-    // False: the record is not one of ours (a damaged journal).
+    // False: the record is not one of this program (a damaged journal).
     bool apply(const proto::Record& record);
-    // All of it as one record; applied to any state it gives this one.
+    // The whole state as one record. Applied to any state, the record gives this one.
     proto::Snapshot snapshot() const;
     friend bool operator==(const RunState&, const RunState&) = default;
 
@@ -90,24 +92,27 @@ public:
     std::map<OpId, RunningOp> ops;
     std::map<Uuid, std::string> removed;  // with the reason; bounded
 
-    // Everything that the journal has to give again, as readable text: without what members acknowledge on the way.
+    // Everything that a replay must give again, as readable text. Acknowledgements are left out, because they are not
+    // journalled.
     std::string promised() const;
     proto::Sizes sizes() const;
     bool has_sizes(const proto::Sizes& told) const;
     std::vector<Uuid> everyone() const;
-    // Names the decision and, through the chain before it, all earlier ones. `decision` has no chain of its own yet.
+    // A hash that identifies the decision and, through the chain before it, all earlier ones. `decision` has no chain
+    // of its own yet.
     static std::uint64_t chain_of(proto::Decision& decision, std::uint64_t before);
-    // What a member says of the last decision it was told.
+    // The last decision that a member was told, by its own account, compared with this journal.
     enum class Recall : std::uint8_t {
-        same,     // it was told that decision from this journal
-        older,    // less than it has acknowledged: a copy of what it was
-        unknown,  // this journal does not contain that decision, or another one under its number
+        same,     // the decision is in this journal, and was for this member
+        older,    // older than what the member has acknowledged: a copy of an earlier state of it
+        unknown,  // this journal lacks that decision, or has another one under its number
     };
     Recall recall(const Uuid& member, std::uint64_t seen, std::uint64_t chain) const;
-    // The member has been told everything up to `seen`. Does nothing if that decision was not for this member.
+    // The member has received everything for it up to `seen`. Does nothing if that decision does not wait for this
+    // member.
     void acknowledge(const Uuid& member, std::uint64_t seen);
-    // The members concerned, and what each of them is told, with at most `holders_max` holders of a state. Nothing: the
-    // decision does not concern that peer.
+    // The members that a decision concerns, and the answer to each of them, with at most `holders_max` holders of a
+    // state. No answer: the decision does not concern that peer.
     static std::vector<Uuid> recipients(const proto::Decision& decision);
     static std::optional<proto::Answer> answer_for(const proto::Decision& decision, const Uuid& member, GroupId group,
                                                    std::uint32_t holders_max);
@@ -118,7 +123,7 @@ public:
         friend bool operator==(const Kept&, const Kept&);
     };
     const std::map<std::uint64_t, Kept>& kept() const { return kept_; }
-    // How many decisions a member has to be told and has not acknowledged.
+    // The number of decisions for the member that it has not acknowledged.
     std::size_t untold(const Uuid& member) const {
         const auto found = untold_.find(member);
         return found == untold_.end() ? 0 : found->second.size();

@@ -1,4 +1,5 @@
-// The connections to holders of a shared state, as the part that dials neighbours offers them to a receiver.
+// Interface through which a receiver of shared state gets connections to holders. The part that dials neighbours
+// implements it.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -11,9 +12,11 @@ namespace pccl::core {
 
 class HolderLinks {
 public:
-    // Where the master says that the holder is. What its plan says of a neighbour is at least as new and comes first.
+    // Sets address and pass of a holder as the master sent them. Ignored for a peer in the dial plan: the plan is at
+    // least as new.
     virtual void aim_at_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass) = 0;
-    // Connections are kept from now on, with a share of the stripes where none are there yet.
+    // Keeps connections to the holder from now on. If it has no stripes yet, it gets one of `sharers` equal shares of
+    // the usual number, but at least one.
     virtual void want_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass,
                              std::uint32_t sharers) = 0;
     virtual void unwant_holder(const Uuid& peer) = 0;
@@ -21,7 +24,7 @@ public:
     // Dials what is wanted and closes what is not.
     virtual void maintain_edges() = 0;
     virtual std::vector<LinkId> open_links_to(const Uuid& peer) const = 0;
-    // At least 1.
+    // How many stripes lead to the peer; at least 1.
     virtual std::size_t stripes_to(const Uuid& peer) const = 0;
 
 protected:

@@ -102,7 +102,7 @@ std::vector<std::pair<LinkId, const char*>> LinkTable::examine(Duration master_d
             PROBE(link_silent);
             dead.emplace_back(id, "was silent for too long");
         } else if (turn_.now - link.last_beat >= t.heartbeat()) {
-            // Also on a link that carries other messages all the time: a heartbeat tells what they do not.
+            // Sent even if the link carries other messages all the time: a heartbeat contains data that they do not.
             link.last_beat = turn_.now;
             beat(id, link);
         }

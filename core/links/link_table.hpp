@@ -1,12 +1,12 @@
-// Every connection of a peer: its purpose and stage, when it was last heard, and what it sends and receives at present.
+// All connections of a peer: purpose and stage, when bytes last arrived, and what they send and receive at present.
 //
-// The table opens connections, gives them names, sends control messages within the other end's limit, and finds the
-// connections that took too long to open or were silent for too long. What a connection carries is the matter of the part that
-// it belongs to (`purpose`); what follows from its loss is too.
+// The table opens connections, gives them ids, and sends control messages within the other end's limit. It finds the
+// connections that took too long to open or were silent for too long. It must not know what a connection carries: the
+// part to which the connection belongs (`purpose`) handles that, and the loss of the connection.
 //
-// Invariants: a link is in the table from the effect or event that names it first until the machine closes it or hears that it
-// is closed, and at no other time. At most one payload leaves, and at most one arrives, on a link at a time. No control frame
-// is longer than the other end takes (`control_bytes`).
+// Invariants: a link is in the table from the effect or event that names it first until the machine closes it or the
+// driver reports it closed, and at no other time. At most one payload leaves, and at most one arrives, on a link at a
+// time. No control frame is longer than the other end accepts (`control_bytes`).
 #pragma once
 
 #include "core/base/limits.hpp"
@@ -26,15 +26,16 @@
 
 namespace pccl::core {
 
-// What a link is sending or receiving right now. phase 2: a chunk of shared state, 3: a frame of a test (entry: bytes).
+// The payload that a link is sending or receiving. Phase 2: a chunk of shared state. Phase 3: a frame of a bandwidth
+// test; `entry` is the number of its bytes if it is received.
 struct Transfer {
     static constexpr std::uint32_t no_cell = ~0u;
     OpId op = 0;  // 0: nothing
     std::uint16_t phase = 0;
     std::uint32_t slice = 0;
     std::uint64_t entry = 0;
-    std::uint32_t cell = no_cell;  // landing in the reserve for early slices
-    bool dropped = false;          // cancelled (send) or going nowhere (receive)
+    std::uint32_t cell = no_cell;  // of the reserve, if an early slice lands there
+    bool dropped = false;          // cancelled (send) or discarded (receive)
 };
 
 struct Link {
@@ -43,36 +44,37 @@ struct Link {
     Purpose purpose = Purpose::incoming;
     Stage stage = Stage::greeting;
     Uuid remote;
-    Endpoint from;       // of a link that was accepted
-    bool known = false;  // it came from the address of a neighbour
+    Endpoint from;       // only of an accepted link
+    bool known = false;  // it came from a neighbour's host
     std::uint32_t stripe = 0;
-    LinkPass pass;         // of a link that we dialled
-    bool renewed = false;  // closed by this peer, to be opened anew
-    bool goodbye = false;  // the other end announced that it closes it on purpose
+    LinkPass pass;         // only of a link that this peer dialled
+    bool renewed = false;  // this peer closed it to redial it
+    bool goodbye = false;  // the other end announced that it closes the link on purpose
     Instant opened = 0;
     Instant last_received = 0;
     Instant last_beat = 0;
     Instant last_progress = 0;
-    Instant answered_at = 0;    // the last word about a slice that got further
-    bool stalled = false;       // its slices went elsewhere, and no word about what was sent on it came since
-    Instant stalled_at = 0;     // when they did
-    Instant silent_since = 0;   // valid if `stalled`: when the last word came before that
-    bool useful = false;        // something that was sent on it was answered
+    Instant answered_at = 0;    // when a flow word last showed that a slice got further
+    bool stalled = false;       // its slices were queued again; no flow word about slices sent on it came since
+    Instant stalled_at = 0;     // when they were queued again
+    Instant silent_since = 0;   // valid if `stalled`: when it had last made progress
+    bool useful = false;        // a slice that was sent on it was answered
     std::uint32_t arrived = 0;  // bytes of the payload that is landing
     Instant told_moving = 0;
-    Instant frame_began = 0;                            // to arrive, the one that does
-    std::uint32_t control_bytes = control_bytes_least;  // the largest control frame that the other end takes
+    Instant frame_began = 0;                            // when the frame that is arriving began
+    std::uint32_t control_bytes = control_bytes_least;  // the largest control frame that the other end accepts
     Transfer sending;
     Transfer receiving;
-    std::deque<SyncPart> serve;  // chunks the other end asked for
-    std::vector<SyncPart> owed;  // asked of the other end and not answered yet, whether still wanted or not
+    std::deque<SyncPart> serve;  // parts that the other end requested
+    std::vector<SyncPart> owed;  // requested from the other end and not answered yet, whether still wanted or not
 
     bool is_open() const { return stage == Stage::open; }
 };
 
 class LinkOwner {
 public:
-    // It is not in the table any more. `by_remote`: the other end or the network closed it after it was open, not this machine.
+    // The link is not in the table any more. `by_remote`: not this machine, but the other end or the network closed it,
+    // after it was open.
     virtual void link_lost(LinkId id, const Link& link, const std::string& reason, bool by_remote) = 0;
 
 protected:
@@ -101,29 +103,28 @@ public:
         return link != links_.end() && link->second.is_open();
     }
 
-    // Opens a connection.
     LinkId dial(Link::Purpose purpose, const Uuid& remote, std::uint32_t stripe, const Endpoint& target,
                 const LinkPass& pass);
-    // A connection that was accepted. `known`: from a host on which a neighbour is. Closes it at once, or an older one, where
-    // too many have sent no hello.
+    // Adds a connection that was accepted. `known`: it comes from a neighbour's host. If too many connections have sent no
+    // hello, closes an older one or this one.
     void accept(LinkId id, const Endpoint& remote, bool known);
-    // Closes it; its owner is told of the loss.
+    // Closes the link, and reports the loss to the owner.
     void drop(LinkId id, const std::string& reason);
-    // The same for an end that does what it must not do, or cannot be understood.
+    // The same, if the other end breaks the protocol or cannot be understood. Counts it as refused.
     void refuse(LinkId id, const std::string& reason);
-    // The other end or the network closed it, or it could not be opened.
+    // The link is closed, or could not be opened: removes it, and reports the loss to the owner.
     void lost(LinkId id, const std::string& reason, bool by_remote);
-    // So that the other end does not take it for a death. The caller takes it out of the table.
+    // Sends a goodbye before closing, so that the other end does not report a death. The caller then removes the link.
     void close_on_purpose(LinkId id, const Link& link);
-    // The caller closes it and deals with the consequences.
+    // Only removes it. The caller closes the link and handles the consequences.
     void erase(LinkId id) { links_.erase(id); }
     void erase(Map::iterator link) { links_.erase(link); }
     void put_back(LinkId id, const Link& link) { links_[id] = link; }
     Map take_all() { return std::exchange(links_, {}); }
 
-    // What each link to another peer begins with.
+    // The first message on each link to another peer.
     proto::LinkHello hello(const Link& link) const;
-    // Texts of the message are cut to what the other end takes. Nothing is sent on a link that is not in the table.
+    // Texts of the message are cut to the other end's limit. Nothing is sent on a link that is not in the table.
     template <class Message>
     void send(LinkId id, Message message) {
         const auto link = links_.find(id);
@@ -132,13 +133,14 @@ public:
         send_encoded(id, link->second, encode(message));
     }
 
-    // Calls `beat` for each open link for which a heartbeat is due. Returns those that took too long, and for what.
+    // Calls `beat` for each open link for which a heartbeat is due. Returns the links that timed out, with the reason.
     // `master_dial`: how long a connection to the master may take to open.
     std::vector<std::pair<LinkId, const char*>> examine(Duration master_dial,
                                                         const std::function<void(LinkId, Link&)>& beat);
-    // What is sent and received for this operation is given up in its middle; what lands in a reserve is not.
+    // Cancels the sends and redirects the landings of this operation in the middle of their frames. Landings in a
+    // reserve go on.
     void release(OpId op);
-    // The machine did not run for so long: that is nobody's silence.
+    // The machine did not run for `time`. Clocks leave it out, because it is not the silence of other ends.
     void slept(Duration time);
 
     LinkId next_name() const { return next_link_; }

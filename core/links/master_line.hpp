@@ -1,4 +1,4 @@
-// The session with the master, as the parts of a peer use it that have something to report or to vote on.
+// Interface to the session with the master, for the parts of a peer that report to it or vote.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -13,17 +13,17 @@ inline constexpr const char* not_connected_text = "the communicator is not conne
 
 class MasterLine {
 public:
-    // fresh: never connected, or left on purpose; lost: removed, or without its master.
+    // fresh: never connected, or left on purpose; lost: removed, or it gave up the master.
     enum class State : std::uint8_t { fresh, connecting, member, lost };
     virtual State state() const = 0;
-    // Of calls of a peer that was removed or has left: says why.
+    // The error text for calls after the membership was lost. It contains the reason.
     virtual std::string lost_text() const = 0;
     bool was_admitted() const { return state() == State::member || state() == State::lost; }
-    // Nothing is sent while there is no connection, or it is not open.
+    // Nothing is sent unless this peer is a member and its link to the master is open.
     virtual void tell(proto::PeerMessage message) = 0;
-    // An edge is told while the link is open, before this peer is a member too; it is declared again after a resume.
+    // Sends the report if the link is open, even before this peer is a member. Edges are declared again after a resume.
     virtual void tell_edge(proto::EdgeReport report) = 0;
-    // A vote is open until its answer comes, and is cast again after a resume. Returns its serial.
+    // The vote is open until its answer comes, and is cast again after a resume. Returns its serial.
     virtual Serial cast(proto::Vote& vote) = 0;
     virtual bool master_open() const = 0;
 

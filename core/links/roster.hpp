@@ -1,4 +1,4 @@
-// Peers of the run by name, as the parts of the master use them: which way leads to them, and what they are told.
+// Interface to the peers of the run, by name, for the parts of the master: their links, addresses and messages.
 //
 // A peer here is a member, or a newcomer that has registered.
 #pragma once
@@ -14,35 +14,37 @@ namespace pccl::core {
 
 class Roster {
 public:
-    // Its link to the master; 0: it has none, or is no peer of the run.
+    // Its link to the master; 0: it has none, or is not a peer of the run.
     virtual LinkId link_of(const Uuid& peer) const = 0;
-    // It has a link, and has declared everything that was unanswered on an earlier one.
+    // True: it has a link, and has declared everything that was unanswered on an earlier one.
     virtual bool present(const Uuid& peer) const = 0;
-    // Where others reach it; none: it is no peer of the run.
+    // The address at which others reach it; none: it is not a peer of the run.
     virtual std::optional<Endpoint> endpoint_of(const Uuid& peer) const = 0;
-    // With what `from` proves to the target who it is.
+    // Adds the pass by which `from` proves its name to the target.
     virtual void add_pass(const Uuid& from, proto::DialTarget& target) const = 0;
     virtual void add_pass(const Uuid& from, proto::SyncHolder& target) const = 0;
 
-    // Nothing has come from it for so long. It has a link.
+    // How long nothing has come from it. Only for a peer with a link.
     virtual Duration silence_of(const Uuid& peer) const = 0;
-    // It speaks, but has acknowledged nothing that it was told for long: neither does it know whom to dial. It has a link.
+    // True: its messages arrive, but it has acknowledged no message of the master for Timeouts::quiet. So it may not
+    // have received whom to dial. Only for a peer with a link.
     virtual bool deaf(const Uuid& peer) const = 0;
-    // The name that was given out last when the member had resumed: the starts of later operations left on its present link.
+    // The last id that the master had assigned when the member was admitted or had resumed. The starts of operations
+    // with later ids were sent on its present link.
     virtual OpId resumed_after(const Uuid& member) const = 0;
 
-    // How many connections with peers that wait it can hold; 0: it did not say.
+    // How many connections with newcomers it can hold; 0: it did not declare a number.
     virtual std::uint32_t newcomer_links(const Uuid& member) const = 0;
 
-    // ---- telling it something. Nothing is sent to a peer without a link; what is sent waits until the last record is durable.
+    // ---- telling it something. A peer without a link gets nothing. Messages wait until the last record is durable.
     virtual void say(const Uuid& peer, proto::MasterMessage message) = 0;
-    // The largest control frame that it takes. It has a link.
+    // The largest control frame that it accepts. Only for a peer with a link.
     virtual std::uint32_t control_bytes(const Uuid& peer) const = 0;
-    // The plan of whom it is to dial waits for a record: it cannot know of it.
+    // True: its dial plan waits for a record to be durable, so it cannot have received the plan.
     virtual bool plan_waits(const Uuid& peer) const = 0;
 
     // ---- membership
-    // For good, with a decision. Does nothing if it is no member.
+    // Removes it for good, by a decision. Does nothing if it is not a member.
     virtual void remove(const Uuid& member, const std::string& reason) = 0;
 
 protected:

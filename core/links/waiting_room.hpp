@@ -4,8 +4,8 @@
 // and a part of the room is kept for addresses at which peers of the run are.
 //
 // A host that holds more connections than the new one's host loses its oldest one at once: a flood pushes out only itself.
-// Among hosts with as many, a connection keeps its place for `patience`, longer than a round trip. Without that, a crowd that
-// dials at the same time over a long path would push out each connection just before its hello arrives, and nobody would get in.
+// Otherwise a connection keeps its place for `patience`, which exceeds a round trip. With a shorter time, a crowd that dials
+// together over a long path would push out each connection just before its hello arrives, and nobody would get in.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -29,11 +29,11 @@ struct WaitingLink {
 inline bool same_host(const Endpoint& a, const Endpoint& b) { return a.is_v6 == b.is_v6 && a.address == b.address; }
 
 struct Place {
-    bool free = true;      // false: the new connection is closed; whoever dials again finds a place later
+    bool free = true;      // false: the caller closes the new connection; its peer dials again later
     LinkId gives_way = 0;  // the connection to close for it; 0: none
 };
 
-// `members`: how many peers of the run may dial at the same time, after a restart of the master for example.
+// `members`: how many peers of the run may dial together, for example after a restart of the master.
 struct Room {
     std::size_t places = 0;
     std::size_t members = 0;
@@ -46,7 +46,7 @@ inline Place place_for(const Endpoint& remote, bool known, const std::vector<Wai
     const std::size_t kept = std::max<std::size_t>(room.places / 4, 1);
     const std::size_t limit =
         known ? std::max(kept, room.members) : std::max<std::size_t>(room.places - std::min(kept, room.places), 1);
-    // A host has all addresses of its network of 64 bits.
+    // A host may use all addresses of its IPv6 network of 64 bits, so they count as one host.
     const auto host = [](const Endpoint& end) {
         std::array<std::uint8_t, 16> address = end.address;
         if (end.is_v6) std::fill(address.begin() + 8, address.end(), std::uint8_t{0});

@@ -19,9 +19,10 @@ void Admissions::decide_update(const Ballot& ballot) {
     if (decision.topology().admitted_size() > 0) agenda_.topology = agenda_.everything = true;
 }
 
-// The connect of a newcomer returns together with the update of the members. If its program then updates once more in its
-// first turn, while a member waits for it in another call, neither call could end. The newcomer has nothing to update, so
-// its vote is answered alone and admits nobody. Without such a member the vote stays: the others may update too.
+// The connect of a newcomer returns together with the update of the members. The program of the newcomer may then
+// update once more as its first call, while a member waits for it in another call. Neither call could end. The newcomer
+// has nothing to update, so its vote is answered alone and admits nobody. If no member waits in this way, the vote
+// stays open, because the others may update too.
 void Admissions::answer_early_updates() {
     constexpr Serial first_vote = 1;
     const BallotKey update{proto::VOTE_UPDATE_TOPOLOGY, 0, 0};
@@ -31,7 +32,8 @@ void Admissions::answer_early_updates() {
             if (key.kind == proto::VOTE_UPDATE_TOPOLOGY || key.kind == proto::VOTE_END ||
                 key.kind == proto::VOTE_SYNC_END || ballot.has(newcomer))
                 return false;
-            // A voter that updates as well does so on another thread: that ballot proves nothing about it.
+            // Voters that also vote for the update do so on another thread. If all voters do, this ballot does not
+            // prove that one of them waits.
             if (std::all_of(ballot.votes().begin(), ballot.votes().end(),
                             [&](const auto& vote) { return updates.has(vote.first); }))
                 return false;
@@ -74,7 +76,8 @@ void Admissions::admit_orphans() {
     agenda_.topology = agenda_.everything = true;
 }
 
-// Moves joiners into `topology` and gives them sessions. `all`: nobody is left to be reached from, everyone comes in.
+// Moves joiners into `topology` and gives them sessions. `all`: no member is left that could connect with them, so all
+// joiners are admitted.
 void Admissions::add_admissions(proto::TopologyDecision& topology, bool all) {
     std::map<GroupId, std::uint32_t> size;
     for (const auto& [id, group] : state_.groups) size[id] = static_cast<std::uint32_t>(group.ring.size());

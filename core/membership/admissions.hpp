@@ -1,9 +1,10 @@
-// What votes on the membership decide: an update of the topology lets newcomers in, and members ask whether any are pending.
+// Decides the votes on the membership: an update of the topology admits newcomers, and members ask whether any
+// newcomers are pending.
 //
-// It owns nothing: who waits is the matter of Joiners, who is a member that of RunState and of the Registry.
+// It owns no state. Joiners owns the newcomers that wait; RunState and Registry own the members.
 //
-// Invariants: newcomers come in by an update that all members have voted for, or when the run has no member. A decision that
-// admits somebody tells the sizes of the world that it leaves.
+// Invariants: newcomers are admitted by an update that all members have voted for, or if the run has no member. A
+// decision that admits a newcomer contains the world sizes that result from it.
 #pragma once
 
 #include "core/journal/decision_log.hpp"
@@ -22,10 +23,10 @@ public:
           joiners_(joiners), agenda_(agenda) {}
 
     void decide_update(const Ballot& ballot);
-    // There is a ballot for an update, and it is not complete.
+    // Precondition: there is a ballot for an update, and it is not complete.
     void answer_early_updates();
     void decide_pending(const Ballot& ballot);
-    // The run has no member: whoever waits comes in.
+    // If the run has no member, admits all newcomers that wait.
     void admit_orphans();
 
 private:

@@ -14,7 +14,7 @@ namespace pccl::core {
 
 namespace {
 
-// The host alone: the port of a stranger differs each time and would make each log line a new one.
+// The host without the port. The port of a stranger differs each time, and would make each log line a new one.
 std::string host_of(const Endpoint& remote) {
     const std::string text = to_text(remote);
     return text.substr(0, text.rfind(':'));
@@ -73,8 +73,8 @@ void ControlLinks::close(LinkId id, const std::string& why) {
     closed(id);
 }
 
-// Members send heartbeats more often than twice in a peer time-out: one that was silent for longer did not run, or was cut
-// off, and could not be connected by its neighbours.
+// Members send more than two heartbeats in a peer time-out. A member that was silent for half of it did not run, or was
+// cut off. Its neighbours could not connect with it in that time.
 void ControlLinks::heard(Link& link) {
     const Duration silence = turn_.now - link.last_received;
     link.last_received = turn_.now;
@@ -99,9 +99,9 @@ std::vector<LinkId> ControlLinks::tick() {
         if (link.stage == Link::Stage::fresh) {
             if (turn_.now - link.opened > turn_.timeouts.handshake) late.push_back(id);
         } else if (link.stage == Link::Stage::closing) {
-            // Its refusal waits for the disk, however long. accept() bounds how many such links there are.
+            // Its refusal waits for the disk, without a time-out. accept() limits the number of such links.
         } else if (!link.welcomed) {
-            // Its welcome waits for the disk, and it says nothing before that.
+            // Its welcome waits for the disk. The peer sends nothing before it has the welcome.
             PROBE(welcome_waits_for_the_disk);
         } else if (turn_.now - link.last_received > turn_.timeouts.peer) {
             silent.push_back(id);
@@ -113,7 +113,7 @@ std::vector<LinkId> ControlLinks::tick() {
     return silent;
 }
 
-// What goes to `link`: its texts are cut to what the other end takes; what can grow otherwise was paged before.
+// Encodes a message for `link`, and cuts its texts to the limit of the other end. Lists in it were paged before.
 std::string ControlLinks::encode_for(const Link& link, proto::MasterMessage& message) {
     wire::bound_texts(message, wire::text_limit(link.control_bytes));
     std::string body = encode(message);
@@ -135,7 +135,7 @@ void ControlLinks::say(LinkId id, proto::MasterMessage message) {
     say_at_once(id, it->second, std::move(message));
 }
 
-// What is for nobody any more goes now and then: the disk may hang for long, and links come and go.
+// Drops messages for lost links from time to time: the disk may hang for long, and links come and go.
 void ControlLinks::keep_held(Held held) {
     held_.push_back(std::move(held));
     if (held_.size() < 2 * held_kept_ + 64) return;
@@ -160,7 +160,7 @@ void ControlLinks::say_to_members_at_once(const proto::MasterMessage& message) {
     }
 }
 
-// The other end speaks from here on.
+// The other end may send from now on, so its silence is measured from here.
 void ControlLinks::welcome_leaves(Link& link) {
     link.welcomed = true;
     link.last_received = turn_.now;
@@ -173,7 +173,7 @@ void ControlLinks::leaves(LinkId id, Link& link, std::string body) {
     turn_.add(SendControl{id, std::move(body)});
 }
 
-// `hold`: the message rests on a record, so it leaves (and the link closes) when that is durable.
+// `hold`: the message depends on a record. It is sent, and the link closed, when that record is durable.
 void ControlLinks::say_and_close(LinkId id, proto::MasterMessage message, bool hold) {
     const auto it = links_.find(id);
     if (it == links_.end() || it->second.stage == Link::Stage::closing) return;

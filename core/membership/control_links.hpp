@@ -1,12 +1,12 @@
-// The master's connections with peers: who is at the other end, what was sent and acknowledged, and what is held until a record
-// is durable.
+// The master's connections with peers: the peer at the other end of each, the messages that were sent and acknowledged,
+// and the messages that are held until a record is durable.
 //
-// It owns the links and the queue of held messages. It closes strangers that say nothing, notices who is silent, and keeps
-// heartbeats going. What a message means, and whether a silent peer is removed, is the matter of others.
+// This part owns the links and the queue of held messages. It closes strangers that send nothing, detects silent links,
+// and sends heartbeats. Other parts interpret the messages, and decide whether a silent peer is removed.
 //
-// Invariants: a message that rests on a record leaves after that record is durable, and messages leave in the order in which
-// they were said. A link that is refused with a promise stays until its refusal has left; nothing is read from it meanwhile. No
-// frame is larger than what the other end takes.
+// Invariants: a message that depends on a record leaves after that record is durable. Messages that are given to say()
+// leave in that order. A link whose refusal is held stays open until the refusal has left; nothing is read from it
+// meanwhile. No frame is larger than the other end accepts.
 #pragma once
 
 #include "core/base/sleep.hpp"
@@ -26,36 +26,39 @@ namespace pccl::core {
 class ControlLinks {
 public:
     struct Link {
-        // closing: a refusal is held for it until a record is durable; nothing is read from it any more.
+        // closing: a refusal is held until a record is durable; nothing more is read from this link.
         enum class Stage : std::uint8_t { fresh, registered, member, closing };
         Stage stage = Stage::fresh;
         Uuid uuid;
         Endpoint remote;
-        bool known = false;  // when it was accepted, a member was at its address
+        bool known = false;  // when it was accepted, a member had the same address
         Instant opened = 0;
         Instant last_received = 0;
         Instant last_sent = 0;
-        std::uint32_t control_bytes = control_bytes_least;  // what may be sent to it in one frame
-        std::uint32_t plans_held = 0;                       // pages of the one that waits for a record
+        std::uint32_t control_bytes = control_bytes_least;  // the largest frame that the other end accepts
+        std::uint32_t plans_held = 0;  // pages of a dial plan that are held until a record is durable
         Instant plan_held_since = 0;
-        bool welcomed = false;    // the welcome has left
-        std::uint64_t said = 0;   // messages that have left on it
-        std::uint64_t heard = 0;  // of them, what its heartbeats acknowledge
-        // Since when some have left and no further one was acknowledged; never: all were.
+        bool welcomed = false;    // its welcome was sent
+        std::uint64_t said = 0;   // messages that were sent on it
+        std::uint64_t heard = 0;  // how many of them its heartbeats acknowledge
+        // Since when messages are not acknowledged and no further acknowledgement has come. never: all are
+        // acknowledged.
         Instant unheard_since = never;
     };
 
     class Owner {
     public:
-        // A link is gone, or will be when a refusal has left. It was this one's until now.
+        // The link is gone, or will be gone when its refusal has left. `link`: its state until now, with the name of
+        // its peer.
         virtual void link_lost(LinkId id, const Link& link) = 0;
-        // An answer to a call leaves as the message of this number; it is acknowledged; so many messages are.
+        // answer_leaves: the answer to a call is sent, as message number `message` on the link. acknowledged: the peer
+        // has acknowledged `messages` messages on the link.
         virtual void answer_leaves(const Uuid& peer, std::uint64_t message) = 0;
         virtual void acknowledged(const Uuid& peer, std::uint64_t messages) = 0;
-        // What was held leaves after so long.
+        // A held message is sent, after it has waited for `waited`.
         virtual void held_welcome_leaves(const Uuid& peer, Duration waited) = 0;
         virtual void held_plan_leaves(const Uuid& peer, Duration waited) = 0;
-        // It was silent, or acknowledged nothing, for long: nobody could connect with it.
+        // A peer that was silent, or acknowledged nothing, for long is back. Nobody could connect with it in that time.
         virtual void heard_again(const Uuid& peer) = 0;
 
     protected:
@@ -66,11 +69,11 @@ public:
         : turn_(turn), decisions_(decisions), owner_(owner) {}
 
     // ---- connections
-    // `member_host`: a member is at the address of the one that comes. `members`: of the run.
+    // `member_host`: a member has the same address as this connection. `members`: how many the run has.
     void accept(const LinkAccepted& event, bool member_host, std::size_t members);
     void closed(LinkId id);
     void close(LinkId id, const std::string& why);
-    // Without a word about it: its peer has left, or has dialled again. Nobody is told that it is lost.
+    // Closes the link of a peer that has left or dialled again. link_lost() is not called.
     void drop(LinkId id, bool flush);
     void count_refused() { ++refused_frames_; }
     Link* find(LinkId id) {
@@ -90,8 +93,8 @@ public:
     std::uint64_t refused_frames() const { return refused_frames_; }
 
     // ---- sending
-    // The texts of `message` are cut to what the other end takes. say() holds it until the last record is durable;
-    // say_at_once() is for what promises nothing.
+    // Both functions cut the texts of `message` to the limit of the other end. say() holds it until the last record is
+    // durable. say_at_once() is only for messages that promise nothing.
     void say(LinkId link, proto::MasterMessage message);
     void say_at_once(LinkId id, Link& link, proto::MasterMessage message);
     void say_heartbeat(LinkId id, Link& link);
@@ -100,24 +103,24 @@ public:
     void release_held();
     void clear_held() { held_.clear(); }
     bool holds() const { return !held_.empty(); }
-    // A welcome for this link has waited for the disk for a tick.
+    // True if a welcome for this link has waited for the disk for a tick or longer.
     bool welcome_waits(LinkId link) const;
-    // Those whose answers to calls wait for the disk.
+    // The peers whose answers to calls wait for the disk.
     std::set<Uuid> owed_answers() const;
-    // Tells every peer and closes all links.
+    // Sends `message` to every peer and closes all links.
     void shut_down(const proto::MasterMessage& message);
 
     // ---- hearing
     void heard(Link& link);
     void acknowledges(Link& link, std::uint64_t messages);
-    // Heartbeats acknowledge messages more often than twice in a peer time-out. A member that acknowledges none for so long
-    // speaks, but what is sent to it does not arrive: neither does whom to dial.
+    // Heartbeats acknowledge messages, and a healthy member sends more than two in a peer time-out. A member that
+    // acknowledges nothing for quiet() can send, but does not receive what the master sends, dial plans included.
     bool deaf(const Link& link) const {
         return link.unheard_since != never && turn_.now - link.unheard_since > turn_.timeouts.quiet();
     }
 
     // ---- time
-    // Closes late strangers and sends heartbeats. Returns links that are silent: their owner decides what becomes of them.
+    // Closes late strangers and sends heartbeats. Returns the silent links; the caller decides about them.
     std::vector<LinkId> tick();
     void slept(const Sleep& sleep);
 
@@ -127,8 +130,8 @@ private:
         LinkId link = 0;
         std::string body;
         bool close = false;
-        bool answer = false;  // to a call
-        bool plan = false;    // whom to dial
+        bool answer = false;  // it answers a call
+        bool plan = false;    // it is a page of a dial plan
         bool welcome = false;
         Instant since = 0;
     };
@@ -145,7 +148,7 @@ private:
     Owner& owner_;
     std::map<LinkId, Link> links_;
     std::deque<Held> held_;
-    std::size_t held_kept_ = 0;  // when those of lost links were last dropped
+    std::size_t held_kept_ = 0;  // size of `held_` when messages for lost links were last dropped
     std::uint64_t refused_frames_ = 0;
 };
 

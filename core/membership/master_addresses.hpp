@@ -20,21 +20,21 @@ public:
         current_ = 0;
         tried_.clear();
     }
-    // The current one did not answer a newcomer.
+    // The current address did not answer a newcomer.
     void note_tried(const std::string& reason) {
         tried_ += (tried_.empty() ? "" : ", nor at ") + to_text(current()) + ": " + reason;
     }
     std::string take_tried() { return std::exchange(tried_, {}); }
-    // False: all were tried, the first one is next.
+    // Moves to the next address. False: all were tried, and the first one is next.
     bool try_next() {
         current_ = (current_ + 1) % count();
         return current_ != 0;
     }
-    // The connection to the master at the current one was lost.
+    // The connection to the master at the current address was lost.
     void lost_here() { found_ = tried_last_ = current_; }
     bool away_from_found() const { return current_ != found_; }
-    // Between two others comes the one at which the master was found: a master that was started again waits for the members
-    // of its journal for a grace only, and the others may be silent for long.
+    // Moves to the next address. The one at which the master was found comes between any two others: a restarted master
+    // waits for its journalled members for one grace only, and a dial to another address may be unanswered for long.
     void turn() {
         if (count() == 1) return;
         if (away_from_found()) {
@@ -52,8 +52,8 @@ private:
     const Endpoint& first_;
     const std::vector<Endpoint>& others_;
     std::size_t current_ = 0;     // 0: first_, then others_
-    std::size_t found_ = 0;       // the one whose connection was lost
-    std::size_t tried_last_ = 0;  // of the others, since then
+    std::size_t found_ = 0;       // the address whose connection was lost
+    std::size_t tried_last_ = 0;  // the last of the other addresses that was dialled since then
     std::string tried_;           // the addresses that did not answer this connect, and why
 };
 

@@ -22,15 +22,16 @@ Endpoint endpoint_from(const proto::Hello& hello, const Endpoint& remote) {
     return endpoint;
 }
 
-// The token that the master gave out last, or the one before it until that is known to have arrived.
+// True for the newest token, and for the one before it until the member has confirmed the newest.
 bool holds_seat(const MemberState& member, std::uint64_t token) {
     const bool current = same_secret(token, member.token);
     const bool next = same_secret(token, member.token_next) && member.token_next != 0;
     return current || next;
 }
 
-// A member may hold a newer token than the journal contains, if the record of its last resume was lost. Then a token that it
-// held before proves the seat. While the journal is complete, that token is worth nothing once the newer one was confirmed.
+// A member may hold a newer token than the journal contains, if the record of its last resume was lost. Then a token
+// that it held before proves the seat. If the journal is complete, the older token is invalid once the newer one was
+// confirmed.
 bool proves_seat(const MemberState& member, const proto::Hello& hello, std::uint32_t former_max) {
     if (holds_seat(member, hello.token())) return true;
     const auto& former = hello.former_tokens();
@@ -64,8 +65,9 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
                           "this peer belongs to another run; connect again as a newcomer");
             return;
         }
-        // Only a member that proves its seat can know more than the journal. Everybody else may claim any number. The
-        // number alone says little: decisions made since the restart may have taken those that were lost.
+        // Only a member that proves its seat can have seen decisions that the journal lacks. Anybody else may claim any
+        // number. The number alone proves little, because decisions since the restart may have reused the numbers of
+        // lost ones. So recall() compares the chain too.
         if (hello.seen() > 0 && member != state_.members.end() &&
             proves_seat(member->second, hello, turn_.limits.former_tokens_max)) {
             const RunState::Recall recall = state_.recall(uuid, hello.seen(), hello.seen_chain());
@@ -102,7 +104,7 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
         links_.refuse(id, proto::REFUSED_REMOVED, "no longer a member of the run");
         return;
     }
-    // One that dials again takes the place that it has.
+    // A joiner that dials again keeps its place.
     if (!joiners_.contains(uuid) && state_.members.size() + joiners_.size() >= turn_.limits.peers_max) {
         links_.refuse(id, proto::REFUSED_FULL,
                       "the run has reached its limit of " + std::to_string(turn_.limits.peers_max) + " peers");
@@ -140,7 +142,7 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
 
 void Reception::register_joiner(LinkId id, const proto::Hello& hello, const Uuid& uuid, const Endpoint& address) {
     if (const Joiners::Joiner* existing = joiners_.find(uuid)) {
-        // The identity of a waiting newcomer is known to the peers that dial it, its token is not.
+        // The peers that dial a waiting newcomer have its name, but not its token.
         if (!same_secret(hello.token(), existing->token)) {
             PROBE(joiner_impersonated);
             links_.close(id, "claimed to be a registered peer without its token");

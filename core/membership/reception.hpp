@@ -1,9 +1,10 @@
-// What the master says to a hello: a newcomer is registered, a member resumes its seat, everybody else is refused with a reason.
+// The master's answer to a hello: a newcomer is registered, a member resumes its seat, everybody else is refused with a
+// reason.
 //
-// It owns nothing: it reads what is promised and who waits, and hands the caller on to Joiners or to the Registry.
+// It owns no state. It reads RunState and Joiners, and passes the caller on to Joiners or Registry.
 //
-// Invariants: a seat is resumed only by who proves it with a token that the master gave out. Only such a member can end a run
-// whose journal is too old; what anybody else claims concerns nobody else.
+// Invariants: only a peer that proves a seat with one of its tokens resumes it. Only such a member can end a run whose
+// journal is too old. A claim of any other caller affects no other peer.
 #pragma once
 
 #include "core/base/secret.hpp"

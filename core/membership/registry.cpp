@@ -15,7 +15,7 @@ namespace pccl::core {
 
 namespace {
 
-// Three breaks in a row can be bad luck on a healthy member's path.
+// On the path of a healthy member, three breaks in a row can be bad luck.
 constexpr std::uint32_t resumes_in_vain_max = 3;
 // Connections that closed within this time of each other look like a death.
 constexpr Duration witness_fresh = 1 * second;
@@ -67,7 +67,7 @@ void Registry::end_grace_if_due() {
     for (auto& [uuid, session] : sessions_) {
         // A member whose link is open is still declaring; its silence clock runs.
         if (session.link == 0 && !session.closed_seen) gone.push_back(uuid);
-        // For what it declares it has its time from here on.
+        // Its time to declare everything begins now.
         if (session.link != 0 && !session.resumed) session.absent_since = turn_.now;
     }
     if (!gone.empty()) PROBE(not_resumed_after_restart);
@@ -83,7 +83,7 @@ void Registry::end_run_of_older_journal(LinkId id, const Uuid& witness) {
     turn_.log(LogLevel::error, "the journal is older than what peer " + short_name(witness) +
                                    " was told; the run ends and every member has to connect again");
     const std::vector<LinkId> open = links_.of_stage(ControlLinks::Link::Stage::member);
-    // Joiners were welcomed to the run that ends: they dial again and learn the name of the next one.
+    // Joiners were welcomed to the run that ends. They dial again and get the name of the next one.
     for (const LinkId other : links_.of_stage(ControlLinks::Link::Stage::registered))
         links_.close(other, "the run it was going to join has ended");
     for (const LinkId other : open) links_.refuse(other, proto::REFUSED_OTHER_RUN, "the master lost its journal");
@@ -111,7 +111,8 @@ void Registry::admit(const Uuid& uuid, const Joiners::Joiner& joiner) {
     owner_.member_admitted(uuid);
 }
 
-// Others are where this member was: at loopback addresses, or not. They could not dial it, or it them, at the new one.
+// True if the member moves between loopback and other addresses, and another member stays where it was. One of them
+// could not dial the other then.
 bool Registry::leaves_side(const Uuid& uuid, const Endpoint& endpoint) const {
     const bool before = is_loopback(state_.members.at(uuid).endpoint);
     if (is_loopback(endpoint) == before) return false;
@@ -143,7 +144,7 @@ void Registry::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, co
     session.generation = hello.generation();
     session.newcomer_links = hello.newcomer_links();
     session.resumed = session.settled = false;
-    rings_.heard_again(uuid);  // nor was it there to be connected with
+    rings_.heard_again(uuid);  // nobody could connect with it while it was away
     owner_.member_resumes(uuid);
     ControlLinks::Link& link = links_.at(id);
     link.stage = ControlLinks::Link::Stage::member;
@@ -152,7 +153,7 @@ void Registry::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, co
     record.mutable_token()->set_uuid(to_bytes(uuid));
     record.mutable_token()->set_current(hello.token());
     record.mutable_token()->set_next(secrets_.next_token());
-    // A peer may come back from another address: the network it is in has changed, or an impostor had given one.
+    // A peer may come back from another address: its network has changed, or an impostor had given a wrong address.
     if (address != member.endpoint && may_dial(member.endpoint, address) && !leaves_side(uuid, address)) {
         write(address, *record.mutable_token()->mutable_address());
         agenda_.topology = true;
@@ -165,7 +166,7 @@ void Registry::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, co
     welcome->set_member(true);
     welcome->set_link_key(to_bytes(session.link_key));
     links_.say(id, message);
-    // What it has not been told, in order; what it declares again follows from its side.
+    // Sends the decisions that the member has not seen, in order. The member itself declares its open votes again.
     std::uint32_t told = 0;
     for (const auto& [index, kept] : state_.kept()) {
         if (index <= hello.seen() || !kept.waiting.contains(uuid)) continue;
@@ -196,7 +197,7 @@ void Registry::confirm_token(const Uuid& member) {
     const MemberState& state = state_.members.at(member);
     if (state.token_next == 0) return;
     PROBE(token_confirmed);
-    // Recorded, or it would be good again after a restart.
+    // This is recorded: otherwise the older token would be valid again after a restart.
     proto::Record record;
     record.mutable_token()->set_uuid(to_bytes(member));
     record.mutable_token()->set_current(state.token_next);
@@ -228,8 +229,9 @@ void Registry::edge_reported(const Uuid& from, const proto::EdgeReport& report) 
     }
 }
 
-// Connections of a process that died close at the same time. Two that closed one after the other say nothing: the first may
-// have been closed for another reason, and its witness may be the one that died.
+// True if a ring neighbour reported, at most `witness_fresh` ago, that its data links with this member broke. The
+// connections of a process that died close at the same time. Two that close one after the other prove nothing: the
+// first may have closed for another reason, and the process that died may be the witness.
 bool Registry::neighbour_lost(const Uuid& uuid) const {
     const auto member = state_.members.find(uuid);
     return member != state_.members.end() &&
@@ -237,7 +239,7 @@ bool Registry::neighbour_lost(const Uuid& uuid) const {
                                               turn_.now - witness_fresh);
 }
 
-// The joiner or the session that used this link loses it.
+// Takes the link from the joiner or session that used it.
 void Registry::link_lost(LinkId id, const ControlLinks::Link& link) {
     if (link.stage == ControlLinks::Link::Stage::registered) {
         const Joiners::Joiner* joiner = joiners_.find(link.uuid);
@@ -262,8 +264,9 @@ void Registry::link_lost(LinkId id, const ControlLinks::Link& link) {
     }
 }
 
-// A resume is complete when the member has declared everything unanswered and something that it was told has arrived. A link
-// that breaks before that made no progress, unless this master's disk kept the member waiting.
+// A resume is complete when the member has declared everything unanswered, and has acknowledged something since (or
+// nothing was left to send). A link that breaks before that made no progress, unless this master's disk delayed the
+// welcome.
 void Registry::begin_absence(Session& session) {
     if (session.resumed && session.settled) {
         session.resumes_in_vain = 0;
@@ -283,7 +286,7 @@ void Registry::begin_absence(Session& session) {
 bool Registry::absent_too_long(const Session& session) const {
     const bool in_vain = session.link != 0 && !(session.resumed && session.settled) &&
                          session.resumes_in_vain > resumes_in_vain_max && !links_.welcome_waits(session.link);
-    // One that is connected, lives and never comes to the end of what it declares takes part in no vote.
+    // A member that is connected and alive, but never declares everything, takes part in no vote.
     const Duration away = turn_.now - session.absent_since;
     const bool undeclared = session.link != 0 && !session.resumed && away > turn_.timeouts.undeclared();
     return ((session.link == 0 || in_vain) && away > turn_.timeouts.peer) ||
@@ -322,8 +325,9 @@ void Registry::remove(const Uuid& uuid, const std::string& reason, bool left) {
     agenda_.everything = true;
 }
 
-// What a member has not acknowledged is kept for it. One that lives and never acknowledges would fill the memory. The journal
-// does not hold acknowledgements, so after a restart a member is judged only when it has resumed: its hello carries them.
+// The master keeps decisions until a member has acknowledged them. A living member that never acknowledges would fill
+// the memory. Acknowledgements are not recorded, so after a restart this check waits until the member has resumed: its
+// hello carries them.
 void Registry::remove_unheeding() {
     std::vector<Uuid> over;
     for (const auto& [uuid, session] : sessions_) {
@@ -334,7 +338,7 @@ void Registry::remove_unheeding() {
     }
 }
 
-// No time of a resuming member passes while its welcome waits for the disk.
+// The time in which the welcome of a resuming member waited for the disk does not count as absence.
 void Registry::welcome_waited(const Uuid& member, Duration waited) {
     const auto session = sessions_.find(member);
     if (session == sessions_.end()) return;
@@ -347,7 +351,7 @@ void Registry::tell(const proto::Decision& decision) {
     for (const Uuid& uuid : RunState::recipients(decision)) {
         const auto session = sessions_.find(uuid);
         if (session != sessions_.end() && session->second.link == 0) PROBE(answer_for_absent_member);
-        if (session == sessions_.end() || session->second.link == 0) continue;  // told when it resumes
+        if (session == sessions_.end() || session->second.link == 0) continue;  // sent when it resumes
         const auto answer =
             RunState::answer_for(decision, uuid, state_.members.at(uuid).group, turn_.limits.holders_told_max);
         if (!answer) continue;
@@ -355,7 +359,7 @@ void Registry::tell(const proto::Decision& decision) {
     }
 }
 
-// Answers are derived from decisions; what is secret is added when they are sent.
+// Answers are derived from decisions. Secrets are added here, when the answer is sent.
 void Registry::tell(const Uuid& uuid, proto::Answer answer) {
     if (answer.has_sync()) {
         for (auto& holder : *answer.mutable_sync()->mutable_holders()) add_pass(uuid, holder);

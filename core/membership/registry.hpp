@@ -1,11 +1,14 @@
-// The members of the run as the master knows them now: which link each of them has, who is away and for how long, who is removed.
+// The live side of the run's members: the link of each member, which members are away and since when, and their
+// removal.
 //
-// Who is a member is promised, so it is RunState's; this part owns the live side of each seat. A member may lose its link and
-// resume; its seat is kept for a while. After a restart of the master nothing is decided until all have resumed or a grace is
-// over. It answers for all parts of the master which way leads to a peer (Roster), and tells decisions to whom they concern.
+// RunState owns the list of members, because it is promised. This part owns a session for each of them. A member may
+// lose its link and resume; its seat is kept for one peer time-out. After a restart of the master, a grace lasts until
+// all members have resumed, or until its time is over. Registry implements Roster: it finds the link of a peer for the
+// other parts of the master. It sends decisions to their recipients.
 //
-// Invariants: each member has one session and at most one current link. A seat is removed once, by a decision. Nobody is removed
-// for being away while the order of what happened is not known, or in a grace.
+// Invariants: each member has one session and at most one current link. A seat is removed once, by a decision. In a
+// grace no member is removed for being away or silent. A neighbour's report removes nobody while the order of events is
+// unknown.
 #pragma once
 
 #include "core/base/secret.hpp"
@@ -29,12 +32,12 @@ public:
     class Owner {
     public:
         virtual void member_admitted(const Uuid& member) = 0;
-        virtual void member_taken_up(const Uuid& member) = 0;  // from the journal
+        virtual void member_taken_up(const Uuid& member) = 0;  // read from the journal
         virtual void member_away(const Uuid& member) = 0;      // its link is lost
-        virtual void member_resumes(const Uuid& member) = 0;   // on a new link; it declares what is unanswered
+        virtual void member_resumes(const Uuid& member) = 0;   // on a new link; it will declare what is unanswered
         virtual void member_removed(const Uuid& member, GroupId group) = 0;
         virtual void grace_over() = 0;
-        virtual void run_over() = 0;  // another one begins: whatever a part holds of it goes
+        virtual void run_over() = 0;  // another one begins: each part drops its state of the old one
 
     protected:
         ~Owner() = default;
@@ -47,21 +50,22 @@ public:
 
     // ---- the run
     void begin_new_run();
-    // Members of the journal may resume until the grace is over.
+    // Starts a grace, in which the members in the journal may resume.
     void take_up();
     bool in_grace() const { return grace_until_ != never; }
     Instant grace_until() const { return grace_until_; }
     void end_grace_if_due();
-    // Promises were made that this journal does not contain: the run cannot be continued from it. `witness`: who knows of them.
+    // This journal does not contain all promises that were made, so the run cannot be continued from it. `witness`: the
+    // member that has received the missing ones.
     void end_run_of_older_journal(LinkId id, const Uuid& witness);
 
     // ---- members
     void admit(const Uuid& uuid, const Joiners::Joiner& joiner);
-    // `address`: where it is now.
+    // `address`: the present address of the member.
     void resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, const Endpoint& address);
-    // It has declared everything. True: it had not before.
+    // The member has declared everything. Returns true the first time on its current link.
     bool resumed(const Uuid& member);
-    // The holder of the newer token has spoken: the older one is worth nothing from here on.
+    // A message of the member proves that it has the newer token. The older one is invalid from now on.
     void confirm_token(const Uuid& member);
     void acknowledge(const Uuid& member, std::uint64_t seen);
     void leave(const Uuid& member) { remove(member, "left the run", true); }
@@ -75,7 +79,7 @@ public:
     // ---- time
     void tick();
     void slept(const Sleep& sleep);
-    // For a while the order of what happened is not known: closed links are no testimony.
+    // For a while the order of events is unknown: closed links are no proof of a death.
     void forget_order_of_events();
 
     // ---- Roster
@@ -98,18 +102,20 @@ public:
         LinkId link = 0;  // 0: absent
         std::uint64_t generation = 0;
         bool resumed = false;    // everything unanswered was declared on the current link
-        OpId resumed_after = 0;  // last_id() then; the starts of all later operations were sent on the current link
-        // Something that it was told since its resume has arrived, or nothing was left to tell: the link carries both ways.
+        OpId resumed_after = 0;  // last_id() then; the starts of all later operations went over the current link
+        // The member has acknowledged a decision since its resume, or none was left to send: the link carries both
+        // ways.
         bool settled = true;
         bool closed_seen = false;   // its control link closed in this incarnation
-        Instant closed_at = never;  // when it closed last; no sleep of the master moves it
-        // The clock of its absence. Each loss of its link starts it anew, but only `resumes_in_vain_max` times in a row
-        // without a completed resume between them: links that break for ever must not keep the seat for ever.
+        Instant closed_at = never;  // when it closed last; a pause of the master does not move it
+        // Start of its absence. Each loss of its link restarts this clock, but only `resumes_in_vain_max` times in a
+        // row if no resume was completed in between: a member whose links keep breaking must not keep its seat for
+        // ever.
         Instant absent_since = 0;
-        std::uint32_t resumes_in_vain = 0;  // links lost in a row before everything unanswered was declared
-        Secret link_key{};                  // this peer's; passes of those that may dial it are derived from it
-        std::uint32_t newcomer_links = 0;   // connections with peers that wait which it can hold
-        Instant since = 0;                  // accepted, or taken up from the journal; for spectators
+        std::uint32_t resumes_in_vain = 0;  // links lost in a row before the resume was complete
+        Secret link_key{};                  // the passes of peers that may dial this one are derived from it
+        std::uint32_t newcomer_links = 0;   // how many connections with newcomers it can hold
+        Instant since = 0;                  // admitted, or read from the journal; only for spectators
     };
     const std::map<Uuid, Session>& sessions() const { return sessions_; }
 
@@ -138,7 +144,7 @@ private:
     Owner& owner_;
     std::map<Uuid, Session> sessions_;
     Instant grace_until_ = never;
-    Instant sees_again_at_ = 0;  // until then the order of what happened while the master did not run is not known
+    Instant sees_again_at_ = 0;  // until then the order of events during a pause of the master is unknown
 };
 
 }  // namespace pccl::core

@@ -105,7 +105,7 @@ void Session::lost(LinkId id, const std::string& reason, bool by_remote) {
     if (id != link_) return;
     link_ = 0;
     owner_.master_away();
-    // A master to which very many come at once closes some of the connections. Those are dialled again, as lost ones are.
+    // A master that very many peers dial at once closes some of the connections. The peer dials again, as after a loss.
     if (is_newcomer() && by_remote) PROBE(master_turned_newcomer_away);
     if (is_newcomer() && !by_remote) {
         addresses_.note_tried(reason);
@@ -121,7 +121,7 @@ void Session::lost(LinkId id, const std::string& reason, bool by_remote) {
         lost_since_ = turn_.now;
         addresses_.lost_here();
         backoff_ = turn_.timeouts.redial_min;
-        // Calls wait in silence from now on, so this is said where everybody reads it.
+        // From now on calls wait without any output, so the application gets this text too, as its last error message.
         if (turn_.timeouts.master > 0)
             turn_.log(LogLevel::warn,
                       "the connection to the master is gone (" + reason + "); it is dialled again for at most " +
@@ -173,7 +173,7 @@ void Session::message_arrived(const ControlArrived& event) {
     if (!decode(event.body, message)) return refuse("the master sent a message that cannot be read");
     wire::bound_texts(message, text_bytes_max);
     const Link& link = links_.at(link_);
-    // A notice says that the welcome waits for the disk of the master.
+    // A notice may come first: the welcome waits for the disk of the master.
     if (!link.is_open() && message.kind_case() != proto::MasterMessage::kWelcome &&
         message.kind_case() != proto::MasterMessage::kRefusal && message.kind_case() != proto::MasterMessage::kNotice)
         return refuse("the master did not begin with a welcome");
@@ -249,7 +249,7 @@ void Session::on_refusal(const proto::Refusal& refusal) {
 }
 
 void Session::on_answer(const proto::Answer& answer) {
-    if (answer.index() <= seen_) return;  // told again after a resume
+    if (answer.index() <= seen_) return;  // sent again after a resume
     seen_ = answer.index();
     seen_chain_ = answer.chain();
     owner_.answered(answer);

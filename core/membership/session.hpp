@@ -1,11 +1,13 @@
-// A peer's session with the master: it dials, says hello, resumes after a loss, keeps votes open until they are answered, and
-// knows whether this peer is outside of a run, on the way into one, or a member.
+// A peer's session with the master. It dials the master, sends the hello, resumes after a loss, and keeps votes open
+// until they are answered. Its state tells whether this peer is outside of a run, connecting, or a member.
 //
-// It owns the link to the master, the secrets and counters of the membership, and the open votes. What the master's messages
-// mean for the parts of a peer is the owner's matter. It does not know calls, operations or data links.
+// The session owns the link to the master, the secrets and counters of the membership, and the open votes. The owner
+// handles what the master's messages mean for the other parts of the peer. Calls, operations and data links are unknown
+// to the session.
 //
-// Invariants: there is at most one link to the master. An answer is told once, by the index of its decision, however often it
-// comes. While the master is away, time runs until Timeouts::master and nothing but its welcome stops it.
+// Invariants: there is at most one link to the master. An answer is passed on once, however often it comes: the index
+// of its decision has to be a higher one. While the master is away, time runs until Timeouts::master, and only the
+// master's welcome stops it.
 #pragma once
 
 #include "core/base/secret.hpp"
@@ -26,15 +28,15 @@ public:
     class Owner {
     public:
         virtual void welcomed(const proto::Welcome& welcome, const Secret& link_key) = 0;
-        // A message that is no part of the session itself. `bytes_most`: the largest that the master takes.
+        // A message that is not for the session. `bytes_most`: the largest control frame that the master accepts.
         virtual void master_message(const proto::MasterMessage& message, std::uint32_t bytes_most) = 0;
         virtual void answered(const proto::Answer& answer) = 0;
-        // The link is down, the run is not lost; and it is up again after so long.
+        // master_away: the link is down, but the run is not lost. master_back: it is up again, after `away`.
         virtual void master_away() = 0;
         virtual void master_back(Duration away) = 0;
-        // The master may know nothing of the edges that it was told.
+        // Reports all edges again: the master may have lost the earlier reports.
         virtual void declare_edges() = 0;
-        // This peer is outside of the run, in the state `next`.
+        // This peer is outside of the run now, in the state `next`.
         virtual void membership_over(const std::string& reason, State next) = 0;
 
     protected:
@@ -51,14 +53,14 @@ public:
         return "this peer is no longer a member of the run (" + lost_reason_ + "); connect again";
     }
     bool in_run() const { return state_ == State::member || state_ == State::connecting; }
-    // Connects under a new name: whatever the old one did is over.
+    // Connects under a new name. The memberships under old names are over.
     void begin();
     void admitted() { state_ = State::member; }
-    // Says so to the master, if it can be reached.
+    // Sends the leave message to the master, if the link is open.
     void say_goodbye();
-    // In which state a peer is that gives up now.
+    // The state that this peer will have if it gives up now.
     State state_outside() const { return state_ == State::connecting ? before_connect_ : State::lost; }
-    // The links are closed. Nothing of the membership is left but its counters.
+    // The owner closes the links. The session drops everything of the membership except its counters.
     void end(State next, const std::string& reason);
 
     // ---- the link
@@ -74,7 +76,8 @@ public:
     bool master_open() const override;
     void close_vote(Serial serial) { votes_.close(serial); }
     void close_end_votes(OpId id) { votes_.close_end_votes(id); }
-    // Some compute was done: the machine works, whatever else waits.
+    // A compute was done. The next heartbeat reports that this machine works, even if its application cannot make a
+    // call yet.
     void computed() { computed_ = true; }
     void tell_edge(proto::EdgeReport report) override;
 
@@ -82,19 +85,19 @@ public:
     Instant next_dial() const { return next_dial_; }
     void dial();
     void beat(LinkId id);
-    // How long a dial may take: shorter for an address at which the master may never have been, so that the address where it
-    // was is tried often.
+    // Time-out of a dial. It is shorter for an address at which the master may never have been, so that the address
+    // where it was is dialled often.
     Duration dial_longest() const;
-    // The machine did not run for so long.
+    // This machine did not run for `time`.
     void slept(Duration time);
-    // The master was out of reach for too long: the membership is over, and the owner was told.
+    // True if the master was out of reach for too long. The membership is over then, and the owner was called.
     bool gave_up();
 
     // ---- knowledge
     bool welcomed() const { return welcomed_; }
     std::uint32_t incarnation() const { return incarnation_; }
-    std::uint32_t entries_max() const { return entries_max_; }      // of a shared state, that the master takes
-    std::uint32_t key_bytes_max() const { return key_bytes_max_; }  // of a name in it
+    std::uint32_t entries_max() const { return entries_max_; }      // entries of a shared state that the master accepts
+    std::uint32_t key_bytes_max() const { return key_bytes_max_; }  // longest name of an entry that it accepts
     const OpenVotes& votes() const { return votes_; }
     std::uint64_t seen() const { return seen_; }
     std::uint64_t links_lost() const { return links_lost_; }
@@ -106,7 +109,7 @@ public:
 
 private:
     bool link_open() const { return links_.is_open(link_); }
-    bool is_newcomer() const { return state_ == State::connecting && !welcomed_; }  // that the master has not welcomed
+    bool is_newcomer() const { return state_ == State::connecting && !welcomed_; }  // not welcomed yet
     bool away_from_found() const { return lost_since_ != never && addresses_.away_from_found(); }
     void give_up(const std::string& reason);
     void give_up_connect();
@@ -127,16 +130,16 @@ private:
     std::uint64_t token_ = 0;
     std::deque<std::uint64_t> former_tokens_;  // replaced at resumes, latest first; at most Limits::former_tokens_max
     std::uint32_t incarnation_ = 0;
-    std::uint64_t dials_ = 0;       // the master knows the latest link of a peer by it
-    std::uint64_t seen_ = 0;        // index of the last decision that this peer was told
+    std::uint64_t dials_ = 0;       // sent as generation: the master keeps the link with the highest one
+    std::uint64_t seen_ = 0;        // index of the last decision that this peer received
     std::uint64_t seen_chain_ = 0;  // chain of that decision
     OpenVotes votes_;
 
     LinkId link_ = 0;
-    std::uint64_t heard_ = 0;  // messages that have come over it
-    bool computed_ = false;    // something, since the last heartbeat to it
+    std::uint64_t heard_ = 0;  // messages received on it
+    bool computed_ = false;    // a compute was done since the last heartbeat to the master
     MasterAddresses addresses_;
-    bool welcomed_ = false;  // by this run, since connect
+    bool welcomed_ = false;  // by the master, since begin()
     Instant lost_since_ = never;
     Instant next_dial_ = never;
     Duration backoff_ = 0;

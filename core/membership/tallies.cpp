@@ -48,7 +48,7 @@ void Tallies::recording(const proto::Record& record) {
     }
 }
 
-// A decision says nothing of an operation's size: the votes do, which are gone once it is made.
+// The size of an operation is not in its decision. It is in the votes, which are gone once the decision is made.
 void Tallies::started(OpId id, const Ballot& ballot) {
     const proto::Vote& vote = ballot.votes().begin()->second.vote;
     operations_[id] = {turn_.now, vote.count() * element_bytes(static_cast<DataType>(vote.type()))};

@@ -1,4 +1,5 @@
-// What the master counts for spectators alone, since its process began: the journal does not hold it, and no decision rests on it.
+// The master's counters for spectators only, since its process began. They are not in the journal, and no decision
+// depends on them.
 #pragma once
 
 #include "core/journal/run_state.hpp"
@@ -21,7 +22,7 @@ public:
 
     Tallies(Turn& turn, const RunState& state) : turn_(turn), state_(state) {}
 
-    // Before `record` changes the state: an operation that ends is still known.
+    // Call this before `record` changes the state: an operation that it ends is still there.
     void recording(const proto::Record& record);
     void started(OpId id, const Ballot& ballot);
 
@@ -32,7 +33,7 @@ public:
         const auto tally = groups_.find(group);
         return tally == groups_.end() ? MasterStatus::Tally{} : tally->second;
     }
-    // Null for one that an earlier process of the master has started.
+    // Null: an earlier process of the master has started it.
     const Begun* of_operation(OpId id) const {
         const auto begun = operations_.find(id);
         return begun == operations_.end() ? nullptr : &begun->second;
@@ -44,7 +45,7 @@ private:
     std::uint64_t admitted_ = 0;
     std::uint64_t removed_ = 0;
     std::map<GroupId, MasterStatus::Tally> groups_;
-    std::map<OpId, Begun> operations_;            // that run
+    std::map<OpId, Begun> operations_;            // the running ones
     std::deque<MasterStatus::Removal> removals_;  // the last ones, at most Limits::removals_listed
 };
 

@@ -12,17 +12,18 @@ namespace pccl::core {
 
 namespace {
 
-constexpr std::size_t starts_max = 65'536;  // open votes of one member, as many as it may launch
+constexpr std::size_t starts_max = 65'536;  // open votes of one member: the number of tags that it may launch
 
 }  // namespace
 
 void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
-    // Two texts, a name and numbers. It is kept until its ballot is complete, with fields that are not known here.
+    // A vote has two texts, a name and numbers. It is kept until its ballot is complete, unknown fields included, so
+    // its size needs a limit.
     constexpr std::size_t vote_bytes_max = 4 * text_bytes_max;
     if (vote.ByteSizeLong() > vote_bytes_max) return roster_.remove(uuid, "sent a vote that is larger than one can be");
     const MemberState& member = state_.members.at(uuid);
     if (member.consumed.contains(vote.serial())) PROBE(vote_used_already);
-    if (member.consumed.contains(vote.serial())) return;  // decided; its answer is on the way again
+    if (member.consumed.contains(vote.serial())) return;  // decided before; a resume sends the answer again
     BallotKey key;
     key.kind = vote.kind();
     switch (vote.kind()) {
@@ -82,12 +83,13 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
     if (ballot.has(uuid)) PROBE(vote_replaced);
     ballot.cast(uuid, vote, turn_.now);
     agenda_.ballots.push_back(key);
-    // This vote may prove that an update is not shared by all members.
+    // This vote may show that a member waits for a newcomer in another call, see Admissions::answer_early_updates().
     const BallotKey update{proto::VOTE_UPDATE_TOPOLOGY, 0, 0};
     if (key != update && ballots_.find(update) != nullptr) agenda_.ballots.push_back(update);
 }
 
-// More tags than all members together may have launched: some have voted for more than they may launch.
+// There are more start ballots than all members together may launch. Removes each member that has voted for more than
+// it may launch.
 void VoteCheck::remove_hoarders() {
     std::map<Uuid, std::size_t> starts;
     for (const auto& [key, ballot] : ballots_.all()) {

@@ -1,6 +1,7 @@
-// What a vote must be to be cast. One that can come from no correct member removes its sender; one that is late is dropped.
+// Checks each vote and casts it. A vote that no correct member can send removes its sender. A vote that is late is
+// dropped.
 //
-// It owns nothing. Invariant: each ballot in the box has votes of members alone, of known kind, type and size.
+// It owns no state. Invariant: each ballot in the box has only votes of members, of known kind, type and size.
 #pragma once
 
 #include "core/journal/run_state.hpp"

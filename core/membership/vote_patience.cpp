@@ -13,9 +13,10 @@ namespace pccl::core {
 
 namespace {
 
-constexpr std::size_t warnings_at_once = 16;  // about votes, in a tick; a program may launch 65,536 tags
+constexpr std::size_t warnings_at_once = 16;  // warnings about votes in one tick; a program may launch 65,536 tags
 
-// Cast by calls of the application; the ends of operations are voted by the machines themselves.
+// Calls of the application cast these votes. The machines themselves vote for the ends of operations and
+// synchronizations.
 bool is_call(proto::VoteKind kind) { return kind != proto::VOTE_END && kind != proto::VOTE_SYNC_END; }
 
 bool can_be_given_up(proto::VoteKind kind) {
@@ -27,14 +28,14 @@ std::string seconds(Duration duration) { return std::to_string(duration / second
 
 }  // namespace
 
-// Looked up once for each member: it costs a look at all ballots.
+// Computed once for each member, because it looks at all ballots.
 const std::string& VotePatience::whereabouts(const Uuid& uuid, Places& places) const {
     const auto [place, fresh] = places.try_emplace(uuid);
     if (fresh) place->second = whereabouts(uuid);
     return place->second;
 }
 
-// What a member that is waited for does instead, as far as the master can tell.
+// Describes where a missing member is instead, as far as the master can tell.
 std::string VotePatience::whereabouts(const Uuid& uuid) const {
     if (roster_.link_of(uuid) == 0) return "out of reach";
     std::string text;
@@ -55,7 +56,7 @@ void VotePatience::warn() {
     Places places;
     std::size_t said = 0;
     for (auto& [key, ballot] : ballots_.all()) {
-        // A complete one waits for the master, not for a member.
+        // A complete ballot waits for the master, not for a member.
         if (ballot.warned || ballot.completed_order != 0 || turn_.now - ballot.opened < turn_.timeouts.vote_warn)
             continue;
         const auto missing = ballot.missing(electors_of(state_, key));
@@ -80,7 +81,7 @@ void VotePatience::warn() {
         turn_.log(LogLevel::warn, std::to_string(said - warnings_at_once) + " more votes have waited as long");
 }
 
-// The master did not decide for a while: no wait of that time is held against anybody.
+// The master made no decisions for a while. That time counts against nobody.
 void VotePatience::restart_clocks() {
     for (auto& [key, ballot] : ballots_.all()) ballot.restart_clocks(turn_.now);
     for (auto& [uuid, idle] : idle_) {
@@ -89,7 +90,8 @@ void VotePatience::restart_clocks() {
     }
 }
 
-// It did not run for a moment that no other clock notices. What arrived meanwhile is read before the next tick.
+// The master did not run for a time that may be too short for any other clock. Messages that arrived meanwhile are read
+// before the next tick.
 void VotePatience::shift_clocks(Duration time) {
     PROBE(vote_clocks_shifted);
     for (auto& [key, ballot] : ballots_.all()) ballot.shift_clocks(time, turn_.now);
@@ -98,12 +100,12 @@ void VotePatience::shift_clocks(Duration time) {
     }
 }
 
-// A vote that nobody joined for Timeouts::vote: members that are in no call at all are removed; when all that are missing
-// wait in other calls for just as long, the calls cross and fail. A member is judged by the time in which its application
-// could have made the call: not while an operation keeps it busy, while its last answer waits for the disk, or while its
-// link is away (the clocks of absence and silence decide then). When it has resumed, what it called meanwhile is declared, so
-// that time counts, too. `only`: the member that has just resumed is judged, and nobody else; its link may break again before
-// the next tick.
+// Handles votes that no further member has joined for Timeouts::vote. Missing members that are in no call at all are
+// removed. If all missing members wait in other calls for just as long, the calls cross and fail.
+// A member is judged by the time in which its application could have made the call. It is not judged while an operation
+// keeps it busy, while its last answer waits for the disk, or while its link is away (the clocks of absence and silence
+// decide then). When it has resumed, it has declared the calls that it made meanwhile, so the time away counts too.
+// `only`: judges only this member, which has just resumed. Its link may break again before the next tick.
 void VotePatience::expire(const std::optional<Uuid>& only) {
     const Duration limit = turn_.timeouts.vote;
     if (limit == 0) return;
@@ -115,7 +117,7 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
         if (!group.sync) continue;
         for (const SeatState& seat : group.sync->members) busy.insert(seat.uuid);
     }
-    // A vote that all have joined waits for the master.
+    // A complete vote waits for the master, so its voters are busy.
     for (const auto& [key, ballot] : ballots_.all()) {
         if (!is_call(key.kind) || !ballot.missing(electors_of(state_, key)).empty()) continue;
         for (const auto& [uuid, cast] : ballot.votes()) busy.insert(uuid);
@@ -127,15 +129,16 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
         const bool arrived = idle.answer_said == 0 || waits > turn_.timeouts.unanswered();
         return arrived ? waits : 0;
     };
-    // Its call may still be on its way: in time for the vote that was `changed` then. Where nothing is acknowledged for long,
-    // the link is as good as none.
+    // True if the member made no call in time for the vote whose last vote came at `changed`. Its call may still be on
+    // its way: the master sends a heartbeat, and waits until the member acknowledges it. If nothing is acknowledged for
+    // long, the link counts as dead.
     const auto in_no_call = [&](const Uuid& uuid, Instant changed) {
         Idle& idle = idle_.at(uuid);
         const LinkId id = roster_.link_of(uuid);
         ControlLinks::Link& link = links_.at(id);
         const Instant over = std::max(idle.free_since, changed) + limit;
-        // It has resumed since then, so a call that it made in time was declared. Without this a link that breaks more often
-        // than heartbeats come would keep a member for ever.
+        // The member has resumed since its time was over, so it has declared any call that it made in time. Without
+        // this check, a link that breaks more often than heartbeats come would keep the seat for ever.
         if (idle.came_back >= over) {
             PROBE(idle_by_its_resume);
             return true;
@@ -148,18 +151,18 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
         }
         return link.heard >= idle.checked_said || turn_.now - idle.checked_at > turn_.timeouts.unanswered();
     };
-    // One that is away may be lost, and is not waited for then. But one that came back since its wait was over lives: its link
-    // may be away at each tick.
+    // A member that is away may be dead, so it does not count as waiting. But a member that has resumed since its wait
+    // was over is alive, even if its link is away at each tick.
     const auto waits_still = [&](const Uuid& uuid, Instant over) {
         const auto idle = idle_.find(uuid);
         return roster_.present(uuid) || (idle != idle_.end() && idle->second.came_back >= over);
     };
-    std::map<Uuid, Instant> called;  // when a member joined the last of the votes that it waits in
+    std::map<Uuid, Instant> called;  // when a member cast the latest of its open votes
     for (const auto& [key, ballot] : ballots_.all()) {
         if (!is_call(key.kind)) continue;
         for (const auto& [uuid, cast] : ballot.votes()) called[uuid] = std::max(called[uuid], cast.at);
     }
-    std::map<Uuid, std::pair<Instant, BallotKey>> late;  // for the one of the votes that waits longest
+    std::map<Uuid, std::pair<Instant, BallotKey>> late;  // late members; each with its missing vote that waits longest
     std::vector<std::pair<BallotKey, std::string>> crossing;
     Places places;
     for (const auto& [key, ballot] : ballots_.all()) {
@@ -188,7 +191,7 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
         roster_.remove(uuid, std::string("the others waited ") + seconds(turn_.now - vote.first) + " for its vote '" +
                                  to_text(vote.second.kind) + "' (PCCL_VOTE_TIMEOUT_S)");
     }
-    // Whoever went may have been what the others waited for: they are looked at anew at the next tick.
+    // A removed member may have been what the others waited for. Crossing calls are examined again at the next tick.
     if (!late.empty()) return;
     for (const auto& [key, reason] : crossing) {
         PROBE(vote_given_up);
@@ -197,7 +200,7 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
     }
 }
 
-// What it called meanwhile is declared on its new link; what that link acknowledges is counted anew.
+// The member declares the calls that it made meanwhile on its new link. Acknowledgements on that link count from 0.
 void VotePatience::resumes(const Uuid& member) {
     Idle& idle = idle_.at(member);
     idle.answer_said = idle.checked_said = 0;
@@ -214,7 +217,7 @@ void VotePatience::answer_leaves(const Uuid& member, std::uint64_t message) {
 }
 
 void VotePatience::acknowledged(const Uuid& member, std::uint64_t messages) {
-    // Its application has the answer by now; since when is not known.
+    // The answer has arrived at some time before now, so the clock starts now.
     const auto idle = idle_.find(member);
     if (idle == idle_.end() || idle->second.answer_said == 0 || messages < idle->second.answer_said) return;
     idle->second.answer_said = 0;

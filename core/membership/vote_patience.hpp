@@ -1,11 +1,12 @@
-// The master's patience with votes. Applications may compute for minutes, so waiting has no limit of its own: it is reported
-// after Timeouts::vote_warn and ends only where the operator set Timeouts::vote.
+// The time limits on votes. Applications may compute for minutes, so there is no limit unless the operator sets
+// Timeouts::vote. A vote that waits for longer than Timeouts::vote_warn is reported.
 //
-// It owns, for each member, since when its application could have made the next call. A member that is waited for and was in
-// no call for the whole limit is removed; where all that are missing wait in other calls, the calls cross and fail.
+// For each member, this part keeps since when its application could have made the next call. A missing member that was
+// in no call for the whole limit is removed. If all missing members wait in other calls, the calls cross and fail.
 //
-// Invariants: there is one clock for each member. No time counts in which an operation kept the member busy, its answer or its
-// welcome waited for the disk, its link was away and it has not resumed since, or the master did not run.
+// Invariants: each member has one clock. The clock leaves out the time in which an operation kept the member busy, in
+// which its answer or welcome waited for the disk, and in which the master did not run. The time in which its link was
+// away counts only once it has resumed.
 #pragma once
 
 #include "core/links/roster.hpp"
@@ -24,7 +25,7 @@ class VotePatience {
 public:
     class Owner {
     public:
-        // Nobody's call is answered by it but those of its voters.
+        // Fails the calls of the voters of this ballot, and no other calls.
         virtual void give_up(const BallotKey& key, const std::string& reason) = 0;
 
     protected:
@@ -37,12 +38,10 @@ public:
 
     // ---- members
     void admitted(const Uuid& member) { idle_[member].free_since = turn_.now; }
-    void taken_up(const Uuid& member) {
-        idle_[member] = {};
-    }  // from the journal: its clock starts with restart_clocks()
+    void taken_up(const Uuid& member) { idle_[member] = {}; }  // from the journal; restart_clocks() starts its clock
     void resumes(const Uuid& member);
     void removed(const Uuid& member) { idle_.erase(member); }
-    // It hashes what it will vote for, or copies what was decided: its application cannot make another call yet.
+    // The member hashes its content for a vote, or copies a result. Its application cannot make another call yet.
     void works(const Uuid& member);
     void answer_leaves(const Uuid& member, std::uint64_t message);
     void acknowledged(const Uuid& member, std::uint64_t messages);
@@ -51,7 +50,7 @@ public:
 
     // ---- on ticks; not in a grace
     void warn();
-    // `only`: the member that has just resumed is judged, and nobody else; its link may break again before the next tick.
+    // `only`: judges only this member, which has just resumed. Its link may break again before the next tick.
     void expire(const std::optional<Uuid>& only = {});
 
     // ---- time in which the master did not decide, or did not run
@@ -66,15 +65,17 @@ public:
 
 private:
     struct Idle {
-        // Since when its application could make the next call: its last answer has arrived, and neither this master nor the
-        // member's link was away since.
+        // Since when its application could make the next call, because its last answer had arrived. Time in which the
+        // master did not run, or made no decisions, is left out.
         Instant free_since = 0;
-        std::uint64_t answer_said = 0;  // which message on its link that answer was; 0: it is acknowledged
-        // What left on its link when its time to make the next call was over, and when that was: a call that it made in time
-        // comes before the acknowledgement. 0: nothing yet.
+        std::uint64_t answer_said = 0;  // message number of that answer on its link; 0: it is acknowledged
+        // When its time to make the next call is over, the master sends a heartbeat. These are the number of that
+        // message on the link and the time when it was sent. A call that the member made in time arrives before the
+        // acknowledgement. 0: not sent yet.
         std::uint64_t checked_said = 0;
         Instant checked_at = 0;
-        // When its current link began to resume: every call that it made before is declared when it has resumed.
+        // When its current link began to resume. When the resume is complete, the member has declared every call that
+        // it made before.
         Instant came_back = 0;
     };
     using Places = std::map<Uuid, std::string>;

@@ -1,4 +1,4 @@
-// What a welcome of the master says to everybody: which run this is, and what the master takes.
+// The fields of the master's welcome that are the same for all peers: the run, and the limits of the master.
 #pragma once
 
 #include "core/journal/run_state.hpp"

@@ -1,6 +1,6 @@
 // Entry points of the kernels: dispatch by CPU.
 //
-// The level is found once and kept in an atomic; threads that race for it find the same value.
+// The level is detected once and cached in an atomic; threads that race for it detect the same value.
 #include "core/numeric/kernels.hpp"
 
 #include "core/numeric/levels.hpp"
@@ -17,7 +17,7 @@ namespace pccl::core::numeric {
 namespace {
 
 #if defined(__x86_64__)
-// The operating system saves the upper halves of the vector registers (bits 1 and 2 of XCR0).
+// True if the operating system saves the upper halves of the vector registers (bits 1 and 2 of XCR0).
 bool system_saves_avx_state() {
     unsigned low = 0;
     unsigned high = 0;
@@ -71,7 +71,7 @@ std::uint64_t checksum64(const void* data, std::size_t bytes) { return best().ch
 Hash128 hash128(const void* data, std::size_t bytes) { return best().hash128(data, bytes); }
 
 Checksum64::Checksum64() {
-    // The unused part of the state is copied with the object: it must hold something.
+    // A copy of the object also reads the unused part of the state, so all of it must be initialised.
     std::memset(state_, 0, sizeof state_);
     reset();
 }

@@ -1,7 +1,7 @@
 // The kernels that drivers run for the machines' Compute effects: pure functions over memory.
 //
-// Bytes produced depend on the arguments alone: not on CPU, SIMD width, compiler or alignment of the pointers.
-// Any alignment is legal. Nothing here allocates, throws or keeps state.
+// The bytes that a kernel produces depend on its arguments alone: not on CPU, SIMD width, compiler or alignment of the
+// pointers. Any alignment is legal. Nothing here allocates, throws or keeps state.
 #pragma once
 
 #include "core/numeric/types.hpp"
@@ -19,10 +19,10 @@ struct Hash128 {
     friend constexpr auto operator<=>(const Hash128&, const Hash128&) = default;
 };
 
-// target[i] = a[i] (op) b[i] for i < count, then divided by `divisor` when it is not 0 (only for ReduceOp::avg, by the
-// last reducer). Integers wrap; integer division truncates toward zero. f16 and bf16 are added in f32, divided in
-// f32 and rounded once to nearest even. min and max propagate NaN as the canonical quiet NaN; min(-0,+0) = -0,
-// max(-0,+0) = +0. `target` may be `a` or `b`, otherwise the ranges must not overlap.
+// target[i] = a[i] (op) b[i] for i < count, then divided by `divisor` if that is not 0 (only for ReduceOp::avg, by the
+// last reducer). Integers wrap; integer division truncates toward zero. In sum, avg and prod, f16 and bf16 are computed
+// in f32 and rounded once to nearest even. min and max propagate NaN as the canonical quiet NaN; min(-0,+0) = -0,
+// max(-0,+0) = +0. `target` may be `a` or `b`; otherwise the ranges must not overlap.
 void reduce(DataType type, ReduceOp op, void* target, const void* a, const void* b, std::size_t count,
             std::uint32_t divisor);
 

@@ -1,4 +1,4 @@
-// The kernels for CPUs with AVX2 and F16C. Called only after best_level() has seen both.
+// The kernels for CPUs with AVX2 and F16C. Called only if best_level() has detected both.
 #include "core/numeric/levels.hpp"
 #include "core/numeric/quantize.hpp"
 
@@ -13,15 +13,15 @@
 
 #pragma GCC diagnostic ignored "-Wpsabi"
 
-// All headers with code that others might share are in by now: what follows, and nothing else, is compiled for the
-// wider instruction set. All of it has internal linkage.
+// Headers with code that other files may share must be included above this line. Only the functions below are compiled
+// for the wider instruction set, and all of them have internal linkage.
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
 #else
 #pragma GCC target("avx2,f16c")
 #endif
 
-#define XXH_VECTOR 2  // XXH_AVX2, which the header names only later; clang defines no __AVX2__ for the attribute above
+#define XXH_VECTOR 2  // XXH_AVX2, which the header defines later; clang defines no __AVX2__ for the attribute above
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 static_assert(XXH_VECTOR == XXH_AVX2);

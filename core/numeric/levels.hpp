@@ -1,8 +1,8 @@
 // The compilations of the kernels, one per instruction set, and the choice between them.
 //
-// kernels.cpp takes the best level the CPU offers; tests call each level and compare bytes. The same sources
-// (reduce_body.hpp, quantize_body.hpp, checksum_body.hpp) are compiled for every level, so a level is a matter of speed, never of
-// meaning.
+// kernels.cpp takes the best level that the CPU offers; tests call each level and compare bytes. The same sources
+// (reduce_body.hpp, quantize_body.hpp, checksum_body.hpp) are compiled for every level, so a level changes the speed,
+// never the result.
 #pragma once
 
 #include "core/numeric/kernels.hpp"
@@ -15,10 +15,10 @@ namespace pccl::core::numeric {
 
 enum class Level : int { baseline = 0, avx2 = 1 };
 
-// The best level that CPU and operating system support. Asked once, then remembered.
+// The best level that CPU and operating system support. Detected once, then cached.
 Level best_level();
 
-// What a level offers. The checksum state is 576 bytes aligned to 64, with one layout at all levels.
+// The functions of one level. The checksum state is 576 bytes aligned to 64, with one layout at all levels.
 struct LevelFunctions {
     void (*reduce)(DataType type, ReduceOp op, void* target, const void* a, const void* b, std::size_t count,
                    std::uint32_t divisor);

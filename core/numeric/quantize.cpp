@@ -61,7 +61,7 @@ void reduce_quantized(const Quantization& how, DataType type, ReduceOp op, void*
     auto* out = static_cast<unsigned char*>(target);
     const auto* in = static_cast<const unsigned char*>(wire);
     const auto* mine = static_cast<const unsigned char*>(own);
-    // Block by block, so that the values between never leave the cache.
+    // Block by block, so that the intermediate values stay in the cache.
     for (std::size_t at = 0; at < count; at += quantization_block) {
         const std::size_t elements = std::min<std::size_t>(quantization_block, count - at);
         functions.dequantize(how, type, values, in, elements);

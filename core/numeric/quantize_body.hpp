@@ -1,8 +1,8 @@
-// The kernels of quantize.hpp, compiled once per level behind reduce_body.hpp: no include guard on purpose.
+// The kernels of quantize.hpp, compiled once per level after reduce_body.hpp: no include guard on purpose.
 //
 // Elements are handled in groups of eight whatever the register width, so that every level performs the same operations
-// in the same order. A group at the end of a block that is not full is padded with a value of the block, which changes no
-// extreme and, where sums run, adds nothing.
+// in the same order. An incomplete group at the end of a block is padded with a value that changes no extreme and adds
+// nothing to the sums.
 
 namespace pccl::core::numeric::PCCL_LEVEL {
 namespace {
@@ -16,7 +16,7 @@ using Long = Vector<std::uint64_t>;
 using Int = VectorOf<std::int32_t, width * sizeof(std::int32_t)>::type;
 using Ints = VectorOf<std::int32_t, group * sizeof(std::int32_t)>::type;
 
-// 1.5 * 2^52: in a sum with it the lowest bit has the value 1, so that the addition rounds to a whole number.
+// 1.5 * 2^52. In a sum with it, the lowest bit of the mantissa is worth 1, so the addition rounds to a whole number.
 constexpr double rounder = 6755399441055744.0;
 constexpr double two_to_52 = 4503599627370496.0, two_to_32 = 4294967296.0;
 constexpr double f64_max = 1.79769313486231570815e+308, f64_least_normal = 2.22507385850720138309e-308;
@@ -43,7 +43,7 @@ PCCL_INLINE T quiet_nan() {
     return same_bits<T>(FloatBits<T>::quiet_nan);
 }
 
-// Of a value that is not negative and not infinite.
+// `value` must be neither negative nor infinite.
 template <class T>
 PCCL_INLINE T next_up(T value) {
     return same_bits<T>(
@@ -65,7 +65,8 @@ PCCL_INLINE Group load(const T* values) {
     return result;
 }
 
-// Calls step(group of values, index of its first element, elements that are really there) over `count` elements at `bytes`.
+// Calls step(group of values, index of its first element, number of elements without padding) for all groups of the
+// `count` elements at `bytes`.
 template <class T, class Step>
 PCCL_INLINE void for_each_group(const unsigned char* bytes, std::size_t count, T padding, const Step& step) {
     T values[group];
@@ -82,13 +83,13 @@ PCCL_INLINE void for_each_group(const unsigned char* bytes, std::size_t count, T
 
 // --- parameters of a block -----------------------------------------------------------------------------------------
 
-// What is the same for all blocks: the numbers n that may be sent and the code of n = 0.
+// Parameters common to all blocks: the numbers n that may be sent, and the code of n = 0.
 struct Scheme {
     bool centred = false;  // zero_point_scale: base is the mean and n has a sign
     bool clips = false;    // at 6 standard deviations
-    double steps = 0;      // from base to the end
-    double least = 0;      // of n
-    double most = 0;
+    double steps = 0;      // from base to the end of the range
+    double least = 0;      // smallest n
+    double most = 0;       // largest n
     double zero_code = 0;  // for codes up to 32 bits, as a signed number
 };
 
@@ -107,7 +108,7 @@ PCCL_INLINE Scheme scheme_of(const Quantization& how) {
         scheme.zero_code = is_signed ? -half : 0;
     }
     if (how.type == CodeType::u64) scheme.most = 18446744073709549568.0;  // the largest double below 2^64
-    // Codes of 32 bits without sign are handled with their highest bit flipped, which makes them signed.
+    // Unsigned 32-bit codes are handled as signed numbers, with their highest bit flipped.
     if (how.type == CodeType::u32) scheme.zero_code -= half;
     return scheme;
 }
@@ -143,7 +144,7 @@ PCCL_INLINE Sums sums_above(const unsigned char* bytes, std::size_t count, T lo)
     return {sum_of(first), sum_of(squares)};
 }
 
-// Base and span (distance from the base to the end of the range) around the mean.
+// Sets `base` to the mean. Returns the span: the distance from the base to the end of the range.
 template <class T>
 PCCL_INLINE double centre(const Scheme& scheme, const unsigned char* bytes, std::size_t count, T lo, T hi, T& base) {
     const Sums sums = sums_above(bytes, count, lo);
@@ -187,7 +188,7 @@ PCCL_INLINE Parameters<T> parameters_of(const Scheme& scheme, const unsigned cha
             if (high.part[i][lane] > highest) highest = high.part[i][lane];
         }
     }
-    // Which zero a register holds depends on its width: + 0 makes both the positive one.
+    // Whether -0 or +0 is found depends on the register width. Adding 0 makes both +0.
     const T lo = static_cast<T>(lowest) + T{0};
     const T hi = static_cast<T>(highest) + T{0};
     double span = highest - lowest;

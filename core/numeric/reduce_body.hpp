@@ -1,12 +1,12 @@
-// The reduction kernels themselves, compiled once per level: no include guard on purpose.
+// The reduction kernels, compiled once per level: no include guard on purpose.
 //
-// The includer defines PCCL_LEVEL (a namespace), PCCL_VECTOR_BYTES (register width) and PCCL_HAVE_F16C (0 or 1) and
-// has included <cstddef>, <cstdint> and <cstring> before it switched the instruction set, so that no inline function
-// of the standard library is compiled for a CPU that others may lack.
+// The includer defines PCCL_LEVEL (a namespace), PCCL_VECTOR_BYTES (register width) and PCCL_HAVE_F16C (0 or 1). It
+// includes <cstddef>, <cstdint> and <cstring> before it switches the instruction set: no inline function of the
+// standard library may be compiled for instructions that some CPUs lack.
 //
-// Everything is element-wise on compiler vectors, hence the same bytes at any width. Comparisons and NaN tests work
-// on the bit patterns: they do not depend on the floating-point environment of the calling thread. Vector arguments
-// never cross a call boundary (all helpers are inlined).
+// All operations are element-wise on compiler vectors, so the bytes are the same at any width. Comparisons and NaN
+// tests work on the bit patterns, so they do not depend on the floating-point environment of the calling thread. Vector
+// arguments never cross a call boundary (all helpers are inlined).
 
 #define PCCL_INLINE [[gnu::always_inline]] inline
 
@@ -44,7 +44,7 @@ struct UnsignedOf<std::int64_t> {
 struct Half;   // IEEE binary16
 struct Brain;  // bfloat16
 
-// How the bits of a floating-point type are laid out.
+// The bit layout of a floating-point type.
 template <class T>
 struct FloatBits;
 template <>
@@ -73,7 +73,7 @@ struct FloatBits<Brain> {
     static constexpr Unsigned infinity = 0x7f80u, quiet_nan = 0x7fc0u, magnitude = 0x7fffu;
 };
 
-// Lanes of `yes` where the mask is all ones, of `no` where it is zero.
+// Takes a lane from `yes` if the mask is all ones there, from `no` if it is zero.
 template <class V>
 PCCL_INLINE V select(V mask, V yes, V no) {
     return (mask & yes) | (~mask & no);
@@ -122,8 +122,8 @@ struct IntegerStep {
             return x + y;
         } else {
             S sum = (S)(x + y);
-            // 64 bits hold every divisor and every element, so the quotient is exact also where the divisor is
-            // larger than the element type.
+            // Divide in a type that holds every divisor and every element of T. The quotient is then exact even if the
+            // divisor is larger than T.
             for (std::size_t i = 0; i < sizeof(S) / sizeof(T); ++i) {
                 if constexpr (static_cast<T>(-1) < T{0}) {
                     sum[i] = static_cast<T>(static_cast<std::int64_t>(sum[i]) / static_cast<std::int64_t>(divisor));
@@ -148,7 +148,7 @@ struct OrderStep {
     using S = Vector<typename Bits::Signed>;
 
     [[gnu::always_inline]] static inline V is_nan(V x) {
-        // Both sides are below the sign bit, so the signed comparison, which every instruction set has, will do.
+        // The sign bits of both sides are clear, so a signed comparison is right, and every instruction set has one.
         return (V)((S)(x & Bits::magnitude) > (S)(V{} + Bits::infinity));
     }
     [[gnu::always_inline]] static inline S key(V x) { return (S)(x ^ ((V)((S)x < S{}) & Bits::magnitude)); }
@@ -169,7 +169,7 @@ PCCL_INLINE Vector<T> arithmetic(Vector<T> x, Vector<T> y, T divisor) {
     else
         result = x + y;
     if constexpr (divide) result = result / divisor;
-    // Which NaN the hardware makes depends on CPU and operand order; ours is always the canonical one.
+    // The NaN that the hardware produces depends on CPU and operand order. Replace it by the canonical one.
     const V unordered = (V)(result != result);
     return (Vector<T>)select<V>(unordered, V{} + Bits::quiet_nan, (V)result);
 }
@@ -228,7 +228,7 @@ PCCL_INLINE Float widen<Half>(Narrow narrow) {
     const Word shifted = magnitude << 13;
     const Word normal = shifted + ((127u - 15u) << 23);
     const Word special = normal + ((128u - 16u) << 23);  // infinity and NaN: exponent all ones
-    // A denormal is m * 2^-24: with the exponent of 2^-14 put in front of m, the difference to 2^-14 is the value.
+    // A denormal is m * 2^-24. Put the exponent of 2^-14 in front of m and subtract 2^-14: the difference is the value.
     const Word denormal = (Word)((Float)(shifted + (113u << 23)) - (Float)float_bits(113u << 23));
     const Word is_special = (Word)((SignedWord)magnitude > (SignedWord)float_bits(0x7bffu));
     const Word is_denormal = (Word)((SignedWord)magnitude < (SignedWord)float_bits(0x0400u));
@@ -242,7 +242,8 @@ PCCL_INLINE Narrow round_to_even<Half>(Float value) {
     const Word sign = (bits >> 16) & 0x8000u;
     // Rebias the exponent and add just under half a unit, plus one if the kept part is odd: ties go to even.
     const Word normal = (magnitude - ((127u - 15u) << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    // Below 2^-14 the sum with 1/2 places the last half bit at the last bit of the sum: the addition does the rounding.
+    // Below 2^-14: in the sum with 1/2, the last bit of the sum has the value of the last bit of a half (2^-24). So the
+    // addition rounds.
     const Word small = (Word)((Float)magnitude + (Float)float_bits(126u << 23)) - (126u << 23);
     const Word is_small = (Word)((SignedWord)magnitude < (SignedWord)float_bits(113u << 23));
     const Word is_large = (Word)((SignedWord)magnitude > (SignedWord)float_bits((143u << 23) - 1u));

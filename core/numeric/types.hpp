@@ -1,6 +1,6 @@
 // Element types and reduction operators, as numbers that also appear in the C API and on the wire.
 //
-// This header knows nothing of kernels or machines; everything in core may include it.
+// This header does not depend on kernels or machines; everything in core may include it.
 // Values equal `pcclDataType_t` and `pcclRedOp_t` (a static_assert in net-real/c_api holds them equal).
 #pragma once
 
@@ -28,15 +28,15 @@ inline constexpr std::uint32_t data_type_count = 12;
 enum class ReduceOp : std::uint8_t { sum = 0, avg = 1, prod = 2, max = 3, min = 4 };
 inline constexpr std::uint32_t reduce_op_count = 5;
 
-// How the elements of an all-reduce travel. `type` and `hint` mean nothing with QuantizationAlgorithm::none.
+// The wire form of an all-reduce's elements. `type` and `hint` are ignored with QuantizationAlgorithm::none.
 enum class QuantizationAlgorithm : std::uint8_t { none = 0, min_max = 1, zero_point_scale = 2 };
 inline constexpr std::uint32_t quantization_algorithm_count = 3;
 enum class DistributionHint : std::uint8_t { none = 0, normal = 1, uniform = 2 };
 inline constexpr std::uint32_t distribution_hint_count = 3;
 
-// Types of codes: numbers as DataType, and one that exists on the wire only.
+// Types of codes. The numbers are those of DataType, except u4, which exists on the wire only.
 enum class CodeType : std::uint8_t { u8 = 0, i8 = 1, i16 = 2, u16 = 3, u32 = 4, i32 = 5, u64 = 6, u4 = 12 };
-inline constexpr std::uint32_t code_type_count = 13;  // with the numbers between, which no algorithm produces
+inline constexpr std::uint32_t code_type_count = 13;  // includes the numbers 7 to 11, which no algorithm produces
 
 struct Quantization {
     QuantizationAlgorithm algorithm = QuantizationAlgorithm::none;

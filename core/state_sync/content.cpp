@@ -19,7 +19,8 @@ Hash128 hash_of_hashes(const std::vector<Hash128>& hashes) {
 
 SyncContent::SyncContent(const Limits& limits, std::vector<StateEntry> entries)
     : limits_(limits), entries_(std::move(entries)) {
-    // Drivers sort a long list before they hand it over: it takes seconds, in which this machine would be silent.
+    // Drivers sort a long list before they pass it on. Sorting can take seconds, and this machine would send nothing in
+    // that time.
     const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
     if (!std::is_sorted(entries_.begin(), entries_.end(), by_name))
         std::sort(entries_.begin(), entries_.end(), by_name);

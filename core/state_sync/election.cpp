@@ -40,7 +40,7 @@ std::string increment_rule(const Candidate& candidate, std::uint64_t revision) {
            std::to_string(revision) + " is expected: increment it by one after each synchronization";
 }
 
-// The course of one election. Who is removed has a reason; the others are `staying`.
+// One election. A removed candidate has an entry in `reasons_`; the others are in `staying_`.
 class Count {
 public:
     Count(std::vector<Candidate> sorted, std::uint64_t expected) : sorted_(std::move(sorted)), revision_(expected) {
@@ -124,7 +124,7 @@ private:
     static bool sends_only(const Candidate& c) { return c.strategy == SyncStrategy::send_only; }
     static bool enforces(const Candidate& c) { return c.strategy == SyncStrategy::enforce_popular; }
 
-    // False, and nobody is removed, if no member would be left that holds the expected revision.
+    // Returns false and removes nobody if no member with the expected revision would be left.
     template <class Who, class Why>
     bool remove(const Who& who, const Why& why) {
         const bool some_left = std::any_of(staying_.begin(), staying_.end(),
@@ -179,7 +179,8 @@ private:
                 if (candidate.revision < revision_) PROBE(sync_outdated_member);
                 if (!sends_only(candidate)) {
                     verdict.receives = !holds;
-                    // Entries that may differ are received once, by members that never completed a sync from ones that did.
+                    // A member receives entries that may differ once: before its first completed sync, from a member
+                    // that has completed one.
                     verdict.receives_unequal = winner.unequal && winner.synced && !candidate.synced;
                     if (verdict.receives_unequal) PROBE(sync_any_content);
                 }

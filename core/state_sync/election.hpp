@@ -1,13 +1,17 @@
-// Whose shared state wins, who receives what, who has to go: a pure function of what the members submitted.
+// The election of a shared state: which content wins, which members receive it, which members are removed. A pure
+// function of what the members submitted. It compares digests (state_digest.hpp), so one entry costs as much as a
+// million.
 //
-// Rules of the contract, in this order: who is ahead of the expected revision goes; where one member says ENFORCE_POPULAR,
-// those that do not go; who is outdated and never receives (SEND_ONLY) goes; then a minority in names, types and flags; then
-// SEND_ONLY members with another content than the winner. Winners are chosen among members that are not RECEIVE_ONLY and
-// hold the expected revision: those that completed a sync of this run outrank those that did not; within a rank the most
-// common wins, then the longest accepted member. A rule never removes all members, nor the last one that is not outdated:
-// then all are refused, and so are all where nobody is left who may send.
-//
-// What is compared are digests (state_digest.hpp), so an election costs the same for one entry and for a million.
+// Rules of the contract, in this order:
+// 1. Members with a revision above the expected one are removed.
+// 2. If one member uses ENFORCE_POPULAR, members with another strategy are removed.
+// 3. SEND_ONLY members with an older revision are removed, because they never receive.
+// 4. Members whose names, types, counts and flags are not the winner's are removed.
+// 5. SEND_ONLY members whose content is not the winner's are removed.
+// The winners (schema first, then content) come from members that are not RECEIVE_ONLY and hold the expected revision.
+// Members that completed a sync of this run outrank the others. Within a rank the most common value wins, on a tie that
+// of the longest accepted member. A rule that would leave no member with the expected revision removes nobody: the call
+// fails for all. It also fails for all if no member is left that may send.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -26,27 +30,27 @@ struct Candidate {
     SyncStrategy strategy = SyncStrategy::enforce_popular;
     Hash128 schema;
     Hash128 content;
-    bool unequal = false;    // some entry may differ
-    std::string difference;  // in what its schema differs from the winner's; only told to it
+    bool unequal = false;    // some of its entries may differ between members
+    std::string difference;  // how its schema differs from the winner's; only for the text sent to this member
 };
 
 struct Verdict {
     Uuid uuid;
     Result result = Result::success;
     bool removed = false;
-    bool schema_differs = false;  // the reason of its removal
+    bool schema_differs = false;  // this is why it is removed
     std::string reason;
-    bool receives = false;          // the entries in which its content differs from the winner's
-    bool receives_unequal = false;  // all entries that may differ, whole from one holder
+    bool receives = false;          // it receives the entries whose content differs from the winner's
+    bool receives_unequal = false;  // it receives all entries that may differ, whole from one holder
 };
 
 struct Election {
-    bool failed = false;         // nobody succeeds, the expected revision stays
-    std::uint64_t revision = 0;  // what the successful ones hold afterwards
-    Uuid winner;                 // nil when it failed
+    bool failed = false;         // no member succeeds, and the expected revision stays
+    std::uint64_t revision = 0;  // the revision of each successful member afterwards
+    Uuid winner;                 // nil if the election failed
     Hash128 content;             // of the winner
     std::vector<Verdict> verdicts;
-    std::vector<Uuid> holders;  // that may send; longest accepted first
+    std::vector<Uuid> holders;  // members that may send; longest accepted first
 };
 
 Election elect(const std::vector<Candidate>& candidates, std::uint64_t expected);

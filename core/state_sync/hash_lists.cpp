@@ -1,6 +1,7 @@
-// The receiver's lists of hashes: of all entries, which shows what it lacks, and of the chunks of an entry that it fetches.
+// The lists of hashes that a receiver fetches. The list of all entries shows which entries it lacks. The list of one
+// entry's chunks is needed to check each chunk.
 //
-// A list comes in pages, so the plan has the same size for one entry and for a million.
+// A list comes in pages from a holder, so the plan has the same size for one entry and for a million.
 #include "core/base/probe.hpp"
 #include "core/state_sync/questions.hpp"
 #include "core/state_sync/receiver.hpp"
@@ -30,7 +31,8 @@ void SyncReceiver::ask_for_page(SyncSource& source, LinkId link, SyncPart page) 
     ask(links_, link, page);
 }
 
-// So many hashes. `progress`: they get this peer further, or a list that had to be begun anew.
+// `hashes`: how many arrived. `progress`: the list is longer than ever before, or it was begun at most `beginnings_max`
+// times since it last grew.
 void SyncReceiver::page_came(SyncSource& source, std::size_t hashes, bool progress) {
     const Duration took = turn_.now - source.page_since;
     source.page_since = turn_.now;
@@ -48,11 +50,11 @@ void SyncReceiver::ask_for_shorter_pages(SyncSource& source) {
 
 // ---- of all entries ------------------------------------------------------------------------------------------------
 
-// From here on it is known what this peer lacks: memory for it, and requests.
+// The elected hash of each entry is known now. Finds out which entries this peer lacks, and requests memory for them.
 void SyncReceiver::list_known() {
     listed_ = true;
     std::uint64_t bytes = 0;
-    // Entries that may differ come last: they have to wait for one holder, and nothing waits for them.
+    // Entries that may differ come last: they have to wait for one holder, and no other entry depends on them.
     for (const bool any_content : {false, true}) {
         if (any_content ? !receives_unequal_ : !receives_) continue;
         for (std::uint32_t i = 0; i < content_.size(); ++i) {
@@ -75,8 +77,8 @@ void SyncReceiver::list_known() {
     ++counts_.computes;
 }
 
-// The next page, of a source that can be reached. As long as one that has begun is not given up, the rest comes from it; also
-// when it is asked again before another one.
+// Requests the next page from a source that can be reached. While the source of the earlier pages is active, the rest
+// comes from it too. That also holds if it was given up and became active again before another source was asked.
 void SyncReceiver::ask_for_list() {
     if (list_link_ != 0) return;
     const SyncSource* begun = sources_.find(list_from_);
@@ -102,7 +104,7 @@ void SyncReceiver::entry_list_arrived(LinkId id, const proto::HashPage& message)
     if (listed_ || list_link_ != id) return;
     const Uuid remote = links_.at(id).remote;
     const auto words = static_cast<std::size_t>(message.words_size());
-    // Asked for before the holder was given up, and late: the answer to what it was asked since follows.
+    // A late answer to a request from before the holder was given up. The answer to the newer request follows.
     if (message.first() != elected_.size()) return;
     if (words == 0 || words % 2 != 0 || elected_.size() + words / 2 > content_.size()) {
         give_up_source(remote, "it sent a list of entries that does not fit", true);
@@ -143,7 +145,7 @@ void SyncReceiver::hashes_arrived(LinkId id, const proto::HashPage& message) {
     if (fetch == nullptr || fetch->hash_link != id) return;
     const Uuid remote = links_.at(id).remote;
     const auto words = static_cast<std::size_t>(message.words_size());
-    if (message.first() != fetch->hashes.size()) return;  // late, as above
+    if (message.first() != fetch->hashes.size()) return;  // a late answer, as above
     if (words == 0 || words % 2 != 0 || fetch->hashes.size() + words / 2 > fetch->asked.size()) {
         give_up_source(remote, "it sent a list of hashes that does not fit", true);
         return;

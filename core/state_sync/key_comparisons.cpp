@@ -49,7 +49,7 @@ bool KeyComparisons::compare(GroupId group, const Ballot& ballot, const Election
             for (std::size_t i = 0; i < both && open(*list); ++i) {
                 if (list->keys[i] != winner.keys[i]) list->difference = difference_text(list->keys[i], winner.keys[i]);
             }
-            // One list is over.
+            // One of the two lists has ended.
             if (both == 0 && !winner.keys.empty()) {
                 list->difference = difference_text(EntryKey{"\xFF", 0, DataType::u8, false}, winner.keys.front());
             } else if (both == 0) {
@@ -71,7 +71,7 @@ bool KeyComparisons::compare(GroupId group, const Ballot& ballot, const Election
     return true;
 }
 
-// True when each list that is read has its next key here, or is over.
+// Requests missing pages. Returns true if each list that is still compared has its next key here, or has ended.
 bool KeyComparisons::ask(Comparison& comparison) {
     bool waits = false;
     for (List& list : comparison.lists) {
@@ -121,7 +121,8 @@ void KeyComparisons::page_came(const Uuid& uuid, const proto::SyncPage& page) {
     agenda_.ballots.push_back(BallotKey{proto::VOTE_SYNC, group, 0});
 }
 
-// A page that does not come holds up the synchronization of the whole group, and it is for a text alone.
+// A missing page would delay the synchronization of the whole group, and the comparison is only for a text. So a
+// comparison that takes too long ends with a general text.
 void KeyComparisons::end_late() {
     for (auto& [group, comparison] : groups_) {
         if (turn_.now - comparison.progress <= turn_.timeouts.starved() &&
@@ -146,7 +147,7 @@ std::string KeyComparisons::difference_of(GroupId group, const Uuid& member) con
 void KeyComparisons::resumed(const Uuid& member) {
     for (auto& [group, comparison] : groups_) {
         for (List& list : comparison.lists) {
-            if (list.uuid == member) list.asked = false;  // the page is asked for again
+            if (list.uuid == member) list.asked = false;  // the page is requested again
         }
     }
 }

@@ -1,11 +1,13 @@
-// In what members' shared states differ, when their schemas do: the first key that one has and the other has not, or has
-// otherwise. It is for the text that they are told alone; who wins is decided by digests.
+// Finds the first key in which a member's schema differs from the winner's: a key that only one of them has, or one
+// with another type, count or flag. The result is only for the text that the member receives. The election itself
+// compares digests.
 //
-// The lists may be long (Limits::entries_max), so the master holds a page of each at a time: it asks for the winner's list and
-// for each of the others', and reads them side by side up to the first difference.
+// A key list may be long (Limits::entries_max), so the master holds one page of each list at a time. It requests the
+// lists of the winner and of each member with another schema, and compares them side by side up to the first
+// difference.
 //
-// Invariants: a group has at most one comparison, of exactly the votes that its ballot has. A page that does not come ends it
-// without a text.
+// Invariants: a group has at most one comparison. It belongs to exactly the votes in the group's ballot; if they
+// change, it starts again. If a page does not come in time, the comparison ends with a text that names no key.
 #pragma once
 
 #include "core/base/sleep.hpp"
@@ -29,10 +31,11 @@ public:
     KeyComparisons(Turn& turn, const RunState& state, Roster& roster, Agenda& agenda)
         : turn_(turn), state_(state), roster_(roster), agenda_(agenda) {}
 
-    // True when each member that is to be removed for its schema has a text (at once, if there is none). Else pages were asked
-    // for, and the ballot is on the agenda when one comes.
+    // Returns true if each member that will be removed for its schema has a text, or if there is no such member.
+    // Otherwise pages are missing: it requests them, and the ballot goes on the agenda when a page arrives or is too
+    // late.
     bool compare(GroupId group, const Ballot& ballot, const Election& election);
-    // Empty: none was found.
+    // How the member differs from the winner. Empty: no difference was found.
     std::string difference_of(GroupId group, const Uuid& member) const;
     void page_came(const Uuid& from, const proto::SyncPage& page);
     void resumed(const Uuid& member);
@@ -49,15 +52,15 @@ private:
         Uuid uuid;
         Serial serial = 0;
         std::uint32_t total = 0;
-        std::deque<EntryKey> keys;  // from `first` on, as far as they are here
-        std::string last;           // the name of the last one that came
+        std::deque<EntryKey> keys;  // from `first` on, as far as they have arrived
+        std::string last;           // name of the last key that arrived
         bool asked = false;
         std::string difference;  // from the winner's list; empty: none was found yet
     };
     struct Comparison {
-        std::uint32_t first = 0;  // all keys before it are the same on those whose difference is open
-        std::vector<List> lists;  // the winner's, then the others'
-        Instant progress = 0;     // when a page last came
+        std::uint32_t first = 0;  // keys before this index are equal in all lists whose difference is open
+        std::vector<List> lists;  // the winner's list, then the others'
+        Instant progress = 0;     // when a page last arrived
         Instant began = 0;
     };
 

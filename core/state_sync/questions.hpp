@@ -1,8 +1,8 @@
-// What a receiver asks a holder for on one link, and what the holder has not answered yet.
+// The requests of a receiver to a holder on one link, and those that the holder has not answered yet (`Link::owed`).
 //
-// A holder that is given up because nothing came from it for too long, and is asked again, still has the earlier requests in
-// its queue. What it owes is not asked for twice: over a slow path the answers that nobody waits for would take longer than
-// the patience, and it would be given up for them.
+// A receiver may give up a silent holder and use it again later. The holder then still has the earlier requests in its
+// queue, so the receiver does not request again what the holder owes. Otherwise, on a slow path, the answers to
+// outdated requests would take longer than the receiver's patience, and it would give up the holder again.
 #pragma once
 
 #include "core/links/link_table.hpp"
@@ -14,13 +14,14 @@ namespace pccl::core {
 
 SyncPart part_of(const proto::SyncPart& from);
 
-// The one that owes the part already, or one whose queue holds more; each chunk begins with another one. 0: there is none.
+// Returns a link that owes the part already, or else one that owes fewer than `owed_most` parts. For each chunk the
+// search starts at another link. 0: there is none.
 LinkId link_to_ask(const LinkTable& table, const std::vector<LinkId>& links, const SyncPart& part,
                    std::size_t owed_most);
-// Nothing is sent for a part that is owed already.
+// Requests the part, unless the link owes it already.
 void ask(LinkTable& table, LinkId id, const SyncPart& part);
 void answered(Link& link, const SyncPart& part);
-// The receiver asks another source.
+// Refuses a request, so that the receiver asks another source.
 void decline(LinkTable& table, LinkId id, const SyncPart& request);
 
 }  // namespace pccl::core

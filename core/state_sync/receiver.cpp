@@ -12,7 +12,7 @@ namespace pccl::core {
 namespace {
 
 constexpr std::uint32_t not_fetched = ~0u;
-// A file system that cannot reserve space writes all of it: a slow disk does 20 MB in a second.
+// A file system that cannot reserve space writes the whole file. A slow disk writes 20 MB in a second.
 constexpr Duration staging_per_megabyte = 50 * millisecond;
 
 }  // namespace
@@ -46,7 +46,7 @@ const SyncFetch* SyncReceiver::fetch_of(std::uint32_t entry) const {
 
 void SyncReceiver::memory_came(Staging::Came came) {
     if (came == Staging::Came::there) {
-        progress_ = turn_.now;  // no holder is to blame for the time that the memory took
+        progress_ = turn_.now;  // no holder caused the wait for the memory
         sources_.renew_clocks();
         pump();
     } else if (fetching()) {
@@ -74,7 +74,8 @@ void SyncReceiver::holders_named(const Holders& holders) {
     activate_sources();
 }
 
-// Connects to as many sources as are used at a time. One that does not help with what is still open takes no place.
+// Connects to sources, at most `sources_active_max` at a time. First releases those that cannot help with the open
+// fetches.
 void SyncReceiver::activate_sources() {
     for (SyncSource& source : sources_) {
         if (!source.active || source.helps(only_whole())) continue;
@@ -95,7 +96,7 @@ void SyncReceiver::activate_sources() {
     pump();
 }
 
-// What it was asked for goes to others. `refuted`: it sent what is not the elected state.
+// The requests to this source go to others. `refuted`: it sent data that is not the elected state.
 void SyncReceiver::give_up_source(const Uuid& peer, const std::string& why, bool refuted) {
     SyncSource* source = sources_.find(peer);
     if (source == nullptr || !source->active) return;
@@ -113,7 +114,7 @@ void SyncReceiver::give_up_source(const Uuid& peer, const std::string& why, bool
         }
     }
     std::erase_if(requests_, [&](const SyncRequest& request) {
-        // What is being checked may still be right.
+        // A chunk that has landed and is being checked may still be right.
         if (request.source != peer || request.step == SyncRequest::Step::checking) return false;
         PROBE(sync_fetched_from_another);
         ask_again(request.entry, request.chunk);
@@ -145,7 +146,8 @@ void SyncReceiver::ask_again(std::uint32_t entry, std::uint32_t chunk) {
     first_open_ = std::min<std::size_t>(first_open_, fetch_index_[entry]);
 }
 
-// The entries that may differ, at another holder: what comes from two of them fits no state that anybody had.
+// Restarts the entries that may differ, with another holder. Chunks from two holders would give a state that no member
+// ever had.
 void SyncReceiver::begin_anew() {
     if (open_unequal_ == 0) return;
     whole_holder_ = Uuid{};
@@ -177,7 +179,7 @@ struct Usable {
 
 }  // namespace
 
-// Each source has the same number of chunks in flight, so it sends as much of the whole as it is fast.
+// Keeps about the same number of requests in flight to each source, so a faster source sends a larger share.
 void SyncReceiver::pump() {
     if (!fetching()) return;
     if (!listed_) return ask_for_list();
@@ -203,8 +205,8 @@ void SyncReceiver::pump() {
         usable.push_back({&source, std::move(links), static_cast<std::uint32_t>(chunks + lists)});
     }
     const auto has_room = [](const Usable& one) { return one.requested < one.source->window; };
-    // Entries that come whole from one member come from the longest accepted, which is the first. One that was given up, or
-    // that the master does not name any more, is not waited for where there is another.
+    // Entries that may differ come from one whole holder: the longest accepted member, which is first in the table. A
+    // source that was given up less often, or that the master named later, comes before it.
     const SyncSource* eldest = nullptr;
     for (const SyncSource& source : sources_) {
         if (!source.active || !source.whole) continue;
@@ -212,7 +214,8 @@ void SyncReceiver::pump() {
             (source.given_up == eldest->given_up && source.named_at > eldest->named_at))
             eldest = &source;
     }
-    // One that still has as much in its queues as they hold, of before it was given up, keeps nobody from the others.
+    // A source is skipped if its links still owe as many parts as they may, from before it was given up. The others
+    // then get the requests.
     const auto choose = [&](const SyncFetch& fetch, const SyncPart& part) -> std::pair<Usable*, LinkId> {
         std::pair<Usable*, LinkId> best{nullptr, 0};
         const SyncSource* begun =
@@ -224,7 +227,7 @@ void SyncReceiver::pump() {
                     whole_holder_.is_nil() ? candidate.source == eldest : candidate.source->peer == whole_holder_;
                 if (!right) continue;
             }
-            // Pages of one list come from one holder, until it is given up.
+            // All pages of one list come from one holder, until that holder is given up.
             SyncPart wanted = part;
             if (part.kind == SyncPart::Kind::hashes && candidate.source->peer != fetch.hashes_from) {
                 if (goes_on) continue;
@@ -252,7 +255,8 @@ void SyncReceiver::pump() {
             ++lists;
             continue;
         }
-        if (fetch.any_content && fetch.hashes.empty() && fetch.checking != 0) continue;  // checks of the old beginning
+        // After a restart, the checks of earlier chunks must end first: they still read the staging buffer.
+        if (fetch.any_content && fetch.hashes.empty() && fetch.checking != 0) continue;
         if (!fetch.hashes_known()) {
             const auto first = static_cast<std::uint32_t>(fetch.hashes.size());
             SyncPart page{id_, fetch.entry, first, SyncPart::Kind::hashes};
@@ -289,8 +293,8 @@ void SyncReceiver::pump() {
     }
 }
 
-// Only what gets this peer further counts: a verified chunk, or more of a list of hashes than ever before. What is asked for
-// and lost again, for whatever reason, renews no clock.
+// Only real progress renews the clocks: a verified chunk, or a list of hashes that is longer than ever before (for
+// exceptions see `beginnings_max`). Data that was requested and lost again renews no clock, whatever the reason.
 void SyncReceiver::source_moved(const Uuid& peer, std::uint64_t bytes) {
     if (!fetching()) return;
     if (SyncSource* source = sources_.find(peer); source != nullptr) {
@@ -308,9 +312,10 @@ void SyncReceiver::source_moved(const Uuid& peer, std::uint64_t bytes) {
     }
 }
 
-// A part of a chunk has arrived. Many chunks that share a slow path take longer than a holder may be silent, so their bytes
-// count too, but only what is more than there ever was, and not where connections break in it again and again: what has come
-// of a chunk is lost with its connection.
+// A part of a chunk has arrived. Many chunks that share a slow path may take longer than a holder may be silent, so the
+// bytes of incomplete chunks count as progress too. But only the bytes above the highest total so far count. They do
+// not count if connections break in the middle of chunks again and again: an incomplete chunk is lost with its
+// connection.
 void SyncReceiver::chunk_moved(Link& link, std::uint32_t arrived) {
     if (!fetching() || link.receiving.op != id_ || link.receiving.dropped || arrived <= link.arrived) return;
     link.arrived = arrived;
@@ -331,8 +336,9 @@ bool SyncReceiver::breaks_off(const SyncSource& source) const {
     return source.broken_off > beginnings_max * holders_.stripes_to(source.peer);
 }
 
-// Entries that may differ come whole from one holder, so what was verified is dropped when they are begun anew. What is
-// fetched again and again is no progress, or a connection that breaks at the same chunk each time is waited for for ever.
+// Returns whether a verified chunk of an entry that may differ is progress. These entries come whole from one holder,
+// so a restart drops their verified chunks. Chunks that are fetched again and again are no progress. Otherwise the
+// receiver would wait for ever for a connection that breaks at the same chunk each time.
 bool SyncReceiver::unequal_moved(const Uuid& peer) {
     const std::size_t verified = ++unequal_verified_;
     SyncSource* source = sources_.find(peer);
@@ -464,7 +470,7 @@ void SyncReceiver::end(bool ok, const std::string& reason) {
     voted_end_ = true;
     holds_all_ = ok;
     owner_.fetched(ok, reason);
-    // Others may fetch from here now; nothing more is fetched.
+    // This peer fetches nothing more, so chunks that are arriving are discarded. If `ok`, others may fetch from it now.
     for (auto& [id, link] : links_) {
         if (link.purpose == Link::Purpose::outgoing && link.receiving.phase == 2 && link.receiving.op != 0 &&
             !link.receiving.dropped) {
@@ -497,7 +503,8 @@ void SyncReceiver::slept(Duration time) {
 
 void SyncReceiver::tick() {
     if (!fetching()) return;
-    // A master that was started again says nothing of a dead holder until its grace is over.
+    // A restarted master does not report that a holder is dead before its grace is over. The patience includes that
+    // time.
     const Duration waited = turn_.now - progress_;
     const Duration patience = turn_.timeouts.without_holders();
     if (listed_ && !staging_.there()) {
@@ -538,24 +545,25 @@ void SyncReceiver::tick() {
         else if (turn_.now - source.verified_at > turn_.timeouts.starved())
             slow.push_back(source.peer);
     }
-    // Bytes that trickle are waited for where nobody is known to send a chunk in less time than they have taken already, and
-    // each holder is left for another one once only until a chunk is there: holders that are all slow would take turns for
-    // ever. Entries that may differ come from one.
+    // A slow source is given up only if a source without requests took less time for its last chunk than this one has
+    // taken already. Each source is given up in this way only once until a chunk arrives: holders that are all slow
+    // would otherwise take turns for ever. The whole holder is kept, because entries that may differ come from one
+    // holder.
     for (const Uuid& peer : slow) {
         SyncSource& source = *sources_.find(peer);
         if (source.too_slow || peer == whole_holder_ || quickest_free >= turn_.now - source.verified_at) continue;
         source.too_slow = true;
         source.took = never;
-        source.bytes_most = source.verified_bytes;  // that it has to begin anew is not its fault
+        source.bytes_most = source.verified_bytes;  // the source did not cause its restart
         stuck.emplace_back(peer, "it is slow, and another holder has nothing to do");
     }
     for (const auto& [peer, why] : stuck) give_up_source(peer, why, false);
-    if (stuck.empty()) activate_sources();  // some may have rested long enough
+    if (stuck.empty()) activate_sources();  // some sources may have rested long enough
     if (sources_.all_refuted()) {
         end(false, "every member that holds the state sends content that does not match it");
         return;
     }
-    // Not every holder has the entries that may differ: one that is no help with what is still open does not count.
+    // Not every holder has the entries that may differ. A holder that cannot help with the open fetches does not count.
     const bool served =
         listed_ ? (open_compared_ == 0 || reaches_one) && (open_unequal_ == 0 || reaches_whole) : reaches_one;
     if (!served && (turn_.now < next_ask_ || !master_.master_open())) return;

@@ -1,17 +1,18 @@
-// The receiver's part of one plan: what differs from the elected state is fetched, in chunks, from all members that hold it.
+// The receiver's part of one plan. It fetches what differs from the elected state, in chunks, from all members that
+// hold it.
 //
-// What differs is found out first (hash_lists.cpp): one holder is asked for the hashes of all entries, which must give the
-// digest of the elected state. What comes lands in a staging buffer beside the application's memory. Each chunk is checked
-// against the winner's chunk hashes; one that does not match names its sender. A source that is wrong, dies, stalls or declines
-// rests for a while and its chunks are asked for elsewhere; when no known source can be reached, the master is asked for
-// others: by then other receivers may hold all of it.
+// First it finds out what differs (hash_lists.cpp): one holder sends the hashes of all entries, which must give the
+// digest of the elected state. Chunks land in a staging buffer beside the application's memory. Each chunk is checked
+// against the winner's chunk hashes, so the sender of a wrong one is known. A source that sends wrong data, dies,
+// stalls or declines rests for a while, and its chunks are requested from others. If no known source can be reached,
+// the master is asked for others: by then other receivers may hold all of the state.
 //
-// It lives from the plan to the outcome, or to the withdrawal of the plan, and exists as well where this peer lacks nothing. It
-// writes nothing into the application's memory and does not know what is decided.
+// The receiver works from the plan to the outcome, or until the plan is withdrawn. It exists even if this peer lacks
+// nothing. It never writes into the application's memory, and the outcome is unknown to it.
 //
-// Invariants: a chunk is asked for at most once at a time, and is in `requests_` from then on until it is verified. `open_*`
-// count the fetches that are not verified whole. Its clocks are renewed by what is verified, and by bytes only where there were
-// never as many.
+// Invariants: a chunk has at most one request at a time. The request is in `requests_` until the chunk is verified, or
+// has to be requested again. `open_*` count the fetches that are not completely verified. Verified data renews the
+// clocks; arriving bytes renew them only if there are more than ever before.
 #pragma once
 
 #include "core/links/holder_links.hpp"
@@ -28,10 +29,11 @@
 
 namespace pccl::core {
 
-// To begin anew is progress up to the old mark this often: a connection may break in a long transfer, and a holder may die.
+// A list or transfer that is restarted counts as progress this often, although it repeats earlier data: a connection
+// may break in a long transfer, and a holder may die.
 inline constexpr std::uint32_t beginnings_max = 3;
 
-// A chunk that was asked for and is not verified.
+// A chunk that was requested and is not verified yet.
 struct SyncRequest {
     enum class Step : std::uint8_t { asked, landing, checking } step = Step::asked;
     std::uint32_t entry = 0;
@@ -40,30 +42,33 @@ struct SyncRequest {
     Uuid source;
 };
 
-// An entry that differs.
+// An entry that this peer has to fetch.
 struct SyncFetch {
     std::uint32_t entry = 0;
     Hash128 expected;
-    bool any_content = false;  // not compared: all such entries whole from one holder, anew from another one
+    // Its content may differ between members. All such entries come whole from one holder; another holder restarts
+    // them.
+    bool any_content = false;
     std::uint64_t offset = 0;  // in the staging buffer
-    std::vector<Hash128>
-        hashes;  // of the winner's chunks; a single chunk needs no list, its hash gives that of the entry
-    std::size_t hashes_most = 0;   // of the list that were ever known at a time
-    std::uint32_t list_begun = 0;  // how often the list was begun, with whatever holder
-    Uuid hashes_from;              // all pages of a list come from one holder: who sent a wrong one is known
-    LinkId hash_link = 0;          // was asked for the (rest of the) list
-    std::uint32_t generation = 0;  // any_content: grows with each new beginning
+    // Of the winner's chunks (any_content: of the whole holder's). A compared entry of one chunk needs no list: the
+    // hash of the chunk gives the hash of the entry.
+    std::vector<Hash128> hashes;
+    std::size_t hashes_most = 0;   // the most that were ever known at a time
+    std::uint32_t list_begun = 0;  // how often the list was begun, with any holder, since it last grew
+    Uuid hashes_from;              // sends all pages of the list, so the sender of a wrong list is known
+    LinkId hash_link = 0;          // link on which the next page was requested; 0: none
+    std::uint32_t generation = 0;  // any_content: number of restarts
     std::uint32_t checking = 0;
     std::uint32_t next_request = 0;
     std::uint32_t done = 0;
-    std::vector<bool> asked;  // per chunk: asked for, or verified
+    std::vector<bool> asked;  // for each chunk: requested, or verified
     std::uint64_t copied = 0;
     bool hashes_known() const { return hashes.size() >= asked.size() || (asked.size() == 1 && !any_content); }
 };
 
-// What a synchronization has under way, and what it moved.
+// The open computes of a synchronization, and the bytes that it moved.
 struct SyncCounts {
-    std::uint32_t computes = 0;  // and allocations, that were not answered
+    std::uint32_t computes = 0;  // computes and allocations that are not answered yet
     std::uint64_t sent_bytes = 0;
     std::uint64_t received_bytes = 0;
 };
@@ -72,13 +77,13 @@ class SyncReceiver {
 public:
     class Owner {
     public:
-        // All is here and verified, or it cannot be had: told once.
+        // Called once: everything is here and verified, or it cannot be fetched.
         virtual void fetched(bool ok, const std::string& reason) = 0;
 
     protected:
         ~Owner() = default;
     };
-    // What it works with; all of it outlives the receiver.
+    // The parts that the receiver uses. All of them outlive it.
     struct Parts {
         Turn& turn;
         LinkTable& links;
@@ -95,11 +100,12 @@ public:
     using Holders = google::protobuf::RepeatedPtrField<proto::SyncHolder>;
 
     SyncReceiver(const Parts& parts, const proto::SyncAnswer& plan);
-    // From here on it is known what can be served.
+    // Adds the holders in the plan. If this peer lacks no compared entry, its own list is the elected one, and others
+    // can be served from now on.
     void take_holders(const Holders& holders);
     void begin();
     void holders_named(const Holders& holders);
-    // Nothing more is fetched: the outcome is known, or the plan is withdrawn.
+    // Ends all fetching: the outcome is known, or the plan is withdrawn.
     void stop();
 
     void memory_came(Staging::Came came);
@@ -107,7 +113,7 @@ public:
     void link_lost(LinkId id, const Uuid& remote);
     void page_arrived(LinkId id, const proto::HashPage& page);
     void declined(const Uuid& peer, OpId sync);
-    // False: nobody waits for this chunk.
+    // False: no request for this chunk is open.
     bool chunk_arrives(LinkId id, Link& link, const wire::BulkHeader& header);
     void chunk_moved(Link& link, std::uint32_t arrived);
     void chunk_landed(LinkId id, const Transfer& transfer, bool ok);
@@ -118,13 +124,13 @@ public:
     OpId id() const { return id_; }
     bool lacks_something() const { return receives_ || receives_unequal_; }
     bool voted() const { return voted_end_; }
-    // All that was fetched is verified: it can be served, and applied once the outcome is known.
+    // Everything that was fetched is verified. It can be served now, and applied once the outcome is known.
     bool holds_all() const { return holds_all_; }
     bool listed() const { return listed_; }
-    // The hashes of all entries of the elected state; valid once listed.
+    // The hashes of all entries of the elected state. Valid if listed().
     const std::vector<Hash128>& elected() const { return elected_.empty() ? content_.hashes() : elected_; }
     std::vector<SyncFetch>& fetches() { return fetches_; }
-    // Null: this entry does not differ.
+    // Null: this entry is not fetched.
     const SyncFetch* fetch_of(std::uint32_t entry) const;
     BufferRef staged_chunk(const SyncFetch& fetch, std::uint32_t chunk) const;
     std::size_t requests() const { return requests_.size(); }
@@ -142,13 +148,13 @@ private:
     void let_go();
 
     // sources
-    std::size_t add_sources(const Holders& holders);  // so many that were not known
+    std::size_t add_sources(const Holders& holders);  // returns how many of them were new
     void activate_sources();
     void give_up_source(const Uuid& peer, const std::string& why, bool refuted);
     void source_moved(const Uuid& peer, std::uint64_t bytes);
     bool unequal_moved(const Uuid& peer);
     bool breaks_off(const SyncSource& source) const;
-    // Receivers that know the same holders begin with different ones.
+    // Receivers with the same list of holders begin with different ones.
     std::size_t first_source() const { return who_.uuid.bytes[0]; }
 
     // requests
@@ -178,29 +184,29 @@ private:
     Staging& staging_;
     SyncCounts& counts_;
 
-    // The plan: whether this peer lacks something of the elected state. What that is shows the list of the hashes of all
-    // its entries, which a holder sends in pages; a peer that holds the content takes its own.
+    // The plan gives only whether this peer lacks a part of the elected state. The list of the hashes of all entries
+    // shows which part. A holder sends that list in pages; a peer that holds the content uses its own list.
     OpId id_ = 0;
     bool receives_ = false;
     bool receives_unequal_ = false;
     Hash128 elected_content_;
-    std::vector<Hash128> elected_;  // the list, as far as it is here; empty where it is this peer's own
-    bool listed_ = false;           // the list is whole and gives `elected_content_`
-    LinkId list_link_ = 0;          // was asked for the next page of it
-    Uuid list_from_;                // the holder that all its pages come from
+    std::vector<Hash128> elected_;  // the list, as far as it has arrived; empty if this peer uses its own
+    bool listed_ = false;           // the list is complete and gives `elected_content_`
+    LinkId list_link_ = 0;          // link on which the next page of the list was requested; 0: none
+    Uuid list_from_;                // the holder that sends all pages of the list
 
-    std::vector<SyncFetch> fetches_;          // those that are compared first
-    std::vector<std::uint32_t> fetch_index_;  // per entry
-    std::size_t first_open_ = 0;              // every fetch before it is asked for to the last chunk
-    std::size_t open_compared_ = 0;           // fetches that are not verified whole
+    std::vector<SyncFetch> fetches_;          // compared entries first, then those that may differ
+    std::vector<std::uint32_t> fetch_index_;  // for each entry: its index in `fetches_`
+    std::size_t first_open_ = 0;              // all chunks of the fetches before this one were requested
+    std::size_t open_compared_ = 0;           // fetches that are not completely verified
     std::size_t open_unequal_ = 0;
-    std::size_t unequal_verified_ = 0;       // chunks of entries that may differ, since they were begun (anew)
+    std::size_t unequal_verified_ = 0;       // verified chunks of entries that may differ, since their last start
     std::vector<std::uint32_t> hash_lists_;  // entries whose fetch has a hash_link
     SyncSources sources_;
-    Uuid whole_holder_;  // of the entries that may differ; nil: none yet
+    Uuid whole_holder_;  // holder of the entries that may differ; nil: none yet
     std::vector<SyncRequest> requests_;
-    Instant progress_ = 0;  // when something of use last came
-    Instant next_ask_ = 0;  // for further sources
+    Instant progress_ = 0;  // when useful data last arrived
+    Instant next_ask_ = 0;  // earliest time to ask the master for further sources
     bool voted_end_ = false;
     bool holds_all_ = false;
     bool stopped_ = false;

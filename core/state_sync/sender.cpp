@@ -49,7 +49,7 @@ void SyncSender::serve_hashes(LinkId id, const SyncPart& request) {
     links_.send(id, message);
 }
 
-// The hashes of all entries of the elected state, for a receiver that finds out which of them it lacks.
+// Sends hashes of the entries of the elected state. The receiver compares them with its own to find out what it lacks.
 void SyncSender::serve_entry_list(LinkId id, const SyncPart& request) {
     if (stopped_ || !sends_ || receiver_.id() != request.sync || !receiver_.listed() ||
         request.index >= content_.size())

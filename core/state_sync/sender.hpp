@@ -1,9 +1,11 @@
-// The sender's part of one plan: a member that holds an entry of the elected state answers requests for its hashes and chunks.
-// That is each member from the plan on for what it need not fetch itself, and a receiver for all of it once it has verified
-// all. A member that said RECEIVE_ONLY sends nothing.
+// The sender's part of one plan: it answers requests for hashes and chunks of entries that this member holds.
 //
-// It lives as long as the receiver of the same plan, whose knowledge it serves. What it cannot answer it declines, so that
-// nobody waits for it. Invariant: a link has requests in its queue only while there is a plan to serve them from.
+// Each member serves the entries that it need not fetch itself, as soon as it has the list of the elected hashes. A
+// receiver serves all entries once it has verified everything that it fetched. A RECEIVE_ONLY member sends nothing.
+//
+// The sender lives as long as the receiver of the same plan, and reads from that receiver what this member holds. It
+// declines a request that it cannot serve, so that the other end does not wait for it.
+// Invariant: a link has requests in its queue only while there is a plan to serve them from.
 #pragma once
 
 #include "core/links/link_table.hpp"
@@ -18,7 +20,7 @@ public:
         : turn_(turn), links_(links), content_(content), receiver_(receiver), sends_(sends) {}
 
     void serve(LinkId id, const SyncPart& request);
-    // The chunk that comes next on this link. False: it was asked for none.
+    // Sends the next requested chunk on this link. False: no request is queued.
     bool send_next_chunk(LinkId id, Link& link);
     void stop();
 

@@ -43,8 +43,9 @@ SyncSource* SyncSources::find(const Uuid& peer) {
     return nullptr;
 }
 
-// Makes room in the full table for `candidate`. False: every source in it has to stay. Of those that are not used, a useless
-// one leaves first, then one that the master stopped naming, the longest known first, then one that was given up more often.
+// Makes room in the full table for `candidate`. False: every source has to stay. Only an inactive source may leave: a
+// useless one, one that the master does not name any more, or one that was given up more often than `candidate`. A
+// useless one leaves first, then the one that was named longest ago; on a tie, the one that is longest in the table.
 bool SyncSources::make_room_for(const SyncSource& candidate, bool only_whole) {
     if (forgotten_.size() >= turn_.limits.peers_max || candidate.useless(only_whole)) return false;
     const auto may_leave = [&](const SyncSource& source) {

@@ -1,8 +1,8 @@
-// Memory beside the application's, where what a synchronization fetches lands.
+// The memory in which the fetched data of a synchronization lands, separate from the application's memory.
 //
-// Memory that is asked for may be on its way for as long as a disk takes. A synchronization that is over does not wait for it:
-// it is freed when it comes, and not much of such memory may be outstanding.
-// Invariant: what was asked for is wanted, abandoned or freed, and freed at most once.
+// An allocation may take as long as a disk takes. A synchronization that ends does not wait for it: the memory is
+// abandoned, and freed when it comes. At most Limits::abandoned_stagings_max such allocations are outstanding.
+// Invariant: memory that was requested is wanted, abandoned or freed. It is freed at most once.
 #pragma once
 
 #include "core/requests.hpp"
@@ -16,11 +16,11 @@ class Staging {
 public:
     Staging(Turn& turn, Memory& memory) : turn_(turn), memory_(memory) {}
 
-    // False: memory that was asked for earlier has not come yet. A disk that hangs gets no more requests.
+    // False: too many earlier allocations have not come yet. A disk that hangs gets no more requests.
     bool request(std::uint64_t bytes);
     enum class Came : std::uint8_t { for_nobody, there, none_left };
     Came came(const BufferAllocated& event);
-    // True if it has not come: nobody waits for it any more.
+    // Abandons memory that was requested and has not come yet. Returns whether there was any.
     bool abandon_if_awaited();
     void free();
 

@@ -6,7 +6,7 @@ namespace pccl::core {
 
 namespace {
 
-constexpr std::size_t named_bytes = 128;  // of a key, in a text
+constexpr std::size_t named_bytes = 128;  // most bytes of a key in a text
 
 std::string named(std::string key) {
     wire::bound_text(key, named_bytes);

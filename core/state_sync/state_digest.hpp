@@ -1,7 +1,7 @@
-// What a synchronization compares: one digest over names, types, counts and flags of all entries (the schema), and one that
-// covers the content hashes of those that are compared as well.
+// The digests that a synchronization compares. The schema digest covers the names, types, counts and flags of all
+// entries. The content digest covers, in addition, the content hashes of the entries that are compared.
 //
-// Entries are added in canonical order. Fixed memory, however many there are.
+// Entries are added in canonical order. The memory is fixed, however many entries there are.
 #pragma once
 
 #include "core/events.hpp"
@@ -14,7 +14,8 @@ namespace pccl::core {
 
 class StateDigest {
 public:
-    // What is digested at a time (Limits::digest_block_bytes). Digests of different block sizes are never equal.
+    // `block_bytes`: how much is digested at a time (Limits::digest_block_bytes). Digests of different block sizes must
+    // not be compared: they differ for equal entries that fill more than one block.
     explicit StateDigest(std::size_t block_bytes) : block_bytes_(block_bytes) {}
     void add(std::string_view name, std::uint64_t count, DataType type, bool may_differ);
     void add_content(const Hash128& hash);
@@ -26,7 +27,7 @@ private:
 
     std::size_t block_bytes_;
     std::string block_;
-    Hash128 before_;  // of all blocks that were folded
+    Hash128 before_;  // digest of all blocks that were folded
 };
 
 // A key of a shared state, as the master compares it.
@@ -38,7 +39,7 @@ struct EntryKey {
     friend bool operator==(const EntryKey&, const EntryKey&) = default;
 };
 
-// In what `mine` differs from `winner`, the two at the same place of two sorted lists that are equal before it.
+// Describes how `mine` differs from `winner`. Both are at the same place of two sorted lists that are equal before it.
 std::string difference_text(const EntryKey& mine, const EntryKey& winner);
 
 }  // namespace pccl::core

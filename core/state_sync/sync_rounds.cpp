@@ -68,7 +68,8 @@ void SyncRounds::decide(const BallotKey& key, const std::vector<Uuid>& electors)
     if (transfer) {
         sync->set_sync(decisions_.next_id());
         write(election.content, *sync->mutable_content());
-        // A newcomer that happens to hold the compared content has nothing to give of the rest: veterans first.
+        // A newcomer may hold the compared content by chance, but it lacks the entries that may differ. So veterans
+        // come first.
         std::vector<Uuid> holders = election.holders;
         std::stable_partition(holders.begin(), holders.end(),
                               [&](const Uuid& uuid) { return state_.members.at(uuid).synced; });
@@ -90,7 +91,7 @@ void SyncRounds::examine_end(GroupId id) {
     const RunningSync& running = *group->second.sync;
     const BallotKey key{proto::VOTE_SYNC_END, id, running.id};
     const std::vector<Uuid> electors = electors_of(state_, key);
-    // Its members went at once, and others of the group, which came later, wait for the next one.
+    // All members of the round are gone. Members of the group that joined later wait for the next round.
     if (electors.empty()) {
         PROBE(sync_without_members);
         finish(id, false, "all its members are gone");
@@ -110,7 +111,8 @@ void SyncRounds::examine_end(GroupId id) {
             return;
         }
     }
-    // A holder that was elected and lives has what all lack: the long look at all holders is not needed at each vote.
+    // If an elected holder is still a member and has everything that others lack, the search through all holders is not
+    // needed. The search is too costly to run at each vote.
     if (std::any_of(running.holders.begin(), running.holders.end(), [&](const RunningSync::Holder& holder) {
             return state_.members.contains(holder.uuid) && (holder.whole || running.lack_whole.empty());
         }))
@@ -125,7 +127,7 @@ void SyncRounds::examine_end(GroupId id) {
     }
 }
 
-// Those who held the content when it was elected, and those who have received and verified all of it since.
+// The members that held the content when it was elected, and those that have received and verified all of it since.
 std::vector<RunningSync::Holder> SyncRounds::living_holders(GroupId id) const {
     const RunningSync& running = *state_.groups.at(id).sync;
     const Ballot* ballot = ballots_.find(BallotKey{proto::VOTE_SYNC_END, id, running.id});
@@ -135,7 +137,7 @@ std::vector<RunningSync::Holder> SyncRounds::living_holders(GroupId id) const {
     std::vector<RunningSync::Holder> living;
     for (const RunningSync::Holder& holder : running.holders) {
         if (!state_.members.contains(holder.uuid)) continue;
-        // Only who was to receive the entries that may differ has them since.
+        // A holder has gained the entries that may differ only if the plan let it receive them.
         const bool gained = running.lack_whole.contains(holder.uuid) && has_all(holder.uuid);
         living.push_back({holder.uuid, holder.whole || gained});
     }
@@ -158,7 +160,7 @@ void SyncRounds::asked_for_holders(const Uuid& uuid, OpId sync) {
     proto::MasterMessage message;
     auto* told = message.mutable_sync_holders();
     told->set_sync(sync);
-    // Of many, others each time it asks.
+    // If there are too many holders for one answer, each answer starts at a random one.
     const std::size_t told_max =
         std::min<std::size_t>(turn_.limits.holders_told_again_max,
                               wire::items_per_page(roster_.control_bytes(uuid), wire::sync_holder_bytes));
@@ -174,7 +176,7 @@ void SyncRounds::asked_for_holders(const Uuid& uuid, OpId sync) {
     roster_.say(uuid, std::move(message));
 }
 
-// The living hold no full copy of what was elected: they vote once more, and the election is among them.
+// The living members hold no full copy of the elected state. They vote again, and the next election is among them.
 void SyncRounds::repeat(GroupId id) {
     PROBE(sync_repeated);
     const GroupState& group = state_.groups.at(id);

@@ -1,9 +1,10 @@
-// The master's half of a synchronization: it compares what members have voted for, elects what all shall have, and decides the
-// end. Content never comes here, only digests, revisions and names of keys.
+// The master's half of a synchronization. It compares the votes of the members, elects the state that all of them will
+// have, and decides the end. It never gets the content, only digests, revisions and names of keys.
 //
-// A round begins when all members of a group have voted. If somebody has to receive the content, it is announced with its
-// holders and runs until all have voted for its end. If no holder of what somebody lacks is left, the round is repeated among
-// the living. The round itself is promised, so it is RunState's; this part owns the comparison of keys alone.
+// A round begins when all members of a group have voted. If a member has to receive content, the members get a plan
+// with the holders, and the round runs until all have voted for its end. If no holder of the missing content is left,
+// the living members elect again. RunState owns the round, because the round is promised; this part owns only the
+// comparison of keys.
 //
 // Invariants: a group has at most one round at a time. A round ends by one decision that names all of its votes.
 #pragma once
@@ -26,11 +27,12 @@ public:
         : turn_(turn), decisions_(decisions), state_(decisions.state()), ballots_(ballots), roster_(roster),
           agenda_(agenda), keys_(turn, decisions.state(), roster, agenda) {}
 
-    // The ballot for a new round, and for the end of the one that runs. There is such a ballot; the second may be missing.
+    // examine(): the ballot for a new round, which must exist. examine_end(): the end of the round that runs; its
+    // ballot may be missing.
     void examine(const BallotKey& key);
     void examine_end(GroupId group);
     void asked_for_holders(const Uuid& member, OpId sync);
-    // The members' calls cross: nobody's state is touched.
+    // The calls of the members cross. The synchronization fails, and no member's state changes.
     void give_up(const BallotKey& key, const std::string& reason);
 
     KeyComparisons& keys() { return keys_; }

@@ -78,7 +78,7 @@ void SyncTransfer::send_keys(Serial serial, std::uint32_t first, std::uint32_t b
         bytes += entry.name.size() + key_overhead;
         if (bytes > bytes_most && next != first) break;
         auto* key = page->add_entries();
-        // A master that was started again may take less than the one that the call was checked for.
+        // A restarted master may have a lower limit than the one that begin() checked. Then the name is cut.
         key->set_name(entry.name.substr(0, bytes_most - key_overhead));
         key->set_count(entry.count);
         key->set_type(static_cast<std::uint32_t>(entry.type));
@@ -99,7 +99,8 @@ void SyncTransfer::answered(const proto::SyncAnswer& answer) {
         return;
     }
     if (answer.again()) {
-        // Nobody is left who holds what was elected: all that live vote once more, with what they held before.
+        // No living member holds the elected state. All living members vote again, with the content that they had
+        // before.
         PROBE(sync_votes_again);
         stop_plan();
         call_->stage = Stage::again;
@@ -124,7 +125,7 @@ void SyncTransfer::answered(const proto::SyncAnswer& answer) {
 void SyncTransfer::begin_plan(const proto::SyncAnswer& answer) {
     Call& call = *call_;
     call.stage = Stage::transfer;
-    for (auto& [id, link] : links_) link.owed.clear();  // nobody serves an earlier synchronization
+    for (auto& [id, link] : links_) link.owed.clear();  // no holder serves an earlier synchronization
     const SyncReceiver::Parts parts{turn_, links_, computes_,    holders_, master_,
                                     who_,  *this,  call.content, staging_, call.counts};
     Plan& plan = call.plan.emplace(parts, answer, call.strategy != SyncStrategy::receive_only);
@@ -166,7 +167,7 @@ bool SyncTransfer::part_message(LinkId id, const proto::LinkMessage& message) {
     if (!proto::SyncPart::Kind_IsValid(from.kind())) return false;
     const SyncPart part = part_of(from);
     if (!request) {
-        // Asked too early or too much, or of one that does not hold it (any more).
+        // The request came too early, there were too many, or the other end does not hold the part (any more).
         core::answered(links_.at(id), part);
         if (call_ && call_->plan) call_->plan->receiver.declined(links_.at(id).remote, part.sync);
     } else if (!keep_early(id, part)) {

@@ -1,12 +1,12 @@
-// A peer's end of a synchronization of the shared state, from the call to its completion: the entries are hashed, the peer
-// votes with a digest of them, a plan comes from the master, what differs is fetched and what others lack is served, and after
-// the outcome what was fetched is put in place.
+// The peer's half of a synchronization of the shared state, from the call to its completion. The peer hashes its
+// entries and votes with a digest of them. The master sends a plan. The peer fetches what differs and serves what
+// others lack. After the outcome it copies the fetched data into place.
 //
-// It owns the call and, for each plan, a receiver and a sender. It knows the master only as a line on which votes are cast, and
-// connections only by the table and as those to holders.
+// This part owns the call and, for each plan, a receiver and a sender. It uses the master only to cast votes and to
+// send messages (MasterLine), and connections only through the link table and HolderLinks.
 //
-// Invariants: nothing of the application's memory is written before the outcome is known, so a failed synchronization leaves
-// every entry as it was. The call is completed once, and not while a compute that it asked for is out. A plan that is withdrawn
+// Invariants: the application's memory is not written before the outcome is known, so a failed synchronization leaves
+// every entry as it was. The call completes once, and only if no compute of it is outstanding. A plan that is withdrawn
 // is replaced as a whole, after its computes have come back.
 #pragma once
 
@@ -26,7 +26,7 @@ class SyncTransfer final : private SyncReceiver::Owner {
 public:
     class Owner {
     public:
-        // What the master decided cannot be: this peer takes no part any more.
+        // The master's decision contradicts the state of this peer. The peer leaves the run.
         virtual void run_contradicts(const std::string& reason) = 0;
 
     protected:
@@ -40,27 +40,27 @@ public:
 
     // ---- the call
     bool running() const { return call_.has_value(); }
-    // Empty: it has begun, and its ticket will be completed. Else why it cannot.
+    // Empty: the call has begun, and its ticket will be completed. Otherwise the reason why it cannot begin.
     std::string begin(const CommandSync& command, std::uint32_t key_bytes_max);
-    // The peer is no member any more.
+    // The peer is not a member any more.
     void run_lost(const std::string& reason);
 
     // ---- the master
     void answered(const proto::SyncAnswer& answer);
-    // It wants the keys from `first` on; at most so many bytes of them.
+    // Sends the master the keys from `first` on, at most `bytes_most` bytes of them.
     void send_keys(Serial serial, std::uint32_t first, std::uint32_t bytes_most);
     void holders_named(const proto::SyncHolders& message);
 
     // ---- other members
-    // False: the message cannot be understood.
+    // False: the message names a part of unknown kind.
     bool part_message(LinkId id, const proto::LinkMessage& message);
     void page_arrived(LinkId id, const proto::HashPage& page);
-    // False: nobody waits for this chunk.
+    // False: no request for this chunk is open.
     bool chunk_arrives(LinkId id, Link& link, const wire::BulkHeader& header);
     void chunk_moved(Link& link, std::uint32_t arrived);
     void chunk_landed(LinkId id, const Transfer& transfer, bool ok);
     void chunk_sent(const Transfer& transfer);
-    // False: the other end of this link has asked for no chunk.
+    // False: no request of the other end is queued on this link.
     bool send_next_chunk(LinkId id, Link& link);
     void connected();
     void link_lost(LinkId id, const Uuid& remote);
@@ -80,9 +80,9 @@ public:
     void describe(Packed& state) const;
 
 private:
-    // again: the plan was withdrawn, the next vote waits for computes of the old one.
+    // again: the plan was withdrawn; the next vote waits until the computes of the old plan have come back.
     enum class Stage : std::uint8_t { hashing, again, voting, transfer, applying, draining };
-    struct EarlyRequest {  // that came before the plan it belongs to
+    struct EarlyRequest {  // one that arrived before its plan
         LinkId link = 0;
         SyncPart part;
     };

@@ -8,12 +8,12 @@ namespace pccl::core {
 
 namespace {
 constexpr Duration window_least = 10 * millisecond;
-constexpr std::uint32_t window_frames_least = 64;  // several of each connection: they end their frames in turns
-constexpr std::uint64_t spread_per_cent_max = 8;   // between windows that agree
+constexpr std::uint32_t window_frames_least = 64;  // several per connection: connections end their frames in turns
+constexpr std::uint64_t spread_per_cent_max = 8;   // largest difference between windows that agree
 constexpr std::uint64_t picoseconds = 1'000'000'000'000;
 constexpr std::uint32_t unmeasured_factor = 4;
 
-// Bytes per second without overflow for whatever a peer reports.
+// Bytes per second. Does not overflow, whatever a peer reports.
 std::uint64_t per_second(std::uint64_t bytes, Duration duration) {
     const auto wide = static_cast<unsigned __int128>(bytes) * static_cast<std::uint64_t>(second) /
                       static_cast<std::uint64_t>(std::max<Duration>(duration, 1));

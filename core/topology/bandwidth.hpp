@@ -1,6 +1,6 @@
-// Bandwidths between peers: how one is measured from what arrives, and the table of those that were, with their ages.
+// How a receiver measures a bandwidth, and the table of measured bandwidths between peers with their ages.
 //
-// The table is not journalled: a master that was restarted measures again at the next vote.
+// The table is not journalled: after a restart the master measures again at the next vote.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -15,20 +15,20 @@
 
 namespace pccl::core {
 
-// The receiving end of a test. What all its connections bring is counted over windows of the receiver's own time; when three
-// windows in a row agree, the rate is what came in them. A frame counts for the time in which it came, so windows are judged
-// when the one after them is over too: what then still comes began later. The first frame is not counted, as nobody knows
-// when it began. A window is at least a round trip long, so that a sender that still gathers speed is not taken for a stable
-// one.
+// The receiving end of a test. It counts the bytes of all connections in windows of the receiver's own time. When three
+// consecutive windows agree, their bytes give the rate. A frame's bytes are spread over the interval in which they
+// arrived. A window is final only when the next one has closed: no frame still in flight can have started inside it.
+// The first frame is not counted, because its start is unknown. A window lasts at least one round trip (a quarter of
+// the test time is enough), so that a sender that still gathers speed is not taken for a stable one.
 class RateMeter {
 public:
     RateMeter(Duration round_trip, Duration time_max, std::uint64_t bytes_max);
-    // A frame is here in full; its first byte came at `begun`.
+    // A frame has arrived in full; its first byte arrived at `begun`.
     void landed(Instant begun, Instant now, std::uint64_t bytes);
-    // Nothing better will be known: the rate is stable, everything has come, or the time is over.
+    // True if waiting gives no better result: the rate is stable, everything has arrived, or the time is over.
     bool concluded(Instant now) const;
     struct Rate {
-        std::uint64_t bytes = 0;  // 0: nothing is known
+        std::uint64_t bytes = 0;  // 0: unknown
         Duration duration = 0;
     };
     Rate rate() const;
@@ -48,9 +48,9 @@ private:
     Instant first_ = never;
     Instant last_ = 0;
     Window open_;
-    Window since_warm_;  // from the end of the first window on, for a rate that never becomes stable
+    Window since_warm_;  // from the end of the first window; used if the rate never becomes stable
     std::uint32_t open_frames_ = 0;
-    std::array<Window, judged + 1> closed_{};  // the last ones, oldest first
+    std::array<Window, judged + 1> closed_{};  // the last windows, oldest first
     std::uint32_t windows_closed_ = 0;
     bool stable_ = false;
 };
@@ -66,14 +66,15 @@ public:
     bool known(const Uuid& from, const Uuid& to, Instant now, Duration age_max) const;
     void forget(const Uuid& peer);
     std::size_t size() const { return entries_.size(); }
-    // Measurements of which an end is nobody that `known` knows.
+    // Number of measurements with an end for which `known` is false.
     template <class Known>
     std::size_t strange(const Known& known) const {
         return count_strange(entries_, known);
     }
 
-    // Cost of each directed edge for a tour, row by row: picoseconds per byte. One that could not be measured costs several
-    // times the worst that could: it is used where nothing else is left. The same when nothing at all is known.
+    // The cost of each directed edge for a tour, row by row, in picoseconds per byte. An edge that could not be
+    // measured costs several times the worst measured one, so that a tour uses it only if nothing else is left. Without
+    // any measurement all edges cost the same.
     std::vector<std::uint32_t> costs(const std::vector<Uuid>& nodes) const;
 
 private:

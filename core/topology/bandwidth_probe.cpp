@@ -11,10 +11,11 @@ using Purpose = Link::Purpose;
 using Stage = Link::Stage;
 
 namespace {
-// A frame should occupy its connection for about this long: long enough to cost little, short enough to count finely.
+// A frame should occupy its connection for 5 to 20 ms. Shorter frames cost more; longer ones make the count coarse.
 constexpr Duration frame_short = 5 * millisecond;
 constexpr Duration frame_long = 20 * millisecond;
-// Deep buffers take many frames at once, and how fast those leave means nothing. So frames grow with what was sent.
+// A deep send buffer takes many frames at once, so the time in which they leave says nothing about the bandwidth. For
+// this reason a frame is at most 1/frames_behind of what its connection has sent so far.
 constexpr std::uint64_t frames_behind = 32;
 }  // namespace
 
@@ -199,7 +200,7 @@ void BandwidthProbe::conclude(Receiving& test, std::uint64_t id) {
     message.mutable_test_result()->set_test(id);
     message.mutable_test_result()->set_bytes(rate.bytes);
     message.mutable_test_result()->set_nanoseconds(static_cast<std::uint64_t>(rate.duration));
-    // Any connection will do; the one that delivered last is alive.
+    // Any connection can carry the result. The one that delivered last is alive.
     const LinkId link = test.links.contains(test.last_link) ? test.last_link : *test.links.begin();
     links_.send(link, message);
 }
@@ -219,7 +220,7 @@ void BandwidthProbe::lost(LinkId id, const Link& link) {
         return;
     }
     if (!sending_ || sending_->links.erase(id) == 0) return;
-    // Fewer connections would measure something else.
+    // With fewer connections the test would measure something else.
     PROBE(bandwidth_test_failed);
     report(0, 0);
 }

@@ -1,8 +1,9 @@
-// Bandwidth tests at a peer, both ends. The sender fills connections of its own for a short time; the receiver counts what
-// arrives over its own clock and tells the sender when it has seen enough. The sender reports to the master.
+// Bandwidth tests at a peer, both ends. The sender fills connections of its own for a short time. The receiver counts
+// the bytes that arrive by its own clock, and sends the rate to the sender when it has seen enough. The sender reports
+// to the master.
 //
-// A test touches nothing but its own connections and its own memory. Whatever goes wrong ends the test, with a report of
-// nothing measured, and has no other consequence. At most one test is sent at a time; several may be received.
+// A test uses only its own connections and its own memory. A failure ends the test, and the sender reports that nothing
+// was measured; nothing else follows. At most one test is sent at a time; several may be received.
 #pragma once
 
 #include "core/links/link_table.hpp"
@@ -23,9 +24,9 @@ public:
         : turn_(turn), links_(links), memory_(memory), who_(who), master_(master) {}
 
     // ---- sending end
-    // The master's order; it ends a test that still runs.
+    // Starts the test that the master ordered. A test that still runs ends first.
     void begin(const proto::TestOrder& order);
-    // Ends the test that this peer sends, without a report.
+    // Ends the test that this peer sends. Reports nothing.
     void end();
     void opened(LinkId id);
     void message_arrived(LinkId id, const ControlArrived& event);
@@ -33,7 +34,7 @@ public:
     void memory_came(const BufferAllocated& event);
 
     // ---- receiving end
-    // A caller that has proved to be `from` opens a connection of a test.
+    // `from` has proved its name on this connection and opens it for a test.
     void accept(LinkId id, const Uuid& from, const proto::LinkHello& hello, const LinkPass& pass);
     void frame_arrives(LinkId id, const wire::BulkHeader& header);
     void frame_landed(LinkId id);
@@ -41,7 +42,7 @@ public:
     // ---- both
     void lost(LinkId id, const Link& link);
     void tick();
-    // The run is lost: the connections are closed by others.
+    // The run is lost. Closes the connections of the test that is sent; the caller closes all others.
     void forget();
 
     bool sends() const { return sending_.has_value(); }
@@ -58,22 +59,22 @@ private:
         Instant began = 0;
         BufferId buffer = 0;
         bool usable = false;
-        std::uint64_t bytes = 0;  // handed to connections
+        std::uint64_t bytes = 0;  // handed to the connections
         std::set<LinkId> links;
     };
     struct Receiving {
         RateMeter meter{0, 0, 0};
         std::set<LinkId> links;
-        LinkId last_link = 0;  // the one that brought something last
+        LinkId last_link = 0;  // the one on which the last frame arrived
         bool told = false;
     };
-    // Of a connection of a test, at either end.
+    // One connection of a test, at either end.
     struct Connection {
         std::uint64_t test = 0;
-        std::uint32_t frame = 0;  // bytes of the next one
+        std::uint32_t frame = 0;  // bytes of the next frame
         std::uint64_t sent = 0;
         Instant dialled = 0;
-        Instant begun = 0;  // when the frame that is being sent, or arrives, was begun
+        Instant begun = 0;  // start of the frame that is being sent or received
     };
 
     void report(std::uint64_t bytes, std::uint64_t nanoseconds);
@@ -85,10 +86,10 @@ private:
     Memory& memory_;
     const Identity& who_;
     MasterLine& master_;
-    std::map<LinkId, Connection> connections_;  // of all links of tests that are in the table, and no others
+    std::map<LinkId, Connection> connections_;  // exactly the test links in the link table
     std::optional<Sending> sending_;
     std::map<std::pair<Uuid, std::uint64_t>, Receiving> receiving_;  // by sender and test
-    std::set<BufferId> unwanted_;                                    // asked for by a test that has ended
+    std::set<BufferId> unwanted_;                                    // requested by a test that ended before they came
 };
 
 }  // namespace pccl::core

@@ -17,7 +17,7 @@ void DialPlans::send() {
         if (wanted == rings_.wanted().end()) continue;
         for (const Uuid& other : wanted->second) callers[other].push_back(uuid);
     }
-    std::map<LinkId, Told> told;  // on links that are left
+    std::map<LinkId, Told> told;  // for links that still exist
     const auto to = [&](const Uuid& uuid) {
         const LinkId link = roster_.link_of(uuid);
         if (link == 0) return;
@@ -36,8 +36,8 @@ void DialPlans::send(const Uuid& uuid, const std::vector<Uuid>& callers, Told& t
     const bool waits = roster_.plan_waits(uuid) && told.last;
     if (told.last == encoded && (waits || told.unnamed.empty())) return;
     if (waits) {
-        // One at a time: while a disk hangs they would pile up. Who is not named in between, and later again, is somebody
-        // whose connections are not known any more: they begin anew.
+        // Only one plan waits at a time: while a disk hangs, they would pile up. If a name is dropped in the meantime
+        // and wanted again later, the master has forgotten the connections of that peer. So they must begin anew.
         PROBE(plan_waits_for_the_disk);
         proto::DialPlan before;
         const bool own_words = before.ParseFromString(*told.last);
@@ -63,7 +63,7 @@ DialPlans::Names DialPlans::names(const proto::DialPlan& plan) {
     return all;
 }
 
-// Whom `uuid` is to dial, and who may dial it, but for those names.
+// The targets and callers of `uuid`, without those in `but`.
 proto::DialPlan DialPlans::plan_of(const Uuid& uuid, const std::vector<Uuid>& callers, const Names& but) const {
     const auto left_out = [&](bool calls, const Uuid& peer) {
         return !but.empty() && but.contains({calls, to_bytes(peer)});

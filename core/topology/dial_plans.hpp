@@ -1,9 +1,12 @@
-// What each peer is told of whom it is to dial, and who may dial it.
+// Sends each peer its dial plan: the peers that it must dial, and the newcomers that may dial it.
 //
-// A plan is told when it differs from the last one on the same link. It may be long, so it is sent in pages. While one waits for
-// a record no other is queued behind it; peers that are not named in between are told to go and to come back.
+// A plan is sent if it differs from the last one on the same link. It may be long, so it is sent in pages. While a plan
+// waits for a record, no other plan is queued behind it. If a name was not wanted for some of that time but is wanted
+// again, the next plan leaves it out and a further plan names it, so that the peer closes its connections and begins
+// anew.
 //
-// Invariant: a peer's last plan names exactly the edges that the rings want of it, unless one waits for a record.
+// Invariant: a peer's last plan names exactly the edges that the rings want from it and that it may dial, unless a plan
+// waits for a record.
 #pragma once
 
 #include "core/links/roster.hpp"
@@ -25,16 +28,16 @@ public:
     DialPlans(const RunState& state, const Rings& rings, const Joiners& joiners, Roster& roster)
         : state_(state), rings_(rings), joiners_(joiners), roster_(roster) {}
 
-    // To all members and newcomers that have a link.
+    // Sends to all members and newcomers that have a link.
     void send();
 
 private:
-    // Peers that a plan names; true: as a caller, false: as a target.
+    // The peers that a plan names; true: as a caller, false: as a target.
     using Names = std::set<std::pair<bool, std::string>>;
-    // On one link.
+    // The plan that was sent on one link.
     struct Told {
-        std::optional<std::string> last;  // encoded
-        Names unnamed;                    // by it, and meanwhile not
+        std::optional<std::string> last;  // the last plan, encoded
+        Names unnamed;                    // named in `last`, but not wanted at some time since
     };
 
     static Names names(const proto::DialPlan& plan);

@@ -43,7 +43,7 @@ bool EdgeTable::stuck(const Uuid& from, const Uuid& to, Instant now) const {
 void EdgeTable::mark_stuck(const Uuid& from, const Uuid& to, Instant now, Duration patience) {
     Edge& edge = edges_[{from, to}];
     const auto lasts = [&] { return patience << std::min(edge.stuck_times, stuck_doubles_max); };
-    if (now - edge.stuck_until > lasts()) edge.stuck_times = 0;  // long ago
+    if (now - edge.stuck_until > lasts()) edge.stuck_times = 0;  // the last mark ended long ago
     edge.stuck_until = now + lasts();
     edge.stuck_before = false;
     ++edge.stuck_times;
@@ -54,8 +54,9 @@ bool EdgeTable::try_again(const std::vector<Uuid>& ring, Instant now, Duration r
     const auto within = [&](const Uuid& peer) { return std::find(ring.begin(), ring.end(), peer) != ring.end(); };
     for (auto& [ends, edge] : edges_) {
         if (!within(ends.first) || !within(ends.second)) continue;
-        // Once: what carries nothing then stays marked, or rings that do not exist would be tried in turn for ever. Seldom,
-        // for that reason, where it opens and closes; and not at all where it never was up for long.
+        // A stuck edge is tried again only once. If it still carries nothing it stays marked: otherwise the master
+        // would try rings that cannot work in turn, for ever. For the same reason a good edge that was down is tried
+        // rarely, because it may open and close again. An edge that never was up for long is not tried at all.
         const bool was_stuck = edge.stuck_before && edge.stuck_times <= 1 && edge.stuck_until > now;
         const bool was_down =
             edge.good && edge.down_since == never && edge.quarantined_until > now && edge.not_again_before <= now;
@@ -105,7 +106,7 @@ void EdgeTable::report_down(const Uuid& from, const Uuid& to, bool answered, Ins
             edge.down_since = edge.down_before;
         }
     }
-    // Said again, after a resume, it is as old as it was.
+    // A report that is repeated after a resume does not change this time: the edge is down already.
     if (answered)
         edge.source_lost_at = never;
     else if (edge.up && edge.incoming_up)

@@ -1,7 +1,7 @@
-// Which directed edges between peers work.
+// The table of directed edges between peers: which of them work.
 //
-// The table is what members report; it is not journalled (they report again after a restart). A mark is a quarantine: it
-// grows with each failure of the edge and ends by itself, so that no pair is "unreachable for ever".
+// The table contains what peers report. It is not journalled, because they report again after a restart. A mark is a
+// quarantine: it grows with each failure of the edge and ends by itself, so that no pair stays "unreachable for ever".
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -19,44 +19,46 @@ class EdgeTable {
 public:
     struct Edge {
         bool up = false;
-        Instant down_since = never;  // since when it is wanted or known to be down; never: not wanted yet
-        // An edge that opens and breaks again and again is not up: from the flaps_max-th time in a row on, its clock goes on
-        // from where it was when the edge opened.
+        Instant down_since = never;  // since when it is down although wanted; never: up, or not wanted yet
+        // A flapping edge does not get a new clock. After more than flaps_max short connections in a row, its clock
+        // continues from `down_before`, its value when the edge opened.
         Instant up_since = 0;
         Instant down_before = never;
-        std::uint32_t flaps = 0;  // times in a row that it broke less than `steady` after it had opened
+        std::uint32_t flaps = 0;  // times in a row that it broke less than `steady` after it opened
         std::uint32_t failures = 0;
-        std::uint32_t restarts = 0;  // of its clock, since it is wanted or was up
-        bool good = false;           // it was up for long before it broke, or was wanted no more
+        std::uint32_t restarts = 0;  // restarts of its clock since it was wanted, or was up without flapping
+        bool good = false;           // it was up for `steady` before it last broke or was no longer wanted
         Instant quarantined_until = 0;
-        Instant not_again_before = 0;  // its quarantine was ended early, for a ring
-        Instant stuck_until = 0;       // it opens and carries nothing: marked for this long, connected or not
+        Instant not_again_before = 0;  // try_again() ended its quarantine early; not again before this
+        Instant stuck_until = 0;       // it opens but carries nothing: marked until then, connected or not
         std::uint32_t stuck_times = 0;
-        bool stuck_before = false;   // nobody has been asked to dial it since it was marked: it may carry again
-        bool reported_down = false;  // the source says that its links closed or were refused
-        bool incoming_up = false;    // the target says that a link from the source is open
-        // Both ends said that it is up, and then an end says that all its links broke. When it said so last; never: no word.
+        bool stuck_before = false;   // it was not wanted for some time since it was marked: it may carry again
+        bool reported_down = false;  // the source reported that no link is open, and the target did not answer itself
+        bool incoming_up = false;    // the target reported that a link from the source is open
+        // When the source (or the target) last reported that all its links broke, after both ends had reported the edge
+        // up; never: no such report.
         Instant source_lost_at = never;
         Instant target_lost_at = never;
     };
 
     bool up(const Uuid& from, const Uuid& to) const;
-    bool ring_up(const std::vector<Uuid>& ring) const;  // each edge of it
+    bool ring_up(const std::vector<Uuid>& ring) const;  // all edges of it
     bool marked(const Uuid& from, const Uuid& to, Instant now) const;
-    // The edge is wanted from now on; starts its clock unless it is up.
+    // From now on the edge is wanted. Starts its clock unless the edge is up.
     Edge& want(const Uuid& from, const Uuid& to, Instant now);
     void report_up(const Uuid& from, const Uuid& to, Instant now);
-    // `answered`: the other end refused the connection itself, so the report is no word of its death.
-    // `steady`: an edge that was up for so long is a good one.
+    // `answered`: the target itself refused the connection, so the report is no evidence of its death.
+    // `steady`: an edge that was up for at least this long is good.
     void report_down(const Uuid& from, const Uuid& to, bool answered, Instant now, Duration steady);
     void report_closed(const Uuid& from, const Uuid& to);  // on purpose
-    // The peer was admitted: what it said before of connections that broke is no testimony of a member, and those that it
-    // lacks have their full time from now on, as newcomers that are left alone are admitted before they have any.
+    // The peer was admitted. Earlier reports of broken connections with it are dropped: a newcomer's report does not
+    // count as one of a member. The clocks of its edges start again, because orphans are admitted before they have any
+    // connection.
     void admitted(const Uuid& peer);
-    // Links that their source closes on purpose are not reported so: it says goodbye on them.
+    // Not called for a link that its source closed on purpose: the source sends a goodbye on it.
     void report_incoming(const Uuid& from, const Uuid& to, bool up, Instant now);
     void mark(const Uuid& from, const Uuid& to, Instant until);
-    // How many edges are marked, of those that count.
+    // The number of marked edges for which `counts` is true.
     template <class Counts>
     std::size_t marks(Instant now, const Counts& counts) const {
         return static_cast<std::size_t>(std::count_if(edges_.begin(), edges_.end(), [&](const auto& entry) {
@@ -64,35 +66,40 @@ public:
             return marked(from, to, now) && counts(from, to);
         }));
     }
-    // Its source could send nothing through it in an operation that both ends took part in. Each time for longer.
+    // The source could send nothing through the edge in an operation that both ends took part in. Each further mark
+    // lasts longer.
     void mark_stuck(const Uuid& from, const Uuid& to, Instant now, Duration patience);
     bool stuck(const Uuid& from, const Uuid& to, Instant now) const;
-    // Where no ring of these is left, edges that were marked for an earlier ring are tried again: what was stuck once, and
-    // what is down not more than once in `rarely`. False: there is none.
+    // Called when no ring of these peers is left. Ends the quarantine of edges that were marked for an earlier ring: of
+    // an edge that was stuck once, and, at most once in `rarely`, of a good edge that was down. False: there is no such
+    // edge.
     bool try_again(const std::vector<Uuid>& ring, Instant now, Duration rarely);
-    // The source and the target say so. What a peer that nobody admitted says alone is no proof.
+    // Both the source and the target reported it up. The report of a newcomer alone is no proof.
     bool up_at_both_ends(const Uuid& from, const Uuid& to) const;
-    // A neighbour of `peer` in the ring had connections with it, in one direction or the other, and said since then that they
-    // broke. Nobody else is a witness: who never was connected, as far as `peer` says, may be wrong, or lie.
+    // Since `since`, a neighbour of `peer` in the ring reported that its connections with `peer` broke, in one
+    // direction or the other. Only connections that both ends had reported up count: a neighbour that `peer` did not
+    // confirm may be wrong, or lie.
     bool ring_neighbour_lost(const Uuid& peer, const std::vector<Uuid>& ring, Instant since) const;
-    // How many members of the ring `peer` has a marked edge with.
+    // The number of members of the ring with which `peer` has a marked edge.
     std::uint32_t distinct_marks(const Uuid& peer, const std::vector<Uuid>& ring, Instant now) const;
     void forget(const Uuid& peer);
-    // The source lost its link to the master and is told only now whom to dial: the time before does not count. A few
-    // times, or a link that breaks for ever would keep the ring from being led around it.
+    // The dial plan of the source was held, usually after a resume, and has left only now. The time before does not
+    // count. Limited to `restarts_max`: a link that keeps breaking must eventually be routed around.
     void told_again(const Uuid& from, Instant now);
-    // The peer was silent for long: nobody could connect with it in that time, which says nothing about the other ends of
-    // its edges. Limited like told_again.
+    // The peer was silent or away for long. Nobody could connect with it in that time, so this is no evidence about the
+    // other ends of its edges. Limited like told_again.
     void heard_again(const Uuid& peer, Instant now);
-    // The disk of the master hung for that time, until now: who was not welcomed, or not told whom to dial, dialled nobody.
+    // Leaves out the time `hung`, which ends now: the disk of the master hung, or the master did not run. A peer whose
+    // welcome or dial plan was held could dial nobody.
     void shift_clocks(Duration hung, Instant now);
-    // After a restart or a sleep of the master: nobody is blamed for the time before.
+    // After a restart or a sleep of the master: the time before counts against nobody.
     void restart_clocks(Instant now);
-    // Edges that nobody is asked to dial are not up, have no clock and no complaints: wanted again, they are reported again
-    // and get their full time, and a connection that was closed because nobody wants it says nothing about its ends.
+    // Resets edges that no plan names: not up, no clock, no reports of loss. If such an edge is wanted again, its ends
+    // report it again and it gets its full time. A connection that closed because nobody wants it is no evidence about
+    // its ends.
     void release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted, Instant now, Duration steady);
     const Edge* find(const Uuid& from, const Uuid& to) const;
-    // Edges of which an end is nobody that `known` knows.
+    // The number of edges with an end for which `known` is false.
     template <class Known>
     std::size_t strange(const Known& known) const {
         return count_strange(edges_, known);

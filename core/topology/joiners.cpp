@@ -11,13 +11,14 @@ namespace pccl::core {
 
 namespace {
 
-// Members with which a newcomer is tried, one after the other, before it is said that it cannot be reached.
+// A newcomer is tried with this many members, one after the other, before it counts as unreachable.
 constexpr std::uint32_t anchors_tried = 3;
 constexpr std::size_t searches_max = 4;
 
 }  // namespace
 
-// Each newcomer costs the member before it and the one behind it a connection, and those are often the same members.
+// Each newcomer takes a connection at the member before it and at the member behind it. Those are often the same
+// members for all newcomers, so a newcomer counts as two connections.
 std::size_t Joiners::newcomers_at_a_time(const std::vector<Uuid>& ring) const {
     constexpr std::uint32_t a_few = 64;
     if (ring.empty()) return joiners_.size();
@@ -42,10 +43,11 @@ void Joiners::comes_last(const Uuid& uuid, Joiner& joiner) {
     roster_.say(uuid, std::move(message));
 }
 
-// Those that could not be reached come last: they do not keep others waiting. But others may come for ever, so each has a
-// turn now and then, short enough that all of them together take a quarter of the time. Who is connected already keeps its
-// place until the next update lets it in: updates may come at the pace of the turns.
-// Whatever it says of its connections, a newcomer that cannot be let in has its place for some turns only.
+// Unreachable newcomers come last, so that they do not keep others waiting. But others may come for ever, so each
+// unreachable newcomer gets a turn now and then. The turns are so short that together they take a quarter of the time.
+// While a newcomer is connected, no turn begins: the connected one keeps its place until the next update admits it,
+// because updates may come at the pace of the turns.
+// A newcomer that cannot be admitted keeps its place for some turns only, whatever it reports about its connections.
 void Joiners::take_turns(GroupId group, const std::vector<std::pair<std::uint64_t, Uuid>>& list) {
     constexpr Duration turns_of_a_place = 8;
     const Duration turn = turn_.timeouts.peer;
@@ -62,7 +64,7 @@ void Joiners::take_turns(GroupId group, const std::vector<std::pair<std::uint64_
         return;
     std::vector<Uuid> ring;
     std::vector<Uuid> connected = admissible(group, ring);
-    // The founder of a group is let in unconnected: that says nothing of whether others reach it.
+    // The founder of a group needs no connection, so being admissible is no evidence that others reach it.
     if (!state_.groups.contains(group) && connected.size() == 1 && list.size() > 1) connected.clear();
     for (const auto& [order, uuid] : list) {
         Joiner& joiner = joiners_.at(uuid);
@@ -99,7 +101,7 @@ void Joiners::plan() {
         });
         if (const std::size_t most = newcomers_at_a_time(base); list.size() > most) {
             PROBE(newcomers_take_turns);
-            // A turn begins when those before it have had theirs.
+            // Its turn begins only when the newcomers before it have had theirs.
             for (auto waits = list.begin() + static_cast<std::ptrdiff_t>(most); waits != list.end(); ++waits) {
                 Joiner& joiner = joiners_.at(waits->second);
                 if (joiner.told_unreachable && !joiner.behind) joiner.moved = turn_.now;
@@ -113,7 +115,8 @@ void Joiners::plan() {
         }
         std::vector<Uuid> order = base;
         for (const auto& [registered, uuid] : list) order.push_back(uuid);
-        // The members between whom it can be: two different ones, where there are, or it would be in no ring with the others.
+        // Two members between which the newcomer can be. They must differ if there is more than one member: otherwise
+        // no ring would contain the newcomer and all the others.
         const auto reached = [&](const Uuid& from, const Uuid& to) { return !rings_.marked(from, to); };
         const std::vector<Uuid> anchors = base.empty() ? std::vector<Uuid>{order.front()} : base;
         const auto between = [&](const Uuid& newcomer) -> std::optional<std::pair<Uuid, Uuid>> {
@@ -125,7 +128,8 @@ void Joiners::plan() {
             }
             return std::nullopt;
         };
-        // Two members that can connect with it may leave the others without a ring: it is where a ring goes through it.
+        // Placing the newcomer between two members that can connect with it may leave the others without a ring. So
+        // this function takes its neighbours from a ring through all of them.
         std::size_t searches = 0;
         const auto place = [&](const Uuid& newcomer) -> std::optional<std::pair<Uuid, Uuid>> {
             const auto at = between(newcomer);
@@ -139,7 +143,7 @@ void Joiners::plan() {
             return std::pair{found == ring->begin() ? ring->back() : found[-1],
                              found + 1 == ring->end() ? ring->front() : found[1]};
         };
-        // Some members may not reach a newcomer that others do reach.
+        // Other members may reach a newcomer that these members cannot reach.
         const auto others_left = [&](const Uuid& newcomer) {
             return !base.empty() && edges_.distinct_marks(newcomer, base, turn_.now) < anchors_tried &&
                    between(newcomer);
@@ -154,8 +158,8 @@ void Joiners::plan() {
             if (!rings_.edge_failed_long(from, to, grace)) return;
             const auto a = joiners_.find(from), b = joiners_.find(to);
             const bool both_wait = a != joiners_.end() && b != joiners_.end();
-            // Of two that wait neither is to blame, as each is tried with the members too. Where there are none, it is the
-            // one that fails with more of the others.
+            // If both ends are newcomers, neither is to blame, because each is tried with the members too. If there are
+            // no members, the newcomer that fails with more of the others is to blame.
             if (both_wait && !base.empty()) return;
             const auto worse = [&] {
                 const std::uint32_t of_a = edges_.distinct_marks(from, order, turn_.now);
@@ -172,7 +176,8 @@ void Joiners::plan() {
                 comes_last(end, joiner->second);
             }
         };
-        // As a chain behind the ring, and each one alone between two members that can connect with it.
+        // Wants the newcomers as a chain behind the ring, and each one alone between two members that can connect with
+        // it.
         for (std::size_t i = base.empty() ? 0 : base.size() - 1; i < order.size(); ++i) {
             want(order[i], order[(i + 1) % order.size()]);
         }
@@ -183,8 +188,8 @@ void Joiners::plan() {
             want(from, uuid);
             want(uuid, to);
             if (entry != list.front()) continue;
-            // The first keeps what it has for a while: another one that is admitted and gone again, faster than this one
-            // connects, would keep it out for ever.
+            // The first newcomer keeps its two members for a while. Otherwise another newcomer that is admitted and
+            // leaves again, faster than this one connects, would move its place each time and keep it out for ever.
             const auto member = [&](const Uuid& anchor) { return state_.members.contains(anchor); };
             if (!member(joiner.reached_from) || !member(joiner.reaches) ||
                 turn_.now - joiner.anchored > turn_.timeouts.peer) {
@@ -203,7 +208,7 @@ void Joiners::plan() {
 std::vector<Uuid> Joiners::admissible(GroupId id, std::vector<Uuid>& ring) const {
     const auto group = state_.groups.find(id);
     ring = group == state_.groups.end() ? std::vector<Uuid>{} : group->second.ring;
-    // The first of a group without members founds it, so those that could not be reached come last.
+    // The first newcomer of a group without members founds it, so unreachable newcomers come last.
     std::vector<std::pair<std::pair<bool, std::uint64_t>, Uuid>> list;
     for (const auto& [uuid, joiner] : joiners_) {
         if (joiner.group == id) list.push_back({{joiner.behind, joiner.order}, uuid});
@@ -211,12 +216,12 @@ std::vector<Uuid> Joiners::admissible(GroupId id, std::vector<Uuid>& ring) const
     std::sort(list.begin(), list.end());
     const auto forbidden = [&](const Uuid& a, const Uuid& b) {
         if (rings_.marked(a, b)) return true;
-        // What a newcomer says of its connection to a member has to be said by the member, too.
+        // A newcomer's report about a connection counts only if the other end reports it too.
         if (!state_.members.contains(a)) return !edges_.up_at_both_ends(a, b);
         return !state_.members.contains(b) && !edges_.up(a, b);
     };
-    // Of a ring that can stay as it is only the newcomer's two edges are looked at, and nothing is searched for one that
-    // nobody reaches or that reaches nobody: with a thousand members a search for each of them is out of question.
+    // If the ring can stay as it is, only the newcomer's two edges are checked. No ring is searched for a newcomer that
+    // nobody reaches or that reaches nobody. With a thousand members, a search for each newcomer would cost too much.
     bool chain = true;
     for (std::size_t i = 0; i + 1 < ring.size() && chain; ++i) chain = !forbidden(ring[i], ring[i + 1]);
     std::vector<Uuid> admitted;
@@ -227,7 +232,7 @@ std::vector<Uuid> Joiners::admissible(GroupId id, std::vector<Uuid>& ring) const
         admitted.push_back(newcomer);
         return true;
     };
-    std::vector<Uuid> elsewhere;  // not at the end of the ring
+    std::vector<Uuid> elsewhere;  // may fit elsewhere than at the end of the ring
     for (const auto& entry : list) {
         const Uuid& newcomer = entry.second;
         if (appended(newcomer)) continue;
@@ -236,7 +241,8 @@ std::vector<Uuid> Joiners::admissible(GroupId id, std::vector<Uuid>& ring) const
         if (std::any_of(ring.begin(), ring.end(), from) && std::any_of(ring.begin(), ring.end(), to))
             elsewhere.push_back(newcomer);
     }
-    // A search that finds nothing is a long one: a few for each look, and others at each tick.
+    // A search that finds nothing takes long. Each look allows a few of them, and later looks begin with other
+    // newcomers.
     std::size_t in_vain = 0;
     for (std::size_t i = 0; i < elsewhere.size() && in_vain < searches_max; ++i) {
         const Uuid& newcomer = elsewhere[(admission_turn_ + i) % elsewhere.size()];
@@ -250,7 +256,7 @@ std::vector<Uuid> Joiners::admissible(GroupId id, std::vector<Uuid>& ring) const
             continue;
         }
         ring = *with;
-        chain = true;  // what the search has found is allowed
+        chain = true;  // the ring that was found has no forbidden edge
         admitted.push_back(newcomer);
     }
     return admitted;

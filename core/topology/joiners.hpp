@@ -1,12 +1,13 @@
-// Newcomers that the master has registered and no update of the topology has let in yet: in which order they come, with which
-// members they connect, and which of them can be admitted.
+// The newcomers: peers that the master has registered and that no update of the topology has admitted yet. This part
+// decides in which order they come, with which members they connect, and which of them can be admitted.
 //
-// A newcomer is admitted when a ring with it has only edges that are up. Until then it is tried as the last of its group's ring,
-// and alone between two members that can connect with it. Who cannot be reached is told so and comes last; those take turns, so
-// that they keep nobody else waiting.
+// A newcomer is admitted when a ring exists that contains it, in which all its edges are up and no edge is marked.
+// Until then it is tried in a chain behind its group's ring, and alone between two members that can connect with it. A
+// newcomer that cannot be reached gets a notice and comes last. Such newcomers take turns, so that they keep nobody
+// else waiting.
 //
-// Invariants: a newcomer has a place among those that members connect with for some turns only, unless it is connected. At most
-// so many have a place as the members at the ends of the ring can hold connections.
+// Invariants: a newcomer has a place among those that members connect with for some turns only, unless it is connected.
+// The number of places is limited by the connections that the members at both ends of the ring can hold.
 #pragma once
 
 #include "core/base/secret.hpp"
@@ -32,24 +33,25 @@ public:
         Endpoint endpoint;
         std::uint64_t token = 0;
         std::uint32_t concurrent_ops = 1;
-        std::uint32_t newcomer_links = 0;  // connections with peers that wait which it can hold
+        std::uint32_t newcomer_links = 0;  // how many connections with newcomers it can hold
         Secret link_key{};
         std::uint64_t order = 0;  // of registration
-        Instant since = 0;        // registered; for spectators
+        Instant since = 0;        // time of registration; for spectators
         // ---- its place
-        bool told_unreachable = false;  // until it is reached
-        bool behind = false;            // comes after those that can be reached; only if told so
-        Instant moved = 0;              // behind, or back to its place
-        Instant placed = never;         // among those that members connect with; never: it is not
-        Uuid reached_from, reaches;     // members between which it waited; zero: none yet
+        bool told_unreachable = false;  // it got the notice; false again when it is reached
+        bool behind = false;            // comes after those that can be reached; implies told_unreachable
+        Instant moved = 0;              // when `behind` last changed, or its turn began
+        Instant placed = never;         // since when members connect with it; never: it has no place
+        Uuid reached_from, reaches;     // the members between which it waits; zero: none yet
         Instant anchored = 0;           // since when
-        std::uint32_t reports = 0;      // of edges, since the last tick
+        std::uint32_t reports = 0;      // reports of edges since the last tick
     };
 
     Joiners(Turn& turn, const RunState& state, Rings& rings, Roster& roster)
         : turn_(turn), state_(state), rings_(rings), edges_(rings.edges()), roster_(roster) {}
 
-    // ---- who they are. The one that is added is to be filled in.
+    // ---- who they are
+    // The caller fills in the new one.
     Joiner& add(const Uuid& uuid);
     void erase(const Uuid& uuid) { joiners_.erase(uuid); }
     const Joiner* find(const Uuid& uuid) const {
@@ -63,12 +65,15 @@ public:
     std::vector<GroupId> groups() const;
     std::vector<Uuid> in_order(GroupId group) const;  // of registration
 
-    // ---- at a look at the topology: wants their edges
+    // ---- at a look at the topology
+    // Wants the edges of the newcomers.
     void plan();
-    // Those of a group that can be admitted now, and the ring with them: each edge of a joiner is up.
+    // The newcomers of a group that can be admitted now. `ring` becomes the ring with them, in which all their edges
+    // are up.
     std::vector<Uuid> admissible(GroupId group, std::vector<Uuid>& ring) const;
     bool any_admissible() const;
-    // What many reports of one joiner change waits for the next tick: each look at the topology costs as much as there are peers.
+    // True if the joiner has sent too many reports since the last tick. The master then looks at the topology only at
+    // the next tick, because each look costs O(peers).
     bool reports_too_much(const Uuid& uuid);
 
     // ---- time
@@ -88,7 +93,7 @@ private:
     Roster& roster_;
     std::map<Uuid, Joiner> joiners_;
     std::uint64_t registration_order_ = 0;
-    std::size_t admission_turn_ = 0;  // which newcomers a ring is searched for first
+    std::size_t admission_turn_ = 0;  // with which newcomer the searches for a ring begin
     Instant planned_at_ = 0;
 };
 

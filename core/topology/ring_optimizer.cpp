@@ -11,12 +11,12 @@
 namespace pccl::core {
 
 namespace {
-constexpr Duration piece_pause = 100 * microsecond;  // messages come between two pieces
-constexpr std::uint64_t better_per_cent = 99;        // a ring is changed for at least 1 %
+constexpr Duration piece_pause = 100 * microsecond;  // between two pieces, so that messages come in between
+constexpr std::uint64_t better_per_cent = 99;        // a ring is changed only for a gain of more than 1 %
 }  // namespace
 
-// The edges to measure: present rings first, then each member with those ever farther behind it, so that tests that come
-// next to each other in the list concern different peers.
+// Lists the edges to measure: first those of the present rings, then from each member to members farther and farther
+// behind it. In this order, tests that are next to each other in the list mostly concern different peers.
 void RingOptimizer::begin_survey() {
     Survey& survey = survey_.emplace();
     survey.ends = turn_.now + turn_.timeouts.survey;
@@ -28,7 +28,7 @@ void RingOptimizer::begin_survey() {
     for (std::size_t distance = 1; distance < farthest; ++distance) {
         for (const auto& [id, group] : state_.groups) {
             const std::size_t world = group.ring.size();
-            // Two members have one ring, and a group that is too large keeps its own.
+            // Two members have only one ring. A group that is too large for the search keeps its own.
             if (distance >= world || world < 3 || world > TourSearch::nodes_max) continue;
             for (std::size_t i = 0; i < world; ++i) {
                 const Uuid& from = group.ring[i];
@@ -44,7 +44,7 @@ void RingOptimizer::begin_survey() {
 void RingOptimizer::begin_event() {
     piece_left_ = turn_.limits.search_steps;
     if (!survey_) return;
-    // Its time has come; if the search goes on, it sets the next one.
+    // The pause is over. If the search goes on, it sets the next one.
     if (survey_->next_piece <= turn_.now) survey_->next_piece = never;
     agenda_.ballots.push_back(BallotKey{proto::VOTE_OPTIMIZE_TOPOLOGY, 0, 0});
 }
@@ -148,7 +148,7 @@ void RingOptimizer::measured(const Uuid& uuid, const proto::Measured& measured) 
                                    std::to_string(bandwidths_.find(uuid, to)->bytes_per_second) + " bytes per second");
 }
 
-// The search over the group as it is now; the one there is if nothing it knows has changed.
+// The search for the group as it is now. Keeps the existing search if neither members nor costs have changed.
 RingOptimizer::RingSearch& RingOptimizer::search_of(GroupId id) {
     const std::vector<Uuid>& ring = state_.groups.at(id).ring;
     const auto existing = searches_.find(id);
@@ -178,7 +178,7 @@ RingOptimizer::RingSearch& RingOptimizer::search_of(GroupId id) {
         .first->second;
 }
 
-// True when what callers wait for is there.
+// Returns true when the searches that the callers wait for are done.
 bool RingOptimizer::search_rings() {
     for (const auto& [id, group] : state_.groups) {
         if (group.ring.size() < 3 || group.ring.size() > TourSearch::nodes_max) continue;

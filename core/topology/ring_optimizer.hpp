@@ -1,12 +1,12 @@
-// The master's search for better rings. Once everybody has voted to optimize, edges whose bandwidth is not known are measured,
-// each peer in one test at a time; then a ring is sought for each group and, where it is better, adopted by a decision like any
-// other change of a ring.
+// The master's search for better rings. When all members have voted to optimize, the master orders measurements of the
+// edges whose bandwidth is not known, with each peer in one test at a time. Then it searches a ring for each group. A
+// better ring is installed by a decision, like any other change of a ring.
 //
-// It owns the bandwidths, the survey that runs and the searches. They live in memory alone: after a restart of the master the
-// votes come again, and it begins anew. Whether an edge is up is not its matter.
+// This part owns the bandwidths, the running survey and the searches. They are not journalled: after a restart of the
+// master the members vote again and the survey begins anew. Other parts decide whether an edge is up.
 //
-// Invariants: a survey runs only while the ballot that asked for it is complete. Each peer takes part in at most one test. An
-// event does at most Limits::search_steps of the search.
+// Invariants: a survey runs only while the ballot that asked for it is complete. Each peer takes part in at most one
+// test. In one event, the search for a vote takes at most about Limits::search_steps steps.
 #pragma once
 
 #include "core/journal/decision_log.hpp"
@@ -31,23 +31,23 @@ public:
         : turn_(turn), decisions_(decisions), state_(decisions.state()), ballots_(ballots), edges_(edges),
           roster_(roster), agenda_(agenda) {}
 
-    // Before anything is examined: an event has its own piece of the search.
+    // Called before anything is examined: each event has its own budget of search steps.
     void begin_event();
-    // The ballot changed, or what it waits for.
+    // Called when the ballot, or something that it waits for, has changed.
     void examine();
     void measured(const Uuid& from, const proto::Measured& measured);
-    // Tests that a member takes part in will bring nothing: it is gone, or its link to the master is.
+    // Ends the tests of a member that is gone or has lost its link to the master: they will give no result.
     void abandon_tests(const Uuid& member, bool as_sender_only);
     void removed(const Uuid& member, GroupId group);
     void forget_run();
-    // On ticks, while nobody waits: what it finds is adopted at the next vote.
+    // Called on ticks. Searches only while no survey runs. The next vote installs a ring that was found here.
     void search_in_background();
     void slept(Duration time);
 
     // ---- for spectators and tests
     bool surveys() const { return survey_.has_value(); }
     std::size_t tests() const { return survey_ ? survey_->tests.size() : 0; }
-    // When the search wants to go on; never: it does not wait for time.
+    // When the search continues; never: it does not wait for a time.
     Instant next_piece() const { return survey_ ? survey_->next_piece : never; }
     const BandwidthTable& bandwidths() const { return bandwidths_; }
     bool searches() const { return !searches_.empty(); }
@@ -55,8 +55,8 @@ public:
 
 private:
     struct Survey {
-        Survey() {}                                // clang 14 cannot make one before the class is whole otherwise
-        using Seat = std::pair<const Uuid, bool>;  // whether the member is in no test
+        Survey() {}                                // else clang 14 cannot construct one before the class is complete
+        using Seat = std::pair<const Uuid, bool>;  // true: the member is in no test
         struct Edge {
             Seat* from = nullptr;
             Seat* to = nullptr;
@@ -68,10 +68,10 @@ private:
         };
         Instant ends = 0;
         std::map<Uuid, bool> free;
-        std::vector<Edge> todo;  // complete before the first test
-        std::size_t next = 0;    // all before it were tried
+        std::vector<Edge> todo;  // complete before the first test, because tests point into it
+        std::size_t next = 0;    // all edges before this one were tried
         std::map<std::uint64_t, Test> tests;
-        std::map<GroupId, std::uint64_t> searching;  // steps of its search before this vote
+        std::map<GroupId, std::uint64_t> searching;  // steps of the group's search before this vote
         Instant next_piece = never;
     };
     struct RingSearch {
@@ -96,7 +96,7 @@ private:
     BandwidthTable bandwidths_;
     std::optional<Survey> survey_;
     std::map<GroupId, RingSearch> searches_;
-    std::uint64_t piece_left_ = 0;  // steps of searches that this event may still do
+    std::uint64_t piece_left_ = 0;  // search steps that this event may still take
 };
 
 }  // namespace pccl::core

@@ -10,13 +10,13 @@ namespace {
 
 constexpr std::size_t none = ~std::size_t{0};
 constexpr std::size_t starts_max = 16, steps_max = 20'000;
-constexpr std::size_t few = 4;  // ways into a node, or out of it, that are watched
+constexpr std::size_t few = 4;  // a node is watched if it has at most this many ways in, or out
 
 using Allowed = std::function<bool(std::size_t, std::size_t)>;
 
-// Depth-first over paths from one start. A node with few ways into it or out of it, one that only a few others are connected
-// with, is watched: where its last way in is the end of the path it has to be next, and where none is left the path is a dead
-// end. Without that the mistake would be found at the end of the path, and all orders of what lies between be tried in vain.
+// Depth-first search over paths from one start. A node with few ways in or out is watched. If its last way in is the
+// end of the path, it must be the next node. If no way is left, the path is a dead end. Without this check, the search
+// would notice the mistake only at the end of the path, and would try all orders of the nodes in between in vain.
 class RingSearch {
 public:
     RingSearch(std::size_t nodes, const Allowed& allowed) : nodes_(nodes), allowed_(allowed) {
@@ -26,7 +26,7 @@ public:
         }
     }
 
-    // At most `steps`; empty when there was no ring among what was tried.
+    // Takes at most `steps` steps. Returns an empty list if none of the paths that it tried is a ring.
     std::vector<std::size_t> run(std::size_t first, std::size_t steps) {
         first_ = first;
         path_.clear();
@@ -49,8 +49,8 @@ public:
 private:
     struct Step {
         std::size_t node = 0;
-        std::size_t tried = 0;    // successors, in the order of the numbers from the node on
-        std::size_t only = none;  // of which no other can be next
+        std::size_t tried = 0;    // successors tried, in the order of their numbers from this node on
+        std::size_t only = none;  // the only node that can be next; none: any
         bool dead = false;
     };
     struct Watched {
@@ -122,7 +122,8 @@ std::optional<std::vector<std::size_t>> find_ring(std::size_t nodes, const Allow
     bool works = true;
     for (std::size_t at = 0; at < nodes && nodes > 1 && works; ++at) works = allowed(at, (at + 1) % nodes);
     if (works) return as_is;
-    // What is chosen first is reconsidered last: so from several starts, each with a part of the steps.
+    // A depth-first search reconsiders its first choices last. So it is run from several starts, each with a share of
+    // the steps.
     RingSearch search(nodes, allowed);
     const std::size_t starts = std::min(nodes, starts_max);
     for (std::size_t start = 0; start < starts; ++start) {
@@ -131,7 +132,7 @@ std::optional<std::vector<std::size_t>> find_ring(std::size_t nodes, const Allow
             PROBE(ring_searched);
             return ring;
         }
-        if (search.exhausted()) break;  // there is none
+        if (search.exhausted()) break;  // no ring exists
     }
     PROBE(ring_not_found);
     return std::nullopt;

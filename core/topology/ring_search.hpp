@@ -1,4 +1,4 @@
-// The choice of a ring that uses only edges that may work.
+// Finds a ring that uses only edges that may work.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -10,12 +10,13 @@
 
 namespace pccl::core {
 
-// A cycle over all of `nodes` nodes, from node 0 on, along edges for which `allowed` holds; as close to the order of their
-// numbers as a bounded search finds. Nothing: there is none, or none was found within the budget of steps.
+// Finds a cycle through all `nodes` nodes, from node 0 on, along edges for which `allowed` is true. It is as close to
+// the order of their numbers as a bounded search finds. Returns nothing if no cycle exists, or if the search found none
+// within its budget of steps.
 std::optional<std::vector<std::size_t>> find_ring(std::size_t nodes,
                                                   const std::function<bool(std::size_t, std::size_t)>& allowed);
 
-// The same over `order`, without an edge for which `forbidden` holds. Of one node: itself.
+// The same for the peers in `order`, without edges for which `forbidden` is true. One peer alone is a ring.
 template <class Forbidden>
 std::optional<std::vector<Uuid>> choose_ring(const std::vector<Uuid>& order, const Forbidden& forbidden) {
     const auto found =

@@ -13,12 +13,11 @@ namespace pccl::core {
 namespace {
 
 constexpr std::size_t marks_counted = 64;
-constexpr Duration peers_looked_at_once = 64;  // with no more than these each report is looked at when it comes
+constexpr Duration peers_looked_at_once = 64;  // up to this many peers, each report is examined when it comes
 constexpr Duration look_again_per_peer = 200 * microsecond;
 
 }  // namespace
 
-// A look at the topology costs as much as there are peers, and a crowd of them reports several edges each.
 bool Rings::looked_just_now(std::size_t peers) const {
     const auto many = static_cast<Duration>(peers);
     return many > peers_looked_at_once && turn_.now - looked_at_ < many * look_again_per_peer;
@@ -31,8 +30,8 @@ bool Rings::reported(const Uuid& from, const Uuid& other, const proto::EdgeRepor
     const bool is_wanted = wanted != wanted_.end() && wanted->second.contains(target);
     agenda_.topology = agenda_.topology || at_once;
     if (!is_wanted || (!report.up() && report.unwanted())) {
-        // About a connection that the plan does not name (or did not, then): no word about either end. Once it is named
-        // again it is reported again.
+        // The plan does not name this connection, or did not when the peer reported it. So the report says nothing
+        // about either end. When a plan names the connection again, the peer reports it again.
         PROBE(unwanted_report);
         if (report.outgoing() && !report.up()) edges_.report_closed(source, target);
         return false;
@@ -47,8 +46,6 @@ bool Rings::reported(const Uuid& from, const Uuid& other, const proto::EdgeRepor
     return true;
 }
 
-// True once the edge has been down for longer than `grace` although both of its ends are here. Marks it each time its
-// quarantine has run out.
 bool Rings::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
     wanted_[from].insert(to);
     const EdgeTable::Edge edge = edges_.want(from, to, turn_.now);
@@ -58,15 +55,15 @@ bool Rings::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
         PROBE(plan_waits_for_the_disk);
         return false;
     }
-    // One that is still being dialled gets the full time; one that failed before gets more each time, so that a network
-    // slower than the grace cannot make the ring change for ever.
+    // An edge that is still being dialled gets the full peer time-out. An edge that failed before gets more time after
+    // each failure, so that a network slower than the grace cannot make the ring change for ever.
     const Duration patience = (edge.reported_down ? grace : turn_.timeouts.peer) << std::min(edge.failures, 3u);
     if (turn_.now - edge.down_since <= patience) return false;
     if (!edges_.marked(from, to, turn_.now)) {
         PROBE(edge_marked);
-        // Long enough to find out about some more edges with the same patience, and about more the more of them there are:
-        // else bad ones, each tried while the time of others runs out, would change the ring for ever.
-        // What newcomers cannot reach concerns nobody else.
+        // The quarantine must outlast the detection of further bad edges, so it grows with the number of marked edges.
+        // With a shorter one, bad edges would take turns and the ring would flap for ever. The marked edges of a
+        // newcomer lengthen the quarantine of its own edges only.
         const auto member = [&](const Uuid& uuid) { return state_.members.contains(uuid); };
         const auto counts = [&](const Uuid& a, const Uuid& b) {
             const bool own = (!member(from) && (a == from || b == from)) || (!member(to) && (a == to || b == to));
@@ -86,9 +83,10 @@ std::string Rings::edge_text(const std::pair<Uuid, Uuid>& edge) const {
                  : "peer " + short_name(edge.first) + " cannot reach peer " + short_name(edge.second);
 }
 
-// Said by the source in an operation that both ends take part in: only a neighbour can be accused, and only by the peer that
-// sends to it. It is proof only if the target's link to the master is open since before the operation: else the target may
-// have got the start late, or not at all. Without proof the operation fails too, and the next one over this edge decides.
+// The source reports the edge as stuck in an operation that both ends take part in. A peer can accuse only the
+// neighbour that it sends to. The report is proof only if the target's link to the master has been open since before
+// the operation: otherwise the target may have got the start late, or not at all. Without proof the operation fails
+// too, and the next operation over this edge decides.
 void Rings::stuck(OpId id, const RunningOp& op, const Uuid& from, const Uuid& to) {
     for (std::size_t i = 0; i < op.members.size(); ++i) {
         if (op.members[i].uuid != from || op.members[(i + 1) % op.members.size()].uuid != to) continue;
@@ -155,7 +153,7 @@ void Rings::maintain_ring(GroupId id) {
         agenda_.topology = true;
         return;
     }
-    // No ring without a marked edge: after the full time one end of such an edge has to go.
+    // No ring without a marked edge exists. After the full time-out, one end of such an edge is removed.
     for (const auto& [from, to] : failed) {
         const EdgeTable::Edge* edge = edges_.find(from, to);
         const bool long_enough = edges_.stuck(from, to, turn_.now) ||
@@ -163,13 +161,13 @@ void Rings::maintain_ring(GroupId id) {
         if (!long_enough) continue;
         const bool may_wait =
             !edges_.stuck(from, to, turn_.now) && turn_.now - edge->down_since <= turn_.timeouts.unanswered();
-        // The target has it open: the word of the source is on its way, or soon late.
+        // The target reports the link open, so the report of the source may be in flight. `may_wait` limits the wait.
         if (edge->incoming_up && may_wait) {
             PROBE(no_ring_but_open);
             continue;
         }
-        // An end that the master itself has not heard for a while may be the cause: its silence decides, soon. One that does
-        // not hear the master closes its link soon, and is told again whom to dial.
+        // An end from which the master has received nothing for a while may be the cause; its silence soon decides. A
+        // deaf end soon closes its link, and gets its plan again after it has reconnected.
         const auto quiet = [&](const Uuid& uuid) {
             return roster_.silence_of(uuid) > turn_.timeouts.quiet() || (roster_.deaf(uuid) && may_wait);
         };
@@ -185,11 +183,12 @@ void Rings::maintain_ring(GroupId id) {
     }
 }
 
-// What was begun on an earlier ring goes on over its edges; who was to be dialled may have another address by now. No ring is
-// led around an edge that is in none any more, so what needs one that stays down ends here.
+// An operation that began on an earlier ring continues over that ring's edges. They stay in the plans, because a target
+// may have another address by now. No ring can be routed around an edge that is in no ring any more. So if such an edge
+// stays down, the operations that need it fail here.
 void Rings::maintain_edges_of_operations() {
     const std::vector<SeatState>* done = nullptr;
-    std::string failed;  // of these members
+    std::string failed;  // the failed edge of an operation with these members; empty: none
     std::vector<std::pair<OpId, std::string>> over;
     for (const auto& [id, op] : state_.ops) {
         const auto same = [](const SeatState& a, const SeatState& b) { return a.uuid == b.uuid; };

@@ -1,11 +1,13 @@
-// The master's rings: which edges are wanted and whether they work, and what happens to a ring of which one does not.
+// The master's rings: which edges are wanted, whether they work, and what happens to a ring when one edge does not.
 //
-// A ring is led around an edge that stays down; where no ring without it exists, one of its ends is removed. Operations that
-// were begun on an earlier ring keep its edges, and end when one of them stays down. The rings themselves are promised, so they
-// are RunState's; this part owns what members report of edges, and which edges somebody is asked to dial.
+// The master routes a ring around an edge that stays down. If no ring without that edge exists, it removes one end of
+// the edge. Operations that began on an earlier ring keep its edges, and fail if one of them stays down. The rings
+// themselves are promised, so RunState owns them. This part owns what peers report about edges, and the set of edges
+// that peers must dial.
 //
-// Invariants: an edge is judged only while both of its ends are present and told of it. A mark is a quarantine and ends by itself.
-// Newcomers' edges are judged like others', but what newcomers cannot reach concerns nobody else.
+// Invariants: an edge is judged only while both ends are present and its source has the plan that names it. A mark is a
+// quarantine and ends by itself. The edges of newcomers are judged like others, but an edge that a newcomer cannot
+// connect affects nobody else.
 #pragma once
 
 #include "core/base/sleep.hpp"
@@ -25,11 +27,12 @@ namespace pccl::core {
 
 class Rings {
 public:
-    // Whom each peer is to dial.
+    // The peers that each peer must dial.
     using Wanted = std::map<Uuid, std::set<Uuid>>;
     class Owner {
     public:
-        // An edge that a running operation needs, and that is in no ring any more, stays down; or its ring was led around it.
+        // A running operation needs an edge that failed. Either no ring contains the edge any more and it stays down,
+        // or the operation's ring was just routed around it.
         virtual void edge_of_operation_failed(OpId id, const std::string& why) = 0;
 
     protected:
@@ -40,22 +43,26 @@ public:
         : turn_(turn), decisions_(decisions), state_(decisions.state()), roster_(roster), agenda_(agenda),
           owner_(owner) {}
 
-    // ---- a look at the topology: first the rings, then others want edges, then those of operations; the rest is released
+    // ---- a look at the topology
+    // In this order: maintain() wants the edges of rings, other parts want edges, maintain_edges_of_operations() wants
+    // those of operations, and release_unwanted() resets all others.
     void maintain();
-    // Wants the edge. True once it has been down for longer than `grace` although both of its ends are here; marks it each time
-    // its quarantine has run out.
+    // Wants the edge. True if both of its ends are present, and it is stuck or has been down for too long: for `grace`,
+    // or for longer if it is still being dialled or has failed before. Marks the edge each time its quarantine has
+    // ended.
     bool edge_failed_long(const Uuid& from, const Uuid& to, Duration grace);
     void maintain_edges_of_operations();
     void release_unwanted();
-    // A look costs as much as there are peers, and a crowd of them reports several edges each.
+    // True if many peers exist and the last look is so recent that the next report must wait. A look costs O(peers),
+    // and each peer reports several edges.
     bool looked_just_now(std::size_t peers) const;
     const Wanted& wanted() const { return wanted_; }
 
     // ---- what peers say
-    // False: about a connection that nobody wants, which is no word about its ends.
+    // False: nobody wants the connection, so the report says nothing about its ends.
     bool reported(const Uuid& from, const Uuid& other, const proto::EdgeReport& report, bool at_once);
     void stuck(OpId id, const RunningOp& op, const Uuid& from, const Uuid& to);
-    // It was silent, or away: see EdgeTable.
+    // The peer was silent or away; see EdgeTable.
     void heard_again(const Uuid& peer) { edges_.heard_again(peer, turn_.now); }
     void told_again(const Uuid& peer) { edges_.told_again(peer, turn_.now); }
     void admitted(const Uuid& peer) { edges_.admitted(peer); }
@@ -74,7 +81,7 @@ public:
 
 private:
     void maintain_ring(GroupId id);
-    std::string failed_edge(const RunningOp& op);  // one that is in no ring any more; empty: none
+    std::string failed_edge(const RunningOp& op);  // a failed edge of it that is not in the ring any more; empty: none
     std::string edge_text(const std::pair<Uuid, Uuid>& edge) const;
 
     Turn& turn_;

@@ -121,7 +121,7 @@ bool Stripes::lost(LinkId id, const Link& link, const std::string& reason) {
     for (Stripe& stripe : edge.stripes) {
         if (stripe.link != id) continue;
         stripe.link = 0;
-        // Opening is no progress: only a connection that was of use, or stayed, lets the next dial come soon.
+        // Opening is no progress. Only a connection that was useful, or that lasted, resets the back-off.
         const bool served = link.useful || turn_.now - link.opened > turn_.timeouts.peer;
         stripe.backoff = stripe.backoff == 0 || served ? turn_.timeouts.redial_min
                                                        : std::min(stripe.backoff * 2, turn_.timeouts.redial_longest());
@@ -134,7 +134,7 @@ bool Stripes::lost(LinkId id, const Link& link, const std::string& reason) {
         return true;
     }
     if (link.renewed) {
-        // No word of anybody's death.
+        // This is no evidence that the target died.
         edge.report = Edge::Report::none;
         report_unwanted(link.remote);
     } else {
@@ -184,7 +184,7 @@ void Stripes::report(const Uuid& target, Edge& edge, Edge::Report report, const 
     master_.tell_edge(std::move(message));
 }
 
-// What was open is closed on purpose.
+// Reports that this peer closed the edge on purpose.
 void Stripes::report_unwanted(const Uuid& target) {
     proto::EdgeReport message;
     message.set_peer(to_bytes(target));

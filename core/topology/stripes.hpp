@@ -1,11 +1,14 @@
-// A peer's connections to neighbours: the successors of rings, and the holders of a shared state that it fetches.
+// A peer's connections to its neighbours: to the successors of rings, and to the holders of a shared state that it
+// fetches.
 //
-// It dials what the master's plan names or a synchronization wants, several stripes to each, tells the master what is up, and
-// closes what nobody wants any more. What the connections carry, and in which order, is the matter of others.
+// It dials the targets that the master's plan names or a synchronization wants, with several stripes to each. It
+// reports to the master which edges are up, and closes those that nobody wants any more. Other parts decide what the
+// connections carry, and in which order.
 //
-// Invariants: the master is told each change of an edge once, and after its welcome of each edge again. One connection shows
-// whether a target is there; the other stripes follow it. A stripe is dialled again at most as often as its back-off allows, and
-// only a connection that was of use shortens that.
+// Invariants: each change of an edge is reported to the master once, and each edge once more after the master's
+// welcome. One connection shows whether a target is there; the other stripes follow it. A stripe is dialled again at
+// most as often as its back-off allows. Only a connection that was useful, or stayed open for a peer time-out, shortens
+// the back-off.
 #pragma once
 
 #include "core/base/link_pass.hpp"
@@ -30,9 +33,9 @@ class Stripes final : public HolderLinks {
 public:
     class Owner {
     public:
-        // Something that runs needs the edge, whatever the plan says.
+        // A running operation needs the edge, whatever the plan names.
         virtual bool edge_needed(const Uuid& target) const = 0;
-        virtual void edge_opened(const Uuid& target) = 0;  // by one more stripe
+        virtual void edge_opened(const Uuid& target) = 0;  // one more stripe is open
         virtual void edge_closed(const Uuid& target) = 0;  // for good: nobody wants it
 
     protected:
@@ -46,14 +49,14 @@ public:
     struct Edge {
         Endpoint target;
         LinkPass pass;
-        bool answered = false;  // the last dial was refused by the peer itself: it is alive
-        bool planned = false;   // wanted by the master's dial plan
-        bool single = false;    // one of its ends waits to be admitted: one connection is enough to show that it works
+        bool answered = false;  // the target itself refused the last dial: it is alive
+        bool planned = false;   // named by the master's dial plan
+        bool single = false;    // one end is a newcomer: one connection is enough to show that the edge works
         bool wanted_by_sync = false;
         enum class Report : std::uint8_t { none, up, down, answered } report = Report::none;
         std::vector<Stripe> stripes;
         Instant opened = 0;         // when it last came up
-        Instant opened_before = 0;  // and the time before: later than an instant if it broke since then
+        Instant opened_before = 0;  // when it came up before that; if later than t, it broke after t
     };
 
     Stripes(Turn& turn, const PeerConfig& config, const Identity& who, LinkTable& links, MasterLine& master,
@@ -61,8 +64,8 @@ public:
         : turn_(turn), config_(config), who_(who), links_(links), master_(master), owner_(owner) {}
 
     // ---- what the master wants
-    // The targets of a plan. `all`: the master may know none of our connections. Returns those that were named before, and need
-    // not be declared again.
+    // Takes over the targets of a plan. `all`: the master may have no record of our connections. Returns the targets of
+    // the plan before, which need not be declared again; none if `all`.
     std::set<Uuid> planned(const google::protobuf::RepeatedPtrField<proto::DialTarget>& targets, bool all);
     void declare(const std::set<Uuid>& but = {});
     // Dials what is wanted and closes what is not.
@@ -72,11 +75,11 @@ public:
 
     // ---- connections
     void opened(LinkId id, const Link& link);
-    // What the other end says first.
+    // The first message of the other end.
     void answered(LinkId id, Link& link, const proto::LinkMessage& message);
-    // True: other stripes to the same target work.
+    // Returns true if other stripes to the same target work.
     bool lost(LinkId id, const Link& link, const std::string& reason);
-    // It is opened anew: what fills it is of no use. No word of anybody's death.
+    // Closes the link and dials it again later, because useless data fills it. It is not reported as a loss.
     void renew(LinkId id, const char* why);
 
     // ---- holders of a shared state

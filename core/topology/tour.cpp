@@ -10,7 +10,7 @@ namespace pccl::core {
 namespace {
 constexpr std::uint64_t unreached = std::numeric_limits<std::uint64_t>::max() / 2;
 constexpr std::size_t near_max = 12;
-constexpr std::size_t segment_max = 50;  // of a perturbation: a local one is repaired in few steps
+constexpr std::size_t segment_max = 50;  // of a perturbation: a short one can be repaired in few steps
 }  // namespace
 
 TourSearch::TourSearch(std::vector<std::uint32_t> costs, std::vector<Node> start, std::uint64_t seed,
@@ -122,7 +122,8 @@ void TourSearch::exact_result() {
 
 void TourSearch::assign_row() {
     if (row_ > n_) return assigned();
-    // Shortest augmenting path from this row (rows and columns are numbered from 1, column 0 stands for the row itself).
+    // Finds the shortest augmenting path from this row. Rows and columns are numbered from 1; column 0 stands for the
+    // row itself.
     constexpr std::int64_t far = std::numeric_limits<std::int64_t>::max() / 4;
     std::vector<std::int64_t> least(n_ + 1, far);
     std::vector<std::size_t> way(n_ + 1, 0);
@@ -189,7 +190,7 @@ void TourSearch::assigned() {
     stage_ = Stage::patch;
 }
 
-// The two longest cycles become one, where two edges can be exchanged at least cost.
+// Joins the two longest cycles by the exchange of two edges that costs least.
 void TourSearch::patch() {
     std::stable_sort(cycles_.begin(), cycles_.end(), [](const auto& x, const auto& y) { return x.size() > y.size(); });
     if (cycles_.size() == 1) {
@@ -257,7 +258,8 @@ void TourSearch::wake(Node node) {
     queue_.push_back(node);
 }
 
-// One node is looked at; where nothing is left to look at, the tour is kept or taken back and shaken.
+// Examines one queued node. If the queue is empty, keeps the tour or returns to the last one that was kept, then
+// perturbs it.
 void TourSearch::improve_one() {
     if (queue_head_ < queue_.size()) {
         const Node node = queue_[queue_head_++];
@@ -280,7 +282,7 @@ void TourSearch::improve_one() {
     if (stage_ == Stage::improve) perturb();
 }
 
-// Removes node -> b, c -> d and e -> f, and puts node -> d, e -> b, c -> f in their places: the parts b..c and d..e change
+// Replaces the edges node -> b, c -> d and e -> f by node -> d, e -> b and c -> f: the parts b..c and d..e change
 // places. d runs over the cheap successors of `node`, e over the rest of the tour.
 bool TourSearch::improve_node(Node node) {
     const std::size_t at = place_[node];
@@ -292,7 +294,7 @@ bool TourSearch::improve_node(Node node) {
         if (added_first >= removed_first) return false;
         const std::size_t place_d = place_[d];
         const Node c = tour_[place_d == 0 ? n_ - 1 : place_d - 1];
-        // Costs before and after without the third edge; the gain has to stay positive with it.
+        // The removed edges without the third one, e -> f. The exchange must gain with it included.
         const std::uint64_t removed = removed_first + cost(c, d);
         std::uint64_t best_gain = 0;
         std::size_t best_place = 0;
@@ -321,7 +323,7 @@ bool TourSearch::improve_node(Node node) {
     return false;
 }
 
-// The parts (first, second) and [second, third] behind `first` change places; positions go round.
+// Swaps the parts (first, second) and [second, third] behind `first`. Positions wrap around.
 void TourSearch::exchange(std::size_t first, std::size_t second, std::size_t third) {
     const std::size_t begin = wrap(first + 1);
     scratch_.clear();
@@ -339,7 +341,8 @@ void TourSearch::exchange(std::size_t first, std::size_t second, std::size_t thi
     steps_ += scratch_.size();
 }
 
-// Three neighbouring segments in reverse order, each in its own direction: four edges change, which no single move undoes.
+// Reverses the order of three adjacent segments, but not their directions. Four edges change, so no single move undoes
+// it.
 void TourSearch::perturb() {
     const std::size_t longest = std::min<std::size_t>(segment_max, (n_ - 1) / 3);
     std::size_t lengths[3];

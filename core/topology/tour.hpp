@@ -1,9 +1,11 @@
-// The shortest closed tour over all nodes of a complete directed graph (asymmetric travelling salesman), within a budget.
+// The shortest closed tour over all nodes of a complete directed graph (asymmetric travelling salesman), within a
+// budget.
 //
-// Up to exact_max nodes the tour is optimal (dynamic programming over subsets, Held-Karp). Above that: the assignment
-// relaxation, its cycles patched into one tour, then iterated local search whose moves keep the direction of every part
-// (segments change places, none is reversed, so a move costs three edges). Work is counted in steps, never in time, and
-// done in pieces; the result depends on costs, start, seed and budget alone. The best tour is never worse than the start.
+// Up to exact_max nodes the tour is optimal (dynamic programming over subsets, Held-Karp). For more nodes, the search
+// solves the assignment relaxation and patches its cycles into one tour. Then it runs an iterated local search whose
+// moves keep the direction of every part: segments change places and none is reversed, so a move costs three edges.
+// Work is counted in steps, never in time, and done in pieces. The result depends on costs, start, seed and budget
+// alone. The best tour is never worse than the start.
 #pragma once
 
 #include "core/base/random.hpp"
@@ -20,16 +22,16 @@ public:
     static constexpr std::uint32_t nodes_max = 1024;
     static constexpr std::uint32_t cost_max = 1'000'000'000;
 
-    // `costs` row by row: costs[from * n + to] <= cost_max. `start` is a tour. The exact part is not cut by `budget`.
+    // `costs` row by row: costs[from * n + to] <= cost_max. `start` is a tour. `budget` does not limit the exact part.
     TourSearch(std::vector<std::uint32_t> costs, std::vector<Node> start, std::uint64_t seed, std::uint64_t budget);
 
-    // Goes on for about `steps`; true when the search is over: the tour is optimal, or the budget is used up.
+    // Runs for about `steps` more steps. True when the search is over: the tour is optimal, or the budget is used up.
     bool run(std::uint64_t steps);
     bool over() const { return stage_ == Stage::over; }
     bool proved() const { return proved_; }  // best() is optimal
     const std::vector<Node>& best() const { return best_; }
     std::uint64_t best_cost() const { return best_cost_; }
-    // No tour is cheaper; 0 while that is not known.
+    // No tour costs less; 0 while that is not known.
     std::uint64_t lower_bound() const { return lower_bound_; }
     std::uint64_t steps() const { return steps_; }
     const std::vector<std::uint32_t>& costs() const { return costs_; }
@@ -68,13 +70,13 @@ private:
     std::vector<std::uint64_t> path_;
     std::vector<std::uint8_t> before_;
     std::uint32_t subset_ = 1;
-    // assignment: dual values, who is assigned to each column, and the row that comes next
+    // assignment: dual values, the row that each column is assigned to, and the row that comes next
     std::vector<std::int64_t> row_value_, column_value_;
     std::vector<std::size_t> assigned_to_;
     std::size_t row_ = 1;
     std::vector<Node> successor_;
     std::vector<std::vector<Node>> cycles_;
-    // local search: the tour being changed, where each node stands in it, and the nodes to look at
+    // local search: the tour being changed, the position of each node in it, and the nodes to examine
     std::vector<Node> tour_, kept_, scratch_;
     std::vector<std::size_t> place_;
     std::uint64_t tour_cost_ = 0, kept_cost_ = 0;

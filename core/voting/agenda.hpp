@@ -1,4 +1,5 @@
-// What the master has to look at before it has handled an event to its end. Parts write it, MasterCore::settle works it off.
+// Everything that the master must examine before it has finished an event. Parts add to it; MasterCore::settle empties
+// it.
 #pragma once
 
 #include "core/voting/ballot.hpp"

@@ -1,9 +1,9 @@
-// The one ballot: every unanimous step of the protocol is this object, opened by its first vote.
+// Ballots. Every unanimous step of the protocol is a Ballot, opened by its first vote.
 //
-// A ballot knows its votes, not what they mean. Its electors are the accepted members (of the run or of the group) at the
-// moment of examination: members that vanish are withdrawn, members that came are waited for. When the machine decides, it
-// takes the ballot out of the box and appends its decision to the journal in the same step, so nothing can be examined
-// twice or be overturned while its record is on the way to the disk.
+// A ballot stores votes; other parts interpret them. Its electors are the members concerned at the moment of
+// examination (electors.hpp): the vote of a member that is gone is withdrawn, and a member that was admitted is waited
+// for. When the master decides, it takes the ballot out of the box and appends the decision to the journal in the same
+// step. So nothing can be examined twice, or be overturned while its record is on the way to the disk.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -29,8 +29,8 @@ public:
         Instant at = never;
     };
 
-    // One vote per member: a later one of the same member replaces the earlier (it can only be a newer launch). A vote that is
-    // declared again, with its serial, is no new one: it renews no clock.
+    // Each member has one vote. A later vote of the same member replaces the earlier one (it can only be a newer
+    // launch). A vote that is declared again has the same serial, and restarts no clock.
     void cast(const Uuid& member, const proto::Vote& vote, Instant now) {
         Cast& cast = votes_[member];
         if (cast.vote.serial() != vote.serial() || cast.at == never) cast.at = changed = now;
@@ -38,19 +38,19 @@ public:
         cast.vote = vote;
     }
     void withdraw(const Uuid& member) { votes_.erase(member); }
-    // Its waiting begins anew: the time before does not count.
+    // Restarts all clocks: the time before does not count.
     void restart_clocks(Instant now) {
         opened = changed = now;
         for (auto& [member, cast] : votes_) cast.at = now;
     }
-    // A time in between does not count.
+    // Leaves `time` out of all clocks.
     void shift_clocks(Duration time, Instant now) {
         opened = std::min(now, opened + time);
         changed = std::min(now, changed + time);
         for (auto& [member, cast] : votes_) cast.at = std::min(now, cast.at + time);
     }
     bool has(const Uuid& member) const { return votes_.contains(member); }
-    // Every elector has voted. An empty electorate is complete only if the caller says what that means: never here.
+    // Every elector has voted. False for an empty electorate; the caller must handle that case.
     bool complete(const std::vector<Uuid>& electors) const;
     std::vector<Uuid> missing(const std::vector<Uuid>& electors) const;
     const std::map<Uuid, Cast>& votes() const { return votes_; }
@@ -70,9 +70,9 @@ public:
     Ballot& open(const BallotKey& key, Instant now);
     Ballot* find(const BallotKey& key);
     const Ballot* find(const BallotKey& key) const;
-    // Removes the ballot and hands it over; the caller decides it.
+    // Removes and returns the ballot. The caller decides it.
     Ballot take(const BallotKey& key);
-    // Withdraws all votes of a member that vanished; ballots without votes close.
+    // Withdraws all votes of a member that is gone. Closes ballots that have no votes left.
     void withdraw(const Uuid& member);
     void withdraw(const BallotKey& key, const Uuid& member);  // from this ballot only
     // Forgets a ballot that can no longer be decided (its operation is over).

@@ -1,4 +1,4 @@
-// Whose votes a ballot needs, as the log of decisions says it now.
+// The members whose votes a ballot needs, according to the decisions so far.
 #pragma once
 
 #include "core/journal/run_state.hpp"
@@ -8,10 +8,11 @@
 
 namespace pccl::core {
 
-// Members of the run, of the group, or of the operation or synchronization that it ends. Empty: there is no such thing any more.
+// The members of the run or of the group; or, for an end, those of the operation or synchronization that are still
+// members. Empty: there is no such group, operation or synchronization (any more), or none of its members is left.
 std::vector<Uuid> electors_of(const RunState& state, const BallotKey& key);
 
-// The voters of a ballot, as a decision names them.
+// Adds the voters of a ballot to the seats of a decision.
 void add_seats(const Ballot& ballot, google::protobuf::RepeatedPtrField<proto::Seat>& seats);
 
 }  // namespace pccl::core

@@ -15,8 +15,8 @@ namespace {
 
 using State = MasterLine::State;
 
-// With this many failures of one tag within one membership, and three peer time-outs since the first, the next one will fail,
-// too: memory that damages results, or a member without memory.
+// A tag that has failed this many times in a row without progress, for more than three peer time-outs since the first
+// failure, will fail again: for example, faulty memory damages results, or a member has no memory left.
 constexpr std::uint32_t failures_in_vain_max = 16;
 constexpr const char* too_many_tags = "too many tags are launched and not awaited";
 constexpr const char* alone = "the peer group has fewer than two members";
@@ -157,7 +157,7 @@ void Launches::concluded(Tag tag, Serial serial, Completion completion) {
     const auto it = launches_.find(tag);
     ASSERT(it != launches_.end() && it->second.serial == serial && !it->second.outcome);
     const bool was_started = it->second.op != 0;
-    // One that waited to be tried again was counted when it failed.
+    // A launch without a serial waits for its retry; it was counted when it failed.
     if (serial != 0)
         ++(completion.result == Result::success ? counted_.committed
            : was_started                        ? counted_.aborted
@@ -224,8 +224,8 @@ void Launches::told(Launch& launch, const Completion& result) {
         batch.outcome.message = result.message.starts_with(gone) ? result.message : gone + ": " + result.message;
     } else {
         launch.again = true;
-        // The loss of a member is progress, and so is a tag of this call that was reduced: nobody joins while the call runs,
-        // and each tag is reduced once, so both end. Nothing else starts the count anew.
+        // The loss of a member is progress, and so is a reduced tag of this call. Both are bounded, because nobody
+        // joins while the call runs and each tag is reduced once. Nothing else resets the count.
         const std::uint32_t world = result.attributes.group_world;
         if (launch.failures_in_vain == 0 || world < launch.failing_world || batch.reduced != launch.failing_reduced) {
             launch.failures_in_vain = 0;
@@ -238,7 +238,8 @@ void Launches::told(Launch& launch, const Completion& result) {
     }
 }
 
-// Why a tag is given up, or empty. Each member counts for itself; the master refuses the start to all if one says so.
+// Why this member gives the tag up, or empty. Each member counts for itself. If one gives up, the master refuses the
+// start to all.
 std::string Launches::given_up(const Launch& launch) const {
     if (launch.failures_in_vain < failures_in_vain_max || turn_.now - launch.failing_since <= turn_.timeouts.starved())
         return {};
@@ -263,7 +264,7 @@ void Launches::concluded_of_many(Tag tag, const Completion& completion) {
     }
     if (launch.again) {
         launch.again = false;
-        // One that fails more often waits for the next tick: whatever it fails for is not to be repeated at network speed.
+        // A tag that fails more often waits for the next tick, so that it is not retried at network speed.
         if (++launch.failures <= turn_.limits.batch_failures_at_once) {
             PROBE(batch_tag_again);
             ++counted_.retried;
@@ -284,7 +285,7 @@ void Launches::concluded_of_many(Tag tag, const Completion& completion) {
     if (--batch.open != 0) return;
     const Ticket ticket = batch.ticket;
     Completion done = std::move(total);
-    // Success means that each buffer is reduced, whatever was said on the way.
+    // The call succeeds if each buffer is reduced, whatever errors came before.
     if (std::find(done.worlds.begin(), done.worlds.end(), 0u) == done.worlds.end()) {
         done.result = Result::success;
         done.message.clear();

@@ -1,16 +1,16 @@
-// All-reduces as calls of the application: a launch by a tag with its await, and calls that reduce many tags.
+// All-reduces as calls of the application: the launch of a tag with its await, and calls that reduce many tags.
 //
-// It casts the vote for each start, holds what was said of a tag until it is awaited, and launches again what a call for many
-// tags has to try once more. What happens between the start and the end of an operation is not its matter.
+// This part casts the vote for each start and keeps the result of a tag until it is awaited. For a call for many tags
+// it also retries failed tags. Other parts handle what happens between the start and the end of an operation.
 //
-// Members come to an end together although each may use another window and another order: whether a tag is tried again is
-// settled when its result is told, and results are told to all members in the order of the master's decisions. When the
-// operation has come to rest here, which is a matter of each member alone, is of no account.
-// Windows are kept by the master, which starts complete ballots in one order (Operations): what runs needs
-// nothing but its members' data, so a place gets free, and the next one starts at all members or at none.
+// All members finish a call for many tags together, although each may use another window and another order. A retry is
+// settled when the result of the tag is told, and the master tells results to all members in the order of its
+// decisions. It does not matter when this member finishes draining; members differ in that.
+// The master enforces the windows and starts complete ballots in one order (Operations). A running operation needs
+// nothing but its members' data, so its place becomes free, and the next operation starts at all members or at none.
 //
-// Invariants: a tag is launched at most once at a time. Each launch is concluded once, by its answer, its operation or the loss
-// of the run. A call for many tags ends when all of its launches are concluded.
+// Invariants: a tag is launched at most once at a time. Each launch is concluded once, by its answer, by its operation
+// or by the loss of the run. A call for many tags ends when all of its launches are concluded.
 #pragma once
 
 #include "core/links/master_line.hpp"
@@ -27,7 +27,7 @@ namespace pccl::core {
 
 class Launches {
 public:
-    // A launch as the operation that starts for it needs it.
+    // The parts of a launch that its operation needs.
     struct Start {
         Tag tag = 0;
         Serial serial = 0;
@@ -45,18 +45,19 @@ public:
     void await(const CommandAwait& command);
 
     // ---- what becomes of them
-    // The master started an operation, or refused to. None: it was refused, or is for no launch of this peer.
+    // The master started an operation, or refused to. Returns nothing if it refused, or if the answer fits no launch of
+    // this peer.
     std::optional<Start> answered(const proto::StartAnswer& answer);
     void begun(Tag tag, OpId op);
-    // In the order of decisions: the outcome of a started one.
+    // The outcome of a started operation. Called in the order of the master's decisions.
     void told(Tag tag, const Completion& result);
-    // The operation has come to rest, or never began.
+    // The operation has drained, or never began.
     void concluded(Tag tag, Serial serial, Completion completion);
     void launch_delayed();
-    // The run is lost: nothing is tried again, and what the epochs of that run said is of no account.
+    // The run is lost. Nothing is retried, and the world sizes of that run no longer count.
     void run_lost(const std::string& reason);
     void conclude_unstarted(const std::string& reason);
-    // What was concluded and never awaited goes with the run.
+    // Called when this peer has left: drops results that were never awaited.
     void clear() { launches_.clear(); }
 
     bool empty() const { return launches_.empty(); }
@@ -74,12 +75,13 @@ private:
         OpId op = 0;
         Ticket await = 0;
         std::optional<Completion> outcome;
-        // One of many (batch != 0): no await of its own.
+        // Part of a batch (batch != 0): it has no await of its own.
         std::uint64_t batch = 0;
         std::size_t index = 0;
         std::uint32_t failures = 0;
-        bool again = false;  // its result, told already, is one to try again
-        // Failures in a row without progress of the call, since when, and what was said of the last one.
+        bool again = false;  // its failure was told, and it will be retried
+        // Failures in a row without progress of the call: their number, the time of the first, and world size, reduced
+        // tags and message at the last one.
         std::uint32_t failures_in_vain = 0;
         Instant failing_since = 0;
         std::uint32_t failing_world = 0;
@@ -90,11 +92,11 @@ private:
     struct Batch {
         Ticket ticket = 0;
         std::uint32_t window = 1;
-        std::size_t open = 0;      // launches that are not concluded
-        std::size_t running = 0;   // started, and their outcome was not told
+        std::size_t open = 0;      // launches that are not concluded yet
+        std::size_t running = 0;   // started launches whose outcome was not told yet
         std::size_t reduced = 0;   // tags that succeeded
-        std::vector<Tag> delayed;  // launched again at the next tick
-        Completion outcome;        // not success: nothing is tried again
+        std::vector<Tag> delayed;  // retried at the next tick
+        Completion outcome;        // once it is not success, nothing is retried
     };
 
     void cast_start(Tag tag, Launch& launch);
@@ -109,7 +111,7 @@ private:
     std::map<Tag, Launch> launches_;
     std::map<std::uint64_t, Batch> batches_;
     std::uint64_t last_batch_ = 0;
-    std::map<Serial, Tag> by_serial_;  // those that wait for their start
+    std::map<Serial, Tag> by_serial_;  // launches that wait for their start
 };
 
 }  // namespace pccl::core

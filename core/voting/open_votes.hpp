@@ -1,4 +1,4 @@
-// The votes of a peer that were cast and not answered. Each is cast again after a resume, until its answer comes.
+// The votes of a peer that have no answer yet. Each is cast again after a resume, until its answer comes.
 //
 // Invariant: serials grow and are never used twice within a membership.
 #pragma once
@@ -37,7 +37,7 @@ public:
     std::size_t size() const { return votes_.size(); }
     std::size_t end_votes() const { return end_votes_.size(); }
     Serial last_serial() const { return last_serial_; }
-    // The membership is over; its serials are not.
+    // The membership is over, but serials continue.
     void forget() {
         votes_.clear();
         end_votes_.clear();
@@ -46,7 +46,7 @@ public:
 private:
     Serial last_serial_ = 0;
     Map votes_;
-    std::set<std::pair<OpId, Serial>> end_votes_;  // those that end an operation or a synchronization
+    std::set<std::pair<OpId, Serial>> end_votes_;  // votes for the end of an operation or a synchronization
 };
 
 }  // namespace pccl::core

@@ -1,5 +1,5 @@
-// Calls that all members of the run make together: the update of the topology, the question for pending peers, the optimization.
-// Those of one peer go one after the other: a second thread's call waits here for the first.
+// Calls that all members of the run make together: update the topology, ask for pending peers, optimize the topology. A
+// peer makes one such call at a time: the call of a second thread is queued here behind the first.
 #pragma once
 
 #include "core/links/master_line.hpp"
@@ -14,7 +14,7 @@ class RunWideCalls {
 public:
     RunWideCalls(MasterLine& master, Tickets& tickets) : master_(master), tickets_(tickets) {}
 
-    // What such a call fails with once this peer is outside of the run.
+    // The result of such a call if this peer is not in the run (any more).
     static Result failure_outside(proto::VoteKind kind) {
         switch (kind) {
         case proto::VOTE_UPDATE_TOPOLOGY: return Result::update_topology_failed;
@@ -26,7 +26,7 @@ public:
         calls_.push_back({kind, ticket, 0});
         if (calls_.size() == 1) cast_next();
     }
-    // The call that voted with this serial. False: it is over. The next one begins when it is completed.
+    // Completes the call that voted with this serial, then begins the next one. False: that call is over already.
     bool answered(Serial serial, Completion completion) {
         if (calls_.empty() || calls_.front().serial != serial) return false;
         const Ticket ticket = calls_.front().ticket;
@@ -45,7 +45,7 @@ private:
     struct Call {
         proto::VoteKind kind = proto::VOTE_UPDATE_TOPOLOGY;
         Ticket ticket = 0;
-        Serial serial = 0;  // 0: waits for the one before it
+        Serial serial = 0;  // 0: it waits for the call before it
     };
     void cast_next() {
         Call& call = calls_.front();

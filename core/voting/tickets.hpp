@@ -1,7 +1,7 @@
-// Completions of an application's calls, and the world sizes that the application knows.
+// Completions of the application's calls, and the world sizes that the application sees.
 //
-// Sizes are told with completions only, so that a program sees them change where it made a call. Invariant: sizes of an older
-// epoch never replace those of a newer one.
+// Completions alone bring new sizes, so that a program sees them change where it made a call; the end of a membership
+// resets them. Invariant: sizes of an older epoch never replace those of a newer one.
 #pragma once
 
 #include "core/base/assert.hpp"

@@ -30,7 +30,7 @@ void bound_text(std::string& text, std::size_t bytes_max) {
     if (text.size() > bytes_max) {
         PROBE(text_cut);
         std::size_t end = bytes_max - std::min(bytes_max, cut_mark.size());
-        // Not in the middle of a character of UTF-8.
+        // Do not cut inside a UTF-8 character.
         while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
         text.resize(end);
         text += cut_mark.substr(0, bytes_max - end);

@@ -1,8 +1,8 @@
-// What a message may hold so that its receiver takes it: how long texts are, how much fits on a page.
+// The bounds that keep a control message within its receiver's limit: the length of texts, and the items on a page.
 //
-// Each machine tells its limit of a control frame when a link begins. Until then, and whatever it tells, it takes
-// control_bytes_least. Everything of a message that can grow is a text, which is cut, or a list, which is paged; what is
-// left fits into control_bytes_least.
+// Each machine sends its limit for control frames when a link begins. Before that, and whatever limit it sends, it
+// takes control_bytes_least. Only texts and lists can grow: texts are cut, lists are paged. The rest of any message
+// fits into control_bytes_least.
 #pragma once
 
 #include "core/base/limits.hpp"
@@ -14,25 +14,27 @@
 
 namespace pccl::core::wire {
 
-// What one end may send: `told` by the other end (0: nothing was told), no more than this end's own limit.
+// The largest control frame that this end may send: the limit `told` by the other end (0: none was sent), at least
+// control_bytes_least and at most this end's own limit.
 std::uint32_t control_limit(const Limits& own, std::uint32_t told);
 
 // The longest text in a frame of at most `control_bytes`.
 std::size_t text_limit(std::uint32_t control_bytes);
 
-// Cuts at a border of characters, and says so at the end; line breaks and other control characters become spaces.
+// Cuts between two characters and appends " ..."; line breaks and other control characters become spaces.
 void bound_text(std::string& text, std::size_t bytes_max);
 
-// Every text of a message. Messages are bounded when they leave, and also when they come: a remote may be of other making.
+// Bounds every text of a message. Messages are bounded when they leave, and again when they arrive: the other end may
+// be another implementation.
 void bound_texts(proto::PeerMessage& message, std::size_t bytes_max);
 void bound_texts(proto::MasterMessage& message, std::size_t bytes_max);
 void bound_texts(proto::LinkMessage& message, std::size_t bytes_max);
 void bound_texts(proto::Decision& decision, std::size_t bytes_max);
 
-// How many items of at most `item_bytes` a page has room for, besides its own fields.
+// The number of items of at most `item_bytes` that fit on a page beside its own fields; at least 1.
 std::size_t items_per_page(std::uint32_t control_bytes, std::size_t item_bytes);
 
-inline constexpr std::size_t page_head_bytes = 64;  // of any page: everything but its items
+inline constexpr std::size_t page_head_bytes = 64;  // of a page of any kind, without its items
 inline constexpr std::size_t dial_target_bytes = 104;
 inline constexpr std::size_t sync_holder_bytes = 104;
 inline constexpr std::size_t hash_bytes = 16;

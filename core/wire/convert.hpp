@@ -1,4 +1,4 @@
-// Between protocol buffer fields and the core's own types. Readers validate: false means the field is not what it must be.
+// Conversions between protocol buffer fields and the core's own types. Readers validate; false: the field is invalid.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -41,7 +41,7 @@ inline bool read(const proto::Address& address, Endpoint& endpoint) {
     endpoint.is_v6 = address.is_v6();
     endpoint.port = static_cast<std::uint16_t>(address.port());
     std::memcpy(endpoint.address.data(), address.address().data(), address.address().size());
-    // An IPv4 address in the clothes of IPv6 is judged as what it is.
+    // Convert an IPv4-mapped IPv6 address to IPv4, so that it is treated as IPv4.
     static constexpr char mapped[] = "\0\0\0\0\0\0\0\0\0\0\xff\xff";
     if (endpoint.is_v6 && std::memcmp(endpoint.address.data(), mapped, 12) == 0) {
         endpoint.is_v6 = false;
@@ -51,7 +51,8 @@ inline bool read(const proto::Address& address, Endpoint& endpoint) {
     return true;
 }
 
-// Of a target that the master named; one without a pass proves nothing.
+// The pass for a target that the master named. If a field is missing or invalid, returns an empty pass, which proves
+// nothing.
 template <class Target>
 LinkPass pass_from(const Target& target) {
     LinkPass pass;
@@ -66,7 +67,7 @@ inline void write(const Hash128& hash, proto::Hash& to) {
 
 inline Hash128 hash_of(const proto::Hash& hash) { return Hash128{hash.low(), hash.high()}; }
 
-// The sizes as a peer of `group` is told them.
+// Writes the sizes as the master sends them to a peer of `group`.
 inline void write(const proto::Sizes& sizes, GroupId group, proto::View& view) {
     view.set_epoch(sizes.epoch());
     for (const auto& entry : sizes.groups()) {
@@ -77,7 +78,7 @@ inline void write(const proto::Sizes& sizes, GroupId group, proto::View& view) {
     }
 }
 
-// The four attributes; 1 each where the epoch has no members.
+// The four attributes; each is at least 1, even if the epoch has no members.
 inline Attributes attributes_of(const proto::View& view) {
     const auto at_least_one = [](std::uint32_t value) { return value == 0 ? 1 : value; };
     return Attributes{at_least_one(view.global_world()), at_least_one(view.group_world()), at_least_one(view.groups()),
@@ -93,7 +94,7 @@ inline Result result_of(std::uint32_t value) {
     return value <= 12 ? static_cast<Result>(value) : Result::internal_error;
 }
 
-// For an answer that says that something failed: it cannot have failed with success.
+// For an answer about a failure: a result of `success` is impossible there and becomes internal_error.
 inline Result failure_of(std::uint32_t value) { return value == 0 ? Result::internal_error : result_of(value); }
 
 inline std::string encode(const google::protobuf::MessageLite& message) { return message.SerializeAsString(); }

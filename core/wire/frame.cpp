@@ -115,7 +115,7 @@ FrameDecoder::Item FrameDecoder::refuse(WireError error, std::size_t consumed) {
     return item;
 }
 
-// Fills small_ up to `need` bytes; true when complete (and then empty again for the next use).
+// Fills small_ up to `need` bytes. True when complete; the fill count is then 0 again for the next use.
 bool FrameDecoder::gather(std::span<const std::uint8_t> bytes, std::size_t need, std::size_t& used) {
     const std::size_t take = std::min(need - small_fill_, bytes.size());
     if (take > 0) std::memcpy(small_.data() + small_fill_, bytes.data(), take);
@@ -136,13 +136,14 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
         const auto rest = bytes.subspan(used);
         switch (state_) {
         case State::prefix: {
-            // Zeros or noise are refused at the first bytes that differ, not only when a whole prefix has come.
+            // Refuse zeros or noise at their first byte, without waiting for a whole prefix.
             if (small_fill_ == 0 && !rest.empty() && rest[0] != (prefix_magic & 0xFF)) {
                 return refuse(WireError::bad_magic, used);
             }
             if (!gather(rest, prefix_bytes, used)) break;
             if (get<std::uint16_t>(small_.data()) != prefix_magic) return refuse(WireError::bad_magic, used);
-            // A damaged length would swallow the frames behind it for as long as they take to fill it.
+            // Check before the length is used: a damaged length would make the decoder take the next frames as content
+            // of this one.
             if (get<std::uint32_t>(small_.data() + 8) != folded(small_.data(), 8))
                 return refuse(WireError::bad_checksum, used);
             if (small_[2] != protocol_version) {
@@ -167,7 +168,7 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
             continue;
         }
         case State::body: {
-            // The body grows as bytes really come: a length that is only announced allocates nothing.
+            // The body grows only as bytes arrive: an announced length allocates nothing.
             const std::size_t take = std::min<std::size_t>(length_ - body_.size(), rest.size());
             body_.insert(body_.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(take));
             used += take;

@@ -1,18 +1,19 @@
-// Framing: how bytes of a link become control bodies, bulk headers, payload and flow words, and back.
+// Framing: the format of the bytes on a link, its decoder, and the encoders of single frames.
 //
-// This is a machine of its own: no IO, no clock, nothing allocated beyond one bounded body buffer. Anything malformed
-// is refused once, with a reason; after that the decoder stays refused. All integers are little-endian.
+// This is a machine of its own: no IO, no clock, no allocation beyond one bounded body buffer. The decoder refuses
+// malformed input once, with a reason; after that it stays refused. All integers are little-endian.
 //
-//   every frame   prefix 16:   magic u16 | version u8 | type u8 | length u32 | check of these 8 bytes u32 | checksum u32
-//                              (both XXH3-64 folded to 32 bits, the second one of what `covers`)
+//   every frame   prefix 16:  magic u16 | version u8 | type u8 | length u32 | check of these 8 bytes u32 | checksum u32
+//                             (both are XXH3-64 folded to 32 bits; the checksum is over what `covers` names)
 //   control       prefix | body (length bytes, protobuf)                     covers: body
 //   flow          prefix | FlowWord 24                                       covers: the word
 //   bulk          prefix | BulkHeader 32 | payload (length bytes) | trailer 16   covers: the header
 //   trailer       checksum of the payload u64 | mark u32 (all ones: abandoned, else 0) | magic u32
 //
-// The prefix keeps its form in every version, so that another version can be named.
-// Checksum and the abandoned mark are in the trailer, so a sender can give up a frame in its middle (it fills the rest with
-// any bytes and sets the mark) and needs no pass over the payload before the first byte leaves.
+// The prefix keeps its form in every version, so that a receiver can name the version that it refuses.
+// The checksum of the payload and the abandoned mark are in the trailer. So a sender can give up a frame in its middle:
+// it fills the rest with any bytes and sets the mark. It also needs no pass over the payload before the first byte
+// leaves.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -33,9 +34,9 @@ inline constexpr std::size_t bulk_header_bytes = 32;
 inline constexpr std::size_t flow_word_bytes = 24;
 inline constexpr std::size_t trailer_bytes = 16;
 
-// What a bulk frame carries. For an all-reduce: operation, phase (0 partial sum, 1 final bytes), slice index.
-// For a state sync: operation = sync id, phase 2, slice = chunk index, entry = index into the sync's key list.
-// For a bandwidth test: operation = test id, phase 3; the content means nothing.
+// Header of a bulk frame. All-reduce: operation, phase (0 partial sum, 1 final bytes), slice index.
+// State sync: operation = sync id, phase 2, slice = chunk index, entry = index into the sync's key list.
+// Bandwidth test: operation = test id, phase 3; the content is ignored.
 struct BulkHeader {
     OpId op = 0;
     std::uint32_t slice = 0;
@@ -51,9 +52,9 @@ struct BulkHeader {
 enum class FlowKind : std::uint8_t { ack = 1, ready = 2, credit = 3, decline = 4, moving = 5 };
 struct FlowWord {
     OpId op = 0;
-    std::uint32_t slice = 0;  // ack, decline, moving: which slice
-    // ready, credit: cumulative count of partial-sum slices the receiver has room for. moving: bytes of the slice that have
-    // arrived, more than ever before.
+    std::uint32_t slice = 0;  // ack, decline, moving: which slice; ready: number of the receiver's slots
+    // ready, credit: number of partial sums for which the receiver has had room since the operation began. moving:
+    // bytes of the slice that have arrived, more than ever before.
     std::uint32_t value = 0;
     FlowKind kind = FlowKind::ack;
     std::uint8_t phase = 0;  // ack, decline, moving: which phase
@@ -68,10 +69,10 @@ struct Trailer {
 enum class WireError : std::uint8_t { none, bad_magic, bad_version, bad_type, too_long, bad_checksum, bad_field };
 const char* to_text(WireError error);
 
-// Makes the check of a prefix fit its first 8 bytes again: for whoever speaks another version, or tests limits.
+// Computes the check of a prefix anew after a change of its first 8 bytes: to send another version, or to test limits.
 void seal_prefix(std::uint8_t* prefix);
 
-// Encoders. `prefix | body` of a control frame is appended to `out`; the fixed ones return arrays.
+// Encoders. Those of control and flow frames append to `out`; those of fixed parts return arrays.
 void append_control(std::string& out, std::span<const std::uint8_t> body);
 void append_flow(std::string& out, const FlowWord& word);
 std::array<std::uint8_t, prefix_bytes + bulk_header_bytes> encode_bulk(const BulkHeader& header);
@@ -82,7 +83,7 @@ public:
     enum class Kind : std::uint8_t { more, control, flow, bulk, payload, trailer, refused };
     struct Item {
         Kind kind = Kind::more;
-        std::size_t consumed = 0;  // bytes of the input that are used up; always the next push starts behind them
+        std::size_t consumed = 0;            // input bytes that were used; the next push starts behind them
         std::span<const std::uint8_t> body;  // control: valid until the next call of any member
         BulkHeader bulk;                     // bulk
         FlowWord flow;                       // flow
@@ -92,15 +93,15 @@ public:
 
     explicit FrameDecoder(const Limits& limits) : limits_(limits) {}
 
-    // Takes bytes in order and reports at most one item; call again with the rest until `more` with everything consumed.
-    // Kind::payload: the first `consumed` bytes of the input belong to the payload of the last bulk header (the caller
-    // puts them where they belong, at payload_position() before the call). Payload is never copied here.
+    // Takes bytes in order and reports at most one item. Call again with the rest until `more` with everything
+    // consumed. Kind::payload: the first `consumed` bytes of the input belong to the payload of the last bulk header.
+    // The caller stores them at the payload_position() from before the call. The decoder never copies payload.
     Item push(std::span<const std::uint8_t> bytes);
 
-    // Payload bytes of the current bulk frame still to come (0: not inside a payload), and how many have come.
+    // Payload bytes of the current bulk frame that are missing (0: not inside a payload), and that have arrived.
     std::uint32_t payload_remaining() const { return payload_remaining_; }
     std::uint32_t payload_position() const { return payload_total_ - payload_remaining_; }
-    // The caller has read `bytes` payload bytes itself (directly into their place) instead of pushing them.
+    // The caller has read `bytes` payload bytes directly into their place instead of pushing them.
     void skip_payload(std::uint32_t bytes);
     // Version byte of the frame that was refused with bad_version.
     std::uint8_t refused_version() const { return refused_version_; }

@@ -9,12 +9,13 @@ namespace pccl::core::wire {
 namespace {
 
 constexpr std::size_t head_bytes = prefix_bytes + bulk_header_bytes;
-// Summed at a time: it is still in the cache when it leaves.
+// The checksum runs over pieces of this size, so that a piece is still in the cache when it leaves.
 constexpr std::size_t checksum_piece_bytes = 128u << 10;
-// A queue of this many bytes gives its memory back when it is empty, and moves its rest to the front.
+// A queue that grew larger returns its memory when it is empty. If more than this has left, and more than half of the
+// queue, the rest moves to the front.
 constexpr std::size_t control_kept_bytes = 1u << 16;
 
-// The rest of frames that were cancelled.
+// Fills the rest of cancelled frames.
 constexpr std::size_t zero_bytes = 64u << 10;
 alignas(64) constexpr std::uint8_t zeros[zero_bytes] = {};
 
@@ -110,7 +111,7 @@ void FrameEncoder::add_payload(Outgoing& out, std::size_t most) {
         } else if (!payload_.cancelled) {
             if (!add(payload_.source + offset, end - offset)) return;
         } else {
-            // One piece is left for the trailer.
+            // Keep one piece free for the trailer.
             for (; offset < end && out.count + 1 < Outgoing::pieces_max; offset += std::min(end - offset, zero_bytes))
                 if (!add(zeros, std::min(end - offset, zero_bytes))) return;
             if (offset < end) return;

@@ -1,16 +1,17 @@
-// The sending half of a link: turns control bodies, flow words and payload into the bytes of frames, in the order in which
-// they leave. The decoder in frame.hpp is the other half. Both drivers send through this class and nothing else.
+// The sending half of a link: it turns control bodies, flow words and payload into the bytes of frames, in the order in
+// which they leave. The decoder in frame.hpp is the other half. Both drivers send through this class and nothing else.
 //
-// A machine of its own: no IO, no clock. The driver asks for the next pieces, hands them to its socket, and reports how many
-// bytes left. Payload is not copied: its pieces point into the source.
+// A machine of its own: no IO, no clock. The driver asks for the next pieces, hands them to its socket, and reports how
+// many bytes left. Payload is not copied: its pieces point into the source.
 //
 // Invariants:
-//  - Control frames and flow words leave in the order in which they were queued, before a payload frame that has not begun.
-//    A payload frame that has begun leaves without a break.
-//  - The checksum of a payload is computed from the bytes in the order in which they leave, each byte once, shortly before it
-//    leaves (it is in the cache then), unless the caller gave the checksum.
-//  - After cancel_payload() the source is not read again: the rest of the frame is zeros and its trailer marks it abandoned. A
-//    trailer of which a byte has left stays as it is: the payload before it left in full.
+//  - Control frames and flow words leave in the order in which they were queued, before a payload frame that has not
+//    begun. A payload frame that has begun leaves without a break.
+//  - The checksum of a payload is computed in the order in which the bytes leave. Each byte is summed once, shortly
+//    before it leaves, so it is still in the cache. If the caller gave the checksum, nothing is summed.
+//  - After cancel_payload() the source is not read again: the rest of the frame is zeros and its trailer marks it
+//    abandoned. Exception: if the trailer has started to leave, it stays unchanged. The payload was then sent in full,
+//    so the frame is valid.
 #pragma once
 
 #include "core/numeric/kernels.hpp"
@@ -36,9 +37,9 @@ public:
         std::array<Piece, pieces_max> pieces;
         std::size_t count = 0;
         std::size_t bytes = 0;  // of all pieces
-        bool more = false;      // the payload frame goes on behind them
+        bool more = false;      // the payload frame continues after these pieces
     };
-    // A payload frame whose last byte has left, or which was dropped.
+    // A payload frame whose last byte has left.
     struct Finished {
         std::uint64_t checksum = 0;  // 0 if cancelled
         bool cancelled = false;
@@ -46,22 +47,22 @@ public:
 
     void queue_control(std::span<const std::uint8_t> body);
     void queue_flow(const FlowWord& word);
-    // Of control frames and flow words.
+    // Control frames and flow words only.
     std::size_t queued_bytes() const { return control_.size() - control_begin_; }
 
-    // At most one at a time. `source` has header.length bytes and stays unchanged until the frame is finished or cancelled; null
-    // stands for payload that is counted and has no content, and needs a checksum.
+    // At most one at a time. `source` has header.length bytes and stays unchanged until the frame is finished or
+    // cancelled. Null: the payload is only counted and has no content; `checksum` is then required, unless it is empty.
     void begin_payload(const BulkHeader& header, const std::uint8_t* source, std::optional<std::uint64_t> checksum);
-    // True: no byte of it had left, so it is dropped. Otherwise it is filled up, and sent() reports its end.
+    // True: no byte of the frame had left, so it is dropped. False: it is filled up, and sent() reports its end.
     bool cancel_payload();
     bool has_payload() const { return payload_.active; }
     bool has_output() const { return payload_.active || queued_bytes() > 0; }
-    // Bytes that leave before the first byte of the payload itself; nothing if that has left, or there is none.
+    // Bytes that leave before the first payload byte. Nothing if that byte has left, or if there is no payload.
     std::optional<std::size_t> bytes_before_payload() const;
 
     // At most `most` bytes. The pieces are valid until the next call of any other member.
     Outgoing next(std::size_t most);
-    // The first `bytes` of these pieces have left.
+    // The first `bytes` bytes of the pieces from next() have left.
     std::optional<Finished> sent(std::size_t bytes);
 
 private:
@@ -76,7 +77,9 @@ private:
         const std::uint8_t* source = nullptr;
         std::size_t length = 0;
         std::size_t position = 0;  // bytes of the whole frame that have left
-        std::size_t summed = 0;    // payload bytes in `running`; position - head <= summed <= length
+        // Payload bytes in `running`, or `length` once the trailer is final. Until the trailer leaves:
+        // position - head <= summed <= length.
+        std::size_t summed = 0;
         std::uint64_t checksum = 0;
         numeric::Checksum64 running;
     };

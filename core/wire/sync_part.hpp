@@ -1,4 +1,4 @@
-// A part of a shared state, as one receiver asks one holder for it.
+// A receiver's request to one holder for a part of a shared state.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -13,7 +13,7 @@ struct SyncPart {
     std::uint32_t entry = 0;
     std::uint32_t index = 0;  // of the chunk, or of the first hash of a page
     Kind kind = Kind::chunk;
-    std::uint32_t most = 0;  // hashes on the page; the same question with another number is the same question
+    std::uint32_t most = 0;  // hashes on the page; not compared: with another number it is still the same request
     friend bool operator==(const SyncPart& a, const SyncPart& b) {
         return a.sync == b.sync && a.entry == b.entry && a.index == b.index && a.kind == b.kind;
     }
