@@ -20,6 +20,7 @@ constexpr std::uint32_t slow_snaps_per_million = 30'000;
 constexpr std::uint32_t stalled_early_per_million = 30'000;
 constexpr std::uint32_t no_memory_per_million = 20'000;
 constexpr std::uint32_t needed_again_per_million = 20'000;
+constexpr std::uint32_t crowds_per_million = 10'000;
 
 // One group of so many peers, on paths without faults and limits of rate.
 void begin(Scenario& s, std::uint32_t peers) {
@@ -236,6 +237,40 @@ void draw_needed_again(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
     s.chaos_end = std::max(s.chaos_end, crash.at + crash.duration + second);
 }
 
+// A crowd dials the master at the same time over a long path, at the start and again after its restart, and the master has
+// few places for connections that have sent no hello.
+void draw_crowds(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
+    Draw draw(mix(s.seed, 256));
+    if (!(on & class_master) || !(on & class_latency) || peers_max < 6 || !draw.chance(crowds_per_million)) return;
+    begin(s, std::min(peers_max, 9u));
+    Workload& w = s.workload;
+    w.sync = draw.chance(300'000) && w.sync;
+    w.tags = std::min(w.tags, 1u);
+    w.many_window = 0;
+    sim::NetworkParameters& n = s.world.network;
+    n.latency_low = draw.between(500 * millisecond, 1500 * millisecond);
+    n.latency_high = n.latency_low + draw.log_uniform(microsecond, n.latency_low / 10);
+    n.jitter_per_mille = n.tail_per_million = 0;
+    n.window_low = n.window_high = 1'000'000;
+    for (PeerPlan& plan : s.peers) {
+        plan.stripes = 1;
+        plan.turns = draw.number(2, 4);
+    }
+    s.limits.unregistered_links_max = draw.number(4, 12);
+    s.timeouts.handshake = n.latency_high * draw.between(85, 100) / 10;  // a place is kept for longer than a round trip
+    // A quarter of it, for a dial at another address of the master, exceeds a round trip.
+    s.timeouts.peer = n.latency_high * draw.between(100, 120) / 10;
+    s.timeouts.dial = std::max(s.timeouts.dial, 4 * n.latency_high);
+    s.timeouts.master = std::max(s.timeouts.master, 4 * s.timeouts.grace());
+    Fault f;
+    f.kind = FaultKind::crash_master;
+    f.at = draw.between(10 * n.latency_high, 60 * n.latency_high);
+    f.duration = draw.log_uniform(millisecond, second);
+    f.value = draw.bits() | 1;  // its links are reset
+    s.faults.push_back(f);
+    s.chaos_end = std::max(s.chaos_end, f.at + f.duration + second);
+}
+
 }  // namespace
 
 void draw_races(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
@@ -244,6 +279,7 @@ void draw_races(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
     draw_stalled_early(s, on);
     draw_no_memory(s, on);
     draw_needed_again(s, on, peers_max);
+    draw_crowds(s, on, peers_max);
 }
 
 }  // namespace pccl::harness
