@@ -255,7 +255,10 @@ void ControlLinks::slept(const Sleep& sleep) {
     }
 }
 
-std::size_t ControlLinks::strangers() const { return of_stage(Link::Stage::fresh).size(); }
+std::size_t ControlLinks::strangers() const {
+    return static_cast<std::size_t>(std::count_if(
+        links_.begin(), links_.end(), [](const auto& entry) { return entry.second.stage == Link::Stage::fresh; }));
+}
 
 std::vector<LinkId> ControlLinks::of_stage(Link::Stage stage) const {
     std::vector<LinkId> found;

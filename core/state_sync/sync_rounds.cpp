@@ -195,14 +195,8 @@ void SyncRounds::repeat(GroupId id) {
         seat->set_uuid(to_bytes(member.uuid));
         seat->set_serial(member.serial);
     }
-    if (const BallotKey key{proto::VOTE_SYNC_END, id, running.id}; ballots_.find(key) != nullptr) {
-        const Ballot ballot = ballots_.take(key);
-        for (const auto& [uuid, cast] : ballot.votes()) {
-            auto* vote = sync->add_votes();
-            vote->set_uuid(to_bytes(uuid));
-            vote->set_serial(cast.serial);
-        }
-    }
+    if (const BallotKey key{proto::VOTE_SYNC_END, id, running.id}; ballots_.find(key) != nullptr)
+        add_seats(ballots_.take(key), *sync->mutable_votes());
     *sync->mutable_sizes() = state_.sizes();
     decisions_.append(decision);
     agenda_.everything = true;
@@ -228,11 +222,7 @@ void SyncRounds::finish(GroupId id, bool commit, const std::string& reason) {
     }
     const Ballot ballot = ballots_.find(key) == nullptr ? Ballot{} : ballots_.take(key);
     if (commit && ballot.votes().size() < running.members.size()) PROBE(sync_member_gone);
-    for (const auto& [uuid, cast] : ballot.votes()) {
-        auto* vote = sync->add_votes();
-        vote->set_uuid(to_bytes(uuid));
-        vote->set_serial(cast.serial);
-    }
+    add_seats(ballot, *sync->mutable_votes());
     *sync->mutable_sizes() = state_.sizes();
     decisions_.append(decision);
     agenda_.everything = true;

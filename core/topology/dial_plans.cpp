@@ -21,8 +21,8 @@ void DialPlans::send() {
     const auto to = [&](const Uuid& uuid) {
         const LinkId link = roster_.link_of(uuid);
         if (link == 0) return;
-        Told& here = told[link];
-        if (const auto known = told_.find(link); known != told_.end()) here = std::move(known->second);
+        auto known = told_.extract(link);
+        Told& here = known ? told.insert(std::move(known)).position->second : told[link];
         send(uuid, callers[uuid], here);
     };
     for (const auto& [uuid, member] : state_.members) to(uuid);

@@ -2,6 +2,7 @@
 #include "core/voting/ballot.hpp"
 #include "core/voting/electors.hpp"
 #include "core/wire/convert.hpp"
+#include "tests/unit/name.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -11,12 +12,6 @@ using namespace pccl;
 using namespace pccl::core;
 
 namespace {
-
-Uuid name(std::uint8_t last) {
-    Uuid uuid;
-    uuid.bytes[15] = last;
-    return uuid;
-}
 
 const Uuid a = name(1), b = name(2), c = name(3);
 const BallotKey update{proto::VOTE_UPDATE_TOPOLOGY, 0, 0};

@@ -2,6 +2,7 @@
 #include "core/journal/decision_log.hpp"
 #include "core/journal/journal.hpp"
 #include "core/wire/convert.hpp"
+#include "tests/unit/name.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -12,12 +13,6 @@ using namespace pccl;
 using namespace pccl::core;
 
 namespace {
-
-Uuid name(std::uint8_t last) {
-    Uuid uuid;
-    uuid.bytes[15] = last;
-    return uuid;
-}
 
 const Uuid a = name(1), b = name(2);
 

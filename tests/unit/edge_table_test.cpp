@@ -1,6 +1,7 @@
 // The edge table alone: what the master records about the edges between peers, and for how long.
 #include "core/base/ids.hpp"
 #include "core/topology/edge_table.hpp"
+#include "tests/unit/name.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -11,12 +12,6 @@
 using namespace pccl::core;
 
 namespace {
-
-Uuid name(std::uint8_t last) {
-    Uuid uuid;
-    uuid.bytes[15] = last;
-    return uuid;
-}
 
 const Uuid a = name(1), b = name(2), c = name(3);
 const std::vector<Uuid> ring{a, b};
