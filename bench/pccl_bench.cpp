@@ -6,7 +6,7 @@
 #include "bare_ring.hpp"
 #include "statistics.hpp"
 #include "suite.hpp"
-#include "tools/demo/child_process.hpp"
+#include "harness/real/child_process.hpp"
 #include "worker.hpp"
 
 #include <CLI/CLI.hpp>
@@ -127,7 +127,6 @@ int main(int argc, char** argv) {
     if (role == "peer") return run_peer(rank, world, master_port);
     if (role == "master") return run_master();
 
-    pccl::tools::kill_children_on_interrupt();
     if (sizes.empty()) {
         print_heading();
         run_suite(suite, print_row, print_figure);

@@ -2,8 +2,8 @@
 #include "suite.hpp"
 
 #include "bare_ring.hpp"
+#include "harness/real/child_process.hpp"
 #include "statistics.hpp"
-#include "tools/demo/child_process.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -17,7 +17,8 @@
 
 namespace pccl::bench {
 
-using tools::ChildProcess;
+using harness::ChildProcess;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -29,15 +30,15 @@ void sleep_ms(int milliseconds) { std::this_thread::sleep_for(std::chrono::milli
 class Run {
 public:
     Run(unsigned world, const std::vector<std::string>& extra_environment = {}) {
-        const std::string program = tools::program_directory() + "pccl-bench";
+        const std::string program = harness::program_directory() + "pccl-bench";
         std::vector<std::string> environment = extra_environment;
         environment.push_back("PCCL_PORT_RANGE=0");
-        master_ = ChildProcess::start({program, "--role", "master"}, environment);
+        master_ = ChildProcess::start({program, "--role", "master"}, {environment});
         const std::string port = answer(master_, "port", 10'000);
         for (unsigned rank = 0; rank < world; ++rank) {
             peers_.push_back(ChildProcess::start({program, "--role", "peer", "--rank", std::to_string(rank), "--world",
                                                   std::to_string(world), "--master-port", port},
-                                                 environment));
+                                                 {environment}));
         }
         for (auto& peer : peers_) answer(peer, "ready", 20'000);
     }
@@ -47,7 +48,7 @@ public:
         for (auto& peer : peers_)
             if (peer.running()) peer.write_line("quit");
         for (auto& peer : peers_)
-            if (peer.running() && !peer.wait(10'000)) throw std::runtime_error("a peer did not leave within 10 s");
+            if (peer.running() && !peer.wait(10s)) throw std::runtime_error("a peer did not leave within 10 s");
     }
 
     void tell_all(const std::string& command) {
@@ -56,7 +57,7 @@ public:
 
     // Returns the rest of the line that starts with `word`. Throws if another line comes, or none in time.
     static std::string answer(ChildProcess& process, const std::string& word, int timeout_ms) {
-        const auto line = process.read_line(timeout_ms);
+        const auto line = process.read_line(std::chrono::milliseconds(timeout_ms));
         if (!line)
             throw std::runtime_error("no '" + word + "' from a process within " + std::to_string(timeout_ms) + " ms");
         if (line->compare(0, word.size(), word) != 0)
@@ -175,7 +176,7 @@ bool hit_one_peer(int signal_number, int delay_ms, const std::vector<std::string
     for (auto& peer : run.peers()) Run::answer(peer, "begin", 30'000);
     sleep_ms(delay_ms);
     const std::int64_t hit_ns = monotonic_ns();
-    victim.send_signal(signal_number);
+    victim.signal(signal_number);
     double slowest_return = 0, slowest_retry = 0;
     int attempts = 0;
     for (auto& peer : run.peers()) {
@@ -242,7 +243,7 @@ void shared_state(Figure& hashing, Figure& transfer) {
 
 Figure simulator_speed(unsigned seeds) {
     Figure figure{"simulator, release build, default mix", "seeds/s", 100, true, 0, 0, "", ""};
-    const std::string program = tools::program_directory() + "sim-run";
+    const std::string program = harness::program_directory() + "sim-run";
     if (access(program.c_str(), X_OK) != 0) throw std::runtime_error(program + " is not there");
     // One process: the target is per core.
     ChildProcess simulator =
@@ -251,12 +252,12 @@ Figure simulator_speed(unsigned seeds) {
     const std::int64_t limit_ns = 300'000'000'000;
     std::string last_line;
     std::string summary;
-    while (auto line = simulator.read_line(60'000)) {
+    while (auto line = simulator.read_line(60s)) {
         if (monotonic_ns() - start > limit_ns) throw std::runtime_error("sim-run took more than 300 s");
         if (line->find("seeds/s") != std::string::npos) summary = *line;
         if (!line->empty()) last_line = *line;
     }
-    const auto status = simulator.wait(1'000);
+    const auto status = simulator.wait(1s);
     if (!status || *status != 0) throw std::runtime_error("sim-run failed or was silent; last line: " + last_line);
     figure.measured = seeds / (static_cast<double>(monotonic_ns() - start) * 1e-9);
     figure.remark = summary;

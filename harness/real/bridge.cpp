@@ -2,9 +2,10 @@
 
 #include "harness/fault_pairs.hpp"
 #include "harness/oracles.hpp"
-#include "harness/real/children.hpp"
+#include "harness/real/child_process.hpp"
 #include "harness/real/facts.hpp"
 #include "harness/real/proxy.hpp"
+#include "harness/real/signal_watch.hpp"
 #include "harness/scenario_text.hpp"
 
 #include <algorithm>
@@ -13,9 +14,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <fcntl.h>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <system_error>
 #include <unistd.h>
 
 namespace pccl::harness {
@@ -66,7 +69,7 @@ private:
         std::uint64_t value = 0;  // node or fault
     };
     struct Peer {  // the process of a node
-        Child child;
+        ChildProcess child;
         std::size_t number = 0;  // of its facts file, from 1
         bool expected_to_die = false;
     };
@@ -126,30 +129,34 @@ private:
         const bool dies = std::any_of(scenario_.faults.begin(), scenario_.faults.end(),
                                       [](const Fault& fault) { return fault.kind == FaultKind::crash_master; });
         if (dies) arguments.insert(arguments.end(), {"--state-dir", path("state")});
-        std::string error;
-        return Child::start(master_, arguments, environment(), path("master.log"), true, error) ||
-               machine_error("cannot start pccl-master: " + error);
+        return start(master_, arguments, environment(), path("master.log"), false);
+    }
+
+    // Standard error goes to the end of the file `log`.
+    bool start(ChildProcess& child, const std::vector<std::string>& arguments, std::vector<std::string> variables,
+               const std::string& log, bool output_to_log) {
+        const Descriptor file(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+        if (!file.is_open()) return machine_error("cannot write " + log);
+        try {
+            child = ChildProcess::start(arguments, {std::move(variables), file.number(), output_to_log});
+        } catch (const std::system_error& error) {
+            return machine_error("cannot start " + arguments[0] + ": " + error.what());
+        }
+        return true;
     }
 
     bool hear_master() {
-        std::string line;
         const Instant give_up = monotonic() + machine_patience;
-        while (line.find('\n') == std::string::npos) {
-            char byte = 0;
-            const ssize_t count = ::read(master_.output(), &byte, 1);
-            if (count == 1) {
-                line += byte;
-                continue;
-            }
+        std::optional<std::string> line;
+        while (!(line = master_.read_line(std::chrono::milliseconds(0)))) {
             if (interrupted()) return false;
-            const bool ended = count == 0 || (errno != EAGAIN && errno != EINTR);
-            if (ended || monotonic() >= give_up)
+            if (master_.output() < 0 || monotonic() >= give_up)
                 return machine_error("pccl-master did not say where it listens" +
                                      std::string(master_.reap() ? ": " + master_.how_it_ended() : ""));
             std::vector<pollfd> set = {{master_.output(), POLLIN, 0}};
             signals_.wait(set, 100 * millisecond);
         }
-        master_port_ = static_cast<std::uint16_t>(std::atoi(line.c_str() + line.rfind(':') + 1));
+        master_port_ = static_cast<std::uint16_t>(std::atoi(line->c_str() + line->rfind(':') + 1));
         proxy_.set_master_port(master_port_);
         return true;
     }
@@ -251,15 +258,13 @@ private:
         std::FILE* facts = std::fopen(facts_path(peer.number).c_str(), "w");
         if (facts == nullptr) return void(machine_error("cannot write " + facts_path(peer.number)));
         std::fclose(facts);
-        std::string error;
         const std::string log = path("node" + std::to_string(node) + ".process" + std::to_string(peer.number) + ".log");
-        if (!Child::start(peer.child,
-                          {options_.programs + "bridge-peer", "--scenario", path("scenario"), "--node",
-                           std::to_string(node), "--number", std::to_string(peer.number), "--master",
-                           front_address(0) + ":" + std::to_string(proxy_.port(0)), "--facts", facts_path(peer.number),
-                           "--origin", std::to_string(origin_)},
-                          variables, log, false, error))
-            machine_error("cannot start bridge-peer: " + error);
+        start(peer.child,
+              {options_.programs + "bridge-peer", "--scenario", path("scenario"), "--node", std::to_string(node),
+               "--number", std::to_string(peer.number), "--master",
+               front_address(0) + ":" + std::to_string(proxy_.port(0)), "--facts", facts_path(peer.number), "--origin",
+               std::to_string(origin_)},
+              std::move(variables), log, true);
     }
 
     void fire_triggers() {
@@ -278,7 +283,7 @@ private:
             Peer& peer = peers_[node];
             if (!peer.child.running() || !peer.child.reap()) continue;
             ended = true;
-            if (peer.child.status() != 0 && !peer.expected_to_die)
+            if (peer.child.status().value_or(0) != 0 && !peer.expected_to_die)
                 violate("process",
                         "the process of node " + std::to_string(node) + " ended with " + peer.child.how_it_ended());
         }
@@ -354,7 +359,7 @@ private:
             break;
         case FaultKind::pause: {
             const std::uint32_t node = fault.a % nodes();
-            const Child& child = node == 0 ? master_ : peers_[node].child;
+            const ChildProcess& child = node == 0 ? master_ : peers_[node].child;
             if (!child.running() || (node == 0 && master_killed_)) return;
             touch(node);
             ++paused_[node];
@@ -362,7 +367,11 @@ private:
             schedule(within_chaos(fault.duration), Step::end_fault, index);
             break;
         }
-        case FaultKind::hang: peers_[peer].child.tell(within_chaos(fault.duration)); break;
+        case FaultKind::hang: {
+            const std::int64_t until = within_chaos(fault.duration);
+            peers_[peer].child.write({reinterpret_cast<const char*>(&until), sizeof until});
+            break;
+        }
         case FaultKind::swizzle: swizzle(index); break;
         default: return;  // not playable, see playable.cpp
         }
@@ -474,14 +483,14 @@ private:
         std::vector<bool> was_running;
         for (Peer& peer : peers_) {
             was_running.push_back(peer.child.running());
-            peer.child = Child();  // killed and reaped
+            peer.child.kill_and_reap();
         }
         if (options_.progress && reported_ != 0) std::fputs("\n", stderr);
         if (verdict_.interrupted_by == 0 && verdict_.machine_error.empty()) {
             stop_master();
             if (verdict_.machine_error.empty()) judge(was_running);
         }
-        master_ = Child();
+        master_.kill_and_reap();
         if (verdict_.held() || verdict_.interrupted_by != 0) {
             std::error_code ignored;
             if (!verdict_.logs.empty()) std::filesystem::remove_all(verdict_.logs, ignored);
@@ -499,7 +508,7 @@ private:
             std::vector<pollfd> none;
             signals_.wait(none, 100 * millisecond);
         }
-        if (master_.status() != 0) violate("process", "the master ended with " + master_.how_it_ended());
+        if (master_.status().value_or(0) != 0) violate("process", "the master ended with " + master_.how_it_ended());
     }
 
     void judge(const std::vector<bool>& was_running) {
@@ -555,7 +564,7 @@ private:
     const BridgeOptions& options_;
     SignalWatch signals_;
     Proxy proxy_;
-    Child master_;
+    ChildProcess master_;
     std::vector<Peer> peers_;  // by node; the first is unused
     std::vector<std::uint32_t> paused_;
     std::vector<bool> touched_;

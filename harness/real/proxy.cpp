@@ -60,18 +60,6 @@ bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 std::string process_address(std::uint32_t node) { return loopback(1, node); }
 std::string front_address(std::uint32_t node) { return loopback(2, node); }
 
-void Descriptor::close() {
-    if (number_ >= 0) ::close(number_);
-    number_ = -1;
-}
-
-void Descriptor::close_with_reset() {
-    if (number_ < 0) return;
-    const linger at_once{1, 0};
-    ::setsockopt(number_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    close();
-}
-
 Proxy::Proxy(std::uint32_t nodes, const sim::NetworkParameters& parameters, std::uint64_t seed)
     : nodes_(nodes), parameters_(parameters), blocks_(std::size_t{nodes} * nodes, 0),
       base_latency_(std::size_t{nodes} * nodes), rate_(nodes), down_rate_(nodes, 0), uplink_free_(nodes, 0),

@@ -10,6 +10,7 @@
 // and writes them to the other side. It has one thread and no clock: the caller polls and passes the time in.
 #pragma once
 
+#include "harness/real/descriptor.hpp"
 #include "net-sim/draw.hpp"
 #include "net-sim/network.hpp"
 
@@ -25,29 +26,6 @@ namespace pccl::harness {
 
 using core::Duration;
 using core::Instant;
-
-// Closes its descriptor when it is destroyed.
-class Descriptor {
-public:
-    Descriptor() = default;
-    explicit Descriptor(int number) : number_(number) {}
-    Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-    Descriptor& operator=(Descriptor&& other) noexcept {
-        if (this != &other) {
-            close();
-            number_ = std::exchange(other.number_, -1);
-        }
-        return *this;
-    }
-    ~Descriptor() { close(); }
-    int number() const { return number_; }
-    bool is_open() const { return number_ >= 0; }
-    void close();
-    void close_with_reset();  // the other end sees a reset; what has not arrived is lost
-
-private:
-    int number_ = -1;
-};
 
 std::string process_address(std::uint32_t node);  // 127.0.1.<n+1>
 std::string front_address(std::uint32_t node);    // 127.0.2.<n+1>

@@ -21,6 +21,7 @@ import pccl
 import pytest
 from conftest import PATIENCE_S, admit, run_threads
 from pccl.__main__ import main as program
+from pccl.tools import demo_run
 from pccl.tools.screen import age, plain_text, rate
 from pccl.tools.status import StatusError, fetch, url_of
 from pccl.tools.top import Look, picture
@@ -350,9 +351,32 @@ def test_demo_goes_on_without_the_one_that_is_killed(tmp_path: Path) -> None:
     assert "worker 2 was killed at step" in done.stdout
     assert "worker 2 is back, at step" in done.stdout
     assert "all 3 workers hold the same weights" in done.stdout
+    assert "behind each of 40 steps" in done.stdout
     assert done.stderr == ""
     if drawing:
         assert target.read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_goes_on_without_the_one_that_leaves() -> None:
+    done = run("demo", "--workers", "4", "--kill", "--leave", "--plain", "--steps", "40", "--pace", "0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "worker 0 leaves behind step 20" in done.stdout
+    assert "worker 3 is back, at step" in done.stdout
+    assert "all 3 workers hold the same weights" in done.stdout
+    assert done.stderr == ""
+
+
+def test_demo_compares_the_weights_of_every_step() -> None:
+    nothing: Any = None
+    run = demo_run.Run(demo_run.Plan(2, 12, kill=False, leave=False, pace=0))
+    workers = [demo_run.Worker(index, nothing, nothing) for index in range(2)]
+    event = {"step": 1, "loss": 1.0, "reduce_ms": 1.0, "world": 2, "sent": 4, "digest": "equal"}
+    for worker in workers:
+        run._take_step(worker, event)
+    run._take_step(workers[0], {**event, "step": 2})
+    with pytest.raises(demo_run.DemoError, match="worker 1 holds other weights than the others behind step 2"):
+        run._take_step(workers[1], {**event, "step": 2, "digest": "other"})
+    run.__exit__()
 
 
 def test_demo_learns() -> None:
@@ -371,6 +395,8 @@ def test_demo_says_what_it_cannot_do(
         assert text in capsys.readouterr().err
 
     says("--workers 3 or more", "--workers", "2", "--kill")
+    says("--workers 3 or more", "--workers", "2", "--leave")
+    says("--workers 4 or more", "--workers", "3", "--leave", "--kill")
     says("use 2 to 64", "--workers", "1")
     says("use 12 to", "--steps", "1")
     says("has to end with .png", "--picture", str(tmp_path / "curves.txt"))

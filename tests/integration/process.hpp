@@ -5,6 +5,8 @@
 // machine needs. It is not a measurement.
 #pragma once
 
+#include "harness/real/child_process.hpp"
+
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -12,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include <sys/types.h>
-
 namespace integration {
+
+namespace harness = pccl::harness;
 
 inline constexpr std::chrono::seconds hang_guard{60};
 
@@ -24,23 +26,19 @@ class Process {
 public:
     // Standard error goes to a file of its own, see log_text(). PCCL_PORT_RANGE is 0 unless `environment` sets it.
     Process(const std::vector<std::string>& command, const Environment& environment = {});
-    ~Process();  // SIGKILL if it still runs
-    Process(const Process&) = delete;
-    Process& operator=(const Process&) = delete;
-
-    void send(const std::string& line);
+    void send(const std::string& line) { child_.write_line(line); }  // if it is gone, the next read reports that
     // The next line of standard output without its line end; nothing at the end of the output. Throws when the guard
     // expires.
     std::optional<std::string> read_line(std::chrono::milliseconds guard = hang_guard);
     // Like read_line, but throws if there is no line.
     std::string expect_line(std::chrono::milliseconds guard = hang_guard);
     // A line that is there already or comes within `patience`. Otherwise nothing; it does not throw.
-    std::optional<std::string> poll_line(std::chrono::milliseconds patience);
+    std::optional<std::string> poll_line(std::chrono::milliseconds patience) { return child_.read_line(patience); }
 
-    void signal(int number);
+    void signal(int number) { child_.signal(number); }
     // Exit code, or -number of the signal that ended it. Throws when the guard expires.
     int wait(std::chrono::milliseconds guard = hang_guard);
-    pid_t pid() const { return pid_; }
+    pid_t pid() const { return child_.pid(); }
     // What the process has written to standard error so far.
     std::string log_text() const;
     // Whether it writes this to standard error, now or later. Lines of I/O threads come a little after the event.
@@ -50,17 +48,9 @@ public:
     int open_descriptors() const;
 
 private:
-    bool fill(std::chrono::milliseconds patience);  // false: nothing came in time, or the output ended
-
     std::string name_;
-    pid_t pid_ = -1;
-    int input_ = -1;
-    int output_ = -1;
-    int error_file_ = -1;
-    bool ended_ = false;
-    bool reaped_ = false;
-    int status_ = 0;
-    std::string pending_;
+    harness::Descriptor errors_;
+    harness::ChildProcess child_;
 };
 
 // build/bin/pccl-master on 127.0.0.1. It uses a free port unless one is given (that of a master that was killed).

@@ -19,7 +19,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _CURVE_COLUMNS = 60
 _HAPPENED_LINES = 10
 _DRAW_S = 0.1
-_STYLES = {"trains": "green", "joined": "green", "done": "green", "killed": "red"}
+_STYLES = {"trains": "green", "joined": "green", "done": "green", "killed": "red", "left": "dim"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--kill", action="store_true", help="kill a worker after a quarter, and start it again while the others go on"
     )
     parser.add_argument(
+        "--leave", action="store_true", help="let a worker leave after half of the steps; the others go on without it"
+    )
+    parser.add_argument(
         "--picture",
         type=Path,
         metavar="FILE.png",
@@ -47,8 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not 2 <= options.workers <= 64:
         parser.error(f"--workers {options.workers}: use 2 to 64")
-    if options.kill and options.workers < 3:
-        parser.error("--kill needs --workers 3 or more: one alone would have nobody to go on with")
+    for wanted, words in ((options.kill, "--kill"), (options.leave, "--leave")):
+        least = 4 if options.kill and options.leave else 3
+        if wanted and options.workers < least:
+            parser.error(f"{words} needs --workers {least} or more: one alone would have nobody to go on with")
     if not 12 <= options.steps <= 1_000_000:
         parser.error(f"--steps {options.steps}: use 12 to 1000000")
     if not 0 <= options.pace <= 10:
@@ -59,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--picture: {why}")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    plan = Plan(options.workers, options.steps, options.kill, options.pace)
+    plan = Plan(options.workers, options.steps, options.kill, options.leave, options.pace)
     try:
         with Run(plan) as run:
             if wants_drawing(sys.stdout, options.plain):
@@ -140,7 +145,7 @@ def picture(run: Run) -> list[Line]:
                 f"  {last.step:7}  {last.loss:7.3f}  {last.reduce_ms:.2f} ms" if last else "",
             )
         )
-    longest = run.workers[0].steps
+    longest = run.workers[1].steps  # neither killed nor told to leave
     lines += [
         line(),
         line("loss        ", (_curve([step.loss for step in longest]), "cyan")),
@@ -151,7 +156,7 @@ def picture(run: Run) -> list[Line]:
 
 
 def summary(run: Run) -> list[str]:
-    first = run.workers[0].steps
+    first = run.workers[1].steps  # neither killed nor told to leave
     times = [step.reduce_ms for worker in run.workers for step in worker.steps]
     tenth = max(1, len(first) // 10)
     begin, end = (statistics.fmean(step.loss for step in part) for part in (first[:tenth], first[-tenth:]))
@@ -167,5 +172,10 @@ def summary(run: Run) -> list[str]:
             f"{outage.back_at - outage.killed_at:.1f} s later; the others made "
             f"{outage.back_step - outage.killed_step - 1} steps meanwhile"
         )
-    lines.append(f"all {run.plan.workers} workers hold the same weights (sha256 {run.workers[0].digest[:16]}...)")
+    if outage is not None and outage.others_at is not None:
+        lines.append(f"the kill cost the others {1000 * (outage.others_at - outage.killed_at):.0f} ms")
+    lines.append(
+        f"all {run.plan.at_the_end} workers hold the same weights (sha256 {run.workers[1].digest[:16]}...), and held the "
+        f"same ones behind each of {len(run.digests)} steps"
+    )
     return lines

@@ -36,6 +36,7 @@ class Step:
     reduce_ms: float
     world: int
     sent: int
+    digest: str  # of the weights behind the step
 
 
 @dataclass
@@ -54,6 +55,7 @@ class Outage:
     worker: int
     killed_at: float
     killed_step: int
+    others_at: float | None = None  # first step of another worker behind the kill
     back_at: float | None = None
     back_step: int | None = None
 
@@ -63,11 +65,20 @@ class Plan:
     workers: int
     steps: int
     kill: bool
+    leave: bool
     pace: float
 
     @property
     def kill_step(self) -> int:
         return self.steps // 4
+
+    @property
+    def leave_step(self) -> int:
+        return self.steps // 2
+
+    @property
+    def at_the_end(self) -> int:
+        return self.workers - 1 if self.leave else self.workers
 
     def return_step(self, killed_step: int) -> int:
         # At two thirds the others stop until all workers are there.
@@ -91,6 +102,7 @@ class Run:
         self.workers: list[Worker] = []
         self.happened: list[tuple[float, str]] = []
         self.outage: Outage | None = None
+        self.digests: dict[int, str] = {}  # by step
         self.queue: queue.Queue[tuple[int, int, dict[str, Any] | None]] = queue.Queue()
         self._began = time.monotonic()
         self._progress = self._began
@@ -134,9 +146,9 @@ class Run:
         return max((worker.steps[-1].step for worker in self.workers if worker.steps), default=0)
 
     def turns(self, interval: float) -> Iterator[None]:
-        """Yields after each ``interval``, until all workers have reached the end. Raises DemoError."""
+        """Yields after each ``interval``, until all workers have left or reached the end. Raises DemoError."""
         shown = time.monotonic()
-        while any(worker.state != "done" for worker in self.workers):
+        while any(worker.state not in ("done", "left") for worker in self.workers):
             try:
                 index, life, event = self.queue.get(timeout=max(0.0, shown + interval - time.monotonic()))
                 self._take(index, life, event)
@@ -150,7 +162,7 @@ class Run:
                 raise DemoError(f"nobody has made a step for {_PATIENCE_S:.0f} s; workers: {self._states()}")
         for worker in self.workers:
             worker.process.wait(_END_S)
-        if len({worker.digest for worker in self.workers}) != 1:
+        if len({worker.digest for worker in self.workers if worker.state == "done"}) != 1:
             raise DemoError("the workers hold different weights: " + self._states())
 
     def _start(self, index: int) -> None:
@@ -158,9 +170,11 @@ class Run:
             "master": self.address,
             "index": index,
             "steps": self.plan.steps,
-            "workers": self.plan.workers,
+            "workers": self.plan.at_the_end,
             "pace": self.plan.pace,
         }
+        if self.plan.leave and index == 0:
+            options["leave-at"] = self.plan.leave_step
         if self.plan.kill and index == self.plan.workers - 1 and self.outage is None:
             options["hold-at"] = self.plan.kill_step
         command = [sys.executable, "-m", "pccl.tools.demo_worker"]
@@ -207,7 +221,7 @@ class Run:
         if life != worker.life or worker.state == "killed":
             return  # late events of a process that is gone
         if event is None:
-            if worker.state != "done":
+            if worker.state not in ("done", "left"):
                 raise DemoError(f"worker {index} ended ({worker.process.wait()}):\n{self._errors(worker)}")
             return
         kind = event["event"]
@@ -224,18 +238,29 @@ class Run:
             self._note(f"worker {index}: {event['what']} again, because {event['text']}")
         elif kind == "log":
             self._note(f"worker {index}: {event['text']}")
+        elif kind == "left":
+            worker.state = "left"
+            self._note(f"worker {index} leaves behind step {worker.steps[-1].step}, as it was told to")
         elif kind == "end":
             worker.state, worker.digest = "done", event["digest"]
         elif kind == "failed":
             raise DemoError(f"worker {index}: {event['text']}")
 
     def _take_step(self, worker: Worker, event: dict[str, Any]) -> None:
-        step = Step(event["step"], self.now(), event["loss"], event["reduce_ms"], event["world"], event["sent"])
+        step = Step(
+            event["step"], self.now(), event["loss"], event["reduce_ms"], event["world"], event["sent"], event["digest"]
+        )
         worker.state = "trains"
         worker.steps.append(step)
         self._progress = time.monotonic()
+        if self.digests.setdefault(step.step, step.digest) != step.digest:
+            raise DemoError(f"worker {worker.index} holds other weights than the others behind step {step.step}")
         outage = self.outage
-        if outage is not None and outage.worker == worker.index and outage.back_step is None:
+        if outage is None:
+            return
+        if outage.worker != worker.index and outage.others_at is None and step.step > outage.killed_step:
+            outage.others_at = step.at
+        if outage.worker == worker.index and outage.back_step is None:
             outage.back_at, outage.back_step = step.at, step.step
             self._note(f"worker {worker.index} is back, at step {step.step} with the state of the others")
 

@@ -45,6 +45,9 @@ class Network:
         self._w1[:] = start.normal(0, 1, self._w1.shape)
         self._w2[:] = start.normal(0, 0.1, self._w2.shape)
 
+    def digest(self) -> str:
+        return hashlib.sha256(self.weights.tobytes()).hexdigest()
+
     @staticmethod
     def _views(array: Array, ends: list[int], shapes: list[Any]) -> list[Array]:
         return [part.reshape(shape) for part, shape in zip(numpy.split(array, ends), shapes, strict=True)]
@@ -109,8 +112,9 @@ def again(call: Callable[[], _T], what: str) -> _T:
 
 
 def train(
-    communicator: pccl.Communicator, index: int, steps: int, workers: int, pace: float, hold_at: int
-) -> Network:
+    communicator: pccl.Communicator, index: int, steps: int, workers: int, pace: float, hold_at: int, leave_at: int
+) -> Network | None:
+    """The network behind the last step; nothing if this worker leaves before."""
     network = Network()
     step = numpy.zeros(1, numpy.int64)  # the revision also counts the turns in which workers only wait
     state = pccl.SharedState(
@@ -157,8 +161,10 @@ def train(
         state.push_revision()
         tell(
             "step", step=int(step[0]), loss=loss, reduce_ms=reduce_s * 1000, world=info.local_world_size,
-            sent=info.tx_bytes,
+            sent=info.tx_bytes, digest=network.digest(),
         )  # fmt: skip
+        if leave_at and step[0] >= leave_at:
+            return None
         time.sleep(max(0.0, pace - (time.monotonic() - began)))
 
 
@@ -170,6 +176,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--pace", type=float, required=True)
     parser.add_argument("--hold-at", type=int, default=0)
+    parser.add_argument("--leave-at", type=int, default=0)
     options = parser.parse_args()
     end_with_parent()
     logger = logging.getLogger("pccl")
@@ -180,9 +187,18 @@ def main() -> int:
             communicator.connect()
             tell("connected", world=communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE))
             network = train(
-                communicator, options.index, options.steps, options.workers, options.pace, options.hold_at
+                communicator,
+                options.index,
+                options.steps,
+                options.workers,
+                options.pace,
+                options.hold_at,
+                options.leave_at,
             )
-            tell("end", digest=hashlib.sha256(network.weights.tobytes()).hexdigest())
+            if network is None:
+                tell("left")
+            else:
+                tell("end", digest=network.digest())
     except pccl.PCCLError as error:
         tell("failed", text=str(error))
         return 1
