@@ -3,8 +3,7 @@
 // Parts: the session with the master (core/membership/session.hpp), calls that wait (core/voting), connections
 // (core/links), the exchange of slices (core/all_reduce/exchange.hpp), the shared state (core/state_sync/transfer.hpp),
 // bandwidth tests (core/topology/bandwidth_probe.hpp).
-// Files: peer_core.cpp (events, clocks, the end of the membership), peer_calls.cpp (commands and answers),
-// peer_abstract.cpp (coverage classes).
+// Files: peer_core.cpp (events, clocks, calls, the end of the membership), peer_observe.cpp (figures and descriptions).
 // Invariant: every ticket is completed exactly once.
 #pragma once
 
@@ -78,7 +77,7 @@ private:
     void master_back(Duration away) override;
     void declare_edges() override { exchange_.stripes().declare(); }
 
-    // calls (peer_calls.cpp)
+    // calls
     void on_command(const Command& command);
     void on_connect(const CommandConnect& command);
     void on_leave(const CommandLeave& command);
