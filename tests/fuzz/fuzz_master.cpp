@@ -3,6 +3,6 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     fuzz::Input input(data, size);
-    fuzz::World(input, fuzz::World::Target::master).play();
+    fuzz::play(input, fuzz::Target::master);
     return 0;
 }

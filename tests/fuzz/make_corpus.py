@@ -27,7 +27,11 @@ def joined(count):
 
 
 def launch(tag, count, place=0, kind=10, op=0):
-    return (LAUNCH, tag, count, kind, op, place)
+    return (LAUNCH, tag, count, kind, op, 0, 0, 0, place)
+
+
+def entries(*sizes):
+    return (len(sizes), *(byte for size in sizes for byte in (size, 0, 0, 0, 1)))
 
 
 def scripts():
@@ -39,10 +43,14 @@ def scripts():
         reduce = base + together(*(LAUNCH, everybody), *launch(0, 60, place)[1:]) + together(AWAIT, everybody, 0)
         yield f"reduce-{place}", reduce
     yield "mismatch", base + call(1, *launch(0, 60)) + call(2, *launch(0, 61)) + call(3, *launch(0, 60)) + SETTLE
-    yield "sync", base + together(SYNC, everybody, 0, 2, 200, 1, 100, 1)
+    yield "sync", base + together(SYNC, everybody, 0, 0, *entries(200, 100))
     yield (
         "sync-differs",
-        base + call(1, SYNC, 0, 1, 200, 1) + call(2, SYNC, 0, 1, 100, 1) + call(3, SYNC, 0, 1, 200, 1) + SETTLE,
+        base
+        + call(1, SYNC, 0, 0, *entries(200))
+        + call(2, SYNC, 0, 0, *entries(100))
+        + call(3, SYNC, 0, 0, *entries(200))
+        + SETTLE,
     )
     yield (
         "leave",
