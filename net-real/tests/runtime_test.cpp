@@ -8,22 +8,18 @@
 #include <catch2/catch.hpp>
 
 #include <arpa/inet.h>
-#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
 using namespace pccl;
 using namespace pccl::real;
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
 
 namespace {
 
@@ -115,115 +111,6 @@ int connect_raw(std::uint16_t port) {
 }
 
 }  // namespace
-
-TEST_CASE("nothing is left behind: no thread, no descriptor") {
-    { auto warm_up = make_master(); }
-    const std::size_t descriptors = entries_of("/proc/self/fd");
-    const std::size_t threads = entries_of("/proc/self/task");
-    for (int round = 0; round < 3; ++round) {
-        auto master = make_master();
-        auto first = make_peer(master->port());
-        auto second = make_peer(master->port());
-        join(*first, *second);
-        REQUIRE(reduces(*first, *second, 100'000));
-        const auto before = Clock::now();
-        second.reset();
-        first.reset();
-        REQUIRE(Clock::now() - before < 3s);
-    }
-    REQUIRE(entries_of("/proc/self/task") == threads);
-    REQUIRE(entries_of("/proc/self/fd") == descriptors);
-}
-
-TEST_CASE("calls of many threads at once are all answered") {
-    auto master = make_master();
-    auto first = make_peer(master->port());
-    auto second = make_peer(master->port());
-    join(*first, *second);
-    std::atomic<int> good{0};
-    std::vector<std::thread> threads;
-    for (core::Tag tag = 0; tag < 8; ++tag) {
-        for (PeerRuntime* peer : {first.get(), second.get()}) {
-            threads.emplace_back([&, tag, peer] {
-                for (int i = 0; i < 20; ++i) {
-                    std::vector<float> send(1000 + 300 * tag, 1.0f), receive(send.size());
-                    const auto completion = reduce(*peer, tag, send, receive);
-                    if (completion.result == core::Result::success && completion.world == 2 && receive[5] == 2.0f)
-                        ++good;
-                }
-            });
-        }
-    }
-    for (auto& thread : threads) thread.join();
-    REQUIRE(good == 8 * 2 * 20);
-}
-
-TEST_CASE("stop wakes whoever waits, and later calls fail") {
-    auto master = make_master();
-    auto first = make_peer(master->port());
-    auto second = make_peer(master->port());
-    join(*first, *second);
-    std::atomic<bool> returned{false};
-    core::Completion completion;
-    std::thread waiter([&] {
-        std::vector<float> send(1000), receive(1000);
-        completion = reduce(*first, 3, send, receive);  // the other one never launches it
-        returned = true;
-    });
-    std::this_thread::sleep_for(50ms);
-    REQUIRE(!returned);
-    const auto before = Clock::now();
-    first->stop();
-    waiter.join();
-    REQUIRE(Clock::now() - before < 4s);
-    REQUIRE(completion.result != core::Result::success);
-    REQUIRE(first->call(core::CommandConnect{}).result == core::Result::internal_error);
-}
-
-TEST_CASE("a peer whose master is not there ends in time") {
-    PeerSettings settings;
-    settings.timeouts.master = 200 * core::millisecond;
-    auto peer = make_peer(1, settings);
-    const auto before = Clock::now();
-    REQUIRE(peer->call(core::CommandConnect{}).result == core::Result::master_connection_failed);
-    peer.reset();
-    REQUIRE(Clock::now() - before < 6s);
-}
-
-TEST_CASE("a forked child refuses, holds no socket and ends cleanly") {
-    auto master = make_master();
-    auto first = make_peer(master->port());
-    auto second = make_peer(master->port());
-    join(*first, *second);
-    std::size_t sockets_in_parent = 0;
-    auto count_sockets = [] {
-        std::size_t count = 0;
-        for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-            std::error_code error;
-            if (std::filesystem::read_symlink(entry.path(), error).string().rfind("socket:", 0) == 0) ++count;
-        }
-        return count;
-    };
-    sockets_in_parent = count_sockets();
-    REQUIRE(sockets_in_parent > 3);
-    const pid_t child = ::fork();
-    if (child == 0) {
-        std::vector<float> some(10), other(10);
-        const bool refuses = reduce(*second, 1, some, other).result == core::Result::invalid_usage &&
-                             second->name() == "pccl" &&
-                             first->call(core::CommandArePeersPending{}).result == core::Result::invalid_usage;
-        const bool is_clean = count_sockets() == 0;
-        first.reset();
-        second.reset();
-        master.reset();
-        ::_exit((refuses ? 0 : 1) + (is_clean ? 0 : 2));
-    }
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    REQUIRE(WIFEXITED(status));
-    REQUIRE(WEXITSTATUS(status) == 0);
-    REQUIRE(reduces(*first, *second, 50'000));
-}
 
 TEST_CASE("strangers on the ports harm nobody, also when descriptors run out") {
     set_log_threshold(Severity::none);

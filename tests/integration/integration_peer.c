@@ -11,7 +11,6 @@
  *   await TAG                                            await (as reduce)
  *   sync REVISION [receive|send] NAME:TYPE:COUNT:SEED[:u] ...   sync RESULT REVISION TX RX HASH
  *   hash NAME:TYPE:COUNT:SEED ...                        hash 0 HASH
- *   fork                                                 fork 0 RESULTS-IN-THE-CHILD
  *   quantized ...                                        see quantized_command.h
  *   quit
  *
@@ -26,8 +25,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { slots_max = 256, seeds_max = 64, entries_max = 64 };
 
@@ -216,33 +213,6 @@ static void do_create(const char* arguments) {
     printf("create %d\n", (int)pcclCreateCommunicator(&params, &comm));
 }
 
-/* The child uses its parent's communicator in every way. It must neither hang nor harm the parent. */
-static void do_fork(void) {
-    int value = 0, status = 0;
-    bool pending = false;
-    pcclSharedState_t state = {0};
-    pcclReduceDescriptor_t descriptor = {0};
-    fflush(stdout);
-    const pid_t child = fork();
-    if (child == 0) {
-        const pcclResult_t seen[] = {
-            pcclGetAttribute(comm, PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE, &value),
-            pcclUpdateTopology(comm),
-            pcclArePeersPending(comm, &pending),
-            pcclAllReduce(NULL, NULL, &descriptor, comm, NULL),
-            pcclSynchronizeSharedState(comm, &state, PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR, NULL),
-            pcclDestroyCommunicator(comm),
-        };
-        printf("fork 0");
-        for (size_t i = 0; i < sizeof seen / sizeof seen[0]; ++i) printf(" %d", (int)seen[i]);
-        printf("\n");
-        fflush(stdout);
-        _exit(0);
-    }
-    waitpid(child, &status, 0);
-    if (!WIFEXITED(status)) printf("fork -1\n");
-}
-
 static void run(const char* command, char* arguments) {
     int value = 0;
     bool pending = false;
@@ -272,8 +242,6 @@ static void run(const char* command, char* arguments) {
         do_sync(arguments);
     else if (strcmp(command, "hash") == 0)
         do_hash(arguments);
-    else if (strcmp(command, "fork") == 0)
-        do_fork();
     else if (strcmp(command, "quantized") == 0)
         do_quantized(comm, arguments);
     else

@@ -97,20 +97,6 @@ TEST_CASE("a peer leaves gracefully; the others go on without another call; it m
     }
 }
 
-TEST_CASE("a destroyed communicator leaves no descriptor behind") {
-    Cluster cluster(2);
-    expect_reduction(cluster, {0, 1}, 1);
-    CHECK(cluster[1].ask("destroy").result == success);
-    const int after_first = cluster[1].open_descriptors();
-    for (int turn = 0; turn < 3; ++turn) {
-        CHECK(cluster[1].ask("create " + std::to_string(cluster.master().port()) + " 0").result == success);
-        cluster.admit_again(1, {0});
-        expect_reduction_with_retries(cluster, {0, 1}, 2);
-        CHECK(cluster[1].ask("destroy").result == success);
-        CHECK(cluster[1].open_descriptors() == after_first);
-    }
-}
-
 TEST_CASE("shared state: equal content moves nothing, a newcomer receives, the majority wins") {
     Cluster cluster(2);
     const std::string content = "weights:10:300000:7 step:6:1:8 empty:10:0:1";
@@ -306,12 +292,3 @@ TEST_CASE("a peer stopped in the middle of a large reduction") {
     expect_reduction_with_retries(cluster, {0, 1}, 3);
 }
 
-TEST_CASE("fork: the child may do nothing with its parent's communicator, and the run does not notice") {
-    Cluster cluster(2);
-    expect_reduction(cluster, {0, 1}, 1);
-    const Answer answer = cluster[0].ask("fork");
-    REQUIRE(answer.result == success);
-    for (std::size_t i = 0; i < 5; ++i) CHECK(answer.number(i) == invalid_usage);
-    CHECK(answer.number(5) == success);
-    expect_reduction(cluster, {0, 1}, 2);
-}
