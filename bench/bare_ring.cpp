@@ -1,5 +1,6 @@
-// A peer sends its own part, then each part that it received, in order of arrival. So it may send a byte as soon as all
-// bytes before it in "own part + processed input" are there. Two counters, `sent` and `processed`, drive the loop.
+// See bare_ring.hpp. A peer sends its own part first, then what it has received, in order of arrival. In the first half
+// of the steps it adds its own input to what it receives. So the next byte may leave if `sent` is less than the size of
+// the own part plus `processed` (received bytes that are ready to be forwarded). These two counters drive the loop.
 #include "bare_ring.hpp"
 
 #include "statistics.hpp"
@@ -23,16 +24,18 @@ namespace pccl::bench {
 
 namespace {
 
+// Received bytes are added in pieces of this size, so that they are still in the cache.
 constexpr std::size_t segment_bytes = 256 * 1024;
 
-// What the children report, in memory shared with the parent.
+// The result of one peer process, in memory shared with the parent. All 0 until the peer has finished.
 struct Report {
     bool completed;
-    double cpu_seconds;
-    std::size_t extra_bytes;
+    double cpu_seconds;       // of the measured iterations
+    std::size_t extra_bytes;  // peak memory beyond the buffers
 };
 
-// Eight floats at a time, whatever the optimisation level and the aliasing analysis.
+// target = a + b. Adds eight floats at a time explicitly, so that the speed does not depend on the compiler's
+// vectorization.
 void add_arrays(float* target, const float* a, const float* b, std::size_t count) {
     typedef float Lanes __attribute__((vector_size(32)));
     std::size_t i = 0;
@@ -46,8 +49,9 @@ void add_arrays(float* target, const float* a, const float* b, std::size_t count
     for (; i < count; ++i) target[i] = a[i] + b[i];
 }
 
+// A range of the vector, in bytes.
 struct Part {
-    std::size_t begin;  // bytes
+    std::size_t begin;
     std::size_t end;
     std::size_t size() const { return end - begin; }
 };
@@ -60,14 +64,15 @@ public:
           next_(next), target_(reinterpret_cast<char*>(buffer)), source_(reinterpret_cast<const char*>(source)),
           scratch_(reinterpret_cast<char*>(scratch)) {}
 
-    // One all-reduce. False on any socket error.
+    // One all-reduce: peers - 1 steps that reduce, then peers - 1 steps that distribute the result. False if a
+    // connection fails, or if nothing moves for 10 s.
     bool run() {
         const unsigned steps = 2 * (peers_ - 1);
         const std::size_t own = part(rank_).size();
         unsigned send_step = 0, receive_step = 0;
         std::size_t sent_in_step = 0, sent = 0;
         std::size_t received_in_step = 0, processed = 0;
-        std::size_t gathered = 0;  // bytes of the current segment in scratch
+        std::size_t gathered = 0;  // received bytes of the current segment, in scratch_, not added yet
         while (send_step < steps || receive_step < steps) {
             bool moved = false;
             if (receive_step < steps) {
@@ -172,7 +177,8 @@ double own_cpu_seconds() {
            static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
 }
 
-// Runs one peer process.
+// The whole work of one peer process: connects, runs all iterations, and writes `report` and `times_ms` (an array of
+// options.iterations values). False on any failure, or if a result is wrong.
 bool serve(unsigned rank, const RingOptions& options, int listener, const sockaddr_in& next_address, Report& report,
            double* times_ms) {
     const int next = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -203,7 +209,7 @@ bool serve(unsigned rank, const RingOptions& options, int listener, const sockad
         if (i >= options.warmup) times_ms[i - options.warmup] = static_cast<double>(monotonic_ns() - start) * 1e-6;
         if (i == 0) {
             if (elements != 0 && (buffer[0] != expected || buffer[elements - 1] != expected)) return false;
-            if (options.in_place) std::fill_n(buffer, elements, 0.0f);  // sums must not grow between iterations
+            if (options.in_place) std::fill_n(buffer, elements, 0.0f);  // else the sums grow with each iteration
         }
     }
     report.cpu_seconds = own_cpu_seconds() - cpu_before;

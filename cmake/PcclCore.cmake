@@ -1,4 +1,4 @@
-# pccl_core: the sans-IO machines. One archive, linked as it is into the shipped library and into the simulator.
+# pccl_core: the protocol of peer and master, without I/O. The shipped library and the simulator link the same archive.
 
 file(GLOB_RECURSE PCCL_CORE_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/core/*.cpp")
 file(GLOB_RECURSE PCCL_CORE_PROTOS CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/core/*.proto")

@@ -11,6 +11,7 @@ set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+# dpkg-shlibdeps looks here for libpccl.so, which is not installed at that time.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}/lib")
 
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libpccl${PROJECT_VERSION_MAJOR})
@@ -18,11 +19,13 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_RUNTIME_DESCRIPTION "collective communication for peers that come and go (library)
  Peers reduce tensors over a ring of TCP connections and hold a shared state
  that is bit-identical on all of them, whichever peer joins, stalls or dies.")
+# Makes dpkg run ldconfig after the library is installed or removed.
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA "${PROJECT_SOURCE_DIR}/packaging/triggers")
 
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libpccl-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
+# A program that links libpccl.a also needs protobuf, SQLite and libstdc++.
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
     "libpccl${PROJECT_VERSION_MAJOR} (= ${PROJECT_VERSION}), libprotobuf-dev, libsqlite3-dev, libstdc++-12-dev | libstdc++-dev")
 set(CPACK_DEBIAN_DEV_DESCRIPTION "collective communication for peers that come and go (headers)

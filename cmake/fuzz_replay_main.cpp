@@ -1,4 +1,5 @@
-// Runs a fuzz target over stored inputs (files or folders) in builds without libFuzzer.
+// In builds without libFuzzer, runs a fuzz target over the empty input and over stored ones. Arguments: files, and
+// folders that are searched with all their subfolders; paths that do not exist are skipped. A target that fails aborts.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

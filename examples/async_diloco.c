@@ -1,14 +1,13 @@
 /*
- * async_diloco: like diloco, but one step behind. While the pseudo-gradients of a step are averaged, every peer trains
- * the next inner steps. The average is applied when it is there.
+ * async_diloco: like diloco (diloco.c), but one step behind. While the pseudo-gradients of a step are averaged, every
+ * peer trains the next inner steps. The average is applied after them.
  *
  *     pccl-master &  async_diloco 127.0.0.1:48148 100 &  async_diloco 127.0.0.1:48148 100
  *
- * A newcomer did not take part in the average that is in flight, and the members let it in before they apply that
- * average. So there are two synchronisations when a peer joins. The first one makes the state equal as it is before the
- * average is applied. Then the members apply the average and send the result (SEND_ONLY: their state cannot be
- * overwritten). The newcomers receive it (RECEIVE_ONLY: their content does not count). Each synchronisation is a
- * revision.
+ * A newcomer does not have the average that is in flight, and the members admit it before they apply that average. So
+ * there are two synchronisations when a peer joins. The first one makes the state equal before the average is applied.
+ * Then the members apply the average and send the new state (SEND_ONLY: their state cannot be overwritten). The
+ * newcomers receive it (RECEIVE_ONLY: their content does not count). Each synchronisation increments the revision.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "setup.h"
@@ -20,7 +19,7 @@
 
 static float outer[PARAMETERS], momentum[PARAMETERS];
 static float local[PARAMETERS], pseudo_gradient[PARAMETERS];
-static float average[PARAMETERS]; /* owned by the operation in flight */
+static float average[PARAMETERS]; /* reduced in place; belongs to the operation while `in_flight` */
 static pcclAsyncReduceOp_t operation;
 static bool in_flight;
 
@@ -44,7 +43,10 @@ static bool launch(const pcclComm_t* comm) {
     return pcclAllReduceAsync(average, average, &descriptor, comm, &operation) == pcclSuccess;
 }
 
-/* True: the average of the last step is there. False: there is none, or all other peers were lost. */
+/*
+ * Waits for the average of the last step. If a peer is lost, launches the reduction again: `average` holds its input
+ * then. False: nothing was in flight, or the reduction cannot be repeated (all other peers were lost, for example).
+ */
 static bool await_average(const pcclComm_t* comm) {
     while (in_flight) {
         const pcclResult_t result = pcclAwaitAsyncReduce(&operation, NULL);
@@ -81,7 +83,7 @@ int main(int argc, char** argv) {
         const bool newcomer = turn == 0;
         bool joined = newcomer, averaged = false;
         if (!newcomer) {
-            problem = pcclArePeersPending(comm, &joined); /* legal with an operation in flight */
+            problem = pcclArePeersPending(comm, &joined); /* allowed while a reduction runs */
             if (problem != pcclSuccess) break;
             train(own); /* while the average of the last step is in flight */
             averaged = await_average(comm);
@@ -98,8 +100,8 @@ int main(int argc, char** argv) {
         if (averaged) apply_average();
         if (joined) {
             /*
-             * Fails for all only if nobody sends. Then all are newcomers, and the first synchronisation made them
-             * equal.
+             * This fails for the whole group if no member sends, that is, if all are newcomers. They may go on: the
+             * first synchronisation has made them equal.
              */
             problem = synchronize(comm, &revision,
                                   newcomer ? PCCL_SHARED_STATE_SYNC_STRATEGY_RECEIVE_ONLY

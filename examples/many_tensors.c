@@ -1,13 +1,13 @@
 /*
- * Many tensors: the gradients of a model with many parameters, averaged with one call per step while peers come and go.
+ * many_tensors: averages the gradients of a model with many tensors, with one call per step. Peers may join and die.
  *
  *   pccl-master --listen 127.0.0.1:48148 &
  *   many_tensors 127.0.0.1 48148 20 &      # as many as you like, at any time; kill some
  *   many_tensors 127.0.0.1 48148 20
  *
- * Each tensor has its own tag, and each peer lists its tensors in another order. The program prints "step N world W
- * hash H" for each step. The last hash of the weights is the same on all peers that end together. Exit code 0: all
- * steps are done.
+ * Each tensor has its own tag, so each peer may list the tensors in another order. For each step the program prints
+ * "step N world W hash H": the peers that took part, and a hash of the weights after the step. All peers that take part
+ * in a step print the same hash. A peer that is alone waits for others. Exit code 0: all steps are done.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pccl.h>
@@ -60,7 +60,10 @@ static int synchronize(pcclComm_t* comm, uint64_t* revision) {
     return result == pcclSuccess;
 }
 
-/* Averages all gradients in one call. If it fails, compute all gradients again: some may be reduced already. */
+/*
+ * Averages all gradients in place with one call. Blocks. The list begins with tensor `first`. After a failure, compute
+ * all gradients again: some may be reduced already.
+ */
 static pcclResult_t average_gradients(pcclComm_t* comm, int first, pcclReduceInfo_t* info) {
     pcclReduceOpDescriptor_t operations[TENSORS];
     memset(operations, 0, sizeof operations);
@@ -93,12 +96,12 @@ int main(int argc, char** argv) {
     while (pcclConnect(comm) != pcclSuccess) wait_a_little();
 
     uint64_t revision = 0;
-    const int own = (int)(getpid() % TENSORS); /* any number: each peer chooses the order of its tensors */
+    const int own = (int)(getpid() % TENSORS); /* this peer's training data, and the order of its tensors */
     for (int turn = 0; revision < steps; ++turn) {
         if (turn > 0 && pcclUpdateTopology(comm) != pcclSuccess) {
             int world = 0;
             if (pcclGetAttribute(comm, PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE, &world) == pcclSuccess && world > 1) continue;
-            while (pcclConnect(comm) == pcclMasterConnectionFailed) wait_a_little(); /* we were removed */
+            while (pcclConnect(comm) == pcclMasterConnectionFailed) wait_a_little(); /* removed: join again */
         }
         int world = 0;
         if (pcclGetAttribute(comm, PCCL_ATTRIBUTE_PEER_GROUP_WORLD_SIZE, &world) != pcclSuccess) return 1;

@@ -1,12 +1,12 @@
 /*
- * sharded_grid: a model that no single peer can hold (as with FSDP). The peers of group s hold shard s. A full row,
- * which is one peer of each group, makes one copy of the model.
+ * sharded_grid: a model that is too large for one peer (as with FSDP). The peers of group s hold shard s. A row of the
+ * grid consists of one peer of each group. Together these peers hold one copy of the model.
  *
  *     pccl-master &  for s in 0 1; do sharded_grid 127.0.0.1:48148 100 $s 2 & sharded_grid 127.0.0.1:48148 100 $s 2 & done
  *
- * Collectives and the shared state concern one group. Votes about the topology concern all groups. A forward pass needs
- * the peers of all shards, so no peer computes until the grid is full: global world = shards * largest group. A lost
- * peer breaks a row. Its group finishes the step without it, and all wait until another peer has taken its place.
+ * Collectives and the shared state concern one group; pcclUpdateTopology is a vote of all groups. A forward pass needs
+ * a peer of each shard, so no peer computes until all rows are complete: global world = shards * largest group. If a
+ * peer is lost, its group finishes the step without it. Then all peers wait until a new peer has taken its place.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "setup.h"
@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
     for (int turn = 0; state.revision < steps; ++turn) {
         if (turn > 0) problem = pcclUpdateTopology(comm);
         if (problem != pcclSuccess) break;
-        /* On every peer of every group these numbers are those of the last update, so all peers decide the same. */
+        /* Both numbers are those of the last update, equal on all peers of all groups. So all peers decide the same. */
         const int world = attribute(comm, PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE);
         if (world < shards * attribute(comm, PCCL_ATTRIBUTE_LARGEST_PEER_GROUP_WORLD_SIZE)) {
             sleep_milliseconds(20);
@@ -43,10 +43,10 @@ int main(int argc, char** argv) {
         problem = pcclSynchronizeSharedState(comm, &state, PCCL_SHARED_STATE_SYNC_STRATEGY_ENFORCE_POPULAR, NULL);
         if (problem != pcclSuccess) break;
 
-        /* Here the peers of a row would gather their shards by their own means and compute. */
+        /* In a real program, the peers of a row gather their shards here (without this library) and compute. */
         for (int i = 0; i < SHARD_PARAMETERS; ++i) gradient[i] = shard[i] - own - (float)(i % 5 + own_shard);
 
-        /* A peer that is alone in its group, also after a loss, uses its own gradient as the average. */
+        /* A peer that is alone in its group, from the start or after a loss, uses its own gradient as the average. */
         pcclResult_t reduced;
         do {
             reduced = pcclAllReduce(gradient, gradient, &average, comm, NULL);

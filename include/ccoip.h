@@ -1,8 +1,9 @@
 /*
- * ccoip.h: the port numbers that PCCL programs know by name.
+ * ccoip.h: port numbers of PCCL 1.0.
  *
- * Only the master's port is still used as a fixed port. A peer listens on one port for all its roles, the first free
- * one of the range in the environment variable PCCL_PORT_RANGE. The other macros are kept for programs that name them.
+ * Only the first macro is still in use: the default port of pccl-master. A peer listens on a single port: the first
+ * free one of the range in the environment variable PCCL_PORT_RANGE. The other macros remain so that old programs
+ * compile.
  */
 #ifndef CCOIP_H
 #define CCOIP_H

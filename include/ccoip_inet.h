@@ -1,9 +1,8 @@
 /*
  * ccoip_inet.h: network addresses in the C interface of PCCL.
  *
- * Plain values without ownership. The layouts are frozen: programs that were compiled against earlier versions of this
- * interface rely on them. The bytes of an address are in network order (the first byte is the leftmost of the text
- * form). Ports are in host order. C99 and later, C++11 and later.
+ * Plain values that own nothing and may be copied. The layouts are frozen, because programs that were compiled with
+ * PCCL 1.0 use them. Bytes of an address are in network order, ports in host order. For C99 and C++11, and later.
  */
 #ifndef CCOIP_INET_H
 #define CCOIP_INET_H
@@ -17,16 +16,17 @@ extern "C" {
 /* Selects the field of ccoip_inet_address_t that holds the address. */
 typedef enum ccoip_inet_protocol_t { inetIPv4 = 0, inetIPv6 = 1 } ccoip_inet_protocol_t;
 
-/* 192.0.2.1 is {192, 0, 2, 1}. */
+/* Network order: 192.0.2.1 is {192, 0, 2, 1}. */
 typedef struct ccoip_ipv4_address_t {
     uint8_t data[4];
 } ccoip_ipv4_address_t;
 
+/* Network order: 2001:db8::1 is {0x20, 0x01, 0x0d, 0xb8, 0, ..., 0, 1}. */
 typedef struct ccoip_ipv6_address_t {
     uint8_t data[16];
 } ccoip_ipv6_address_t;
 
-/* Both addresses are always present. `protocol` selects one; the other is ignored. */
+/* `protocol` selects one of the two addresses; the other one is ignored. */
 typedef struct ccoip_inet_address_t {
     ccoip_inet_protocol_t protocol;
     ccoip_ipv4_address_t ipv4;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # debian_sources.sh <folder> <source package>...
-# Debian's sources of the installed versions, unpacked below the folder as <package>. Needs no root: apt works on lists of
-# its own there, checks signatures as always, and dpkg-dev unpacks. What is there already is not fetched again.
+# Downloads the newest version of each source package from the Debian repositories that apt uses on this machine, and
+# unpacks it to <folder>/<package>, with Debian's patches applied. Skips packages that exist there already. Needs
+# dpkg-dev, but no root: apt keeps its lists and downloads in <folder>/apt. It checks signatures as usual.
 set -euo pipefail
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
@@ -23,7 +24,7 @@ for package in "${missing[@]}"; do
     mkdir "$folder/apt/unpacked"
     (
         cd "$folder/apt/unpacked"
-        "${apt[@]}" source "$package"  # with Debian's patches
+        "${apt[@]}" source "$package"  # also unpacks and patches
     )
     mv "$folder/apt/unpacked/$package"-*/ "$folder/$package"
 done

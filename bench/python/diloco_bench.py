@@ -1,18 +1,24 @@
-"""What the DiLoCo helper costs and what it hides: two peers, processes of this machine, 10 million parameters.
+"""Measures the DiLoCo helper (pccl.diloco): its own time, and the transfer time that overlaps with training.
 
     ./dev bench diloco
 
-overhead  what ``step()`` adds to an inner step on average over a round of 50: for a peer that is alone, and for one of two
-          beyond the same all-reduce without the helper. As a part of the inner step of a small transformer of that size,
-          measured here just before. Bound: 2 %.
-hidden    the part of the transfer that a run one step behind does not wait for, while its inner steps sleep for several times
-          the transfer: the time that handles of reductions are waited for, one step behind and synchronous. Bound: 90 %.
-          How much longer a round is than that of a peer alone is said beside it; that has the vote in it, and that two
-          peers do their arithmetic at the same moment on one machine's memory.
-peak      the most bytes that come to their end within one inner step, all parameters at once over four fragments: what a
-          link has to carry in the time it is given. Bound: 0.8 x 4.
+The model has 10 million parameters. One peer alone, or two peers as processes of this machine. The inner optimizer does
+nothing.
 
-Medians over rounds; the first round of a run, which waits for nothing, is left out. Exit status 1: a bound was missed.
+overhead  Time that the helper adds to an inner step: its time per round, divided by 50 inner steps. For a peer that is
+          alone, it is the whole round. For one of two peers, the inner steps (sleeps) and the same all-reduce without
+          the helper are subtracted. Bound: 2 % of an inner step of a transformer of about that size, measured just
+          before.
+hidden    Part of the transfer that overlaps with inner steps. The time in ``AsyncReduceHandle.wait()`` with
+          ``overlap=True`` is compared with the time there in a synchronous run. Inner steps are sleeps. Bound: at least
+          90 %, and a synchronous transfer must be shorter than the sleeps of one round.
+          The row "round longer than alone" is for comparison. It also contains the vote at the end of a round, and the
+          time lost because two peers use the memory of one machine.
+peak      Most bytes of reductions that end within one inner step, which is what the link has to carry in the time it is
+          given. All parameters at once are compared with four fragments. Bound: at least 0.8 x 4 times lower.
+
+Times are medians over rounds, without the first round of each run: with ``overlap=True`` it has nothing to wait for.
+Exit status 1: a bound was missed.
 """
 
 from __future__ import annotations
@@ -35,10 +41,10 @@ from pccl.diloco import DiLoCo
 
 PARAMETERS = 10_000_000
 FRAGMENTS = 4
-# With two peers; inner steps are sleeps, so that they leave the processors to the transfer.
+# Inner steps per round, and seconds of each. They are sleeps, which leave the CPU to the transfer.
 PERIOD, PAUSE_S = 20, 0.05
 ROUNDS = 6
-# The round of which the overhead is a part.
+# Inner steps per round, for the overhead.
 PERIOD_OVERHEAD = 50
 STAGES: dict[str, dict[str, Any]] = {
     "sync": {},
@@ -49,14 +55,14 @@ STAGES: dict[str, dict[str, Any]] = {
 
 
 class Nothing(torch.optim.SGD):
-    """An inner optimizer that takes no time."""
+    """An inner optimizer that does nothing."""
 
     def step(self, closure: Any = None) -> Any:
         return None
 
 
 class Waits:
-    """Adds up how long outcomes of launched reductions are waited for, from its making on."""
+    """Adds up the time that this process spends in AsyncReduceHandle.wait(). The constructor replaces that method."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -76,11 +82,11 @@ waits = Waits()
 
 
 class Round(NamedTuple):
-    """Medians of rounds, in seconds; of ``peak`` the greatest."""
+    """Medians over the rounds of a run, and the peak of the whole run."""
 
     seconds: float
-    waited: float
-    peak: int  # the most bytes that came to their end within an inner step
+    waited: float  # seconds in AsyncReduceHandle.wait()
+    peak: int  # most bytes of reductions that ended within one inner step; 0 if inner steps take no time
 
 
 def rounds(diloco: DiLoCo, comm: pccl.Communicator, period: int, pause_s: float) -> Round:
@@ -108,7 +114,7 @@ def measure(address: str, period: int, pause_s: float, **options: Any) -> Round:
 
 
 def all_reduce_s(address: str) -> float:
-    """Seconds of the all-reduce of all parameters, without the helper."""
+    """Returns the seconds of an all-reduce of all parameters by two peers, without the helper."""
     array = torch.zeros(PARAMETERS)
     seconds = []
     with pccl.Communicator(address) as comm:
@@ -124,7 +130,7 @@ def all_reduce_s(address: str) -> float:
 
 
 def pauses_s() -> float:
-    """Seconds of a round of inner steps alone."""
+    """Returns the seconds of one round of inner steps (sleeps) without the helper."""
     seconds = []
     for _ in range(3):
         begin = time.perf_counter()
@@ -135,7 +141,7 @@ def pauses_s() -> float:
 
 
 def peer(addresses: list[str]) -> None:
-    """One of two: all stages, each in a run of its own."""
+    """The process of one of two peers. Runs each stage with another master, and prints the results as JSON."""
     torch.set_num_threads(1)
     results: dict[str, Any] = {"pauses": pauses_s(), "bare": all_reduce_s(addresses[0])}
     for address, (name, options) in zip(addresses[1:], STAGES.items(), strict=True):
@@ -144,22 +150,23 @@ def peer(addresses: list[str]) -> None:
 
 
 def alone(period: int, pause_s: float, **options: Any) -> float:
+    """Returns the seconds of a round of a peer that is alone in its run."""
     with pccl.MasterNode("127.0.0.1:0") as node:
         node.run()
         return measure(f"127.0.0.1:{node.port}", period, pause_s, **options).seconds
 
 
 class Transformer:
-    """One of 10.6 million parameters, on 4 x 128 tokens."""
+    """A transformer of 10.6 million parameters. A batch is 4 sequences of 128 tokens."""
 
     def __init__(self) -> None:
         layer = torch.nn.TransformerEncoderLayer(384, 6, 1536, batch_first=True, dropout=0.0)
         self.model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
         self.optimizer = torch.optim.AdamW(self.model.parameters())
-        self.step_s()  # makes the moments
+        self.step_s()  # allocates the moments of AdamW before the first measurement
 
     def step_s(self) -> float:
-        """Seconds of forward, backward and AdamW."""
+        """Returns the seconds of one inner step: forward, backward and AdamW."""
         seconds = []
         for _ in range(5):
             begin = time.perf_counter()
@@ -171,6 +178,7 @@ class Transformer:
 
 
 def pair() -> list[dict[str, Any]]:
+    """Runs two peer processes, with masters in this process. Returns what each printed, by name of the stage."""
     nodes = [pccl.MasterNode("127.0.0.1:0") for _ in range(1 + len(STAGES))]
     for node in nodes:
         node.run()

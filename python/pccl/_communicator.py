@@ -1,4 +1,4 @@
-"""Membership in a run, and the collectives of its members."""
+"""The class Communicator: membership in a run, shared state and reductions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SETTINGS = {
     "multiplex_chunk_size",
     "num_benchmark_connections",
 }
-# For these settings 0 is a value of its own. The C interface writes it as PCCL_CONFIG_NONE; its 0 means "not given".
+# In these settings 0 is a value. In the C interface 0 means "not given", so they are passed as PCCL_CONFIG_NONE.
 _SETTINGS_WITH_ZERO = {"master_timeout_ms", "max_scratch_bytes"}
 _CONFIG_NONE = -1
 _SECONDS_BETWEEN_ATTEMPTS = 1.0
@@ -54,17 +54,17 @@ class Communicator:
 
     Any thread may call any method. Calls that wait release the GIL. If a signal handler raises (Ctrl-C) while a call
     waits on the main thread, that call ends. This peer has then left the run, and connect() joins again. The
-    constructor opens no connection. A context manager, which calls close() at the end.
+    constructor opens no connection. As a context manager, a communicator calls close() at the end.
 
     :param address: address of the master: ``"ip:port"``, ``"host:port"`` or ``"[ipv6]:port"``.
-    :param peer_group: reductions and shared state stay among the peers that have the same number.
-    :param p2p_connection_pool_size: number of TCP connections to the next peer of the ring, up to 64; 0: 4. More
-        connections fill long links better.
+    :param peer_group: any number; only peers with the same number reduce and synchronize with each other.
+    :param p2p_connection_pool_size: number of TCP connections to the next peer of the ring, up to 64; 0 means 4. Links
+        with a long round trip need more connections to reach their bandwidth.
     :param settings: fields of ``pcclCommConfig_t``: ``name``, ``bind_address``, ``advertise_address``, ``port_range``,
         ``tcp_congestion``, ``peer_timeout_ms``, ``master_timeout_ms``, ``max_scratch_bytes``,
         ``max_concurrent_collective_ops``, ``multiplex_chunk_size``, ``num_benchmark_connections`` (docs/settings.md).
-        A setting that is None or left out comes from the environment. ``master_timeout_ms=0``: calls fail at once when
-        the master is lost; ``max_scratch_bytes=0``: no limit.
+        If a setting is None or left out, its value comes from the environment. ``master_timeout_ms=0``: calls fail at
+        once if the master is lost; ``max_scratch_bytes=0``: no limit.
     :raises PCCLArgumentError: an address or a setting that cannot be used.
     :raises TypeError: a keyword that is no setting.
     """
@@ -85,10 +85,10 @@ class Communicator:
         self._pool = p2p_connection_pool_size
         self._settings = dict(map(_setting, settings.items()))
         self._closed = False
-        # Operations that are not known to be done, by id, with the owners of their memory. This keeps the arrays alive
-        # if the program has dropped them.
+        # Operations that are not known to be done, with the owners of their memory; the key is id(operation). This
+        # keeps the arrays alive if the program has dropped them.
         self._in_flight: dict[int, tuple[_native.Operation, tuple[Any, ...]]] = {}
-        # A queue of the keys of _in_flight. It may also hold keys that were removed there already.
+        # All keys of _in_flight, and some that it no longer has; the order in which _release_done_arrays() checks them.
         self._in_flight_order: deque[int] = deque()
         self._comm: _native.Comm | None = None
         _lifetime.begin()
@@ -120,10 +120,11 @@ class Communicator:
 
     def connect(self, n_attempts: int = 5) -> None:
         """Joins the run. Blocks until the members admit this peer in their next update_topology(); the first peer of a
-        run is admitted at once. When connect() returns, this peer is at the point where the members return from that
-        update_topology(), so it need not call it in its first turn. May be called again after the run was lost.
+        run is admitted at once. connect() returns when the members return from that update_topology(). So in its first
+        turn this peer goes on with the call after it. May be called again after this peer was removed or the master was
+        lost.
 
-        :param n_attempts: number of attempts, 1 s apart, if the master does not answer or refuses this peer.
+        :param n_attempts: how often to try, 1 s apart, if the master does not answer or refuses this peer.
         :raises PCCLMasterConnectionError: no attempt succeeded; the text names the last cause.
         :raises PCCLUsageError: connected already, or closed.
         """
@@ -148,7 +149,8 @@ class Communicator:
         if self._closed or self._target.endpoint is not None:
             self._live().connect()
             return
-        # A name may have several addresses, and they may change between attempts.
+        # The address is a host name. It may have several IP addresses, which may change between attempts. Each of them
+        # needs a new native communicator.
         failure: PCCLError | None = None
         for endpoint in self._target.resolve():
             former, self._comm = self._comm, self._create(*endpoint)
@@ -163,17 +165,17 @@ class Communicator:
         raise failure
 
     def get_attribute(self, attribute: Attribute) -> int:
-        """Returns a world size, as of the last call that returned. Never blocks. All sizes are 1 when this peer is out
-        of the run.
+        """Returns a number of members or groups, as of the last call that returned. Never blocks. All attributes are 1
+        when this peer is out of the run.
 
-        :param attribute: which size. Do not divide a reduction by it: the info of the reduction has its own world size.
+        :param attribute: which number. Do not divide a sum by it: the info of the reduction has its own world size.
         :raises PCCLUsageError: the first connect() has not succeeded yet.
         """
         return self._live().attribute(attribute)
 
     def update_topology(self) -> None:
-        """Admits the peers that wait and builds the rings. Blocks until all members of all groups have called it; alone
-        in the run it returns at once. A newcomer need not call it in its first turn.
+        """Admits the peers that wait, and builds the rings. Blocks until all members of all groups have called it. If
+        this peer is alone in the run, it returns at once. A newcomer need not call it in its first turn.
 
         :raises PCCLTopologyError: this peer was removed, or the master is gone: connect() again.
         :raises PCCLPendingAsyncOpsError: a launched reduction was not awaited through its handle.
@@ -181,18 +183,18 @@ class Communicator:
         self._live().update_topology()
 
     def are_peers_pending(self) -> bool:
-        """Returns whether update_topology() would admit a peer. Blocks until all members of all groups have called it;
-        all of them get the same answer. Changes nothing. May be called while reductions run.
+        """Returns whether update_topology() would admit a peer. Blocks until all members of all groups have called it.
+        All members get the same answer. Changes nothing. May be called while reductions run.
 
-        :raises PCCLUsageError: not connected, or lost.
+        :raises PCCLUsageError: not connected, removed from the run, or the master is gone.
         """
         return self._live().are_peers_pending()
 
     def optimize_topology(self) -> None:
-        """Measures the bandwidths that are not known yet, and installs the fastest ring found for each group. By the
-        measurements, a ring never gets slower. Blocks until all members of all groups have called it, and then about
-        20 s at most for the measurements. The method is that of arXiv 2505.14065: a travelling salesman's tour over
-        measured bandwidths.
+        """Measures bandwidths between members that are unknown or more than an hour old, and installs the fastest ring
+        found for each group. By the measurements, a ring never gets slower. Blocks until all members of all groups have
+        called it, and then about 20 s at most for the measurements. The method is that of arXiv 2505.14065: a
+        travelling salesman's tour over measured bandwidths.
 
         :raises PCCLTopologyError: this peer was removed, the master is gone, or all other members were lost.
         :raises PCCLUsageError: not connected, or alone in the run.
@@ -208,22 +210,22 @@ class Communicator:
         strategy: SharedStateSyncStrategy = SharedStateSyncStrategy.ENFORCE_POPULAR,
     ) -> SharedStateSyncInfo:
         """Makes the members of the group hold the same bytes under the same revision. Blocks until all members of the
-        group have called it and have received what they lacked; alone in the group it returns at once. Nothing may
-        write to the arrays meanwhile.
+        group have called it and have received the content that they lacked. If this peer is alone in the group, it
+        returns at once. No thread may write to the arrays during the call.
 
-        The content that most members hold wins; on a tie, that of the member longest in the run. Members that have
-        synchronized in this run outrank newcomers. Entries are matched by name, and only those that differ are sent.
-        After a failure, arrays and revision are as before.
+        The content that most members hold wins; on a tie, that of the member that was admitted first. If members have
+        synchronized in this run before, only their content counts. Entries are matched by name, and only content that
+        differs is sent. After a failure, arrays and revision are as before.
 
-        :param shared_state: its arrays are read in place, and written in place where this peer's content differs. Its
-            ``revision`` becomes that of the group.
+        :param shared_state: its arrays are read, and overwritten if this peer's content differs. Its ``revision``
+            becomes that of the group.
         :param strategy: ENFORCE_POPULAR on all members; or SEND_ONLY on those that have the content and RECEIVE_ONLY on
             the others.
         :returns: bytes of content that this call sent and received.
-        :raises PCCLUsageError: the synchronization failed for the group, or this peer was removed because its revision
-            is more than one above the last agreed one, or its names or types differ from the others'. The text names
+        :raises PCCLUsageError: the synchronization failed for the group. Or this peer was removed: its revision is more
+            than one above the last agreed one, or its names or types differ from those of the others. The text names
             the reason.
-        :raises PCCLArgumentError: an array has other memory than when the state was made, or a value cannot work.
+        :raises PCCLArgumentError: an array has other memory than when its TensorInfo was made, or an argument is wrong.
         :raises PCCLPendingAsyncOpsError: a launched reduction was not awaited through its handle.
         """
         comm = self._live()
@@ -257,9 +259,9 @@ class Communicator:
         operand_descriptor: ReduceOperandDescriptor | None = None,
         quantization_options: QuantizationOptions | None = None,
     ) -> ReduceInfo:
-        """Reduces an array over the group. Blocks until the outcome is known. It is the same for all remaining members,
-        and they all get the same bytes (a ring all-reduce as in arXiv 2505.14065). All members of the group pass the
-        same count, type, ``op``, ``tag`` and quantization.
+        """Reduces an array over the group, by a ring all-reduce as in arXiv 2505.14065. Blocks until the outcome is
+        known. It succeeds for all remaining members or fails for all of them, and all get the same bytes. All members
+        of the group pass the same number of elements, type, ``op``, ``tag`` and quantization.
 
         :param send: a contiguous torch tensor or numpy array on the CPU, of any shape and of a type of
             :class:`DataType`. It is not copied, and not changed unless it is also ``recv``.
@@ -269,9 +271,9 @@ class Communicator:
         :param op: the operation. AVG divides by the number of members that took part. Integers wrap around, and their
             AVG truncates; float16 and bfloat16 are added in float32.
         :param tag: 0 to 2**64 - 1; reductions that run at the same time have different tags.
-        :param operand_descriptor: optional. Its type is checked against the arrays; its hint is used for quantization.
-        :param quantization_options: float32 and float64 are sent as small integers, with an error of at most half a
-            step of their block at each hop. None: they are sent as they are.
+        :param operand_descriptor: optional. Its type must be that of the arrays; quantization uses its hint.
+        :param quantization_options: how to send float32 or float64 as small integers, with a rounding error at each hop
+            of at most half a step (see :class:`QuantizationOptions`). None: the elements are sent unchanged.
         :returns: number of members that took part, bytes sent and received.
         :raises PCCLConnectionLostError: a member was lost, and the reduction failed for all. Call again or skip it, the
             same way on all members.
@@ -300,8 +302,8 @@ class Communicator:
         :param send: as for :meth:`all_reduce`.
         :param recv: as for :meth:`all_reduce`.
         :param op: as for :meth:`all_reduce`.
-        :param tag: no other launched reduction of this communicator may have it. It is free again when this reduction
-            was awaited through its handle.
+        :param tag: as for :meth:`all_reduce`. No other launched reduction of this communicator may have it. It is free
+            again after this reduction was awaited through its handle.
         :param operand_descriptor: as for :meth:`all_reduce`.
         :param quantization_options: as for :meth:`all_reduce`.
         :raises PCCLTooFewPeersError: alone in the group, or out of the run.
@@ -313,15 +315,16 @@ class Communicator:
         )
         comm = self._live()
         operation = comm.all_reduce_async(source.pointer, target.pointer, reduction)
-        self._let_go_of_some()
+        self._release_done_arrays()
         key = id(operation)
         self._in_flight[key] = (operation, source.owners + target.owners)
         self._in_flight_order.append(key)
         return AsyncReduceHandle(operation, self._in_flight)
 
-    def _let_go_of_some(self) -> None:
-        """Releases arrays of reductions that are done and whose handles were dropped. Each launch checks at most two
-        earlier ones, round-robin: every one is checked eventually, and the cost per launch is constant."""
+    def _release_done_arrays(self) -> None:
+        """Releases the arrays of reductions that are done but were not awaited with wait(), for example because their
+        handles were dropped. Each launch checks at most two earlier ones, round-robin: all are checked in the end, and
+        the cost per launch is constant."""
         for _ in range(2):
             try:
                 key = self._in_flight_order.popleft()
@@ -329,7 +332,7 @@ class Communicator:
                 return
             kept = self._in_flight.get(key)
             if kept is None:
-                continue  # removed when its handle was awaited
+                continue  # its handle was awaited
             if kept[0].done():
                 self._in_flight.pop(key, None)
             else:
@@ -339,14 +342,14 @@ class Communicator:
         self, descriptors: list[ReduceOpDescriptor], *, max_in_flight: int = 4
     ) -> ReduceInfo:
         """Reduces many arrays, each under its own tag. Blocks until all are reduced. If a reduction fails because a
-        peer was lost, the call itself retries it with the remaining members. All members of the group pass the same
-        tags, in any order.
+        peer was lost, the call retries it with the remaining members. All members of the group pass the same tags, in
+        any order.
 
-        :param descriptors: one for each array, with different tags. Their pointers are used until the call returns.
+        :param descriptors: one for each array, with different tags. Their memory is used until the call returns.
         :param max_in_flight: how many reductions run at a time, 1 or more; members may use different numbers.
-        :returns: number of members that took part in the reduction decided last, and bytes of all attempts.
-        :raises PCCLTooFewPeersError: the other members are gone. Each array either is reduced or holds its input, and
-            it is not known which: keep a copy of inputs that are needed again.
+        :returns: number of members that took part in the reduction that ended last, and bytes of all attempts.
+        :raises PCCLTooFewPeersError: the other members are gone. An array that is reduced in place then holds either
+            its result or its input, and it is not known which: keep a copy of inputs that are needed again.
         :raises PCCLArgumentError: no descriptors, a tag twice, or members that disagree.
         """
         function = "Communicator.all_reduce_multiple_with_retry"
@@ -362,13 +365,13 @@ class Communicator:
     # ---- end
 
     def abort(self) -> None:
-        """Ends every call that waits, in any thread, with its error. This peer has then left the run, and connect()
-        joins again. Arrays of operations that have no outcome hold their inputs. Blocks for some seconds at most."""
+        """Leaves the run at once. Every call that waits in another thread raises its error, and connect() joins again.
+        Arrays of operations that have no outcome hold their inputs. Usually blocks for some seconds at most."""
         self._live().abort()
 
     def close(self) -> None:
-        """Leaves the run and frees everything. Calls that wait in other threads fail. May be called again; after it,
-        every other method raises PCCLUsageError."""
+        """Leaves the run and frees everything. Calls that wait in other threads fail. May be called again. After it,
+        all other methods raise PCCLUsageError."""
         self._closed = True
         comm = self._comm
         if comm is not None:
@@ -385,16 +388,16 @@ class Communicator:
         self.close()
 
     def stats(self) -> dict[str, Any]:
-        """Returns the counters of all memberships of this communicator: numbers in nested dictionaries, sizes in bytes.
-        docs/settings.md lists the fields. Never blocks."""
+        """Returns the counters of this communicator, summed over all its memberships: nested dictionaries, sizes in
+        bytes. docs/settings.md lists the fields. Waits for no other peer."""
         import json
 
         counters: dict[str, Any] = json.loads(self._live().statistics())
         return counters
 
     def last_message(self) -> str:
-        """Returns cause and remedy of the last failure, or the members that a vote waits for at the moment; "" if there
-        was no failure."""
+        """Returns cause and remedy of the last failure; "" if there was none. After a call has waited in a vote for
+        PCCL_VOTE_WARN_S, it returns instead which members are missing. Returns at once."""
         return self._live().last_message()
 
     def __repr__(self) -> str:
@@ -413,7 +416,7 @@ class Communicator:
 
 
 def _setting(given: tuple[str, Any]) -> tuple[str, Any]:
-    """Converts a setting to its form in the C interface, where 0 means "not given"."""
+    """Converts a name and its value to the form of the C interface, where 0 means "not given"."""
     name, value = given
     if value is None or isinstance(value, str):
         return given

@@ -1,4 +1,4 @@
-"""Descriptions that calls take and return."""
+"""Parameters and results of calls: descriptors of reductions, the shared state, and the infos that calls return."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class ReduceOperandDescriptor:
     """Describes the elements of a reduction.
 
-    :param datatype: their type; the same as that of the arrays.
-    :param distribution_hint: how they are distributed, if that is known; quantization may use it.
+    :param datatype: type of the elements, the same as that of the arrays.
+    :param distribution_hint: how the values are distributed, if that is known; only quantization uses it.
     """
 
     datatype: DataType
@@ -28,9 +28,10 @@ class ReduceOperandDescriptor:
 
 @dataclass
 class QuantizationOptions:
-    """How float32 and float64 elements are sent. Without options they are sent as they are; the defaults here send a
-    quarter of the bytes of float32. Each block of 512 elements has two parameters of its own. Every hop rounds to
-    nearest, with an error of at most half a step. All members get the same bytes.
+    """How float32 or float64 elements are rounded to integers before they are sent. The defaults send about a quarter
+    of the bytes of float32. Each block of 512 elements is sent with two numbers that describe its range. The range is
+    divided into equal steps, and every hop rounds to the nearest one, with an error of at most half a step. All members
+    get the same bytes.
 
     :param quantized_datatype: an integer type of 8 to 32 bits, or UINT64 with MIN_MAX.
     :param algorithm: how the range of a block is chosen.
@@ -42,13 +43,13 @@ class QuantizationOptions:
 
 @dataclass
 class ReduceDescriptor:
-    """One reduction without its arrays, as in pcclReduceDescriptor_t.
+    """Describes a reduction without its arrays, as pcclReduceDescriptor_t in C.
 
     :param count: number of elements, not bytes: the first ``count`` elements of the arrays are reduced.
     :param op: the operation.
     :param tag: 0 to 2**64 - 1; reductions that run at the same time have different tags.
     :param operand_descriptor: the type of the elements.
-    :param quantization_options: None: elements are sent as they are.
+    :param quantization_options: None: the elements are sent unchanged.
     """
 
     count: int
@@ -60,11 +61,11 @@ class ReduceDescriptor:
 
 @dataclass
 class ReduceOpDescriptor:
-    """One reduction of :meth:`Communicator.all_reduce_multiple_with_retry`. If made from tensors or arrays, it keeps
-    them alive. If made from pointers, the owner of the memory must keep it alive.
+    """One reduction of :meth:`Communicator.all_reduce_multiple_with_retry`. If it is made from tensors or arrays, it
+    keeps them alive. If it is made from pointers, the caller must keep the memory alive until the call returns.
 
-    :param sendbuf_ptr: address of the input.
-    :param recvbuf_ptr: address of the result; may be the same.
+    :param sendbuf_ptr: address of the input, which is on the CPU.
+    :param recvbuf_ptr: address of the result; may be ``sendbuf_ptr``, to reduce in place.
     :param reduce_descriptor: the reduction.
     """
 
@@ -77,11 +78,12 @@ class ReduceOpDescriptor:
     def from_torch(
         cls, send: torch.Tensor, recv: torch.Tensor, reduce_descriptor: ReduceDescriptor
     ) -> ReduceOpDescriptor:
-        """Makes a descriptor of tensors, which are used in place.
+        """Makes a descriptor for tensors. They are not copied: the reduction reads and writes them directly.
 
         :param send: a contiguous CPU tensor of the descriptor's type, with at least ``count`` elements. Its first
             ``count`` elements are reduced.
-        :param recv: the same tensor, or another one like it. Elements after the first ``count`` do not change.
+        :param recv: the same tensor, or another one with the same properties that does not overlap ``send``. Elements
+            after the first ``count`` do not change.
         :param reduce_descriptor: the reduction.
         :raises PCCLArgumentError: the tensors cannot be used in place, or do not match the descriptor.
         """
@@ -91,12 +93,12 @@ class ReduceOpDescriptor:
     def from_numpy(
         cls, send: NDArray[Any], recv: NDArray[Any], reduce_descriptor: ReduceDescriptor
     ) -> ReduceOpDescriptor:
-        """Makes a descriptor of arrays, which are used in place.
+        """Makes a descriptor for arrays. They are not copied: the reduction reads and writes them directly.
 
         :param send: a contiguous array of the descriptor's type, with at least ``count`` elements. Its first ``count``
             elements are reduced.
-        :param recv: the same array, or another one like it that is writable. Elements after the first ``count`` do not
-            change.
+        :param recv: the same array, or another one with the same properties that does not overlap ``send``; writable.
+            Elements after the first ``count`` do not change.
         :param reduce_descriptor: the reduction.
         :raises PCCLArgumentError: the arrays cannot be used in place, or do not match the descriptor.
         """
@@ -120,15 +122,16 @@ class ReduceOpDescriptor:
 
 @dataclass
 class TensorInfo:
-    """One array of a shared state. If made from a tensor or an array, it keeps it alive. If made from a pointer, the
-    owner of the memory must keep it alive.
+    """One array of a shared state. If it is made from a tensor or an array, it keeps that alive. If it is made from a
+    pointer, the caller must keep the memory alive during each synchronization.
 
-    :param name: matches the array between members; unique, 1 to 1024 bytes.
+    :param name: members match their arrays by name; unique in a state, 1 to 1024 bytes.
     :param data_ptr: address of the memory.
     :param numel: number of elements, not bytes; 0 is allowed.
     :param dtype: type of the elements. numel and dtype are the same on all members.
     :param device_type: CPU in this build.
-    :param allow_content_inequality: members may hold different bytes; a newcomer receives the array once.
+    :param allow_content_inequality: the content is not compared, so members may hold different bytes. A newcomer
+        receives the array in its first synchronization.
     """
 
     name: str
@@ -148,7 +151,7 @@ class TensorInfo:
     def from_torch(
         cls, tensor: torch.Tensor, name: str, *, allow_content_inequality: bool = False
     ) -> TensorInfo:
-        """Makes an entry of a tensor, which is used in place.
+        """Makes an entry for a tensor. It is not copied: synchronizations read and write it directly.
 
         :param tensor: contiguous, on the CPU; may be a parameter.
         :param name: as for the class.
@@ -161,7 +164,7 @@ class TensorInfo:
     def from_numpy(
         cls, tensor: NDArray[Any], name: str, *, allow_content_inequality: bool = False
     ) -> TensorInfo:
-        """Makes an entry of an array, which is used in place.
+        """Makes an entry for an array. It is not copied: synchronizations read and write it directly.
 
         :param tensor: contiguous and writable.
         :param name: as for the class.
@@ -188,7 +191,8 @@ class TensorInfo:
         )
 
     def _check_unmoved(self, function: str) -> None:
-        """Raises if the tensor was given other memory (``tensor.data = ...``), which the library would not notice."""
+        """Raises PCCLArgumentError if the tensor has got other memory (``tensor.data = ...``): the library would use
+        the old memory."""
         if self._array is None:
             return
         now = state_memory(self._array, self.name, function)
@@ -202,10 +206,10 @@ class TensorInfo:
 
 @dataclass
 class SharedStateSyncInfo:
-    """The result of a synchronization.
+    """The bytes that one synchronization transferred, without overhead of the protocol.
 
     :param tx_bytes: bytes of content that this peer sent.
-    :param rx_bytes: bytes of content that it received; 0 if it held the winning content already.
+    :param rx_bytes: bytes of content that this peer received; 0 if it held the winning content already.
     """
 
     tx_bytes: int
@@ -214,12 +218,13 @@ class SharedStateSyncInfo:
 
 @dataclass
 class ReduceInfo:
-    """The result of a reduction.
+    """Facts about a reduction that succeeded.
 
     :param local_world_size: number of members of the group that took part. Divide a sum by this number, not by an
         attribute that is read later.
-    :param tx_bytes: bytes of payload that this peer sent, about ``2 (w - 1) / w`` times the array's for w members.
-    :param rx_bytes: bytes of payload that it received.
+    :param tx_bytes: bytes of payload that this peer sent: about ``2 (w - 1) / w`` times those of the array with w
+        members; fewer with quantization.
+    :param rx_bytes: bytes of payload that this peer received.
     """
 
     local_world_size: int
@@ -233,15 +238,16 @@ class ReduceInfo:
 
 
 class SharedState:
-    """What all peers of a group keep equal: a revision and named arrays. The arrays stay yours and are used in place.
+    """What all peers of a group keep equal: a revision and named arrays. The caller owns the arrays. They are not
+    copied: synchronizations read and write them directly.
 
     :param tensor_infos: the arrays; names, types and sizes are the same on all members.
     :raises PCCLArgumentError: the list is empty.
     """
 
     revision: int
-    """Number of steps: 0 at first, or that of a checkpoint. A synchronization sets it, push_revision() increments
-    it."""
+    """Version number of the state, usually the number of steps: 0 at first, or that of a checkpoint. A synchronization
+    sets it to that of the group; push_revision() increments it."""
     tensor_infos: list[TensorInfo]
     """The arrays."""
 
@@ -252,7 +258,8 @@ class SharedState:
         self.revision = 0
 
     def push_revision(self) -> None:
-        """Increments the revision. Call it once after each synchronization, whether the step was taken or skipped."""
+        """Increments the revision. Call it once after each successful synchronization, also if the step that followed
+        was skipped."""
         self.revision += 1
 
     def __repr__(self) -> str:
@@ -264,7 +271,7 @@ def state_memory(array: Any, name: str, function: str) -> Memory:
 
 
 def reduce_memory(send: Any, recv: Any, function: str) -> tuple[Memory, Memory]:
-    """Memory of two arrays of the same kind, type and size."""
+    """Returns the memory of both arrays. Raises if their kind (torch or numpy), type or size differ."""
     source, target = _alike(send, recv, function)
     if source.elements != target.elements:
         raise argument_error(
@@ -274,6 +281,7 @@ def reduce_memory(send: Any, recv: Any, function: str) -> tuple[Memory, Memory]:
 
 
 def _alike(send: Any, recv: Any, function: str) -> tuple[Memory, Memory]:
+    """Returns the memory of both arrays. Raises if their kind or type differ; sizes may differ."""
     target = memory_of(recv, "recv", function, written=True)
     if send is recv:
         return target, target
@@ -291,11 +299,13 @@ def check_operand(operand: ReduceOperandDescriptor, memory: Memory, function: st
         )
 
 
+# The fields of pcclReduceDescriptor_t in their order, as numbers: count, op, tag, data type, distribution hint,
+# quantized type, quantization algorithm.
 Reduction = tuple[int, int, int, int, int, int, int]
 
 
 def reduction_of(descriptor: ReduceDescriptor) -> Reduction:
-    """The fields of pcclReduceDescriptor_t as numbers."""
+    """Converts a descriptor to the form that the native module takes."""
     operand = descriptor.operand_descriptor
     quantization = descriptor.quantization_options
     if quantization is None:

@@ -1,4 +1,4 @@
-"""The backend of torch.distributed."""
+"""Tests of the torch.distributed backend: collectives, training on top of them, ranks and masters, failures."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ def reduce_everything(rank: int) -> None:
     from torch.distributed import ReduceOp
 
     values = torch.tensor([1.0, -2.0, 3.0, 4.5])
+    # Rank r of 0, 1, 2 contributes values * (r + 1) + r.
     expected = {
         ReduceOp.SUM: values * 6 + 3,
         ReduceOp.AVG: values * 2 + 1,
@@ -117,7 +118,7 @@ def test_gathering_and_scattering(run_ranks: Run) -> None:
 
 def broadcast_bits(rank: int) -> None:
     bits = torch.tensor([-0.0, float("inf"), 1.0]).view(torch.int32)
-    bits = torch.cat([bits, torch.tensor([0x7FC12345, 0x7F812345], dtype=torch.int32)])  # two kinds of NaN
+    bits = torch.cat([bits, torch.tensor([0x7FC12345, 0x7F812345], dtype=torch.int32)])  # a quiet and a signalling NaN
     tensor = bits.clone() if rank == 1 else torch.ones(5, dtype=torch.int32)
     dist.broadcast(tensor.view(torch.float32), src=1)
     assert torch.equal(tensor, bits)
@@ -183,7 +184,7 @@ def test_groups_beside_the_default_one(run_ranks: Run) -> None:
     run_ranks(2, groups_side_by_side)
 
 
-# ---- what works on top of it
+# ---- training on top of the collectives
 
 
 def model() -> torch.nn.Module:
@@ -210,7 +211,7 @@ def whole(parameter: Any) -> Any:
 
 def train_ddp(rank: int) -> list[Any]:
     trained = model()
-    if rank:  # DDP sends those of rank 0
+    if rank:  # DDP replaces them by those of rank 0
         for parameter in trained.parameters():
             torch.nn.init.zeros_(parameter)
     ddp = torch.nn.parallel.DistributedDataParallel(trained, bucket_cap_mb=1e-4)
@@ -284,7 +285,7 @@ def from_environment(_: Channel, master: str | None, port: int, rank: int) -> An
 
 def test_torchrun_and_the_environment(start: Start, master: str) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # as torchrun sets it: its own store exists already
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # set by torchrun: ranks use its store, which exists already
     try:
         peers = [start(from_environment_with_store, master, store.port, rank) for rank in range(2)]
         assert [peer.result() for peer in peers] == [(0, 0), (1, 1)]
@@ -356,7 +357,7 @@ def lost_during_backward(channel: Channel, master: str, rank: int) -> str:
         loss = ddp(batch()).sum()
         channel.send("trained")
         channel.recv()
-        # DDP waits for its collectives in C++.
+        # DDP waits for its collectives in C++, so their failure arrives as a RuntimeError.
         with pytest.raises(RuntimeError) as failure:
             loss.backward()
         return str(failure.value)
@@ -378,7 +379,7 @@ def wait_for_nobody(channel: Channel, master: str, how: str) -> str:
     import pccl.torch  # noqa: F401
 
     dist.init_process_group("pccl", init_method=f"pccl://{master}", rank=0, world_size=2)
-    # Set only now, because it would also limit joining.
+    # Set only now: as an argument of init_process_group() the time-out would also limit joining.
     dist.distributed_c10d._get_default_group().set_timeout(timedelta(seconds=1))
     tensor = torch.ones(3)
     with pytest.raises(RuntimeError) as failure:
@@ -435,7 +436,7 @@ def use_what_is_not_there(rank: int) -> None:
             dist.all_reduce(wrong)
     with pytest.raises(ValueError, match="5 elements where 8 are needed"):
         dist.all_gather_single(torch.ones(5), tensor)
-    # None of these errors has disturbed the group.
+    # The group still works after these errors.
     dist.all_reduce(tensor)
     assert tensor.tolist() == [2.0] * 4
 

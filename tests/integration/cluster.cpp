@@ -53,7 +53,7 @@ Cluster::Cluster(std::size_t count, const Environment& environment, const std::v
 }
 
 void Cluster::vote_in(const std::vector<ScriptPeer*>& members) {
-    // Each turn is a vote. The newcomer is pending as soon as the members have a connection to it.
+    // Each pass is one vote of all members. The newcomer is pending when the members have connected to it.
     for (bool pending = false; !pending;) {
         for (ScriptPeer* member : members) member->send("pending");
         for (ScriptPeer* member : members) {
@@ -72,7 +72,7 @@ void Cluster::vote_in(const std::vector<ScriptPeer*>& members) {
 }
 
 ScriptPeer& Cluster::admit(unsigned group, const Environment& variables) {
-    Environment environment = variables;
+    Environment environment = variables;  // insert() keeps these if the cluster has the same names
     environment.insert(environment_.begin(), environment_.end());
     auto newcomer = std::make_unique<ScriptPeer>(master_->port(), group, environment);
     std::vector<ScriptPeer*> members;

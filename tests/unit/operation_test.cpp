@@ -1,4 +1,4 @@
-// One operation's bookkeeping, seen from each position of a ring that the test plays: geometry, credit, and slices that are lost.
+// Tests of Operation alone, without links: geometry of slices, credit, order of sending, lost slices.
 #include "core/all_reduce/operation.hpp"
 
 #include <catch2/catch.hpp>
@@ -11,6 +11,7 @@ using namespace pccl::core;
 
 namespace {
 
+// Slices of 16 bytes. Vectors here have elements of one byte.
 Limits small() {
     Limits limits;
     limits.slice_bytes = 16;
@@ -32,7 +33,8 @@ std::unique_ptr<Operation> make(std::uint32_t world, std::uint32_t position, std
     return op;
 }
 
-// All members of a ring, with the slices on their ways in order. Reductions take no time.
+// All members of a ring. A slice that is sent arrives, is reduced and is acknowledged at once. All members have their
+// buffers ready, and a slot for each slice.
 struct Ring {
     explicit Ring(std::uint32_t world, std::uint64_t count) {
         for (std::uint32_t i = 0; i < world; ++i) ops.push_back(make(world, i, count));
@@ -41,6 +43,7 @@ struct Ring {
             op->neighbour_slots = op->credit = ops[0]->slices();
         }
     }
+    // Sends one slice from this member to its successor. False: nothing may leave now.
     bool step(std::uint32_t from) {
         Operation& op = *ops[from];
         const Operation::Next next = op.peek(0);
@@ -54,6 +57,7 @@ struct Ring {
         op.credit = ops[to]->granted;
         return true;
     }
+    // The slice arrives at `op`. It must not have arrived in this phase before.
     void land(Operation& op, int phase, std::uint32_t slice) {
         Half& half = op.half(phase, slice);
         REQUIRE(half.in == InState::none);
@@ -161,12 +165,12 @@ TEST_CASE("a slice that is declined gives its credit back; one that is lost keep
     CHECK(op->resends());
     CHECK(op->used == 1);
     CHECK(op->peek(0).slice == first.slice);
-    // Connections that break together are one loss.
+    // A second loss within 100 ms does not count: connections that break together are one loss.
     op->pop(op->peek(0));
     op->leaves(0, first.slice, 2);
     CHECK_FALSE(op->lost_again(0, first.slice, second + 1, 100 * millisecond));
     CHECK(op->lost.at({0, first.slice}).times == 1);
-    // It is answered while its copy waits in the queue.
+    // The acknowledgement comes while the resend is queued: the slice is not sent again.
     op->acknowledged(0, first.slice);
     CHECK_FALSE(op->resends());
     CHECK(op->peek(0).slice != first.slice);
