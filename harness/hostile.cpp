@@ -21,12 +21,12 @@ std::string noise(Draw& draw, std::size_t bytes) {
     return text;
 }
 
-// Small numbers, the largest ones, and anything between.
+// A number that may break a check: small, close to the largest, like the id of an operation, or of any size.
 std::uint64_t number(Draw& draw) {
     switch (draw.below(4)) {
     case 0: return draw.below(8);
     case 1: return ~std::uint64_t{0} - draw.below(3);
-    case 2: return (draw.below(4) << 32) | draw.below(30);  // looks like the id of an operation
+    case 2: return (draw.below(4) << 32) | draw.below(30);  // an id: incarnation and counter
     default: return draw.bits() >> draw.below(64);
     }
 }
@@ -37,6 +37,7 @@ void fill_hash(Draw& draw, proto::Hash* hash) {
     hash->set_high(draw.bits());
 }
 
+// `sound`: the master can accept the hello. Otherwise some fields may be wrong. Draw::chance() takes parts per million.
 void fill_hello(Draw& draw, std::uint32_t own_node, proto::Hello* hello, bool sound) {
     const bool lies = !sound && draw.chance(600'000);
     hello->set_protocol_version(lies && draw.chance(300'000) ? number32(draw) : wire::protocol_version);
@@ -57,12 +58,13 @@ void fill_hello(Draw& draw, std::uint32_t own_node, proto::Hello* hello, bool so
                               : std::string(reinterpret_cast<const char*>(own.address.data()), 4));
 }
 
-// The name of the hello's sender in the log.
+// The sender of a hello as the master's log names it. "?": the uuid is invalid, so no master accepts the hello.
 std::string name_of(const proto::Hello& hello) {
     Uuid uuid;
     return read(hello.uuid(), uuid) ? short_name(uuid) : "?";
 }
 
+// A message that only a peer sends to the master. `newcomer` is set if it is a hello.
 std::string peer_message(Draw& draw, std::uint32_t own_node, std::string& newcomer) {
     proto::PeerMessage m;
     switch (draw.below(8)) {
@@ -186,6 +188,7 @@ std::span<const std::uint8_t> bytes_of(const std::string& text) {
     return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }
 
+// A valid bulk frame with random payload.
 void append_payload(Draw& draw, const wire::BulkHeader& header, std::string& out) {
     const auto head = wire::encode_bulk(header);
     out.append(reinterpret_cast<const char*>(head.data()), head.size());
@@ -197,6 +200,7 @@ void append_payload(Draw& draw, const wire::BulkHeader& header, std::string& out
     out.append(reinterpret_cast<const char*>(end.data()), end.size());
 }
 
+// A bulk frame whose header, checksum and mark may be wrong.
 void append_bulk(Draw& draw, std::string& out) {
     wire::BulkHeader header;
     header.op = number(draw);
@@ -206,7 +210,7 @@ void append_bulk(Draw& draw, std::string& out) {
     header.length = static_cast<std::uint32_t>(draw.chance(700'000) ? draw.below(600) : number(draw));
     const auto head = wire::encode_bulk(header);
     out.append(reinterpret_cast<const char*>(head.data()), head.size());
-    if (header.length > 4096) return;
+    if (header.length > 4096) return;  // a long frame ends with its header
     const std::string payload = noise(draw, header.length);
     out += payload;
     wire::Trailer trailer;
@@ -216,7 +220,7 @@ void append_bulk(Draw& draw, std::string& out) {
     out.append(reinterpret_cast<const char*>(end.data()), end.size());
 }
 
-// A loopback, link-local or similar address: it means another host to each peer that dials it.
+// A loopback, link-local or similar address. It would lead each peer that dials it to a different host.
 void fill_confined(Draw& draw, proto::Address* address) {
     static constexpr std::uint8_t confined[][4] = {{127, 0, 0, 1}, {169, 254, 169, 254}, {0, 1, 2, 3}};
     std::string bytes(reinterpret_cast<const char*>(confined[draw.below(3)]), 4);
@@ -228,7 +232,7 @@ void fill_confined(Draw& draw, proto::Address* address) {
     address->set_port(draw.number(1, 65'535));
 }
 
-// False messages to the master from a stranger that knows the run and two members.
+// False messages to the master. The stranger knows the id of the run and the names of two members.
 std::string informed_lies_to_master(Draw& draw, std::uint32_t own_node, const Knowledge& known, std::string& newcomer) {
     std::string out;
     bool joins = false;
@@ -236,7 +240,7 @@ std::string informed_lies_to_master(Draw& draw, std::uint32_t own_node, const Kn
     auto* hello = m.mutable_hello();
     fill_hello(draw, own_node, hello, true);
     switch (draw.below(3)) {
-    case 0:  // claims decisions that were never made, perhaps in the name of a member
+    case 0:  // claims to have received decisions that the master never made, perhaps in the name of a member
         hello->set_run_id(known.run_id);
         hello->set_seen(draw.chance(700'000) ? std::uint64_t{1} << draw.number(10, 63) : number(draw));
         if (draw.chance(600'000)) hello->set_uuid(draw.chance(500'000) ? known.from : known.to);
@@ -246,7 +250,7 @@ std::string informed_lies_to_master(Draw& draw, std::uint32_t own_node, const Kn
     case 1: fill_confined(draw, hello->mutable_advertised()); break;
     default: joins = true;
     }
-    // Sometimes no hello, as if it had registered before: only reports.
+    // Sometimes sends only reports, as if the hello had been sent earlier on this connection.
     const bool goes_on = joins && draw.chance(600'000);
     joins = joins && !goes_on;
     if (joins) newcomer = name_of(*hello);
@@ -262,8 +266,8 @@ std::string informed_lies_to_master(Draw& draw, std::uint32_t own_node, const Kn
     return out;
 }
 
-// Messages in the name of a member that is connected with the target: slices of operations that run, or are about to
-// start.
+// False messages to a peer, in the name of a member that has dialled it: a hello, then slices of operations that run or
+// start soon.
 std::string informed_lies_to_peer(Draw& draw, const Knowledge& known) {
     std::string out;
     proto::LinkMessage m;
@@ -289,7 +293,7 @@ std::string informed_lies_to_peer(Draw& draw, const Knowledge& known) {
 Knowledge learn(const std::vector<std::uint8_t>& greeting) {
     Knowledge known;
     if (greeting.size() < wire::prefix_bytes) return known;
-    const std::size_t length = greeting[4] | greeting[5] << 8;
+    const std::size_t length = greeting[4] | greeting[5] << 8;  // lower half; a kept greeting is shorter than 64 KiB
     proto::LinkMessage m;
     if (greeting.size() < wire::prefix_bytes + length ||
         !m.ParseFromArray(greeting.data() + wire::prefix_bytes, static_cast<int>(length)) || !m.has_hello())
@@ -333,7 +337,7 @@ std::vector<std::uint8_t> hostile_bytes(Draw& draw, std::uint32_t own_node, bool
         return {out.begin(), out.end()};
     }
     if (draw.chance(150'000)) {
-        // A valid hello of a newcomer, which then falls silent or goes on with false messages.
+        // A valid hello of a newcomer. Nothing, or false messages, follow it.
         proto::PeerMessage m;
         fill_hello(draw, own_node, m.mutable_hello(), true);
         wire::append_control(out, bytes_of(m.SerializeAsString()));

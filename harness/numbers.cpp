@@ -11,7 +11,8 @@ using namespace core;
 
 namespace {
 
-// Statistics and status are checked after one in this many successful updates, awaits and synchronizations.
+// Statistics and status are checked after one in this many successful updates, awaits and synchronizations. The
+// statistics are also checked after each leave.
 constexpr std::uint32_t looks_apart = 32;
 
 std::string differ(const char* what, std::uint64_t told, const char* how, std::uint64_t known) {
@@ -43,8 +44,8 @@ bool is_member(const MasterStatus::Peer& peer) {
 
 }  // namespace
 
-// The byte counts must be those of an operation of this process. `landed` may be larger: if a slice arrives twice, both
-// copies land, but the core counts it once.
+// Some operation of this process must have carried the reported byte counts. Its `landed` may be larger: if a slice
+// arrives twice, both copies land, but the core counts it once.
 std::string Numbers::bytes_of_reduction(sim::Carried& carried, const Completion& completion) {
     if (completion.sent_bytes == 0 && completion.received_bytes == 0) return {};
     const std::vector<sim::Carried::Part>& parts = carried.parts();
@@ -73,9 +74,9 @@ std::string Numbers::bytes_of_many(sim::Carried& carried, const Completion& comp
                      at_most("bytes received by a call for many tags", completion.received_bytes, landed)});
 }
 
-// `unsure` is set after a failure: from then on the driver may have carried more bytes than the core reports. A call
-// that failed without a byte may have been refused because another one was running; the carried bytes belong to that
-// one. And chunks that had landed, but were not verified before the failure, are not reported.
+// `unsure` is set at the first failure. From then on the driver may have carried more bytes than the core reports,
+// because the core does not report chunks that had landed but were not verified before the failure. A call that failed
+// with 0 bytes may have been refused because another one was running; the carried bytes then belong to the other one.
 std::string Numbers::bytes_of_sync(sim::Carried& carried, const Completion& completion, bool& unsure) {
     unsure = unsure || completion.result != Result::success;
     if (completion.result != Result::success && completion.sent_bytes + completion.received_bytes == 0) return {};
@@ -112,17 +113,18 @@ std::string Numbers::statistics(const Told& told, sim::Driver& driver) const {
     if (wrong.empty() && !told.asked_for_many) {
         wrong = first_of(
             {equal("attempts of reductions", now.launches, told.launched),
-             // A leaving machine drops its open tags before the driver has answered its calls.
+             // A machine that leaves drops its open tags before the driver does.
              (driver.leaving() ? at_most : equal)("tags that are not awaited", now.tags_open, driver.tags_open()),
              equal("attempts of a call for many tags", now.retried, 0)});
     }
-    // A peer that leaves does not await all its tags, so more reductions may have succeeded than were reported to it.
+    // After a leave, reductions may have succeeded that the application never awaited.
     if (wrong.empty() && !told.asked_for_many && !told.has_left && !driver.leaving())
         wrong = at_most("reductions that succeeded", now.committed, told.committed + now.tags_open);
     return wrong.empty() ? wrong : "statistics of a peer: " + wrong;
 }
 
-// The status must contain what the master has just answered, unless the member is gone by now.
+// Checks that the master's status agrees with itself. If the peer is still a member, the status must also agree with
+// the completion that the peer gets now.
 std::string Numbers::status(const Told& told, const PeerMachine& peer, GroupId id, const Command& command,
                             const Completion& completion) const {
     const MasterStatus now = world_.master_machine()->status();
@@ -219,8 +221,10 @@ void Numbers::told(std::uint32_t node, const Command& command, const Completion&
 }
 
 // Part p begins at element p * count / world. Its partial sum starts at position p + 1, goes around the ring and is
-// complete at position p. Its result then goes around from position p. So each member receives every part twice, except
-// that position p + 1 receives no partial sum of part p, and position p does not receive its result.
+// complete at position p. Its result then goes around from position p to position p - 1. So each member receives every
+// part twice, except that position p + 1 receives no partial sum of part p, and position p does not receive its result.
+// Each member sends every part twice, except that position p sends no partial sum of part p, and position p - 1 does
+// not send its result.
 std::vector<RingBytes> ring_bytes(const ReduceShape& shape, std::uint32_t world, std::uint32_t slice_bytes) {
     const std::uint64_t slice = numeric::elements_within(shape.quantization, shape.type, slice_bytes);
     const auto begin = [&](std::uint64_t part) {
@@ -247,6 +251,7 @@ sim::Violation check_numbers(const Scenario& scenario, const Ledger& ledger) {
         const Completion& c = fact.completion;
         if (fact.end == open_end || c.result != Result::success || !c.worlds.empty()) continue;
         const std::vector<RingBytes> ring = ring_bytes(fact.shape, c.world, scenario.limits.slice_bytes);
+        // The ledger does not contain the member's position, so the count of any position is accepted.
         if (std::any_of(ring.begin(), ring.end(),
                         [&](const RingBytes& member) { return member.received == c.received_bytes; }))
             continue;

@@ -1,8 +1,8 @@
-// Triggers of faults: the names of everything that a fault may wait for, and the faults of a run that still wait.
+// Triggers of faults: the names of all conditions that a fault can wait for, and the faults of a run that still wait.
 //
-// A fault begins at a fixed time, or some time after one of these: the n-th effect of a kind, the n-th time that the
-// protocol reaches a phase, the n-th hit of a probe, or another fault. Messages and probes are watched only if a fault
-// waits for one.
+// A fault begins at a fixed time, or some time after its trigger: the n-th effect of a kind, the n-th time that the
+// protocol reaches a phase, the n-th hit of a probe, or another fault. Watching messages and probes costs time, so it
+// is done only if a fault waits for one.
 #pragma once
 
 #include "core/base/probe.hpp"
@@ -17,6 +17,7 @@
 
 namespace pccl::harness {
 
+// A step of the protocol. `phases` in triggers.cpp has the name and the meaning of each, in the same order.
 enum class Phase : std::uint8_t {
     start_told,
     outcome_told,
@@ -45,7 +46,7 @@ enum class Phase : std::uint8_t {
     count
 };
 
-// Values of Fault::trigger: 0 none, then effects, phases and probes.
+// Values of Fault::trigger: 0 for none, then effects, phases and probes. Each *_end is the last value of its kind.
 inline constexpr std::uint32_t effects_end = static_cast<std::uint32_t>(sim::effect_kinds);
 inline constexpr std::uint32_t phases_end = effects_end + static_cast<std::uint32_t>(Phase::count);
 inline constexpr std::uint32_t probes_end = phases_end + static_cast<std::uint32_t>(core::probe_count);
@@ -57,22 +58,22 @@ constexpr std::uint32_t trigger_of() {
 }
 constexpr bool is_effect(std::uint32_t trigger) { return trigger != 0 && trigger <= effects_end; }
 constexpr bool is_phase(std::uint32_t trigger) { return trigger > effects_end && trigger <= phases_end; }
-bool is_message(std::uint32_t trigger);  // the phase is a message that is sent
+bool is_message(std::uint32_t trigger);  // a phase that is reached by sending a message
 std::string trigger_name(std::uint32_t trigger);
 std::optional<std::uint32_t> trigger_named(std::string_view name);
 std::string list_phases();
 
-// The nodes of the world where something happened. no_node: none.
+// Where a trigger happened: the node that acted, and the node at the other end of its link. no_node: none.
 struct Scene {
     std::uint32_t here = sim::no_node;
     std::uint32_t there = sim::no_node;
 };
 
-// How many faults took effect whose trigger was more than a time or an effect.
+// How many faults took effect, by what began them. If that was a fixed time or an effect, only repetitions count.
 struct SecondFaults {
-    std::uint64_t behind_faults = 0;
-    std::uint64_t at_phases = 0;  // and at probes
-    std::uint64_t repeated = 0;
+    std::uint64_t behind_faults = 0;  // their trigger was another fault
+    std::uint64_t at_phases = 0;      // their trigger was a phase or a probe
+    std::uint64_t repeated = 0;       // repetitions (Fault::again), with any trigger
     void operator+=(const SecondFaults& more) {
         behind_faults += more.behind_faults;
         at_phases += more.at_phases;
@@ -82,18 +83,19 @@ struct SecondFaults {
 
 class Triggers final : public sim::MessageWatch {
 public:
-    // `begins`: the script item that begins a fault. Its number is the index of the fault, with the node of the trigger
-    // plus one in the upper half.
+    // `begins`: the first number of the script items that begin a fault. The lower half of their second number is the
+    // index of the fault. The upper half is the node where the trigger happened plus one; 0: none.
     Triggers(sim::World& world, const std::vector<Fault>& faults, std::uint64_t begins);
-    void schedule();
+    void schedule();  // before the run
     void hit(core::Probe probe) {
         if (probes_[static_cast<std::size_t>(probe)]) reached(probe);
     }
     bool wants_probes() const { return probes_.any(); }
-    // The fault took effect and ends at `ends`. Only the first call for a fault counts.
+    // The fault took effect and ends at `ends`: schedules the faults that follow it. Later calls for the same fault do
+    // nothing.
     void began(std::size_t fault, const Scene& scene, Instant ends);
     const Scene& scene_of(std::size_t fault) const { return scenes_[fault]; }
-    void disarm();
+    void disarm();  // no phase or probe begins a fault any more
 
     bool says(std::uint32_t node, std::uint32_t to, sim::Talk talk, std::span<const std::uint8_t> body) override;
     void chunk_arrived(std::uint32_t node, std::uint32_t from) override;
@@ -102,21 +104,21 @@ private:
     struct Armed {
         std::size_t fault = 0;
         std::uint32_t trigger = 0;
-        std::uint32_t countdown = 0;
+        std::uint32_t countdown = 0;  // hits that are missing; 0: the fault has begun
     };
     void reached(core::Probe probe);
-    // Counts down the faults that wait for this. True: the process must die at once.
+    // Counts one hit for each armed fault that `fits` accepts. True: a fault must crash the process at once.
     template <class Fits>
     bool count(const Scene& scene, Fits fits);
-    bool fire(std::size_t fault, const Scene& scene);
+    bool fire(std::size_t fault, const Scene& scene);  // returns the same
 
     sim::World& world_;
     const std::vector<Fault>& faults_;
     std::uint64_t begins_;
-    std::vector<Armed> armed_;  // faults that wait for a phase or a probe
-    std::vector<Scene> scenes_;
-    std::vector<bool> began_;
-    std::bitset<core::probe_count> probes_;
+    std::vector<Armed> armed_;               // faults that wait for a phase or a probe
+    std::vector<Scene> scenes_;              // by index of the fault
+    std::vector<bool> began_;                // by index of the fault
+    std::bitset<core::probe_count> probes_;  // those that a fault waits for
 };
 
 }  // namespace pccl::harness

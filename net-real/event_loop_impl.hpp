@@ -1,9 +1,12 @@
-// The inside of EventLoop, shared by event_loop.cpp (thread, turns, effects) and connections.cpp (sockets). It includes
-// Asio, so nothing else may include it.
+// The implementation of EventLoop, in event_loop.cpp (thread, turns, effects) and connections.cpp (sockets). Only these
+// two include this header, so that Asio stays out of all users of EventLoop.
 //
-// A turn is the work that one ready socket, one timer or one batch of posted tasks causes. Within a turn events are
-// handled one by one: handle_one, then the answers that are queued in pending_. Output leaves when the turn ends, so
-// that frames for one link share a system call. Every turn does a bounded amount of work per link.
+// A turn is the work that one ready socket, one timer or one batch of posted tasks causes. Within a turn, handle_one
+// gives one event at a time to the machine; then handle_pending gives it the events in pending_. Frames are sent when
+// the turn ends, so that frames for one link share a system call. Every turn does a bounded amount of work per link.
+//
+// While the loop's thread runs, it alone calls the private functions, except wake (any thread) and computed (workers).
+// event_loop.hpp names the public functions that any thread may call.
 #pragma once
 
 #include "net-real/event_loop.hpp"
@@ -51,6 +54,8 @@ public:
     std::uint16_t port = 0;
 
 private:
+    // flushing: the machine has closed the link, and queued output is still sent.
+    // draining: all output is sent, the write side is shut down, and input is dropped until the other end closes.
     enum class State : std::uint8_t { dialing, open, flushing, draining, closed };
     struct Connection {
         Connection(boost::asio::io_context& context, core::LinkId id, int descriptor, const core::Limits& limits)
@@ -61,17 +66,17 @@ private:
         State state = State::open;
         bool read_armed = false;
         bool write_armed = false;
-        bool dirty = false;  // listed in dirty_
-        bool unsent_limited = false;
+        bool dirty = false;           // listed in dirty_
+        bool unsent_limited = false;  // limit_unsent() was called for the socket
         bool activity_due = false;
-        std::uint64_t send_turn = 0;  // the turn that `sent_bytes` belongs to
-        std::size_t sent_bytes = 0;
-        core::Instant noticed = 0;  // when the machine last got an event of the link
-        core::Instant close_at = core::never;
+        std::uint64_t send_turn = 0;           // the turn that `sent_bytes` belongs to
+        std::size_t sent_bytes = 0;            // sent in that turn
+        core::Instant noticed = 0;             // when the link was opened, or last gave the machine an event
+        core::Instant close_at = core::never;  // when a closed link is destroyed, even if the other end is still open
     };
     using ConnectionRef = std::shared_ptr<Connection>;
 
-    static constexpr core::Duration flush_time = 1 * core::second;  // for closed links, and when the loop stops
+    static constexpr core::Duration flush_time = 1 * core::second;  // limit for closed links, and for the loop's stop
 
     // thread
     void thread_main();
@@ -120,7 +125,7 @@ private:
     void on_readable(const ConnectionRef& connection);
     void on_writable(const ConnectionRef& connection);
     void receive_from(const ConnectionRef& connection);
-    bool drop_input(const ConnectionRef& connection);  // false: end of the input, or an error
+    bool drop_input(const ConnectionRef& connection);  // false: the input has ended, by a close or an error
     void pump(const ConnectionRef& connection);
     void arm_accept();
     void on_acceptable();
@@ -133,25 +138,25 @@ private:
     int listener_ = -1;
     core::Instant accept_resume_ = core::never;
     bool accept_armed_ = false;
-    std::optional<LogWriterUse> log_use_;  // exists while the thread may log
+    std::optional<LogWriterUse> log_use_;  // set while the thread may log
     std::thread thread_;
 
-    mutable std::mutex posted_mutex_;
+    mutable std::mutex posted_mutex_;  // guards posted_, computed_, computing_, ended_ and stop_requested_
     std::vector<std::function<void()>> posted_;
-    std::vector<std::function<void()>> posted_now_;
-    // Results of workers. Storing one must not fail if memory is short: there is always room for all that are under
-    // way.
+    std::vector<std::function<void()>> posted_now_;  // the batch that runs; loop's thread only
+    // Result of a worker's task. A worker must be able to store it even if memory is short, so submit() reserves its
+    // place in computed_.
     struct Computed {
         core::ComputeDone done;
         bool failed = false;
         std::shared_ptr<FileRead> read;  // if set, this is the result and `done` is unused
     };
-    std::vector<Computed> computed_;  // its capacity is at least its size plus computing_
-    std::vector<Computed> computed_now_;
-    std::size_t computing_ = 0;
+    std::vector<Computed> computed_;      // its capacity is at least its size plus computing_
+    std::vector<Computed> computed_now_;  // the batch that is handled; loop's thread only
+    std::size_t computing_ = 0;           // tasks of workers without a result yet
     std::atomic<std::uint64_t> computes_done_{0};
-    std::atomic<bool> wake_missed_{false};  // no memory to wake the loop; it looks for tasks by itself
-    bool ended_ = false;
+    std::atomic<bool> wake_missed_{false};  // no memory to wake the loop: run() itself looks for tasks
+    bool ended_ = false;                    // the thread takes no more tasks
     bool stop_requested_ = false;
 
     struct FileInTheMaking {
@@ -163,21 +168,21 @@ private:
     };
     std::string staging_directory_;
     std::unordered_map<core::BufferId, FileInTheMaking> files_;
-    std::vector<std::weak_ptr<StagingFile>> stuck_files_;  // given up; for each live one a thread still waits
+    std::vector<std::weak_ptr<StagingFile>> stuck_files_;  // given up; a thread still waits for each live one
     FilePayloads file_payloads_{buffers};
 
     std::unordered_map<core::LinkId, ConnectionRef> links_;  // links that the machine knows
-    std::vector<ConnectionRef> closing_;                     // closed by the machine and still flushed, oldest first
-    core::LinkId next_link_ = 2;
-    std::deque<ConnectionRef> dirty_;
-    std::deque<core::Event> pending_;
+    std::vector<ConnectionRef> closing_;                     // flushing or draining, oldest first
+    core::LinkId next_link_ = 2;       // of the next accepted link; the machine chooses the odd ids of dialled ones
+    std::deque<ConnectionRef> dirty_;  // may have output, which leaves when the turn ends
+    std::deque<core::Event> pending_;  // events to give to the machine after the running one
     std::vector<core::Event> sent_events_;
     core::Effects effects_;
     ReceiveSpace space_;
     Workers workers_;
-    Workers file_workers_;  // for work on files: if the disk hangs, nothing else waits for it
+    Workers file_workers_;  // for files only: a disk that hangs blocks no other work
     std::uint64_t turn_ = 0;
-    std::uint64_t inline_bytes_ = 0;
+    std::uint64_t inline_bytes_ = 0;  // of computes that ran on the loop's thread in this turn
     bool in_handle_ = false;
     bool stopping_ = false;
     bool finished_ = false;

@@ -22,13 +22,15 @@ namespace pccl::real {
 
 namespace {
 
+// Limits of the queue. Further lines are dropped and counted.
 constexpr std::size_t lines_max = 1024;
 constexpr std::size_t bytes_max = 1u << 20;
 constexpr std::chrono::seconds patience{1};
 
 thread_local bool never_waits = false;
 
-// SIGPIPE goes to the thread that writes, which may be the caller's. This class blocks and consumes it.
+// If standard error is a pipe without a reader, write() sends SIGPIPE to the writing thread, which may be the host's.
+// The host must not get this signal: it is blocked and, unless one was pending before, removed.
 class NoPipeSignal {
 public:
     NoPipeSignal() {
@@ -67,7 +69,7 @@ void write_whole(std::string_view text) {
             pollfd ready{STDERR_FILENO, POLLOUT, 0};
             ::poll(&ready, 1, -1);
         } else if (errno != EINTR) {
-            return;  // closed: nobody reads the lines
+            return;  // standard error is closed or fails: the text is lost
         }
     }
 }
@@ -76,14 +78,14 @@ struct Writer {
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<std::string> lines;
-    std::size_t bytes = 0;  // in `lines`
-    std::uint64_t queued = 0;
-    std::uint64_t written = 0;
-    std::uint64_t dropped = 0;
-    std::uint64_t forks = 0;
-    std::size_t users = 0;
-    bool stuck = false;    // standard error has taken nothing for `patience`
-    bool running = false;  // the thread is in run()
+    std::size_t bytes = 0;      // in `lines`
+    std::uint64_t queued = 0;   // lines that were ever queued in this process
+    std::uint64_t written = 0;  // how many of them run() has written
+    std::uint64_t dropped = 0;  // lines that did not fit since the last report
+    std::uint64_t forks = 0;    // how many generations of forks led to this process
+    std::size_t users = 0;      // live LogWriterUse objects
+    bool stuck = false;         // standard error has taken nothing for `patience`
+    bool running = false;       // the thread is in run()
     std::unique_ptr<std::thread> thread;
 
     void run() {
@@ -135,8 +137,8 @@ Writer& writer() {
         static Writer* for_fork = made;
         ::pthread_atfork([] { for_fork->mutex.lock(); }, [] { for_fork->mutex.unlock(); },
                          [] {
-                             // The thread and the threads that waited do not exist in the child. The lines belong to
-                             // the parent.
+                             // The child has only the thread that forked: no writer to join, and no thread that waits
+                             // on `changed`. The parent writes the queued lines.
                              static_cast<void>(for_fork->thread.release());
                              new (&for_fork->changed) std::condition_variable;
                              for_fork->lines.clear();
@@ -160,7 +162,7 @@ LogWriterUse::LogWriterUse() {
     const std::lock_guard lock(w.mutex);
     forks_ = w.forks;
     if (!w.running) {
-        if (w.thread != nullptr) w.thread->join();  // it has left run()
+        if (w.thread != nullptr) w.thread->join();  // returns at once: the thread has left run()
         w.thread.reset();
         const SignalsBlocked blocked;
         w.running = true;

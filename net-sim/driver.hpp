@@ -2,8 +2,9 @@
 // core/events.hpp.
 //
 // One driver is one process. It owns the machine, its links and its memory, and is destroyed when the process dies. It
-// encodes and decodes real bytes, reads payload while it leaves, and runs the real kernels, late and in any order. A
-// broken contract is a violation of the run, named `contract`.
+// encodes and decodes real frames, and reads payload from memory only when its bytes are sent. Computes run the real
+// kernels after a random delay, so they end in any order. A broken contract is reported as a violation of the run,
+// named `contract`.
 #pragma once
 
 #include "core/wire/frame.hpp"
@@ -27,7 +28,7 @@ namespace pccl::sim {
 
 class World;
 
-// The index of a kind of effect. A fault can be aimed at the k-th effect of a kind.
+// The index of a kind of effect in core::Effect. A fault can wait for the k-th effect of a kind.
 template <class T, class... Kinds>
 constexpr std::size_t index_in(const std::variant<Kinds...>*) {
     std::size_t index = 0;
@@ -46,17 +47,19 @@ public:
 
     // Hands one event to the machine and carries out all its effects.
     void give(const core::Event& event);
-    // Carries out effects that did not come from handle(), such as those of a master's start.
+    // Used by give(). The world calls it for effects that no event caused, such as those of a master's start.
     void carry_out(core::Effects& effects);
 
-    // --- from the queue ----------------------------------------------------------------------------------------------
+    // --- called by World for items of the queue ----------------------------------------------------------------------
     void handle(const Item& item);
     void bytes_arrived(LinkId link, std::span<const Piece> pieces);
     void link_ended(LinkId link, const char* reason);
     void room_made(LinkId link);
 
-    // The node at the far end of the link that the current event came from. no_node: no event, or one without a link.
+    // The node at the far end of the link that the current event names. no_node: no event, or one without a link.
     std::uint32_t speaks_with() const;
+    // The driver chooses the ids of accepted links and of the application's buffers: even ones. The machine chooses odd
+    // ones.
     LinkId next_accepted_link() { return accepted_links_ += 2; }
     BufferId add_application_buffer(std::uint64_t bytes);
     Buffers& buffers() { return buffers_; }
@@ -64,21 +67,22 @@ public:
     Carried& carried() { return carried_; }
     // The number of tags that were launched one by one and are not awaited yet.
     std::size_t tags_open() const { return operations_.size(); }
-    // True while a leave or an abort is not answered.
+    // True while a call to leave or to abort has no answer.
     bool leaving() const;
     std::uint64_t incarnation() const { return incarnation_; }
-    // True without links, calls, launched tags, computes and pending allocations. Such a machine must hold no memory.
+    // True if there are no links, calls, launched tags, computes and pending allocations. The machine must then hold no
+    // memory.
     bool at_rest() const {
         return links_.empty() && waiting_.empty() && operations_.empty() && computing_.empty() && allocating_ == 0;
     }
-    // An allocation is not answered yet. The machine cannot free that memory before.
+    // True while an allocation has no answer. The machine cannot free that memory earlier.
     bool allocating() const { return allocating_ != 0; }
-    // Begins the end of the process: its listener is closed, and the machine gets no more events.
+    // The process is about to end: it accepts no links, and the machine gets no events. Queued output still leaves.
     void stop() { stopped_ = true; }
     bool stopped() const { return stopped_; }
-    // True while links that the machine has closed still send what was queued on them.
+    // True while links that the machine has closed still send their queued output.
     bool flushing() const;
-    // Set when a fault aimed at an effect fires between two effects. The world must then end the process.
+    // True if a fault crashes the process between two effects, or instead of a message. The world must end the process.
     bool must_die() const { return must_die_; }
     // Why the machine stopped itself; empty while it runs.
     const std::string& halted() const { return halted_; }
@@ -86,30 +90,32 @@ public:
 private:
     struct Sending {
         core::SendPayload what;
-        std::vector<std::uint8_t> copy;  // of a chunk, only in runs with wrong chunks (may_lie)
+        std::vector<std::uint8_t> copy;  // of a chunk that may_lie() may damage; else empty
         bool active = false;             // from SendPayload until PayloadSent
-        bool cancelled = false;          // before the frame was complete
-        bool withdrawn = false;          // cancelled, even if the frame was complete
-        bool complete = false;           // the frame has left or was dropped, PayloadSent follows
+        bool cancelled = false;          // CancelSend or CloseLink came before the frame was complete
+        bool withdrawn = false;          // CancelSend came, even if the frame was complete
+        bool complete = false;           // the frame has left or was dropped; PayloadSent follows
     };
+    // State of the payload that arrives: there is none; the machine has not answered BulkArrived yet; it is stored in
+    // `target`; it is dropped.
     enum class Receiving : std::uint8_t { nothing, undecided, into, nowhere };
     struct Link {
         Link(LinkId name, std::uint32_t connection_, std::uint32_t side_, const core::Limits& limits)
             : id(name), connection(connection_), side(side_), decoder(limits) {}
         LinkId id;
         std::uint32_t connection;
-        std::uint32_t side;
+        std::uint32_t side;  // 0: dialled, 1: accepted
         bool opened = false;
-        bool closing = false;  // the machine has closed it; the queue is being flushed
-        bool gone = false;
+        bool closing = false;  // the machine has closed it; queued output still leaves
+        bool gone = false;     // drop() was called; tidy() will erase it
         core::wire::FrameDecoder decoder;
         core::wire::FrameEncoder encoder;
         struct Waiting {
-            std::uint64_t end = 0;
-            Instant since = 0;
+            std::uint64_t end = 0;  // value of control_left when the frame has left
+            Instant since = 0;      // when it was queued
         };
         std::deque<Waiting> control_waits;  // one for each control frame and flow word in the encoder
-        std::uint64_t control_left = 0;     // bytes of such frames that have left
+        std::uint64_t control_left = 0;     // bytes of all such frames that have left
         Sending sending;
         Receiving receiving = Receiving::nothing;
         BufferRef target;
@@ -119,17 +125,17 @@ private:
     struct Computing {
         core::Compute what;
     };
-    struct Operation {  // a launched tag; its buffers must not be in use when they are returned
+    struct Operation {  // a launched tag; its buffers must not be in use when the application gets them back
         core::Tag tag = 0;
         BufferId send = 0, receive = 0;
     };
-    struct Waiting {  // a ticket without an answer yet
+    struct Waiting {  // a call of the application without an answer
         core::Ticket ticket = 0;
         core::Command command;
     };
 
-    // True if a text trace or a recorder needs texts. text() names the far end of the link and spells out control
-    // messages.
+    // True if the trace or the recorder needs texts. text() names the far end of the link and shows the fields of a
+    // control message.
     bool watched() const;
     std::string text(const core::Event& event) const;
     std::string text(const core::Effect& effect) const;
@@ -181,7 +187,7 @@ private:
     std::uint64_t incarnation_;
     std::unique_ptr<Machine> machine_;
     core::Limits limits_;
-    std::unordered_map<LinkId, std::unique_ptr<Link>> links_;  // never iterated
+    std::unordered_map<LinkId, std::unique_ptr<Link>> links_;  // only flushing() iterates over it
     std::vector<LinkId> gone_;                                 // dropped; tidy() erases them when no reference is left
     Buffers buffers_;
     Carried carried_;
@@ -190,19 +196,19 @@ private:
     std::vector<Operation> operations_;
     std::vector<Waiting> waiting_;
     core::Effects effects_;
-    std::vector<LinkId> dirty_;
-    std::vector<std::uint8_t> leaving_;
-    std::vector<ZeroRun> leaving_zeros_;
-    LinkId accepted_links_ = 0;
-    BufferId application_buffers_ = 0;
-    LinkId last_opened_ = 0;
+    std::vector<LinkId> dirty_;              // may have new output, which leaves after all effects of the event
+    std::vector<std::uint8_t> leaving_;      // the bytes of one write, in pump()
+    std::vector<ZeroRun> leaving_zeros_;     // the zeros between them
+    LinkId accepted_links_ = 0;              // last id
+    BufferId application_buffers_ = 0;       // last id
+    LinkId last_opened_ = 0;                 // last id of a dialled link; ids must increase
     std::uint32_t ended_far_end_ = no_node;  // far end of the link that ended last
-    std::uint64_t persisted_last_ = 0;
-    bool inside_ = false;
-    const core::Event* handling_ = nullptr;
+    std::uint64_t persisted_last_ = 0;       // last Persist of the current event; 0: none
+    bool inside_ = false;                    // in handle() or among its effects; an event now would break the contract
+    const core::Event* handling_ = nullptr;  // null outside of handle()
     bool must_die_ = false;
     bool stopped_ = false;
-    std::uint32_t notices_owed_ = 0;  // to members, about a hanging disk, within the current event
+    std::uint32_t notices_owed_ = 0;  // messages about a hanging disk that this event must still send to members
     std::string halted_;
 };
 

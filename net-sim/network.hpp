@@ -1,12 +1,15 @@
-// Links between nodes: ordered byte streams with latency, shared uplinks and downlinks, a window, and faults.
+// Connections between nodes: ordered byte streams with latency, shared uplinks and downlinks, a window, and faults.
 //
-// Written bytes are cut into segments. A segment leaves when the node's uplink and the stream's own rate allow it. It
-// arrives after the latency of the directed pair, or later if the target's downlink is busy, never before an earlier
-// segment of the same stream. Its acknowledgement travels back and only then frees room in the window, so a single
-// stream runs at window / round trip. A lost packet arrives later, and so does everything behind it; its sender has
-// fewer bytes in flight afterwards. While a direction is blocked (partition, clog), segments wait and arrive in one
-// burst afterwards, as after a retransmission. A stream can vanish (half-open): its bytes are dropped and never
-// acknowledged. The network must not depend on frames or machines; it calls its Receiver.
+// A write is one segment, or is cut into several. A segment leaves when the node's uplink and the stream's own rate
+// allow it. It arrives after the latency of the directed pair, or later if the target's downlink is busy, but never
+// before an earlier segment of the same stream. Its acknowledgement travels back and only then frees room in the
+// window, so a single stream runs at window / round trip.
+//
+// A lost packet arrives late, as if it was resent, and so does everything behind it. The sender's congestion window
+// shrinks. While a direction is blocked by a fault, its segments wait; afterwards they arrive in one burst, as after a
+// retransmission. If a stream vanishes (half-open), its bytes are dropped and never acknowledged.
+//
+// The network must not depend on frames or machines; it calls its Receiver.
 #pragma once
 
 #include "net-sim/congestion.hpp"
@@ -29,63 +32,67 @@ using core::LinkId;
 inline constexpr std::uint16_t listen_port = 48149;
 
 Endpoint endpoint_of(std::uint32_t node, std::uint16_t port = listen_port);
-// Addresses without a listener: dead_name refuses dials, silent_name never answers them.
+// Arguments of endpoint_of() for addresses without a listener: dead_name refuses dials, silent_name never answers them.
 inline constexpr std::uint32_t dead_name = 0xfffe, silent_name = 0xffff;
-// An address that refuses dials until the master moves there from its first address.
+// The same for an address that refuses dials until the master moves there from its first address.
 inline constexpr std::uint32_t spare_name = 0xfffd;
-std::uint32_t node_of(const Endpoint& endpoint);  // no_node: not an address of this network
+// The inverse of endpoint_of(). After a fault has moved addresses, another node may have this one. no_node: not an
+// address of this network.
+std::uint32_t node_of(const Endpoint& endpoint);
 
+// Where there are two bounds (*_low, *_high), a value between them is drawn log-uniformly.
 struct NetworkParameters {
-    Duration latency_low = core::millisecond, latency_high = core::millisecond;  // base per directed pair, log-uniform
-    std::uint32_t jitter_per_mille = 0;                                          // of the base latency
+    Duration latency_low = core::millisecond, latency_high = core::millisecond;  // one way, per directed pair
+    std::uint32_t jitter_per_mille = 0;  // at most this part of the latency is added to each segment
     std::uint32_t tail_per_million = 0;  // chance that a segment is late by up to tail_max
     Duration tail_max = 0;
-    std::int64_t rate_low = 1'000'000'000, rate_high = 1'000'000'000;  // bytes per second of an uplink, log-uniform
+    std::int64_t rate_low = 1'000'000'000, rate_high = 1'000'000'000;  // bytes per second of an uplink
     std::int64_t down_low = 0, down_high = 0;                          // the same for a downlink; 0: no limit
     std::int64_t flow_rate = 0;                              // bytes per second of one stream; 0: no limit of its own
     std::int64_t window_low = 65'536, window_high = 65'536;  // bytes in flight per stream
     // Explicit latencies instead of drawn ones. `regions`: the region of each node (0 for nodes beyond its end).
-    // `region_latency`: one-way latencies from region to region, row by row; the diagonal is the latency within a
-    // region.
+    // `region_latency`: one-way latencies between regions, one row per sending region; the diagonal is the latency
+    // within a region.
     std::vector<std::uint32_t> regions;
     std::vector<Duration> region_latency;
-    // Bytes per second from node to node in the same form, for all streams between them. Empty or 0: no limit.
+    // Bytes per second from node to node, in the same form, for all streams between them. Empty or 0: no limit.
     std::vector<std::int64_t> region_rate;
     std::uint32_t split_per_million = 0;      // chance that a write is cut into several segments
     std::uint32_t tiny_read_per_million = 0;  // chance that a read is delivered byte by byte (or in small pieces)
-    std::uint32_t refuse_per_million = 0;     // of dials, until chaos ends; also the next two
+    // Chances of a dial, until stop_faults(): it is refused, never answered, or accepted and closed again.
+    std::uint32_t refuse_per_million = 0;
     std::uint32_t black_hole_per_million = 0;
     std::uint32_t accept_close_per_million = 0;
-    // Of packets, until chaos ends. A lost packet arrives one round trip or one time-out later, and its sender has
-    // fewer bytes in flight afterwards (CongestionWindow).
+    // Chance of a packet, until stop_faults(). A lost packet arrives at least one round trip or one time-out later, and
+    // the sender's CongestionWindow shrinks.
     std::uint32_t loss_per_million = 0;
-    Duration queue_max = 0;  // packets that would wait longer for the uplink are lost too; 0: none
+    Duration queue_max = 0;  // packets that would wait longer for the uplink are lost too; 0: no limit
 
     bool loses_packets() const { return loss_per_million != 0 || queue_max != 0; }
-    // True if dials may fail without a scripted fault.
+    // True if dials may fail although no fault of the scenario concerns them.
     bool fails_dials() const {
         return refuse_per_million + black_hole_per_million + accept_close_per_million + loss_per_million != 0;
     }
-    // Switches the random failures off.
+    // Switches random failures, losses and very long latencies off.
     void stop_faults();
 
-    std::int64_t rate_least() const;  // the lowest rate of an uplink, a downlink or one stream
+    std::int64_t rate_least() const;  // the lowest rate of an uplink, a downlink or one stream, bytes per second
 };
 
 // A dial that failed by a random failure of the network (the parameters *_per_million).
 struct DialFault {
     std::uint32_t from = 0, to = 0;
     Instant at = 0;
-    bool swallowed = false;  // never answered
+    bool swallowed = false;  // true: never answered; false: refused, or closed at once
 };
 
-// A delay between two nodes that needs no fault. Bytes wait for a full window or for a shared uplink or downlink, or
-// they are among the few segments with a very long latency.
+// A delay of at least about 50 ms between two nodes. Oracles accept its consequences. Reasons: a full window, a busy
+// uplink or downlink, a lost packet, a very long latency; for `opening` also a blocked path.
 struct Delay {
     enum class Kind : std::uint8_t {
-        late,    // bytes sent in that time came later than on an idle path, by at most `longest`
-        silent,  // nothing arrived, though bytes had been sent before
-        opening  // a dial was not answered
+        late,    // bytes sent in this time arrived later than on an idle path, by at most `longest`
+        silent,  // nothing arrived in this time, although bytes had been sent before
+        opening  // a dial was not answered in this time
     };
     Kind kind = Kind::late;
     std::uint32_t from = 0, to = 0;
@@ -93,19 +100,21 @@ struct Delay {
     Duration longest = 0;
 };
 
-// What a directed pair of nodes does to its streams while the impairment lasts. Connections open, and each one fails
-// again in the same way. 0 switches a kind off.
+// A defect of the path from one node to another. Connections can be opened, but each one fails again in the same way. 0
+// switches a kind of failure off. `damages` and `resets` depend on the content: they look at each 4 successive bytes
+// of a write and select some values by a hash with `pattern`. So a retry with the same content fails again.
 struct Impairment {
     std::size_t swallows_above = 0;  // longer writes and all bytes after them are lost: a path that drops long packets
     std::uint64_t breaks_after = 0;  // after this many bytes written in this direction, the connection is reset
-    std::uint32_t damages = 0;       // by content: one in this many windows of 4 bytes has a bit flipped
-    std::uint32_t resets = 0;        // by content: one in this many such windows resets the connection
-    std::uint32_t pattern = 0;       // selects the windows
+    std::uint32_t damages = 0;       // one in this many values has a bit flipped
+    std::uint32_t resets = 0;        // one in this many values resets the connection
+    std::uint32_t pattern = 0;
 };
 
+// How a node answers a dial: it accepts, refuses, or does not answer.
 enum class Reach : std::uint8_t { listening, refusing, silent };
 
-// The network's interface to the world.
+// What the network needs of the world and reports to it. World implements it.
 class Receiver {
 public:
     virtual ~Receiver() = default;
@@ -129,20 +138,20 @@ public:
     void stop_faults() { parameters_.stop_faults(); }
 
     // --- used by drivers -------------------------------------------------------------------------------------------
-    std::uint32_t dial(std::uint32_t node, LinkId link, const Endpoint& target);  // the connection; side 0 dials
-    // How many bytes may be written now. 0 until a worthwhile part of the window is free, as senders avoid tiny
-    // segments.
+    // Returns the index of the connection. Its side 0 is the dialler, side 1 the target.
+    std::uint32_t dial(std::uint32_t node, LinkId link, const Endpoint& target);
+    // How many bytes may be written now. While a window is almost full this is 0, because senders avoid tiny segments.
     std::size_t room(std::uint32_t connection, std::uint32_t side);
-    // Requests one call of Receiver::room_made, when there is room again.
+    // Requests one call of Receiver::room_made as soon as room() is not 0.
     void want_room(std::uint32_t connection, std::uint32_t side);
-    // `ready`: the time since which the first of these bytes has waited for room, or now.
+    // `ready`: since when the oldest of these bytes has waited for room, or now. Used only to record delays.
     void write(std::uint32_t connection, std::uint32_t side, std::span<const std::uint8_t> bytes,
                std::span<const ZeroRun> zeros, Instant ready);
     void write(std::uint32_t connection, std::uint32_t side, std::span<const std::uint8_t> bytes,
                std::span<const ZeroRun> zeros = {}) {
         write(connection, side, bytes, zeros, now_);
     }
-    // Closes this side. `gracefully`: bytes that were written before still arrive.
+    // Closes this side. `gracefully`: bytes written before still arrive. Otherwise they are lost.
     void close(std::uint32_t connection, std::uint32_t side, bool gracefully);
     bool tiny_read() { return segments_.chance(parameters_.tiny_read_per_million); }
     Draw& segments() { return segments_; }
@@ -151,58 +160,66 @@ public:
     void handle(const Item& item);
 
     // --- faults ----------------------------------------------------------------------------------------------------
+    // Blocks one direction until unblock() was called as often as block().
     void block(std::uint32_t from, std::uint32_t to);
     void unblock(std::uint32_t from, std::uint32_t to);
     bool blocked(std::uint32_t from, std::uint32_t to) const { return blocks_[from * nodes_ + to] != 0; }
     void impair(std::uint32_t from, std::uint32_t to, const Impairment& how);
     void repair(std::uint32_t from, std::uint32_t to) { impairments_.erase({from, to}); }
-    // From now on the node takes no more dials: they are refused, or never answered.
+    // From now on dials to the node are refused (`refuses`) or never answered.
     void close_port(std::uint32_t node, bool refuses) { closed_ports_[node] = refuses; }
     void open_port(std::uint32_t node) { closed_ports_.erase(node); }
     // Makes each end of the connections between the two nodes give up at a random time up to `within`, if the path is
     // still blocked then. TCP does so when nothing is acknowledged for long.
     void give_up_between(std::uint32_t a, std::uint32_t b, Duration within);
-    // A process has ended. With reset, the far ends are notified. Without, their bytes are lost until a process runs
-    // there again.
+    // The process of the node has ended. `with_reset`: the other ends are notified. Otherwise they notice nothing, and
+    // their bytes get no answer, until a new process of the node answers them with a reset.
     void node_gone(std::uint32_t node, bool with_reset);
-    // Established connections, from which faults choose.
+    // Connections that both ends hold. Faults choose from them.
     std::vector<std::uint32_t> established() const;
     std::vector<std::uint32_t> busy() const;                       // those with bytes in flight
-    void stall(std::uint32_t connection, std::uint32_t side);      // one stream stops
-    void go_on(std::uint32_t connection, std::uint32_t side);      // and goes on: all held bytes arrive at once
+    void stall(std::uint32_t connection, std::uint32_t side);      // the stream from this side stops
+    void go_on(std::uint32_t connection, std::uint32_t side);      // ends a stall: all held bytes arrive at once
     void reset(std::uint32_t connection);                          // both ends notice; bytes in flight are lost
     void end_early(std::uint32_t connection, std::uint32_t side);  // part of the bytes in flight, then the end
+    // All bytes are lost from now on, and neither end notices. With `one_side_knows`, `side` sees a reset.
     void half_open(std::uint32_t connection, bool one_side_knows, std::uint32_t side);
-    // Flips one bit of the bytes in flight from `side`. False if nothing is in flight.
+    // Flips one bit, chosen by `where`, of the bytes in flight from `side`. False if no real byte is in flight.
     bool corrupt(std::uint32_t connection, std::uint32_t side, std::uint64_t where);
-    // True if bytes that arrive at this side may differ from those sent.
+    // True if a fault has changed bytes on their way to this side.
     bool tainted(std::uint32_t connection, std::uint32_t side) const {
         return connections_[connection].pipes[side ^ 1].tainted;
     }
+    // True if the connection was accepted and this side has not ended.
     bool open_end(std::uint32_t connection, std::uint32_t side) const {
         return connections_[connection].opened && connections_[connection].ends[side].open;
     }
-    // From now on, dials to `name` reach `node`.
+    // From now on, dials to endpoint_of(name) reach `node`.
     void rename(std::uint32_t name, std::uint32_t node) { names_[name] = node; }
     // Moves the master from its first address to the spare one, or back. Connections stay open.
     void move_master() { master_at_spare_ = !master_at_spare_; }
     // Gives the node another address. The old one reaches no node. Connections stay open.
     void move_away(std::uint32_t node);
     Endpoint address_of(std::uint32_t node) const { return endpoint_of(addresses_[node]); }
-    // Makes dials of the node come from an address that reaches no node, as behind a gateway that forwards only its
-    // listener. `from_master_only`: only its dials to the master, as for a node with a separate network for data.
+    // Dials of the node then come from an address that reaches no node, as behind a gateway that forwards only the
+    // node's listening port. `from_master_only`: only its dials to the master do, as for a node with a separate network
+    // for data.
     void hide(std::uint32_t node, bool from_master_only);
+    // The address that `to` sees if `node` dials it.
     Endpoint dials_from(std::uint32_t node, std::uint32_t to) const;
-    // The first bytes that `from` sent on its latest connection to `to`. Kept only after keep_greetings().
+    // From now on, the network keeps greetings: the first 400 bytes of each dialler.
     void keep_greetings() { keep_greetings_ = true; }
+    // The greeting of the latest connection that `from` dialled to `to`. Empty: none was kept.
     std::vector<std::uint8_t> greeting(std::uint32_t from, std::uint32_t to) const;
     const std::vector<DialFault>& dial_faults() const { return dial_faults_; }
     const std::vector<Delay>& delays() const { return delays_; }
-    // The latest greeting between two of the nodes [1, nodes). If `to` is one of them, only greetings to it count.
+    // The latest greeting between two nodes in [1, nodes). If `to` is such a node: the latest one to `to`.
     std::vector<std::uint8_t> greeting_among(std::uint32_t nodes, std::uint32_t to) const;
+    // The node at the other side.
     std::uint32_t peer_of(std::uint32_t connection, std::uint32_t side) const {
         return connections_[connection].ends[side ^ 1].node;
     }
+    // One way, without jitter.
     Duration latency(std::uint32_t from, std::uint32_t to) const { return base_latency_[from * nodes_ + to]; }
 
 private:
@@ -210,45 +227,45 @@ private:
         std::uint32_t node = 0;
         std::uint64_t incarnation = 0;
         LinkId link = 0;
-        bool open = false;  // its driver holds it
+        bool open = false;  // its process has not closed it and has seen no end of it
     };
     static constexpr std::size_t no_delay = ~std::size_t{0};
     struct Acknowledgement {
-        Instant at = 0;
+        Instant at = 0;  // when it arrives at the sender
         std::size_t length = 0;
     };
-    struct Pipe {  // from ends[i] to ends[i ^ 1]
+    struct Pipe {  // pipes[i] leads from ends[i] to ends[i ^ 1]
         Stream stream;
-        std::size_t in_flight = 0;
+        std::size_t in_flight = 0;  // written and not acknowledged
         CongestionWindow congestion;
         std::vector<Acknowledgement> acknowledgements;  // on their way back; the first one is at acknowledged_head
         std::size_t acknowledged_head = 0;
         std::size_t acknowledged_later = 0;  // bytes that arrived while the way back was blocked
         bool wants_room = false;
-        bool wake_scheduled = false;
-        Instant flow_free = 0;     // when the stream's own rate allows the next byte
-        Instant downlink_end = 0;  // when this stream's last waiting segment is through the downlink
+        bool wake_scheduled = false;  // an ItemKind::room is in the queue
+        Instant flow_free = 0;        // when the stream's own rate allows the next byte
+        Instant downlink_end = 0;     // when the last segment of this stream that waits for the downlink has passed it
         Instant last_arrival = 0;
         std::size_t last_delay = no_delay;  // index in delays_, of Kind::late
-        std::uint64_t generation = 1;
-        bool vanishing = false;
+        std::uint64_t generation = 1;       // grows when the bytes in flight are lost; their items are then ignored
+        bool vanishing = false;             // further bytes are lost
         bool end_sent = false;
         bool stalled = false;
-        bool tainted = false;
-        bool swallowed = false;     // an impairment drops all further bytes
-        std::uint64_t written = 0;  // bytes written while impaired
-        std::vector<Item> held;
-        bool release_scheduled = false;
+        bool tainted = false;            // a fault has changed bytes
+        bool swallowed = false;          // an impairment drops all further bytes
+        std::uint64_t written = 0;       // bytes written while impaired
+        std::vector<Item> held;          // segments that wait while the direction is blocked or the stream stalled
+        bool release_scheduled = false;  // an ItemKind::release is in the queue
     };
     struct Connection {
         End ends[2];
         Pipe pipes[2];
-        std::size_t window = 0;
-        std::uint32_t attempts = 0;
+        std::size_t window = 0;      // bytes, without the congestion window
+        std::uint32_t attempts = 0;  // dials that got no answer; from 100 on none ever gets one
         Instant dialled = 0;
         bool accepted = false;
         bool opened = false;
-        std::vector<std::uint8_t> greeting;  // first bytes of side 0
+        std::vector<std::uint8_t> greeting;  // first bytes from side 0
     };
 
     Duration travel(std::uint32_t from, std::uint32_t to);
@@ -284,21 +301,21 @@ private:
     std::uint32_t nodes_ = 0;
     std::vector<std::uint8_t> blocks_;
     std::map<std::pair<std::uint32_t, std::uint32_t>, Impairment> impairments_;
-    std::map<std::uint32_t, bool> closed_ports_;  // by node: whether it refuses dials
+    std::map<std::uint32_t, bool> closed_ports_;  // closed nodes; true: they refuse dials, false: never answer
     std::vector<Duration> base_latency_;
     std::vector<std::int64_t> rate_, down_rate_, pair_rate_;
     std::vector<Instant> uplink_free_, downlink_free_, pair_free_;
     std::deque<Connection> connections_;  // a deque: references stay valid while a callback dials
-    std::vector<std::uint8_t> reading_;
-    std::vector<std::uint32_t> names_;  // node reached at each address; no_node: none
+    std::vector<std::uint8_t> reading_;   // the bytes that arrive now, and in pieces_ with the zeros between them
+    std::vector<std::uint32_t> names_;    // by argument of endpoint_of(): the node that dials reach; no_node: none
     bool master_at_spare_ = false;
-    std::vector<std::uint32_t> addresses_;  // of each node
+    std::vector<std::uint32_t> addresses_;  // by node: its address
     std::vector<bool> hidden_, hidden_from_master_;
     std::vector<DialFault> dial_faults_;
     std::vector<Delay> delays_;
     bool keep_greetings_ = false;
     std::vector<Piece> pieces_;
-    bool congested_ = false;  // packets may be lost, or could be until chaos ended
+    bool congested_ = false;  // congestion windows apply: packets may be lost, or could be until stop_faults()
     Draw latencies_{0}, segments_{0}, faults_{0}, losses_{0};
 };
 

@@ -1,7 +1,7 @@
-// The bytes in flight in one direction of a connection: real bytes, and runs of zeros that are only counted.
+// The bytes in flight in one direction of a connection: a queue of real bytes and of runs of zeros, of which only the
+// length is stored.
 //
-// Symbolic payload (buffers without memory) travels as such runs, so gigabytes cost only a few numbers. A stream
-// without runs behaves like a plain queue of bytes.
+// Symbolic payload (buffers without memory) travels as such runs, so gigabytes cost only a few numbers.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 
 namespace pccl::sim {
 
-// Zeros that follow the first `at` real bytes of a write.
+// `length` zeros that follow the first `at` real bytes of a write.
 struct ZeroRun {
     std::size_t at = 0;
     std::size_t length = 0;
 };
 
-// A part of what arrives: real bytes, or (data == nullptr) zeros.
+// A part of the bytes that arrive: real bytes, or zeros (data == nullptr).
 struct Piece {
     const std::uint8_t* data = nullptr;
     std::size_t length = 0;
@@ -28,8 +28,10 @@ class Stream {
 public:
     std::size_t size() const { return bytes_.size() - head_ + zeros_; }
     bool empty() const { return size() == 0; }
+    // All real bytes in flight, without the zeros between them.
     std::span<std::uint8_t> real_bytes() { return std::span(bytes_).subspan(head_); }
 
+    // `runs` are ordered by `at`.
     void append(std::span<const std::uint8_t> bytes, std::span<const ZeroRun> runs) {
         if (head_ == bytes_.size() && zeros_ == 0) clear();
         if (head_ > compact_above && head_ > bytes_.size() / 2) compact();
@@ -42,11 +44,12 @@ public:
         bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
     }
 
-    // Removes the next `length` bytes. `copy` receives the real ones and must not change while `pieces` are in use.
+    // Removes the next `length` bytes, or all if there are fewer. `copy` receives the real ones. `pieces` point into
+    // `copy`.
     void take(std::size_t length, std::vector<std::uint8_t>& copy, std::vector<Piece>& pieces) {
         copy.clear();
         pieces.clear();
-        copy.reserve(std::min(length, bytes_.size() - head_));  // pieces point into it
+        copy.reserve(std::min(length, bytes_.size() - head_));  // must not move: pieces point into it
         while (length != 0) {
             std::size_t part = std::min(length, bytes_.size() - head_);
             if (run_head_ < runs_.size()) {
@@ -101,7 +104,7 @@ public:
 private:
     static constexpr std::size_t compact_above = 1u << 16;
     struct Run {
-        std::uint64_t at = 0;  // in real bytes since the stream was last empty
+        std::uint64_t at = 0;  // number of real bytes before it, since the last clear()
         std::size_t length = 0;
     };
 
@@ -115,10 +118,10 @@ private:
 
     std::vector<std::uint8_t> bytes_;
     std::vector<Run> runs_;
-    std::size_t head_ = 0;
-    std::size_t run_head_ = 0;
-    std::size_t zeros_ = 0;      // of all runs
-    std::uint64_t dropped_ = 0;  // real bytes in front of bytes_
+    std::size_t head_ = 0;       // index in bytes_ of the first byte in flight
+    std::size_t run_head_ = 0;   // index in runs_ of the first run in flight
+    std::size_t zeros_ = 0;      // in flight, in all runs together
+    std::uint64_t dropped_ = 0;  // real bytes that compact() has erased since the last clear()
 };
 
 }  // namespace pccl::sim

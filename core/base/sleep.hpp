@@ -1,4 +1,5 @@
-// A time in which a machine did not run. Nobody is blamed for it.
+// A span of time in which the master did not run, or its disk did not answer. No timeout counts it, so no peer is
+// removed because of it.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -9,8 +10,9 @@ namespace pccl::core {
 
 struct Sleep {
     Instant now = 0;    // when it ended
-    Duration time = 0;  // how long it was
-    bool anew = false;  // clocks start anew; otherwise they only leave the time out
+    Duration time = 0;  // how long it lasted
+    bool anew = false;  // true: clocks restart at `now`; false: they only skip the span
+    // `clock`: the instant since which a wait is measured.
     void leave_out(Instant& clock) const { clock = anew ? now : std::min(now, clock + time); }
 };
 

@@ -1,10 +1,10 @@
 // Everything that the master has promised. A replay of the journal gives the same state again.
 //
-// Records change it through apply() alone. apply() runs when a record is issued (the decision is frozen from then on)
-// and again at replay, so a restarted master cannot differ from the one that wrote the journal. Only acknowledge()
-// changes something without a record: what members still have to be told. Links, timers and votes that are still open
-// are not part of this state. The answer to a peer follows from the decision alone, so the master can send it again at
-// any time.
+// apply() makes all changes that a record describes. It runs when the master issues a record (from then on the decision
+// is fixed) and again at a replay, so a restarted master cannot differ from the one that wrote the journal. The only
+// change without a record is acknowledge(): it removes decisions that a member has received from the list of those to
+// send again. Links, timers and open votes are not part of this state. The answer to a peer depends on the decision
+// alone, so the master can send it again at any time.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -25,19 +25,20 @@ struct MemberState {
     std::uint64_t seniority = 0;  // grows with each admission; lower means admitted earlier
     Endpoint endpoint;
     std::uint64_t token = 0;
-    std::uint64_t token_next = 0;  // issued at a resume, not confirmed yet; 0: none
-    std::uint32_t concurrent_ops = 1;
+    std::uint64_t token_next = 0;              // issued at a resume, not confirmed yet; 0: none
+    std::uint32_t concurrent_ops = 1;          // its group runs at most the minimum of its members' values at a time
     bool synced = false;                       // completed a sync of this run
-    std::uint64_t told = 0;                    // index of the last decision it has acknowledged; 0: none
+    std::uint64_t told = 0;                    // index of the last decision that it has acknowledged; 0: none
     std::uint64_t told_chain = 0;              // chain of that decision
-    std::map<Serial, std::uint64_t> consumed;  // votes used by decisions (indices) that it has not acknowledged
+    std::map<Serial, std::uint64_t> consumed;  // vote -> decision that used it, until it is acknowledged
     friend bool operator==(const MemberState&, const MemberState&) = default;
 };
 
+// A member and its vote, in an operation or a synchronization.
 struct SeatState {
     Uuid uuid;
     Serial serial = 0;
-    std::uint64_t batch = 0;
+    std::uint64_t batch = 0;  // call for many tags to which the vote belongs; 0: none
     friend bool operator==(const SeatState&, const SeatState&) = default;
 };
 
@@ -51,15 +52,15 @@ struct RunningOp {
 struct RunningSync {
     struct Holder {
         Uuid uuid;
-        bool whole = false;  // also has the entries that may differ
+        bool whole = false;  // it also holds the entries that may differ between members
         friend bool operator==(const Holder&, const Holder&) = default;
     };
     OpId id = 0;
     std::uint64_t revision = 0;
     std::vector<SeatState> members;
-    std::vector<Holder> holders;  // of the elected content; whole ones first, each kind by seniority
+    std::vector<Holder> holders;  // hold the elected content; whole ones first, each kind by seniority
     std::set<Uuid> receive_only;  // members that never send
-    std::set<Uuid> lack_whole;    // members that receive an entry that may differ
+    std::set<Uuid> lack_whole;    // members that receive the entries that may differ
     friend bool operator==(const RunningSync&, const RunningSync&) = default;
 };
 
@@ -68,58 +69,59 @@ struct GroupState {
     std::uint64_t expected = 0;  // the revision that the master expects next
     std::optional<RunningSync> sync;
     std::uint32_t running_ops = 0;
-    std::map<std::pair<Uuid, std::uint64_t>, std::uint32_t> running_of_batch;  // by member and its call for many tags
+    std::map<std::pair<Uuid, std::uint64_t>, std::uint32_t> running_of_batch;  // by member and batch
     friend bool operator==(const GroupState&, const GroupState&) = default;
 };
 
 class RunState {
 public:
-    // removed_kept: Limits::removed_kept.
+    // `removed_kept`: Limits::removed_kept.
     explicit RunState(std::size_t removed_kept) : removed_kept_(removed_kept) {}
-    // False: the record is not one of this program (a damaged journal).
+    // False: the journal is damaged (a record of an unknown kind, a missing decision, or an invalid run id).
     bool apply(const proto::Record& record);
-    // The whole state as one record. Applied to any state, the record gives this one.
+    // The whole state as one record. Applying it replaces any other state by this one.
     proto::Snapshot snapshot() const;
     friend bool operator==(const RunState&, const RunState&) = default;
 
     Uuid run_id;
     std::uint32_t incarnation = 0;
-    std::uint64_t last_index = 0;  // of the last decision
-    std::uint64_t chain = 0;       // of the last decision; 0: none was made
+    std::uint64_t last_index = 0;  // of the last decision; 0: none was made
+    std::uint64_t chain = 0;       // of the last decision (see chain_of)
     std::uint64_t epoch = 0;
     std::map<Uuid, MemberState> members;
     std::map<GroupId, GroupState> groups;
     std::map<OpId, RunningOp> ops;
-    std::map<Uuid, std::string> removed;  // with the reason; bounded
+    std::map<Uuid, std::string> removed;  // peer -> reason; the last removed_kept ones
 
-    // Everything that a replay must give again, as readable text. Acknowledgements are left out, because they are not
-    // journalled.
+    // Run, members, groups, operations and removals as readable text. A replay must give the same text. It contains no
+    // acknowledgements, because they are not journalled.
     std::string promised() const;
+    // The epoch and the size of each group.
     proto::Sizes sizes() const;
-    bool has_sizes(const proto::Sizes& told) const;
+    bool has_sizes(const proto::Sizes& told) const;  // `told` equals sizes()
     std::vector<Uuid> everyone() const;
-    // A hash that identifies the decision and, through the chain before it, all earlier ones. `decision` has no chain
-    // of its own yet.
+    // A hash that identifies the decision and all earlier ones. `before` is the chain of the decision before it and is
+    // left in decision.chain; the caller stores the result there.
     static std::uint64_t chain_of(proto::Decision& decision, std::uint64_t before);
-    // The last decision that a member was told, by its own account, compared with this journal.
+    // A member that reconnects names the last decision that it received. This compares it with the journal.
     enum class Recall : std::uint8_t {
         same,     // the decision is in this journal, and was for this member
-        older,    // older than what the member has acknowledged: a copy of an earlier state of it
-        unknown,  // this journal lacks that decision, or has another one under its number
+        older,    // the member has acknowledged a later decision: this is an old hello, or a copy of the member
+        unknown,  // this journal lacks that decision, or has a different one with its index: records were lost
     };
     Recall recall(const Uuid& member, std::uint64_t seen, std::uint64_t chain) const;
-    // The member has received everything for it up to `seen`. Does nothing if that decision does not wait for this
-    // member.
+    // The member has received all decisions for it up to index `seen`. Ignored if decision `seen` is not for this
+    // member, or is acknowledged already.
     void acknowledge(const Uuid& member, std::uint64_t seen);
-    // The members that a decision concerns, and the answer to each of them, with at most `holders_max` holders of a
-    // state. No answer: the decision does not concern that peer.
+    // The members that receive an answer about a decision, and the answer to each of them. It lists at most
+    // `holders_max` holders of a shared state. nullopt: the decision is not for that member.
     static std::vector<Uuid> recipients(const proto::Decision& decision);
     static std::optional<proto::Answer> answer_for(const proto::Decision& decision, const Uuid& member, GroupId group,
                                                    std::uint32_t holders_max);
     // Decisions that some recipient has not acknowledged, in order.
     struct Kept {
         proto::Decision decision;
-        std::set<Uuid> waiting;
+        std::set<Uuid> waiting;  // recipients that have not acknowledged it; never empty
         friend bool operator==(const Kept&, const Kept&);
     };
     const std::map<std::uint64_t, Kept>& kept() const { return kept_; }
@@ -141,8 +143,8 @@ private:
     void forget(std::uint64_t index, const Uuid& member);
 
     std::map<std::uint64_t, Kept> kept_;
-    std::map<Uuid, std::deque<std::uint64_t>> untold_;  // indices of kept_ that wait for a member, in order
-    std::deque<Uuid> removed_order_;
+    std::map<Uuid, std::deque<std::uint64_t>> untold_;  // per member: its decisions in kept_, ascending
+    std::deque<Uuid> removed_order_;                    // keys of `removed`, oldest first
     std::size_t removed_kept_;
     std::uint64_t next_seniority_ = 1;
 };

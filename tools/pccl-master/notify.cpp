@@ -13,7 +13,8 @@ namespace pccl_master {
 void notify_service_manager(const std::string& state) {
     const char* path = std::getenv("NOTIFY_SOCKET");
     sockaddr_un address{};
-    // A path, or a name in the abstract namespace, which begins with @.
+    // The path of a socket, or a name in Linux's abstract namespace. NOTIFY_SOCKET marks the latter with @; the kernel
+    // expects a 0 byte there, and no 0 byte at the end. Anything else is ignored.
     if (path == nullptr || (path[0] != '/' && path[0] != '@') || std::strlen(path) >= sizeof address.sun_path) return;
     const std::size_t length = std::strlen(path);
     address.sun_family = AF_UNIX;

@@ -59,17 +59,18 @@ bool run_jobs(std::uint32_t jobs, const std::function<bool(std::uint32_t, int)>&
     for (std::uint32_t i = 0; i < jobs; ++i) {
         int ends[2];
         if (pipe(ends) != 0) return false;
-        std::fflush(nullptr);
+        std::fflush(nullptr);  // or the child would print the buffered text again
         const pid_t child = fork();
         if (child < 0) return false;
         if (child == 0) {
             const bool told = job(i, ends[1]);
             std::fflush(nullptr);
-            _exit(told ? 0 : 2);
+            _exit(told ? 0 : 2);  // without the parent's exit handlers
         }
         close(ends[1]);
         pipes.push_back(ends[0]);
     }
+    // A job whose pipe is full waits for its turn.
     for (const int end : pipes) {
         tell(end);
         close(end);
@@ -85,7 +86,7 @@ bool read_scenario(const std::string& file, Scenario& scenario) {
         std::fprintf(stderr, "sim-run: cannot read %s\n", file.c_str());
         return false;
     }
-    std::string text(scenario_bytes_max + 1, '\0');
+    std::string text(scenario_bytes_max + 1, '\0');  // one byte more, so that parse_scenario() rejects a longer file
     text.resize(std::fread(text.data(), 1, text.size(), in));
     std::fclose(in);
     ScenarioError error;
@@ -104,6 +105,7 @@ bool write_scenario(const std::string& file, const Scenario& scenario, const sim
         std::fprintf(stderr, "sim-run: cannot write %s\n", file.c_str());
         return false;
     }
+    // Only the first line of the reason, because a comment ends with its line.
     const std::string reason = violation.reason.substr(0, violation.reason.find('\n'));
     if (!violation.oracle.empty()) std::fprintf(out, "# %s: %s\n", violation.oracle.c_str(), reason.c_str());
     std::fputs(to_text(scenario).c_str(), out);
