@@ -1,5 +1,7 @@
 #include "harness/flavours.hpp"
 
+#include "harness/settle.hpp"
+
 #include <algorithm>
 
 namespace pccl::harness {
@@ -278,16 +280,13 @@ void draw_threads(Scenario& s, std::uint32_t on) {
     w.beside = draw.number(1, 3);
     w.beside_asks = draw.number(0, 2);
     w.beside_queued = draw.chance(500'000);
-    // Only one kind of collective. No decisions that depend on a call from which all have just returned, and no limit
-    // on votes, because threads wait for the rounds of others.
     if (w.sync && (w.tags == 0 || draw.chance(400'000)))
         w.tags = 0;
     else
         w.sync = false;
     if (!w.sync) w.tags = std::clamp(w.tags, 1u, 8u);
-    w.async_sync = false;
-    w.many_window = w.optimize_per_mille = w.cross_per_mille = w.early_update_per_mille = w.visit_per_mille = 0;
     s.timeouts.vote = 0;
+    fit_beside(s);
     for (PeerPlan& plan : s.peers) plan.turns = std::min(plan.turns, 6u);
 }
 

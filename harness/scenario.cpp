@@ -280,8 +280,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     fit_units(s);
     s.stop_after = classes.log_uniform(millisecond, 5 * second);
     // draw_faults may have added tags or a vote limit.
-    if (s.timeouts.vote != 0) s.workload.beside = 0;
-    if (s.workload.beside != 0 && s.workload.tags != 0) s.workload.sync = false;
+    fit_beside(s);
     draw_followers(s, options.classes);
     draw_repeated(s, on);
     sort_by_time(s.faults);

@@ -71,10 +71,16 @@ void fit_limits(Scenario& s) {
     const std::uint32_t least = std::max(control_bytes_least, l.control_bytes_max / (s.uneven_limits ? 2 : 1));
     s.workload.key_bytes = std::min({s.workload.key_bytes, l.key_bytes_max, least - key_overhead});
     l.untold_max = std::max(l.untold_max, 64 + 8 * s.workload.tags);
+    // Each machine must be able to take what the run asks for.
+    l.peers_max = std::max(l.peers_max, static_cast<std::uint32_t>(s.peers.size()));
+    l.tags_max = std::max(l.tags_max, s.workload.tags);
+    l.entries_max = std::max(l.entries_max, s.workload.entries);
+    for (const PeerPlan& plan : s.peers) l.stripes_max = std::max(l.stripes_max, plan.stripes);
 }
 
 void fit_workload(Scenario& s) {
     Workload& w = s.workload;
+    fit_beside(s);
     w.elements_min = std::min(w.elements_min, w.elements_max);
     w.state_elements_min = std::min(w.state_elements_min, w.state_elements_max);
     // Key lists are read page after page. With too many entries this would take minutes.
@@ -185,6 +191,8 @@ Duration busy_time(const Scenario& s) {
 }
 
 bool may_last(const Scenario& s, const Fault& f) {
+    // The nodes are chosen when the fault begins, so they may be in the core.
+    if (f.place != FaultPlace::named && !s.core.empty()) return false;
     const auto nodes = static_cast<std::uint32_t>(s.peers.size() + 1);
     // Without a core, every program must come to its end.
     const auto needed = [&](std::uint32_t node) { return node == 0 || s.core.empty() || in_core(s, node); };
@@ -311,6 +319,15 @@ void fit_computes(Scenario& s) {
         if (f.kind == FaultKind::slow_compute)
             f.value = std::min<std::uint64_t>(f.value % 1000, static_cast<std::uint64_t>(most - 1));
     }
+}
+
+void fit_beside(Scenario& s) {
+    Workload& w = s.workload;
+    if (s.timeouts.vote != 0) w.beside = 0;
+    if (w.beside == 0) return;
+    if (w.tags != 0) w.sync = false;
+    w.async_sync = false;
+    w.many_window = w.optimize_per_mille = w.cross_per_mille = w.early_update_per_mille = w.visit_per_mille = 0;
 }
 
 void settle(Scenario& s) {

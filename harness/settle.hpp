@@ -22,6 +22,10 @@ void raise_slices(Scenario& scenario);
 void widen_windows(Scenario& scenario);
 void fit_computes(Scenario& scenario);
 
+// Threads that work beside each other wait for the rounds of others: there is only one kind of collective, no decision
+// that depends on a call from which all have just returned, and no limit on votes (harness/threads.cpp).
+void fit_beside(Scenario& scenario);
+
 // How long programs may take to come to their end after the faults have stopped.
 Duration patience_of(const Scenario& scenario);
 

@@ -26,6 +26,22 @@ std::vector<std::string> corpus_of(std::uint64_t seed, int runs, std::uint64_t* 
     return texts;
 }
 
+// Whether a correct run can do what the scenario asks for.
+void require_feasible(const Scenario& s) {
+    REQUIRE(s.limits.peers_max >= s.peers.size());
+    REQUIRE(s.limits.tags_max >= s.workload.tags);
+    REQUIRE(s.limits.entries_max >= s.workload.entries);
+    for (const PeerPlan& plan : s.peers) REQUIRE(s.limits.stripes_max >= plan.stripes);
+    // One kind of collective runs beside updates, and nothing limits how long a vote is open.
+    if (s.workload.beside != 0) {
+        REQUIRE_FALSE((s.workload.sync && s.workload.tags != 0));
+        REQUIRE(s.timeouts.vote == 0);
+    }
+    // A lasting fault does not touch the core, wherever its trigger happens.
+    for (const Fault& fault : s.faults)
+        REQUIRE_FALSE((fault.forever && fault.place != FaultPlace::named && !s.core.empty()));
+}
+
 }  // namespace
 
 TEST_CASE("what the generator draws is settled") {
@@ -39,6 +55,7 @@ TEST_CASE("what the generator draws is settled") {
         unchanged += text == to_text(scenario) ? 1 : 0;
         INFO("seed " << seed);
         REQUIRE(sound(settled));
+        require_feasible(scenario);
         settle(settled);
         REQUIRE(to_text(settled) == text);
     }
@@ -55,6 +72,7 @@ TEST_CASE("a changed scenario is sound, settled, and survives its text") {
         const Scenario child = mutate(parent, donor, effects, draw);
         INFO("seed " << seed << "\n" << to_text(child));
         REQUIRE(sound(child));
+        require_feasible(child);
         ScenarioError error;
         const auto read = parse_scenario(to_text(child), error);
         INFO(error.line << ": " << error.expected);
