@@ -29,6 +29,11 @@ target_include_directories(pccl_xxhash SYSTEM INTERFACE "${PCCL_XXHASH_INCLUDE}"
 # Prefetching farther ahead than by default hashes what lies in memory, not in a cache, about an eighth faster.
 target_compile_definitions(pccl_xxhash INTERFACE "XXH_INLINE_ALL=" "XXH_PREFETCH_DIST=4096")
 
+# --- {fmt}: header only, its code is in core/base/format.cpp ---------------------------------------------------------
+find_path(PCCL_FMT_INCLUDE fmt/core.h REQUIRED)
+add_library(pccl_fmt INTERFACE)
+target_include_directories(pccl_fmt SYSTEM INTERFACE "${PCCL_FMT_INCLUDE}")
+
 # --- Boost.Asio, compiled once -------------------------------------------------------------------------------------
 find_path(PCCL_BOOST_INCLUDE boost/asio.hpp REQUIRED)
 file(STRINGS "${PCCL_BOOST_INCLUDE}/boost/version.hpp" _boost_version REGEX "^#define BOOST_VERSION ")

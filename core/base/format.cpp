@@ -1,0 +1,15 @@
+#define FMT_HEADER_ONLY 1
+// Without it, {fmt} asks for the locale of the process.
+#define FMT_STATIC_THOUSANDS_SEPARATOR ','
+
+#include "core/base/format.hpp"
+
+#include <fmt/format.h>
+
+namespace pccl::core {
+
+std::string format_arguments(fmt::string_view text, fmt::format_args arguments) {
+    return fmt::vformat(text, arguments);
+}
+
+}  // namespace pccl::core
