@@ -1,6 +1,7 @@
 #include "core/master_core.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/overload.hpp"
 #include "core/base/probe.hpp"
 #include "core/links/waiting_room.hpp"
@@ -124,8 +125,8 @@ void MasterCore::frame_refused(const FrameRefused& event) {
     links_.count_refused();
     if (event.error == wire::WireError::bad_version && link->stage != Link::Stage::closing) {
         links_.refuse(event.link, proto::REFUSED_VERSION,
-                      "the master at this address speaks protocol version " + std::to_string(wire::protocol_version) +
-                          ", this peer speaks version " + std::to_string(event.version));
+                      formatted("the master at this address speaks protocol version {}, this peer speaks version {}",
+                                +wire::protocol_version, event.version));
         return;
     }
     links_.close(event.link, wire::to_text(event.error));
@@ -283,7 +284,7 @@ void MasterCore::slept(Duration time) {
     optimizer_.slept(time);
     registry_.slept(sleep);
     turn_.log(LogLevel::warn,
-              "the master did not run for " + std::to_string(time / millisecond) + " ms; silence clocks start anew");
+              formatted("the master did not run for {} ms; silence clocks start anew", time / millisecond));
 }
 
 // Postpones the tick, so that waiting messages are read before any peer times out. It does so only once between two

@@ -1,5 +1,6 @@
 // The master as spectators, tests and the simulator see it: its status, hashes of its state, leftovers, and a text for
 // people. Nothing here changes what the master decides.
+#include "core/base/format.hpp"
 #include "core/base/leftovers.hpp"
 #include "core/base/packed.hpp"
 #include "core/master_core.hpp"
@@ -251,27 +252,27 @@ std::string MasterCore::leftovers() const {
 }
 
 std::string MasterCore::explain() const {
-    std::string text = "master: " + std::to_string(state_.members.size()) + " members, " +
-                       std::to_string(joiners_.size()) + " joiners, epoch " + std::to_string(state_.epoch) +
-                       (registry_.in_grace() ? ", in grace" : "");
+    std::string text = formatted("master: {} members, {} joiners, epoch {}{}", state_.members.size(), joiners_.size(),
+                                 state_.epoch, registry_.in_grace() ? ", in grace" : "");
     for (const auto& [id, group] : state_.groups) {
-        text += "; group " + std::to_string(id) + " ring";
+        text += formatted("; group {} ring", id);
         for (std::size_t i = 0; i < group.ring.size(); ++i) {
             const Uuid& a = group.ring[i];
-            text += " " + short_name(a) + (rings_.edges().up(a, group.ring[(i + 1) % group.ring.size()]) ? ">" : "x");
+            const bool up = rings_.edges().up(a, group.ring[(i + 1) % group.ring.size()]);
+            text += formatted(" {}{}", short_name(a), up ? ">" : "x");
         }
-        text += " revision " + std::to_string(group.expected) + " running " + std::to_string(group.running_ops);
+        text += formatted(" revision {} running {}", group.expected, group.running_ops);
         if (group.sync) text += " in sync";
     }
-    if (optimizer_.surveys()) text += "; optimizes, " + std::to_string(optimizer_.tests()) + " bandwidth tests run";
+    if (optimizer_.surveys()) text += formatted("; optimizes, {} bandwidth tests run", optimizer_.tests());
     for (const auto& [uuid, session] : registry_.sessions()) {
         if (session.link == 0)
-            text += "; " + short_name(uuid) + " absent";
+            text += formatted("; {} absent", short_name(uuid));
         else if (!session.resumed)
-            text += "; " + short_name(uuid) + " resuming";
+            text += formatted("; {} resuming", short_name(uuid));
     }
     for (const auto& [key, ballot] : ballots_.all()) {
-        text += "; " + std::string(to_text(key.kind)) + " " + std::to_string(key.id) + " waits for";
+        text += formatted("; {} {} waits for", to_text(key.kind), key.id);
         const auto missing = ballot.missing(electors_of(state_, key));
         for (const Uuid& uuid : missing) text += " " + short_name(uuid);
         if (missing.empty()) text += " nobody";

@@ -1,6 +1,7 @@
 #include "core/peer_core.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/overload.hpp"
 #include "core/base/probe.hpp"
 #include "core/numeric/quantize.hpp"
@@ -40,8 +41,8 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         session_.slept(slept);
         sync_.slept(slept);
         exchange_.leave_out(slept);
-        turn_.log(LogLevel::warn, "this peer did not run for " + std::to_string(slept / millisecond) +
-                                      " ms, which count as nobody's silence");
+        turn_.log(LogLevel::warn,
+                  formatted("this peer did not run for {} ms, which count as nobody's silence", slept / millisecond));
     }
     last_event_ = now;
     const bool ours = dispatch(event);
@@ -131,8 +132,7 @@ void PeerCore::frame_refused(const FrameRefused& event) {
     if (!links_.contains(event.link)) return;
     std::string why = wire::to_text(event.error);
     if (event.error == wire::WireError::bad_version) {
-        why += ": version " + std::to_string(event.version) + " there, " + std::to_string(wire::protocol_version) +
-               " here";
+        why += formatted(": version {} there, {} here", event.version, +wire::protocol_version);
     }
     turn_.log(LogLevel::warn, "closed a connection: " + why);
     links_.drop(event.link, why);
@@ -276,19 +276,20 @@ void PeerCore::on_sync(const CommandSync& command) {
     if (state() != State::member) return refuse(Result::invalid_usage, not_connected_text);
     if (!launches_.empty()) {
         return refuse(Result::pending_async_ops,
-                      "tag " + std::to_string(launches_.first()) + " was launched and not awaited; await it first");
+                      formatted("tag {} was launched and not awaited; await it first", launches_.first()));
     }
     if (sync_.running())
         return refuse(Result::invalid_usage, "another synchronization of this communicator is running");
     const std::uint32_t entries_max = std::min(config_.limits.entries_max, session_.entries_max());
     if (command.entries.size() > entries_max) {
-        return refuse(Result::invalid_argument, "the shared state has " + std::to_string(command.entries.size()) +
-                                                    " entries, more than the limit of " + std::to_string(entries_max));
+        return refuse(Result::invalid_argument, formatted("the shared state has {} entries, more than the limit of {}",
+                                                          command.entries.size(), +entries_max));
     }
     if (command.revision > config_.limits.revision_max) {
         return refuse(Result::invalid_argument,
-                      "the shared-state revision " + std::to_string(command.revision) +
-                          " is beyond every count of synchronizations; was it decremented at 0?");
+                      formatted("the shared-state revision {} is beyond every count of synchronizations; was it "
+                                "decremented at 0?",
+                                command.revision));
     }
     const std::uint32_t key_bytes_max = std::min(config_.limits.key_bytes_max, session_.key_bytes_max());
     if (const std::string why = sync_.begin(command, key_bytes_max); !why.empty())
@@ -334,7 +335,7 @@ void PeerCore::on_run_wide(proto::VoteKind kind, Ticket ticket) {
     }
     if (changes_topology && !launches_.empty()) {
         tickets_.fail(ticket, Result::pending_async_ops,
-                      "tag " + std::to_string(launches_.first()) + " was launched and not awaited; await it first");
+                      formatted("tag {} was launched and not awaited; await it first", launches_.first()));
         return;
     }
     run_wide_.begin(kind, ticket);

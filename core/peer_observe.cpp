@@ -1,4 +1,5 @@
 // What others see of a peer: its hash, figures and descriptions. Changes nothing.
+#include "core/base/format.hpp"
 #include "core/base/leftovers.hpp"
 #include "core/base/packed.hpp"
 #include "core/peer_core.hpp"
@@ -50,7 +51,7 @@ PeerStatistics PeerCore::statistics() const {
 std::string PeerCore::explain() const {
     std::string text = session_.explain();
     text += exchange_.explain_operations();
-    if (sync_.running()) text += ", sync stage " + std::to_string(sync_.stage_number() - 1);
+    if (sync_.running()) text += formatted(", sync stage {}", sync_.stage_number() - 1);
     if (probe_.sends()) text += ", tests the bandwidth to " + short_name(probe_.target());
     text += exchange_.stripes().explain();
     return text;

@@ -3,6 +3,7 @@
 // It judges only times without disturbance: after the faults, or the whole run if nothing can go wrong. Then a newcomer
 // is ready a bounded time after its connect call. The next update of the topology must admit it, and until then it must
 // be pending.
+#include "core/base/format.hpp"
 #include "harness/oracles.hpp"
 
 #include <algorithm>
@@ -94,12 +95,11 @@ sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, 
             if (update ? waits_until != open_end && answer->end + terms.hears >= waits_until
                        : answer->completion.pending)
                 continue;
-            return {"admission", ledger.name(connect.life) + " has asked to be a member since " +
-                                     std::to_string(life.asked_at / millisecond) + " ms, and " +
-                                     ledger.name(answer->life) +
-                                     (update ? " updated the topology without it" : " was told that nobody waits") +
-                                     " from " + std::to_string(answer->begin / millisecond) + " ms to " +
-                                     std::to_string(answer->end / millisecond) + " ms"};
+            return {"admission",
+                    formatted("{} has asked to be a member since {} ms, and {}{} from {} ms to {} ms",
+                              ledger.name(connect.life), life.asked_at / millisecond, ledger.name(answer->life),
+                              update ? " updated the topology without it" : " was told that nobody waits",
+                              answer->begin / millisecond, answer->end / millisecond)};
         }
     }
     return {};

@@ -2,6 +2,7 @@
 //
 // The error of a failed call may name another peer, or a limit, as the reason. Each such reason needs a cause at that
 // time: a recorded hardship of a member of the group, or a call that was open for as long as the limit.
+#include "core/base/format.hpp"
 #include "harness/oracles.hpp"
 
 #include <algorithm>
@@ -42,9 +43,9 @@ public:
         else
             reason = without_a_cause(life, end, says);
         if (reason.empty()) return {};
-        return ledger_.name(life) + " on " + sim::Trace::name(ledger_.lives[life].node) + " [" +
-               std::to_string(begin / microsecond) + " us .. " + std::to_string(end / microsecond) +
-               " us]: " + completion.message + ", though " + reason;
+        return formatted("{} on {} [{} us .. {} us]: {}, though {}", ledger_.name(life),
+                         sim::Trace::name(ledger_.lives[life].node), begin / microsecond, end / microsecond,
+                         completion.message, reason);
     }
 
 private:

@@ -1,10 +1,10 @@
 #include "harness/coverage.hpp"
 
+#include "core/base/format.hpp"
 #include "net-sim/draw.hpp"
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 
 namespace pccl::harness {
 
@@ -199,13 +199,11 @@ std::vector<Census::Entry> Census::entries() const {
 }
 
 std::string thoroughness(const Census& states, const char* what_runs_are) {
-    char text[256];
-    std::snprintf(text, sizeof text,
-                  "abstract states: %zu in half of the %s, %zu in all; %zu in one only; the next one shows a new state "
-                  "with chance %.2f %% (Good-Turing)\n",
-                  states.size_within((states.runs() + 1) / 2), what_runs_are, states.size(), states.seen_once(),
-                  100 * states.chance_of_new());
-    return text;
+    return formatted(
+        "abstract states: {} in half of the {}, {} in all; {} in one only; the next one shows a new state with chance "
+        "{:.2f} % (Good-Turing)\n",
+        states.size_within((states.runs() + 1) / 2), what_runs_are, states.size(), states.seen_once(),
+        100 * states.chance_of_new());
 }
 
 }  // namespace pccl::harness

@@ -1,5 +1,6 @@
 #include "harness/even_world.hpp"
 
+#include "core/base/format.hpp"
 #include "harness/ledger.hpp"
 #include "harness/one_fault.hpp"
 #include "harness/settle.hpp"
@@ -31,7 +32,8 @@ struct Returned {
 std::vector<Returned> calls_of(const Ledger& ledger) {
     std::vector<Returned> calls;
     const auto add = [&](const auto& list, const char* what) {
-        for (const auto& fact : list) calls.push_back({ledger.name(fact.life) + " " + what, fact.begin, fact.end});
+        for (const auto& fact : list)
+            calls.push_back({formatted("{} {}", ledger.name(fact.life), what), fact.begin, fact.end});
     };
     add(ledger.votes, "call of the run");
     add(ledger.launches, "reduction");
@@ -131,12 +133,11 @@ sim::Violation check_waiting(const Ledger& ledger, const Ledger& patient) {
     const auto [call, other] = std::mismatch(calls.begin(), calls.end(), others.begin(), others.end(), same);
     if (call == calls.end() && other == others.end()) return {};
     const auto text = [](const Returned& returned) {
-        return returned.who + " from " + std::to_string(returned.begin / microsecond) + " to " +
-               std::to_string(returned.end / microsecond) + " us";
+        return formatted("{} from {} to {} us", returned.who, returned.begin / microsecond, returned.end / microsecond);
     };
-    return {"waiting", (call == calls.end() ? "no further call" : text(*call)) +
-                           ", with time-outs a hundred times as long: " +
-                           (other == others.end() ? "no further call" : text(*other))};
+    return {"waiting", formatted("{}, with time-outs a hundred times as long: {}",
+                                 call == calls.end() ? "no further call" : text(*call),
+                                 other == others.end() ? "no further call" : text(*other))};
 }
 
 }  // namespace pccl::harness

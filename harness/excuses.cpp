@@ -1,5 +1,7 @@
 #include "harness/excuses.hpp"
 
+#include "core/base/format.hpp"
+
 #include <algorithm>
 
 namespace pccl::harness {
@@ -426,17 +428,17 @@ std::string Excuses::explain(std::uint32_t node, Instant from, Instant until) co
     std::string text;
     const auto add = [&](const std::string& what, const std::vector<Span>& spans) {
         for (const Span& span : spans) {
-            text += "\n    " + what + " " + std::to_string(span.from / microsecond) + " us .. " +
-                    (span.until == never ? std::string("for ever") : std::to_string(span.until / microsecond) + " us") +
-                    (span.closes ? ", closed" : "") + (span.silent ? ", silent" : "");
+            text += formatted("\n    {} {} us .. {}{}{}", what, span.from / microsecond,
+                              span.until == never ? "for ever" : formatted("{} us", span.until / microsecond),
+                              span.closes ? ", closed" : "", span.silent ? ", silent" : "");
         }
     };
     add("control", control_of(node, true));
     for (std::uint32_t other = 1; other < nodes_; ++other) {
-        if (other != node) add("data with peer" + std::to_string(other), data_of(node, other));
+        if (other != node) add(formatted("data with peer{}", other), data_of(node, other));
     }
-    return "a member at " + std::to_string(from / microsecond) + " us, lost at " + std::to_string(until / microsecond) +
-           " us; what faults did to its links:" + (text.empty() ? " nothing" : text);
+    return formatted("a member at {} us, lost at {} us; what faults did to its links:{}", from / microsecond,
+                     until / microsecond, text.empty() ? " nothing" : text);
 }
 
 }  // namespace pccl::harness

@@ -1,9 +1,9 @@
 #include "harness/futures.hpp"
 
+#include "core/base/format.hpp"
 #include "net-sim/draw.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 
 namespace pccl::harness {
@@ -102,18 +102,15 @@ std::size_t decided_before(const std::vector<Futures>& futures) {
 std::string to_text(const std::vector<Futures>& futures) {
     std::string text = "futures drawn anew from an instant, and how many of them fail in the same way:\n";
     for (const Futures& point : futures) {
-        char line[96];
         const std::string bar(point.drawn == 0 ? 0 : 20 * point.failed / point.drawn, '#');
-        std::snprintf(line, sizeof line, "%16.6f ms  %2u of %2u  %s\n", static_cast<double>(point.at) / 1e6,
-                      point.failed, point.drawn, bar.c_str());
-        text += line;
+        text += formatted("{:16.6f} ms  {:2} of {:2}  {}\n", static_cast<double>(point.at) / 1e6, point.failed,
+                          point.drawn, bar);
     }
     const std::size_t decided = decided_before(futures);
     if (decided == 0) return text;
-    char line[128];
-    std::snprintf(line, sizeof line, "  it was mostly decided between %.6f and %.6f ms\n",
-                  static_cast<double>(futures[decided - 1].at) / 1e6, static_cast<double>(futures[decided].at) / 1e6);
-    return text + line;
+    return text + formatted("  it was mostly decided between {:.6f} and {:.6f} ms\n",
+                            static_cast<double>(futures[decided - 1].at) / 1e6,
+                            static_cast<double>(futures[decided].at) / 1e6);
 }
 
 }  // namespace pccl::harness

@@ -1,5 +1,6 @@
 #include "harness/injector.hpp"
 
+#include "core/base/format.hpp"
 #include "harness/fault_pairs.hpp"
 #include "harness/fault_refs.hpp"
 #include "harness/hostile.hpp"
@@ -260,8 +261,7 @@ bool Injector::carry_out(std::uint64_t index, std::uint32_t there) {
     if (stopping_ != nullptr && concerns_the_journal(fault.kind)) return false;  // there is no journal any more
     if (fault.kind != FaultKind::aimed_master && fault.kind != FaultKind::aimed_peer) {
         world_.trace().line(world_.now(), sim::no_node,
-                            std::string("FAULT ") + to_text(fault.kind) + " a " + std::to_string(fault.a) + " b " +
-                                std::to_string(fault.b));
+                            formatted("FAULT {} a {} b {}", to_text(fault.kind), fault.a, fault.b));
     }
     const bool with_reset = (fault.value & 1) != 0;
     switch (fault.kind) {

@@ -1,4 +1,5 @@
 // The oracle of lost members: no member is removed, or gives up, without a fault or a mistake of its own program.
+#include "core/base/format.hpp"
 #include "harness/oracles.hpp"
 
 #include <algorithm>
@@ -38,13 +39,14 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
     for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
         const Life& l = ledger.lives[life];
         if (!l.lost) continue;
-        const std::string who = ledger.name(life) + " on " + sim::Trace::name(l.node);
+        const std::string who = formatted("{} on {}", ledger.name(life), sim::Trace::name(l.node));
         const auto says = [&](const char* text) { return l.reason.find(text) != std::string::npos; };
         // The run was ended on purpose. The master told each member, unless something happened to its link at that
         // time.
         if (says("the master was stopped on purpose")) {
             if (excuses.run_ended(l.node, l.asked_at, l.lost_at, true)) continue;
-            return {"membership", who + " was told that the master was stopped, and it was not: " + l.reason};
+            return {"membership",
+                    formatted("{} was told that the master was stopped, and it was not: {}", who, l.reason)};
         }
         if ((says("this peer belongs to another run") || says("no longer a member of the run")) &&
             excuses.run_ended(l.node, l.asked_at, l.lost_at, false))
@@ -59,16 +61,17 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
                        excuses.touched(l.node, l.member_until, l.lost_at, Excuse::lost_journal))
                 : !(says("the master lost its journal") || says("this peer belongs to another run")) ||
                       excuses.touched(l.node, l.member_until, l.lost_at);
-        if (!explained) return {"membership", who + " was refused: " + l.reason};
+        if (!explained) return {"membership", formatted("{} was refused: {}", who, l.reason)};
         if (says("for its vote")) {
             // Whatever happens to the master or to a path: it removes a member for its vote only if the program made no
             // call for so long. Clocks differ by a few thousandths.
             const Duration unseen = scenario.timeouts.vote / 500;
             const bool idle = l.idle_longest + unseen >= scenario.timeouts.vote && excuses.use(Excuse::late_vote);
             if (!idle && !excuses.vote_on_its_way(l.node, l.member_until, l.lost_at)) {
-                return {"membership", who + " was removed for a vote, though it was in no call for " +
-                                          std::to_string(l.idle_longest / millisecond) + " ms at most: " + l.reason +
-                                          "\n    " + excuses.explain(l.node, l.member_until, l.lost_at)};
+                return {"membership",
+                        formatted("{} was removed for a vote, though it was in no call for {} ms at most: {}\n    {}",
+                                  who, l.idle_longest / millisecond, l.reason,
+                                  excuses.explain(l.node, l.member_until, l.lost_at))};
             }
             continue;
         }
@@ -112,8 +115,8 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         // The message with the reason may be lost behind a narrow window when the connection is closed.
         const bool unconnected = says("cannot reach") || says("the master is gone: connection reset");
         if (!excuses.loss(l.node, l.member_until, l.lost_at, unconnected)) {
-            return {"membership", who + " was lost, though no fault touched it: " + l.reason + "\n    " +
-                                      excuses.explain(l.node, l.member_until, l.lost_at)};
+            return {"membership", formatted("{} was lost, though no fault touched it: {}\n    {}", who, l.reason,
+                                            excuses.explain(l.node, l.member_until, l.lost_at))};
         }
     }
     return {};

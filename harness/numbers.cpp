@@ -1,5 +1,6 @@
 #include "harness/numbers.hpp"
 
+#include "core/base/format.hpp"
 #include "core/numeric/quantize.hpp"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace {
 constexpr std::uint32_t looks_apart = 32;
 
 std::string differ(const char* what, std::uint64_t told, const char* how, std::uint64_t known) {
-    return std::string(what) + ": told " + std::to_string(told) + ", " + how + " " + std::to_string(known);
+    return formatted("{}: told {}, {} {}", what, told, how, known);
 }
 
 std::string equal(const char* what, std::uint64_t told, std::uint64_t known) {
@@ -53,10 +54,10 @@ std::string Numbers::bytes_of_reduction(sim::Carried& carried, const Completion&
             return !part.state && part.sent == completion.sent_bytes && part.landed >= completion.received_bytes;
         }))
         return {};
-    std::string text = "no operation sent " + std::to_string(completion.sent_bytes) + " bytes and received " +
-                       std::to_string(completion.received_bytes) + "; carried were";
+    std::string text = formatted("no operation sent {} bytes and received {}; carried were", completion.sent_bytes,
+                                 completion.received_bytes);
     for (const sim::Carried::Part& part : parts) {
-        if (!part.state) text += " " + std::to_string(part.sent) + " and " + std::to_string(part.landed);
+        if (!part.state) text += formatted(" {} and {}", part.sent, part.landed);
     }
     return text;
 }
@@ -217,7 +218,7 @@ void Numbers::told(std::uint32_t node, const Command& command, const Completion&
             if (!wrong.empty()) wrong = "status of the master: " + wrong;
         }
     }
-    if (!wrong.empty()) world_.violate("numbers", sim::Trace::name(node) + ": " + wrong);
+    if (!wrong.empty()) world_.violate("numbers", formatted("{}: {}", sim::Trace::name(node), wrong));
 }
 
 // Part p begins at element p * count / world. Its partial sum starts at position p + 1, goes around the ring and is
@@ -256,18 +257,17 @@ sim::Violation check_numbers(const Scenario& scenario, const Ledger& ledger) {
                         [&](const RingBytes& member) { return member.received == c.received_bytes; }))
             continue;
         std::string known;
-        for (const RingBytes& member : ring) known += " " + std::to_string(member.received);
-        return {"numbers", ledger.name(fact.life) + " was told that it received " + std::to_string(c.received_bytes) +
-                               " bytes of tag " + std::to_string(fact.tag) + " in a world of " +
-                               std::to_string(c.world) + "; its members receive" + known};
+        for (const RingBytes& member : ring) known += formatted(" {}", member.received);
+        return {"numbers",
+                formatted("{} was told that it received {} bytes of tag {} in a world of {}; its members receive{}",
+                          ledger.name(fact.life), c.received_bytes, fact.tag, c.world, known)};
     }
     for (const SyncFact& fact : ledger.syncs) {
         const Completion& c = fact.completion;
         if (fact.end == open_end || c.result != Result::success || scenario.world.symbolic) continue;
         if (c.received_bytes < fact.changed_bytes)
-            return {"numbers", ledger.name(fact.life) + " was told that a synchronization received " +
-                                   std::to_string(c.received_bytes) + " bytes, and " +
-                                   std::to_string(fact.changed_bytes) + " have changed"};
+            return {"numbers", formatted("{} was told that a synchronization received {} bytes, and {} have changed",
+                                         ledger.name(fact.life), c.received_bytes, fact.changed_bytes)};
     }
     return {};
 }

@@ -1,5 +1,6 @@
 #include "harness/one_fault.hpp"
 
+#include "core/base/format.hpp"
 #include "harness/even_world.hpp"
 #include "harness/ledger.hpp"
 #include "harness/settle.hpp"
@@ -51,7 +52,8 @@ Wait longest_wait(const Ledger& ledger, Instant from) {
     each([&](const auto& fact, const char* what) {
         if (fact.end == open_end || fact.end == fact.begin || fact.end <= from) return;
         const Instant last = *std::prev(std::lower_bound(signs.begin(), signs.end(), fact.end));
-        if (fact.end - last > wait.longest) wait = {fact.end - last, ledger.name(fact.life) + " " + what, fact.end};
+        if (fact.end - last > wait.longest)
+            wait = {fact.end - last, formatted("{} {}", ledger.name(fact.life), what), fact.end};
     });
     return wait;
 }
@@ -187,10 +189,10 @@ sim::Violation check_delay(const Scenario& scenario, const Ledger& ledger, const
     const Duration surveyed = scenario.workload.optimize_per_mille != 0 ? scenario.timeouts.survey : 0;
     const Duration allowed = delay_of_fault(scenario) + transfer_time(scenario) + surveyed;
     if (ledger.disturbed_at == open_end || wait.longest <= usual + allowed) return {};
-    const auto ms = [](Duration time) { return std::to_string(time / millisecond) + " ms"; };
-    return {"waiting", wait.who + ", which returned at " + ms(wait.end) + ", waited for " + ms(wait.longest) +
-                           "; without the fault nobody waits for more than " + ms(usual) + ", and it may cost " +
-                           ms(allowed)};
+    return {"waiting", formatted("{}, which returned at {} ms, waited for {} ms; without the fault nobody waits for "
+                                 "more than {} ms, and it may cost {} ms",
+                                 wait.who, wait.end / millisecond, wait.longest / millisecond, usual / millisecond,
+                                 allowed / millisecond)};
 }
 
 }  // namespace pccl::harness

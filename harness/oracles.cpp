@@ -1,5 +1,6 @@
 #include "harness/oracles.hpp"
 
+#include "core/base/format.hpp"
 #include "harness/intervals.hpp"
 #include "harness/reference.hpp"
 #include "harness/reference_election.hpp"
@@ -19,7 +20,7 @@ const char* to_text(CallKind kind) {
 }
 
 std::string Ledger::name(std::uint32_t life) const {
-    return "process " + std::to_string(lives[life].process) + " (life " + std::to_string(life) + ")";
+    return formatted("process {} (life {})", lives[life].process, life);
 }
 
 namespace {
@@ -27,17 +28,15 @@ namespace {
 bool succeeded(const Completion& c, Instant end) { return end != open_end && c.result == Result::success; }
 
 std::string when(Instant begin, Instant end) {
-    return "[" + std::to_string(begin / microsecond) + " us .. " +
-           (end == open_end ? std::string("open") : std::to_string(end / microsecond) + " us") + "]";
+    return formatted("[{} us .. {}]", begin / microsecond,
+                     end == open_end ? "open" : formatted("{} us", end / microsecond));
 }
 
 std::string text(const Ledger& ledger, const LaunchFact& f) {
-    return ledger.name(f.life) + " tag " + std::to_string(f.tag) + " type " +
-           std::to_string(static_cast<unsigned>(f.shape.type)) + " op " +
-           std::to_string(static_cast<unsigned>(f.shape.op)) + sim::to_text(f.shape.quantization) + " count " +
-           std::to_string(f.shape.count) + " " + when(f.begin, f.end) + " " +
-           (f.end == open_end ? "unanswered" : sim::to_text(f.completion.result)) + " world " +
-           std::to_string(f.completion.world);
+    return formatted("{} tag {} type {} op {}{} count {} {} {} world {}", ledger.name(f.life), f.tag,
+                     static_cast<unsigned>(f.shape.type), static_cast<unsigned>(f.shape.op),
+                     sim::to_text(f.shape.quantization), f.shape.count, when(f.begin, f.end),
+                     f.end == open_end ? "unanswered" : sim::to_text(f.completion.result), f.completion.world);
 }
 
 // For two facts about one operation: whether the master lost the outcome that the first member had received, before it
@@ -80,8 +79,8 @@ public:
         }
         by_process_.push_back(candidates_.size());
         if (own.completion.world < 2 || own.completion.world > by_process_.size()) {
-            return {"membership", text(ledger_, own) + ", but only " + std::to_string(by_process_.size() - 1) +
-                                      " other processes had launched it"};
+            return {"membership", formatted("{}, but only {} other processes had launched it", text(ledger_, own),
+                                            by_process_.size() - 1)};
         }
         chosen_ = {index};
         inputs_ = {&own.input};
@@ -89,8 +88,9 @@ public:
         complaint_ = {};
         if (those_who_agree(own) || search(0, own) || tries_ >= tries_max) return {};
         if (!complaint_.oracle.empty()) return complaint_;
-        std::string reason = text(ledger_, own) + ": the result is not the operation over any " +
-                             std::to_string(own.completion.world) + " of these inputs:";
+        std::string reason =
+            formatted("{}: the result is not the operation over any {} of these inputs:", text(ledger_, own),
+                      own.completion.world);
         for (const std::size_t i : candidates_) reason += "\n    " + text(ledger_, ledger_.launches[i]);
         return {"value", reason};
     }
@@ -180,7 +180,7 @@ private:
 
     bool complain(const char* oracle, const LaunchFact& own, const LaunchFact& other, const char* what) {
         if (complaint_.oracle.empty())
-            complaint_ = {oracle, std::string(what) + ":\n    " + text(ledger_, own) + "\n    " + text(ledger_, other)};
+            complaint_ = {oracle, formatted("{}:\n    {}\n    {}", what, text(ledger_, own), text(ledger_, other))};
         return false;
     }
 
@@ -200,10 +200,9 @@ private:
 
 std::string text(const Ledger& ledger, const SyncFact& f) {
     static constexpr const char* strategies[] = {"enforcing", "receiving only", "sending only"};
-    return ledger.name(f.life) + " sync " + strategies[static_cast<std::size_t>(f.strategy)] + " of revision " +
-           std::to_string(f.revision) + " " + when(f.begin, f.end) + " " +
-           (f.end == open_end ? "unanswered" : sim::to_text(f.completion.result)) + " revision " +
-           std::to_string(f.completion.revision);
+    return formatted("{} sync {} of revision {} {} {} revision {}", ledger.name(f.life),
+                     strategies[static_cast<std::size_t>(f.strategy)], f.revision, when(f.begin, f.end),
+                     f.end == open_end ? "unanswered" : sim::to_text(f.completion.result), f.completion.revision);
 }
 
 template <class Fact>
@@ -255,10 +254,9 @@ bool overlap(Instant begin, Instant end, Instant other_begin, Instant other_end)
 
 std::string text(const Ledger& ledger, const VoteFact& f) {
     const Attributes& a = f.completion.attributes;
-    return ledger.name(f.life) + " " + to_text(f.kind) + " " + when(f.begin, f.end) + " " +
-           (f.end == open_end ? "unanswered" : sim::to_text(f.completion.result)) + " worlds " +
-           std::to_string(a.global_world) + "/" + std::to_string(a.group_world) + " groups " +
-           std::to_string(a.groups) + "/" + std::to_string(a.largest_group) + (f.completion.pending ? " pending" : "");
+    return formatted("{} {} {} {} worlds {}/{} groups {}/{}{}", ledger.name(f.life), to_text(f.kind),
+                     when(f.begin, f.end), f.end == open_end ? "unanswered" : sim::to_text(f.completion.result),
+                     a.global_world, a.group_world, a.groups, a.largest_group, f.completion.pending ? " pending" : "");
 }
 
 // World sizes must count every certain member, and no peer that certainly was not accepted yet. Returns what is wrong.
@@ -304,8 +302,8 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
     possible += strangers;
     possible_in_group += strangers;
     const Attributes& a = own.completion.attributes;
-    const std::string range = " (sure " + std::to_string(sure) + "/" + std::to_string(sure_in_group) + ", possible " +
-                              std::to_string(possible) + "/" + std::to_string(possible_in_group) + ")";
+    const std::string range =
+        formatted(" (sure {}/{}, possible {}/{})", sure, sure_in_group, possible, possible_in_group);
     if (a.global_world < sure || a.group_world < sure_in_group) return "fewer than the members" + range;
     if (a.global_world > possible || a.group_world > possible_in_group) return "more than were accepted" + range;
     return {};
@@ -366,8 +364,8 @@ static sim::Violation check_election(const Ledger& ledger, const SyncIndex& inde
                                      Excuses& excuses) {
     const SyncFact& own = ledger.syncs[own_index];
     const auto complain = [&](const char* what, const SyncFact* other) {
-        return sim::Violation{"election", std::string(what) + ":\n    " + text(ledger, own) +
-                                              (other == nullptr ? "" : "\n    " + text(ledger, *other))};
+        return sim::Violation{"election", formatted("{}:\n    {}{}", what, text(ledger, own),
+                                                    other == nullptr ? "" : "\n    " + text(ledger, *other))};
     };
     if (const char* broken = broken_strategy(own)) return complain(broken, nullptr);
     std::vector<Submission> group, unknown;
@@ -426,8 +424,8 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
             // A sync also fails if the state could not be received; its message differs then.
             const bool refused = speaks_of_increment(own);
             if (refused && before != nullptr && before->completion.revision + 1 == own.revision) {
-                return {"revision", "the next revision was refused:\n    " + text(ledger, *before) + "\n    " +
-                                        text(ledger, own) + ": " + own.completion.message};
+                return {"revision", formatted("the next revision was refused:\n    {}\n    {}: {}",
+                                              text(ledger, *before), text(ledger, own), own.completion.message)};
             }
         }
         // If a member is removed for its revision, a member with the expected revision must stay.
@@ -441,8 +439,8 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
                 somebody_stays = somebody_stays || !removed_by_revision(ledger, other);
             }
             if (!somebody_stays)
-                return {"revision", "the rule of revisions removed every member:\n    " + text(ledger, own) + ": " +
-                                        own.completion.message};
+                return {"revision", formatted("the rule of revisions removed every member:\n    {}: {}",
+                                              text(ledger, own), own.completion.message)};
         }
         if (!succeeded(own.completion, own.end)) continue;
         const bool receives_only = own.strategy == SyncStrategy::receive_only;
@@ -471,8 +469,8 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
                 other_content = &other;
         });
         if (other_content != nullptr) {
-            return {"parity",
-                    "one revision, two contents:\n    " + text(ledger, own) + "\n    " + text(ledger, *other_content)};
+            return {"parity", formatted("one revision, two contents:\n    {}\n    {}", text(ledger, own),
+                                        text(ledger, *other_content))};
         }
         if (!known_content && !unknown_voter_had(ledger, index, own, excuses))
             return {"value", "a content that nobody had:\n    " + text(ledger, own)};
@@ -490,7 +488,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
             const SyncFact& next = ledger.syncs[index.behind[i]];
             if (next.completion.revision != own.completion.revision + 1) {
                 return {"revision",
-                        "two successes in a row:\n    " + text(ledger, own) + "\n    " + text(ledger, next)};
+                        formatted("two successes in a row:\n    {}\n    {}", text(ledger, own), text(ledger, next))};
             }
         }
         // Every peer of the group that was a member throughout must have this outcome too.
@@ -513,9 +511,10 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
             if (!good && !(failed != nullptr ? forgotten(excuses, ledger, own, *failed)
                                              : excuses.forgotten(own.begin, own.end, member.member_until,
                                                                  ledger.lives[own.life].member_until))) {
-                return {"one-outcome",
-                        "a member did not see this success:\n    " + text(ledger, own) + "\n    " +
-                            (failed != nullptr ? text(ledger, *failed) : ledger.name(life) + " called no sync then")};
+                return {
+                    "one-outcome",
+                    formatted("a member did not see this success:\n    {}\n    {}", text(ledger, own),
+                              failed != nullptr ? text(ledger, *failed) : ledger.name(life) + " called no sync then")};
             }
         }
     }
@@ -547,7 +546,7 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger, Excuses& excus
             continue;
         if (own.kind == CallKind::update_topology) {
             const std::string wrong = miscounted(ledger, votes[own.life], own, excuses);
-            if (!wrong.empty()) return {"membership", wrong + ": " + text(ledger, own)};
+            if (!wrong.empty()) return {"membership", formatted("{}: {}", wrong, text(ledger, own))};
             if (first_of_life && answered_alone(ledger, own, excuses) && excuses.use(Excuse::early_update)) continue;
         }
         for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
@@ -570,8 +569,8 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger, Excuses& excus
                                            : excuses.forgotten(own.begin, own.end, member.member_until,
                                                                ledger.lives[own.life].member_until))) {
                 return {"membership",
-                        "a member was told something else:\n    " + text(ledger, own) + "\n    " +
-                            (near != nullptr ? text(ledger, *near) : ledger.name(life) + " did not call it then")};
+                        formatted("a member was told something else:\n    {}\n    {}", text(ledger, own),
+                                  near != nullptr ? text(ledger, *near) : ledger.name(life) + " did not call it then")};
             }
         }
     }

@@ -1,5 +1,7 @@
 #include "harness/paper.hpp"
 
+#include "core/base/format.hpp"
+
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -116,7 +118,7 @@ std::vector<PaperRow> paper_table_2() {
     for (const auto& [connections, gigabits] : published) {
         PaperRow row;
         row.name = "paper-table2";
-        row.where = std::to_string(connections) + " connections";
+        row.where = formatted("{} connections", connections);
         sim::NetworkParameters& n = row.peers;
         n.rate_low = n.rate_high = n.down_low = n.down_high = interface_rate;
         n.flow_rate = flow_rate;

@@ -1,5 +1,6 @@
 #include "harness/process.hpp"
 
+#include "core/base/format.hpp"
 #include "harness/quantized.hpp"
 #include "harness/reference.hpp"
 
@@ -36,8 +37,7 @@ std::string Process::waits_for() const {
     std::string text;
     for (const Slot& slot : slots_) {
         if (slot.sleeping || slot.answered) continue;
-        text += std::string(text.empty() ? "" : ", ") + to_text(slot.kind) + " since " +
-                std::to_string(slot.begin / millisecond) + " ms";
+        text += formatted("{}{} since {} ms", text.empty() ? "" : ", ", to_text(slot.kind), slot.begin / millisecond);
     }
     return text.empty() ? "nothing of the library" : text;
 }
@@ -147,9 +147,8 @@ void Process::completed(Ticket ticket, const Completion& completion) {
                            slot.begin == now() && slot.idle_before != never;
         if (!in_a_call()) idle_since_ = local ? slot.idle_before : now();
         if (completion.epoch != 0 && completion.epoch < epoch_seen_) {
-            return world_.violate("membership", sim::Trace::name(node_) + " was told of epoch " +
-                                                    std::to_string(completion.epoch) + " after epoch " +
-                                                    std::to_string(epoch_seen_));
+            return world_.violate("membership", formatted("{} was told of epoch {} after epoch {}",
+                                                          sim::Trace::name(node_), completion.epoch, epoch_seen_));
         }
         epoch_seen_ = std::max(epoch_seen_, completion.epoch);
         // A thread of the application wakes up at once, sometimes a little later.
@@ -255,7 +254,7 @@ Task<bool> Process::still_member(const Completion& failed) {
         // A machine that loses its membership sets its attributes.
         life.lost_at = attributes_set_ > life.member_until ? attributes_set_ : now();
         life.gone_at = life.lost_at;
-        life.reason = failed.message + " / " + c.message;
+        life.reason = formatted("{} / {}", failed.message, c.message);
     }
     // A program that did not notice the loss goes on calling. Every call must fail; none may succeed alone.
     CommandSync alone;
@@ -263,20 +262,20 @@ Task<bool> Process::still_member(const Completion& failed) {
     alone.entries = entries_;
     const Completion lonely = co_await call(CallKind::sync, std::move(alone));
     if (lonely.result != Result::invalid_usage && lonely.result != Result::pending_async_ops) {
-        world_.violate("membership",
-                       ledger_.name(life_) + " is lost, and a synchronization said " + sim::to_text(lonely.result));
+        world_.violate("membership", formatted("{} is lost, and a synchronization said {}", ledger_.name(life_),
+                                               sim::to_text(lonely.result)));
     }
     const Completion update = co_await call(CallKind::update_topology, CommandUpdateTopology{});
     if (update.result != Result::update_topology_failed && !(destroyed() && update.result == Result::invalid_usage)) {
-        world_.violate("membership", ledger_.name(life_) + " is lost, and an update of the topology said " +
-                                         sim::to_text(update.result));
+        world_.violate("membership", formatted("{} is lost, and an update of the topology said {}", ledger_.name(life_),
+                                               sim::to_text(update.result)));
     }
     if (scenario_.workload.optimize_per_mille != 0) {
         const Completion optimize = co_await call(CallKind::optimize, CommandOptimizeTopology{});
         if (optimize.result != Result::topology_optimization_failed &&
             !(destroyed() && optimize.result == Result::invalid_usage)) {
-            world_.violate("membership", ledger_.name(life_) + " is lost, and an optimization of the topology said " +
-                                             sim::to_text(optimize.result));
+            world_.violate("membership", formatted("{} is lost, and an optimization of the topology said {}",
+                                                   ledger_.name(life_), sim::to_text(optimize.result)));
         }
     }
     connected_ = false;
@@ -333,8 +332,8 @@ void Process::check_untouched(Tensor& tensor, const char* moment) {
     const bool receive_same =
         tensor.in_place || tensor.kept_receive.empty() || memory(tensor.receive) == tensor.kept_receive;
     if (memory(tensor.send) != tensor.kept_send || !receive_same) {
-        world_.violate("no-phantom", "buffers of tag " + std::to_string(tensor.tag) + " on " + sim::Trace::name(node_) +
-                                         " changed after the return, seen " + moment);
+        world_.violate("no-phantom", formatted("buffers of tag {} on {} changed after the return, seen {}", tensor.tag,
+                                               sim::Trace::name(node_), moment));
     }
 }
 
@@ -346,9 +345,9 @@ void Process::check_geometry(const Tensor& tensor, const LaunchFact& fact) {
     const std::uint64_t written = world_.written(node_, tensor.in_place ? tensor.send : tensor.receive);
     const std::uint64_t read = world_.read(node_, tensor.send);
     if (lie_ != Lie::part_not_written && written == bytes && read == bytes) return;
-    world_.violate("geometry", "tag " + std::to_string(tensor.tag) + " on " + sim::Trace::name(node_) + ": of " +
-                                   std::to_string(bytes) + " bytes " + std::to_string(read) +
-                                   " of the input were read and " + std::to_string(written) + " of the result written");
+    world_.violate("geometry",
+                   formatted("tag {} on {}: of {} bytes {} of the input were read and {} of the result written",
+                             tensor.tag, sim::Trace::name(node_), bytes, read, written));
 }
 
 // Changes the shape to another one that fits into the same buffers.
@@ -451,9 +450,9 @@ void Process::returned(std::size_t index, const Completion& c) {
             shared_.goals[node_] = false;
     }
     if ((c.result != Result::success || !tensor.in_place) && send != fact.input) {
-        world_.violate("restore", std::string("the input of tag ") + std::to_string(tensor.tag) + " on " +
-                                      sim::Trace::name(node_) + " differs after " +
-                                      (c.result == Result::success ? "success out of place" : "a failure"));
+        world_.violate("restore",
+                       formatted("the input of tag {} on {} differs after {}", tensor.tag, sim::Trace::name(node_),
+                                 c.result == Result::success ? "success out of place" : "a failure"));
     }
     tensor.kept_send = send;
     tensor.kept_receive =
@@ -467,7 +466,7 @@ void Process::make_state() {
     sim::Draw shapes(mix(scenario_.seed, mix(700, plan_.group)));
     for (std::uint32_t i = 0; i < scenario_.workload.entries; ++i) {
         StateEntry entry;
-        entry.name = "entry." + std::to_string(i);
+        entry.name = formatted("entry.{}", i);
         if (entry.name.size() < scenario_.workload.key_bytes) entry.name.resize(scenario_.workload.key_bytes, '_');
         entry.type = static_cast<DataType>(shapes.below(data_type_count));
         entry.count = shapes.chance(150'000)
@@ -582,7 +581,8 @@ Task<Completion> Process::sync() {
     } else {
         ++counters_.syncs_failed;
         if (done.after != done.before || done.own_after != done.own_before)
-            world_.violate("restore", "shared state of " + sim::Trace::name(node_) + " differs after a failed sync");
+            world_.violate("restore",
+                           formatted("shared state of {} differs after a failed sync", sim::Trace::name(node_)));
     }
     co_return c;
 }

@@ -1,5 +1,6 @@
 #include "harness/rings.hpp"
 
+#include "core/base/format.hpp"
 #include "harness/injector.hpp"
 
 #include <algorithm>
@@ -99,8 +100,9 @@ void Rings::look_at(GroupId id) {
         if (cost * better_per_cent <= (best + 1) * 100) continue;
         std::string text;
         for (const std::string& name : names) text += " " + name;
-        return world_.violate("rings", "an optimize left the ring" + text + ", which takes " + std::to_string(cost) +
-                                           " ps per byte over its edges; the best one takes " + std::to_string(best));
+        return world_.violate("rings", formatted("an optimize left the ring{}, which takes {} ps per byte over its "
+                                                 "edges; the best one takes {}",
+                                                 text, cost, best));
     }
 }
 

@@ -1,6 +1,7 @@
 #include "harness/run.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "harness/even_world.hpp"
 #include "harness/injector.hpp"
 #include "harness/numbers.hpp"
@@ -144,8 +145,8 @@ public:
             if (const std::uint64_t held =
                     world_.driver(node)->buffers().machine_bytes() + (lie_ == Lie::held_at_rest ? 1 : 0);
                 held != 0 && !world_.driver(node)->allocating()) {
-                world_.violate("at-rest", sim::Trace::name(node) + " has left the run and holds " +
-                                              std::to_string(held) + " bytes");
+                world_.violate("at-rest",
+                               formatted("{} has left the run and holds {} bytes", sim::Trace::name(node), held));
                 return;
             }
             world_.end_process(node, true);
@@ -251,8 +252,8 @@ private:
     void process_gone(std::uint32_t node, const Fault& fault) override {
         if (observation_ != nullptr) {
             observation_->recorder.explain_end(node == 0 ? world_.master() : node,
-                                               std::string("killed by ") + to_text(fault.kind) +
-                                                   ((fault.value & 1) != 0 ? "" : ", its machine falls silent"));
+                                               formatted("killed by {}{}", to_text(fault.kind),
+                                                         (fault.value & 1) != 0 ? "" : ", its machine falls silent"));
         }
         if (node != 0 && processes_[node] != nullptr) {
             processes_[node]->life_ended();
@@ -292,8 +293,9 @@ private:
             for (std::uint32_t node = 1; node < shared_.goals.size(); ++node) {
                 if (shared_.goals[node]) nodes += " " + sim::Trace::name(node);
             }
-            return world_.violate("progress", "faults have stopped, and no collective came to success on" + nodes +
-                                                  ":\n" + who_waits());
+            return world_.violate(
+                "progress",
+                formatted("faults have stopped, and no collective came to success on{}:\n{}", nodes, who_waits()));
         }
         if (open) return world_.schedule_script(world_.now() + 20 * millisecond, stop_flag, 0);
         shared_.stopping = true;
@@ -322,10 +324,10 @@ private:
             return process != nullptr && process->in_a_call() && !injector_.frozen(process->node());
         });
         if (stillness_.look(world_.now(), calls_wait, progress, world_.situation())) {
-            const auto ms = [](Instant at) { return std::to_string(at / millisecond) + " ms"; };
-            return world_.violate("progress", "nobody gets any further since " + ms(stillness_.since()) +
-                                                  ", and the machines were in the same situation at " +
-                                                  ms(stillness_.situation_was()) + ":\n" + explain_calls());
+            return world_.violate("progress", formatted("nobody gets any further since {} ms, and the machines were in "
+                                                        "the same situation at {} ms:\n{}",
+                                                        stillness_.since() / millisecond,
+                                                        stillness_.situation_was() / millisecond, explain_calls()));
         }
         world_.schedule_script(world_.now() + stillness_.look_every(), look_around, 0);
     }
@@ -343,7 +345,7 @@ private:
     std::string who_waits() { return "not everybody came to an end:\n" + explain_calls(); }
 
     std::string explain() {
-        std::string text = "at " + std::to_string(world_.now() / millisecond) + " ms\n" + explain_calls();
+        std::string text = formatted("at {} ms\n{}", world_.now() / millisecond, explain_calls());
         if (all_done()) text += "  every application has come to an end\n";
         return text;
     }
@@ -352,7 +354,7 @@ private:
         std::string text;
         for (const auto& process : processes_) {
             if (process != nullptr)
-                text += "  " + sim::Trace::name(process->node()) + " waits for " + process->waits_for() + "\n";
+                text += formatted("  {} waits for {}\n", sim::Trace::name(process->node()), process->waits_for());
         }
         return text + world_.explain();
     }
@@ -404,8 +406,7 @@ private:
             (2ull * 8 * (scenario_.workload.state_elements_max + 1) + 64) * scenario_.workload.entries +
             std::uint64_t{l.chunk_bytes} * (l.chunks_in_flight + l.hashes_in_flight + 2);
         if (most > bound) {
-            world_.violate("bounded",
-                           "a machine held " + std::to_string(most) + " bytes, more than " + std::to_string(bound));
+            world_.violate("bounded", formatted("a machine held {} bytes, more than {}", most, bound));
         }
     }
 
@@ -484,8 +485,7 @@ Verdict run_once(const Scenario& scenario, const RunOptions& options) {
     }
     // longjmp left frames of the core in the middle of their work. No machine of this world is called again, and the
     // world is not freed.
-    runner->world().violate("assertion",
-                            std::string(broken.expression) + " at " + broken.file + ":" + std::to_string(broken.line));
+    runner->world().violate("assertion", formatted("{} at {}:{}", broken.expression, broken.file, broken.line));
     return with_probes(runner->verdict());
 }
 
@@ -517,13 +517,12 @@ Verdict run_twice(const Scenario& scenario, Coverage* coverage) {
     const std::size_t common = std::min(first.hashes.size(), second.hashes.size());
     for (std::size_t i = 0; i < common; ++i) {
         if (first.hashes[i] == second.hashes[i]) continue;
-        first.violation = {"determinism", "event " + std::to_string(i + 1) + " of " + std::to_string(first.events) +
-                                              " differs between two runs"};
+        first.violation = {"determinism", formatted("event {} of {} differs between two runs", i + 1, first.events)};
         return first;
     }
     if (first.hashes.size() != second.hashes.size())
-        first.violation = {"determinism", "one run has " + std::to_string(first.hashes.size()) + " events, the other " +
-                                              std::to_string(second.hashes.size())};
+        first.violation = {"determinism",
+                           formatted("one run has {} events, the other {}", first.hashes.size(), second.hashes.size())};
     return first;
 }
 

@@ -1,7 +1,8 @@
 #include "harness/scenario_reader.hpp"
 
+#include "core/base/format.hpp"
+
 #include <algorithm>
-#include <utility>
 
 namespace pccl::harness {
 
@@ -55,20 +56,20 @@ std::string_view ScenarioReader::word() {
     return current_.substr(word_at_, at_ - word_at_);
 }
 
-void ScenarioReader::fail(std::string expected, std::string_view found, std::size_t inside) {
+void ScenarioReader::fail(const std::string& expected, std::string_view found, std::size_t inside) {
     if (failed_) return;
     failed_ = true;
     error_.line = line_;
     error_.column = static_cast<std::uint32_t>(word_at_ + inside + 1);
     std::string shown;
     for (const char c : found.substr(0, 40)) shown += c >= ' ' && c <= '~' ? c : '?';
-    error_.expected = "expected " + std::move(expected) +
-                      (found.empty() ? ", found the end of the line" : ", found \"" + shown + "\"");
+    error_.expected = formatted("expected {}{}", expected,
+                                found.empty() ? ", found the end of the line" : formatted(", found \"{}\"", shown));
 }
 
 void ScenarioReader::fail_as_a_whole(const char* expected) {
     failed_ = true;
-    error_ = {line_, 1, std::string("expected ") + expected + " in the scenario as a whole"};
+    error_ = {line_, 1, formatted("expected {} in the scenario as a whole", expected)};
 }
 
 std::optional<std::uint64_t> ScenarioReader::unsigned_number(std::string_view text, const char* what,
@@ -85,10 +86,8 @@ std::optional<std::uint64_t> ScenarioReader::unsigned_number(std::string_view te
         value = value * 10 + digit;
     }
     if (good && value <= most) return value;
-    fail(std::string(what) + (most == std::numeric_limits<std::uint64_t>::max()
-                                  ? std::string()
-                                  : " of at most " + std::to_string(most)),
-         text, inside);
+    fail(most == std::numeric_limits<std::uint64_t>::max() ? what : formatted("{} of at most {}", what, most), text,
+         inside);
     return std::nullopt;
 }
 
@@ -110,8 +109,8 @@ std::optional<std::int64_t> ScenarioReader::value(Unit unit, std::string_view te
         value = v;
     }
     if (value && *value >= least && *value <= most) return value;
-    fail(std::string(unit == Unit::duration ? "a duration such as 1.5ms" : "a whole number") + " from " +
-             value_text(unit, least) + " to " + value_text(unit, most),
+    fail(formatted("{} from {} to {}", unit == Unit::duration ? "a duration such as 1.5ms" : "a whole number",
+                   value_text(unit, least), value_text(unit, most)),
          text, inside);
     return std::nullopt;
 }

@@ -27,7 +27,7 @@ public:
     bool next_line();
     std::string_view word();
     // Reports an error in the last word, `inside` characters after its start.
-    void fail(std::string expected, std::string_view found, std::size_t inside = 0);
+    void fail(const std::string& expected, std::string_view found, std::size_t inside = 0);
     void fail_as_a_whole(const char* expected);
     bool failed() const { return failed_; }
 

@@ -1,5 +1,6 @@
 #include "harness/scenario_text.hpp"
 
+#include "core/base/format.hpp"
 #include "core/numeric/quantize.hpp"
 #include "harness/draw_units.hpp"
 #include "harness/fault_refs.hpp"
@@ -225,7 +226,7 @@ void parse_master(ScenarioReader& reader, Scenario& s) {
 void parse_region(ScenarioReader& reader, Scenario& s) {
     for (std::string_view word = reader.word(); !word.empty() && !reader.failed(); word = reader.word()) {
         if (s.world.network.region_latency.size() >= regions_max * regions_max)
-            return reader.fail("at most " + std::to_string(regions_max) + " regions", word);
+            return reader.fail(formatted("at most {} regions", regions_max), word);
         const std::size_t rate = word.find('@');
         if (auto v = reader.value(Unit::duration, word.substr(0, rate), 0, 60 * second, 0))
             s.world.network.region_latency.push_back(*v);
@@ -294,7 +295,7 @@ void parse_peer(ScenarioReader& reader, Scenario& s) {
         }
     }
     s.world.network.regions.push_back(region);
-    if (s.peers.size() >= peers_max) return reader.fail("at most " + std::to_string(peers_max) + " peers", "one more");
+    if (s.peers.size() >= peers_max) return reader.fail(formatted("at most {} peers", peers_max), "one more");
     s.peers.push_back(plan);
 }
 
@@ -368,8 +369,7 @@ void parse_fault(ScenarioReader& reader, Scenario& s) {
             reader.fail("at=, for=, a=, b=, value=, after=, follows=, node=, again=, every= or forever", word);
         }
     }
-    if (s.faults.size() >= faults_max)
-        return reader.fail("at most " + std::to_string(faults_max) + " faults", "one more");
+    if (s.faults.size() >= faults_max) return reader.fail(formatted("at most {} faults", faults_max), "one more");
     s.faults.push_back(fault);
 }
 
@@ -434,14 +434,17 @@ std::string list_faults() {
     for (const FaultName& fault : fault_names) {
         std::string name = fault.name;
         name.resize(width, ' ');
-        text += name + fault.meaning + "\n";
+        text += formatted("{}{}\n", name, fault.meaning);
     }
     text += "\nEach begins at=TIME, or TIME after the n-th effect of a kind (after=payload*17), and lasts for=TIME\n"
             "or forever. Node 0 is the master. It may be tied to an effect:";
     for (std::size_t i = 0; i < sim::effect_kinds; ++i) text += std::string(" ") + sim::effect_name(i);
-    return text + "\nor to a phase of the protocol (after=start-told*2), or a probe:\n" + list_phases() +
-           "or TIME after another fault took effect (follows=1) or ended (follows=1:end). node=here: a is where that\n"
-           "happened, and b the other end; node=there: a is the other end. again=3 every=TIME: three more times.\n";
+    text += formatted(
+        "\nor to a phase of the protocol (after=start-told*2), or a probe:\n{}"
+        "or TIME after another fault took effect (follows=1) or ended (follows=1:end). node=here: a is where that\n"
+        "happened, and b the other end; node=there: a is the other end. again=3 every=TIME: three more times.\n",
+        list_phases());
+    return text;
 }
 
 bool sound(const Scenario& scenario) { return contradiction(scenario) == nullptr; }
@@ -467,12 +470,12 @@ bool reset_world_setting(Scenario& scenario, std::size_t index) {
 
 std::string to_text(const Scenario& s) {
     static const Scenario defaults;
-    std::string text = "pccl-scenario 1\nseed " + std::to_string(s.seed) + "\n";
+    std::string text = formatted("pccl-scenario 1\nseed {}\n", s.seed);
     for (const Setting& setting : settings) {
         const std::int64_t value = setting.get(s);
         const bool range = setting.get_high != nullptr;
         if (value == setting.get(defaults) && (!range || setting.get_high(s) == setting.get_high(defaults))) continue;
-        text += std::string(setting.name) + " " + value_text(setting.unit, value);
+        text += formatted("{} {}", setting.name, value_text(setting.unit, value));
         if (range && setting.get_high(s) != value) text += " " + value_text(setting.unit, setting.get_high(s));
         text += "\n";
     }
@@ -480,33 +483,32 @@ std::string to_text(const Scenario& s) {
     std::size_t row = 1;
     while (row * row < n.region_latency.size()) ++row;
     for (std::size_t i = 0; i < n.region_latency.size(); ++i)
-        text += (i % row == 0 ? "region " : " ") + duration_text(n.region_latency[i]) +
-                (i < n.region_rate.size() && n.region_rate[i] != 0 ? "@" + std::to_string(n.region_rate[i]) : "") +
-                (i % row + 1 == row ? "\n" : "");
-    if (!n.regions.empty()) text += "master region=" + std::to_string(n.regions[0]) + "\n";
+        text += formatted("{}{}{}{}", i % row == 0 ? "region " : " ", duration_text(n.region_latency[i]),
+                          i < n.region_rate.size() && n.region_rate[i] != 0 ? formatted("@{}", n.region_rate[i])
+                                                                            : std::string(),
+                          i % row + 1 == row ? "\n" : "");
+    if (!n.regions.empty()) text += formatted("master region={}\n", n.regions[0]);
     for (std::size_t i = 0; i < s.peers.size(); ++i) {
         const PeerPlan& p = s.peers[i];
-        text += "peer start=" + duration_text(p.start) + " group=" + std::to_string(p.group) +
-                " stripes=" + std::to_string(p.stripes) + " turns=" + std::to_string(p.turns) +
-                (n.regions.empty() ? "" : " region=" + std::to_string(n.regions[i + 1])) + masters_text(p) +
-                (p.advertises ? " advertises" : "") + (p.two_interfaces ? " two-interfaces" : "") +
-                (p.rejoins ? " rejoins" : "") + "\n";
+        text += formatted(
+            "peer start={} group={} stripes={} turns={}{}{}{}{}{}\n", duration_text(p.start), p.group, p.stripes,
+            p.turns, n.regions.empty() ? std::string() : formatted(" region={}", n.regions[i + 1]), masters_text(p),
+            p.advertises ? " advertises" : "", p.two_interfaces ? " two-interfaces" : "", p.rejoins ? " rejoins" : "");
     }
     for (const Fault& f : s.faults) {
-        text += "fault " + std::string(to_text(f.kind)) + " at=" + duration_text(f.at) +
-                " for=" + duration_text(f.duration) + " a=" + std::to_string(f.a) + " b=" + std::to_string(f.b) +
-                " value=" + std::to_string(f.value);
-        if (f.trigger != 0) text += " after=" + trigger_name(f.trigger) + "*" + std::to_string(f.trigger_count);
-        if (f.follows != 0) text += " follows=" + std::to_string(f.follows) + (f.behind_its_end ? ":end" : "");
+        text += formatted("fault {} at={} for={} a={} b={} value={}", to_text(f.kind), duration_text(f.at),
+                          duration_text(f.duration), f.a, f.b, f.value);
+        if (f.trigger != 0) text += formatted(" after={}*{}", trigger_name(f.trigger), f.trigger_count);
+        if (f.follows != 0) text += formatted(" follows={}{}", f.follows, f.behind_its_end ? ":end" : "");
         if (f.place != FaultPlace::named)
             text += std::string(" node=") + place_names[static_cast<std::size_t>(f.place)];
-        if (f.again != 0) text += " again=" + std::to_string(f.again) + " every=" + duration_text(f.every);
+        if (f.again != 0) text += formatted(" again={} every={}", f.again, duration_text(f.every));
         text += f.forever ? " forever\n" : "\n";
     }
-    text += std::string("claim ") + claim_names[static_cast<std::size_t>(s.claim)] + "\n";
+    text += formatted("claim {}\n", claim_names[static_cast<std::size_t>(s.claim)]);
     if (!s.core.empty()) {
         text += "core";
-        for (const std::uint32_t node : s.core) text += " " + std::to_string(node);
+        for (const std::uint32_t node : s.core) text += formatted(" {}", node);
         text += "\n";
     }
     return text;
@@ -517,7 +519,7 @@ std::optional<Scenario> parse_scenario(std::string_view text, ScenarioError& err
     Scenario s;
     s.world.network.regions = {0};
     if (text.size() > scenario_bytes_max) {
-        error = {1, 1, "expected a text of at most " + std::to_string(scenario_bytes_max) + " bytes"};
+        error = {1, 1, formatted("expected a text of at most {} bytes", scenario_bytes_max)};
         return std::nullopt;
     }
     bool begun = false;

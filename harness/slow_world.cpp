@@ -1,5 +1,6 @@
 #include "harness/slow_world.hpp"
 
+#include "core/base/format.hpp"
 #include "harness/oracles.hpp"
 #include "harness/settle.hpp"
 
@@ -280,14 +281,13 @@ sim::Violation check_steadiness(const Scenario& scenario, const Ledger& ledger) 
         });
     };
     const auto says = [&](const auto& fact, const std::string& what) {
-        return sim::Violation{"steady", what + " of " + ledger.name(fact.life) + " failed from " +
-                                            std::to_string(fact.begin / millisecond) + " ms to " +
-                                            std::to_string(fact.end / millisecond) +
-                                            " ms, though nothing went wrong: " + fact.completion.message};
+        return sim::Violation{"steady", formatted("{} of {} failed from {} ms to {} ms, though nothing went wrong: {}",
+                                                  what, ledger.name(fact.life), fact.begin / millisecond,
+                                                  fact.end / millisecond, fact.completion.message)};
     };
     for (const LaunchFact& fact : ledger.launches) {
         if (fact.end != open_end && failed(fact.completion) && !missed(fact.group, fact.begin, fact.end))
-            return says(fact, "operation " + std::to_string(fact.tag));
+            return says(fact, formatted("operation {}", fact.tag));
     }
     for (const SyncFact& fact : ledger.syncs) {
         if (fact.end != open_end && failed(fact.completion) && !missed(fact.group, fact.begin, fact.end))

@@ -8,6 +8,7 @@
 //    the others. A round launches each tag equally often and retries nothing. It ends whatever the update does.
 //  - An update is called between two rounds, because launched tags must have been awaited. Beside synchronizations it
 //    is sometimes called in the middle. The next round begins as soon as the update was called, not when it returns.
+#include "core/base/format.hpp"
 #include "harness/process.hpp"
 
 namespace pccl::harness {
@@ -53,8 +54,8 @@ Task<bool> Process::renew_beside() {
     }
     if (failed.result == Result::success) co_return true;
     if (co_await still_member(failed))
-        world_.violate("contract",
-                       sim::Trace::name(node_) + " is a member, and a run-wide call failed: " + failed.message);
+        world_.violate("contract", formatted("{} is a member, and a run-wide call failed: {}", sim::Trace::name(node_),
+                                             failed.message));
     co_return false;
 }
 

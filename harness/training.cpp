@@ -1,4 +1,5 @@
 // The training program of each process, simulated or real: the loops that users write, with choices drawn per scenario.
+#include "core/base/format.hpp"
 #include "harness/process.hpp"
 
 #include <algorithm>
@@ -195,7 +196,7 @@ Task<bool> Process::optimize() {
     const Completion c = co_await vote(CallKind::optimize);
     if (c.result == Result::success) co_return true;
     if (c.result != Result::topology_optimization_failed && !given_up(c) && !destroyed())
-        world_.violate("contract", std::string("an optimize gave ") + sim::to_text(c.result) + ": " + c.message);
+        world_.violate("contract", formatted("an optimize gave {}: {}", sim::to_text(c.result), c.message));
     co_return co_await still_member(c);
 }
 
@@ -297,14 +298,14 @@ Task<bool> Process::reduce_many() {
     if (refused) c.worlds.assign(order.size(), 0);
     if (lie_ == Lie::window_passed) c.peak = window + 1;
     if (c.peak > window)
-        world_.violate("window", sim::Trace::name(node_) + " ran " + std::to_string(c.peak) +
-                                     " operations at a time, with a window of " + std::to_string(window));
+        world_.violate("window", formatted("{} ran {} operations at a time, with a window of {}",
+                                           sim::Trace::name(node_), c.peak, window));
     if (c.result != Result::success && c.result != Result::too_few_peers && c.result != Result::invalid_argument &&
         !given_up(c) && !destroyed())
         world_.violate("contract", std::string("a call for many tags gave ") + sim::to_text(c.result));
     if (c.result == Result::too_few_peers && attributes_.group_world > 1)
-        world_.violate("contract", "a call for many tags found too few peers in a group of " +
-                                       std::to_string(attributes_.group_world));
+        world_.violate("contract",
+                       formatted("a call for many tags found too few peers in a group of {}", attributes_.group_world));
     bool all_reduced = true;
     for (std::size_t k = 0; k < order.size(); ++k) {
         Completion one = c;
@@ -312,8 +313,8 @@ Task<bool> Process::reduce_many() {
         one.result = one.world != 0 ? Result::success : c.result;
         all_reduced = all_reduced && one.world != 0;
         if (one.world == 0 && c.result == Result::success)
-            world_.violate("value", "a call for many tags succeeded, and tag " +
-                                        std::to_string(tensors_[order[k]].tag) + " is not reduced");
+            world_.violate("value", formatted("a call for many tags succeeded, and tag {} is not reduced",
+                                              tensors_[order[k]].tag));
         tensors_[order[k]].launched = true;
         returned(order[k], one);
         if (!refused) continue;

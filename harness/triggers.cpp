@@ -1,5 +1,7 @@
 #include "harness/triggers.hpp"
 
+#include "core/base/format.hpp"
+
 #include <algorithm>
 
 namespace pccl::harness {
@@ -106,7 +108,7 @@ std::string list_phases() {
     for (const PhaseText& phase : phases) {
         std::string name = phase.name;
         name.resize(15, ' ');
-        text += "  " + name + phase.meaning + "\n";
+        text += formatted("  {}{}\n", name, phase.meaning);
     }
     return text;
 }

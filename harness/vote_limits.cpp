@@ -2,6 +2,7 @@
 //
 // It judges runs of two peers in which nothing but idle programs, late messages and broken control links disturbs. There the
 // member that waits, waits for the other one and for nobody else.
+#include "core/base/format.hpp"
 #include "harness/oracles.hpp"
 
 #include <algorithm>
@@ -32,9 +33,10 @@ sim::Violation check_vote_limit(const Scenario& scenario, const Ledger& ledger, 
                 return late < std::min({call.answered, call.end, idle.second, other.gone_at});
             });
             if (waits_for_it)
-                return {"waiting", ledger.name(call.life) + " waited in a call from " +
-                                       std::to_string(call.begin / millisecond) +
-                                       " ms for a program that made no call for longer than the limit on votes"};
+                return {"waiting",
+                        formatted("{} waited in a call from {} ms for a program that made no call for longer "
+                                  "than the limit on votes",
+                                  ledger.name(call.life), call.begin / millisecond)};
         }
     }
     return {};

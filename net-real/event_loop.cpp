@@ -1,6 +1,7 @@
 #include "net-real/event_loop.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/overload.hpp"
 #include "core/compute.hpp"
 #include "net-real/descriptors.hpp"
@@ -548,9 +549,10 @@ void EventLoop::Impl::examine_files(core::Instant at) {
         if (making.stalls >= 2) given_up.push_back(id);
     }
     for (const core::BufferId id : given_up) {
-        client_.log(Severity::warn, "the file for incoming shared state is given up: the disk has not answered for " +
-                                        std::to_string(settings_.staging_patience / core::millisecond) +
-                                        " ms; set TMPDIR to a directory on a disk that works");
+        client_.log(Severity::warn,
+                    core::formatted("the file for incoming shared state is given up: the disk has not answered for {} "
+                                    "ms; set TMPDIR to a directory on a disk that works",
+                                    settings_.staging_patience / core::millisecond));
         files_.at(id).file->abandon();
         stuck_files_.emplace_back(files_.at(id).file);
         files_.erase(id);

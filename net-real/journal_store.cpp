@@ -1,5 +1,6 @@
 #include "net-real/journal_store.hpp"
 
+#include "core/base/format.hpp"
 #include "net-real/descriptors.hpp"
 #include "net-real/log.hpp"
 #include "net-real/workers.hpp"
@@ -108,7 +109,7 @@ struct JournalStore::State {
     }
     // The error of the database, and what can be done about it.
     std::string failure() const {
-        const std::string said = directory + "/journal.db: " + sqlite3_errmsg(database);
+        const std::string said = core::formatted("{}/journal.db: {}", directory, sqlite3_errmsg(database));
         switch (sqlite3_errcode(database)) {
         case SQLITE_FULL: return said + "; make room there, then start the master again: it takes up the run";
         case SQLITE_READONLY:
@@ -163,9 +164,10 @@ struct JournalStore::State {
                 return true;
             }
             if (!said) {
-                log_line(Severity::warn, "master",
-                         "another program has locked " + directory +
-                             "/journal.db: every call waits until it has closed it");
+                log_line(
+                    Severity::warn, "master",
+                    core::formatted("another program has locked {}/journal.db: every call waits until it has closed it",
+                                    directory));
             }
             said = true;
             const std::lock_guard guard(mutex);
@@ -231,32 +233,36 @@ std::unique_ptr<JournalStore> JournalStore::open(const std::string& directory, s
     auto state = std::make_shared<State>();
     state->directory = directory;
     if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-        error = "cannot create the state directory " + directory + ": " + std::strerror(errno) +
-                "; its parent must exist and be writable for the master";
+        error = core::formatted(
+            "cannot create the state directory {}: {}; its parent must exist and be writable for the master", directory,
+            std::strerror(errno));
         return nullptr;
     }
     const std::string lock = directory + "/lock";
     state->lock = open_tracked(lock.c_str());
     if (state->lock < 0) {
-        error = "cannot write to the state directory " + directory + ": " + std::strerror(errno) +
-                "; let the master write there, or use another one";
+        error = core::formatted(
+            "cannot write to the state directory {}: {}; let the master write there, or use another one", directory,
+            std::strerror(errno));
         return nullptr;
     }
     if (::flock(state->lock, LOCK_EX | LOCK_NB) != 0) {
-        error = "the state directory " + directory + " is in use by another master; stop it or use another directory";
+        error = core::formatted("the state directory {} is in use by another master; stop it or use another directory",
+                                directory);
         return nullptr;
     }
     // `pccl-master end` reads this to find the process that it signals.
-    const std::string holder = std::to_string(::getpid()) + (ends_at_signal ? heeds_signal : "") + "\n";
+    const std::string holder = core::formatted("{}{}\n", ::getpid(), ends_at_signal ? heeds_signal : "");
     if (::ftruncate(state->lock, 0) != 0 ||
         ::pwrite(state->lock, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size())) {
-        error = "cannot write to " + lock + ": " + std::strerror(errno) + "; make room there";
+        error = core::formatted("cannot write to {}: {}; make room there", lock, std::strerror(errno));
         return nullptr;
     }
     const std::string file = directory + "/journal.db";
     if (sqlite3_open_v2(file.c_str(), &state->database,
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr) != SQLITE_OK) {
-        error = file + ": " + (state->database != nullptr ? sqlite3_errmsg(state->database) : "out of memory");
+        error = core::formatted("{}: {}", file,
+                                state->database != nullptr ? sqlite3_errmsg(state->database) : "out of memory");
         return nullptr;
     }
     sqlite3_busy_timeout(state->database, static_cast<int>(busy_time.count()));
@@ -267,11 +273,12 @@ std::unique_ptr<JournalStore> JournalStore::open(const std::string& directory, s
     }
     const int version = state->user_version();
     if (version != 0 && version != format) {
-        error = file + " was written by another version of this program (format " + std::to_string(version) +
-                "); use that version, or another state directory";
+        error = core::formatted("{} was written by another version of this program (format {}); use that version, or "
+                                "another state directory",
+                                file, version);
         return nullptr;
     }
-    const std::string stamp = "PRAGMA user_version=" + std::to_string(format);
+    const std::string stamp = core::formatted("PRAGMA user_version={}", format);
     for (const char* statement :
          {"CREATE TABLE IF NOT EXISTS records (number INTEGER PRIMARY KEY AUTOINCREMENT, record BLOB NOT NULL)",
           stamp.c_str()}) {

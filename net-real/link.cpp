@@ -1,6 +1,7 @@
 #include "net-real/link.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -24,7 +25,7 @@ constexpr std::size_t tail_bytes = trailer_bytes + frame_head_bytes;
 constexpr std::size_t receive_piece_bytes = 256u << 10;
 constexpr std::size_t send_piece_bytes = 1u << 20;
 
-std::string error_text(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
+std::string error_text(const char* what) { return core::formatted("{}: {}", what, std::strerror(errno)); }
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 #include "net-real/log.hpp"
 
+#include "core/base/format.hpp"
 #include "net-real/log_callback.hpp"
 #include "net-real/log_writer.hpp"
 
@@ -7,7 +8,6 @@
 #include <atomic>
 #include <cctype>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <map>
@@ -57,9 +57,7 @@ std::string timestamp() {
     ::gmtime_r(&seconds, &parts);
     char date[32];
     std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &parts);
-    char text[48];
-    std::snprintf(text, sizeof text, "%s.%03dZ", date, static_cast<int>(ms % 1000));
-    return text;
+    return core::formatted("{}.{:03}Z", date, ms % 1000);
 }
 
 // Remote text may hold any byte. What is not UTF-8 becomes a question mark, so that the JSON is always valid.
@@ -89,11 +87,12 @@ std::string quoted(std::string_view text) {
 
 std::string compose(Severity severity, std::string_view who, std::string_view text, std::uint64_t hidden) {
     if (logger().format.load(std::memory_order_relaxed) == LogFormat::json) {
-        return "{\"time\":\"" + timestamp() + "\",\"level\":\"" + to_text(severity) + "\",\"who\":" + quoted(who) +
-               ",\"text\":" + quoted(text) + (hidden > 0 ? ",\"repeated\":" + std::to_string(hidden) : "") + "}";
+        return core::formatted("{{\"time\":\"{}\",\"level\":\"{}\",\"who\":{},\"text\":{}{}}}", timestamp(),
+                               to_text(severity), quoted(who), quoted(text),
+                               hidden > 0 ? core::formatted(",\"repeated\":{}", hidden) : "");
     }
-    std::string line = timestamp() + " " + to_text(severity) + " " + std::string(who) + " " + std::string(text);
-    if (hidden > 0) line += " (and " + std::to_string(hidden) + " times before, not shown)";
+    std::string line = core::formatted("{} {} {} {}", timestamp(), to_text(severity), who, text);
+    if (hidden > 0) line += core::formatted(" (and {} times before, not shown)", hidden);
     return line;
 }
 
@@ -173,8 +172,8 @@ Severity log_threshold() {
     const bool is_first = threshold.compare_exchange_strong(expected, static_cast<int>(chosen));
     if (is_first && is_bad) {
         log_line(Severity::warn, "pccl",
-                 "PCCL_LOG_LEVEL=" + std::string(text) +
-                     " is not one of TRACE, DEBUG, INFO, WARN, ERR, FATAL, NONE; WARN is used");
+                 core::formatted(
+                     "PCCL_LOG_LEVEL={} is not one of TRACE, DEBUG, INFO, WARN, ERR, FATAL, NONE; WARN is used", text));
     }
     return static_cast<Severity>(threshold.load(std::memory_order_relaxed));
 }
@@ -188,8 +187,7 @@ void set_log_format(LogFormat format) { logger().format.store(format, std::memor
 void log_line(Severity severity, std::string_view who, std::string_view text, const LogSink& sink) {
     try {
         if (!log_enabled(severity)) return;
-        const std::uint64_t repeats =
-            count_repeat(std::string(to_text(severity)) + " " + std::string(who) + " " + std::string(text));
+        const std::uint64_t repeats = count_repeat(core::formatted("{} {} {}", to_text(severity), who, text));
         if (repeats == 1) return;
         emit(severity, compose(severity, who, text, repeats > 1 ? repeats - 1 : 0), sink);
     } catch (...) {

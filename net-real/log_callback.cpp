@@ -1,5 +1,6 @@
 #include "net-real/log_callback.hpp"
 
+#include "core/base/format.hpp"
 #include "net-real/log_writer.hpp"
 #include "net-real/workers.hpp"
 
@@ -51,7 +52,7 @@ struct Delivery {
             lock.unlock();
             try {
                 if (lost != 0) {
-                    const std::string text = std::to_string(lost) + " log lines were not delivered: too many waited";
+                    const std::string text = core::formatted("{} log lines were not delivered: too many waited", lost);
                     (*line.target)(static_cast<int>(Severity::warn), text.c_str());
                 }
                 (*line.target)(static_cast<int>(line.severity), line.text.c_str());

@@ -1,5 +1,6 @@
 #include "net-real/master_runtime.hpp"
 
+#include "core/base/format.hpp"
 #include "core/master_machine.hpp"
 #include "net-real/descriptors.hpp"
 #include "net-real/event_loop.hpp"
@@ -85,8 +86,9 @@ struct MasterRuntime::State final : LoopClient {
     void shut_down(core::Instant now, core::Effects& out) override {
         if (end == End::of_master && store != nullptr) {
             // To the peers this is a crash: they dial again and wait. What was not sent yet is sent when they resume.
-            log(Severity::info, "stopped; the run is kept in " + settings.state_directory +
-                                    ": start the master again at this address, or end the run with `pccl-master end`");
+            log(Severity::info, core::formatted("stopped; the run is kept in {}: start the master again at this "
+                                                "address, or end the run with `pccl-master end`",
+                                                settings.state_directory));
             return;
         }
         stopped_cleanly = true;

@@ -1,5 +1,6 @@
 #include "net-real/peer_runtime.hpp"
 
+#include "core/base/format.hpp"
 #include "core/peer_machine.hpp"
 #include "net-real/calls.hpp"
 #include "net-real/descriptors.hpp"
@@ -137,7 +138,7 @@ struct PeerRuntime::State final : LoopClient {
     core::Instant next_deadline() const override { return machine->next_deadline(); }
     std::string name() const {
         const std::lock_guard lock(who_mutex);
-        return settings.name.empty() ? who : settings.name + "/" + who;
+        return settings.name.empty() ? who : core::formatted("{}/{}", settings.name, who);
     }
     void shut_down(core::Instant, core::Effects&) override {}  // stop() has left the run already
     void complete(const core::Complete& effect) override {

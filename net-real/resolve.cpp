@@ -1,5 +1,6 @@
 #include "net-real/resolve.hpp"
 
+#include "core/base/format.hpp"
 #include "net-real/descriptors.hpp"
 #include "net-real/settings.hpp"
 #include "net-real/sockets.hpp"
@@ -107,12 +108,12 @@ bool resolve(std::string_view text, std::uint16_t default_port, std::vector<core
     std::uint16_t port = default_port;
     if (!split_name(text, lookup->host, port)) {
         error =
-            "\"" + std::string(text) + "\" is not an address; write HOST:PORT or [V6]:PORT, with a port below 65536";
+            core::formatted("\"{}\" is not an address; write HOST:PORT or [V6]:PORT, with a port below 65536", text);
         return false;
     }
     if (!begin_lookup()) {
-        error =
-            "\"" + lookup->host + "\" is not looked up: the name server owes too many answers; give a numeric address";
+        error = core::formatted(
+            "\"{}\" is not looked up: the name server owes too many answers; give a numeric address", lookup->host);
         return false;
     }
     try {
@@ -130,19 +131,19 @@ bool resolve(std::string_view text, std::uint16_t default_port, std::vector<core
         }).detach();
     } catch (const std::exception& failure) {
         end_lookup();
-        error = "\"" + lookup->host + "\" cannot be looked up: " + failure.what();
+        error = core::formatted("\"{}\" cannot be looked up: {}", lookup->host, failure.what());
         return false;
     }
     std::unique_lock guard(lookup->mutex);
     if (!lookup->changed.wait_for(guard, std::chrono::nanoseconds(limit), [&] { return lookup->done; })) {
-        error = "\"" + lookup->host + "\" was not found within " + std::to_string(limit / core::millisecond) +
-                " ms: the name server does not answer; give a numeric address";
+        error = core::formatted(
+            "\"{}\" was not found within {} ms: the name server does not answer; give a numeric address", lookup->host,
+            limit / core::millisecond);
         return false;
     }
     if (lookup->found.empty()) {
-        error = "\"" + lookup->host + "\" cannot be found: " +
-                (lookup->code != 0 ? ::gai_strerror(lookup->code) : "it has no internet address") +
-                "; check the name or give a numeric address";
+        error = core::formatted("\"{}\" cannot be found: {}; check the name or give a numeric address", lookup->host,
+                                lookup->code != 0 ? ::gai_strerror(lookup->code) : "it has no internet address");
         return false;
     }
     endpoints = std::move(lookup->found);

@@ -1,5 +1,6 @@
 #include "net-real/settings.hpp"
 
+#include "core/base/format.hpp"
 #include "core/topology/address_rules.hpp"
 #include "net-real/log.hpp"
 #include "net-real/resolve.hpp"
@@ -175,8 +176,8 @@ const SettingInfo& info_of(Setting setting) { return table[static_cast<std::size
 std::string setting_help() {
     std::string text;
     for (const SettingInfo& info : table) {
-        text += std::string("  ") + info.name + "  (default " + info.default_value + "; " + info.range + ")\n      " +
-                info.help + "\n";
+        text +=
+            core::formatted("  {}  (default {}; {})\n      {}\n", info.name, info.default_value, info.range, info.help);
     }
     return text;
 }
@@ -184,8 +185,8 @@ std::string setting_help() {
 std::string setting_markdown() {
     std::string text = "| variable | default | values | read by | meaning |\n|---|---|---|---|---|\n";
     for (const SettingInfo& info : table) {
-        text += std::string("| `") + info.name + "` | " + info.default_value + " | " + info.range + " | " +
-                info.reader + " | " + info.help + " |\n";
+        text += core::formatted("| `{}` | {} | {} | {} | {} |\n", info.name, info.default_value, info.range,
+                                info.reader, info.help);
     }
     return text;
 }
@@ -194,8 +195,8 @@ bool apply_setting(Setting setting, std::string_view text, EnvironmentSettings& 
     std::string cause;
     if (parse(setting, text, settings, cause)) return true;
     const SettingInfo& info = info_of(setting);
-    why = std::string(info.name) + "=" + std::string(text) + " cannot be used (" + (cause.empty() ? "" : cause + "; ") +
-          "range: " + info.range + ")";
+    why = core::formatted("{}={} cannot be used ({}range: {})", info.name, text, cause.empty() ? "" : cause + "; ",
+                          info.range);
     return false;
 }
 
@@ -207,7 +208,7 @@ EnvironmentSettings read_environment() {
         const char* text = value_of(setting);
         std::string why;
         if (text == nullptr || apply_setting(setting, text, settings, why)) continue;
-        log_line(Severity::warn, "pccl", why + "; the default " + table[i].default_value + " is taken");
+        log_line(Severity::warn, "pccl", core::formatted("{}; the default {} is taken", why, table[i].default_value));
     }
     return settings;
 }

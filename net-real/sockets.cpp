@@ -1,5 +1,6 @@
 #include "net-real/sockets.hpp"
 
+#include "core/base/format.hpp"
 #include "core/topology/address_rules.hpp"
 #include "net-real/descriptors.hpp"
 
@@ -19,7 +20,7 @@ namespace pccl::real {
 
 namespace {
 
-std::string last_error(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
+std::string last_error(const char* what) { return core::formatted("{}: {}", what, std::strerror(errno)); }
 
 socklen_t to_native(const core::Endpoint& endpoint, sockaddr_storage& out) {
     std::memset(&out, 0, sizeof out);
@@ -113,7 +114,7 @@ int listen_on(const ListenRequest& request, std::uint16_t& port, std::string& er
     core::Endpoint shown = address.value_or(core::Endpoint{});
     shown.port = request.port_first;
     error = "cannot listen on " + core::to_text(shown);
-    if (request.port_last != request.port_first) error += " to port " + std::to_string(request.port_last);
+    if (request.port_last != request.port_first) error += core::formatted(" to port {}", request.port_last);
     error += ": " + std::string(std::strerror(errno));
     if (errno == EADDRNOTAVAIL) error += "; this host does not have that address";
     if (errno == EADDRINUSE || errno == EACCES) error += request.remedy;

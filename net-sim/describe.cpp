@@ -1,5 +1,6 @@
 #include "net-sim/describe.hpp"
 
+#include "core/base/format.hpp"
 #include "core/base/overload.hpp"
 #include "net-sim/draw.hpp"
 
@@ -8,13 +9,9 @@ namespace {
 
 using namespace core;
 
-std::string number(std::uint64_t value) { return std::to_string(value); }
+std::string op_name(OpId op) { return formatted("{}.{}", op >> 32, op & 0xffffffffu); }
 
-std::string op_name(OpId op) { return number(op >> 32) + "." + number(op & 0xffffffffu); }
-
-std::string ref_text(const BufferRef& r) {
-    return number(r.id) + "[" + number(r.offset) + "+" + number(r.length) + "]";
-}
+std::string ref_text(const BufferRef& r) { return formatted("{}[{}+{}]", r.id, r.offset, r.length); }
 
 std::uint64_t hash_header(const wire::BulkHeader& h) {
     return mix(mix(mix(h.op, h.slice), mix(h.phase, h.entry)), h.length);
@@ -50,15 +47,14 @@ std::uint64_t hash_command(const Command& command) {
 }  // namespace
 
 std::string to_text(const wire::BulkHeader& h) {
-    return "op " + op_name(h.op) + " phase " + number(h.phase) + " slice " + number(h.slice) + " entry " +
-           number(h.entry) + " length " + number(h.length);
+    return formatted("op {} phase {} slice {} entry {} length {}", op_name(h.op), h.phase, h.slice, h.entry, h.length);
 }
 
 std::string to_text(const wire::FlowWord& w) {
     static constexpr const char* kinds[] = {"?", "ack", "ready", "credit", "decline"};
     const auto kind = static_cast<unsigned>(w.kind);
-    return std::string(kind < 5 ? kinds[kind] : "?") + " op " + op_name(w.op) + " slice " + number(w.slice) +
-           " value " + number(w.value) + " phase " + number(w.phase);
+    return formatted("{} op {} slice {} value {} phase {}", kind < 5 ? kinds[kind] : "?", op_name(w.op), w.slice,
+                     w.value, w.phase);
 }
 
 std::string to_text(const Command& command) {
@@ -68,19 +64,18 @@ std::string to_text(const Command& command) {
                           [](const CommandArePeersPending&) -> std::string { return "are_peers_pending"; },
                           [](const CommandOptimizeTopology&) -> std::string { return "optimize_topology"; },
                           [](const CommandLaunch& c) -> std::string {
-                              return "launch tag " + number(c.tag) + " count " + number(c.shape.count) + " type " +
-                                     number(static_cast<unsigned>(c.shape.type)) + " op " +
-                                     number(static_cast<unsigned>(c.shape.op)) + to_text(c.shape.quantization) +
-                                     (c.send == c.receive ? " in place" : "");
+                              return formatted("launch tag {} count {} type {} op {}{}{}", c.tag, c.shape.count,
+                                               static_cast<unsigned>(c.shape.type), static_cast<unsigned>(c.shape.op),
+                                               to_text(c.shape.quantization), c.send == c.receive ? " in place" : "");
                           },
-                          [](const CommandAwait& c) -> std::string { return "await tag " + number(c.tag); },
+                          [](const CommandAwait& c) -> std::string { return formatted("await tag {}", c.tag); },
                           [](const CommandSync& c) -> std::string {
-                              return "sync revision " + number(c.revision) + " entries " + number(c.entries.size()) +
-                                     " strategy " + number(static_cast<unsigned>(c.strategy));
+                              return formatted("sync revision {} entries {} strategy {}", c.revision, c.entries.size(),
+                                               static_cast<unsigned>(c.strategy));
                           },
                           [](const CommandLeave& c) -> std::string { return c.abort ? "abort" : "leave"; },
                           [](const CommandReduceMany& c) -> std::string {
-                              return "reduce " + number(c.launches.size()) + " tags, window " + number(c.window);
+                              return formatted("reduce {} tags, window {}", c.launches.size(), c.window);
                           },
                       },
                       command);
@@ -119,35 +114,33 @@ std::string to_text(const Event& event) {
     static constexpr const char* verdicts[] = {"landed", "discarded", "abandoned", "corrupt"};
     return std::visit(
         Overload{
-            [](const LinkOpened& e) -> std::string { return "link opened " + number(e.link); },
-            [](const LinkRefused& e) -> std::string {
-                return "link refused " + number(e.link) + " (" + e.reason + ")";
-            },
+            [](const LinkOpened& e) -> std::string { return formatted("link opened {}", e.link); },
+            [](const LinkRefused& e) -> std::string { return formatted("link refused {} ({})", e.link, e.reason); },
             [](const LinkAccepted& e) -> std::string {
-                return "link accepted " + number(e.link) + " from " + core::to_text(e.remote);
+                return formatted("link accepted {} from {}", e.link, core::to_text(e.remote));
             },
-            [](const LinkClosed& e) -> std::string { return "link closed " + number(e.link) + " (" + e.reason + ")"; },
+            [](const LinkClosed& e) -> std::string { return formatted("link closed {} ({})", e.link, e.reason); },
             [](const ControlArrived& e) -> std::string {
-                return "control on " + number(e.link) + ", " + number(e.body.size()) + " bytes";
+                return formatted("control on {}, {} bytes", e.link, e.body.size());
             },
-            [](const FlowArrived& e) -> std::string { return "flow on " + number(e.link) + ": " + to_text(e.word); },
+            [](const FlowArrived& e) -> std::string { return formatted("flow on {}: {}", e.link, to_text(e.word)); },
             [](const FrameRefused& e) -> std::string {
-                return "frame refused on " + number(e.link) + ": " + wire::to_text(e.error);
+                return formatted("frame refused on {}: {}", e.link, wire::to_text(e.error));
             },
-            [](const BulkArrived& e) -> std::string { return "bulk on " + number(e.link) + ": " + to_text(e.header); },
+            [](const BulkArrived& e) -> std::string { return formatted("bulk on {}: {}", e.link, to_text(e.header)); },
             [](const PayloadLanded& e) -> std::string {
-                return "payload on " + number(e.link) + ": " + verdicts[static_cast<unsigned>(e.verdict)];
+                return formatted("payload on {}: {}", e.link, verdicts[static_cast<unsigned>(e.verdict)]);
             },
             [](const PayloadSent& e) -> std::string {
-                return "payload sent on " + number(e.link) + (e.cancelled ? " (cancelled)" : "");
+                return formatted("payload sent on {}{}", e.link, e.cancelled ? " (cancelled)" : "");
             },
-            [](const LinkActivity& e) -> std::string { return "activity on " + number(e.link); },
+            [](const LinkActivity& e) -> std::string { return formatted("activity on {}", e.link); },
             [](const BufferAllocated& e) -> std::string {
-                return "allocated " + number(e.buffer) + (e.ok ? "" : " FAILED");
+                return formatted("allocated {}{}", e.buffer, e.ok ? "" : " FAILED");
             },
-            [](const ComputeDone& e) -> std::string { return "computed " + number(e.id); },
-            [](const RecordPersisted& e) -> std::string { return "persisted up to " + number(e.sequence); },
-            [](const RecordFailed& e) -> std::string { return "persist failed " + number(e.sequence); },
+            [](const ComputeDone& e) -> std::string { return formatted("computed {}", e.id); },
+            [](const RecordPersisted& e) -> std::string { return formatted("persisted up to {}", e.sequence); },
+            [](const RecordFailed& e) -> std::string { return formatted("persist failed {}", e.sequence); },
             [](const Timer&) -> std::string { return "timer"; },
             [](const Command& e) -> std::string { return "command " + to_text(e); },
         },
@@ -158,47 +151,46 @@ std::string to_text(const Effect& effect) {
     return std::visit(
         Overload{
             [](const OpenLink& e) -> std::string {
-                return "open link " + number(e.link) + " to " + core::to_text(e.target);
+                return formatted("open link {} to {}", e.link, core::to_text(e.target));
             },
             [](const CloseLink& e) -> std::string {
-                return "close link " + number(e.link) + (e.flush ? " (flush)" : "");
+                return formatted("close link {}{}", e.link, e.flush ? " (flush)" : "");
             },
             [](const SendControl& e) -> std::string {
-                return "send control on " + number(e.link) + ", " + number(e.body.size()) + " bytes";
+                return formatted("send control on {}, {} bytes", e.link, e.body.size());
             },
-            [](const SendFlow& e) -> std::string { return "send flow on " + number(e.link) + ": " + to_text(e.word); },
+            [](const SendFlow& e) -> std::string { return formatted("send flow on {}: {}", e.link, to_text(e.word)); },
             [](const SendPayload& e) -> std::string {
-                return "send payload on " + number(e.link) + " from " + ref_text(e.source) + ": " + to_text(e.header);
+                return formatted("send payload on {} from {}: {}", e.link, ref_text(e.source), to_text(e.header));
             },
-            [](const CancelSend& e) -> std::string { return "cancel send on " + number(e.link); },
+            [](const CancelSend& e) -> std::string { return formatted("cancel send on {}", e.link); },
             [](const ReceivePayload& e) -> std::string {
-                return "receive payload on " + number(e.link) + " into " + ref_text(e.target);
+                return formatted("receive payload on {} into {}", e.link, ref_text(e.target));
             },
-            [](const DiscardPayload& e) -> std::string { return "discard payload on " + number(e.link); },
-            [](const RedirectReceive& e) -> std::string { return "redirect receive on " + number(e.link); },
+            [](const DiscardPayload& e) -> std::string { return formatted("discard payload on {}", e.link); },
+            [](const RedirectReceive& e) -> std::string { return formatted("redirect receive on {}", e.link); },
             [](const AllocateBuffer& e) -> std::string {
-                return "allocate " + number(e.buffer) + ", " + number(e.bytes) + " bytes";
+                return formatted("allocate {}, {} bytes", e.buffer, e.bytes);
             },
-            [](const FreeBuffer& e) -> std::string { return "free " + number(e.buffer); },
+            [](const FreeBuffer& e) -> std::string { return formatted("free {}", e.buffer); },
             [](const Compute& e) -> std::string {
                 static constexpr const char* kinds[] = {"reduce",   "copy",       "hash",
                                                         "quantize", "dequantize", "reduce quantized"};
-                return "compute " + number(e.id) + " " + kinds[static_cast<unsigned>(e.kind)] + " target " +
-                       ref_text(e.target) + " a " + ref_text(e.a) + " b " + ref_text(e.b);
+                return formatted("compute {} {} target {} a {} b {}", e.id, kinds[static_cast<unsigned>(e.kind)],
+                                 ref_text(e.target), ref_text(e.a), ref_text(e.b));
             },
             [](const Persist& e) -> std::string {
-                return "persist " + number(e.sequence) + ", " + number(e.record.size()) + " bytes" +
-                       (e.supersedes ? ", instead of all before it" : "");
+                return formatted("persist {}, {} bytes{}", e.sequence, e.record.size(),
+                                 e.supersedes ? ", instead of all before it" : "");
             },
             [](const Complete& e) -> std::string {
                 const Completion& c = e.completion;
-                return "complete " + number(e.ticket) + ": " + to_text(c.result) + " worlds " +
-                       number(c.attributes.global_world) + "/" + number(c.attributes.group_world) + " world " +
-                       number(c.world) + " revision " + number(c.revision) + (c.pending ? " pending" : "") +
-                       (c.message.empty() ? "" : " \"" + c.message + "\"");
+                return formatted("complete {}: {} worlds {}/{} world {} revision {}{}{}", e.ticket, to_text(c.result),
+                                 c.attributes.global_world, c.attributes.group_world, c.world, c.revision,
+                                 c.pending ? " pending" : "", c.message.empty() ? "" : formatted(" \"{}\"", c.message));
             },
             [](const SetAttributes& e) -> std::string {
-                return "set attributes, world " + number(e.attributes.global_world);
+                return formatted("set attributes, world {}", e.attributes.global_world);
             },
             [](const Log& e) -> std::string { return "log: " + e.text; },
             [](const Halt& e) -> std::string { return "HALT: " + e.reason; },
@@ -226,8 +218,8 @@ const char* to_text(Result result) {
 
 std::string to_text(const core::Quantization& how) {
     if (how.algorithm == QuantizationAlgorithm::none) return {};
-    return " quantization " + number(static_cast<unsigned>(how.algorithm)) + " to " +
-           number(static_cast<unsigned>(how.type)) + " hint " + number(static_cast<unsigned>(how.hint));
+    return formatted(" quantization {} to {} hint {}", static_cast<unsigned>(how.algorithm),
+                     static_cast<unsigned>(how.type), static_cast<unsigned>(how.hint));
 }
 
 const char* effect_name(std::size_t index) {

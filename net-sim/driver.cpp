@@ -1,5 +1,6 @@
 #include "net-sim/driver.hpp"
 
+#include "core/base/format.hpp"
 #include "core/compute.hpp"
 #include "core/topology/address_rules.hpp"
 #include "net-sim/world.hpp"
@@ -24,7 +25,9 @@ Driver::Driver(World& world, std::uint32_t node, std::uint64_t incarnation, std:
     : world_(world), node_(node), incarnation_(incarnation), machine_(std::move(machine)), limits_(limits),
       buffers_(world.parameters_.symbolic ? &world.zeros_ : nullptr) {}
 
-void Driver::broken(const std::string& what) { world_.violate("contract", world_.trace_.name_of(node_) + ": " + what); }
+void Driver::broken(const std::string& what) {
+    world_.violate("contract", formatted("{}: {}", world_.trace_.name_of(node_), what));
+}
 
 void Driver::schedule(Instant time, ItemKind kind, std::uint64_t a, std::uint64_t b) {
     Item item;
@@ -146,7 +149,8 @@ void Driver::on(OpenLink& effect) {
     if ((effect.link & 1) == 0) return broken("opens a link with an even name");
     if (effect.link <= last_opened_) return broken("link name used again");
     last_opened_ = effect.link;
-    if (is_confined(effect.target)) return broken("dials " + to_text(effect.target) + ", an address of its own host");
+    if (is_confined(effect.target))
+        return broken(formatted("dials {}, an address of its own host", to_text(effect.target)));
     const std::uint32_t connection = world_.network_.dial(node_, effect.link, effect.target);
     links_[effect.link] = std::make_unique<Link>(effect.link, connection, 0, limits_);
     if (world_.recorder_ != nullptr) world_.recorder_->link_begins(connection, 0, node_);
@@ -154,8 +158,7 @@ void Driver::on(OpenLink& effect) {
 
 void Driver::on(CloseLink& effect) {
     Link* link = find(effect.link);
-    if (link == nullptr || link->closing)
-        return broken("closes link " + std::to_string(effect.link) + ", which is not open");
+    if (link == nullptr || link->closing) return broken(formatted("closes link {}, which is not open", effect.link));
     const bool waits = link->encoder.queued_bytes() != 0;
     if (effect.flush && link->opened && waits) {
         link->closing = true;
@@ -190,11 +193,11 @@ std::uint32_t Driver::control_bytes_taken(const Link& link) const {
 void Driver::on(SendControl& effect) {
     Link* link = find(effect.link);
     if (link == nullptr || link->closing || !link->opened)
-        return broken("sends control on link " + std::to_string(effect.link) + ", which is not open");
+        return broken(formatted("sends control on link {}, which is not open", effect.link));
     const std::uint32_t most = control_bytes_taken(*link);
     if (effect.body.size() > most)
-        return broken("sends " + std::to_string(effect.body.size()) + " bytes of control on link " +
-                      std::to_string(effect.link) + ", whose other end takes " + std::to_string(most));
+        return broken(formatted("sends {} bytes of control on link {}, whose other end takes {}", effect.body.size(),
+                                effect.link, most));
     if (world_.message_watch_ != nullptr && !must_die_) {
         const std::uint32_t far = world_.network_.peer_of(link->connection, link->side);
         const auto said = std::span(reinterpret_cast<const std::uint8_t*>(effect.body.data()), effect.body.size());
@@ -230,7 +233,7 @@ void Driver::dies_before_this() {
 void Driver::on(SendFlow& effect) {
     Link* link = find(effect.link);
     if (link == nullptr || link->closing || !link->opened)
-        return broken("sends a flow word on link " + std::to_string(effect.link) + ", which is not open");
+        return broken(formatted("sends a flow word on link {}, which is not open", effect.link));
     link->encoder.queue_flow(effect.word);
     control_added(*link);
     if (world_.recorder_ != nullptr) record_sent(*link, Recorder::Kind::flow, to_text(effect.word));
@@ -240,8 +243,8 @@ void Driver::on(SendFlow& effect) {
 void Driver::on(SendPayload& effect) {
     Link* link = find(effect.link);
     if (link == nullptr || link->closing || !link->opened)
-        return broken("sends payload on link " + std::to_string(effect.link) + ", which is not open");
-    if (link->sending.active) return broken("second SendPayload on link " + std::to_string(effect.link));
+        return broken(formatted("sends payload on link {}, which is not open", effect.link));
+    if (link->sending.active) return broken(formatted("second SendPayload on link {}", effect.link));
     if (effect.header.length != effect.source.length)
         return broken("bulk header does not tell the length of its source");
     if (effect.header.length > limits_.payload_bytes_max) return broken("payload too long");
@@ -271,7 +274,7 @@ void Driver::on(SendPayload& effect) {
 void Driver::on(CancelSend& effect) {
     Link* link = find(effect.link);
     if (link == nullptr || link->closing)
-        return broken("cancels a send on link " + std::to_string(effect.link) + ", which is not open");
+        return broken(formatted("cancels a send on link {}, which is not open", effect.link));
     Sending& sending = link->sending;
     if (!sending.active) return broken("cancels a send that does not run");
     buffers_.unlock(Use::send, link->id);
@@ -389,8 +392,7 @@ void Driver::on(Persist& effect) {
 void Driver::on(Complete& effect) {
     const auto found =
         std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& w) { return w.ticket == effect.ticket; });
-    if (found == waiting_.end())
-        return broken("completes ticket " + std::to_string(effect.ticket) + ", which nobody waits for");
+    if (found == waiting_.end()) return broken(formatted("completes ticket {}, which nobody waits for", effect.ticket));
     const Command command = std::move(found->command);
     waiting_.erase(found);
     if (world_.recorder_ != nullptr)
@@ -404,13 +406,13 @@ void Driver::on(Complete& effect) {
                                             [&](const Operation& o) { return o.tag == await->tag; });
         if (operation != operations_.end()) {
             if (buffers_.in_use(operation->send) || buffers_.in_use(operation->receive))
-                broken("returns buffers of tag " + std::to_string(await->tag) + " that are in use");
+                broken(formatted("returns buffers of tag {} that are in use", await->tag));
             operations_.erase(operation);
         }
     } else if (const auto* many = std::get_if<CommandReduceMany>(&command)) {
         for (const CommandLaunch& one : many->launches) {
             if (buffers_.in_use(one.send) || buffers_.in_use(one.receive))
-                broken("returns buffers of tag " + std::to_string(one.tag) + " that are in use");
+                broken(formatted("returns buffers of tag {} that are in use", one.tag));
         }
     } else if (const auto* sync = std::get_if<CommandSync>(&command)) {
         // A sync that was refused because another one runs does not return its buffers.

@@ -1,4 +1,5 @@
 // Texts of a driver's events and effects, for the text trace and the recorder.
+#include "core/base/format.hpp"
 #include "net-sim/world.hpp"
 
 #include <type_traits>
@@ -41,7 +42,7 @@ std::string Driver::text(const Event& event) const {
     const std::uint32_t far = far_end(link);
     if (const auto* control = std::get_if<ControlArrived>(&event))
         said += ": " + control_text(talk_between(world_.is_master(far), world_.is_master(node_)), control->body);
-    return said + " [" + world_.trace_.name_of(far) + "]";
+    return formatted("{} [{}]", said, world_.trace_.name_of(far));
 }
 
 std::string Driver::text(const Effect& effect) const {
@@ -55,7 +56,7 @@ std::string Driver::text(const Effect& effect) const {
         said += ": " + control_text(talk_between(world_.is_master(node_), world_.is_master(far)),
                                     std::span(bytes, control->body.size()));
     }
-    return said + " [" + world_.trace_.name_of(far) + "]";
+    return formatted("{} [{}]", said, world_.trace_.name_of(far));
 }
 
 void Driver::record_control(const Link& link, std::span<const std::uint8_t> body) {

@@ -1,5 +1,7 @@
 #include "net-sim/status_watch.hpp"
 
+#include "core/base/format.hpp"
+
 #include <algorithm>
 #include <set>
 #include <sstream>
@@ -23,16 +25,16 @@ Lines lines_of_promised(const std::string& promised) {
         for (std::string next; words >> next;) word.push_back(next);
         if (word.empty()) continue;
         if (word[0] == "member") {
-            lines.insert("member " + word[1] + " of " + word[3] + " at " + word[7] +
-                         (word.size() > 8 ? " synced" : ""));
+            lines.insert(
+                formatted("member {} of {} at {}{}", word[1], word[3], word[7], word.size() > 8 ? " synced" : ""));
         } else if (word[0] == "group") {
-            std::string group = "group " + word[1] + " expects " + word[3] + " runs " + word[5];
+            std::string group = formatted("group {} expects {} runs {}", word[1], word[3], word[5]);
             for (std::size_t i = 7; i < word.size() && word[i] != "sync"; ++i) group += " " + word[i];
             const auto sync = std::find(word.begin(), word.end(), "sync");
             if (sync != word.end()) group += " sync " + *(sync + 3);
             lines.insert(group);
         } else if (word[0] == "operation") {
-            lines.insert("operation " + word[1] + " of " + word[3] + " tag " + word[5]);
+            lines.insert(formatted("operation {} of {} tag {}", word[1], word[3], word[5]));
         }
     }
     return lines;
@@ -43,18 +45,16 @@ Lines lines_of_status(const MasterStatus& status) {
     for (const MasterStatus::Peer& peer : status.peers) {
         if (peer.state == MasterStatus::PeerState::joining || peer.state == MasterStatus::PeerState::unreachable)
             continue;
-        lines.insert("member " + short_name(peer.uuid) + " of " + std::to_string(peer.group) + " at " +
-                     to_text(peer.endpoint) + (peer.synced ? " synced" : ""));
+        lines.insert(formatted("member {} of {} at {}{}", short_name(peer.uuid), peer.group, to_text(peer.endpoint),
+                               peer.synced ? " synced" : ""));
     }
     for (const MasterStatus::Group& group : status.groups) {
-        std::string line = "group " + std::to_string(group.id) + " expects " + std::to_string(group.expected_revision) +
-                           " runs " + std::to_string(group.running);
+        std::string line = formatted("group {} expects {} runs {}", group.id, group.expected_revision, group.running);
         for (const Uuid& uuid : group.ring) line += " " + short_name(uuid);
-        if (group.sync) line += " sync " + std::to_string(group.sync->revision);
+        if (group.sync) line += formatted(" sync {}", group.sync->revision);
         lines.insert(line);
         for (const MasterStatus::Operation& op : group.operations) {
-            lines.insert("operation " + std::to_string(op.id) + " of " + std::to_string(group.id) + " tag " +
-                         std::to_string(op.tag));
+            lines.insert(formatted("operation {} of {} tag {}", op.id, group.id, op.tag));
         }
     }
     return lines;
@@ -62,7 +62,7 @@ Lines lines_of_status(const MasterStatus& status) {
 
 std::string list(const Lines& lines) {
     std::string text;
-    for (const std::string& line : lines) text += "    " + line + "\n";
+    for (const std::string& line : lines) text += formatted("    {}\n", line);
     return text;
 }
 
@@ -76,11 +76,11 @@ std::string check_votes(const MasterStatus& status) {
     if (status.votes.size() > status.votes_open) return "it lists more votes than there are";
     if (waiting.empty() != (status.votes_open == 0)) return "votes are open and nobody waits, or the other way round";
     for (const MasterStatus::Vote& vote : status.votes) {
-        const std::string name = std::string("vote '") + vote.kind + "' ";
+        const std::string name = formatted("vote '{}' ", vote.kind);
         if (vote.voted == 0 || vote.voted > members.size()) return name + "has a wrong number of voters";
         if (vote.waits_for.size() > vote.missing) return name + "names more than it waits for";
         for (const Uuid& uuid : vote.waits_for) {
-            if (!members.contains(uuid)) return name + "waits for " + short_name(uuid) + ", no member";
+            if (!members.contains(uuid)) return formatted("{}waits for {}, no member", name, short_name(uuid));
         }
         if (vote.changed < vote.opened) return name + "changed before it was opened";
     }
@@ -97,9 +97,8 @@ std::string StatusWatch::count(const MasterStatus& status) {
         const std::uint64_t ended = group.tally.committed + group.tally.aborted;
         // The first process of a run has counted the start of each operation.
         if (status.incarnation == 1 && group.tally.started != ended + group.running)
-            return "of group " + std::to_string(group.id) + " " + std::to_string(group.tally.started) +
-                   " operations started, " + std::to_string(ended) + " ended and " + std::to_string(group.running) +
-                   " run";
+            return formatted("of group {} {} operations started, {} ended and {} run", group.id, group.tally.started,
+                             ended, group.running);
         const std::uint64_t before = committed_of_[group.id];
         now[group.id] = group.tally.committed;
         committed_ += group.tally.committed >= before ? group.tally.committed - before : group.tally.committed;
@@ -113,7 +112,7 @@ std::string StatusWatch::look(const MasterMachine& machine) {
     const MasterStatus status = machine.status();
     const Lines told = lines_of_status(status), promised = lines_of_promised(machine.promised());
     if (told != promised)
-        return "it differs from what is promised.\n  status:\n" + list(told) + "  promised:\n" + list(promised);
+        return formatted("it differs from what is promised.\n  status:\n{}  promised:\n{}", list(told), list(promised));
     const std::string votes = check_votes(status);
     return votes.empty() ? count(status) : votes;
 }

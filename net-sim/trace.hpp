@@ -3,6 +3,7 @@
 // Two runs of one seed must give the same hashes. If they differ, the list shows the first event that does.
 #pragma once
 
+#include "core/base/format.hpp"
 #include "net-sim/draw.hpp"
 
 #include <cstdint>
@@ -38,7 +39,7 @@ public:
     }
     static std::string name(std::uint32_t node) {
         if (node == 0xffffffffu) return "-";
-        return node == 0 ? std::string("master") : "peer" + std::to_string(node);
+        return node == 0 ? std::string("master") : core::formatted("peer{}", node);
     }
 
     std::uint64_t hash() const { return hash_; }

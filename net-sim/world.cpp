@@ -1,5 +1,7 @@
 #include "net-sim/world.hpp"
 
+#include "core/base/format.hpp"
+
 #include <algorithm>
 
 namespace pccl::sim {
@@ -13,7 +15,7 @@ World::World(std::uint32_t nodes, std::uint32_t strangers_from, const WorldParam
     timer_late_most_ = parameters.timer_late_max;
     nodes_.resize(nodes);
     for (std::uint32_t node = strangers_from; node < nodes; ++node)
-        trace_.rename(node, "stranger" + std::to_string(node - strangers_from + 1));
+        trace_.rename(node, formatted("stranger{}", node - strangers_from + 1));
     for (Node& node : nodes_) {
         node.drift_ppm = clocks_.between(-static_cast<std::int64_t>(parameters.drift_ppm), parameters.drift_ppm);
         node.clock_base = clocks_.between(0, 1000 * second);
@@ -43,8 +45,7 @@ void World::run(Instant horizon, std::uint64_t items_max) {
         }
         const Item item = queue_.pop();
         now_ = item.time;
-        if (++items_ > items_max)
-            return violate("bounded", "more than " + std::to_string(items_max) + " items in one run");
+        if (++items_ > items_max) return violate("bounded", formatted("more than {} items in one run", items_max));
         dispatch(item);
     }
 }
@@ -83,8 +84,8 @@ void World::dispatch_node(const Item& item) {
         node.idle_timers = node.last_timer == now_ ? node.idle_timers + 1 : 0;
         node.last_timer = now_;
         if (node.idle_timers > 1000) {
-            return violate("progress", trace_.name_of(item.node) + " asks for a timer in the past again and again: " +
-                                           node.driver->machine().explain());
+            return violate("progress", formatted("{} asks for a timer in the past again and again: {}",
+                                                 trace_.name_of(item.node), node.driver->machine().explain()));
         }
         node.driver->handle(item);
     } else if (item.kind == ItemKind::persisted) {
@@ -120,13 +121,13 @@ void World::after(std::uint32_t index) {
     }
     const std::uint64_t held = node.driver->buffers().machine_bytes();
     if (held != 0 && node.plays_peer && node.driver->at_rest())
-        violate("at-rest", Trace::name(index) + " holds " + std::to_string(held) +
-                               " bytes without a link, a call or an operation");
+        violate("at-rest",
+                formatted("{} holds {} bytes without a link, a call or an operation", Trace::name(index), held));
     // Not after each event: leftovers stay, and the master's tables grow with the number of peers.
     if (++node.looks % (node.plays_peer ? 8 : 128) == 0) {
         const std::string kept =
             untruth_ == Untruth::kept_at_rest ? "1 of nothing" : node.driver->machine().leftovers();
-        if (!kept.empty()) violate("at-rest", Trace::name(index) + " keeps " + kept);
+        if (!kept.empty()) violate("at-rest", formatted("{} keeps {}", Trace::name(index), kept));
     }
     poll_timer(index);
 }
@@ -272,7 +273,7 @@ void World::pause(std::uint32_t index, Duration duration) {
     if (!paused(index)) node.disk.paused_at = local_time(node);
     node.paused_until = now_ + duration;
     if (recorder_ != nullptr) recorder_->paused(now_, index, duration);
-    if (trace_.wants_text()) trace_.line(now_, index, "paused for " + std::to_string(duration / millisecond) + " ms");
+    if (trace_.wants_text()) trace_.line(now_, index, formatted("paused for {} ms", duration / millisecond));
     Item item;
     item.time = node.paused_until;
     item.kind = ItemKind::script;
@@ -285,8 +286,7 @@ void World::jump_clock(std::uint32_t index, Duration by) {
     Node& node = nodes_[index];
     if (!paused(index)) node.disk.paused_at = local_time(node);
     node.clock_base += by;
-    if (trace_.wants_text())
-        trace_.line(now_, index, "its clock jumps forward by " + std::to_string(by / millisecond) + " ms");
+    if (trace_.wants_text()) trace_.line(now_, index, formatted("its clock jumps forward by {} ms", by / millisecond));
     if (node.driver == nullptr || paused(index)) return;
     woke_before_its_disk(node);
     node.timer_at = never;
@@ -345,7 +345,8 @@ void World::schedule_script(Instant at, std::uint64_t a, std::uint64_t b) {
 void World::violate(std::string oracle, std::string reason) {
     if (violated()) return;
     violation_ = Violation{std::move(oracle), std::move(reason)};
-    if (trace_.wants_text()) trace_.line(now_, no_node, "VIOLATION " + violation_.oracle + ": " + violation_.reason);
+    if (trace_.wants_text())
+        trace_.line(now_, no_node, formatted("VIOLATION {}: {}", violation_.oracle, violation_.reason));
 }
 
 void World::check_replay(const MasterConfig& config) {
@@ -357,14 +358,15 @@ void World::check_replay(const MasterConfig& config) {
     if (!reader.start(local_time(node), journal_, effects)) return violate("replay", "the journal cannot be read");
     const std::string live = master_machine_->promised(), replayed = reader.promised();
     if (live != replayed)
-        violate("replay", "the journal promises something else.\n  the master:\n" + live + "  replayed:\n" + replayed);
+        violate("replay",
+                formatted("the journal promises something else.\n  the master:\n{}  replayed:\n{}", live, replayed));
 }
 
 std::string World::explain() {
     std::string text;
     for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
         if (nodes_[i].driver != nullptr)
-            text += "  " + trace_.name_of(i) + ": " + nodes_[i].driver->machine().explain() + "\n";
+            text += formatted("  {}: {}\n", trace_.name_of(i), nodes_[i].driver->machine().explain());
     }
     return text;
 }

@@ -1,6 +1,7 @@
 // Slices in motion: which one leaves on which stripe, where one lands, and which flow words are sent about it.
 #include "core/all_reduce/exchange.hpp"
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/wire/convert.hpp"
 
@@ -403,9 +404,10 @@ void Exchange::on_landed(const PayloadLanded& event) {
         PROBE(payload_corrupt);
         turn_.log(
             LogLevel::warn,
-            "a slice from peer " + short_name(remote) +
-                " arrived damaged: its program wrote to the buffer while it was being sent, or the network or a memory "
-                "is faulty; the connection is opened anew");
+            formatted(
+                "a slice from peer {} arrived damaged: its program wrote to the buffer while it was being sent, or the "
+                "network or a memory is faulty; the connection is opened anew",
+                short_name(remote)));
         links_.drop(event.link, "payload with a wrong checksum");
     }
 }

@@ -2,6 +2,7 @@
 // the messages of the master and of neighbours.
 #include "core/all_reduce/exchange.hpp"
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/leftovers.hpp"
 #include "core/base/packed.hpp"
 #include "core/base/probe.hpp"
@@ -512,10 +513,9 @@ void Exchange::describe_edges(Packed& state) const {
 std::string Exchange::explain_operations() const {
     std::string text;
     for (const auto& [id, op] : reductions_.all()) {
-        text += ", op " + std::to_string(id & 0xFFFFFFFF) + " finals " + std::to_string(op->finals) + "/" +
-                std::to_string(op->slices()) + " credit " + std::to_string(op->free_credit()) +
-                (op->neighbour_ready ? "" : " neighbour not ready") + (op->prepared ? "" : " not prepared") +
-                (op->decided ? " decided" : "") + " computes " + std::to_string(op->computes);
+        text += formatted(", op {} finals {}/{} credit {}{}{}{} computes {}", id & 0xFFFFFFFF, op->finals, op->slices(),
+                          op->free_credit(), op->neighbour_ready ? "" : " neighbour not ready",
+                          op->prepared ? "" : " not prepared", op->decided ? " decided" : "", op->computes);
     }
     return text;
 }

@@ -1,5 +1,6 @@
 #include "core/all_reduce/operations.hpp"
 
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/voting/electors.hpp"
 #include "core/wire/convert.hpp"
@@ -12,11 +13,10 @@ namespace pccl::core {
 namespace {
 
 std::string shape_text(const proto::Vote& vote) {
-    std::string text = "count " + std::to_string(vote.count()) + " type " + std::to_string(vote.type()) + " op " +
-                       std::to_string(vote.op());
+    std::string text = formatted("count {} type {} op {}", vote.count(), vote.type(), vote.op());
     if (vote.quantization() != 0) {
-        text += " quantization " + std::to_string(vote.quantization()) + " to type " +
-                std::to_string(vote.quantized_type()) + " hint " + std::to_string(vote.distribution_hint());
+        text += formatted(" quantization {} to type {} hint {}", vote.quantization(), vote.quantized_type(),
+                          vote.distribution_hint());
     }
     return text;
 }
@@ -36,8 +36,8 @@ std::string shape_mismatch(const Ballot& ballot) {
                            : mine.distribution_hint() != other.distribution_hint() ? "distribution hint"
                                                                                    : nullptr;
         if (what != nullptr) {
-            return std::string("the members' collectives differ in ") + what + ": peer " + short_name(first.first) +
-                   " has " + shape_text(other) + ", peer " + short_name(uuid) + " has " + shape_text(mine);
+            return formatted("the members' collectives differ in {}: peer {} has {}, peer {} has {}", what,
+                             short_name(first.first), shape_text(other), short_name(uuid), shape_text(mine));
         }
     }
     return {};
@@ -94,8 +94,8 @@ void Operations::start_waiting(GroupId id) {
                                            [](const auto& entry) { return !entry.second.vote.refused().empty(); });
         if (gives_up != ballot->votes().end()) {
             PROBE(start_given_up);
-            const std::string reason = "peer " + short_name(gives_up->first) + " gives tag " + std::to_string(key.id) +
-                                       " up: " + gives_up->second.vote.refused();
+            const std::string reason = formatted("peer {} gives tag {} up: {}", short_name(gives_up->first), key.id,
+                                                 gives_up->second.vote.refused());
             waiting.erase(first);
             refuse(key, Result::internal_error, reason);
             continue;
@@ -182,9 +182,8 @@ void Operations::examine(OpId id) {
                 // connection.
                 const bool for_good = !cast.vote.refused().empty();
                 decide(id, for_good ? Result::invalid_usage : Result::rank_connection_lost,
-                       "peer " + short_name(uuid) +
-                           (for_good ? " cannot take part: " + cast.vote.refused()
-                                     : " could not finish: " + cast.vote.reason()));
+                       for_good ? formatted("peer {} cannot take part: {}", short_name(uuid), cast.vote.refused())
+                                : formatted("peer {} could not finish: {}", short_name(uuid), cast.vote.reason()));
                 return;
             }
         }
@@ -203,8 +202,8 @@ void Operations::examine(OpId id) {
         PROBE(aborted_by_removal);
         const auto reason = state_.removed.find(seat.uuid);
         decide(id, Result::rank_connection_lost,
-               "peer " + short_name(seat.uuid) +
-                   " is gone: " + (reason == state_.removed.end() ? "unknown" : reason->second));
+               formatted("peer {} is gone: {}", short_name(seat.uuid),
+                         reason == state_.removed.end() ? "unknown" : reason->second));
         return;
     }
 }

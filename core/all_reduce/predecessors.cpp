@@ -1,6 +1,7 @@
 #include "core/all_reduce/predecessors.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/packed.hpp"
 #include "core/base/probe.hpp"
 #include "core/links/waiting_room.hpp"
@@ -32,8 +33,8 @@ void Predecessors::named(const google::protobuf::RepeatedPtrField<std::string>& 
 std::string Predecessors::why_refused(const proto::LinkHello& hello, Uuid& from, std::optional<LinkPass>& pass,
                                       LinkId& gives_way) const {
     if (hello.protocol_version() != wire::protocol_version)
-        return "this peer speaks protocol version " + std::to_string(wire::protocol_version) +
-               ", the other one version " + std::to_string(hello.protocol_version());
+        return formatted("this peer speaks protocol version {}, the other one version {}", +wire::protocol_version,
+                         hello.protocol_version());
     if (hello.to() != to_bytes(who_.uuid)) return "the peer that was dialled is not at this address any more";
     // The plan by which the other peer dials may arrive there before our welcome arrives here.
     if (!session_.welcomed() || hello.run_id() != to_bytes(who_.run))

@@ -1,6 +1,7 @@
 #include "core/all_reduce/progress.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/wire/convert.hpp"
 
@@ -103,13 +104,13 @@ std::string Progress::starved_reason(const Operation& op) const {
     const Duration patience = t.starved_for_good() + std::max(moved - op.prepared_at, 2 * arrivals.longest_wait);
     if (turn_.now - std::max(moved, arrivals.filler_at) > patience && !waits_for_turn(op, arrivals) &&
         !waits_to_leave(op))
-        return "nothing new came from peer " + name + " for very long";
+        return formatted("nothing new came from peer {} for very long", name);
     // If the neighbour has no link to this peer, the edge is judged and not the neighbour's silence.
     if (arrivals.starved || !predecessors_.connected(op.id.predecessor)) return {};
     const Instant since =
         std::max({op.landed_at, arrivals.at, arrivals.filler_at, arrivals.starved_at, op.predecessor_unaware_at});
     if (turn_.now - since <= t.starved() || !op.waits_for_input() || waits_to_leave(op)) return {};
-    return "peer " + name + " lives and sends nothing";
+    return formatted("peer {} lives and sends nothing", name);
 }
 
 }  // namespace pccl::core

@@ -1,6 +1,7 @@
 #include "core/all_reduce/reductions.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/wire/convert.hpp"
 
@@ -69,9 +70,8 @@ void Reductions::begin(const proto::StartAnswer& answer, const Launches::Start& 
         }
         PROBE(scratch_limit_too_small);
         vote_end(op, false, "",
-                 "it needs " + std::to_string(op.memory_bytes()) +
-                     " bytes beside its buffers, more than the limit of " +
-                     std::to_string(turn_.limits.operation_bytes_max) + " (PCCL_MAX_SCRATCH_BYTES)");
+                 formatted("it needs {} bytes beside its buffers, more than the limit of {} (PCCL_MAX_SCRATCH_BYTES)",
+                           op.memory_bytes(), turn_.limits.operation_bytes_max));
         return;
     }
     if (partials > 0) {
@@ -255,13 +255,14 @@ void Reductions::give_up_edge(Operation& op) {
     PROBE(edge_stuck);
     if (op.end_serial != 0) PROBE(edge_stuck_after_vote);
     const std::string name = short_name(op.id.successor);
-    turn_.log(LogLevel::warn,
-              "what is sent to peer " + name +
-                  " does not get through, although it can be connected; look for a firewall that inspects "
-                  "contents, a wrong path MTU, or faulty memory on the way");
+    turn_.log(
+        LogLevel::warn,
+        formatted("what is sent to peer {} does not get through, although it can be connected; look for a firewall "
+                  "that inspects contents, a wrong path MTU, or faulty memory on the way",
+                  name));
     op.given_up = true;
     session_.close_vote(op.end_serial);
-    proto::Vote vote = end_vote(op, false, "what it sends to peer " + name + " does not get through");
+    proto::Vote vote = end_vote(op, false, formatted("what it sends to peer {} does not get through", name));
     vote.set_stuck(to_bytes(op.id.successor));
     op.end_serial = session_.cast(vote);
 }

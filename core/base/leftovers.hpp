@@ -1,3 +1,4 @@
+#include "core/base/format.hpp"
 // Texts and counts for tables that should be empty but are not.
 #pragma once
 
@@ -13,7 +14,7 @@ inline std::string name_leftovers(std::initializer_list<std::pair<const char*, s
     std::string text;
     for (const auto& [name, size] : tables) {
         if (size == 0) continue;
-        text += (text.empty() ? "" : ", ") + std::to_string(size) + " of " + name;
+        text += formatted("{}{} of {}", text.empty() ? "" : ", ", size, name);
     }
     return text;
 }

@@ -1,6 +1,7 @@
 #include "core/journal/decision_log.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/journal/journal.hpp"
 #include "core/wire/bounds.hpp"
@@ -14,8 +15,6 @@ namespace pccl::core {
 namespace {
 
 constexpr Duration unwritten_warn = 5 * second;
-
-std::string seconds(Duration duration) { return std::to_string(duration / second) + " s"; }
 
 // The world sizes in a decision; null if it has none.
 const proto::Sizes* sizes_in(const proto::Decision& decision) {
@@ -134,16 +133,20 @@ std::optional<std::string> DecisionLog::complaint() {
         return std::nullopt;
     PROBE(journal_hangs);
     unwritten_told_ = true;
-    return "the disk of the master's journal has not answered for " + seconds(turn_.now - unwritten_since_) +
-           "; every call waits for it. Check the disk of the master's state directory";
+    return formatted(
+        "the disk of the master's journal has not answered for {} s; every call waits for it. Check the disk "
+        "of the master's state directory",
+        (turn_.now - unwritten_since_) / second);
 }
 
 std::optional<std::string> DecisionLog::gives_up() const {
     const Duration limit = turn_.timeouts.journal;
     if (limit == 0 || unwritten_since_ == never || turn_.now - unwritten_since_ < limit) return std::nullopt;
     PROBE(journal_given_up);
-    return "the disk of the master's journal has not answered for " + seconds(turn_.now - unwritten_since_) +
-           " (PCCL_JOURNAL_TIMEOUT_S); check the disk, then start the master again: it takes up the run";
+    return formatted(
+        "the disk of the master's journal has not answered for {} s (PCCL_JOURNAL_TIMEOUT_S); check the disk, "
+        "then start the master again: it takes up the run",
+        (turn_.now - unwritten_since_) / second);
 }
 
 }  // namespace pccl::core

@@ -1,6 +1,7 @@
 #include "core/journal/run_state.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/numeric/kernels.hpp"
 #include "core/wire/convert.hpp"
@@ -216,33 +217,30 @@ void RunState::apply_decision(const proto::Decision& decision) {
 }
 
 std::string RunState::promised() const {
-    const auto number = [](std::uint64_t value) { return std::to_string(value) + " "; };
-    std::string text = "run " + short_name(run_id) + " index " + number(last_index) + "chain " + number(chain) +
-                       "epoch " + number(epoch) + "\n";
+    std::string text = formatted("run {} index {} chain {} epoch {} \n", short_name(run_id), last_index, chain, epoch);
     for (const auto& [uuid, m] : members) {
-        text += "member " + short_name(uuid) + " group " + number(m.group) + "seniority " + number(m.seniority) +
-                "at " + to_text(m.endpoint) + (m.synced ? " synced\n" : "\n");
+        text += formatted("member {} group {} seniority {} at {}{}\n", short_name(uuid), m.group, m.seniority,
+                          to_text(m.endpoint), m.synced ? " synced" : "");
     }
     for (const auto& [id, group] : groups) {
-        text +=
-            "group " + number(id) + "expects " + number(group.expected) + "runs " + number(group.running_ops) + "ring";
+        text += formatted("group {} expects {} runs {} ring", id, group.expected, group.running_ops);
         for (const Uuid& uuid : group.ring) text += " " + short_name(uuid);
         if (group.sync) {
-            text += " sync " + number(group.sync->id) + "revision " + number(group.sync->revision);
+            text += formatted(" sync {} revision {} ", group.sync->id, group.sync->revision);
             for (const SeatState& seat : group.sync->members)
-                text += " " + short_name(seat.uuid) + ":" + number(seat.serial);
+                text += formatted(" {}:{} ", short_name(seat.uuid), seat.serial);
         }
         text += "\n";
     }
     for (const auto& [id, op] : ops) {
-        text += "operation " + number(id) + "group " + number(op.group) + "tag " + number(op.tag);
+        text += formatted("operation {} group {} tag {} ", id, op.group, op.tag);
         for (const SeatState& seat : op.members) {
-            text += " " + short_name(seat.uuid) + ":" + number(seat.serial);
-            if (seat.batch != 0) text += "of " + number(seat.batch);
+            text += formatted(" {}:{} ", short_name(seat.uuid), seat.serial);
+            if (seat.batch != 0) text += formatted("of {} ", seat.batch);
         }
         text += "\n";
     }
-    for (const auto& [uuid, reason] : removed) text += "removed " + short_name(uuid) + " " + reason + "\n";
+    for (const auto& [uuid, reason] : removed) text += formatted("removed {} {}\n", short_name(uuid), reason);
     return text;
 }
 

@@ -1,5 +1,6 @@
 #include "core/membership/admissions.hpp"
 
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/voting/electors.hpp"
 #include "core/wire/convert.hpp"
@@ -104,7 +105,7 @@ void Admissions::add_admissions(proto::TopologyDecision& topology, bool all) {
             member->set_concurrent_ops(joiner.concurrent_ops);
             joiners_.erase(uuid);
             registry_.admit(uuid, joiner);
-            turn_.log(LogLevel::info, "peer " + short_name(uuid) + " admitted to group " + std::to_string(id));
+            turn_.log(LogLevel::info, formatted("peer {} admitted to group {}", short_name(uuid), id));
         }
     }
     auto* sizes = topology.mutable_sizes();

@@ -1,6 +1,7 @@
 #include "core/membership/control_links.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/links/waiting_room.hpp"
 #include "core/wire/bounds.hpp"
@@ -68,7 +69,7 @@ void ControlLinks::close(LinkId id, const std::string& why) {
     const auto it = links_.find(id);
     if (it == links_.end()) return;
     turn_.log(it->second.stage == Link::Stage::fresh ? LogLevel::warn : LogLevel::info,
-              "closed a connection from " + host_of(it->second.remote) + ": " + why);
+              formatted("closed a connection from {}: {}", host_of(it->second.remote), why));
     turn_.add(CloseLink{id, false});
     closed(id);
 }
@@ -199,7 +200,7 @@ void ControlLinks::refuse(LinkId link, proto::RefusalCode code, const std::strin
     message.mutable_refusal()->set_protocol_version(wire::protocol_version);
     const auto it = links_.find(link);
     turn_.log(LogLevel::warn,
-              "refused " + (it == links_.end() ? std::string("a peer") : host_of(it->second.remote)) + ": " + text);
+              formatted("refused {}: {}", it == links_.end() ? "a peer" : host_of(it->second.remote), text));
     say_and_close(link, message, code == proto::REFUSED_REMOVED || code == proto::REFUSED_OTHER_RUN);
 }
 

@@ -1,6 +1,7 @@
 // The addresses at which a peer may find its master, and the one that it dials next.
 #pragma once
 
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/events.hpp"
 
@@ -22,7 +23,7 @@ public:
     }
     // The current address did not answer a newcomer.
     void note_tried(const std::string& reason) {
-        tried_ += (tried_.empty() ? "" : ", nor at ") + to_text(current()) + ": " + reason;
+        tried_ += formatted("{}{}: {}", tried_.empty() ? "" : ", nor at ", to_text(current()), reason);
     }
     std::string take_tried() { return std::exchange(tried_, {}); }
     // Moves to the next address. False: all were tried, and the first one is next.

@@ -1,6 +1,7 @@
 #include "core/membership/reception.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/membership/welcome.hpp"
 #include "core/topology/address_rules.hpp"
@@ -48,8 +49,8 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
     link.control_bytes = wire::control_limit(turn_.limits, hello.control_bytes_max());
     if (hello.protocol_version() != wire::protocol_version) {
         links_.refuse(id, proto::REFUSED_VERSION,
-                      "the master speaks protocol version " + std::to_string(wire::protocol_version) +
-                          ", this peer speaks version " + std::to_string(hello.protocol_version()));
+                      formatted("the master speaks protocol version {}, this peer speaks version {}",
+                                +wire::protocol_version, hello.protocol_version()));
         return;
     }
     Uuid uuid;
@@ -81,8 +82,10 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
     if (const char* why = why_not_a_target(endpoint)) {
         links_.refuse(
             id, proto::REFUSED_OTHER,
-            "the other peers cannot reach this one at " + to_text(endpoint) + ": " + why +
-                "; connect to the master by another address, or set PCCL_ADVERTISE_ADDRESS to one of this host");
+            formatted(
+                "the other peers cannot reach this one at {}: {}; connect to the master by another address, or set "
+                "PCCL_ADVERTISE_ADDRESS to one of this host",
+                to_text(endpoint), why));
         return;
     }
     if (member != state_.members.end()) {
@@ -107,16 +110,15 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
     // A joiner that dials again keeps its place.
     if (!joiners_.contains(uuid) && state_.members.size() + joiners_.size() >= turn_.limits.peers_max) {
         links_.refuse(id, proto::REFUSED_FULL,
-                      "the run has reached its limit of " + std::to_string(turn_.limits.peers_max) + " peers");
+                      formatted("the run has reached its limit of {} peers", turn_.limits.peers_max));
         return;
     }
     if (!may_dial(link.remote, endpoint)) {
         PROBE(confined_address_refused);
         links_.refuse(id, proto::REFUSED_OTHER,
-                      "this peer advertises " + to_text(endpoint) +
-                          ", an address that each host dials as its own; the master sees this peer at " +
-                          to_text(link.remote) +
-                          ": set PCCL_ADVERTISE_ADDRESS to an address of this host, or not at all");
+                      formatted("this peer advertises {}, an address that each host dials as its own; the master sees "
+                                "this peer at {}: set PCCL_ADVERTISE_ADDRESS to an address of this host, or not at all",
+                                to_text(endpoint), to_text(link.remote)));
         return;
     }
     const auto other_side = std::find_if(state_.members.begin(), state_.members.end(), [&](const auto& entry) {
@@ -124,17 +126,19 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
     });
     if ((is_loopback(endpoint) || hello.advertised().address().empty()) && other_side != state_.members.end()) {
         const std::string member =
-            "peer " + short_name(other_side->first) + " at " + to_text(other_side->second.endpoint);
+            formatted("peer {} at {}", short_name(other_side->first), to_text(other_side->second.endpoint));
         links_.refuse(
             id, proto::REFUSED_OTHER,
             is_loopback(endpoint)
-                ? "the master sees this peer at the loopback address " + to_text(endpoint) +
-                      ", which other hosts cannot reach (" + member +
-                      "); connect to the master by an address of its network, or set PCCL_ADVERTISE_ADDRESS to the "
-                      "address at which the others reach this peer"
-                : member + " is reached at a loopback address, this one at " + to_text(endpoint) +
-                      "; let the peers on the master's host set PCCL_ADVERTISE_ADDRESS to an address of it, or connect "
-                      "to the master by one");
+                ? formatted(
+                      "the master sees this peer at the loopback address {}, which other hosts cannot reach ({}); "
+                      "connect to the master by an address of its network, or set PCCL_ADVERTISE_ADDRESS to the "
+                      "address at which the others reach this peer",
+                      to_text(endpoint), member)
+                : formatted(
+                      "{} is reached at a loopback address, this one at {}; let the peers on the master's host set "
+                      "PCCL_ADVERTISE_ADDRESS to an address of it, or connect to the master by one",
+                      member, to_text(endpoint)));
         return;
     }
     register_joiner(id, hello, uuid, endpoint);
@@ -176,7 +180,7 @@ void Reception::register_joiner(LinkId id, const proto::Hello& hello, const Uuid
     welcome->set_token(hello.token());
     welcome->set_link_key(to_bytes(joiner.link_key));
     links_.say(id, message);
-    turn_.log(LogLevel::info, "peer " + short_name(uuid) + " registered from " + to_text(joiner.endpoint));
+    turn_.log(LogLevel::info, formatted("peer {} registered from {}", short_name(uuid), to_text(joiner.endpoint)));
     agenda_.topology = true;
 }
 

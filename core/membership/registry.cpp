@@ -1,6 +1,7 @@
 #include "core/membership/registry.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/link_pass.hpp"
 #include "core/base/probe.hpp"
 #include "core/membership/welcome.hpp"
@@ -50,7 +51,7 @@ void Registry::take_up() {
         if (group.sync) PROBE(master_restarted_with_sync);
     }
     grace_until_ = turn_.now + turn_.timeouts.grace();
-    turn_.log(LogLevel::info, "took up the run with " + std::to_string(state_.members.size()) + " members");
+    turn_.log(LogLevel::info, formatted("took up the run with {} members", state_.members.size()));
 }
 
 void Registry::end_grace_if_due() {
@@ -80,8 +81,10 @@ void Registry::end_grace_if_due() {
 
 void Registry::end_run_of_older_journal(LinkId id, const Uuid& witness) {
     PROBE(journal_too_old);
-    turn_.log(LogLevel::error, "the journal is older than what peer " + short_name(witness) +
-                                   " was told; the run ends and every member has to connect again");
+    turn_.log(
+        LogLevel::error,
+        formatted("the journal is older than what peer {} was told; the run ends and every member has to connect again",
+                  short_name(witness)));
     const std::vector<LinkId> open = links_.of_stage(ControlLinks::Link::Stage::member);
     // Joiners were welcomed to the run that ends. They dial again and get the name of the next one.
     for (const LinkId other : links_.of_stage(ControlLinks::Link::Stage::registered))
@@ -177,7 +180,7 @@ void Registry::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, co
         if (++told == 2) PROBE(several_told_again);
     }
     decisions_.acknowledge(uuid, hello.seen());
-    turn_.log(LogLevel::info, "peer " + short_name(uuid) + " resumed its seat");
+    turn_.log(LogLevel::info, formatted("peer {} resumed its seat", short_name(uuid)));
     agenda_.topology = true;
 }
 
@@ -256,7 +259,7 @@ void Registry::link_lost(LinkId id, const ControlLinks::Link& link) {
         session->second.closed_seen = true;
         session->second.closed_at = turn_.now;
         owner_.member_away(link.uuid);
-        turn_.log(LogLevel::info, "control link of " + short_name(link.uuid) + " closed; its seat is kept");
+        turn_.log(LogLevel::info, formatted("control link of {} closed; its seat is kept", short_name(link.uuid)));
         if (knows_order() && neighbour_lost(link.uuid)) {
             PROBE(removed_by_both_links);
             remove(link.uuid, "its control link and a neighbour's data links to it closed");
@@ -312,8 +315,8 @@ void Registry::remove(const Uuid& uuid, const std::string& reason, bool left) {
     decisions_.append(decision);
     rings_.forget(uuid);
     owner_.member_removed(uuid, group);
-    turn_.log(left ? LogLevel::info : LogLevel::warn, "peer " + short_name(uuid) + " removed: " + reason);
-    if (!left) notice_all("peer " + short_name(uuid) + " was removed: " + reason);
+    turn_.log(left ? LogLevel::info : LogLevel::warn, formatted("peer {} removed: {}", short_name(uuid), reason));
+    if (!left) notice_all(formatted("peer {} was removed: {}", short_name(uuid), reason));
     if (link != 0) {
         if (left) {
             links_.drop(link, true);
@@ -334,7 +337,7 @@ void Registry::remove_unheeding() {
         if (session.resumed && state_.untold(uuid) > turn_.limits.untold_max) over.push_back(uuid);
     }
     for (const Uuid& uuid : over) {
-        remove(uuid, "did not acknowledge " + std::to_string(state_.untold(uuid)) + " decisions that it was told");
+        remove(uuid, formatted("did not acknowledge {} decisions that it was told", state_.untold(uuid)));
     }
 }
 
@@ -385,8 +388,8 @@ void Registry::tick() {
         const ControlLinks::Link link = *found;
         if (link.stage == ControlLinks::Link::Stage::member && !in_grace()) {
             PROBE(member_silent);
-            remove(link.uuid, "silent towards the master for " +
-                                  std::to_string((turn_.now - link.last_received) / millisecond) + " ms");
+            remove(link.uuid,
+                   formatted("silent towards the master for {} ms", (turn_.now - link.last_received) / millisecond));
         } else {
             if (in_grace()) PROBE(silent_in_grace);
             links_.close(id, "silent");

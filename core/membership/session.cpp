@@ -1,6 +1,7 @@
 #include "core/membership/session.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/wire/convert.hpp"
 
@@ -59,9 +60,10 @@ void Session::give_up(const std::string& reason) {
 }
 
 void Session::give_up_connect() {
-    owner_.membership_over("cannot connect to the master at " + addresses_.take_tried() +
-                               "; check that it runs and that the address is right",
-                           before_connect_);
+    owner_.membership_over(
+        formatted("cannot connect to the master at {}; check that it runs and that the address is right",
+                  addresses_.take_tried()),
+        before_connect_);
 }
 
 // ---- the link ------------------------------------------------------------------------------------------------------
@@ -124,8 +126,9 @@ void Session::lost(LinkId id, const std::string& reason, bool by_remote) {
         // From now on calls wait without any output, so the application gets this text too, as its last error message.
         if (turn_.timeouts.master > 0)
             turn_.log(LogLevel::warn,
-                      "the connection to the master is gone (" + reason + "); it is dialled again for at most " +
-                          std::to_string(turn_.timeouts.master / millisecond) + " ms, and calls wait meanwhile",
+                      formatted("the connection to the master is gone ({}); it is dialled again for at most {} ms, and "
+                                "calls wait meanwhile",
+                                reason, turn_.timeouts.master / millisecond),
                       true);
     } else {
         PROBE(master_dialled_again_in_vain);
@@ -147,7 +150,7 @@ void Session::slept(Duration time) {
 bool Session::gave_up() {
     if (lost_since_ == never || turn_.now - lost_since_ < turn_.timeouts.master) return false;
     PROBE(master_given_up);
-    give_up("the master was out of reach for " + std::to_string(turn_.timeouts.master / millisecond) + " ms");
+    give_up(formatted("the master was out of reach for {} ms", turn_.timeouts.master / millisecond));
     return true;
 }
 
@@ -211,7 +214,7 @@ void Session::on_welcome(const proto::Welcome& welcome) {
     if (const Instant since = std::exchange(lost_since_, never); since != never) {
         const Duration away = turn_.now - since;
         owner_.master_back(away);
-        turn_.log(LogLevel::warn, "connected to the master again after " + std::to_string(away / millisecond) + " ms");
+        turn_.log(LogLevel::warn, formatted("connected to the master again after {} ms", away / millisecond));
     }
     Link& link = links_.at(link_);
     link.stage = Stage::open;
@@ -242,8 +245,8 @@ void Session::on_refusal(const proto::Refusal& refusal) {
     PROBE(refusal_read);
     std::string text = refusal.text();
     if (refusal.code() == proto::REFUSED_VERSION) {
-        text += " (this peer speaks version " + std::to_string(wire::protocol_version) + ", the master version " +
-                std::to_string(refusal.protocol_version()) + ")";
+        text += formatted(" (this peer speaks version {}, the master version {})", +wire::protocol_version,
+                          refusal.protocol_version());
     }
     owner_.membership_over(text, state_outside());
 }
@@ -287,10 +290,10 @@ Serial Session::cast(proto::Vote& vote) {
 
 std::string Session::explain() const {
     static constexpr const char* names[] = {"fresh", "connecting", "member", "lost"};
-    std::string text = "peer " + short_name(who_.uuid) + " " + names[static_cast<int>(state_)];
-    if (lost_since_ != never) text += ", master lost since " + std::to_string(lost_since_ / millisecond) + " ms";
+    std::string text = formatted("peer {} {}", short_name(who_.uuid), names[static_cast<int>(state_)]);
+    if (lost_since_ != never) text += formatted(", master lost since {} ms", lost_since_ / millisecond);
     for (const auto& [serial, vote] : votes_) {
-        text += ", vote kind " + std::to_string(vote.kind()) + " id " + std::to_string(vote.id()) + " open";
+        text += formatted(", vote kind {} id {} open", static_cast<int>(vote.kind()), vote.id());
     }
     return text;
 }

@@ -10,6 +10,7 @@
 // master's welcome stops it.
 #pragma once
 
+#include "core/base/format.hpp"
 #include "core/base/secret.hpp"
 #include "core/links/link_table.hpp"
 #include "core/links/master_line.hpp"
@@ -50,7 +51,7 @@ public:
     // ---- membership
     State state() const override { return state_; }
     std::string lost_text() const override {
-        return "this peer is no longer a member of the run (" + lost_reason_ + "); connect again";
+        return formatted("this peer is no longer a member of the run ({}); connect again", lost_reason_);
     }
     bool in_run() const { return state_ == State::member || state_ == State::connecting; }
     // Connects under a new name. The memberships under old names are over.

@@ -1,5 +1,6 @@
 #include "core/membership/vote_check.hpp"
 
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/numeric/types.hpp"
 #include "core/wire/convert.hpp"
@@ -98,7 +99,7 @@ void VoteCheck::remove_hoarders() {
     }
     for (const auto& [uuid, count] : starts) {
         if (count <= starts_max || !state_.members.contains(uuid)) continue;
-        roster_.remove(uuid, "voted for the start of " + std::to_string(count) + " collectives at once");
+        roster_.remove(uuid, formatted("voted for the start of {} collectives at once", count));
     }
 }
 

@@ -1,5 +1,6 @@
 #include "core/membership/vote_patience.hpp"
 
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/voting/electors.hpp"
 #include "core/wire/convert.hpp"
@@ -24,8 +25,6 @@ bool can_be_given_up(proto::VoteKind kind) {
            kind == proto::VOTE_OPTIMIZE_TOPOLOGY || kind == proto::VOTE_START || kind == proto::VOTE_SYNC;
 }
 
-std::string seconds(Duration duration) { return std::to_string(duration / second) + " s"; }
-
 }  // namespace
 
 // Computed once for each member, because it looks at all ballots.
@@ -44,11 +43,11 @@ std::string VotePatience::whereabouts(const Uuid& uuid) const {
         const auto cast = ballot.votes().find(uuid);
         if (!is_call(key.kind) || cast == ballot.votes().end()) continue;
         if (++calls > 1) continue;
-        text = std::string("in '") + to_text(key.kind) + "'";
-        if (key.kind == proto::VOTE_START) text += " with tag " + std::to_string(key.id);
-        text += " for " + seconds(turn_.now - cast->second.at);
+        text = formatted("in '{}'", to_text(key.kind));
+        if (key.kind == proto::VOTE_START) text += formatted(" with tag {}", key.id);
+        text += formatted(" for {} s", (turn_.now - cast->second.at) / second);
     }
-    if (calls > 1) text += " and " + std::to_string(calls - 1) + " more";
+    if (calls > 1) text += formatted(" and {} more", calls - 1);
     return calls == 0 ? "in no call" : text;
 }
 
@@ -66,11 +65,12 @@ void VotePatience::warn() {
         ballot.warned = true;
         if (++said > warnings_at_once) continue;
         std::string text =
-            std::string("vote '") + to_text(key.kind) + "' has waited " + seconds(turn_.now - ballot.opened) + " for";
+            formatted("vote '{}' has waited {} s for", to_text(key.kind), (turn_.now - ballot.opened) / second);
         for (std::size_t i = 0; i < missing.size() && i < named_max; ++i) {
-            text += (i == 0 ? " " : ", ") + short_name(missing[i]) + " (" + whereabouts(missing[i], places) + ")";
+            text +=
+                formatted("{}{} ({})", i == 0 ? " " : ", ", short_name(missing[i]), whereabouts(missing[i], places));
         }
-        if (missing.size() > named_max) text += " and " + std::to_string(missing.size() - named_max) + " more";
+        if (missing.size() > named_max) text += formatted(" and {} more", missing.size() - named_max);
         turn_.log(LogLevel::warn, text);
         proto::MasterMessage message;
         message.mutable_notice()->set_text(text);
@@ -78,7 +78,7 @@ void VotePatience::warn() {
         for (const auto& [uuid, cast] : ballot.votes()) roster_.say(uuid, message);
     }
     if (said > warnings_at_once)
-        turn_.log(LogLevel::warn, std::to_string(said - warnings_at_once) + " more votes have waited as long");
+        turn_.log(LogLevel::warn, formatted("{} more votes have waited as long", said - warnings_at_once));
 }
 
 // The master made no decisions for a while. That time counts against nobody.
@@ -181,15 +181,16 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
                        waits_still(uuid, call->second + limit);
         }
         if (only || !all_wait || !can_be_given_up(key.kind)) continue;
-        crossing.emplace_back(key, std::string("'") + to_text(key.kind) + "' waits for " + short_name(missing[0]) +
-                                       ", which is " + whereabouts(missing[0], places) +
-                                       "; all members have to make the same calls (PCCL_VOTE_TIMEOUT_S has passed)");
+        crossing.emplace_back(key,
+                              formatted("'{}' waits for {}, which is {}; all members have to make the same calls "
+                                        "(PCCL_VOTE_TIMEOUT_S has passed)",
+                                        to_text(key.kind), short_name(missing[0]), whereabouts(missing[0], places)));
     }
     std::erase_if(late, [&](const auto& entry) { return !in_no_call(entry.first, entry.second.first); });
     for (const auto& [uuid, vote] : late) {
         PROBE(vote_timed_out);
-        roster_.remove(uuid, std::string("the others waited ") + seconds(turn_.now - vote.first) + " for its vote '" +
-                                 to_text(vote.second.kind) + "' (PCCL_VOTE_TIMEOUT_S)");
+        roster_.remove(uuid, formatted("the others waited {} s for its vote '{}' (PCCL_VOTE_TIMEOUT_S)",
+                                       (turn_.now - vote.first) / second, to_text(vote.second.kind)));
     }
     // A removed member may have been what the others waited for. Crossing calls are examined again at the next tick.
     if (!late.empty()) return;

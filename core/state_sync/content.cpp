@@ -1,5 +1,6 @@
 #include "core/state_sync/content.hpp"
 
+#include "core/base/format.hpp"
 #include "core/numeric/kernels.hpp"
 #include "core/state_sync/state_digest.hpp"
 
@@ -31,9 +32,9 @@ std::string SyncContent::impossible(std::uint32_t key_bytes_max) const {
     for (std::size_t i = 0; i < entries_.size(); ++i) {
         const StateEntry& entry = entries_[i];
         if (entry.name.empty() || entry.name.size() > key_bytes_max)
-            return "a shared-state key is empty or longer than " + std::to_string(key_bytes_max) + " bytes";
+            return formatted("a shared-state key is empty or longer than {} bytes", key_bytes_max);
         if (i > 0 && entries_[i - 1].name == entry.name)
-            return "the shared-state key '" + entry.name + "' is there twice";
+            return formatted("the shared-state key '{}' is there twice", entry.name);
     }
     return {};
 }

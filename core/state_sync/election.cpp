@@ -1,6 +1,7 @@
 #include "core/state_sync/election.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 
 #include <algorithm>
@@ -36,8 +37,9 @@ Hash128 popular(const std::vector<const Candidate*>& candidates, const std::map<
 }
 
 std::string increment_rule(const Candidate& candidate, std::uint64_t revision) {
-    return "shared-state revision " + std::to_string(candidate.revision) + " submitted where " +
-           std::to_string(revision) + " is expected: increment it by one after each synchronization";
+    return formatted("shared-state revision {} submitted where {} is expected: increment it by one after each "
+                     "synchronization",
+                     candidate.revision, revision);
 }
 
 // One election. A removed candidate has an entry in `reasons_`; the others are in `staying_`.
@@ -62,10 +64,11 @@ public:
                 "every member of the group uses RECEIVE_ONLY, so nobody offers a content; let one of them use "
                 "SEND_ONLY, or all ENFORCE_POPULAR");
         }
-        const std::string no_match = "no member submitted the expected shared-state revision " +
-                                     std::to_string(revision_) +
-                                     ": increment it by one after each synchronization; where those that held it are "
-                                     "gone, submit it to go on with what you have, or leave, all of you, to begin anew";
+        const std::string no_match =
+            formatted("no member submitted the expected shared-state revision {}: increment it by one after each "
+                      "synchronization; where those that held it are gone, submit it to go on with what you have, or "
+                      "leave, all of you, to begin anew",
+                      revision_);
         if (!remove([&](const Candidate& c) { return c.revision > revision_; },
                     [&](const Candidate& c) {
                         PROBE(sync_revision_ahead);
@@ -77,15 +80,14 @@ public:
         if (enforced && !remove([](const Candidate& c) { return !enforces(c); },
                                 [](const Candidate& c) {
                                     PROBE(sync_strategies_mixed);
-                                    return std::string("it synchronized with ") +
-                                           (receives_only(c) ? "RECEIVE_ONLY" : "SEND_ONLY") +
-                                           " where another member of the group uses ENFORCE_POPULAR, which all have to "
-                                           "use then";
+                                    return formatted("it synchronized with {} where another member of the group uses "
+                                                     "ENFORCE_POPULAR, which all have to use then",
+                                                     receives_only(c) ? "RECEIVE_ONLY" : "SEND_ONLY");
                                 }))
             return refuse(
-                "members use ENFORCE_POPULAR together with other strategies, and none of those that enforce holds "
-                "the expected revision " +
-                std::to_string(revision_));
+                formatted("members use ENFORCE_POPULAR together with other strategies, and none of those that "
+                          "enforce holds the expected revision {}",
+                          revision_));
         remove([&](const Candidate& c) { return sends_only(c) && c.revision < revision_; },
                [&](const Candidate& c) {
                    PROBE(sync_outdated_sender);
@@ -97,7 +99,7 @@ public:
         }
         if (offering.empty()) {
             PROBE(sync_nobody_sends);
-            return refuse("no member that sends holds the expected shared-state revision " + std::to_string(revision_));
+            return refuse(formatted("no member that sends holds the expected shared-state revision {}", revision_));
         }
         const Hash128 schema = popular(offering, schema_);
         std::erase_if(offering, [&](const Candidate* c) { return schema_.at(c->uuid) != schema; });
@@ -159,7 +161,7 @@ private:
             Verdict verdict = verdict_of(candidate);
             if (!verdict.removed) {
                 verdict.result = Result::invalid_usage;
-                verdict.reason = why + " (this one submitted " + std::to_string(candidate.revision) + ")";
+                verdict.reason = formatted("{} (this one submitted {})", why, candidate.revision);
             }
             election.verdicts.push_back(std::move(verdict));
         }

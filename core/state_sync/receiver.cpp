@@ -1,6 +1,7 @@
 #include "core/state_sync/receiver.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/state_sync/questions.hpp"
 #include "core/wire/convert.hpp"
@@ -101,7 +102,7 @@ void SyncReceiver::give_up_source(const Uuid& peer, const std::string& why, bool
     SyncSource* source = sources_.find(peer);
     if (source == nullptr || !source->active) return;
     PROBE(sync_holder_given_up);
-    turn_.log(LogLevel::warn, "peer " + short_name(peer) + " is given up as a source of shared state: " + why);
+    turn_.log(LogLevel::warn, formatted("peer {} is given up as a source of shared state: {}", short_name(peer), why));
     source->active = false;
     ++source->given_up;
     if (refuted) ++source->wrongs;

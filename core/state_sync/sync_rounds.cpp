@@ -1,5 +1,6 @@
 #include "core/state_sync/sync_rounds.hpp"
 
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/voting/electors.hpp"
 #include "core/wire/bounds.hpp"
@@ -102,7 +103,8 @@ void SyncRounds::examine_end(GroupId id) {
         for (const auto& [uuid, cast] : ballot->votes()) {
             if (!cast.vote.ok()) {
                 PROBE(sync_aborted);
-                finish(id, false, "peer " + short_name(uuid) + " could not receive the state: " + cast.vote.reason());
+                finish(id, false,
+                       formatted("peer {} could not receive the state: {}", short_name(uuid), cast.vote.reason()));
                 return;
             }
         }
@@ -181,8 +183,10 @@ void SyncRounds::repeat(GroupId id) {
     PROBE(sync_repeated);
     const GroupState& group = state_.groups.at(id);
     const RunningSync& running = *group.sync;
-    turn_.log(LogLevel::warn, "the members of group " + std::to_string(id) +
-                                  " that held the elected shared state are gone; those that live elect again");
+    turn_.log(
+        LogLevel::warn,
+        formatted("the members of group {} that held the elected shared state are gone; those that live elect again",
+                  id));
     proto::Decision decision;
     auto* sync = decision.mutable_sync();
     sync->set_sync(running.id);

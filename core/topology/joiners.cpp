@@ -1,5 +1,6 @@
 #include "core/topology/joiners.hpp"
 
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/topology/ring_search.hpp"
 #include "core/wire/convert.hpp"
@@ -36,10 +37,10 @@ void Joiners::comes_last(const Uuid& uuid, Joiner& joiner) {
     joiner.moved = turn_.now;
     proto::MasterMessage message;
     message.mutable_notice()->set_warn(true);
-    message.mutable_notice()->set_text("cannot be admitted yet: the members and this peer (" +
-                                       to_text(joiner.endpoint) +
-                                       ") cannot connect to each other; open the port or set an address that the "
-                                       "others can reach");
+    message.mutable_notice()->set_text(formatted(
+        "cannot be admitted yet: the members and this peer ({}) cannot connect to each other; open the port or set an "
+        "address that the others can reach",
+        to_text(joiner.endpoint)));
     roster_.say(uuid, std::move(message));
 }
 

@@ -1,5 +1,6 @@
 #include "core/topology/ring_optimizer.hpp"
 
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/voting/electors.hpp"
 #include "core/wire/convert.hpp"
@@ -38,7 +39,7 @@ void RingOptimizer::begin_survey() {
             }
         }
     }
-    turn_.log(LogLevel::info, "optimizing the topology: " + std::to_string(survey.todo.size()) + " edges to measure");
+    turn_.log(LogLevel::info, formatted("optimizing the topology: {} edges to measure", survey.todo.size()));
 }
 
 void RingOptimizer::begin_event() {
@@ -137,15 +138,15 @@ void RingOptimizer::measured(const Uuid& uuid, const proto::Measured& measured) 
     const Uuid to = test->second.edge->to->first;
     end_test(measured.test());
     if (measured.bytes() == 0) {
-        turn_.log(LogLevel::info, "the bandwidth from peer " + short_name(uuid) + " to peer " + short_name(to) +
-                                      " could not be measured");
+        turn_.log(LogLevel::info, formatted("the bandwidth from peer {} to peer {} could not be measured",
+                                            short_name(uuid), short_name(to)));
         return;
     }
     const auto longest = static_cast<std::uint64_t>(turn_.timeouts.survey);
     const auto duration = static_cast<Duration>(std::clamp<std::uint64_t>(measured.nanoseconds(), 1, longest));
     bandwidths_.record(uuid, to, measured.bytes(), duration, turn_.now);
-    turn_.log(LogLevel::debug, "bandwidth from peer " + short_name(uuid) + " to peer " + short_name(to) + ": " +
-                                   std::to_string(bandwidths_.find(uuid, to)->bytes_per_second) + " bytes per second");
+    turn_.log(LogLevel::debug, formatted("bandwidth from peer {} to peer {}: {} bytes per second", short_name(uuid),
+                                         short_name(to), bandwidths_.find(uuid, to)->bytes_per_second));
 }
 
 // The search for the group as it is now. Keeps the existing search if neither members nor costs have changed.
@@ -220,9 +221,9 @@ void RingOptimizer::adopt_rings() {
         }
         const std::uint64_t cost = search.tour.cost_of(present);
         const std::uint64_t best = search.tour.best_cost();
-        turn_.log(LogLevel::info, "ring of group " + std::to_string(id) + ": " + std::to_string(cost) +
-                                      " ps per byte over its edges, the best that was found has " +
-                                      std::to_string(best) + (search.tour.proved() ? ", which is optimal" : ""));
+        turn_.log(LogLevel::info,
+                  formatted("ring of group {}: {} ps per byte over its edges, the best that was found has {}{}", id,
+                            cost, best, search.tour.proved() ? ", which is optimal" : ""));
         if (best >= cost * better_per_cent / 100) continue;
         const auto& ring = search.tour.best();
         bool marked = false;
@@ -233,7 +234,7 @@ void RingOptimizer::adopt_rings() {
         PROBE(ring_optimized);
         proto::Decision decision;
         decision.mutable_ring()->set_group(id);
-        std::string text = "ring of group " + std::to_string(id) + " changed from";
+        std::string text = formatted("ring of group {} changed from", id);
         for (const Uuid& uuid : state_.groups.at(id).ring) text += " " + short_name(uuid);
         text += " to";
         for (const TourSearch::Node node : search.tour.best()) {

@@ -1,5 +1,6 @@
 #include "core/topology/rings.hpp"
 
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/topology/ring_search.hpp"
 #include "core/wire/convert.hpp"
@@ -71,16 +72,16 @@ bool Rings::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
         };
         const auto more = static_cast<Duration>(std::min(edges_.marks(turn_.now, counts), marks_counted));
         edges_.mark(from, to, turn_.now + (8 + 2 * more) * patience);
-        turn_.log(LogLevel::warn, "peer " + short_name(from) + " cannot reach peer " + short_name(to));
+        turn_.log(LogLevel::warn, formatted("peer {} cannot reach peer {}", short_name(from), short_name(to)));
     }
     return true;
 }
 
 std::string Rings::edge_text(const std::pair<Uuid, Uuid>& edge) const {
     const bool stuck = edges_.stuck(edge.first, edge.second, turn_.now);
-    return stuck ? "what peer " + short_name(edge.first) + " sends to peer " + short_name(edge.second) +
-                       " does not get through"
-                 : "peer " + short_name(edge.first) + " cannot reach peer " + short_name(edge.second);
+    const std::string from = short_name(edge.first), to = short_name(edge.second);
+    return stuck ? formatted("what peer {} sends to peer {} does not get through", from, to)
+                 : formatted("peer {} cannot reach peer {}", from, to);
 }
 
 // The source reports the edge as stuck in an operation that both ends take part in. A peer can accuse only the
@@ -130,8 +131,7 @@ void Rings::maintain_ring(GroupId id) {
         decision.mutable_ring()->set_group(id);
         for (const Uuid& uuid : *other) decision.mutable_ring()->add_order(to_bytes(uuid));
         decisions_.append(decision);
-        turn_.log(LogLevel::warn,
-                  "the ring of group " + std::to_string(id) + " was led around: " + edge_text(failed.front()));
+        turn_.log(LogLevel::warn, formatted("the ring of group {} was led around: {}", id, edge_text(failed.front())));
         std::vector<std::pair<OpId, std::string>> over;
         for (const auto& [op_id, op] : state_.ops) {
             if (op.group != id) continue;

@@ -1,5 +1,6 @@
 #include "core/topology/stripes.hpp"
 
+#include "core/base/format.hpp"
 #include "core/base/packed.hpp"
 #include "core/base/probe.hpp"
 #include "core/base/secret.hpp"
@@ -274,8 +275,7 @@ void Stripes::count(PeerStatistics& now) const {
 std::string Stripes::explain() const {
     std::string text;
     for (const auto& [target, edge] : edges_) {
-        text += ", edge to " + short_name(target) + " " + std::to_string(open_stripes(edge)) + "/" +
-                std::to_string(edge.stripes.size());
+        text += formatted(", edge to {} {}/{}", short_name(target), open_stripes(edge), edge.stripes.size());
     }
     return text;
 }

@@ -1,6 +1,7 @@
 #include "core/voting/launches.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/numeric/quantize.hpp"
 #include "core/wire/convert.hpp"
@@ -33,7 +34,7 @@ void Launches::launch(const CommandLaunch& command) {
     if (launches_.contains(command.tag)) {
         PROBE(tag_twice);
         return refuse(Result::invalid_argument,
-                      "tag " + std::to_string(command.tag) + " is launched already; await it or use another tag");
+                      formatted("tag {} is launched already; await it or use another tag", command.tag));
     }
     if (launches_.size() >= turn_.limits.tags_max) return refuse(Result::invalid_usage, too_many_tags);
     if (master_.state() == State::lost || tickets_.attributes().group_world < 2) {
@@ -58,7 +59,7 @@ void Launches::reduce_many(const CommandReduceMany& command) {
         if (tags.insert(launch.tag).second && !launches_.contains(launch.tag)) continue;
         PROBE(tag_twice);
         return refuse(Result::invalid_argument,
-                      "tag " + std::to_string(launch.tag) + " is launched already or stands twice in this call");
+                      formatted("tag {} is launched already or stands twice in this call", launch.tag));
     }
     if (launches_.size() + command.launches.size() > turn_.limits.tags_max)
         return refuse(Result::invalid_usage, too_many_tags);
@@ -89,7 +90,7 @@ void Launches::await(const CommandAwait& command) {
     const auto it = launches_.find(command.tag);
     if (it == launches_.end() || it->second.await != 0 || it->second.batch != 0) {
         tickets_.fail(command.ticket, Result::rank_connection_lost,
-                      "tag " + std::to_string(command.tag) + " is not launched, or it is awaited already");
+                      formatted("tag {} is not launched, or it is awaited already", command.tag));
         return;
     }
     if (it->second.outcome) {
@@ -221,7 +222,8 @@ void Launches::told(Launch& launch, const Completion& result) {
         PROBE(batch_left_alone);
         batch.outcome.result = Result::too_few_peers;
         const std::string gone = "all other members of the group are gone";
-        batch.outcome.message = result.message.starts_with(gone) ? result.message : gone + ": " + result.message;
+        batch.outcome.message =
+            result.message.starts_with(gone) ? result.message : formatted("{}: {}", gone, result.message);
     } else {
         launch.again = true;
         // The loss of a member is progress, and so is a reduced tag of this call. Both are bounded, because nobody
@@ -244,9 +246,9 @@ std::string Launches::given_up(const Launch& launch) const {
     if (launch.failures_in_vain < failures_in_vain_max || turn_.now - launch.failing_since <= turn_.timeouts.starved())
         return {};
     PROBE(batch_tag_given_up);
-    return "it failed " + std::to_string(launch.failures_in_vain) +
-           " times in a row, although no member was lost and no other tag was reduced; the last time: " +
-           launch.last_failure;
+    return formatted("it failed {} times in a row, although no member was lost and no other tag was reduced; the last "
+                     "time: {}",
+                     launch.failures_in_vain, launch.last_failure);
 }
 
 void Launches::concluded_of_many(Tag tag, const Completion& completion) {

@@ -1,5 +1,6 @@
 #include "harness/real/bridge.hpp"
 
+#include "core/base/format.hpp"
 #include "harness/fault_pairs.hpp"
 #include "harness/oracles.hpp"
 #include "harness/real/child_process.hpp"
@@ -34,8 +35,6 @@ Instant monotonic() {
     clock_gettime(CLOCK_MONOTONIC, &time);
     return static_cast<Instant>(time.tv_sec) * second + time.tv_nsec;
 }
-
-std::string milliseconds(Duration duration) { return std::to_string(duration / millisecond); }
 
 class RealRun {
 public:
@@ -82,8 +81,8 @@ private:
     std::uint32_t nodes() const { return static_cast<std::uint32_t>(scenario_.peers.size() + 1); }
     Instant now() const { return monotonic() - origin_; }
     void schedule(Instant at, Step step, std::uint64_t value = 0) { script_.emplace(at, Item{step, value}); }
-    std::string path(const std::string& name) const { return verdict_.logs + "/" + name; }
-    std::string facts_path(std::size_t number) const { return path("facts." + std::to_string(number)); }
+    std::string path(const std::string& name) const { return formatted("{}/{}", verdict_.logs, name); }
+    std::string facts_path(std::size_t number) const { return path(formatted("facts.{}", number)); }
 
     bool machine_error(std::string text) {
         if (verdict_.machine_error.empty()) verdict_.machine_error = std::move(text);
@@ -97,7 +96,8 @@ private:
     bool prepare() {
         for (const char* program : {"pccl-master", "bridge-peer"}) {
             if (::access((options_.programs + program).c_str(), X_OK) != 0)
-                return machine_error(options_.programs + program + " is missing; build the target " + program);
+                return machine_error(
+                    formatted("{}{} is missing; build the target {}", options_.programs, program, program));
         }
         std::error_code error;
         std::string folder = (std::filesystem::temp_directory_path(error) / "pccl-bridge-XXXXXX").string();
@@ -114,10 +114,10 @@ private:
     }
 
     std::vector<std::string> environment() const {
-        std::vector<std::string> list = {"PCCL_PEER_TIMEOUT_MS=" + milliseconds(scenario_.timeouts.peer),
-                                         "PCCL_MASTER_TIMEOUT_MS=" + milliseconds(scenario_.timeouts.master),
-                                         "PCCL_MAX_CONCURRENT_COLLECTIVE_OPS=" +
-                                             std::to_string(scenario_.limits.concurrent_ops)};
+        std::vector<std::string> list = {
+            formatted("PCCL_PEER_TIMEOUT_MS={}", scenario_.timeouts.peer / millisecond),
+            formatted("PCCL_MASTER_TIMEOUT_MS={}", scenario_.timeouts.master / millisecond),
+            formatted("PCCL_MAX_CONCURRENT_COLLECTIVE_OPS={}", scenario_.limits.concurrent_ops)};
         if (std::getenv("PCCL_LOG_LEVEL") == nullptr) list.push_back("PCCL_LOG_LEVEL=INFO");
         return list;
     }
@@ -125,7 +125,7 @@ private:
     // If the scenario kills the master, it keeps a journal, and comes back at the port that it had.
     bool start_master(std::uint16_t port) {
         std::vector<std::string> arguments = {options_.programs + "pccl-master", "--listen",
-                                              process_address(0) + ":" + std::to_string(port)};
+                                              formatted("{}:{}", process_address(0), port)};
         const bool dies = std::any_of(scenario_.faults.begin(), scenario_.faults.end(),
                                       [](const Fault& fault) { return fault.kind == FaultKind::crash_master; });
         if (dies) arguments.insert(arguments.end(), {"--state-dir", path("state")});
@@ -140,7 +140,7 @@ private:
         try {
             child = ChildProcess::start(arguments, {std::move(variables), file.number(), output_to_log});
         } catch (const std::system_error& error) {
-            return machine_error("cannot start " + arguments[0] + ": " + error.what());
+            return machine_error(formatted("cannot start {}: {}", arguments[0], error.what()));
         }
         return true;
     }
@@ -253,16 +253,16 @@ private:
         peer.expected_to_die = false;
         std::vector<std::string> variables = environment();
         variables.push_back("PCCL_BIND_ADDRESS=" + process_address(node));
-        variables.push_back("PCCL_PORT_RANGE=" + std::to_string(proxy_.port(node)));
+        variables.push_back(formatted("PCCL_PORT_RANGE={}", proxy_.port(node)));
         // Creates an empty file, because a process may die before it has opened its facts.
         std::FILE* facts = std::fopen(facts_path(peer.number).c_str(), "w");
         if (facts == nullptr) return void(machine_error("cannot write " + facts_path(peer.number)));
         std::fclose(facts);
-        const std::string log = path("node" + std::to_string(node) + ".process" + std::to_string(peer.number) + ".log");
+        const std::string log = path(formatted("node{}.process{}.log", node, peer.number));
         start(peer.child,
               {options_.programs + "bridge-peer", "--scenario", path("scenario"), "--node", std::to_string(node),
                "--number", std::to_string(peer.number), "--master",
-               front_address(0) + ":" + std::to_string(proxy_.port(0)), "--facts", facts_path(peer.number), "--origin",
+               formatted("{}:{}", front_address(0), proxy_.port(0)), "--facts", facts_path(peer.number), "--origin",
                std::to_string(origin_)},
               std::move(variables), log, true);
     }
@@ -284,8 +284,7 @@ private:
             if (!peer.child.running() || !peer.child.reap()) continue;
             ended = true;
             if (peer.child.status().value_or(0) != 0 && !peer.expected_to_die)
-                violate("process",
-                        "the process of node " + std::to_string(node) + " ended with " + peer.child.how_it_ended());
+                violate("process", formatted("the process of node {} ended with {}", node, peer.child.how_it_ended()));
         }
         if (master_.running() && master_.reap() && !master_killed_) {
             violate("process", "the master ended with " + master_.how_it_ended());
@@ -524,10 +523,10 @@ private:
             for (std::uint32_t node = 1; node < nodes(); ++node) {
                 if (!was_running[node]) continue;
                 const ProcessFacts& facts = all[peers_[node].number - 1];
-                text += "\n  node " + std::to_string(node) + " (process " + std::to_string(peers_[node].number) + ") " +
-                        (facts.waits_in.empty()
-                             ? "is in no call of the library"
-                             : "waits in " + facts.waits_in + " since " + milliseconds(facts.waits_since) + " ms");
+                text += formatted("\n  node {} (process {}) {}", node, peers_[node].number,
+                                  facts.waits_in.empty() ? "is in no call of the library"
+                                                         : formatted("waits in {} since {} ms", facts.waits_in,
+                                                                     facts.waits_since / millisecond));
             }
             violate("progress", text);
         }
@@ -555,8 +554,8 @@ private:
         for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
             const Life& l = ledger.lives[life];
             if (l.lost && !l.refused_revision && !touched_[l.node])
-                violate("membership", ledger.name(life) + " on node " + std::to_string(l.node) +
-                                          " was lost, though no fault touched it");
+                violate("membership",
+                        formatted("{} on node {} was lost, though no fault touched it", ledger.name(life), l.node));
         }
     }
 
@@ -590,7 +589,7 @@ private:
 BridgeVerdict run_real(const Scenario& scenario, const BridgeOptions& options) {
     if (scenario.peers.size() >= proxy_nodes_max) {
         BridgeVerdict verdict;
-        verdict.machine_error = "at most " + std::to_string(proxy_nodes_max - 1) + " peers can be played for real";
+        verdict.machine_error = formatted("at most {} peers can be played for real", proxy_nodes_max - 1);
         return verdict;
     }
     return RealRun(scenario, options).run();

@@ -1,4 +1,5 @@
 // Which parts of a scenario real processes can play.
+#include "core/base/format.hpp"
 #include "harness/fault_refs.hpp"
 #include "harness/real/bridge.hpp"
 #include "harness/real/proxy.hpp"
@@ -151,14 +152,15 @@ std::string line_of(const Scenario& scenario, const std::string& begin) {
 std::vector<std::string> unplayable(const Scenario& scenario) {
     std::vector<std::string> lines;
     for (const Unplayable& setting : settings) {
-        if (setting.is_set(scenario)) lines.push_back(line_of(scenario, setting.setting) + ": " + setting.reason);
+        if (setting.is_set(scenario))
+            lines.push_back(formatted("{}: {}", line_of(scenario, setting.setting), setting.reason));
     }
     for (const Fault& fault : scenario.faults) {
         const char* reason = why_not(fault);
         if (reason == nullptr) continue;
         Scenario one;
         one.faults.push_back(fault);
-        lines.push_back(line_of(one, "fault") + ": " + reason);
+        lines.push_back(formatted("{}: {}", line_of(one, "fault"), reason));
     }
     return lines;
 }

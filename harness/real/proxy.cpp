@@ -1,5 +1,7 @@
 #include "harness/real/proxy.hpp"
 
+#include "core/base/format.hpp"
+
 #include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
@@ -49,9 +51,7 @@ std::uint16_t local_port(int descriptor) {
     return ntohs(local.sin_port);
 }
 
-std::string loopback(unsigned third, std::uint32_t node) {
-    return "127.0." + std::to_string(third) + "." + std::to_string(node + 1);
-}
+std::string loopback(unsigned third, std::uint32_t node) { return formatted("127.0.{}.{}", third, node + 1); }
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
@@ -85,8 +85,9 @@ bool Proxy::open(std::string& error) {
             static_cast<void>(listen(front, node));
         }
         if (!front.listener.is_open()) {
-            error = "cannot listen on " + front_address(node) + ": " + std::strerror(errno) +
-                    "; the addresses 127.0.1.* and 127.0.2.* of the loopback device are needed";
+            error = formatted(
+                "cannot listen on {}: {}; the addresses 127.0.1.* and 127.0.2.* of the loopback device are needed",
+                front_address(node), std::strerror(errno));
             return false;
         }
     }

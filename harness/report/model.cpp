@@ -1,3 +1,4 @@
+#include "core/base/format.hpp"
 #include "harness/report/report.hpp"
 #include "harness/scenario_text.hpp"
 #include "net-sim/describe.hpp"
@@ -12,8 +13,6 @@ namespace {
 
 using Recorder = sim::Recorder;
 
-std::string number(std::uint64_t value) { return std::to_string(value); }
-
 // When the process of `node` that ran at `at` ended, at the latest the end of the run.
 Instant end_of_process(const Subject& subject, std::uint32_t node, Instant at) {
     for (const Recorder::Life& life : subject.observation.recorder.lives()) {
@@ -25,8 +24,8 @@ Instant end_of_process(const Subject& subject, std::uint32_t node, Instant at) {
 
 // The times of a fact, in the form in which oracles put them into a reason.
 std::string time_in_reason(Instant begin, Instant end) {
-    return "[" + number(static_cast<std::uint64_t>(begin / microsecond)) + " us .. " +
-           (end == open_end ? "open" : number(static_cast<std::uint64_t>(end / microsecond)) + " us") + "]";
+    return formatted("[{} us .. {}]", begin / microsecond,
+                     end == open_end ? "open" : formatted("{} us", end / microsecond));
 }
 template <class Fact>
 bool concerned(const Subject& subject, const Fact& fact) {
@@ -121,11 +120,11 @@ std::vector<Bar> operations(const Subject& subject) {
         bar.node = ledger.lives[fact.life].node;
         bar.begin = fact.begin;
         bar.tag = fact.tag;
-        bar.label = "all-reduce tag " + number(fact.tag);
-        bar.detail = "count " + number(fact.shape.count) + " type " + number(static_cast<unsigned>(fact.shape.type)) +
-                     " op " + number(static_cast<unsigned>(fact.shape.op)) + sim::to_text(fact.shape.quantization) +
-                     (fact.in_place ? " in place" : "") + " group " + number(fact.group) + ", " +
-                     ledger.name(fact.life) + ": ";
+        bar.label = formatted("all-reduce tag {}", fact.tag);
+        bar.detail = formatted("count {} type {} op {}{}{} group {}, {}: ", fact.shape.count,
+                               static_cast<unsigned>(fact.shape.type), static_cast<unsigned>(fact.shape.op),
+                               sim::to_text(fact.shape.quantization), fact.in_place ? " in place" : "", fact.group,
+                               ledger.name(fact.life));
         bar.concerned = concerned(subject, fact);
         if (fact.end == open_end) {
             bar.outcome = Outcome::unanswered;
@@ -139,8 +138,9 @@ std::vector<Bar> operations(const Subject& subject) {
         } else {
             bar.outcome = fact.completion.result == Result::success ? Outcome::success : Outcome::failed;
             bar.end = fact.end;
-            bar.detail += answer_text(fact.completion.result, fact.completion.message) +
-                          (bar.outcome == Outcome::success ? ", world " + number(fact.completion.world) : "");
+            bar.detail +=
+                formatted("{}{}", answer_text(fact.completion.result, fact.completion.message),
+                          bar.outcome == Outcome::success ? formatted(", world {}", fact.completion.world) : "");
         }
         bars.push_back(std::move(bar));
     }
@@ -186,17 +186,17 @@ std::string fault_text(const Subject& subject, const FaultSpan& span) {
     std::string text = to_text(span.kind);
     switch (span.kind) {
     case FaultKind::partition:
-        text += ": " + nodes_text(subject, span.nodes) + " | " + nodes_text(subject, span.others);
+        text += formatted(": {} | {}", nodes_text(subject, span.nodes), nodes_text(subject, span.others));
         break;
     case FaultKind::one_way:
-        text += ": nothing from " + nodes_text(subject, span.nodes) + " to " + nodes_text(subject, span.others);
+        text += formatted(": nothing from {} to {}", nodes_text(subject, span.nodes), nodes_text(subject, span.others));
         break;
     case FaultKind::interface:
-        text +=
-            ": " + nodes_text(subject, span.nodes) + ((fault.b & 1) != 0 ? " without the master" : " without peers");
+        text += formatted(": {}{}", nodes_text(subject, span.nodes),
+                          (fault.b & 1) != 0 ? " without the master" : " without peers");
         break;
     case FaultKind::clog:
-        text += ": " + nodes_text(subject, span.nodes) + " sends nothing, then everything at once";
+        text += formatted(": {} sends nothing, then everything at once", nodes_text(subject, span.nodes));
         break;
     case FaultKind::crash_peer:
     case FaultKind::aimed_peer:
@@ -205,14 +205,15 @@ std::string fault_text(const Subject& subject, const FaultSpan& span) {
     case FaultKind::older_journal:
     case FaultKind::empty_journal:
     case FaultKind::aimed_master:
-        text += ": " + nodes_text(subject, span.nodes) +
-                ((fault.value & 1) != 0 ? " dies, its machine resets its links" : " dies, its machine falls silent");
+        text += formatted(": {}{}", nodes_text(subject, span.nodes),
+                          (fault.value & 1) != 0 ? " dies, its machine resets its links"
+                                                 : " dies, its machine falls silent");
         break;
     default:
-        text += ": " + nodes_text(subject, span.nodes) +
-                (span.others.empty() ? "" : " - " + nodes_text(subject, span.others));
+        text += formatted(": {}{}", nodes_text(subject, span.nodes),
+                          span.others.empty() ? "" : " - " + nodes_text(subject, span.others));
     }
-    return text + " (fault " + number(span.index + 1) + " of " + number(subject.scenario.faults.size()) + ")";
+    return formatted("{} (fault {} of {})", text, span.index + 1, subject.scenario.faults.size());
 }
 
 std::string with_nodes(const Observation& observation, const std::string& text) {
@@ -227,7 +228,7 @@ std::string with_nodes(const Observation& observation, const std::string& text) 
         i += word.size();
         if (run != length) continue;
         const auto known = observation.recorder.names().find(word);
-        if (known != observation.recorder.names().end()) out += "(" + observation.nodes[known->second] + ")";
+        if (known != observation.recorder.names().end()) out += formatted("({})", observation.nodes[known->second]);
     }
     return out;
 }

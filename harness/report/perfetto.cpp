@@ -3,6 +3,7 @@
 // Each node is a process of the trace; the faults are another one. A node has tracks for its process, its calls and its
 // events, and one for each tag. Slices of one track never overlap. Control messages are flows between the events that
 // sent and received them. Times are microseconds with three decimals, so no nanosecond is lost.
+#include "core/base/format.hpp"
 #include "harness/report/json.hpp"
 #include "harness/report/report.hpp"
 #include "harness/scenario_text.hpp"
@@ -28,10 +29,7 @@ enum Track : std::uint32_t {
     more_calls_track = 10'000  // of other threads of the program
 };
 
-std::string time_text(Instant time) {
-    const std::string rest = std::to_string(time % microsecond);
-    return std::to_string(time / microsecond) + "." + std::string(3 - rest.size(), '0') + rest;
-}
+std::string time_text(Instant time) { return core::formatted("{}.{:03}", time / microsecond, time % microsecond); }
 
 const char* colour(Outcome outcome) {
     switch (outcome) {
@@ -151,7 +149,7 @@ private:
         for (const FaultSpan& fault : subject_.observation.faults) {
             const Instant end = std::max(fault.end, fault.begin + microsecond);
             const auto [track, added] = tracks.take(fault.begin, end);
-            if (added) meta("thread_name", faults_pid(), track + 1, "faults " + std::to_string(track + 1));
+            if (added) meta("thread_name", faults_pid(), track + 1, core::formatted("faults {}", track + 1));
             slice(faults_pid(), track + 1, fault.begin, end, to_text(fault.kind), "fault");
             json_.field("text", fault_text(subject_, fault));
             end_event();
@@ -166,7 +164,7 @@ private:
         for (const Bar& bar : bars) {
             const auto [at, added] = tracks[bar.node].take(bar.begin, bar.end);
             const std::uint32_t track = at == 0 ? static_cast<std::uint32_t>(calls_track) : more_calls_track + at;
-            if (added && at != 0) meta("thread_name", pid(bar.node), track, "calls " + std::to_string(at + 1));
+            if (added && at != 0) meta("thread_name", pid(bar.node), track, core::formatted("calls {}", at + 1));
             bar_slice(track, bar);
         }
     }
@@ -186,7 +184,7 @@ private:
             const auto [place, added] = tracks.try_emplace({bar.node, bar.tag}, 0);
             if (added) {
                 place->second = first_tag_track + next[bar.node]++;
-                meta("thread_name", pid(bar.node), place->second, "tag " + std::to_string(bar.tag));
+                meta("thread_name", pid(bar.node), place->second, core::formatted("tag {}", bar.tag));
             }
             bar_slice(place->second, bar);
         }

@@ -1,4 +1,5 @@
 // Carries out the effects of the machines of a scope.
+#include "core/base/format.hpp"
 #include "core/compute.hpp"
 #include "core/wire/control.pb.h"
 #include "harness/scope/bytes.hpp"
@@ -209,7 +210,7 @@ void World::close(State& state, std::size_t node, LinkId link) {
     connection->ends[side].here = false;
     Message message;
     message.kind = Message::Kind::closed;
-    if (trace_) say(state, node, "closes link " + std::to_string(link));
+    if (trace_) say(state, node, formatted("closes link {}", link));
     if (connection->ends[1 - side].here) connection->ends[1 - side].queue.push_back(keep(message));
 }
 

@@ -1,5 +1,7 @@
 #include "harness/scope/explore.hpp"
 
+#include "core/base/format.hpp"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -52,7 +54,7 @@ std::string sequence_of(const std::vector<Frame>& path) {
     const auto flush = [&] {
         if (count == 0) return;
         if (!text.empty()) text += ',';
-        if (count > 1) text += std::to_string(count) + 'x';
+        if (count > 1) text += core::formatted("{}x", count);
         text += std::to_string(last);
     };
     for (const Frame& frame : path) {
@@ -155,7 +157,7 @@ std::string see_it_work(World& world, State state) {
     for (std::size_t node = 1; node <= world.scope().peers; ++node) {
         if (!state.nodes[node].alive) continue;
         for (const auto& [id, content] : state.nodes[node].buffers) {
-            if (id % 2 == 1) return "at the end: peer" + std::to_string(node) + " holds memory";
+            if (id % 2 == 1) return core::formatted("at the end: peer{} holds memory", node);
         }
     }
     return {};

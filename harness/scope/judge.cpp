@@ -1,4 +1,5 @@
 // Checks the promises of a scope against what the calls of its programs returned.
+#include "core/base/format.hpp"
 #include "harness/scope/explore.hpp"
 #include "net-sim/describe.hpp"
 
@@ -11,7 +12,7 @@ using core::Result;
 
 namespace {
 
-std::string name_of(std::size_t node) { return "peer" + std::to_string(node); }
+std::string name_of(std::size_t node) { return core::formatted("peer{}", node); }
 
 std::string sum_of(const World& world, std::uint32_t collective, std::uint32_t members) {
     std::string sum;
@@ -48,8 +49,8 @@ std::string judge_worlds(const World& world, const State& state) {
                 admitted += !connected || heard.front().epoch <= told.epoch;
             }
             if (told.world != admitted) {
-                return name_of(node) + ": " + to_text(told.call) + " tells a world of " + std::to_string(told.world) +
-                       ", and " + std::to_string(admitted) + " were admitted";
+                return core::formatted("{}: {} tells a world of {}, and {} were admitted", name_of(node),
+                                       to_text(told.call), told.world, admitted);
             }
         }
     }
@@ -78,11 +79,11 @@ std::string judge(const World& world, const State& state) {
         for (const Told& told : self.told) {
             if (told.result == Result::success) continue;
             if (told.result == Result::internal_error)
-                return name_of(node) + ": " + to_text(told.call) + " returns an internal error";
+                return core::formatted("{}: {} returns an internal error", name_of(node), to_text(told.call));
             // One broken connection is replaced and one master restarts, so neither makes a collective fail.
             const bool is_collective = told.call == Call::await || told.call == Call::sync;
             const bool may_fail = is_collective ? somebody_died || state.faults > 1 : state.faults != 0;
-            if (!may_fail) return name_of(node) + ": " + to_text(told.call) + " fails without a reason";
+            if (!may_fail) return core::formatted("{}: {} fails without a reason", name_of(node), to_text(told.call));
         }
         if (self.told.empty()) continue;
         const Told& told = self.told.back();
@@ -122,8 +123,7 @@ std::string judge(const World& world, const State& state) {
         const std::uint32_t members = members_of(world, collective, output);
         if ((members >> node & 1) == 0) return name_of(node) + " holds a wrong sum";
         if (static_cast<std::uint32_t>(__builtin_popcount(members)) != told.world)
-            return name_of(node) + " was told a world of " + std::to_string(told.world) +
-                   " that is not that of the sum";
+            return core::formatted("{} was told a world of {} that is not that of the sum", name_of(node), told.world);
     }
     if (success != nullptr && failed != 0) return "the collective succeeded for one member and failed for another";
     return state.stage == Stage::explored && state.faults == 0 ? judge_worlds(world, state) : std::string();

@@ -1,4 +1,5 @@
 // What the programs of a scope call, what their calls return, and choices as text.
+#include "core/base/format.hpp"
 #include "harness/scope/world.hpp"
 #include "net-sim/describe.hpp"
 
@@ -15,7 +16,7 @@ namespace {
 constexpr Tag tag = 7;
 constexpr std::uint8_t rounds_max = 100;  // of a call that is repeated
 
-std::string name_of(std::size_t node) { return node == 0 ? "master" : "peer" + std::to_string(node); }
+std::string name_of(std::size_t node) { return node == 0 ? "master" : formatted("peer{}", node); }
 
 }  // namespace
 
@@ -84,8 +85,8 @@ void World::completed(State& state, std::size_t node, const Complete& effect) {
     const Line line = program[self.line];
     if (trace_) {
         say(state, node,
-            std::string(to_text(line.call)) + " returns " + sim::to_text(completion.result) +
-                (completion.message.empty() ? "" : ": " + completion.message));
+            formatted("{} returns {}{}", to_text(line.call), sim::to_text(completion.result),
+                      completion.message.empty() ? "" : ": " + completion.message));
     }
     self.ticket = 0;
     for (const Node& other : state.nodes) {
@@ -94,7 +95,8 @@ void World::completed(State& state, std::size_t node, const Complete& effect) {
         const bool votes = &other != &self && other.alive && other.member && other.takes_part && self.member;
         if (state.stage != Stage::update || !votes || completion.result != Result::success) continue;
         if (other.line < self.line || (other.line == self.line && other.ticket == 0))
-            return violate(state, "an update returns to " + name_of(node) + " before all members have called it");
+            return violate(state,
+                           formatted("an update returns to {} before all members have called it", name_of(node)));
     }
     const std::uint32_t world = line.call == Call::await ? completion.world : completion.attributes.global_world;
     Told told{line.call, completion.result, world, completion.epoch, completion.revision};
@@ -126,7 +128,7 @@ void World::completed(State& state, std::size_t node, const Complete& effect) {
         ++self.rounds;
         self.not_before = state.now + 1;
     } else if (again) {
-        violate(state, std::string("in vain: ") + to_text(line.call) + " was called so often");
+        violate(state, formatted("in vain: {} was called so often", to_text(line.call)));
     }
 }
 
@@ -147,22 +149,22 @@ std::string World::text(const Message& message, std::size_t from, std::size_t to
 
 std::string World::text(const State& state, const Choice& choice) const {
     const auto between = [&](const Connection& connection) {
-        return name_of(connection.node[0]) + " > " + name_of(connection.node[1]) + " link " +
-               std::to_string(connection.link[0]);
+        return formatted("{} > {} link {}", name_of(connection.node[0]), name_of(connection.node[1]),
+                         connection.link[0]);
     };
     switch (choice.kind) {
     case Choice::Kind::deliver: {
         const Connection& connection = state.connections[choice.connection];
         const End& end = connection.ends[choice.side];
         const std::size_t from = connection.node[1 - choice.side];
-        return name_of(choice.node) + " <- " + name_of(from) + "  " + (end.receiving ? "the rest of " : "") +
-               text(messages_[end.queue.front()], from, choice.node) + "  (link " +
-               std::to_string(connection.link[choice.side]) + ")";
+        return formatted("{} <- {}  {}{}  (link {})", name_of(choice.node), name_of(from),
+                         end.receiving ? "the rest of " : "", text(messages_[end.queue.front()], from, choice.node),
+                         connection.link[choice.side]);
     }
     case Choice::Kind::write: return "master: a record is durable";
     case Choice::Kind::call:
-        return name_of(choice.node) + " calls " +
-               to_text(program_of(state, choice.node)[state.nodes[choice.node].line].call);
+        return formatted("{} calls {}", name_of(choice.node),
+                         to_text(program_of(state, choice.node)[state.nodes[choice.node].line].call));
     case Choice::Kind::start_master: return "the master starts";
     case Choice::Kind::pass_time: return "time passes";
     case Choice::Kind::end:
@@ -170,9 +172,9 @@ std::string World::text(const State& state, const Choice& choice) const {
     case Choice::Kind::cut: {
         const Connection& connection = state.connections[choice.connection];
         const bool dialled = connection.ends[0].announced || connection.ends[1].announced;
-        return std::string("FAULT: ") + (dialled ? "connection lost: " : "dial refused: ") + between(connection);
+        return formatted("FAULT: {}{}", dialled ? "connection lost: " : "dial refused: ", between(connection));
     }
-    case Choice::Kind::kill: return "FAULT: " + name_of(choice.node) + " dies";
+    case Choice::Kind::kill: return formatted("FAULT: {} dies", name_of(choice.node));
     case Choice::Kind::kill_all_written: return "FAULT: master dies, its last records are durable";
     }
     return {};

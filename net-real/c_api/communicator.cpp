@@ -1,6 +1,7 @@
 // See communicator.hpp.
 #include "net-real/c_api/communicator.hpp"
 
+#include "core/base/format.hpp"
 #include "net-real/c_api/validate.hpp"
 
 #include <algorithm>
@@ -118,7 +119,7 @@ Outcome Communicator::attribute(std::uint32_t attribute, int& value) const {
     case PCCL_ATTRIBUTE_PEER_GROUP_WORLD_SIZE: number = now.group_world; break;
     case PCCL_ATTRIBUTE_NUM_DISTINCT_PEER_GROUPS: number = now.groups; break;
     case PCCL_ATTRIBUTE_LARGEST_PEER_GROUP_WORLD_SIZE: number = now.largest_group; break;
-    default: return invalid_argument("unknown attribute " + std::to_string(attribute) + "; use a pcclAttribute_t");
+    default: return invalid_argument(core::formatted("unknown attribute {}; use a pcclAttribute_t", attribute));
     }
     value = number > INT_MAX ? INT_MAX : static_cast<int>(number);
     return success();
@@ -198,7 +199,7 @@ Outcome Communicator::take_launched(std::uint64_t tag, LaunchedMap::node_type& l
     const auto at = launched_.find(tag);
     if (at == launched_.end()) {
         return failure(pcclRankConnectionLost,
-                       "tag " + std::to_string(tag) + " is not launched or awaited already; await each launch once");
+                       core::formatted("tag {} is not launched or awaited already; await each launch once", tag));
     }
     launched = launched_.extract(at);
     return success();

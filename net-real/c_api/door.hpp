@@ -2,9 +2,9 @@
 // communicator's last message.
 #pragma once
 
+#include "core/base/format.hpp"
 #include "net-real/c_api/communicator.hpp"
 
-#include <string>
 #include <utility>
 
 namespace pccl::c_api {
@@ -31,7 +31,7 @@ pcclResult_t on_communicator(const char* function, const pcclComm_t* handle, Arg
         if (communicator.foreign()) return invalid_usage(foreign_handle);
         Outcome outcome = arguments();
         if (outcome.result == pcclSuccess) outcome = call(*communicator);
-        if (outcome.result != pcclSuccess) communicator->remember(std::string(function) + ": " + outcome.message);
+        if (outcome.result != pcclSuccess) communicator->remember(core::formatted("{}: {}", function, outcome.message));
         return outcome;
     });
 }

@@ -1,4 +1,5 @@
 // The functions of pccl/ext.h, except the counters (statistics.cpp).
+#include "core/base/format.hpp"
 #include "net-real/c_api/door.hpp"
 #include "net-real/log_callback.hpp"
 #include "net-real/settings.hpp"
@@ -23,15 +24,15 @@ Outcome read_config(const pcclCommConfig_t* given, pcclCommConfig_t& config) {
     config = {};
     std::memcpy(&config.size, &given->size, sizeof config.size);
     if (config.size < sizeof config.size || config.size > 4096) {
-        return invalid_argument("config->size is " + std::to_string(config.size) +
-                                "; begin with pcclCommConfig_t config = PCCL_COMM_CONFIG_INIT");
+        return invalid_argument(pccl::core::formatted(
+            "config->size is {}; begin with pcclCommConfig_t config = PCCL_COMM_CONFIG_INIT", config.size));
     }
     const auto* bytes = reinterpret_cast<const unsigned char*>(given);
     for (std::size_t i = sizeof config; i < config.size; ++i) {
         if (bytes[i] != 0) {
-            return invalid_argument("config uses fields that this version of the library (" +
-                                    std::to_string(PCCL_VERSION_MAJOR) + "." + std::to_string(PCCL_VERSION_MINOR) +
-                                    ") does not know; leave them 0, or use a newer library");
+            return invalid_argument(pccl::core::formatted("config uses fields that this version of the library ({}.{}) "
+                                                          "does not know; leave them 0, or use a newer library",
+                                                          PCCL_VERSION_MAJOR, PCCL_VERSION_MINOR));
         }
     }
     std::memcpy(&config, given, std::min(config.size, sizeof config));
@@ -72,7 +73,7 @@ Outcome apply_config(const pcclCommConfig_t& config, real::EnvironmentSettings& 
     to.number(real::Setting::benchmark_connections, config.num_benchmark_connections);
     if (!to.why().empty()) return invalid_argument("config: " + to.why());
     if (config.name != nullptr && std::strlen(config.name) > name_max)
-        return invalid_argument("config->name is longer than " + std::to_string(name_max) + " bytes");
+        return invalid_argument(pccl::core::formatted("config->name is longer than {} bytes", name_max));
     return success();
 }
 

@@ -1,5 +1,6 @@
 // The functions of pccl.h for the library and for communicators. They check the arguments and look up the handle; a
 // Communicator does the rest.
+#include "core/base/format.hpp"
 #include "net-real/c_api/door.hpp"
 #include "net-real/c_api/endpoint.hpp"
 #include "net-real/c_api/validate.hpp"
@@ -49,7 +50,7 @@ PCCL_EXPORT pcclResult_t pcclGetAttribute(const pcclComm_t* comm, pcclAttribute_
         "pcclGetAttribute", comm,
         [&]() -> Outcome {
             if (number < PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE || number > PCCL_ATTRIBUTE_LARGEST_PEER_GROUP_WORLD_SIZE) {
-                return invalid_argument("unknown attribute " + std::to_string(number) + "; use a pcclAttribute_t");
+                return invalid_argument(pccl::core::formatted("unknown attribute {}; use a pcclAttribute_t", number));
             }
             return check_pointer(value_out, "value_out");
         },
@@ -125,19 +126,20 @@ PCCL_EXPORT pcclResult_t pcclAllReduceMultipleWithRetry(const pcclReduceOpDescri
             if (descriptors == nullptr) return invalid_argument("descriptors is null");
             if (op_count == 0) return invalid_argument("op_count is 0: there is nothing to reduce");
             if (max_in_flight < 1) {
-                return invalid_argument("max_in_flight is " + std::to_string(max_in_flight) +
-                                        "; 1 is the least, several operations at a time use the network better");
+                return invalid_argument(pccl::core::formatted(
+                    "max_in_flight is {}; 1 is the least, several operations at a time use the network better",
+                    max_in_flight));
             }
             const std::size_t tags_max = pccl::core::Limits{}.tags_max;
             if (op_count > tags_max) {
-                return invalid_argument(std::to_string(op_count) + " operations are more than " +
-                                        std::to_string(tags_max) + "; make several calls");
+                return invalid_argument(
+                    pccl::core::formatted("{} operations are more than {}; make several calls", op_count, tags_max));
             }
             for (std::size_t i = 0; i < op_count; ++i) {
                 const pcclReduceOpDescriptor_t& one = descriptors[i];
                 Outcome checked = check_reduce(one.sendbuf, one.recvbuf, one.descriptor);
                 if (checked.result == pcclSuccess) continue;
-                checked.message = "descriptor " + std::to_string(i) + ": " + checked.message;
+                checked.message = pccl::core::formatted("descriptor {}: {}", i, checked.message);
                 return checked;
             }
             return success();

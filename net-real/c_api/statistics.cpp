@@ -1,4 +1,5 @@
 // Last message, abort and counters of a communicator, and pcclGetStats.
+#include "core/base/format.hpp"
 #include "net-real/c_api/door.hpp"
 
 #include <cstring>
@@ -24,13 +25,15 @@ public:
         return *this;
     }
     Json& number(const char* name, std::uint64_t value) { return put(name, std::to_string(value), false); }
-    Json& word(const char* name, const std::string& value) { return put(name, '"' + value + '"', false); }
+    Json& word(const char* name, const std::string& value) {
+        return put(name, core::formatted("\"{}\"", value), false);
+    }
     const std::string& text() const { return text_; }
 
 private:
     Json& put(const char* name, const std::string& value, bool first_next) {
         if (!first_) text_ += ',';
-        if (name != nullptr) text_ += std::string("\"") + name + "\":";
+        if (name != nullptr) text_ += core::formatted("\"{}\":", name);
         text_ += value;
         first_ = first_next;
         return *this;
@@ -122,8 +125,8 @@ extern "C" PCCL_EXPORT pcclResult_t pcclGetStats(const pcclComm_t* comm, char* b
             if (needed_out != nullptr) *needed_out = text.size() + 1;
             if (buffer == nullptr) return success();
             if (size < text.size() + 1) {
-                return invalid_argument("the buffer has " + std::to_string(size) + " bytes, " +
-                                        std::to_string(text.size() + 1) + " are needed");
+                return invalid_argument(
+                    pccl::core::formatted("the buffer has {} bytes, {} are needed", size, text.size() + 1));
             }
             std::memcpy(buffer, text.c_str(), text.size() + 1);
             return success();

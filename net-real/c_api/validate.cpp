@@ -1,6 +1,7 @@
 // See validate.hpp.
 #include "net-real/c_api/validate.hpp"
 
+#include "core/base/format.hpp"
 #include "core/base/limits.hpp"
 #include "core/numeric/quantize.hpp"
 #include "core/numeric/types.hpp"
@@ -23,8 +24,7 @@ constexpr std::uint64_t bytes_max = std::uint64_t{1} << 48;
 Outcome check_size(std::uint64_t count, std::uint32_t type, const char* what, std::uint64_t& bytes) {
     const std::uint64_t element = core::element_bytes(static_cast<core::DataType>(type));
     if (count > bytes_max / element) {
-        return invalid_argument(std::string(what) + " of " + std::to_string(count) +
-                                " elements is larger than any memory");
+        return invalid_argument(core::formatted("{} of {} elements is larger than any memory", what, count));
     }
     bytes = count * element;
     return success();
@@ -38,7 +38,7 @@ bool overlap(const void* a, const void* b, std::uint64_t bytes) {
 }
 
 std::string entry_name(std::size_t index, const char* name) {
-    return "entry " + std::to_string(index) + (name == nullptr ? "" : " (\"" + std::string(name) + "\")");
+    return core::formatted("entry {}{}", index, name == nullptr ? "" : core::formatted(" (\"{}\")", name));
 }
 
 Outcome check_entry(std::size_t index, const pcclTensorInfo_t& tensor) {
@@ -46,12 +46,13 @@ Outcome check_entry(std::size_t index, const pcclTensorInfo_t& tensor) {
     if (tensor.name[0] == 0) return invalid_argument(entry_name(index, nullptr) + " has an empty name");
     const std::size_t key_bytes_max = core::Limits{}.key_bytes_max;
     if (::strnlen(tensor.name, key_bytes_max + 1) > key_bytes_max) {
-        return invalid_argument(entry_name(index, nullptr) + " has a name of more than " +
-                                std::to_string(key_bytes_max) + " bytes");
+        return invalid_argument(
+            core::formatted("{} has a name of more than {} bytes", entry_name(index, nullptr), key_bytes_max));
     }
     const std::uint32_t type = raw_value(tensor.datatype);
     if (type >= core::data_type_count) {
-        return invalid_argument(entry_name(index, tensor.name) + " has the unknown datatype " + std::to_string(type));
+        return invalid_argument(
+            core::formatted("{} has the unknown datatype {}", entry_name(index, tensor.name), type));
     }
     const std::uint32_t device = raw_value(tensor.device_type);
     if (device == pcclDeviceCuda) {
@@ -59,12 +60,12 @@ Outcome check_entry(std::size_t index, const pcclTensorInfo_t& tensor) {
                                 " is in CUDA memory, which this build does not support; copy it to CPU memory");
     }
     if (device != pcclDeviceCpu) {
-        return invalid_argument(entry_name(index, tensor.name) + " has the unknown device type " +
-                                std::to_string(device));
+        return invalid_argument(
+            core::formatted("{} has the unknown device type {}", entry_name(index, tensor.name), device));
     }
     if (tensor.data == nullptr && tensor.count != 0) {
-        return invalid_argument(entry_name(index, tensor.name) + " has " + std::to_string(tensor.count) +
-                                " elements at a null pointer");
+        return invalid_argument(
+            core::formatted("{} has {} elements at a null pointer", entry_name(index, tensor.name), tensor.count));
     }
     std::uint64_t bytes = 0;
     return check_size(tensor.count, type, "an entry", bytes);
@@ -77,7 +78,7 @@ Outcome check_names_unique(const pcclSharedState_t& state) {
     std::sort(names.begin(), names.end());
     const auto twice = std::adjacent_find(names.begin(), names.end());
     if (twice == names.end()) return success();
-    return invalid_argument("the name \"" + std::string(*twice) + "\" stands for two entries; names must be unique");
+    return invalid_argument(core::formatted("the name \"{}\" stands for two entries; names must be unique", *twice));
 }
 
 }  // namespace
@@ -85,7 +86,7 @@ Outcome check_names_unique(const pcclSharedState_t& state) {
 Outcome check_address(const ccoip_socket_address_t& address) {
     const std::uint32_t protocol = raw_value(address.inet.protocol);
     if (protocol != inetIPv4 && protocol != inetIPv6) {
-        return invalid_argument("unknown address protocol " + std::to_string(protocol) + "; use inetIPv4 or inetIPv6");
+        return invalid_argument(core::formatted("unknown address protocol {}; use inetIPv4 or inetIPv6", protocol));
     }
     return success();
 }
@@ -95,8 +96,9 @@ Outcome check_target(const ccoip_socket_address_t& address) {
     const core::Endpoint endpoint = to_endpoint(address);
     const char* why = core::why_not_a_target(endpoint);
     if (why == nullptr) return success();
-    return invalid_argument("no master can be reached at " + core::to_text(endpoint) + ": " + why +
-                            "; give the address and port that it listens on");
+    return invalid_argument(
+        core::formatted("no master can be reached at {}: {}; give the address and port that it listens on",
+                        core::to_text(endpoint), why));
 }
 
 core::Quantization quantization_of(const pcclReduceDescriptor_t& descriptor) {
@@ -111,18 +113,18 @@ core::Quantization quantization_of(const pcclReduceDescriptor_t& descriptor) {
 
 Outcome check_reduce(const void* send, const void* receive, const pcclReduceDescriptor_t& descriptor) {
     const std::uint32_t type = raw_value(descriptor.src_descriptor.datatype);
-    if (type >= core::data_type_count) return invalid_argument("unknown datatype " + std::to_string(type));
+    if (type >= core::data_type_count) return invalid_argument(core::formatted("unknown datatype {}", type));
     const std::uint32_t op = raw_value(descriptor.op);
-    if (op >= core::reduce_op_count) return invalid_argument("unknown reduce operation " + std::to_string(op));
+    if (op >= core::reduce_op_count) return invalid_argument(core::formatted("unknown reduce operation {}", op));
     const std::uint32_t hint = raw_value(descriptor.src_descriptor.distribution_hint);
-    if (hint > pcclDistributionUniform) return invalid_argument("unknown distribution hint " + std::to_string(hint));
+    if (hint > pcclDistributionUniform) return invalid_argument(core::formatted("unknown distribution hint {}", hint));
     const std::uint32_t algorithm = raw_value(descriptor.quantization_options.algorithm);
     if (algorithm > pcclQuantZeroPointScale) {
-        return invalid_argument("unknown quantization algorithm " + std::to_string(algorithm));
+        return invalid_argument(core::formatted("unknown quantization algorithm {}", algorithm));
     }
     const std::uint32_t quantized = raw_value(descriptor.quantization_options.quantized_datatype);
     if (quantized >= core::code_type_count)
-        return invalid_argument("unknown quantized datatype " + std::to_string(quantized));
+        return invalid_argument(core::formatted("unknown quantized datatype {}", quantized));
     if (const char* why =
             core::numeric::why_not_quantizable(quantization_of(descriptor), static_cast<core::DataType>(type))) {
         return invalid_argument(why);
@@ -141,13 +143,13 @@ Outcome check_reduce(const void* send, const void* receive, const pcclReduceDesc
 
 Outcome check_shared_state(const pcclSharedState_t& state, std::uint32_t strategy) {
     if (strategy > PCCL_SHARED_STATE_SYNC_STRATEGY_SEND_ONLY) {
-        return invalid_argument("unknown sync strategy " + std::to_string(strategy) +
-                                "; use a pcclSharedStateSyncStrategy_t");
+        return invalid_argument(
+            core::formatted("unknown sync strategy {}; use a pcclSharedStateSyncStrategy_t", strategy));
     }
     if (state.infos == nullptr && state.count != 0) return invalid_argument("infos is null while count is not 0");
     const std::size_t entries_max = core::Limits{}.entries_max;
     if (state.count > entries_max) {
-        return invalid_argument(std::to_string(state.count) + " entries are more than " + std::to_string(entries_max));
+        return invalid_argument(core::formatted("{} entries are more than {}", state.count, entries_max));
     }
     for (std::size_t i = 0; i < state.count; ++i) {
         if (Outcome entry = check_entry(i, state.infos[i]); entry.result != pcclSuccess) return entry;

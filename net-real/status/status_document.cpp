@@ -1,5 +1,6 @@
 #include "net-real/status/status_document.hpp"
 
+#include "core/base/format.hpp"
 #include "core/wire/frame.hpp"
 #include "include/pccl.h"
 
@@ -18,8 +19,7 @@ using core::MasterStatus;
 namespace {
 
 std::string version() {
-    return std::to_string(PCCL_VERSION_MAJOR) + "." + std::to_string(PCCL_VERSION_MINOR) + "." +
-           std::to_string(PCCL_VERSION_PATCH);
+    return core::formatted("{}.{}.{}", PCCL_VERSION_MAJOR, PCCL_VERSION_MINOR, PCCL_VERSION_PATCH);
 }
 
 std::int64_t ms_since(Instant then, Instant now) { return std::max<Duration>(now - then, 0) / core::millisecond; }
@@ -124,7 +124,7 @@ std::size_t members_of(const MasterStatus& status) {
 }
 
 std::string rate_text(std::uint64_t bytes_per_second) {
-    return bytes_per_second == 0 ? "" : " (" + std::to_string(bytes_per_second / 1'000'000) + " MB/s)";
+    return bytes_per_second == 0 ? "" : core::formatted(" ({} MB/s)", bytes_per_second / 1'000'000);
 }
 
 }  // namespace
@@ -167,36 +167,34 @@ std::string status_json(const MasterStatus& status, Instant now) {
 }
 
 std::string status_text(const MasterStatus& status, Instant now) {
-    const auto seconds = [&](Instant then) { return std::to_string(ms_since(then, now) / 1000) + " s"; };
+    const auto seconds = [&](Instant then) { return core::formatted("{} s", ms_since(then, now) / 1000); };
     const std::size_t members = members_of(status);
-    std::string text = "pccl-master " + version() + ", run " + core::short_name(status.run) + ", incarnation " +
-                       std::to_string(status.incarnation) + ", " + state_of(status) + " for " +
-                       seconds(status.started) + "\n" + std::to_string(members) + " members, " +
-                       std::to_string(status.peers.size() - std::min(members, status.peers.size())) +
-                       " wait to be admitted, epoch " + std::to_string(status.epoch) + "\n";
+    std::string text = core::formatted(
+        "pccl-master {}, run {}, incarnation {}, {} for {}\n{} members, {} wait to be admitted, epoch {}\n", version(),
+        core::short_name(status.run), status.incarnation, state_of(status), seconds(status.started), members,
+        status.peers.size() - std::min(members, status.peers.size()), status.epoch);
     if (status.journal_waits && now - *status.journal_waits >= core::second)
-        text += "the disk of the journal has not answered for " + seconds(*status.journal_waits) +
-                ": every call waits for it\n";
+        text += core::formatted("the disk of the journal has not answered for {}: every call waits for it\n",
+                                seconds(*status.journal_waits));
     for (const MasterStatus::Group& group : status.groups) {
-        text += "group " + std::to_string(group.id) + ": revision " + std::to_string(group.expected_revision) + ", " +
-                std::to_string(group.running) + " running, " + std::to_string(group.tally.committed) + " committed, " +
-                std::to_string(group.tally.aborted) + " aborted\n  ring";
+        text += core::formatted("group {}: revision {}, {} running, {} committed, {} aborted\n  ring", group.id,
+                                group.expected_revision, group.running, group.tally.committed, group.tally.aborted);
         for (std::size_t i = 0; i < group.ring.size(); ++i) {
-            text += " " + core::short_name(group.ring[i]) +
-                    (group.edges[i].up ? " >" + rate_text(group.edges[i].bytes_per_second) : " x");
+            text += core::formatted(" {}{}", core::short_name(group.ring[i]),
+                                    group.edges[i].up ? " >" + rate_text(group.edges[i].bytes_per_second) : " x");
         }
         text += "\n";
     }
     for (const MasterStatus::Vote& vote : status.votes) {
-        text += "vote '" + std::string(vote.kind) + "', open for " + seconds(vote.opened) + ", waits for";
+        text += core::formatted("vote '{}', open for {}, waits for", vote.kind, seconds(vote.opened));
         for (const core::Uuid& uuid : vote.waits_for) text += " " + core::short_name(uuid);
         if (vote.missing > vote.waits_for.size())
-            text += " and " + std::to_string(vote.missing - vote.waits_for.size()) + " more";
+            text += core::formatted(" and {} more", vote.missing - vote.waits_for.size());
         text += vote.missing == 0 ? " a place\n" : "\n";
     }
     for (const MasterStatus::Removal& removal : status.removals) {
-        text += "peer " + core::short_name(removal.uuid) + " went " + seconds(removal.at) + " ago: " + removal.reason +
-                "\n";
+        text += core::formatted("peer {} went {} ago: {}\n", core::short_name(removal.uuid), seconds(removal.at),
+                                removal.reason);
     }
     return text + "all of it, as JSON: /status\n";
 }

@@ -1,5 +1,6 @@
 #include "end_run.hpp"
 
+#include "core/base/format.hpp"
 #include "net-real/journal_store.hpp"
 
 #include <cerrno>
@@ -43,14 +44,14 @@ public:
     Opened opened_by(pid_t process) const {
         struct stat own {};
         if (::fstat(descriptor_, &own) != 0) return Opened::unknown;
-        const std::string folder = "/proc/" + std::to_string(process) + "/fd";
+        const std::string folder = pccl::core::formatted("/proc/{}/fd", process);
         DIR* list = ::opendir(folder.c_str());
         if (list == nullptr) return errno == ENOENT ? Opened::no : Opened::unknown;
         Opened found = Opened::no;
         while (const dirent* entry = ::readdir(list)) {
             struct stat other {};
-            if (::stat((folder + "/" + entry->d_name).c_str(), &other) == 0 && other.st_dev == own.st_dev &&
-                other.st_ino == own.st_ino)
+            if (::stat(pccl::core::formatted("{}/{}", folder, entry->d_name).c_str(), &other) == 0 &&
+                other.st_dev == own.st_dev && other.st_ino == own.st_ino)
                 found = Opened::yes;
         }
         ::closedir(list);
@@ -70,14 +71,16 @@ bool may_signal(const Lock& lock, const JournalStore::Holder& holder, const std:
         return false;
     }
     if (!holder.ends_at_signal) {
-        error = master +
-                " is part of another program; end the run there (pcclInterruptMaster, MasterNode.interrupt), " +
-                "or stop that program and run this again";
+        error = pccl::core::formatted("{} is part of another program; end the run there (pcclInterruptMaster, "
+                                      "MasterNode.interrupt), or stop that program and run this again",
+                                      master);
         return false;
     }
     switch (lock.opened_by(holder.process)) {
     case Lock::Opened::yes: return true;
-    case Lock::Opened::unknown: error = "cannot look at " + master + ": " + std::strerror(errno) + as_its_user; break;
+    case Lock::Opened::unknown:
+        error = pccl::core::formatted("cannot look at {}: {}{}", master, std::strerror(errno), as_its_user);
+        break;
     case Lock::Opened::no:
         error = master + " runs in another container or on another host: the process of that number here does not hold "
                          "the lock; run this there, or send SIGUSR1 to the master";
@@ -88,16 +91,16 @@ bool may_signal(const Lock& lock, const JournalStore::Holder& holder, const std:
 bool stop_holder(const std::string& directory, std::string& error) {
     const Lock lock(directory);
     if (!lock.exists()) {
-        error = "no master has used the state directory " + directory + " (" + std::strerror(errno) +
-                "); give the one of the run";
+        error = pccl::core::formatted("no master has used the state directory {} ({}); give the one of the run",
+                                      directory, std::strerror(errno));
         return false;
     }
     if (!lock.held_by_other()) return true;
     const JournalStore::Holder holder = lock.holder();
-    const std::string master = "the master of " + directory + " (process " + std::to_string(holder.process) + ")";
+    const std::string master = pccl::core::formatted("the master of {} (process {})", directory, holder.process);
     if (!may_signal(lock, holder, master, error)) return false;
     if (::kill(holder.process, SIGUSR1) != 0) {
-        error = "cannot signal " + master + ": " + std::strerror(errno) + as_its_user;
+        error = pccl::core::formatted("cannot signal {}: {}{}", master, std::strerror(errno), as_its_user);
         return false;
     }
     const auto deadline = std::chrono::steady_clock::now() + patience;

@@ -10,6 +10,7 @@
 #include "end_run.hpp"
 #include "notify.hpp"
 
+#include "core/base/format.hpp"
 #include "core/base/ids.hpp"
 #include "include/ccoip.h"
 #include "include/pccl.h"
@@ -54,7 +55,7 @@ constexpr int no_descriptor = -1;
 constexpr std::uint16_t status_port = CCOIP_PROTOCOL_PORT_MASTER - 1;
 
 struct Options {
-    std::string listen = "0.0.0.0:" + std::to_string(CCOIP_PROTOCOL_PORT_MASTER);
+    std::string listen = pccl::core::formatted("0.0.0.0:{}", CCOIP_PROTOCOL_PORT_MASTER);
     std::string status;  // empty: not served
     std::string state_directory;
     std::optional<std::uint32_t> journal_timeout;  // seconds
@@ -102,11 +103,11 @@ bool read_address(const char* option, const std::string& text, std::uint16_t def
                   std::vector<Endpoint>& endpoints, std::string& error) {
     // ::1:80 is a valid address without a port, but hardly ever meant as one.
     if (std::count(text.begin(), text.end(), ':') > 1 && text.front() != '[') {
-        error = std::string(option) + " " + text + ": write [V6]:PORT";
+        error = pccl::core::formatted("{} {}: write [V6]:PORT", option, text);
         return false;
     }
     if (pccl::real::resolve(text, default_port, endpoints, error)) return true;
-    error = std::string(option) + ": " + error;
+    error = pccl::core::formatted("{}: {}", option, error);
     return false;
 }
 
@@ -116,15 +117,15 @@ std::string name_of(const std::string& listen, std::uint16_t port) {
     const bool has_port = colon != std::string::npos && listen.find(']', colon) == std::string::npos &&
                           (listen.front() == '[' || listen.find(':') == colon);
     std::string host = has_port ? listen.substr(0, colon) : listen;
-    if (host.find(':') != std::string::npos && host.front() != '[') host = "[" + host + "]";
-    return host + ":" + std::to_string(port);
+    if (host.find(':') != std::string::npos && host.front() != '[') host = pccl::core::formatted("[{}]", host);
+    return pccl::core::formatted("{}:{}", host, port);
 }
 
 // `status`: the address of the status server; empty if there is none.
 void announce(const std::string& name, const std::string& status, int ready_descriptor) {
-    const std::string line = "listening on " + name + "\n";
+    const std::string line = pccl::core::formatted("listening on {}\n", name);
     std::fputs(line.c_str(), stdout);
-    if (!status.empty()) std::fputs(("status on " + status + "\n").c_str(), stdout);
+    if (!status.empty()) std::fputs(pccl::core::formatted("status on {}\n", status).c_str(), stdout);
     std::fflush(stdout);
     if (ready_descriptor != no_descriptor) {
         for (std::size_t done = 0; done < line.size();) {
@@ -224,9 +225,10 @@ void describe(CLI::App& app, Options& options) {
         ->type_name("HOST:PORT");
     app.add_option(
            "--status", options.status,
-           "serve a read-only status there: GET /status as JSON, GET / as text; off unless it is given.\n"
-           "It has no authentication: 127.0.0.1 keeps it on this host. Port 0 takes a free one, the default is " +
-               std::to_string(status_port))
+           pccl::core::formatted(
+               "serve a read-only status there: GET /status as JSON, GET / as text; off unless it is given.\n"
+               "It has no authentication: 127.0.0.1 keeps it on this host. Port 0 takes a free one, the default is {}",
+               status_port))
         ->type_name("HOST:PORT");
     app.add_option(
            "--state-dir", options.state_directory,
@@ -290,12 +292,13 @@ int main(int argc, char** argv) {
     if (!options.log_level.empty()) {
         Severity severity{};
         if (!pccl::real::parse_severity(options.log_level, severity))
-            return wrong_usage("--log-level " + options.log_level +
-                               ": one of TRACE, DEBUG, INFO, WARN, ERR, FATAL, NONE");
+            return wrong_usage(pccl::core::formatted(
+                "--log-level {}: one of TRACE, DEBUG, INFO, WARN, ERR, FATAL, NONE", options.log_level));
         pccl::real::set_log_threshold(severity);
     }
     if (options.ready_descriptor != no_descriptor && ::fcntl(options.ready_descriptor, F_GETFD) < 0)
-        return wrong_usage("--ready-fd " + std::to_string(options.ready_descriptor) + ": no such descriptor is open");
+        return wrong_usage(
+            pccl::core::formatted("--ready-fd {}: no such descriptor is open", options.ready_descriptor));
     std::vector<Endpoint> endpoints;
     std::vector<Endpoint> status_endpoints;
     std::string error;

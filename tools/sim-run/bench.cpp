@@ -1,5 +1,6 @@
 #include "tools/sim-run/bench.hpp"
 
+#include "core/base/format.hpp"
 #include "harness/paper.hpp"
 #include "harness/run.hpp"
 #include "harness/scale.hpp"
@@ -223,7 +224,7 @@ bool bench_topology() {
     for (const std::int64_t rate : {100, 300, 1000}) {
         PathNetwork network;
         network.host_rate = rate * megabit;
-        good = survey(("links of " + std::to_string(rate) + " Mbit/s").c_str(), network, {}) && good;
+        good = survey(core::formatted("links of {} Mbit/s", rate).c_str(), network, {}) && good;
     }
     std::vector<std::uint32_t> ring;
     PathNetwork network = network_with_good_ring(8, 1, 100 * megabit, 400 * megabit, 1000 * megabit, ring);

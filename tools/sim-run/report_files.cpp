@@ -1,5 +1,6 @@
 #include "tools/sim-run/report_files.hpp"
 
+#include "core/base/format.hpp"
 #include "harness/report/report.hpp"
 
 #include <cerrno>
@@ -14,7 +15,7 @@ std::string shrunk_name(const std::string& file) {
     const std::size_t slash = file.rfind('/');
     const std::size_t dot = file.rfind('.');
     if (dot == std::string::npos || (slash != std::string::npos && dot < slash)) return file + ".shrunk";
-    return file.substr(0, dot) + ".shrunk" + file.substr(dot);
+    return core::formatted("{}.shrunk{}", file.substr(0, dot), file.substr(dot));
 }
 
 bool write_file(const std::string& file, const std::string& content) {

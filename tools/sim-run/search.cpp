@@ -1,5 +1,6 @@
 #include "tools/sim-run/search.hpp"
 
+#include "core/base/format.hpp"
 #include "harness/scenario_text.hpp"
 #include "harness/search.hpp"
 #include "tools/sim-run/jobs.hpp"
@@ -30,8 +31,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 std::string search_command(const SearchChoice& choice, std::uint64_t run) {
-    std::string text = "sim-run --search --seed " + std::to_string(choice.seed) + " --runs " + std::to_string(run);
-    if (choice.jobs != 1) text += " --jobs " + std::to_string(choice.jobs);
+    std::string text = core::formatted("sim-run --search --seed {} --runs {}", choice.seed, run);
+    if (choice.jobs != 1) text += core::formatted(" --jobs {}", choice.jobs);
     if (!choice.list_file.empty()) text += " --seed-list " + choice.list_file;
     if (!choice.corpus.empty()) text += " --corpus " + choice.corpus;
     return text;
@@ -40,8 +41,7 @@ std::string search_command(const SearchChoice& choice, std::uint64_t run) {
 void print_failure(const SearchChoice& choice, std::uint64_t run, const Scenario& scenario, const Verdict& verdict) {
     std::printf("run %" PRIu64 " FAILED  oracle %s\n  %s\n", run, verdict.violation.oracle.c_str(),
                 verdict.violation.reason.c_str());
-    const std::string file =
-        choice.save + "/search-" + std::to_string(choice.seed) + "-" + std::to_string(run) + ".scenario";
+    const std::string file = core::formatted("{}/search-{}-{}.scenario", choice.save, choice.seed, run);
     if (!choice.save.empty() && write_scenario(file, scenario, verdict.violation)) {
         std::printf("  replay: sim-run --scenario %s\n", file.c_str());
     } else {
@@ -120,10 +120,8 @@ private:
             search_.runs() % 20 == 3 ? run_twice(scenario, &coverage_) : harness::run(scenario, options);
         const bool kept = search_.learn(scenario, verdict, coverage_);
         if (kept && is_new && !choice_.corpus.empty()) {
-            char name[32];
-            std::snprintf(name, sizeof name, "/%016" PRIx64 ".scenario",
-                          core::numeric::checksum64(scenario_that_runs.data(), scenario_that_runs.size()));
-            (void)write_scenario(choice_.corpus + name, scenario, {});
+            const std::uint64_t name = core::numeric::checksum64(scenario_that_runs.data(), scenario_that_runs.size());
+            (void)write_scenario(core::formatted("{}/{:016x}.scenario", choice_.corpus, name), scenario, {});
         }
         if (!verdict.held()) {
             ++totals_.failed;

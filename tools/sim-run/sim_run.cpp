@@ -2,6 +2,7 @@
 //
 // Exit codes: 0 all held, 1 a promise was broken, 2 usage, 3 a run was not deterministic. With --real, 2 also means
 // that the scenario cannot be played here, and 128 + n that signal n ended the run.
+#include "core/base/format.hpp"
 #include "harness/run.hpp"
 #include "harness/scenario_text.hpp"
 #include "tools/sim-run/audit.hpp"
@@ -130,7 +131,7 @@ Scenario scenario_of(const Choice& choice, std::uint64_t seed) {
 std::string replay_of(const Choice& choice, std::uint64_t seed) {
     const std::string file = choice.file.empty() ? "" : "--scenario " + choice.file;
     if (!file.empty() && !choice.other_seed) return "sim-run " + file;
-    return "sim-run " + (file.empty() ? "" : file + " ") + "--seed " + std::to_string(seed) + choice.replay;
+    return core::formatted("sim-run {}--seed {}{}", file.empty() ? "" : file + " ", seed, choice.replay);
 }
 
 void print_failure(const Choice& choice, std::uint64_t seed, const Verdict& v) {
@@ -148,10 +149,11 @@ void print_summary(const Sums& s, double wall);
 void save_scenario(const Choice& choice, std::uint64_t seed, const char* suffix, const Scenario& scenario,
                    const Verdict& v) {
     // Not the name of the file that was read, because it may be in the same folder.
-    std::string what = "seed-" + std::to_string(seed);
+    std::string what = core::formatted("seed-{}", seed);
     if (!choice.file.empty())
-        what = std::filesystem::path(choice.file).stem().string() + (choice.other_seed ? "-" + what : "") + "-failed";
-    const std::string name = choice.save + "/" + what + suffix + ".scenario";
+        what = core::formatted("{}{}-failed", std::filesystem::path(choice.file).stem().string(),
+                               choice.other_seed ? "-" + what : "");
+    const std::string name = core::formatted("{}/{}{}.scenario", choice.save, what, suffix);
     if (!tools::write_scenario(name, scenario, v.violation)) return;
     std::printf("  written to %s\n", name.c_str());
 }
@@ -574,7 +576,7 @@ int main(int argc, char** argv) {
         distilled.classes = choice.classes;
         distilled.replay = choice.replay;
         distilled.command =
-            "sim-run --seeds " + range + choice.replay + " --distil FILE --keep " + std::to_string(distilled.most);
+            core::formatted("sim-run --seeds {}{} --distil FILE --keep {}", range, choice.replay, distilled.most);
         return tools::distil(distilled);
     }
     if (audit) return tools::audit_excuses(choice.first, choice.last, choice.jobs, choice.classes);

@@ -1,4 +1,5 @@
 // Explores small worlds completely: every order of deliveries, and faults at every point (docs/simulator-bridge.md).
+#include "core/base/format.hpp"
 #include "harness/scope/explore.hpp"
 
 #include <CLI/CLI.hpp>
@@ -17,7 +18,7 @@ bool run(const Scope& scope, const Bounds& bounds, const std::string& options) {
     const Report report = explore(scope, bounds);
     const double took = static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC;
     const auto number = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
-    std::string verdict = report.complete ? "complete" : "cut at " + std::to_string(report.states) + " states";
+    std::string verdict = report.complete ? "complete" : pccl::core::formatted("cut at {} states", report.states);
     if (!report.findings.empty()) verdict = "VIOLATED";
     std::printf(
         "%-18s %9llu states %10llu transitions %7llu ends %4llu outcomes, depth %4llu, waits %4.2f s, %6llu states "
@@ -89,8 +90,8 @@ int main(int argc, char** argv) {
     if (lie == "memory") scope.lie = Lie::memory;
     if (app.count("--replay") == 0) {
         std::string options;
-        if (faults >= 0) options += " --faults " + std::to_string(faults);
-        if (peers != 0) options += " --peers " + std::to_string(peers);
+        if (faults >= 0) options += pccl::core::formatted(" --faults {}", faults);
+        if (peers != 0) options += pccl::core::formatted(" --peers {}", peers);
         if (in_place) options += " --in-place";
         if (heartbeats) options += " --heartbeats";
         if (!lie.empty()) options += " --lie " + lie;
