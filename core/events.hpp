@@ -12,6 +12,7 @@
 //  7. next_deadline() is finite whenever anything is in flight.
 #pragma once
 
+#include "core/base/cause.hpp"
 #include "core/base/ids.hpp"
 #include "core/numeric/kernels.hpp"
 #include "core/numeric/types.hpp"
@@ -286,7 +287,7 @@ struct Attributes {
 
 struct Completion {
     Result result = Result::success;
-    std::string message;      // the cause and the remedy when result is not success
+    Cause cause;              // when result is not success
     Attributes attributes;    // the values that the application reads when the call has returned
     std::uint64_t epoch = 0;  // membership epoch of `attributes`
     bool pending = false;     // CommandArePeersPending
@@ -299,10 +300,10 @@ struct Completion {
     std::vector<std::uint32_t> worlds;
     std::uint32_t peak = 0;
 };
-inline Completion failure(Result result, std::string message) {
+inline Completion failure(Result result, Cause cause) {
     Completion completion;
     completion.result = result;
-    completion.message = std::move(message);
+    completion.cause = std::move(cause);
     return completion;
 }
 struct Complete {
@@ -321,7 +322,7 @@ struct Log {
 };
 // The master cannot continue because its journal failed. The driver stops it and carries out nothing further.
 struct Halt {
-    std::string reason;
+    Cause cause;
 };
 
 using Effect =

@@ -39,7 +39,7 @@ bool MasterCore::start(Instant now, std::span<const std::string> journal, Effect
     turn_.begin(now, out);
     last_event_ = began_ = now;
     if (!decisions_.read(journal)) {
-        stop("the journal is damaged or not one of this program");
+        stop(make_cause<CauseKind::journal_unreadable>());
         turn_.end();
         return false;
     }
@@ -96,7 +96,7 @@ bool MasterCore::dispatch(const Event& event) {
             [&](const RecordPersisted& e) { return written(e.sequence), true; },
             [&](const RecordFailed& e) {
                 PROBE(journal_not_written);
-                stop("the journal cannot be written: " + e.reason);
+                stop(make_cause<CauseKind::journal_unwritable>(e.reason));
                 return true;
             },
             [&](const Timer&) { return true; },
@@ -125,8 +125,7 @@ void MasterCore::frame_refused(const FrameRefused& event) {
     links_.count_refused();
     if (event.error == wire::WireError::bad_version && link->stage != Link::Stage::closing) {
         links_.refuse(event.link, proto::REFUSED_VERSION,
-                      formatted("the master at this address speaks protocol version {}, this peer speaks version {}",
-                                +wire::protocol_version, event.version));
+                      make_cause<CauseKind::versions_differ>(+wire::protocol_version, event.version));
         return;
     }
     links_.close(event.link, wire::to_text(event.error));
@@ -211,18 +210,17 @@ void MasterCore::written(std::uint64_t sequence) {
 }
 
 // Drops the held messages: they rest on records that are not durable, so they must never leave.
-void MasterCore::stop(const std::string& why) {
+void MasterCore::stop(const Cause& cause) {
     stopped_ = true;
     links_.clear_held();
-    turn_.add(Halt{why});
+    turn_.add(Halt{cause});
 }
 
 void MasterCore::shut_down(Instant now, Effects& out) {
     turn_.begin(std::max(now, turn_.now), out);
     proto::MasterMessage message;
     message.mutable_refusal()->set_code(proto::REFUSED_STOPPING);
-    message.mutable_refusal()->set_text(
-        "the master was stopped on purpose and the run has ended; connect again when it runs");
+    write(make_cause<CauseKind::master_stopped>(), *message.mutable_refusal()->mutable_cause());
     links_.shut_down(message);
     stopped_ = true;
     turn_.end();
@@ -326,8 +324,8 @@ void MasterCore::run_over() {
     optimizer_.forget_run();
 }
 
-void MasterCore::edge_of_operation_failed(OpId id, const std::string& why) {
-    operations_.decide(id, Result::rank_connection_lost, why);
+void MasterCore::edge_of_operation_failed(OpId id, const Cause& cause) {
+    operations_.decide(id, Result::rank_connection_lost, cause);
 }
 
 // ---- ballots -------------------------------------------------------------------------------------------------------
@@ -415,23 +413,20 @@ void MasterCore::examine(const BallotKey& key) {
     }
 }
 
-void MasterCore::give_up(const BallotKey& key, const std::string& reason) {
-    if (key.kind == proto::VOTE_START) return operations_.refuse(key, Result::invalid_usage, reason);
-    if (key.kind == proto::VOTE_SYNC) return rounds_.give_up(key, reason);
-    const Ballot ballot = ballots_.take(key);
+void MasterCore::give_up(const BallotKey& key, const Cause& cause) {
+    if (key.kind == proto::VOTE_START) return operations_.refuse(key, Result::invalid_usage, cause);
+    if (key.kind == proto::VOTE_SYNC) return rounds_.give_up(key, cause);
     proto::Decision decision;
-    const auto refuse = [&](auto& answer) {
-        add_seats(ballot, *answer.mutable_voters());
-        answer.set_result(static_cast<std::uint32_t>(Result::invalid_usage));
-        answer.set_reason(reason);
-        *answer.mutable_sizes() = state_.sizes();
-    };
     if (key.kind == proto::VOTE_UPDATE_TOPOLOGY)
-        refuse(*decision.mutable_topology());
+        decision.mutable_topology();
     else if (key.kind == proto::VOTE_PEERS_PENDING)
-        refuse(*decision.mutable_pending());
+        decision.set_pending(false);
     else
-        refuse(*decision.mutable_optimize());
+        decision.set_optimize(true);
+    add_seats(ballots_.take(key), *decision.mutable_seats());
+    decision.set_result(static_cast<std::uint32_t>(Result::invalid_usage));
+    write(cause, *decision.mutable_cause());
+    *decision.mutable_sizes() = state_.sizes();
     decisions_.append(decision);
 }
 

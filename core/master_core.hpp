@@ -67,7 +67,7 @@ private:
     void from_peer(LinkId id, const proto::PeerMessage& message);
     void from_member(LinkId id, const Uuid& member, const proto::PeerMessage& message);
     void written(std::uint64_t sequence);
-    void stop(const std::string& why);
+    void stop(const Cause& cause);
     bool timer_runs() const;
     void tick();
     void slept(Duration time);
@@ -80,7 +80,7 @@ private:
     void look_at_topology();
     void examine_everything();
     void examine(const BallotKey& key);
-    void give_up(const BallotKey& key, const std::string& reason) override;
+    void give_up(const BallotKey& key, const Cause& cause) override;
 
     // reports of the parts
     void recording(const proto::Record& record) override { tallies_.recording(record); }
@@ -98,7 +98,7 @@ private:
     void member_removed(const Uuid& member, GroupId group) override;
     void grace_over() override { patience_.restart_clocks(); }
     void run_over() override;
-    void edge_of_operation_failed(OpId id, const std::string& why) override;
+    void edge_of_operation_failed(OpId id, const Cause& cause) override;
 
     // for spectators (master_observe.cpp)
     std::optional<Tag> tag_of(const BallotKey& key) const;

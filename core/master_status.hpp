@@ -5,6 +5,7 @@
 // Counters start at zero with the master's process: they are not promised, so the journal does not hold them.
 #pragma once
 
+#include "core/base/cause.hpp"
 #include "core/base/ids.hpp"
 
 #include <cstdint>
@@ -86,7 +87,7 @@ struct MasterStatus {
     };
     struct Removal {
         Uuid uuid;
-        std::string reason;
+        Cause cause;
         Instant at = 0;
     };
 

@@ -199,14 +199,14 @@ void PeerCore::master_back(Duration away) {
 
 // Ends the membership, whatever the reason. Closes all links, then fails every waiting call and leaves its inputs as
 // they were.
-void PeerCore::membership_over(const std::string& reason, State next) {
+void PeerCore::membership_over(const Cause& cause, State next) {
     if (next == State::lost) {
         // Info for an abort, because the application asked for it. A warning for any other loss.
-        turn_.log(!leave_tickets_.empty() ? LogLevel::info : LogLevel::warn, "left the run: " + reason, true);
+        turn_.log(!leave_tickets_.empty() ? LogLevel::info : LogLevel::warn, "left the run: " + to_text(cause), true);
         // Count lost memberships only: a failed connect is no second loss.
         if (state() == State::member) ++counted_.losses;
     }
-    session_.end(next, reason);
+    session_.end(next, cause);
     probe_.forget();
     for (const auto& [id, link] : links_) turn_.add(CloseLink{id, next == State::fresh || !leave_tickets_.empty()});
     exchange_.membership_over(links_.take_all());
@@ -214,13 +214,13 @@ void PeerCore::membership_over(const std::string& reason, State next) {
 
     if (connect_ticket_ != 0) {
         PROBE(lost_in_connect);
-        tickets_.fail(std::exchange(connect_ticket_, 0), Result::master_connection_failed, reason);
+        tickets_.fail(std::exchange(connect_ticket_, 0), Result::master_connection_failed, cause);
     }
-    run_wide_.run_lost(reason);
-    launches_.run_lost(reason);
-    exchange_.reductions().fail_all(reason);
-    launches_.conclude_unstarted(reason);
-    sync_.run_lost(reason);
+    run_wide_.run_lost(cause);
+    launches_.run_lost(cause);
+    exchange_.reductions().fail_all(cause);
+    launches_.conclude_unstarted(cause);
+    sync_.run_lost(cause);
 }
 
 void PeerCore::finish_leaving() {
@@ -255,7 +255,7 @@ void PeerCore::on_command(const Command& command) {
 
 void PeerCore::on_connect(const CommandConnect& command) {
     if (session_.in_run() || !leave_tickets_.empty() || waiting_connect_ != 0) {
-        tickets_.fail(command.ticket, Result::invalid_usage, "the communicator is connected already");
+        tickets_.fail(command.ticket, Result::invalid_usage, make_cause<CauseKind::connected_already>());
         return;
     }
     if (!exchange_.reductions().empty() || sync_.running()) {
@@ -269,31 +269,23 @@ void PeerCore::on_connect(const CommandConnect& command) {
 }
 
 void PeerCore::on_sync(const CommandSync& command) {
-    const auto refuse = [&](Result result, const std::string& message) {
-        tickets_.fail(command.ticket, result, message);
-    };
-    if (state() == State::lost) return refuse(Result::invalid_usage, session_.lost_text());
-    if (state() != State::member) return refuse(Result::invalid_usage, not_connected_text);
+    const auto refuse = [&](Result result, const Cause& cause) { tickets_.fail(command.ticket, result, cause); };
+    if (state() == State::lost) return refuse(Result::invalid_usage, session_.lost_cause());
+    if (state() != State::member) return refuse(Result::invalid_usage, make_cause<CauseKind::not_connected>());
     if (!launches_.empty()) {
-        return refuse(Result::pending_async_ops,
-                      formatted("tag {} was launched and not awaited; await it first", launches_.first()));
+        return refuse(Result::pending_async_ops, make_cause<CauseKind::tag_open>(launches_.first()));
     }
-    if (sync_.running())
-        return refuse(Result::invalid_usage, "another synchronization of this communicator is running");
+    if (sync_.running()) return refuse(Result::invalid_usage, make_cause<CauseKind::sync_runs_already>());
     const std::uint32_t entries_max = std::min(config_.limits.entries_max, session_.entries_max());
     if (command.entries.size() > entries_max) {
-        return refuse(Result::invalid_argument, formatted("the shared state has {} entries, more than the limit of {}",
-                                                          command.entries.size(), +entries_max));
+        return refuse(Result::invalid_argument,
+                      make_cause<CauseKind::too_many_entries>(command.entries.size(), entries_max));
     }
     if (command.revision > config_.limits.revision_max) {
-        return refuse(Result::invalid_argument,
-                      formatted("the shared-state revision {} is beyond every count of synchronizations; was it "
-                                "decremented at 0?",
-                                command.revision));
+        return refuse(Result::invalid_argument, make_cause<CauseKind::revision_too_large>(command.revision));
     }
     const std::uint32_t key_bytes_max = std::min(config_.limits.key_bytes_max, session_.key_bytes_max());
-    if (const std::string why = sync_.begin(command, key_bytes_max); !why.empty())
-        refuse(Result::invalid_argument, why);
+    if (const Cause why = sync_.begin(command, key_bytes_max); !why.empty()) refuse(Result::invalid_argument, why);
 }
 
 void PeerCore::on_leave(const CommandLeave& command) {
@@ -305,37 +297,35 @@ void PeerCore::on_leave(const CommandLeave& command) {
     }
     if (waiting_connect_ != 0) {
         tickets_.fail(std::exchange(waiting_connect_, 0), Result::master_connection_failed,
-                      "the communicator was left while it connected");
+                      make_cause<CauseKind::left_while_connecting>());
     }
     if (command.abort && !session_.in_run()) return;
     if (!exchange_.reductions().empty()) PROBE(left_in_flight);
     session_.say_goodbye();
     if (command.abort)
-        membership_over("it was aborted (pcclAbort)", session_.state_outside());
+        membership_over(make_cause<CauseKind::aborted>(), session_.state_outside());
     else
-        membership_over("the communicator left the run", State::fresh);
+        membership_over(make_cause<CauseKind::left_on_purpose>(), State::fresh);
 }
 
 void PeerCore::on_run_wide(proto::VoteKind kind, Ticket ticket) {
     const bool changes_topology = kind != proto::VOTE_PEERS_PENDING;
     if (state() == State::lost) {
         PROBE(call_after_loss);
-        tickets_.fail(ticket, RunWideCalls::failure_outside(kind), session_.lost_text());
+        tickets_.fail(ticket, RunWideCalls::failure_outside(kind), session_.lost_cause());
         return;
     }
     if (state() != State::member) {
-        tickets_.fail(ticket, Result::invalid_usage, not_connected_text);
+        tickets_.fail(ticket, Result::invalid_usage, make_cause<CauseKind::not_connected>());
         return;
     }
     if (kind == proto::VOTE_OPTIMIZE_TOPOLOGY && tickets_.attributes().global_world < 2) {
         PROBE(optimize_alone);
-        tickets_.fail(ticket, Result::invalid_usage,
-                      "this peer is alone in the run; wait until others have joined before optimizing");
+        tickets_.fail(ticket, Result::invalid_usage, make_cause<CauseKind::alone_in_run>());
         return;
     }
     if (changes_topology && !launches_.empty()) {
-        tickets_.fail(ticket, Result::pending_async_ops,
-                      formatted("tag {} was launched and not awaited; await it first", launches_.first()));
+        tickets_.fail(ticket, Result::pending_async_ops, make_cause<CauseKind::tag_open>(launches_.first()));
         return;
     }
     run_wide_.begin(kind, ticket);
@@ -343,56 +333,37 @@ void PeerCore::on_run_wide(proto::VoteKind kind, Ticket ticket) {
 
 void PeerCore::answered(const proto::Answer& answer) {
     switch (answer.kind_case()) {
-    case proto::Answer::kTopology: answer_topology(answer.topology()); break;
-    case proto::Answer::kPending: answer_pending(answer.pending()); break;
-    case proto::Answer::kStart: exchange_.start_answered(answer.start()); break;
+    case proto::Answer::kTopology:
+        if (answer.serial() == 0) return admitted(answer);
+        [[fallthrough]];
+    case proto::Answer::kPending:
+    case proto::Answer::kOptimize: return answered_run_wide(answer);
+    case proto::Answer::kStart: return exchange_.start_answered(answer);
     case proto::Answer::kOutcome:
-        if (const char* why = exchange_.reductions().outcome_answered(answer.outcome()))
+        if (const Cause why = exchange_.reductions().outcome_answered(answer); !why.empty())
             membership_over(why, State::lost);
-        break;
-    case proto::Answer::kSync:
-        session_.close_vote(answer.sync().serial());
-        if (answer.sync().final() || answer.sync().again()) session_.close_end_votes(answer.sync().sync());
-        sync_.answered(answer.sync());
-        break;
-    case proto::Answer::kOptimize: answer_optimize(answer.optimize()); break;
-    default: break;
-    }
-}
-
-void PeerCore::answer_topology(const proto::TopologyAnswer& answer) {
-    Completion completion;
-    read(answer.view(), completion);
-    if (answer.serial() == 0) {
-        if (state() != State::connecting) return;
-        session_.admitted();
-        ++counted_.connects;
-        tickets_.complete(std::exchange(connect_ticket_, 0), completion);
         return;
+    case proto::Answer::kSync:
+        session_.close_vote(answer.serial());
+        if (answer.sync().final() || answer.sync().again()) session_.close_end_votes(answer.sync().sync());
+        return sync_.answered(answer);
+    default: return;
     }
-    session_.close_vote(answer.serial());
-    completion.result = result_of(answer.result());
-    completion.message = answer.reason();
-    const bool success = completion.result == Result::success;
-    if (run_wide_.answered(answer.serial(), std::move(completion)) && success) ++counted_.topology_updates;
 }
 
-void PeerCore::answer_pending(const proto::PendingAnswer& answer) {
+void PeerCore::admitted(const proto::Answer& answer) {
+    if (state() != State::connecting) return;
+    session_.admitted();
+    ++counted_.connects;
+    tickets_.complete(std::exchange(connect_ticket_, 0), completion_of(answer));
+}
+
+void PeerCore::answered_run_wide(const proto::Answer& answer) {
     session_.close_vote(answer.serial());
-    Completion completion;
-    read(answer.view(), completion);
+    Completion completion = completion_of(answer);
     completion.pending = answer.pending();
-    completion.result = result_of(answer.result());
-    completion.message = answer.reason();
-    run_wide_.answered(answer.serial(), std::move(completion));
-}
-
-void PeerCore::answer_optimize(const proto::OptimizeAnswer& answer) {
-    session_.close_vote(answer.serial());
-    Completion completion;
-    if (answer.result() != 0) completion = failure(result_of(answer.result()), answer.reason());
-    read(answer.view(), completion);
-    run_wide_.answered(answer.serial(), std::move(completion));
+    const bool updated = answer.kind_case() == proto::Answer::kTopology && completion.result == Result::success;
+    if (run_wide_.answered(answer.serial(), std::move(completion)) && updated) ++counted_.topology_updates;
 }
 
 }  // namespace pccl::core

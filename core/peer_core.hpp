@@ -51,7 +51,7 @@ private:
     void frame_refused(const FrameRefused& event);
     void tick();
     void link_lost(LinkId id, const Link& link, const std::string& reason, bool by_remote) override;
-    void membership_over(const std::string& reason, State next) override;
+    void membership_over(const Cause& cause, State next) override;
     State state() const { return session_.state(); }
     void finish_leaving();
     void on_compute(const ComputeDone& event);
@@ -82,11 +82,10 @@ private:
     void on_connect(const CommandConnect& command);
     void on_leave(const CommandLeave& command);
     void on_sync(const CommandSync& command);
-    void run_contradicts(const std::string& reason) override { membership_over(reason, State::lost); }
+    void run_contradicts(const Cause& cause) override { membership_over(cause, State::lost); }
     void on_run_wide(proto::VoteKind kind, Ticket ticket);
-    void answer_topology(const proto::TopologyAnswer& answer);
-    void answer_pending(const proto::PendingAnswer& answer);
-    void answer_optimize(const proto::OptimizeAnswer& answer);
+    void admitted(const proto::Answer& answer);
+    void answered_run_wide(const proto::Answer& answer);
 
     PeerConfig config_;
     Turn turn_;

@@ -18,26 +18,26 @@ public:
     Blames(const Scenario& scenario, const Ledger& ledger, Excuses& excuses)
         : scenario_(scenario), ledger_(ledger), excuses_(excuses) {}
 
-    // Empty if every reason in the message has a cause.
+    // Empty if something in the run explains every cause that the completion names.
     std::string wrong(std::uint32_t life, Instant begin, Instant end, const Completion& completion) {
         if (end == open_end || completion.result == Result::success) return {};
-        const auto says = [&](const char* text) { return completion.message.find(text) != std::string::npos; };
+        const auto says = [&](auto... kinds) { return (completion.cause.has(kinds) || ...); };
         // This message repeats why the membership ended. check_losses judges that, for the time when it happened.
-        if (says("this peer is no longer a member of the run")) return {};
-        const bool edge = says("does not get through");
+        if (says(CauseKind::no_longer_a_member)) return {};
+        const bool edge = says(CauseKind::nothing_gets_to, CauseKind::edge_stuck);
         std::string reason;
-        if ((edge || says("lives and sends nothing") || says("for very long")) &&
+        if ((edge || says(CauseKind::nothing_sent_by, CauseKind::nothing_new_from)) &&
             !hardship(edge ? Excuse::stuck_edge : Excuse::starved, life, begin, end))
             reason = "no fault held up a member of its group";
-        else if (says("could be reached") && !hardship(Excuse::unreachable, life, begin, end))
+        else if (says(CauseKind::no_holder_left) && !hardship(Excuse::unreachable, life, begin, end))
             reason = "no fault kept members of its group apart";
-        else if (says("cannot reach") && !somebody_died(life, begin, end) &&
+        else if (says(CauseKind::edge_down) && !somebody_died(life, begin, end) &&
                  !excuses_.edge_down(group_of(life), begin, end))
             reason = "no two members of its group were apart for so long";
-        else if (says("times in a row, although no member was lost and no other tag was reduced") &&
+        else if (says(CauseKind::tag_failed_often) &&
                  end - begin + jumps(true) < 3 * scenario_.timeouts.peer - drift(3 * scenario_.timeouts.peer))
             reason = "the call was open for less than three peer time-outs";
-        else if (completion.result == Result::invalid_usage && says("all members have to make the same calls") &&
+        else if (completion.result == Result::invalid_usage && says(CauseKind::calls_crossed) &&
                  waited_too_short(begin, end))
             reason = "the call was open for less than the limit";
         else
@@ -45,7 +45,7 @@ public:
         if (reason.empty()) return {};
         return formatted("{} on {} [{} us .. {} us]: {}, though {}", ledger_.name(life),
                          sim::Trace::name(ledger_.lives[life].node), begin / microsecond, end / microsecond,
-                         completion.message, reason);
+                         to_text(completion.cause), reason);
     }
 
 private:
@@ -53,18 +53,19 @@ private:
     template <class Says>
     std::string without_a_cause(std::uint32_t life, Instant end, const Says& says) const {
         const sim::WorldParameters& world = scenario_.world;
-        if (says("not enough memory") && world.allocation_fails_per_million == 0 &&
-            scenario_.limits.operation_bytes_max == 0)
+        if (says(CauseKind::no_scratch_memory, CauseKind::no_memory_for_state) &&
+            world.allocation_fails_per_million == 0 && scenario_.limits.operation_bytes_max == 0)
             return "no memory was refused";
-        if ((says("did not come in time") || says("has not come yet")) && world.staging_max == 0 &&
+        if (says(CauseKind::memory_late, CauseKind::no_memory_for_hashes) && world.staging_max == 0 &&
             world.allocation_fails_per_million == 0)
             return "no memory came late";
-        if (says("content that does not match") && world.wrong_chunks_per_million == 0)
-            return "nobody sent wrong content";
-        if (says("results differ")) return "no fault reaches results";
-        if (says("collectives differ") && scenario_.workload.mismatch_per_mille == 0)
+        if (says(CauseKind::holders_wrong) && world.wrong_chunks_per_million == 0) return "nobody sent wrong content";
+        if (says(CauseKind::results_differ)) return "no fault reaches results";
+        if (says(CauseKind::shapes_differ) && scenario_.workload.mismatch_per_mille == 0)
             return "all programs make the same calls";
-        if (says("all other members of the") && !somebody_went(life, end, says("of the run"))) return "nobody went";
+        if (says(CauseKind::group_left_alone, CauseKind::group_left_alone_after, CauseKind::run_left_alone) &&
+            !somebody_went(life, end, says(CauseKind::run_left_alone)))
+            return "nobody went";
         return {};
     }
     // Until the master removes a dead member, its neighbours cannot reach it.

@@ -175,7 +175,7 @@ void change_worlds(Ledger& ledger, int by) {
 
 void fail(Completion& completion, Result result) {
     completion.result = result;
-    completion.message = "increment";
+    completion.cause = make_cause<CauseKind::revision_ahead>(0, 0);
 }
 
 }  // namespace
@@ -184,7 +184,7 @@ void tamper(Ledger& ledger, Lie lie) {
     if (lie == Lie::none) return;
     if (lie == Lie::not_told_of_a_stop) {
         for (Life& life : ledger.lives) {
-            if (life.lost) life.reason = "this peer belongs to another run";
+            if (life.lost) life.causes = {make_cause<CauseKind::other_run>()};
         }
         return;
     }
@@ -227,7 +227,7 @@ void tamper(Ledger& ledger, Lie lie) {
         for (LaunchFact& fact : ledger.launches) {
             if (fact.end >= operation[0]->begin - 2 * second) continue;
             fail(fact.completion, Result::rank_connection_lost);
-            fact.completion.message = "peer 1 could not finish";
+            fact.completion.cause = make_cause<CauseKind::member_did_not_finish>(Uuid{}, Cause{});
         }
         break;
     case Lie::state_of_one: sync[0]->after[0] ^= 1; break;
@@ -261,7 +261,7 @@ void tamper(Ledger& ledger, Lie lie) {
         break;
     case Lie::told_of_no_stop:
         ledger.lives.back().lost = true;
-        ledger.lives.back().reason = "the master was stopped on purpose";
+        ledger.lives.back().causes = {make_cause<CauseKind::master_stopped>()};
         break;
     case Lie::lost_for_nothing: ledger.lives.back().lost = true; break;
     case Lie::failed_and_stayed:
@@ -282,8 +282,8 @@ void tamper(Ledger& ledger, Lie lie) {
         for (Life& life : ledger.lives) life.gone_at = open_end;
         for (LaunchFact* fact : operation) {
             fail(fact->completion, Result::rank_connection_lost);
-            fact->completion.message =
-                lie == Lie::nobody_went ? "all other members of the group are gone" : "peer 1 cannot reach peer 2";
+            fact->completion.cause = lie == Lie::nobody_went ? make_cause<CauseKind::group_left_alone>()
+                                                             : make_cause<CauseKind::edge_down>(Uuid{}, Uuid{});
         }
         break;
     case Lie::starved_after_slow_computes:
@@ -291,8 +291,8 @@ void tamper(Ledger& ledger, Lie lie) {
         for (LaunchFact* fact : operation) {
             const bool starved = lie == Lie::starved_after_slow_computes;
             fail(fact->completion, starved ? Result::rank_connection_lost : Result::invalid_usage);
-            fact->completion.message = starved ? "peer 1 lives and sends nothing"
-                                               : "all members have to make the same calls (PCCL_VOTE_TIMEOUT_S)";
+            fact->completion.cause = starved ? make_cause<CauseKind::nothing_sent_by>(Uuid{})
+                                             : make_cause<CauseKind::calls_crossed>("update topology", Uuid{}, "busy");
         }
         break;
     case Lie::vote_after_a_reset: {
@@ -300,7 +300,7 @@ void tamper(Ledger& ledger, Lie lie) {
         life.lost = true;
         life.lost_at = life.gone_at;
         life.member_until = life.connected_at;
-        life.reason = "the others waited for its vote";
+        life.causes = {make_cause<CauseKind::vote_awaited>(1, "update topology")};
         break;
     }
     default: break;

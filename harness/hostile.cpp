@@ -32,6 +32,15 @@ std::uint64_t number(Draw& draw) {
 }
 std::uint32_t number32(Draw& draw) { return static_cast<std::uint32_t>(number(draw)); }
 
+// A cause that may have any kind, and parameters that may not fit it.
+void fill_cause(sim::Draw& draw, proto::Cause& cause, int depth = 0) {
+    cause.set_kind(static_cast<std::uint32_t>(draw.below(cause_kinds + 2)));
+    for (std::uint64_t i = draw.below(3); i != 0; --i) cause.add_numbers(number(draw));
+    for (std::uint64_t i = draw.below(3); i != 0; --i) cause.add_peers(noise(draw, draw.chance(800'000) ? 16 : 5));
+    for (std::uint64_t i = draw.below(3); i != 0; --i) cause.add_texts(noise(draw, draw.below(8'000)));
+    if (depth < 9 && draw.chance(300'000)) fill_cause(draw, *cause.mutable_because(), depth + 1);
+}
+
 void fill_hash(Draw& draw, proto::Hash* hash) {
     hash->set_low(draw.bits());
     hash->set_high(draw.bits());
@@ -80,16 +89,16 @@ std::string peer_message(Draw& draw, std::uint32_t own_node, std::string& newcom
         vote->set_serial(number(draw));
         vote->set_seen(number(draw));
         vote->set_id(number(draw));
-        vote->set_count(number(draw));
-        vote->set_type(number32(draw));
-        vote->set_op(number32(draw));
+        vote->mutable_shape()->set_count(number(draw));
+        vote->mutable_shape()->set_type(number32(draw));
+        vote->mutable_shape()->set_op(number32(draw));
         vote->set_ok(draw.chance(500'000));
         vote->set_digest(draw.bits());
         vote->set_entries(number32(draw));
         vote->set_revision(number(draw));
-        vote->set_slice_bytes(number32(draw));
+        vote->mutable_shape()->set_slice_bytes(number32(draw));
         if (draw.chance(500'000)) fill_hash(draw, vote->mutable_content());
-        if (draw.chance(500'000)) vote->set_reason(noise(draw, draw.below(8'000)));
+        if (draw.chance(500'000)) fill_cause(draw, *vote->mutable_cause());
         break;
     }
     case 4: {

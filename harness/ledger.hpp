@@ -33,7 +33,7 @@ struct Life {
     bool refused_revision = false;                  // by the rule of revisions
     core::Duration idle_longest = 0;                // the longest time in which the program was in no call
     std::vector<std::pair<Instant, Instant>> idle;  // such times that were longer than the limit on votes
-    std::string reason;
+    std::vector<core::Cause> causes;                // of the loss: of the call that failed, and of the one after it
 };
 
 enum class CallKind : std::uint8_t {

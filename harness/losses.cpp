@@ -40,29 +40,31 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         const Life& l = ledger.lives[life];
         if (!l.lost) continue;
         const std::string who = formatted("{} on {}", ledger.name(life), sim::Trace::name(l.node));
-        const auto says = [&](const char* text) { return l.reason.find(text) != std::string::npos; };
+        const auto says = [&](CauseKind kind) {
+            return std::any_of(l.causes.begin(), l.causes.end(), [&](const Cause& cause) { return cause.has(kind); });
+        };
+        std::string why;
+        for (const Cause& cause : l.causes) why += (why.empty() ? "" : " / ") + to_text(cause);
         // The run was ended on purpose. The master told each member, unless something happened to its link at that
         // time.
-        if (says("the master was stopped on purpose")) {
+        if (says(CauseKind::master_stopped)) {
             if (excuses.run_ended(l.node, l.asked_at, l.lost_at, true)) continue;
-            return {"membership",
-                    formatted("{} was told that the master was stopped, and it was not: {}", who, l.reason)};
+            return {"membership", formatted("{} was told that the master was stopped, and it was not: {}", who, why)};
         }
-        if ((says("this peer belongs to another run") || says("no longer a member of the run")) &&
+        if ((says(CauseKind::other_run) || says(CauseKind::forgotten)) &&
             excuses.run_ended(l.node, l.asked_at, l.lost_at, false))
             continue;
         // Without a copied token, or a journal that lost durable records, no member is refused for these reasons. A
         // lost journal does not make a member look like a copy of itself, unless fewer former tokens are kept than the
         // journal may have lost.
-        const bool explained =
-            says("another process resumed")
-                ? excuses.touched(l.node, l.member_until, l.lost_at, Excuse::copied_token) ||
-                      (scenario.limits.former_tokens_max < core::Limits{}.former_tokens_max &&
-                       excuses.touched(l.node, l.member_until, l.lost_at, Excuse::lost_journal))
-                : !(says("the master lost its journal") || says("this peer belongs to another run")) ||
-                      excuses.touched(l.node, l.member_until, l.lost_at);
-        if (!explained) return {"membership", formatted("{} was refused: {}", who, l.reason)};
-        if (says("for its vote")) {
+        const bool explained = says(CauseKind::superseded)
+                                   ? excuses.touched(l.node, l.member_until, l.lost_at, Excuse::copied_token) ||
+                                         (scenario.limits.former_tokens_max < core::Limits{}.former_tokens_max &&
+                                          excuses.touched(l.node, l.member_until, l.lost_at, Excuse::lost_journal))
+                                   : !(says(CauseKind::journal_lost) || says(CauseKind::other_run)) ||
+                                         excuses.touched(l.node, l.member_until, l.lost_at);
+        if (!explained) return {"membership", formatted("{} was refused: {}", who, why)};
+        if (says(CauseKind::vote_awaited)) {
             // Whatever happens to the master or to a path: it removes a member for its vote only if the program made no
             // call for so long. Clocks differ by a few thousandths.
             const Duration unseen = scenario.timeouts.vote / 500;
@@ -70,7 +72,7 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
             if (!idle && !excuses.vote_on_its_way(l.node, l.member_until, l.lost_at)) {
                 return {"membership",
                         formatted("{} was removed for a vote, though it was in no call for {} ms at most: {}\n    {}",
-                                  who, l.idle_longest / millisecond, l.reason,
+                                  who, l.idle_longest / millisecond, why,
                                   excuses.explain(l.node, l.member_until, l.lost_at))};
             }
             continue;
@@ -83,11 +85,18 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         };
         if (std::any_of(last_syncs[life].begin(), last_syncs[life].end(), ended_it) && excuses.use(Excuse::revision))
             continue;
-        const bool stranger = std::any_of(
-            ledger.stranger_hellos.begin(), ledger.stranger_hellos.end(), [&](const Ledger::StrangerHello& hello) {
-                return !hello.name.empty() && hello.at < l.lost_at && says(("peer " + hello.name).c_str());
+        const auto names = [&](const std::string& name) {
+            return std::any_of(l.causes.begin(), l.causes.end(), [&](const Cause& cause) {
+                const Cause* edge = cause.find(CauseKind::edge_down);
+                return edge != nullptr && std::any_of(edge->peers.begin(), edge->peers.end(),
+                                                      [&](const Uuid& peer) { return short_name(peer) == name; });
             });
-        if (stranger && says("cannot reach") && excuses.use(Excuse::stranger)) continue;
+        };
+        const bool stranger = std::any_of(ledger.stranger_hellos.begin(), ledger.stranger_hellos.end(),
+                                          [&](const Ledger::StrangerHello& hello) {
+                                              return !hello.name.empty() && hello.at < l.lost_at && names(hello.name);
+                                          });
+        if (stranger && says(CauseKind::edge_down) && excuses.use(Excuse::stranger)) continue;
         // Of two members that do not reach each other either one may have to go. It was removed at some time since it was
         // known to be a member; later ones were perhaps admitted then.
         const auto left = [](const Life& other) { return std::min(other.leaves_at, other.gone_at); };
@@ -105,17 +114,21 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         };
         const bool closed_port = std::any_of(scenario.faults.begin(), scenario.faults.end(),
                                              [](const Fault& f) { return f.kind == FaultKind::closed_port; });
-        if (closed_port && says("cannot reach") && two_are_left() && excuses.use(Excuse::no_ring)) continue;
-        if (says("did not resume after the master's restart") &&
+        if (closed_port && says(CauseKind::edge_down) && two_are_left() && excuses.use(Excuse::no_ring)) continue;
+        if (says(CauseKind::not_resumed_after_restart) &&
             excuses.sought(l.member_until, l.lost_at, scenario.timeouts.grace()))
             continue;
-        if (says("it did not resume in time") && excuses.sought(l.member_until, l.lost_at, scenario.timeouts.peer))
+        if (says(CauseKind::not_resumed) && excuses.sought(l.member_until, l.lost_at, scenario.timeouts.peer)) continue;
+        if (says(CauseKind::master_gone) && excuses.sought(l.member_until, l.lost_at, scenario.timeouts.master))
             continue;
-        if (says("the master is gone") && excuses.sought(l.member_until, l.lost_at, scenario.timeouts.master)) continue;
         // The message with the reason may be lost behind a narrow window when the connection is closed.
-        const bool unconnected = says("cannot reach") || says("the master is gone: connection reset");
+        const bool connection_reset = std::any_of(l.causes.begin(), l.causes.end(), [](const Cause& cause) {
+            const Cause* gone = cause.find(CauseKind::master_gone);
+            return gone != nullptr && gone->texts[0].starts_with("connection reset");
+        });
+        const bool unconnected = says(CauseKind::edge_down) || connection_reset;
         if (!excuses.loss(l.node, l.member_until, l.lost_at, unconnected)) {
-            return {"membership", formatted("{} was lost, though no fault touched it: {}\n    {}", who, l.reason,
+            return {"membership", formatted("{} was lost, though no fault touched it: {}\n    {}", who, why,
                                             excuses.explain(l.node, l.member_until, l.lost_at))};
         }
     }

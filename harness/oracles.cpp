@@ -238,14 +238,16 @@ struct SyncIndex {
     std::vector<std::size_t> behind;  // only of successes
 };
 bool speaks_of_increment(const SyncFact& fact) {
-    return fact.completion.message.find("increment") != std::string::npos;
+    const Cause& cause = fact.completion.cause;
+    return cause.has(CauseKind::revision_ahead) || cause.has(CauseKind::sender_behind) ||
+           cause.has(CauseKind::nobody_has_revision);
 }
 
 // A call that began after the loss does not count: it only repeats the reason.
 bool removed_by_revision(const Ledger& ledger, const SyncFact& fact) {
     const Life& life = ledger.lives[fact.life];
     return life.lost && fact.begin <= life.lost_at && speaks_of_increment(fact) &&
-           fact.completion.message.find("removed from the run") != std::string::npos;
+           fact.completion.cause.has(CauseKind::removed);
 }
 
 bool overlap(Instant begin, Instant end, Instant other_begin, Instant other_end) {
@@ -425,7 +427,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
             const bool refused = speaks_of_increment(own);
             if (refused && before != nullptr && before->completion.revision + 1 == own.revision) {
                 return {"revision", formatted("the next revision was refused:\n    {}\n    {}: {}",
-                                              text(ledger, *before), text(ledger, own), own.completion.message)};
+                                              text(ledger, *before), text(ledger, own), to_text(own.completion.cause))};
             }
         }
         // If a member is removed for its revision, a member with the expected revision must stay.
@@ -440,7 +442,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
             }
             if (!somebody_stays)
                 return {"revision", formatted("the rule of revisions removed every member:\n    {}: {}",
-                                              text(ledger, own), own.completion.message)};
+                                              text(ledger, own), to_text(own.completion.cause))};
         }
         if (!succeeded(own.completion, own.end)) continue;
         const bool receives_only = own.strategy == SyncStrategy::receive_only;

@@ -254,7 +254,7 @@ Task<bool> Process::still_member(const Completion& failed) {
         // A machine that loses its membership sets its attributes.
         life.lost_at = attributes_set_ > life.member_until ? attributes_set_ : now();
         life.gone_at = life.lost_at;
-        life.reason = formatted("{} / {}", failed.message, c.message);
+        life.causes = {failed.cause, c.cause};
     }
     // A program that did not notice the loss goes on calling. Every call must fail; none may succeed alone.
     CommandSync alone;

@@ -283,7 +283,7 @@ sim::Violation check_steadiness(const Scenario& scenario, const Ledger& ledger) 
     const auto says = [&](const auto& fact, const std::string& what) {
         return sim::Violation{"steady", formatted("{} of {} failed from {} ms to {} ms, though nothing went wrong: {}",
                                                   what, ledger.name(fact.life), fact.begin / millisecond,
-                                                  fact.end / millisecond, fact.completion.message)};
+                                                  fact.end / millisecond, to_text(fact.completion.cause))};
     };
     for (const LaunchFact& fact : ledger.launches) {
         if (fact.end != open_end && failed(fact.completion) && !missed(fact.group, fact.begin, fact.end))

@@ -55,7 +55,7 @@ Task<bool> Process::renew_beside() {
     if (failed.result == Result::success) co_return true;
     if (co_await still_member(failed))
         world_.violate("contract", formatted("{} is a member, and a run-wide call failed: {}", sim::Trace::name(node_),
-                                             failed.message));
+                                             to_text(failed.cause)));
     co_return false;
 }
 

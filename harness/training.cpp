@@ -61,12 +61,12 @@ bool Process::raises_all_the_same() {
     return sim::Draw(sim::mix(scenario_.seed, sim::mix(700 + plan_.group, revision_))).chance(per_million);
 }
 
-// The expected revision that the message of a refused sync names.
-static std::optional<std::uint64_t> expected_revision(const std::string& message) {
-    static constexpr std::string_view before = "the expected shared-state revision ";
-    const std::size_t at = message.find(before);
-    if (at == std::string::npos) return std::nullopt;
-    return std::strtoull(message.c_str() + at + before.size(), nullptr, 10);
+// The expected revision that a refused synchronization names.
+static std::optional<std::uint64_t> expected_revision(const Cause& cause) {
+    for (const CauseKind kind : {CauseKind::nobody_has_revision, CauseKind::nobody_sends_revision}) {
+        if (cause.kind == kind) return cause.numbers[0];
+    }
+    return std::nullopt;
 }
 
 // One turn of the loop. False: not a member any more.
@@ -131,7 +131,7 @@ Task<bool> Process::membership(bool first_turn) {
             // left. They wait before they come back: otherwise members that are about to leave would admit them.
             if (c.result == Result::invalid_usage && ++refusals_ > 3) {
                 refusals_ = 0;
-                if (const auto expected = expected_revision(c.message); expected && draw_.chance(500'000)) {
+                if (const auto expected = expected_revision(c.cause); expected && draw_.chance(500'000)) {
                     revision_ = *expected;
                     hasty_ = false;
                     co_return true;
@@ -196,7 +196,7 @@ Task<bool> Process::optimize() {
     const Completion c = co_await vote(CallKind::optimize);
     if (c.result == Result::success) co_return true;
     if (c.result != Result::topology_optimization_failed && !given_up(c) && !destroyed())
-        world_.violate("contract", formatted("an optimize gave {}: {}", sim::to_text(c.result), c.message));
+        world_.violate("contract", formatted("an optimize gave {}: {}", sim::to_text(c.result), to_text(c.cause)));
     co_return co_await still_member(c);
 }
 
@@ -274,11 +274,13 @@ Task<bool> Process::reduce_all() {
 // operation, only if there is a limit and the error names it. A tag of many may fail again and again; check_blames then
 // compares the error with the duration of the call.
 bool Process::given_up(const Completion& completion) const {
-    const auto names = [&](const char* limit) { return completion.message.find(limit) != std::string::npos; };
-    if (completion.result == Result::internal_error) return names("times in a row, although no member was lost");
+    const Cause& cause = completion.cause;
+    if (completion.result == Result::internal_error) return cause.has(CauseKind::tag_failed_often);
     return completion.result == Result::invalid_usage &&
-           ((scenario_.timeouts.vote != 0 && names("PCCL_VOTE_TIMEOUT_S")) ||
-            (scenario_.limits.operation_bytes_max != 0 && names("PCCL_MAX_SCRATCH_BYTES")));
+           ((scenario_.timeouts.vote != 0 &&
+             (cause.has(CauseKind::calls_crossed) || cause.has(CauseKind::vote_awaited))) ||
+            (scenario_.limits.operation_bytes_max != 0 &&
+             (cause.has(CauseKind::no_scratch_left) || cause.has(CauseKind::scratch_limit))));
 }
 
 // Reduces all tags in one call, in a random order and with a random window.

@@ -6,6 +6,7 @@
 #include "core/compute.hpp"
 #include "net-real/descriptors.hpp"
 #include "net-real/event_loop_impl.hpp"
+#include "net-real/remedies.hpp"
 
 #include <boost/asio/post.hpp>
 
@@ -367,7 +368,7 @@ void EventLoop::Impl::carry_out(core::Effect& effect) {
                        client_.log(severity_of(e.level), e.text);
                    },
                    [&](const core::Halt& e) {
-                       halt_reason_ = e.reason.empty() ? "halted" : e.reason;
+                       halt_reason_ = told(e.cause);
                        client_.log(Severity::fatal, halt_reason_);
                    },
                },

@@ -54,7 +54,7 @@ core::Attributes unpack(std::uint64_t packed) {
 core::Completion failed(core::Result result, std::string message) {
     core::Completion completion;
     completion.result = result;
-    completion.message = std::move(message);
+    completion.cause = core::make_cause<core::CauseKind::text>(std::move(message));
     return completion;
 }
 

@@ -187,13 +187,14 @@ std::string to_text(const Effect& effect) {
                 const Completion& c = e.completion;
                 return formatted("complete {}: {} worlds {}/{} world {} revision {}{}{}", e.ticket, to_text(c.result),
                                  c.attributes.global_world, c.attributes.group_world, c.world, c.revision,
-                                 c.pending ? " pending" : "", c.message.empty() ? "" : formatted(" \"{}\"", c.message));
+                                 c.pending ? " pending" : "",
+                                 c.cause.empty() ? "" : formatted(" \"{}\"", to_text(c.cause)));
             },
             [](const SetAttributes& e) -> std::string {
                 return formatted("set attributes, world {}", e.attributes.global_world);
             },
             [](const Log& e) -> std::string { return "log: " + e.text; },
-            [](const Halt& e) -> std::string { return "HALT: " + e.reason; },
+            [](const Halt& e) -> std::string { return "HALT: " + to_text(e.cause); },
         },
         effect);
 }

@@ -12,6 +12,7 @@ std::string op_name(std::uint64_t op) { return formatted("{}.{}", op >> 32, op &
 std::string peer_name(const std::string& bytes) { return bytes.empty() ? "nobody" : short_name(uuid_of(bytes)); }
 
 std::string quoted(const std::string& reason) { return reason.empty() ? "" : formatted(" \"{}\"", reason); }
+std::string quoted(const proto::Cause& cause) { return quoted(to_text(cause_of(cause))); }
 
 std::string result_text(std::uint32_t result) { return to_text(result_of(result)); }
 
@@ -22,13 +23,14 @@ std::string view_text(const proto::View& view) {
 
 std::string vote_text(const proto::Vote& v) {
     const std::string serial = formatted(", serial {}", v.serial());
-    const std::string ended = v.ok() ? formatted(" ok, digest {}", v.digest()) : " not ok" + quoted(v.reason());
+    const std::string ended = v.ok() ? formatted(" ok, digest {}", v.digest()) : " not ok" + quoted(v.cause());
     switch (v.kind()) {
     case proto::VOTE_UPDATE_TOPOLOGY: return "vote update_topology" + serial;
     case proto::VOTE_PEERS_PENDING: return "vote peers_pending" + serial;
     case proto::VOTE_OPTIMIZE_TOPOLOGY: return "vote optimize_topology" + serial;
     case proto::VOTE_START:
-        return formatted("vote start tag {} count {} type {} op {}{}", v.id(), v.count(), v.type(), v.op(), serial);
+        return formatted("vote start tag {} count {} type {} op {}{}", v.id(), v.shape().count(), v.shape().type(),
+                         v.shape().op(), serial);
     case proto::VOTE_END: return formatted("vote end op {}{}{}", op_name(v.id()), ended, serial);
     case proto::VOTE_SYNC:
         return formatted("vote sync revision {} entries {} strategy {}{}", v.revision(), v.entries(), v.strategy(),
@@ -42,7 +44,7 @@ std::string refusal_text(const proto::Refusal& r) {
     static constexpr const char* codes[] = {"other",     "version",  "removed", "superseded",
                                             "other_run", "stopping", "full"};
     const auto code = static_cast<unsigned>(r.code());
-    return formatted("refusal {}{}", code < std::size(codes) ? codes[code] : "?", quoted(r.text()));
+    return formatted("refusal {}{}", code < std::size(codes) ? codes[code] : "?", quoted(r.cause()));
 }
 
 std::string text_of(const proto::PeerMessage& m) {
@@ -74,37 +76,28 @@ std::string text_of(const proto::PeerMessage& m) {
 
 std::string answer_text(const proto::Answer& a) {
     const std::string head = formatted("answer {} ", a.index());
+    const std::string view = view_text(a.view());
+    const std::string failure = result_text(a.result()) + quoted(a.cause());
     switch (a.kind_case()) {
-    case proto::Answer::kTopology:
-        return formatted("{}{}{}", head, a.topology().serial() == 0 ? "admitted" : "topology",
-                         view_text(a.topology().view()));
-    case proto::Answer::kPending:
-        return formatted("{}pending {}{}", head, a.pending().pending() ? "yes" : "no", view_text(a.pending().view()));
-    case proto::Answer::kOptimize:
-        return formatted("{}optimize {}{}{}", head, result_text(a.optimize().result()), quoted(a.optimize().reason()),
-                         view_text(a.optimize().view()));
+    case proto::Answer::kTopology: return head + (a.serial() == 0 ? "admitted" : "topology") + view;
+    case proto::Answer::kPending: return formatted("{}pending {}{}", head, a.pending() ? "yes" : "no", view);
+    case proto::Answer::kOptimize: return formatted("{}optimize {}{}", head, failure, view);
     case proto::Answer::kStart: {
         const auto& s = a.start();
-        if (s.op() == 0)
-            return formatted("{}start refused, {}{}{}", head, result_text(s.result()), quoted(s.reason()),
-                             view_text(s.view()));
+        if (s.op() == 0) return formatted("{}start refused, {}{}", head, failure, view);
         return formatted("{}start op {} position {} of {}, from {} to {}", head, op_name(s.op()), s.position(),
                          s.world(), peer_name(s.predecessor()), peer_name(s.successor()));
     }
     case proto::Answer::kOutcome: {
         const auto& o = a.outcome();
-        return formatted("{}outcome op {}{}{}", head, op_name(o.op()),
-                         o.commit() ? " commit"
-                                    : formatted(" abort, {}{}", result_text(o.result()), quoted(o.reason())),
-                         view_text(o.view()));
+        return formatted("{}outcome op {}{}{}", head, op_name(o.op()), o.commit() ? " commit" : " abort, " + failure,
+                         view);
     }
     case proto::Answer::kSync: {
         const auto& s = a.sync();
         return formatted("{}sync {}{} revision {}{}{}", head, op_name(s.sync()),
-                         s.final() ? formatted(" outcome {}{}", result_text(s.result()), quoted(s.reason()))
-                                   : std::string(s.again() ? " again" : " plan"),
-                         s.revision(), s.receives() ? " receives" : "",
-                         s.receives_unequal() ? " receives what may differ" : "");
+                         s.final() ? " outcome " + failure : std::string(s.again() ? " again" : " plan"), s.revision(),
+                         s.receives() ? " receives" : "", s.receives_unequal() ? " receives what may differ" : "");
     }
     default: return head + "of unknown kind";
     }
@@ -189,12 +182,21 @@ void damage_hashes(std::string& body) {
     body = message.SerializeAsString();
 }
 
+// The first text in a cause and those behind it; null: there is none.
+static std::string* text_in(proto::Cause& cause) {
+    for (proto::Cause* c = &cause;; c = c->mutable_because()) {
+        if (c->texts_size() != 0) return c->mutable_texts(0);
+        if (!c->has_because()) return nullptr;
+    }
+}
+
 void fill_text(Talk talk, std::string& body, std::size_t bytes) {
     const auto fill = [&](auto message, const auto& text_of) {
         std::string* text = message.ParseFromString(body) ? text_of(message) : nullptr;
-        // Up to 12 bytes for the length prefixes of the text and of the messages around it.
-        if (text == nullptr || bytes < body.size() + 12) return;
-        text->resize(text->size() + bytes - body.size() - 12, '~');
+        // Length prefixes of the text and of the messages around it may grow.
+        constexpr std::size_t prefixes = 32;
+        if (text == nullptr || bytes < body.size() + prefixes) return;
+        text->resize(text->size() + bytes - body.size() - prefixes, '~');
         body = message.SerializeAsString();
     };
     switch (talk) {
@@ -202,16 +204,16 @@ void fill_text(Talk talk, std::string& body, std::size_t bytes) {
         return fill(proto::PeerMessage(), [](proto::PeerMessage& m) -> std::string* {
             if (m.has_edge()) return m.mutable_edge()->mutable_reason();
             const bool ends = m.vote().kind() == proto::VOTE_END || m.vote().kind() == proto::VOTE_SYNC_END;
-            return m.has_vote() && ends && !m.vote().ok() ? m.mutable_vote()->mutable_reason() : nullptr;
+            return m.has_vote() && ends && !m.vote().ok() ? text_in(*m.mutable_vote()->mutable_cause()) : nullptr;
         });
     case Talk::master_to_peer:
         return fill(proto::MasterMessage(), [](proto::MasterMessage& m) -> std::string* {
-            if (m.has_refusal()) return m.mutable_refusal()->mutable_text();
+            if (m.has_refusal()) return text_in(*m.mutable_refusal()->mutable_cause());
             return m.has_notice() ? m.mutable_notice()->mutable_text() : nullptr;
         });
     default:
         return fill(proto::LinkMessage(), [](proto::LinkMessage& m) -> std::string* {
-            return m.has_refusal() ? m.mutable_refusal()->mutable_text() : nullptr;
+            return m.has_refusal() ? text_in(*m.mutable_refusal()->mutable_cause()) : nullptr;
         });
     }
 }

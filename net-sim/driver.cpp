@@ -397,7 +397,7 @@ void Driver::on(Complete& effect) {
     waiting_.erase(found);
     if (world_.recorder_ != nullptr)
         world_.recorder_->call_ends(world_.now_, node_, effect.ticket, effect.completion.result,
-                                    effect.completion.message);
+                                    to_text(effect.completion.cause));
     if (const auto* launch = std::get_if<CommandLaunch>(&command)) {
         if (effect.completion.result == Result::success)
             operations_.push_back(Operation{launch->tag, launch->send, launch->receive});
@@ -446,8 +446,8 @@ void Driver::on(Log& effect) {
     if (effect.text.find("cannot be compacted") != std::string::npos) world_.violate("replay", effect.text);
 }
 void Driver::on(Halt& effect) {
-    halted_ = effect.reason;
-    if (!world_.may_give_up_disk(node_)) broken("halts: " + effect.reason);
+    halted_ = to_text(effect.cause);
+    if (!world_.may_give_up_disk(node_)) broken("halts: " + halted_);
 }
 
 // --- items from the queue --------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ void Exchange::on_plan(const proto::DialPlan& page) {
     stripes_.maintain_edges();
 }
 
-void Exchange::start_answered(const proto::StartAnswer& answer) {
+void Exchange::start_answered(const proto::Answer& answer) {
     if (reductions_.start_answered(answer)) forget_dead_early();
 }
 
@@ -124,7 +124,8 @@ void Exchange::on_link_message(LinkId id, const ControlArrived& event) {
         else if (message.has_hello())
             predecessors_.hello(id, message.hello());
         else
-            links_.refuse(id, message.has_refusal() ? message.refusal().text() : "did not begin as a data link does");
+            links_.refuse(id, message.has_refusal() ? to_text(cause_of(message.refusal().cause()))
+                                                    : "did not begin as a data link does");
         return;
     }
     if (link.purpose == Purpose::test_in && !message.has_heartbeat()) {
@@ -454,19 +455,19 @@ void Exchange::judge_progress() {
     }
     if (!session_.master_open()) return;  // the start may not have reached all members: judged when the master is back
     std::vector<OpId> stuck;
-    std::vector<std::pair<OpId, std::string>> without_input;
+    std::vector<std::pair<OpId, Cause>> without_input;
     for (const auto& [id, op] : reductions_.all()) {
         if (!op->prepared || op->decided || op->given_up) continue;
         if (progress_.successor_stuck(*op)) {
             stuck.push_back(id);
-        } else if (std::string reason = progress_.starved_reason(*op); !reason.empty()) {
-            without_input.emplace_back(id, std::move(reason));
+        } else if (Cause cause = progress_.starved(*op); !cause.empty()) {
+            without_input.emplace_back(id, std::move(cause));
         }
     }
     for (const OpId id : stuck) reductions_.give_up_edge(*reductions_.find(id));
-    for (const auto& [id, reason] : without_input) {
+    for (const auto& [id, cause] : without_input) {
         PROBE(starved_operation_given_up);
-        reductions_.give_up(*reductions_.find(id), reason);
+        reductions_.give_up(*reductions_.find(id), cause);
     }
 }
 

@@ -12,21 +12,21 @@ namespace pccl::core {
 
 namespace {
 
-std::string shape_text(const proto::Vote& vote) {
-    std::string text = formatted("count {} type {} op {}", vote.count(), vote.type(), vote.op());
-    if (vote.quantization() != 0) {
-        text += formatted(" quantization {} to type {} hint {}", vote.quantization(), vote.quantized_type(),
-                          vote.distribution_hint());
+std::string shape_text(const proto::Shape& shape) {
+    std::string text = formatted("count {} type {} op {}", shape.count(), shape.type(), shape.op());
+    if (shape.quantization() != 0) {
+        text += formatted(" quantization {} to type {} hint {}", shape.quantization(), shape.quantized_type(),
+                          shape.distribution_hint());
     }
     return text;
 }
 
 // Empty if all votes ask for the same reduction; otherwise names two peers that differ, and in what.
-std::string shape_mismatch(const Ballot& ballot) {
+Cause shape_mismatch(const Ballot& ballot) {
     const auto& first = *ballot.votes().begin();
     for (const auto& [uuid, cast] : ballot.votes()) {
-        const auto& mine = cast.vote;
-        const auto& other = first.second.vote;
+        const auto& mine = cast.vote.shape();
+        const auto& other = first.second.vote.shape();
         const char* what = mine.count() != other.count()                           ? "count"
                            : mine.type() != other.type()                           ? "data type"
                            : mine.op() != other.op()                               ? "operation"
@@ -36,8 +36,7 @@ std::string shape_mismatch(const Ballot& ballot) {
                            : mine.distribution_hint() != other.distribution_hint() ? "distribution hint"
                                                                                    : nullptr;
         if (what != nullptr) {
-            return formatted("the members' collectives differ in {}: peer {} has {}, peer {} has {}", what,
-                             short_name(first.first), shape_text(other), short_name(uuid), shape_text(mine));
+            return make_cause<CauseKind::shapes_differ>(what, first.first, shape_text(other), uuid, shape_text(mine));
         }
     }
     return {};
@@ -80,10 +79,10 @@ void Operations::start_waiting(GroupId id) {
         if (ring.size() < 2) {
             PROBE(start_alone);
             waiting.erase(first);
-            refuse(key, Result::rank_connection_lost, "all other members of the group are gone");
+            refuse(key, Result::rank_connection_lost, make_cause<CauseKind::group_left_alone>());
             continue;
         }
-        const std::string mismatch = shape_mismatch(*ballot);
+        const Cause mismatch = shape_mismatch(*ballot);
         if (!mismatch.empty()) {
             PROBE(start_mismatch);
             waiting.erase(first);
@@ -91,13 +90,13 @@ void Operations::start_waiting(GroupId id) {
             continue;
         }
         const auto gives_up = std::find_if(ballot->votes().begin(), ballot->votes().end(),
-                                           [](const auto& entry) { return !entry.second.vote.refused().empty(); });
+                                           [](const auto& entry) { return entry.second.vote.refused(); });
         if (gives_up != ballot->votes().end()) {
             PROBE(start_given_up);
-            const std::string reason = formatted("peer {} gives tag {} up: {}", short_name(gives_up->first), key.id,
-                                                 gives_up->second.vote.refused());
+            const Cause cause =
+                make_cause<CauseKind::tag_given_up>(gives_up->first, key.id, cause_of(gives_up->second.vote.cause()));
             waiting.erase(first);
-            refuse(key, Result::internal_error, reason);
+            refuse(key, Result::internal_error, cause);
             continue;
         }
         std::uint32_t running_max = ~0u;
@@ -119,12 +118,12 @@ void Operations::start_waiting(GroupId id) {
         start->set_group(id);
         start->set_tag(key.id);
         for (const Uuid& uuid : ring) {
-            auto* seat = start->add_members();
+            auto* seat = decision.add_seats();
             seat->set_uuid(to_bytes(uuid));
             seat->set_serial(decided.votes().at(uuid).serial);
             seat->set_batch(decided.votes().at(uuid).vote.batch());
         }
-        *start->mutable_sizes() = state_.sizes();
+        *decision.mutable_sizes() = state_.sizes();
         decisions_.append(decision);
         tallies_.started(start->op(), decided);
     }
@@ -142,16 +141,15 @@ bool Operations::window_full(const GroupState& group, const Ballot& ballot) cons
     });
 }
 
-void Operations::refuse(const BallotKey& key, Result result, const std::string& reason) {
-    const Ballot ballot = ballots_.take(key);
+void Operations::refuse(const BallotKey& key, Result result, const Cause& cause) {
     proto::Decision decision;
     auto* start = decision.mutable_start();
     start->set_group(key.group);
     start->set_tag(key.id);
-    add_seats(ballot, *start->mutable_members());
-    start->set_result(static_cast<std::uint32_t>(result));
-    start->set_reason(reason);
-    *start->mutable_sizes() = state_.sizes();
+    add_seats(ballots_.take(key), *decision.mutable_seats());
+    decision.set_result(static_cast<std::uint32_t>(result));
+    if (!cause.empty()) write(cause, *decision.mutable_cause());
+    *decision.mutable_sizes() = state_.sizes();
     decisions_.append(decision);
 }
 
@@ -180,10 +178,11 @@ void Operations::examine(OpId id) {
                 PROBE(aborted_by_vote);
                 // If a peer can never run the operation, a retry is pointless. So the answer must not be a lost
                 // connection.
-                const bool for_good = !cast.vote.refused().empty();
-                decide(id, for_good ? Result::invalid_usage : Result::rank_connection_lost,
-                       for_good ? formatted("peer {} cannot take part: {}", short_name(uuid), cast.vote.refused())
-                                : formatted("peer {} could not finish: {}", short_name(uuid), cast.vote.reason()));
+                const Cause why = cause_of(cast.vote.cause());
+                if (cast.vote.refused())
+                    decide(id, Result::invalid_usage, make_cause<CauseKind::member_cannot>(uuid, why));
+                else
+                    decide(id, Result::rank_connection_lost, make_cause<CauseKind::member_did_not_finish>(uuid, why));
                 return;
             }
         }
@@ -193,37 +192,36 @@ void Operations::examine(OpId id) {
                                            [&](const auto& entry) { return entry.second.vote.digest() == digest; });
             if (equal && electors.size() < op->second.members.size()) PROBE(committed_without_removed);
             decide(id, equal ? Result::success : Result::rank_connection_lost,
-                   equal ? "" : "the members' results differ; nothing of it was kept");
+                   equal ? Cause{} : make_cause<CauseKind::results_differ>());
             return;
         }
     }
     for (const SeatState& seat : op->second.members) {
         if (state_.members.contains(seat.uuid)) continue;
         PROBE(aborted_by_removal);
-        const auto reason = state_.removed.find(seat.uuid);
+        const auto cause = state_.removed.find(seat.uuid);
         decide(id, Result::rank_connection_lost,
-               formatted("peer {} is gone: {}", short_name(seat.uuid),
-                         reason == state_.removed.end() ? "unknown" : reason->second));
+               make_cause<CauseKind::member_gone>(seat.uuid, cause == state_.removed.end() ? Cause{} : cause->second));
         return;
     }
 }
 
-void Operations::decide(OpId id, Result result, const std::string& reason) {
+void Operations::decide(OpId id, Result result, const Cause& cause) {
     const RunningOp& op = state_.ops.at(id);
     const BallotKey key{proto::VOTE_END, op.group, id};
     proto::Decision decision;
     auto* outcome = decision.mutable_outcome();
     outcome->set_op(id);
     outcome->set_commit(result == Result::success);
-    if (result == Result::invalid_usage) outcome->set_result(static_cast<std::uint32_t>(result));
-    outcome->set_reason(reason);
+    decision.set_result(static_cast<std::uint32_t>(result));
+    if (!cause.empty()) write(cause, *decision.mutable_cause());
     for (const SeatState& seat : op.members) {
-        auto* to = outcome->add_members();
+        auto* to = decision.add_seats();
         to->set_uuid(to_bytes(seat.uuid));
         to->set_serial(seat.serial);
     }
-    if (ballots_.find(key) != nullptr) add_seats(ballots_.take(key), *outcome->mutable_votes());
-    *outcome->mutable_sizes() = state_.sizes();
+    if (ballots_.find(key) != nullptr) add_seats(ballots_.take(key), *decision.mutable_votes());
+    *decision.mutable_sizes() = state_.sizes();
     decisions_.append(decision);
 }
 

@@ -31,7 +31,7 @@ public:
     // All members of the group have voted for this start. It happens when its turn comes.
     void wait_for_start(const BallotKey& key, Ballot& ballot);
     void start_what_waits();
-    void refuse(const BallotKey& key, Result result, const std::string& reason);
+    void refuse(const BallotKey& key, Result result, const Cause& cause);
 
     // ---- ends
     void examine(OpId id);
@@ -39,7 +39,7 @@ public:
     // True: a member has voted against the operation that this ballot ends.
     bool refused(const BallotKey& key) const;
     // `result`: success, rank_connection_lost, or invalid_usage if a member can never run the operation.
-    void decide(OpId id, Result result, const std::string& reason);
+    void decide(OpId id, Result result, const Cause& cause);
 
     void forget_run() { waiting_.clear(); }
     bool starts_wait() const { return !waiting_.empty(); }

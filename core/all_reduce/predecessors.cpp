@@ -66,7 +66,7 @@ void Predecessors::hello(LinkId id, const proto::LinkHello& hello) {
         links_.count_refused();
         turn_.log(LogLevel::info, "refused a data connection: " + refusal);
         proto::LinkMessage message;
-        message.mutable_refusal()->set_text(refusal);
+        write(make_cause<CauseKind::text>(refusal), *message.mutable_refusal()->mutable_cause());
         message.mutable_refusal()->set_protocol_version(wire::protocol_version);
         message.mutable_refusal()->set_present(hello.to() == to_bytes(who_.uuid));
         links_.send(id, message);

@@ -1,7 +1,6 @@
 #include "core/all_reduce/progress.hpp"
 
 #include "core/base/assert.hpp"
-#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/wire/convert.hpp"
 
@@ -90,10 +89,9 @@ bool Progress::waits_to_leave(const Operation& op) const {
     return answers - std::min(answers, op.answered_before) <= rounds();
 }
 
-std::string Progress::starved_reason(const Operation& op) const {
+Cause Progress::starved(const Operation& op) const {
     if (op.end_serial != 0) return {};
     const Timeouts& t = turn_.timeouts;
-    const std::string name = short_name(op.id.predecessor);
     const Predecessors::Arrivals arrivals = predecessors_.arrivals(op.id.predecessor);
     // A member that sends over a narrow path gets nothing new meanwhile. Half of all slices may still have to pass the
     // narrowest edge of the ring when the members behind it have all but the last ones. So the patience includes the
@@ -104,13 +102,13 @@ std::string Progress::starved_reason(const Operation& op) const {
     const Duration patience = t.starved_for_good() + std::max(moved - op.prepared_at, 2 * arrivals.longest_wait);
     if (turn_.now - std::max(moved, arrivals.filler_at) > patience && !waits_for_turn(op, arrivals) &&
         !waits_to_leave(op))
-        return formatted("nothing new came from peer {} for very long", name);
+        return make_cause<CauseKind::nothing_new_from>(op.id.predecessor);
     // If the neighbour has no link to this peer, the edge is judged and not the neighbour's silence.
     if (arrivals.starved || !predecessors_.connected(op.id.predecessor)) return {};
     const Instant since =
         std::max({op.landed_at, arrivals.at, arrivals.filler_at, arrivals.starved_at, op.predecessor_unaware_at});
     if (turn_.now - since <= t.starved() || !op.waits_for_input() || waits_to_leave(op)) return {};
-    return formatted("peer {} lives and sends nothing", name);
+    return make_cause<CauseKind::nothing_sent_by>(op.id.predecessor);
 }
 
 }  // namespace pccl::core

@@ -31,7 +31,7 @@ public:
     bool successor_stuck(const Operation& op) const;
     // Why the operation is given up for lack of input; empty: it is not given up. A neighbour that waits for its own
     // predecessor is not to blame. It gets far more time, so that the blame falls on the place of the fault.
-    std::string starved_reason(const Operation& op) const;
+    Cause starved(const Operation& op) const;
 
 private:
     bool waits_for_turn(const Operation& op, const Predecessors::Arrivals& arrivals) const;

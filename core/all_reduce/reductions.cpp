@@ -14,40 +14,41 @@ namespace pccl::core {
 
 // ---- start ---------------------------------------------------------------------------------------------------------
 
-bool Reductions::start_answered(const proto::StartAnswer& answer) {
+bool Reductions::start_answered(const proto::Answer& answer) {
     session_.close_vote(answer.serial());
-    const std::optional<Launches::Start> start = launches_.answered(answer);
-    if (answer.op() == 0) return false;
-    highest_ = std::max(highest_, answer.op());
-    settled_ = std::max(settled_, answer.op());
-    if (!start || answer.world() < 2 || answer.position() >= answer.world()) {
+    const std::optional<Launches::Start> launch = launches_.answered(answer);
+    const proto::StartAnswer& start = answer.start();
+    if (start.op() == 0) return false;
+    highest_ = std::max(highest_, start.op());
+    settled_ = std::max(settled_, start.op());
+    if (!launch || start.world() < 2 || start.position() >= start.world()) {
         // The launch is not ours any more. Vote against the operation, because the others must not wait for us.
         proto::Vote vote;
         vote.set_kind(proto::VOTE_END);
-        vote.set_id(answer.op());
-        vote.set_reason("the collective was not launched here");
+        vote.set_id(start.op());
+        write(make_cause<CauseKind::not_launched_here>(), *vote.mutable_cause());
         session_.cast(vote);
         return false;
     }
-    launches_.begun(start->tag, answer.op());
-    begin(answer, *start);
+    launches_.begun(launch->tag, start.op());
+    begin(start, *launch);
     return true;
 }
 
-void Reductions::begin(const proto::StartAnswer& answer, const Launches::Start& launch) {
+void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& launch) {
     Operation::Identity identity;
-    identity.id = answer.op();
+    identity.id = start.op();
     identity.tag = launch.tag;
     identity.serial = launch.serial;
-    identity.world = answer.world();
-    identity.position = answer.position();
-    identity.predecessor = uuid_of(answer.predecessor());
-    identity.successor = uuid_of(answer.successor());
+    identity.world = start.world();
+    identity.position = start.position();
+    identity.predecessor = uuid_of(start.predecessor());
+    identity.successor = uuid_of(start.successor());
     std::uint64_t in_use = 0;
     for (const auto& [id, other] : ops_) in_use += static_cast<std::uint64_t>(other->slot_count) * other->slot_bytes;
     auto owned = std::make_unique<Operation>(identity, launch.shape, launch.send, launch.receive, turn_.limits);
     Operation& op = *owned;
-    ops_[answer.op()] = std::move(owned);
+    ops_[start.op()] = std::move(owned);
     std::uint32_t partials = 0;
     for (std::uint32_t slice = 0; slice < op.slices(); ++slice) partials += op.starts(slice) ? 0 : 1;
     if (partials > 0) {
@@ -65,13 +66,12 @@ void Reductions::begin(const proto::StartAnswer& answer, const Launches::Start& 
         op.result = op.has_scratch() ? 0 : op.receive;
         if (op.memory_bytes() <= turn_.limits.operation_bytes_max) {
             PROBE(scratch_limit_reached);
-            vote_end(op, false, "its scratch memory and that of the running ones exceed PCCL_MAX_SCRATCH_BYTES");
+            vote_end(op, false, make_cause<CauseKind::no_scratch_left>());
             return;
         }
         PROBE(scratch_limit_too_small);
-        vote_end(op, false, "",
-                 formatted("it needs {} bytes beside its buffers, more than the limit of {} (PCCL_MAX_SCRATCH_BYTES)",
-                           op.memory_bytes(), turn_.limits.operation_bytes_max));
+        vote_end(op, false, make_cause<CauseKind::scratch_limit>(op.memory_bytes(), turn_.limits.operation_bytes_max),
+                 true);
         return;
     }
     if (partials > 0) {
@@ -124,7 +124,7 @@ void Reductions::memory_came(const OperationMemory& owner, const BufferAllocated
         if (op.slots == event.buffer) op.slots = 0;
         if (op.result == event.buffer) op.result = 0;
         if (op.inputs == event.buffer) op.inputs = 0;
-        vote_end(op, false, "not enough memory for scratch buffers");
+        vote_end(op, false, make_cause<CauseKind::no_scratch_memory>());
     }
     if (op.decided)
         finish_if_idle(op);
@@ -231,64 +231,63 @@ void Reductions::done(const CommitCopy& owner, const ComputeDone&) {
 // ---- end -----------------------------------------------------------------------------------------------------------
 
 void Reductions::vote_end_if_complete(Operation& op) {
-    if (op.finals == op.slices() && op.end_serial == 0) vote_end(op, true, "");
+    if (op.finals == op.slices() && op.end_serial == 0) vote_end(op, true, {});
 }
 
-void Reductions::vote_end(Operation& op, bool ok, const std::string& reason, const std::string& never) {
+void Reductions::vote_end(Operation& op, bool ok, const Cause& cause, bool never) {
     if (op.end_serial != 0 || op.decided) return;
-    proto::Vote vote = end_vote(op, ok, reason);
+    proto::Vote vote = end_vote(op, ok, cause);
     vote.set_refused(never);
     op.end_serial = session_.cast(vote);
 }
 
-proto::Vote Reductions::end_vote(const Operation& op, bool ok, const std::string& reason) const {
+proto::Vote Reductions::end_vote(const Operation& op, bool ok, const Cause& cause) const {
     proto::Vote vote;
     vote.set_kind(proto::VOTE_END);
     vote.set_id(op.id.id);
     vote.set_ok(ok);
     vote.set_digest(op.digest);
-    vote.set_reason(reason);
+    if (!cause.empty()) write(cause, *vote.mutable_cause());
     return vote;
 }
 
 void Reductions::give_up_edge(Operation& op) {
     PROBE(edge_stuck);
     if (op.end_serial != 0) PROBE(edge_stuck_after_vote);
-    const std::string name = short_name(op.id.successor);
     turn_.log(
         LogLevel::warn,
         formatted("what is sent to peer {} does not get through, although it can be connected; look for a firewall "
                   "that inspects contents, a wrong path MTU, or faulty memory on the way",
-                  name));
+                  short_name(op.id.successor)));
     op.given_up = true;
     session_.close_vote(op.end_serial);
-    proto::Vote vote = end_vote(op, false, formatted("what it sends to peer {} does not get through", name));
+    proto::Vote vote = end_vote(op, false, make_cause<CauseKind::nothing_gets_to>(op.id.successor));
     vote.set_stuck(to_bytes(op.id.successor));
     op.end_serial = session_.cast(vote);
 }
 
-const char* Reductions::outcome_answered(const proto::OutcomeAnswer& answer) {
-    session_.close_end_votes(answer.op());
-    const auto op = ops_.find(answer.op());
-    if (op == ops_.end() || op->second->decided) return nullptr;
-    if (answer.commit() && op->second->finals != op->second->slices())
-        return "the master committed a collective that this peer has not finished";
-    Completion completion;
-    if (!answer.commit()) completion = failure(failure_of(answer.result()), answer.reason());
-    read(answer.view(), completion);
+Cause Reductions::outcome_answered(const proto::Answer& answer) {
+    const proto::OutcomeAnswer& outcome = answer.outcome();
+    session_.close_end_votes(outcome.op());
+    const auto op = ops_.find(outcome.op());
+    if (op == ops_.end() || op->second->decided) return {};
+    if (outcome.commit() && op->second->finals != op->second->slices())
+        return make_cause<CauseKind::master_contradicts_collective>();
+    Completion completion = outcome.commit() ? completion_of(answer) : failure_in(answer);
+    if (outcome.commit()) completion.result = Result::success;
     launches_.told(op->second->id.tag, completion);
-    decide(*op->second, answer.commit(), std::move(completion));
-    return nullptr;
+    decide(*op->second, outcome.commit(), std::move(completion));
+    return {};
 }
 
-void Reductions::fail_all(const std::string& reason) {
+void Reductions::fail_all(const Cause& cause) {
     std::vector<OpId> ops;
     for (const auto& [id, op] : ops_) ops.push_back(id);
     for (const OpId id : ops) {
         Operation& op = *ops_.at(id);
         op.outcome.epoch = 0;
         if (!op.decided) PROBE(lost_with_open_operation);
-        if (!op.decided) decide(op, false, failure(Result::rank_connection_lost, reason));
+        if (!op.decided) decide(op, false, failure(Result::rank_connection_lost, cause));
     }
 }
 

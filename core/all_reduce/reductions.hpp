@@ -42,10 +42,10 @@ public:
         : turn_(turn), computes_(computes), memory_(memory), session_(session), launches_(launches), owner_(owner) {}
 
     // ---- start and outcome. True: one began.
-    bool start_answered(const proto::StartAnswer& answer);
+    bool start_answered(const proto::Answer& answer);
     // Why the outcome is impossible; null: it was accepted.
-    const char* outcome_answered(const proto::OutcomeAnswer& answer);
-    void fail_all(const std::string& reason);
+    Cause outcome_answered(const proto::Answer& answer);
+    void fail_all(const Cause& cause);
     // The master has sent all decisions of earlier incarnations: no start with an id up to `id` can still come.
     void settled(OpId id) { settled_ = std::max(settled_, id); }
     void forget_run() { highest_ = settled_ = 0; }
@@ -63,7 +63,7 @@ public:
     void memory_came(const OperationMemory& owner, const BufferAllocated& event);
 
     // ---- votes against it
-    void give_up(Operation& op, const std::string& reason) { vote_end(op, false, reason); }
+    void give_up(Operation& op, const Cause& cause) { vote_end(op, false, cause); }
     // Votes against the operation because nothing gets through to the successor. The vote replaces an earlier end vote:
     // this peer may have all final bytes, but its successor does not get them.
     void give_up_edge(Operation& op);
@@ -83,15 +83,16 @@ public:
     OpId settled() const { return settled_; }
 
 private:
-    void begin(const proto::StartAnswer& answer, const Launches::Start& launch);
+    void begin(const proto::StartAnswer& start, const Launches::Start& launch);
     std::uint64_t memory_left(const Operation& op) const;
     void prepared(Operation& op);
     void input_quantized(Operation& op, std::uint32_t slice, std::uint64_t checksum);
     void reduced(Operation& op, const SliceReduction& owner, std::uint64_t checksum);
     void vote_end_if_complete(Operation& op);
     // `never`: why this peer can never run the operation, so that a retry is pointless; empty: it can.
-    void vote_end(Operation& op, bool ok, const std::string& reason, const std::string& never = {});
-    proto::Vote end_vote(const Operation& op, bool ok, const std::string& reason) const;
+    // `never`: this peer can never run the operation.
+    void vote_end(Operation& op, bool ok, const Cause& cause, bool never = false);
+    proto::Vote end_vote(const Operation& op, bool ok, const Cause& cause) const;
     void decide(Operation& op, bool commit, Completion outcome);
     void copy_next(Operation& op);
     void finish_if_idle(Operation& op);

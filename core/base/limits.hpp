@@ -48,11 +48,11 @@ struct Limits {
     std::uint32_t slice_bytes = 256u << 10;  // payload of one slice; a quantized one of few elements may be longer
     std::uint32_t eager_bytes = 256u << 10;  // in flight before the neighbour's ready, at most
     std::uint32_t tags_max = 65'536;         // launched and not awaited, per communicator
-    std::uint32_t concurrent_ops = 16;       // started operations per group (PCCL_MAX_CONCURRENT_COLLECTIVE_OPS)
+    std::uint32_t concurrent_ops = 16;       // started operations per group
     std::uint64_t scratch_bytes =
         16u << 20;  // slots for partial sums, whole communicator (at least min_slots per operation)
     std::uint32_t min_slots = 4;
-    // Slots, scratch results and quantized inputs of all running operations (PCCL_MAX_SCRATCH_BYTES); 0: no limit.
+    // Slots, scratch results and quantized inputs of all running operations; 0: no limit.
     std::uint64_t operation_bytes_max = 0;
     std::uint32_t slots_max = 4096;            // of one operation (at least min_slots)
     std::uint32_t inputs_ready = 8;            // slices of own input that are quantized ahead of their turn
@@ -79,7 +79,7 @@ struct Limits {
     std::uint32_t abandoned_stagings_max = 2;             // of earlier synchronizations, requested but not there yet
     std::uint64_t revision_max = ~std::uint64_t{0} >> 1;  // largest legal revision; `revision + 1` must not overflow
     // bandwidth tests and the search for rings
-    std::uint32_t test_connections = 16;     // of one test (PCCL_NUM_BENCHMARK_CONNECTIONS)
+    std::uint32_t test_connections = 16;     // of one test
     std::uint64_t test_bytes = 64ull << 20;  // payload of one test, at most
     std::uint32_t test_frame_least = 4u << 10;
     std::uint32_t test_frame_most = 256u << 10;

@@ -208,6 +208,7 @@
     X(plan_in_pages, "topology", "dial plan larger than a frame")                                                      \
     X(joiner_report_waits, "topology", "report of a joiner that said much waits for the tick")                         \
     X(ids_of_incarnation_used_up, "membership", "ids are used up: the next incarnation begins")                        \
+    X(cause_unknown, "wire", "cause of an unknown kind, or with parameters that do not fit")                           \
     X(text_cut, "wire", "text cut to what its receiver takes")                                                         \
     X(sync_pages_member_away, "state-sync", "page of a key list wanted from a member that is away")                    \
     X(sync_refused_all, "state-sync", "nobody submitted the expected revision")                                        \

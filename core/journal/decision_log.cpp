@@ -16,19 +16,6 @@ namespace {
 
 constexpr Duration unwritten_warn = 5 * second;
 
-// The world sizes in a decision; null if it has none.
-const proto::Sizes* sizes_in(const proto::Decision& decision) {
-    switch (decision.kind_case()) {
-    case proto::Decision::kTopology: return &decision.topology().sizes();
-    case proto::Decision::kPending: return &decision.pending().sizes();
-    case proto::Decision::kStart: return &decision.start().sizes();
-    case proto::Decision::kOutcome: return &decision.outcome().sizes();
-    case proto::Decision::kSync: return &decision.sync().sizes();
-    case proto::Decision::kOptimize: return &decision.optimize().sizes();
-    default: return nullptr;
-    }
-}
-
 }  // namespace
 
 bool DecisionLog::read(std::span<const std::string> journal) {
@@ -75,7 +62,7 @@ void DecisionLog::append(proto::Decision& decision) {
     *entry.mutable_decision() = decision;
     record(entry);
     // The decision carries the world sizes that hold after it.
-    if (const proto::Sizes* sizes = sizes_in(decision)) ASSERT(state_.has_sizes(*sizes));
+    if (decision.has_sizes()) ASSERT(state_.has_sizes(decision.sizes()));
     owner_.decided(decision);
 }
 
@@ -139,14 +126,11 @@ std::optional<std::string> DecisionLog::complaint() {
         (turn_.now - unwritten_since_) / second);
 }
 
-std::optional<std::string> DecisionLog::gives_up() const {
+std::optional<Cause> DecisionLog::gives_up() const {
     const Duration limit = turn_.timeouts.journal;
     if (limit == 0 || unwritten_since_ == never || turn_.now - unwritten_since_ < limit) return std::nullopt;
     PROBE(journal_given_up);
-    return formatted(
-        "the disk of the master's journal has not answered for {} s (PCCL_JOURNAL_TIMEOUT_S); check the disk, "
-        "then start the master again: it takes up the run",
-        (turn_.now - unwritten_since_) / second);
+    return make_cause<CauseKind::journal_silent>((turn_.now - unwritten_since_) / second);
 }
 
 }  // namespace pccl::core

@@ -63,7 +63,7 @@ public:
     std::optional<std::string> complaint();
     // Why the master stops, if the operator set Timeouts::journal and it has passed. Held messages are dropped: nobody
     // received them, and a restart continues the run whether the journal has their records or not.
-    std::optional<std::string> gives_up() const;
+    std::optional<Cause> gives_up() const;
 
 private:
     void write(std::string bytes, bool snapshot);

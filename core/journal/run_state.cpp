@@ -81,14 +81,14 @@ void RunState::apply_topology(const proto::TopologyDecision& topology) {
     if (topology.admitted_size() > 0) ++epoch;
 }
 
-void RunState::apply_removal(const proto::RemovalDecision& removal) {
+void RunState::apply_removal(const proto::RemovalDecision& removal, const Cause& cause) {
     const Uuid uuid = uuid_of(removal.uuid());
     const auto it = members.find(uuid);
     if (it == members.end()) return;
     const GroupId group = it->second.group;
     members.erase(it);
     ++epoch;
-    removed[uuid] = removal.reason();
+    removed[uuid] = cause;
     removed_order_.push_back(uuid);
     if (removed_order_.size() > removed_kept_) {
         removed.erase(removed_order_.front());
@@ -120,15 +120,16 @@ void RunState::forget(std::uint64_t index, const Uuid& member) {
     if (kept->second.waiting.empty()) kept_.erase(kept);
 }
 
-void RunState::apply_sync(const proto::SyncDecision& sync) {
+void RunState::apply_sync(const proto::Decision& decision) {
+    const proto::SyncDecision& sync = decision.sync();
     const auto group = groups.find(sync.group());
     if (group == groups.end()) return;
     if (sync.final()) {
         group->second.expected = sync.expected();
         group->second.sync.reset();
-        for (const auto& seat : sync.seats()) {
+        for (const auto& seat : decision.seats()) {
             const auto member = members.find(uuid_of(seat.uuid()));
-            if (member != members.end() && seat.result() == 0) member->second.synced = true;
+            if (member != members.end() && result_in(decision, seat) == 0) member->second.synced = true;
         }
         return;
     }
@@ -139,7 +140,7 @@ void RunState::apply_sync(const proto::SyncDecision& sync) {
     RunningSync running;
     running.id = sync.sync();
     running.revision = sync.revision();
-    for (const auto& seat : sync.seats()) {
+    for (const auto& seat : decision.seats()) {
         const Uuid uuid = uuid_of(seat.uuid());
         running.members.push_back({uuid, seat.serial(), 0});
         if (seat.strategy() == static_cast<std::uint32_t>(SyncStrategy::receive_only))
@@ -156,7 +157,7 @@ void RunState::apply_decision(const proto::Decision& decision) {
     chain = decision.chain();
     switch (decision.kind_case()) {
     case proto::Decision::kTopology: apply_topology(decision.topology()); break;
-    case proto::Decision::kRemoval: apply_removal(decision.removal()); break;
+    case proto::Decision::kRemoval: apply_removal(decision.removal(), cause_of(decision.cause())); break;
     case proto::Decision::kRing: {
         const auto group = groups.find(decision.ring().group());
         if (group != groups.end()) group->second.ring = order_of(decision.ring());
@@ -169,7 +170,7 @@ void RunState::apply_decision(const proto::Decision& decision) {
         op.group = start.group();
         op.tag = start.tag();
         GroupState& group = groups[start.group()];
-        for (const auto& seat : start.members()) {
+        for (const auto& seat : decision.seats()) {
             op.members.push_back({uuid_of(seat.uuid()), seat.serial(), seat.batch()});
             if (seat.batch() != 0) ++group.running_of_batch[{op.members.back().uuid, seat.batch()}];
         }
@@ -191,21 +192,14 @@ void RunState::apply_decision(const proto::Decision& decision) {
         ops.erase(op);
         break;
     }
-    case proto::Decision::kSync: apply_sync(decision.sync()); break;
+    case proto::Decision::kSync: apply_sync(decision); break;
     default: break;
     }
-    const auto consume_all = [&](const auto& seats) {
-        for (const auto& seat : seats) consume(seat.uuid(), seat.serial(), decision.index());
-    };
-    if (decision.has_topology()) consume_all(decision.topology().voters());
-    if (decision.has_pending()) consume_all(decision.pending().voters());
-    if (decision.has_optimize()) consume_all(decision.optimize().voters());
-    if (decision.has_start()) consume_all(decision.start().members());
-    if (decision.has_outcome()) consume_all(decision.outcome().votes());
-    if (decision.has_sync()) {
-        consume_all(decision.sync().seats());
-        consume_all(decision.sync().votes());
+    // The seats of an outcome name the launches, whose start has used their votes.
+    if (!decision.has_outcome()) {
+        for (const auto& seat : decision.seats()) consume(seat.uuid(), seat.serial(), decision.index());
     }
+    for (const auto& vote : decision.votes()) consume(vote.uuid(), vote.serial(), decision.index());
     Kept kept;
     for (const Uuid& uuid : recipients(decision)) {
         if (members.contains(uuid)) kept.waiting.insert(uuid);
@@ -240,7 +234,7 @@ std::string RunState::promised() const {
         }
         text += "\n";
     }
-    for (const auto& [uuid, reason] : removed) text += formatted("removed {} {}\n", short_name(uuid), reason);
+    for (const auto& [uuid, cause] : removed) text += formatted("removed {} {}\n", short_name(uuid), to_text(cause));
     return text;
 }
 
@@ -305,125 +299,66 @@ void RunState::acknowledge(const Uuid& uuid, std::uint64_t seen) {
 
 std::vector<Uuid> RunState::recipients(const proto::Decision& decision) {
     std::vector<Uuid> out;
-    const auto add = [&](const auto& seats) {
-        for (const auto& seat : seats) out.push_back(uuid_of(seat.uuid()));
-    };
-    if (decision.has_topology()) {
-        add(decision.topology().voters());
-        add(decision.topology().admitted());
-    }
-    if (decision.has_pending()) add(decision.pending().voters());
-    if (decision.has_optimize()) add(decision.optimize().voters());
-    if (decision.has_start()) add(decision.start().members());
-    if (decision.has_outcome()) add(decision.outcome().members());
-    if (decision.has_sync()) add(decision.sync().seats());
+    for (const auto& seat : decision.seats()) out.push_back(uuid_of(seat.uuid()));
+    for (const auto& admitted : decision.topology().admitted()) out.push_back(uuid_of(admitted.uuid()));
     return out;
 }
 
 std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decision, const Uuid& member, GroupId group,
                                                   std::uint32_t holders_max) {
-    const std::string name = to_bytes(member);
-    const auto view = [&](const proto::Sizes& sizes, proto::View& to) { write(sizes, group, to); };
+    const auto is_member = [name = to_bytes(member)](const auto& record) { return record.uuid() == name; };
+    const auto& seats = decision.seats();
+    const auto seat = std::find_if(seats.begin(), seats.end(), is_member);
+    const auto& admitted = decision.topology().admitted();
+    if (seat == seats.end() && std::none_of(admitted.begin(), admitted.end(), is_member)) return std::nullopt;
+
     proto::Answer answer;
     answer.set_index(decision.index());
     answer.set_chain(decision.chain());
-    const auto serial_in = [&](const auto& seats) -> std::optional<Serial> {
-        for (const auto& seat : seats) {
-            if (seat.uuid() == name) return seat.serial();
-        }
-        return std::nullopt;
-    };
+    if (seat != seats.end()) {
+        answer.set_serial(seat->serial());
+        answer.set_result(result_in(decision, *seat));
+        const bool own = seat->result() != 0;
+        if (own ? seat->has_cause() : decision.has_cause())
+            *answer.mutable_cause() = own ? seat->cause() : decision.cause();
+    }
+    write(decision.sizes(), group, *answer.mutable_view());
+    const auto position = static_cast<int>(seat - seats.begin());
     switch (decision.kind_case()) {
-    case proto::Decision::kTopology: {
-        const auto& topology = decision.topology();
-        const auto serial = serial_in(topology.voters());
-        const bool admitted = std::any_of(topology.admitted().begin(), topology.admitted().end(),
-                                          [&](const auto& record) { return record.uuid() == name; });
-        if (!serial && !admitted) return std::nullopt;
-        answer.mutable_topology()->set_serial(serial.value_or(0));
-        view(topology.sizes(), *answer.mutable_topology()->mutable_view());
-        answer.mutable_topology()->set_result(topology.result());
-        answer.mutable_topology()->set_reason(topology.reason());
-        return answer;
-    }
-    case proto::Decision::kPending: {
-        const auto serial = serial_in(decision.pending().voters());
-        if (!serial) return std::nullopt;
-        answer.mutable_pending()->set_serial(*serial);
-        answer.mutable_pending()->set_pending(decision.pending().pending());
-        view(decision.pending().sizes(), *answer.mutable_pending()->mutable_view());
-        answer.mutable_pending()->set_result(decision.pending().result());
-        answer.mutable_pending()->set_reason(decision.pending().reason());
-        return answer;
-    }
-    case proto::Decision::kOptimize: {
-        const auto serial = serial_in(decision.optimize().voters());
-        if (!serial) return std::nullopt;
-        auto* to = answer.mutable_optimize();
-        to->set_serial(*serial);
-        to->set_result(decision.optimize().result());
-        to->set_reason(decision.optimize().reason());
-        view(decision.optimize().sizes(), *to->mutable_view());
-        return answer;
-    }
+    case proto::Decision::kTopology: answer.set_topology(true); break;
+    case proto::Decision::kPending: answer.set_pending(decision.pending()); break;
+    case proto::Decision::kOptimize: answer.set_optimize(true); break;
     case proto::Decision::kStart: {
-        const auto& start = decision.start();
-        const int world = start.members_size();
-        for (int i = 0; i < world; ++i) {
-            if (start.members(i).uuid() != name) continue;
-            auto* to = answer.mutable_start();
-            to->set_serial(start.members(i).serial());
-            to->set_op(start.op());
-            to->set_world(static_cast<std::uint32_t>(world));
-            to->set_position(static_cast<std::uint32_t>(i));
-            to->set_predecessor(start.members((i + world - 1) % world).uuid());
-            to->set_successor(start.members((i + 1) % world).uuid());
-            to->set_result(start.result());
-            to->set_reason(start.reason());
-            view(start.sizes(), *to->mutable_view());
-            return answer;
-        }
-        return std::nullopt;
+        const int world = seats.size();
+        auto& start = *answer.mutable_start();
+        start.set_op(decision.start().op());
+        start.set_world(static_cast<std::uint32_t>(world));
+        start.set_position(static_cast<std::uint32_t>(position));
+        start.set_predecessor(seats[(position + world - 1) % world].uuid());
+        start.set_successor(seats[(position + 1) % world].uuid());
+        break;
     }
-    case proto::Decision::kOutcome: {
-        const auto& outcome = decision.outcome();
-        const auto serial = serial_in(outcome.members());
-        if (!serial) return std::nullopt;
-        auto* to = answer.mutable_outcome();
-        to->set_op(outcome.op());
-        to->set_serial(*serial);
-        to->set_commit(outcome.commit());
-        const auto usual = outcome.commit() ? Result::success : Result::rank_connection_lost;
-        to->set_result(outcome.result() != 0 ? outcome.result() : static_cast<std::uint32_t>(usual));
-        to->set_reason(outcome.reason());
-        view(outcome.sizes(), *to->mutable_view());
-        return answer;
-    }
+    case proto::Decision::kOutcome:
+        answer.mutable_outcome()->set_op(decision.outcome().op());
+        answer.mutable_outcome()->set_commit(decision.outcome().commit());
+        break;
     case proto::Decision::kSync: {
-        const auto& sync = decision.sync();
-        for (int i = 0; i < sync.seats_size(); ++i) {
-            const proto::SyncSeat& seat = sync.seats(i);
-            if (seat.uuid() != name) continue;
-            auto* to = answer.mutable_sync();
-            to->set_serial(seat.serial());
-            to->set_sync(sync.sync());
-            to->set_final(sync.final() || seat.result() != 0);
-            to->set_again(sync.again());
-            to->set_result(seat.result());
-            to->set_reason(seat.reason());
-            to->set_revision(sync.revision());
-            to->set_receives(seat.receives());
-            to->set_receives_unequal(seat.receives_unequal());
-            if (sync.has_content()) *to->mutable_content() = sync.content();
-            if (seat.receives() || seat.receives_unequal())
-                add_holders(sync, i, static_cast<int>(holders_max), *to->mutable_holders());
-            view(sync.sizes(), *to->mutable_view());
-            return answer;
-        }
-        return std::nullopt;
+        const auto& decided = decision.sync();
+        auto& sync = *answer.mutable_sync();
+        sync.set_sync(decided.sync());
+        sync.set_final(decided.final() || answer.result() != 0);
+        sync.set_again(decided.again());
+        sync.set_revision(decided.revision());
+        sync.set_receives(seat->receives());
+        sync.set_receives_unequal(seat->receives_unequal());
+        if (decided.has_content()) *sync.mutable_content() = decided.content();
+        if (seat->receives() || seat->receives_unequal())
+            add_holders(decided, position, static_cast<int>(holders_max), *sync.mutable_holders());
+        break;
     }
     default: return std::nullopt;
     }
+    return answer;
 }
 
 }  // namespace pccl::core

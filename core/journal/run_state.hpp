@@ -91,7 +91,7 @@ public:
     std::map<Uuid, MemberState> members;
     std::map<GroupId, GroupState> groups;
     std::map<OpId, RunningOp> ops;
-    std::map<Uuid, std::string> removed;  // peer -> reason; the last removed_kept ones
+    std::map<Uuid, Cause> removed;  // and why; the last removed_kept ones
 
     // Run, members, groups, operations and removals as readable text. A replay must give the same text. It contains no
     // acknowledgements, because they are not journalled.
@@ -135,8 +135,8 @@ private:
     bool restore(const proto::Snapshot& snapshot);
     void apply_decision(const proto::Decision& decision);
     void apply_topology(const proto::TopologyDecision& topology);
-    void apply_removal(const proto::RemovalDecision& removal);
-    void apply_sync(const proto::SyncDecision& sync);
+    void apply_removal(const proto::RemovalDecision& removal, const Cause& cause);
+    void apply_sync(const proto::Decision& decision);
     void consume(const std::string& uuid, Serial serial, std::uint64_t index);
 
     void keep(std::uint64_t index, Kept kept);

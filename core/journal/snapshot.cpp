@@ -117,8 +117,8 @@ proto::Snapshot RunState::snapshot() const {
     for (const Uuid& uuid : removed_order_) {
         auto* record = to.add_removed();
         record->set_uuid(to_bytes(uuid));
-        const auto reason = removed.find(uuid);
-        if (reason != removed.end()) record->set_reason(reason->second);
+        const auto cause = removed.find(uuid);
+        if (cause != removed.end()) write(cause->second, *record->mutable_cause());
     }
     for (const auto& [index, kept] : kept_) {
         auto* record = to.add_kept();
@@ -149,7 +149,7 @@ bool RunState::restore(const proto::Snapshot& from) {
     }
     for (const auto& record : from.removed()) {
         const Uuid uuid = uuid_of(record.uuid());
-        removed[uuid] = record.reason();
+        removed[uuid] = cause_of(record.cause());
         removed_order_.push_back(uuid);
     }
     for (const auto& record : from.kept()) {

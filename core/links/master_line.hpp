@@ -1,23 +1,21 @@
 // Interface to the session with the master, for the parts of a peer that report to it or vote.
 #pragma once
 
+#include "core/base/cause.hpp"
 #include "core/base/ids.hpp"
 #include "core/wire/control.pb.h"
 
 #include <cstdint>
-#include <string>
 
 namespace pccl::core {
-
-inline constexpr const char* not_connected_text = "the communicator is not connected; call pcclConnect first";
 
 class MasterLine {
 public:
     // fresh: never connected, or left on purpose; lost: removed, or it gave up the master.
     enum class State : std::uint8_t { fresh, connecting, member, lost };
     virtual State state() const = 0;
-    // The error text for calls after the membership was lost. It contains the reason.
-    virtual std::string lost_text() const = 0;
+    // Why calls fail after the membership was lost. The cause of the loss is behind it.
+    virtual Cause lost_cause() const = 0;
     bool was_admitted() const { return state() == State::member || state() == State::lost; }
     // Nothing is sent unless this peer is a member and its link to the master is open.
     virtual void tell(proto::PeerMessage message) = 0;

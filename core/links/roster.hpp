@@ -3,6 +3,7 @@
 // A peer here is a member, or a newcomer that has registered.
 #pragma once
 
+#include "core/base/cause.hpp"
 #include "core/base/ids.hpp"
 #include "core/wire/control.pb.h"
 
@@ -45,7 +46,7 @@ public:
 
     // ---- membership
     // Removes it for good, by a decision. Does nothing if it is not a member.
-    virtual void remove(const Uuid& member, const std::string& reason) = 0;
+    virtual void remove(const Uuid& member, const Cause& cause) = 0;
 
 protected:
     ~Roster() = default;

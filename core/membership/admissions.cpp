@@ -14,8 +14,8 @@ namespace pccl::core {
 
 void Admissions::decide_update(const Ballot& ballot) {
     proto::Decision decision;
-    add_seats(ballot, *decision.mutable_topology()->mutable_voters());
-    add_admissions(*decision.mutable_topology(), false);
+    add_seats(ballot, *decision.mutable_seats());
+    add_admissions(decision, false);
     decisions_.append(decision);
     if (decision.topology().admitted_size() > 0) agenda_.topology = agenda_.everything = true;
 }
@@ -51,20 +51,21 @@ void Admissions::answer_early_updates() {
         PROBE(early_update_answered);
         ballots_.withdraw(update, uuid);
         proto::Decision decision;
-        auto* voter = decision.mutable_topology()->add_voters();
-        voter->set_uuid(to_bytes(uuid));
-        voter->set_serial(serial);
-        *decision.mutable_topology()->mutable_sizes() = state_.sizes();
+        decision.mutable_topology();
+        auto* seat = decision.add_seats();
+        seat->set_uuid(to_bytes(uuid));
+        seat->set_serial(serial);
+        *decision.mutable_sizes() = state_.sizes();
         decisions_.append(decision);
     }
 }
 
 void Admissions::decide_pending(const Ballot& ballot) {
     proto::Decision decision;
-    add_seats(ballot, *decision.mutable_pending()->mutable_voters());
-    decision.mutable_pending()->set_pending(joiners_.any_admissible());
-    if (decision.pending().pending()) PROBE(pending_told);
-    *decision.mutable_pending()->mutable_sizes() = state_.sizes();
+    add_seats(ballot, *decision.mutable_seats());
+    decision.set_pending(joiners_.any_admissible());
+    if (decision.pending()) PROBE(pending_told);
+    *decision.mutable_sizes() = state_.sizes();
     decisions_.append(decision);
 }
 
@@ -72,14 +73,15 @@ void Admissions::admit_orphans() {
     if (!state_.members.empty() || joiners_.empty()) return;
     PROBE(orphans_admitted);
     proto::Decision decision;
-    add_admissions(*decision.mutable_topology(), true);
+    add_admissions(decision, true);
     decisions_.append(decision);
     agenda_.topology = agenda_.everything = true;
 }
 
-// Moves joiners into `topology` and gives them sessions. `all`: no member is left that could connect with them, so all
+// Moves joiners into `decision` and gives them sessions. `all`: no member is left that could connect with them, so all
 // joiners are admitted.
-void Admissions::add_admissions(proto::TopologyDecision& topology, bool all) {
+void Admissions::add_admissions(proto::Decision& decision, bool all) {
+    proto::TopologyDecision& topology = *decision.mutable_topology();
     std::map<GroupId, std::uint32_t> size;
     for (const auto& [id, group] : state_.groups) size[id] = static_cast<std::uint32_t>(group.ring.size());
     for (const GroupId id : joiners_.groups()) {
@@ -108,7 +110,7 @@ void Admissions::add_admissions(proto::TopologyDecision& topology, bool all) {
             turn_.log(LogLevel::info, formatted("peer {} admitted to group {}", short_name(uuid), id));
         }
     }
-    auto* sizes = topology.mutable_sizes();
+    auto* sizes = decision.mutable_sizes();
     sizes->set_epoch(state_.epoch + (topology.admitted_size() > 0 ? 1 : 0));
     for (const auto& [id, count] : size) {
         if (count == 0) continue;

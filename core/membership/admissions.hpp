@@ -30,7 +30,7 @@ public:
     void admit_orphans();
 
 private:
-    void add_admissions(proto::TopologyDecision& topology, bool all);
+    void add_admissions(proto::Decision& decision, bool all);
 
     Turn& turn_;
     DecisionLog& decisions_;

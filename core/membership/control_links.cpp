@@ -193,14 +193,14 @@ void ControlLinks::say_and_close(LinkId id, proto::MasterMessage message, bool h
     owner_.link_lost(id, link);
 }
 
-void ControlLinks::refuse(LinkId link, proto::RefusalCode code, const std::string& text) {
+void ControlLinks::refuse(LinkId link, proto::RefusalCode code, const Cause& cause) {
     proto::MasterMessage message;
     message.mutable_refusal()->set_code(code);
-    message.mutable_refusal()->set_text(text);
+    write(cause, *message.mutable_refusal()->mutable_cause());
     message.mutable_refusal()->set_protocol_version(wire::protocol_version);
     const auto it = links_.find(link);
     turn_.log(LogLevel::warn,
-              formatted("refused {}: {}", it == links_.end() ? "a peer" : host_of(it->second.remote), text));
+              formatted("refused {}: {}", it == links_.end() ? "a peer" : host_of(it->second.remote), to_text(cause)));
     say_and_close(link, message, code == proto::REFUSED_REMOVED || code == proto::REFUSED_OTHER_RUN);
 }
 

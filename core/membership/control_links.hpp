@@ -99,7 +99,7 @@ public:
     void say_at_once(LinkId id, Link& link, proto::MasterMessage message);
     void say_heartbeat(LinkId id, Link& link);
     void say_to_members_at_once(const proto::MasterMessage& message);
-    void refuse(LinkId link, proto::RefusalCode code, const std::string& text);
+    void refuse(LinkId link, proto::RefusalCode code, const Cause& cause);
     void release_held();
     void clear_held() { held_.clear(); }
     bool holds() const { return !held_.empty(); }

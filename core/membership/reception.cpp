@@ -49,8 +49,7 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
     link.control_bytes = wire::control_limit(turn_.limits, hello.control_bytes_max());
     if (hello.protocol_version() != wire::protocol_version) {
         links_.refuse(id, proto::REFUSED_VERSION,
-                      formatted("the master speaks protocol version {}, this peer speaks version {}",
-                                +wire::protocol_version, hello.protocol_version()));
+                      make_cause<CauseKind::versions_differ>(+wire::protocol_version, hello.protocol_version()));
         return;
     }
     Uuid uuid;
@@ -62,8 +61,7 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
     if (!hello.run_id().empty()) {
         if (hello.run_id() != to_bytes(state_.run_id)) {
             PROBE(refused_other_run);
-            links_.refuse(id, proto::REFUSED_OTHER_RUN,
-                          "this peer belongs to another run; connect again as a newcomer");
+            links_.refuse(id, proto::REFUSED_OTHER_RUN, make_cause<CauseKind::other_run>());
             return;
         }
         // Only a member that proves its seat can have seen decisions that the journal lacks. Anybody else may claim any
@@ -80,18 +78,13 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
     }
     const Endpoint endpoint = endpoint_from(hello, link.remote);
     if (const char* why = why_not_a_target(endpoint)) {
-        links_.refuse(
-            id, proto::REFUSED_OTHER,
-            formatted(
-                "the other peers cannot reach this one at {}: {}; connect to the master by another address, or set "
-                "PCCL_ADVERTISE_ADDRESS to one of this host",
-                to_text(endpoint), why));
+        links_.refuse(id, proto::REFUSED_OTHER, make_cause<CauseKind::not_reachable_at>(to_text(endpoint), why));
         return;
     }
     if (member != state_.members.end()) {
         if (!proves_seat(member->second, hello, turn_.limits.former_tokens_max)) {
             PROBE(token_superseded);
-            links_.refuse(id, proto::REFUSED_SUPERSEDED, "another process resumed this peer's seat");
+            links_.refuse(id, proto::REFUSED_SUPERSEDED, make_cause<CauseKind::superseded>());
             return;
         }
         registry_.resume(id, hello, uuid, endpoint);
@@ -100,45 +93,33 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
     const auto removed = state_.removed.find(uuid);
     if (removed != state_.removed.end()) {
         PROBE(refused_removed);
-        links_.refuse(id, proto::REFUSED_REMOVED, "removed from the run: " + removed->second);
+        links_.refuse(id, proto::REFUSED_REMOVED, make_cause<CauseKind::removed>(removed->second));
         return;
     }
     if (!hello.run_id().empty() && hello.seen() > 0) {
-        links_.refuse(id, proto::REFUSED_REMOVED, "no longer a member of the run");
+        links_.refuse(id, proto::REFUSED_REMOVED, make_cause<CauseKind::forgotten>());
         return;
     }
     // A joiner that dials again keeps its place.
     if (!joiners_.contains(uuid) && state_.members.size() + joiners_.size() >= turn_.limits.peers_max) {
-        links_.refuse(id, proto::REFUSED_FULL,
-                      formatted("the run has reached its limit of {} peers", turn_.limits.peers_max));
+        links_.refuse(id, proto::REFUSED_FULL, make_cause<CauseKind::run_full>(turn_.limits.peers_max));
         return;
     }
     if (!may_dial(link.remote, endpoint)) {
         PROBE(confined_address_refused);
         links_.refuse(id, proto::REFUSED_OTHER,
-                      formatted("this peer advertises {}, an address that each host dials as its own; the master sees "
-                                "this peer at {}: set PCCL_ADVERTISE_ADDRESS to an address of this host, or not at all",
-                                to_text(endpoint), to_text(link.remote)));
+                      make_cause<CauseKind::advertises_confined_address>(to_text(endpoint), to_text(link.remote)));
         return;
     }
     const auto other_side = std::find_if(state_.members.begin(), state_.members.end(), [&](const auto& entry) {
         return is_loopback(entry.second.endpoint) != is_loopback(endpoint);
     });
     if ((is_loopback(endpoint) || hello.advertised().address().empty()) && other_side != state_.members.end()) {
-        const std::string member =
-            formatted("peer {} at {}", short_name(other_side->first), to_text(other_side->second.endpoint));
-        links_.refuse(
-            id, proto::REFUSED_OTHER,
-            is_loopback(endpoint)
-                ? formatted(
-                      "the master sees this peer at the loopback address {}, which other hosts cannot reach ({}); "
-                      "connect to the master by an address of its network, or set PCCL_ADVERTISE_ADDRESS to the "
-                      "address at which the others reach this peer",
-                      to_text(endpoint), member)
-                : formatted(
-                      "{} is reached at a loopback address, this one at {}; let the peers on the master's host set "
-                      "PCCL_ADVERTISE_ADDRESS to an address of it, or connect to the master by one",
-                      member, to_text(endpoint)));
+        const auto& [member_uuid, member_state] = *other_side;
+        const std::string there = to_text(member_state.endpoint), here = to_text(endpoint);
+        links_.refuse(id, proto::REFUSED_OTHER,
+                      is_loopback(endpoint) ? make_cause<CauseKind::seen_at_loopback>(here, member_uuid, there)
+                                            : make_cause<CauseKind::member_at_loopback>(member_uuid, there, here));
         return;
     }
     register_joiner(id, hello, uuid, endpoint);

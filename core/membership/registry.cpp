@@ -72,7 +72,7 @@ void Registry::end_grace_if_due() {
         if (session.link != 0 && !session.resumed) session.absent_since = turn_.now;
     }
     if (!gone.empty()) PROBE(not_resumed_after_restart);
-    for (const Uuid& uuid : gone) remove(uuid, "did not resume after the master's restart");
+    for (const Uuid& uuid : gone) remove(uuid, make_cause<CauseKind::not_resumed_after_restart>());
     rings_.restart_clocks();
     owner_.grace_over();
     agenda_.topology = true;
@@ -89,8 +89,9 @@ void Registry::end_run_of_older_journal(LinkId id, const Uuid& witness) {
     // Joiners were welcomed to the run that ends. They dial again and get the name of the next one.
     for (const LinkId other : links_.of_stage(ControlLinks::Link::Stage::registered))
         links_.close(other, "the run it was going to join has ended");
-    for (const LinkId other : open) links_.refuse(other, proto::REFUSED_OTHER_RUN, "the master lost its journal");
-    links_.refuse(id, proto::REFUSED_OTHER_RUN, "the master lost its journal");
+    for (const LinkId other : open)
+        links_.refuse(other, proto::REFUSED_OTHER_RUN, make_cause<CauseKind::journal_lost>());
+    links_.refuse(id, proto::REFUSED_OTHER_RUN, make_cause<CauseKind::journal_lost>());
     sessions_.clear();
     rings_.forget_run();
     owner_.run_over();
@@ -228,7 +229,7 @@ void Registry::edge_reported(const Uuid& from, const proto::EdgeReport& report) 
         session->second.closed_seen && session->second.closed_at >= turn_.now - witness_fresh &&
         neighbour_lost(other)) {
         PROBE(removed_by_late_word);
-        remove(other, "its control link and a neighbour's data links to it closed");
+        remove(other, make_cause<CauseKind::links_closed>());
     }
 }
 
@@ -262,7 +263,7 @@ void Registry::link_lost(LinkId id, const ControlLinks::Link& link) {
         turn_.log(LogLevel::info, formatted("control link of {} closed; its seat is kept", short_name(link.uuid)));
         if (knows_order() && neighbour_lost(link.uuid)) {
             PROBE(removed_by_both_links);
-            remove(link.uuid, "its control link and a neighbour's data links to it closed");
+            remove(link.uuid, make_cause<CauseKind::links_closed>());
         }
     }
 }
@@ -296,14 +297,15 @@ bool Registry::absent_too_long(const Session& session) const {
            (undeclared && !links_.welcome_waits(session.link));
 }
 
-void Registry::remove(const Uuid& uuid, const std::string& reason, bool left) {
+void Registry::remove(const Uuid& uuid, const Cause& cause) {
+    const bool left = cause.kind == CauseKind::left;
     const auto member = state_.members.find(uuid);
     if (member == state_.members.end()) return;
     const GroupId group = member->second.group;
     proto::Decision decision;
     auto* removal = decision.mutable_removal();
     removal->set_uuid(to_bytes(uuid));
-    removal->set_reason(reason);
+    write(cause, *decision.mutable_cause());
     removal->mutable_ring()->set_group(group);
     for (const Uuid& other : rings_.ring_without(group, uuid)) removal->mutable_ring()->add_order(to_bytes(other));
     LinkId link = 0;
@@ -315,13 +317,14 @@ void Registry::remove(const Uuid& uuid, const std::string& reason, bool left) {
     decisions_.append(decision);
     rings_.forget(uuid);
     owner_.member_removed(uuid, group);
-    turn_.log(left ? LogLevel::info : LogLevel::warn, formatted("peer {} removed: {}", short_name(uuid), reason));
-    if (!left) notice_all(formatted("peer {} was removed: {}", short_name(uuid), reason));
+    const std::string why = to_text(cause);
+    turn_.log(left ? LogLevel::info : LogLevel::warn, formatted("peer {} removed: {}", short_name(uuid), why));
+    if (!left) notice_all(formatted("peer {} was removed: {}", short_name(uuid), why));
     if (link != 0) {
         if (left) {
             links_.drop(link, true);
         } else {
-            links_.refuse(link, proto::REFUSED_REMOVED, "removed from the run: " + reason);
+            links_.refuse(link, proto::REFUSED_REMOVED, make_cause<CauseKind::removed>(cause));
         }
     }
     agenda_.topology = true;
@@ -337,7 +340,7 @@ void Registry::remove_unheeding() {
         if (session.resumed && state_.untold(uuid) > turn_.limits.untold_max) over.push_back(uuid);
     }
     for (const Uuid& uuid : over) {
-        remove(uuid, formatted("did not acknowledge {} decisions that it was told", state_.untold(uuid)));
+        remove(uuid, make_cause<CauseKind::unacknowledged>(state_.untold(uuid)));
     }
 }
 
@@ -388,8 +391,7 @@ void Registry::tick() {
         const ControlLinks::Link link = *found;
         if (link.stage == ControlLinks::Link::Stage::member && !in_grace()) {
             PROBE(member_silent);
-            remove(link.uuid,
-                   formatted("silent towards the master for {} ms", (turn_.now - link.last_received) / millisecond));
+            remove(link.uuid, make_cause<CauseKind::silent>((turn_.now - link.last_received) / millisecond));
         } else {
             if (in_grace()) PROBE(silent_in_grace);
             links_.close(id, "silent");
@@ -402,7 +404,7 @@ void Registry::tick() {
             if (absent_too_long(session)) gone.push_back(uuid);
         }
         if (!gone.empty()) PROBE(absent_too_long);
-        for (const Uuid& uuid : gone) remove(uuid, "its control link closed and it did not resume in time");
+        for (const Uuid& uuid : gone) remove(uuid, make_cause<CauseKind::not_resumed>());
     }
     remove_unheeding();
 }

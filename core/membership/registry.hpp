@@ -68,7 +68,7 @@ public:
     // A message of the member proves that it has the newer token. The older one is invalid from now on.
     void confirm_token(const Uuid& member);
     void acknowledge(const Uuid& member, std::uint64_t seen);
-    void leave(const Uuid& member) { remove(member, "left the run", true); }
+    void leave(const Uuid& member) { remove(member, make_cause<CauseKind::left>()); }
     void edge_reported(const Uuid& from, const proto::EdgeReport& report);
     void link_lost(LinkId id, const ControlLinks::Link& link);
     void welcome_waited(const Uuid& member, Duration waited);
@@ -95,7 +95,7 @@ public:
     void say(const Uuid& peer, proto::MasterMessage message) override { links_.say(link_of(peer), std::move(message)); }
     std::uint32_t control_bytes(const Uuid& peer) const override { return links_.at(link_of(peer)).control_bytes; }
     bool plan_waits(const Uuid& peer) const override;
-    void remove(const Uuid& member, const std::string& reason) override { remove(member, reason, false); }
+    void remove(const Uuid& member, const Cause& cause) override;
 
     // ---- knowledge
     struct Session {
@@ -120,7 +120,6 @@ public:
     const std::map<Uuid, Session>& sessions() const { return sessions_; }
 
 private:
-    void remove(const Uuid& uuid, const std::string& reason, bool left);
     void tell(const Uuid& uuid, proto::Answer answer);
     void notice_all(const std::string& text);
     void begin_absence(Session& session);

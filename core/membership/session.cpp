@@ -43,8 +43,8 @@ void Session::say_goodbye() {
     links_.send(link_, message);
 }
 
-void Session::end(State next, const std::string& reason) {
-    if (next == State::lost) lost_reason_ = reason;
+void Session::end(State next, const Cause& cause) {
+    if (next == State::lost) lost_ = cause;
     state_ = next;
     votes_.forget();
     link_ = 0;
@@ -53,17 +53,14 @@ void Session::end(State next, const std::string& reason) {
     welcomed_ = false;
 }
 
-void Session::give_up(const std::string& reason) {
-    if (!is_newcomer()) return owner_.membership_over(reason, State::lost);
-    addresses_.note_tried(reason);
+void Session::give_up(const Cause& cause) {
+    if (!is_newcomer()) return owner_.membership_over(cause, State::lost);
+    addresses_.note_tried(to_text(cause));
     give_up_connect();
 }
 
 void Session::give_up_connect() {
-    owner_.membership_over(
-        formatted("cannot connect to the master at {}; check that it runs and that the address is right",
-                  addresses_.take_tried()),
-        before_connect_);
+    owner_.membership_over(make_cause<CauseKind::master_unreachable>(addresses_.take_tried()), before_connect_);
 }
 
 // ---- the link ------------------------------------------------------------------------------------------------------
@@ -136,7 +133,7 @@ void Session::lost(LinkId id, const std::string& reason, bool by_remote) {
         backoff_ = std::min(backoff_ * 2, turn_.timeouts.redial_longest());
     }
     if (turn_.now - lost_since_ >= turn_.timeouts.master) {
-        give_up("the master is gone: " + reason);
+        give_up(make_cause<CauseKind::master_gone>(reason));
         return;
     }
     next_dial_ =
@@ -150,7 +147,7 @@ void Session::slept(Duration time) {
 bool Session::gave_up() {
     if (lost_since_ == never || turn_.now - lost_since_ < turn_.timeouts.master) return false;
     PROBE(master_given_up);
-    give_up(formatted("the master was out of reach for {} ms", turn_.timeouts.master / millisecond));
+    give_up(make_cause<CauseKind::master_away>(turn_.timeouts.master / millisecond));
     return true;
 }
 
@@ -243,12 +240,11 @@ void Session::declare_again() {
 
 void Session::on_refusal(const proto::Refusal& refusal) {
     PROBE(refusal_read);
-    std::string text = refusal.text();
-    if (refusal.code() == proto::REFUSED_VERSION) {
-        text += formatted(" (this peer speaks version {}, the master version {})", +wire::protocol_version,
-                          refusal.protocol_version());
-    }
-    owner_.membership_over(text, state_outside());
+    if (refusal.code() == proto::REFUSED_VERSION)
+        return owner_.membership_over(
+            make_cause<CauseKind::versions_differ>(refusal.protocol_version(), +wire::protocol_version),
+            state_outside());
+    owner_.membership_over(cause_of(refusal.cause()), state_outside());
 }
 
 void Session::on_answer(const proto::Answer& answer) {

@@ -10,7 +10,6 @@
 // master's welcome stops it.
 #pragma once
 
-#include "core/base/format.hpp"
 #include "core/base/secret.hpp"
 #include "core/links/link_table.hpp"
 #include "core/links/master_line.hpp"
@@ -38,7 +37,7 @@ public:
         // Reports all edges again: the master may have lost the earlier reports.
         virtual void declare_edges() = 0;
         // This peer is outside of the run now, in the state `next`.
-        virtual void membership_over(const std::string& reason, State next) = 0;
+        virtual void membership_over(const Cause& cause, State next) = 0;
 
     protected:
         ~Owner() = default;
@@ -50,9 +49,7 @@ public:
 
     // ---- membership
     State state() const override { return state_; }
-    std::string lost_text() const override {
-        return formatted("this peer is no longer a member of the run ({}); connect again", lost_reason_);
-    }
+    Cause lost_cause() const override { return make_cause<CauseKind::no_longer_a_member>(lost_); }
     bool in_run() const { return state_ == State::member || state_ == State::connecting; }
     // Connects under a new name. The memberships under old names are over.
     void begin();
@@ -62,7 +59,7 @@ public:
     // The state that this peer will have if it gives up now.
     State state_outside() const { return state_ == State::connecting ? before_connect_ : State::lost; }
     // The owner closes the links. The session drops everything of the membership except its counters.
-    void end(State next, const std::string& reason);
+    void end(State next, const Cause& cause);
 
     // ---- the link
     bool is_link(LinkId id) const { return id == link_; }
@@ -112,7 +109,7 @@ private:
     bool link_open() const { return links_.is_open(link_); }
     bool is_newcomer() const { return state_ == State::connecting && !welcomed_; }  // not welcomed yet
     bool away_from_found() const { return lost_since_ != never && addresses_.away_from_found(); }
-    void give_up(const std::string& reason);
+    void give_up(const Cause& cause);
     void give_up_connect();
     void on_welcome(const proto::Welcome& welcome);
     void on_refusal(const proto::Refusal& refusal);
@@ -127,7 +124,7 @@ private:
     SecretSource secrets_;
     State state_ = State::fresh;
     State before_connect_ = State::fresh;
-    std::string lost_reason_;
+    Cause lost_;  // why the last membership was lost
     std::uint64_t token_ = 0;
     std::deque<std::uint64_t> former_tokens_;  // replaced at resumes, latest first; at most Limits::former_tokens_max
     std::uint32_t incarnation_ = 0;

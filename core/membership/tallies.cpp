@@ -18,7 +18,7 @@ void Tallies::recording(const proto::Record& record) {
         admitted_ += static_cast<std::uint64_t>(decision.topology().admitted_size());
     } else if (decision.has_removal()) {
         ++removed_;
-        removals_.push_back({uuid_of(decision.removal().uuid()), decision.removal().reason(), turn_.now});
+        removals_.push_back({uuid_of(decision.removal().uuid()), cause_of(decision.cause()), turn_.now});
         if (removals_.size() > turn_.limits.removals_listed) removals_.pop_front();
         if (decision.removal().ring().order_size() != 0) return;
         // The group ends with its last member.
@@ -40,18 +40,17 @@ void Tallies::recording(const proto::Record& record) {
         if (decision.outcome().commit()) tally.committed_bytes += begun->second.bytes;
         operations_.erase(begun);
     } else if (decision.has_sync() && decision.sync().final() && state_.groups.contains(decision.sync().group())) {
-        const auto& seats = decision.sync().seats();
-        const bool success = std::any_of(seats.begin(), seats.end(), [](const auto& seat) {
-            return seat.result() == static_cast<std::uint32_t>(Result::success);
-        });
+        const auto& seats = decision.seats();
+        const bool success =
+            std::any_of(seats.begin(), seats.end(), [&](const auto& seat) { return result_in(decision, seat) == 0; });
         if (success) ++groups_[decision.sync().group()].syncs;
     }
 }
 
 // The size of an operation is not in its decision. It is in the votes, which are gone once the decision is made.
 void Tallies::started(OpId id, const Ballot& ballot) {
-    const proto::Vote& vote = ballot.votes().begin()->second.vote;
-    operations_[id] = {turn_.now, vote.count() * element_bytes(static_cast<DataType>(vote.type()))};
+    const proto::Shape& shape = ballot.votes().begin()->second.vote.shape();
+    operations_[id] = {turn_.now, shape.count() * element_bytes(static_cast<DataType>(shape.type()))};
 }
 
 }  // namespace pccl::core

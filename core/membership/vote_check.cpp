@@ -21,7 +21,7 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
     // A vote has two texts, a name and numbers. It is kept until its ballot is complete, unknown fields included, so
     // its size needs a limit.
     constexpr std::size_t vote_bytes_max = 4 * text_bytes_max;
-    if (vote.ByteSizeLong() > vote_bytes_max) return roster_.remove(uuid, "sent a vote that is larger than one can be");
+    if (vote.ByteSizeLong() > vote_bytes_max) return roster_.remove(uuid, make_cause<CauseKind::vote_too_large>());
     const MemberState& member = state_.members.at(uuid);
     if (member.consumed.contains(vote.serial())) PROBE(vote_used_already);
     if (member.consumed.contains(vote.serial())) return;  // decided before; a resume sends the answer again
@@ -34,8 +34,8 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
     case proto::VOTE_START:
         key.group = member.group;
         key.id = vote.id();
-        if (vote.type() >= data_type_count || vote.op() >= reduce_op_count) {
-            roster_.remove(uuid, "voted for a collective of unknown type or operation");
+        if (vote.shape().type() >= data_type_count || vote.shape().op() >= reduce_op_count) {
+            roster_.remove(uuid, make_cause<CauseKind::vote_of_unknown_type>());
             return;
         }
         if (ballots_.find(key) == nullptr && ballots_.all().size() >= state_.members.size() * starts_max) {
@@ -58,15 +58,15 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
     case proto::VOTE_SYNC:
         key.group = member.group;
         if (vote.entries() > turn_.limits.entries_max) {
-            roster_.remove(uuid, "shared state has more entries than the limit");
+            roster_.remove(uuid, make_cause<CauseKind::vote_of_too_many_entries>());
             return;
         }
         if (vote.strategy() >= sync_strategy_count) {
-            roster_.remove(uuid, "voted for a synchronization of unknown strategy");
+            roster_.remove(uuid, make_cause<CauseKind::vote_of_unknown_strategy>());
             return;
         }
         if (vote.revision() > turn_.limits.revision_max) {
-            roster_.remove(uuid, "submitted an impossible shared-state revision");
+            roster_.remove(uuid, make_cause<CauseKind::vote_of_impossible_revision>());
             return;
         }
         break;
@@ -99,7 +99,7 @@ void VoteCheck::remove_hoarders() {
     }
     for (const auto& [uuid, count] : starts) {
         if (count <= starts_max || !state_.members.contains(uuid)) continue;
-        roster_.remove(uuid, formatted("voted for the start of {} collectives at once", count));
+        roster_.remove(uuid, make_cause<CauseKind::too_many_starts>(count));
     }
 }
 

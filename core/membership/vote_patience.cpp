@@ -163,7 +163,7 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
         for (const auto& [uuid, cast] : ballot.votes()) called[uuid] = std::max(called[uuid], cast.at);
     }
     std::map<Uuid, std::pair<Instant, BallotKey>> late;  // late members; each with its missing vote that waits longest
-    std::vector<std::pair<BallotKey, std::string>> crossing;
+    std::vector<std::pair<BallotKey, Cause>> crossing;
     Places places;
     for (const auto& [key, ballot] : ballots_.all()) {
         if (!is_call(key.kind) || turn_.now - ballot.changed < limit) continue;
@@ -181,23 +181,21 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
                        waits_still(uuid, call->second + limit);
         }
         if (only || !all_wait || !can_be_given_up(key.kind)) continue;
-        crossing.emplace_back(key,
-                              formatted("'{}' waits for {}, which is {}; all members have to make the same calls "
-                                        "(PCCL_VOTE_TIMEOUT_S has passed)",
-                                        to_text(key.kind), short_name(missing[0]), whereabouts(missing[0], places)));
+        crossing.emplace_back(
+            key, make_cause<CauseKind::calls_crossed>(to_text(key.kind), missing[0], whereabouts(missing[0], places)));
     }
     std::erase_if(late, [&](const auto& entry) { return !in_no_call(entry.first, entry.second.first); });
     for (const auto& [uuid, vote] : late) {
         PROBE(vote_timed_out);
-        roster_.remove(uuid, formatted("the others waited {} s for its vote '{}' (PCCL_VOTE_TIMEOUT_S)",
-                                       (turn_.now - vote.first) / second, to_text(vote.second.kind)));
+        roster_.remove(
+            uuid, make_cause<CauseKind::vote_awaited>((turn_.now - vote.first) / second, to_text(vote.second.kind)));
     }
     // A removed member may have been what the others waited for. Crossing calls are examined again at the next tick.
     if (!late.empty()) return;
-    for (const auto& [key, reason] : crossing) {
+    for (const auto& [key, cause] : crossing) {
         PROBE(vote_given_up);
-        turn_.log(LogLevel::warn, "given up: " + reason);
-        owner_.give_up(key, reason);
+        turn_.log(LogLevel::warn, "given up: " + to_text(cause));
+        owner_.give_up(key, cause);
     }
 }
 

@@ -26,7 +26,7 @@ public:
     class Owner {
     public:
         // Fails the calls of the voters of this ballot, and no other calls.
-        virtual void give_up(const BallotKey& key, const std::string& reason) = 0;
+        virtual void give_up(const BallotKey& key, const Cause& cause) = 0;
 
     protected:
         ~Owner() = default;

@@ -14,18 +14,13 @@ std::uint64_t block_bytes(const Quantization& how, DataType type, std::uint64_t 
 
 }  // namespace
 
-const char* why_not_quantizable(const Quantization& how, DataType type) {
-    if (how.algorithm == QuantizationAlgorithm::none) return nullptr;
-    if (type != DataType::f32 && type != DataType::f64) {
-        return "only float and double can be quantized; convert the data or use pcclQuantNone";
-    }
-    if (code_bits(how.type) == 0) {
-        return "this quantized datatype does not exist; use an integer type of 8 to 32 bits or pcclUint64";
-    }
-    if (how.algorithm == QuantizationAlgorithm::zero_point_scale && how.type == CodeType::u64) {
-        return "pcclQuantZeroPointScale has no 64-bit codes; use pcclUint32 or pcclQuantMinMax";
-    }
-    return nullptr;
+std::optional<CauseKind> why_not_quantizable(const Quantization& how, DataType type) {
+    if (how.algorithm == QuantizationAlgorithm::none) return std::nullopt;
+    if (type != DataType::f32 && type != DataType::f64) return CauseKind::quantized_type_not_float;
+    if (code_bits(how.type) == 0) return CauseKind::no_such_quantized_type;
+    if (how.algorithm == QuantizationAlgorithm::zero_point_scale && how.type == CodeType::u64)
+        return CauseKind::no_codes_of_64_bits;
+    return std::nullopt;
 }
 
 std::uint64_t wire_bytes(const Quantization& how, DataType type, std::uint64_t count) {

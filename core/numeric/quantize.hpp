@@ -20,10 +20,12 @@
 // Any bytes may be dequantized: they give some values, the same on every machine. Pure functions, any alignment.
 #pragma once
 
+#include "core/base/cause_kinds.hpp"
 #include "core/numeric/types.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace pccl::core::numeric {
 
@@ -45,8 +47,8 @@ constexpr std::uint32_t code_bits(CodeType type) {
     return 0;
 }
 
-// Null if elements of the type can be quantized in this way (or `how` is none); else the cause and the remedy.
-const char* why_not_quantizable(const Quantization& how, DataType type);
+// Nothing if elements of the type can be quantized in this way (or `how` is none); else the cause.
+std::optional<CauseKind> why_not_quantizable(const Quantization& how, DataType type);
 
 // Bytes of `count` elements on the wire: parameters and codes, or without quantization the elements themselves.
 std::uint64_t wire_bytes(const Quantization& how, DataType type, std::uint64_t count);

@@ -1,6 +1,5 @@
 #include "core/state_sync/content.hpp"
 
-#include "core/base/format.hpp"
 #include "core/numeric/kernels.hpp"
 #include "core/state_sync/state_digest.hpp"
 
@@ -28,13 +27,12 @@ SyncContent::SyncContent(const Limits& limits, std::vector<StateEntry> entries)
     for (std::uint32_t i = 0; i < size(); ++i) chunk_hashes_.emplace_back(chunk_count(i));
 }
 
-std::string SyncContent::impossible(std::uint32_t key_bytes_max) const {
+Cause SyncContent::impossible(std::uint32_t key_bytes_max) const {
     for (std::size_t i = 0; i < entries_.size(); ++i) {
         const StateEntry& entry = entries_[i];
         if (entry.name.empty() || entry.name.size() > key_bytes_max)
-            return formatted("a shared-state key is empty or longer than {} bytes", key_bytes_max);
-        if (i > 0 && entries_[i - 1].name == entry.name)
-            return formatted("the shared-state key '{}' is there twice", entry.name);
+            return make_cause<CauseKind::key_length>(key_bytes_max);
+        if (i > 0 && entries_[i - 1].name == entry.name) return make_cause<CauseKind::key_twice>(entry.name);
     }
     return {};
 }

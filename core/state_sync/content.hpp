@@ -25,7 +25,7 @@ public:
     SyncContent(const Limits& limits, std::vector<StateEntry> entries);
 
     // Returns why the entries cannot be synchronized. Empty: they can be.
-    std::string impossible(std::uint32_t key_bytes_max) const;
+    Cause impossible(std::uint32_t key_bytes_max) const;
 
     const std::vector<StateEntry>& entries() const { return entries_; }
     std::uint32_t size() const { return static_cast<std::uint32_t>(entries_.size()); }

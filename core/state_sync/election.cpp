@@ -1,7 +1,6 @@
 #include "core/state_sync/election.hpp"
 
 #include "core/base/assert.hpp"
-#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 
 #include <algorithm>
@@ -36,13 +35,7 @@ Hash128 popular(const std::vector<const Candidate*>& candidates, const std::map<
     return best->first;
 }
 
-std::string increment_rule(const Candidate& candidate, std::uint64_t revision) {
-    return formatted("shared-state revision {} submitted where {} is expected: increment it by one after each "
-                     "synchronization",
-                     candidate.revision, revision);
-}
-
-// One election. A removed candidate has an entry in `reasons_`; the others are in `staying_`.
+// One election. A removed candidate has an entry in `causes_`; the others are in `staying_`.
 class Count {
 public:
     Count(std::vector<Candidate> sorted, std::uint64_t expected) : sorted_(std::move(sorted)), revision_(expected) {
@@ -60,38 +53,29 @@ public:
     Election run() {
         if (std::all_of(sorted_.begin(), sorted_.end(), [](const Candidate& c) { return receives_only(c); })) {
             PROBE(sync_all_receive);
-            return refuse(
-                "every member of the group uses RECEIVE_ONLY, so nobody offers a content; let one of them use "
-                "SEND_ONLY, or all ENFORCE_POPULAR");
+            return refuse([](std::uint64_t own) { return make_cause<CauseKind::all_receive>(own); });
         }
-        const std::string no_match =
-            formatted("no member submitted the expected shared-state revision {}: increment it by one after each "
-                      "synchronization; where those that held it are gone, submit it to go on with what you have, or "
-                      "leave, all of you, to begin anew",
-                      revision_);
         if (!remove([&](const Candidate& c) { return c.revision > revision_; },
                     [&](const Candidate& c) {
                         PROBE(sync_revision_ahead);
-                        return increment_rule(c, revision_);
+                        return make_cause<CauseKind::revision_ahead>(c.revision, revision_);
                     }))
-            return refuse(no_match);
+            return refuse(
+                [&](std::uint64_t own) { return make_cause<CauseKind::nobody_has_revision>(revision_, own); });
         const bool enforced =
             std::any_of(staying_.begin(), staying_.end(), [](const Candidate* c) { return enforces(*c); });
         if (enforced && !remove([](const Candidate& c) { return !enforces(c); },
                                 [](const Candidate& c) {
                                     PROBE(sync_strategies_mixed);
-                                    return formatted("it synchronized with {} where another member of the group uses "
-                                                     "ENFORCE_POPULAR, which all have to use then",
-                                                     receives_only(c) ? "RECEIVE_ONLY" : "SEND_ONLY");
+                                    return make_cause<CauseKind::strategies_mixed>(receives_only(c) ? "RECEIVE_ONLY"
+                                                                                                    : "SEND_ONLY");
                                 }))
             return refuse(
-                formatted("members use ENFORCE_POPULAR together with other strategies, and none of those that "
-                          "enforce holds the expected revision {}",
-                          revision_));
+                [&](std::uint64_t own) { return make_cause<CauseKind::nobody_enforces_revision>(revision_, own); });
         remove([&](const Candidate& c) { return sends_only(c) && c.revision < revision_; },
                [&](const Candidate& c) {
                    PROBE(sync_outdated_sender);
-                   return increment_rule(c, revision_) + "; a member that is behind cannot use SEND_ONLY";
+                   return make_cause<CauseKind::sender_behind>(c.revision, revision_);
                });
         std::vector<const Candidate*> offering;
         for (const Candidate* candidate : staying_) {
@@ -99,7 +83,8 @@ public:
         }
         if (offering.empty()) {
             PROBE(sync_nobody_sends);
-            return refuse(formatted("no member that sends holds the expected shared-state revision {}", revision_));
+            return refuse(
+                [&](std::uint64_t own) { return make_cause<CauseKind::nobody_sends_revision>(revision_, own); });
         }
         const Hash128 schema = popular(offering, schema_);
         std::erase_if(offering, [&](const Candidate* c) { return schema_.at(c->uuid) != schema; });
@@ -110,13 +95,12 @@ public:
                [&](const Candidate& c) {
                    PROBE(sync_schema_differs);
                    differ_.insert(c.uuid);
-                   return "shared state differs from that of the others: " + c.difference;
+                   return make_cause<CauseKind::schema_differs>(c.difference);
                });
         remove([&](const Candidate& c) { return sends_only(c) && c.content != content; },
                [&](const Candidate&) {
                    PROBE(sync_senders_differ);
-                   return std::string("its content differs from that of other SEND_ONLY members, which are more or "
-                                      "longer in the run; members that send only have to hold the same");
+                   return make_cause<CauseKind::senders_differ>();
                });
         return deal_out(winner);
     }
@@ -134,7 +118,7 @@ private:
         if (!some_left) return false;
         std::erase_if(staying_, [&](const Candidate* c) {
             if (!who(*c)) return false;
-            reasons_[c->uuid] = why(*c);
+            causes_[c->uuid] = why(*c);
             return true;
         });
         return true;
@@ -143,16 +127,18 @@ private:
     Verdict verdict_of(const Candidate& candidate) const {
         Verdict verdict;
         verdict.uuid = candidate.uuid;
-        const auto reason = reasons_.find(candidate.uuid);
-        if (reason == reasons_.end()) return verdict;
+        const auto cause = causes_.find(candidate.uuid);
+        if (cause == causes_.end()) return verdict;
         verdict.removed = true;
         verdict.result = Result::invalid_usage;
-        verdict.reason = reason->second;
+        verdict.cause = cause->second;
         verdict.schema_differs = differ_.contains(candidate.uuid);
         return verdict;
     }
 
-    Election refuse(const std::string& why) const {
+    // `why`: the cause for a member that submitted the revision `own`.
+    template <class Why>
+    Election refuse(const Why& why) const {
         PROBE(sync_refused_all);
         Election election;
         election.revision = revision_;
@@ -161,7 +147,7 @@ private:
             Verdict verdict = verdict_of(candidate);
             if (!verdict.removed) {
                 verdict.result = Result::invalid_usage;
-                verdict.reason = formatted("{} (this one submitted {})", why, candidate.revision);
+                verdict.cause = why(candidate.revision);
             }
             election.verdicts.push_back(std::move(verdict));
         }
@@ -195,7 +181,7 @@ private:
     std::vector<Candidate> sorted_;  // longest accepted first
     std::uint64_t revision_;
     std::vector<const Candidate*> staying_;
-    std::map<Uuid, std::string> reasons_;
+    std::map<Uuid, Cause> causes_;
     std::map<Uuid, Hash128> schema_, content_;
     std::set<Uuid> differ_;  // removed because their schema is not the winner's
 };

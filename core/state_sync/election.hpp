@@ -39,7 +39,7 @@ struct Verdict {
     Result result = Result::success;
     bool removed = false;
     bool schema_differs = false;  // this is why it is removed
-    std::string reason;
+    Cause cause;
     bool receives = false;          // it receives the entries whose content differs from the winner's
     bool receives_unequal = false;  // it receives all entries that may differ, whole from one holder
 };

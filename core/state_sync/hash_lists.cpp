@@ -73,7 +73,7 @@ void SyncReceiver::list_known() {
         }
     }
     if (bytes == 0) return;
-    if (!staging_.request(bytes)) return end(false, "memory or disk space that was asked for earlier has not come yet");
+    if (!staging_.request(bytes)) return end(false, make_cause<CauseKind::no_memory_for_hashes>());
     ++counts_.computes;
 }
 

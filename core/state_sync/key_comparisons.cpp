@@ -114,7 +114,7 @@ void KeyComparisons::page_came(const Uuid& uuid, const proto::SyncPage& page) {
         list->keys.push_back(std::move(key));
     }
     if (!possible) {
-        roster_.remove(uuid, "sent an impossible shared-state key list");
+        roster_.remove(uuid, make_cause<CauseKind::impossible_keys>());
         return;
     }
     comparison->second.progress = turn_.now;

@@ -51,7 +51,7 @@ void SyncReceiver::memory_came(Staging::Came came) {
         sources_.renew_clocks();
         pump();
     } else if (fetching()) {
-        end(false, "not enough memory or disk space for the incoming state");
+        end(false, make_cause<CauseKind::no_memory_for_state>());
     }
 }
 
@@ -464,13 +464,13 @@ void SyncReceiver::declined(const Uuid& peer, OpId sync) {
 // ---- clocks and the end vote ---------------------------------------------------------------------------------------
 
 void SyncReceiver::end_if_complete() {
-    if (!stopped_ && !voted_end_ && all_fetched()) end(true, "");
+    if (!stopped_ && !voted_end_ && all_fetched()) end(true, {});
 }
 
-void SyncReceiver::end(bool ok, const std::string& reason) {
+void SyncReceiver::end(bool ok, const Cause& cause) {
     voted_end_ = true;
     holds_all_ = ok;
-    owner_.fetched(ok, reason);
+    owner_.fetched(ok, cause);
     // This peer fetches nothing more, so chunks that are arriving are discarded. If `ok`, others may fetch from it now.
     for (auto& [id, link] : links_) {
         if (link.purpose == Link::Purpose::outgoing && link.receiving.phase == 2 && link.receiving.op != 0 &&
@@ -512,12 +512,12 @@ void SyncReceiver::tick() {
         const auto megabytes = static_cast<Duration>(staging_.bytes() >> 20);
         if (waited <= patience + megabytes * staging_per_megabyte) return;
         PROBE(sync_no_memory_in_time);
-        end(false, "the memory for the incoming state did not come in time");
+        end(false, make_cause<CauseKind::memory_late>());
         return;
     }
     if (waited > patience && master_.master_open()) {
         PROBE(sync_no_holder);
-        end(false, "no living member that holds the state could be reached");
+        end(false, make_cause<CauseKind::no_holder_left>());
         return;
     }
     bool reaches_one = false;
@@ -561,7 +561,7 @@ void SyncReceiver::tick() {
     for (const auto& [peer, why] : stuck) give_up_source(peer, why, false);
     if (stuck.empty()) activate_sources();  // some sources may have rested long enough
     if (sources_.all_refuted()) {
-        end(false, "every member that holds the state sends content that does not match it");
+        end(false, make_cause<CauseKind::holders_wrong>());
         return;
     }
     // Not every holder has the entries that may differ. A holder that cannot help with the open fetches does not count.

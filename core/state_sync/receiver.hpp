@@ -78,7 +78,7 @@ public:
     class Owner {
     public:
         // Called once: everything is here and verified, or it cannot be fetched.
-        virtual void fetched(bool ok, const std::string& reason) = 0;
+        virtual void fetched(bool ok, const Cause& cause) = 0;
 
     protected:
         ~Owner() = default;
@@ -144,7 +144,7 @@ private:
     bool all_fetched() const { return listed_ && open_compared_ == 0 && open_unequal_ == 0; }
     bool only_whole() const { return listed_ && open_compared_ == 0; }
     void end_if_complete();
-    void end(bool ok, const std::string& reason);
+    void end(bool ok, const Cause& cause);
     void let_go();
 
     // sources

@@ -45,7 +45,7 @@ void SyncRounds::decide(const BallotKey& key, const std::vector<Uuid>& electors)
     const std::uint64_t expected = state_.groups.at(key.group).expected;
     const Election election = elect(candidates, expected);
     for (const Verdict& verdict : election.verdicts) {
-        if (verdict.removed) roster_.remove(verdict.uuid, verdict.reason);
+        if (verdict.removed) roster_.remove(verdict.uuid, verdict.cause);
     }
     proto::Decision decision;
     auto* sync = decision.mutable_sync();
@@ -54,12 +54,12 @@ void SyncRounds::decide(const BallotKey& key, const std::vector<Uuid>& electors)
     bool transfer = false;
     for (const Verdict& verdict : election.verdicts) {
         if (verdict.removed) continue;
-        auto* seat = sync->add_seats();
+        auto* seat = decision.add_seats();
         seat->set_uuid(to_bytes(verdict.uuid));
         seat->set_serial(ballot.votes().at(verdict.uuid).serial);
         seat->set_strategy(ballot.votes().at(verdict.uuid).vote.strategy());
         seat->set_result(static_cast<std::uint32_t>(verdict.result));
-        seat->set_reason(verdict.reason);
+        if (!verdict.cause.empty()) write(verdict.cause, *seat->mutable_cause());
         seat->set_receives(verdict.receives);
         seat->set_receives_unequal(verdict.receives_unequal);
         transfer = transfer || verdict.receives || verdict.receives_unequal;
@@ -81,7 +81,7 @@ void SyncRounds::decide(const BallotKey& key, const std::vector<Uuid>& electors)
             holder->set_whole(state_.members.at(uuid).synced);
         }
     }
-    *sync->mutable_sizes() = state_.sizes();
+    *decision.mutable_sizes() = state_.sizes();
     decisions_.append(decision);
     agenda_.everything = true;
 }
@@ -95,7 +95,7 @@ void SyncRounds::examine_end(GroupId id) {
     // All members of the round are gone. Members of the group that joined later wait for the next round.
     if (electors.empty()) {
         PROBE(sync_without_members);
-        finish(id, false, "all its members are gone");
+        finish(id, false, make_cause<CauseKind::sync_left_alone>());
         return;
     }
     const Ballot* ballot = ballots_.find(key);
@@ -103,13 +103,12 @@ void SyncRounds::examine_end(GroupId id) {
         for (const auto& [uuid, cast] : ballot->votes()) {
             if (!cast.vote.ok()) {
                 PROBE(sync_aborted);
-                finish(id, false,
-                       formatted("peer {} could not receive the state: {}", short_name(uuid), cast.vote.reason()));
+                finish(id, false, make_cause<CauseKind::member_did_not_receive>(uuid, cause_of(cast.vote.cause())));
                 return;
             }
         }
         if (ballot->complete(electors)) {
-            finish(id, true, "");
+            finish(id, true, {});
             return;
         }
     }
@@ -195,18 +194,18 @@ void SyncRounds::repeat(GroupId id) {
     sync->set_revision(running.revision);
     sync->set_expected(group.expected);
     for (const SeatState& member : running.members) {
-        auto* seat = sync->add_seats();
+        auto* seat = decision.add_seats();
         seat->set_uuid(to_bytes(member.uuid));
         seat->set_serial(member.serial);
     }
     if (const BallotKey key{proto::VOTE_SYNC_END, id, running.id}; ballots_.find(key) != nullptr)
-        add_seats(ballots_.take(key), *sync->mutable_votes());
-    *sync->mutable_sizes() = state_.sizes();
+        add_seats(ballots_.take(key), *decision.mutable_votes());
+    *decision.mutable_sizes() = state_.sizes();
     decisions_.append(decision);
     agenda_.everything = true;
 }
 
-void SyncRounds::finish(GroupId id, bool commit, const std::string& reason) {
+void SyncRounds::finish(GroupId id, bool commit, const Cause& cause) {
     const GroupState& group = state_.groups.at(id);
     const RunningSync& running = *group.sync;
     const BallotKey key{proto::VOTE_SYNC_END, id, running.id};
@@ -218,35 +217,30 @@ void SyncRounds::finish(GroupId id, bool commit, const std::string& reason) {
     sync->set_revision(running.revision);
     sync->set_expected(commit ? running.revision + 1 : group.expected);
     for (const SeatState& member : running.members) {
-        auto* seat = sync->add_seats();
+        auto* seat = decision.add_seats();
         seat->set_uuid(to_bytes(member.uuid));
         seat->set_serial(member.serial);
-        seat->set_result(static_cast<std::uint32_t>(commit ? Result::success : Result::invalid_usage));
-        seat->set_reason(reason);
     }
+    decision.set_result(static_cast<std::uint32_t>(commit ? Result::success : Result::invalid_usage));
+    if (!cause.empty()) write(cause, *decision.mutable_cause());
     const Ballot ballot = ballots_.find(key) == nullptr ? Ballot{} : ballots_.take(key);
     if (commit && ballot.votes().size() < running.members.size()) PROBE(sync_member_gone);
-    add_seats(ballot, *sync->mutable_votes());
-    *sync->mutable_sizes() = state_.sizes();
+    add_seats(ballot, *decision.mutable_votes());
+    *decision.mutable_sizes() = state_.sizes();
     decisions_.append(decision);
     agenda_.everything = true;
 }
 
-void SyncRounds::give_up(const BallotKey& key, const std::string& reason) {
-    const Ballot ballot = ballots_.take(key);
+void SyncRounds::give_up(const BallotKey& key, const Cause& cause) {
     proto::Decision decision;
     auto* sync = decision.mutable_sync();
     sync->set_group(key.group);
     sync->set_final(true);
     sync->set_expected(state_.groups.at(key.group).expected);
-    for (const auto& [uuid, cast] : ballot.votes()) {
-        auto* seat = sync->add_seats();
-        seat->set_uuid(to_bytes(uuid));
-        seat->set_serial(cast.serial);
-        seat->set_result(static_cast<std::uint32_t>(Result::invalid_usage));
-        seat->set_reason(reason);
-    }
-    *sync->mutable_sizes() = state_.sizes();
+    add_seats(ballots_.take(key), *decision.mutable_seats());
+    decision.set_result(static_cast<std::uint32_t>(Result::invalid_usage));
+    if (!cause.empty()) write(cause, *decision.mutable_cause());
+    *decision.mutable_sizes() = state_.sizes();
     keys_.forget(key.group);
     decisions_.append(decision);
 }

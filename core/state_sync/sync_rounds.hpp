@@ -33,7 +33,7 @@ public:
     void examine_end(GroupId group);
     void asked_for_holders(const Uuid& member, OpId sync);
     // The calls of the members cross. The synchronization fails, and no member's state changes.
-    void give_up(const BallotKey& key, const std::string& reason);
+    void give_up(const BallotKey& key, const Cause& cause);
 
     KeyComparisons& keys() { return keys_; }
     const KeyComparisons& keys() const { return keys_; }
@@ -41,7 +41,7 @@ public:
 private:
     std::vector<Candidate> candidates_of(const Ballot& ballot, const std::vector<Uuid>& electors) const;
     void decide(const BallotKey& key, const std::vector<Uuid>& electors);
-    void finish(GroupId group, bool commit, const std::string& reason);
+    void finish(GroupId group, bool commit, const Cause& cause);
     void repeat(GroupId group);
     std::vector<RunningSync::Holder> living_holders(GroupId group) const;
 

@@ -13,9 +13,9 @@ namespace pccl::core {
 
 // ---- the call ------------------------------------------------------------------------------------------------------
 
-std::string SyncTransfer::begin(const CommandSync& command, std::uint32_t key_bytes_max) {
+Cause SyncTransfer::begin(const CommandSync& command, std::uint32_t key_bytes_max) {
     SyncContent content(turn_.limits, command.entries);
-    if (std::string why = content.impossible(key_bytes_max); !why.empty()) return why;
+    if (Cause why = content.impossible(key_bytes_max); !why.empty()) return why;
     call_.emplace(command, std::move(content));
     pump_hashes();
     return {};
@@ -51,11 +51,11 @@ void SyncTransfer::vote() {
     call.serial = master_.cast(vote);
 }
 
-void SyncTransfer::run_lost(const std::string& reason) {
+void SyncTransfer::run_lost(const Cause& cause) {
     if (!call_) return;
     if (!call_->outcome) {
         PROBE(lost_in_sync);
-        decided(failure(Result::invalid_usage, reason), false);
+        decided(failure(Result::invalid_usage, cause), false);
         return;
     }
     if (call_->stage == Stage::applying) PROBE(lost_while_applying);
@@ -87,38 +87,37 @@ void SyncTransfer::send_keys(Serial serial, std::uint32_t first, std::uint32_t b
     master_.tell(message);
 }
 
-void SyncTransfer::answered(const proto::SyncAnswer& answer) {
+void SyncTransfer::answered(const proto::Answer& answer) {
+    const proto::SyncAnswer& sync = answer.sync();
     const bool mine = call_ && call_->serial != 0 && call_->serial == answer.serial() && !call_->outcome;
     if (!mine) {
-        if (answer.final() || answer.again()) return;
+        if (sync.final() || sync.again()) return;
         proto::Vote vote;
         vote.set_kind(proto::VOTE_SYNC_END);
-        vote.set_id(answer.sync());
-        vote.set_reason("the synchronization was not asked for here");
+        vote.set_id(sync.sync());
+        write(make_cause<CauseKind::not_synchronized_here>(), *vote.mutable_cause());
         master_.cast(vote);
         return;
     }
-    if (answer.again()) {
+    if (sync.again()) {
         // No living member holds the elected state. All living members vote again, with the content that they had
         // before.
         PROBE(sync_votes_again);
         stop_plan();
         call_->stage = Stage::again;
         finish_if_idle();
-    } else if (answer.final()) {
-        const Result result = result_of(answer.result());
-        const bool success = result == Result::success;
+    } else if (sync.final()) {
+        Completion completion = completion_of(answer);
+        const bool success = completion.result == Result::success;
         const auto& plan = call_->plan;
         if (success && plan && plan->receiver.lacks_something() && !plan->receiver.holds_all()) {
-            owner_.run_contradicts("the master ended a synchronization that this peer has not finished");
+            owner_.run_contradicts(make_cause<CauseKind::master_contradicts_sync>());
             return;
         }
-        Completion completion = success ? Completion{} : failure(result, answer.reason());
-        read(answer.view(), completion);
-        completion.revision = success ? answer.revision() : call_->revision;
+        completion.revision = success ? sync.revision() : call_->revision;
         decided(std::move(completion), success);
     } else if (call_->stage == Stage::voting) {
-        begin_plan(answer);
+        begin_plan(sync);
     }
 }
 
@@ -136,12 +135,12 @@ void SyncTransfer::begin_plan(const proto::SyncAnswer& answer) {
     plan.receiver.begin();
 }
 
-void SyncTransfer::fetched(bool ok, const std::string& reason) {
+void SyncTransfer::fetched(bool ok, const Cause& cause) {
     proto::Vote vote;
     vote.set_kind(proto::VOTE_SYNC_END);
     vote.set_id(call_->plan->receiver.id());
     vote.set_ok(ok);
-    vote.set_reason(reason);
+    if (!cause.empty()) write(cause, *vote.mutable_cause());
     master_.cast(vote);
 }
 

@@ -27,7 +27,7 @@ public:
     class Owner {
     public:
         // The master's decision contradicts the state of this peer. The peer leaves the run.
-        virtual void run_contradicts(const std::string& reason) = 0;
+        virtual void run_contradicts(const Cause& cause) = 0;
 
     protected:
         ~Owner() = default;
@@ -41,12 +41,12 @@ public:
     // ---- the call
     bool running() const { return call_.has_value(); }
     // Empty: the call has begun, and its ticket will be completed. Otherwise the reason why it cannot begin.
-    std::string begin(const CommandSync& command, std::uint32_t key_bytes_max);
+    Cause begin(const CommandSync& command, std::uint32_t key_bytes_max);
     // The peer is not a member any more.
-    void run_lost(const std::string& reason);
+    void run_lost(const Cause& cause);
 
     // ---- the master
-    void answered(const proto::SyncAnswer& answer);
+    void answered(const proto::Answer& answer);
     // Sends the master the keys from `first` on, at most `bytes_most` bytes of them.
     void send_keys(Serial serial, std::uint32_t first, std::uint32_t bytes_most);
     void holders_named(const proto::SyncHolders& message);
@@ -109,7 +109,7 @@ private:
         std::optional<Completion> outcome;
     };
 
-    void fetched(bool ok, const std::string& reason) override;
+    void fetched(bool ok, const Cause& cause) override;
     void pump_hashes();
     void vote();
     void begin_plan(const proto::SyncAnswer& answer);

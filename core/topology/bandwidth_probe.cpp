@@ -91,7 +91,8 @@ void BandwidthProbe::message_arrived(LinkId id, const ControlArrived& event) {
         PROBE(bandwidth_measured);
         report(message.test_result().bytes(), message.test_result().nanoseconds());
     } else if (!link.is_open() || !message.has_heartbeat()) {
-        links_.refuse(id, message.has_refusal() ? message.refusal().text() : "sent a message that does not fit a test");
+        links_.refuse(id, message.has_refusal() ? to_text(cause_of(message.refusal().cause()))
+                                                : "sent a message that does not fit a test");
     }
 }
 

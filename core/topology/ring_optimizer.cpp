@@ -256,11 +256,11 @@ void RingOptimizer::examine() {
         return;
     }
     proto::Decision decision;
-    auto* optimize = decision.mutable_optimize();
+    decision.set_optimize(true);
     if (electors.size() < 2) {
         PROBE(optimize_left_alone);
-        optimize->set_result(static_cast<std::uint32_t>(Result::topology_optimization_failed));
-        optimize->set_reason("all other members of the run are gone");
+        decision.set_result(static_cast<std::uint32_t>(Result::topology_optimization_failed));
+        write(make_cause<CauseKind::run_left_alone>(), *decision.mutable_cause());
     } else {
         if (!survey_) begin_survey();
         start_tests();
@@ -268,8 +268,8 @@ void RingOptimizer::examine() {
         adopt_rings();
     }
     survey_.reset();
-    add_seats(ballots_.take(key), *optimize->mutable_voters());
-    *optimize->mutable_sizes() = state_.sizes();
+    add_seats(ballots_.take(key), *decision.mutable_seats());
+    *decision.mutable_sizes() = state_.sizes();
     decisions_.append(decision);
 }
 

@@ -77,11 +77,10 @@ bool Rings::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
     return true;
 }
 
-std::string Rings::edge_text(const std::pair<Uuid, Uuid>& edge) const {
-    const bool stuck = edges_.stuck(edge.first, edge.second, turn_.now);
-    const std::string from = short_name(edge.first), to = short_name(edge.second);
-    return stuck ? formatted("what peer {} sends to peer {} does not get through", from, to)
-                 : formatted("peer {} cannot reach peer {}", from, to);
+Cause Rings::edge_failure(const std::pair<Uuid, Uuid>& edge) const {
+    const auto& [from, to] = edge;
+    return edges_.stuck(from, to, turn_.now) ? make_cause<CauseKind::edge_stuck>(from, to)
+                                             : make_cause<CauseKind::edge_down>(from, to);
 }
 
 // The source reports the edge as stuck in an operation that both ends take part in. A peer can accuse only the
@@ -98,7 +97,7 @@ void Rings::stuck(OpId id, const RunningOp& op, const Uuid& from, const Uuid& to
         }
         PROBE(edge_marked_stuck);
         edges_.mark_stuck(from, to, turn_.now, turn_.timeouts.stuck_mark());
-        turn_.log(LogLevel::warn, edge_text({from, to}) + ", although it can be connected");
+        turn_.log(LogLevel::warn, to_text(edge_failure({from, to})) + ", although it can be connected");
         agenda_.topology = true;
         return;
     }
@@ -131,14 +130,15 @@ void Rings::maintain_ring(GroupId id) {
         decision.mutable_ring()->set_group(id);
         for (const Uuid& uuid : *other) decision.mutable_ring()->add_order(to_bytes(uuid));
         decisions_.append(decision);
-        turn_.log(LogLevel::warn, formatted("the ring of group {} was led around: {}", id, edge_text(failed.front())));
-        std::vector<std::pair<OpId, std::string>> over;
+        turn_.log(LogLevel::warn,
+                  formatted("the ring of group {} was led around: {}", id, to_text(edge_failure(failed.front()))));
+        std::vector<std::pair<OpId, Cause>> over;
         for (const auto& [op_id, op] : state_.ops) {
             if (op.group != id) continue;
             for (std::size_t i = 0; i < op.members.size(); ++i) {
                 const std::pair edge(op.members[i].uuid, op.members[(i + 1) % op.members.size()].uuid);
                 if (forbidden(edge.first, edge.second)) {
-                    over.emplace_back(op_id, edge_text(edge));
+                    over.emplace_back(op_id, edge_failure(edge));
                     break;
                 }
             }
@@ -178,7 +178,7 @@ void Rings::maintain_ring(GroupId id) {
         const std::uint32_t marks_to = edges_.distinct_marks(to, ring, turn_.now);
         const bool from_younger = state_.members.at(from).seniority > state_.members.at(to).seniority;
         const Uuid victim = marks_from != marks_to ? (marks_from > marks_to ? from : to) : (from_younger ? from : to);
-        roster_.remove(victim, "no ring exists that contains it: " + edge_text({from, to}));
+        roster_.remove(victim, make_cause<CauseKind::no_ring>(edge_failure({from, to})));
         return;
     }
 }
@@ -188,8 +188,8 @@ void Rings::maintain_ring(GroupId id) {
 // stays down, the operations that need it fail here.
 void Rings::maintain_edges_of_operations() {
     const std::vector<SeatState>* done = nullptr;
-    std::string failed;  // the failed edge of an operation with these members; empty: none
-    std::vector<std::pair<OpId, std::string>> over;
+    Cause failed;  // the failed edge of an operation with these members; empty: none
+    std::vector<std::pair<OpId, Cause>> over;
     for (const auto& [id, op] : state_.ops) {
         const auto same = [](const SeatState& a, const SeatState& b) { return a.uuid == b.uuid; };
         if (done == nullptr || !std::ranges::equal(*done, op.members, same)) {
@@ -202,10 +202,10 @@ void Rings::maintain_edges_of_operations() {
     for (const auto& [id, why] : over) owner_.edge_of_operation_failed(id, why);
 }
 
-std::string Rings::failed_edge(const RunningOp& op) {
+Cause Rings::failed_edge(const RunningOp& op) {
     const auto group = state_.groups.find(op.group);
     const std::vector<Uuid> ring = group == state_.groups.end() ? std::vector<Uuid>{} : group->second.ring;
-    std::string failed;
+    Cause failed;
     for (std::size_t i = 0; i < op.members.size(); ++i) {
         const Uuid& from = op.members[i].uuid;
         const Uuid& to = op.members[(i + 1) % op.members.size()].uuid;
@@ -213,7 +213,7 @@ std::string Rings::failed_edge(const RunningOp& op) {
         wanted_[from].insert(to);
         const auto at = std::find(ring.begin(), ring.end(), from);
         const bool on_the_ring = at != ring.end() && (at + 1 == ring.end() ? ring.front() : at[1]) == to;
-        if (!on_the_ring && edge_failed_long(from, to, turn_.timeouts.edge_grace())) failed = edge_text({from, to});
+        if (!on_the_ring && edge_failed_long(from, to, turn_.timeouts.edge_grace())) failed = edge_failure({from, to});
     }
     return failed;
 }

@@ -33,7 +33,7 @@ public:
     public:
         // A running operation needs an edge that failed. Either no ring contains the edge any more and it stays down,
         // or the operation's ring was just routed around it.
-        virtual void edge_of_operation_failed(OpId id, const std::string& why) = 0;
+        virtual void edge_of_operation_failed(OpId id, const Cause& cause) = 0;
 
     protected:
         ~Owner() = default;
@@ -81,8 +81,8 @@ public:
 
 private:
     void maintain_ring(GroupId id);
-    std::string failed_edge(const RunningOp& op);  // a failed edge of it that is not in the ring any more; empty: none
-    std::string edge_text(const std::pair<Uuid, Uuid>& edge) const;
+    Cause failed_edge(const RunningOp& op);  // a failed edge of it that is not in the ring any more; empty: none
+    Cause edge_failure(const std::pair<Uuid, Uuid>& edge) const;
 
     Turn& turn_;
     DecisionLog& decisions_;

@@ -101,7 +101,8 @@ void Stripes::answered(LinkId id, Link& link, const proto::LinkMessage& message)
     if (!message.has_welcome() || message.welcome().from() != to_bytes(link.remote) ||
         !same_secret(link.pass.welcome, message.welcome().pass())) {
         if (it != edges_.end() && message.has_refusal()) it->second.answered = message.refusal().present();
-        links_.refuse(id, message.has_refusal() ? message.refusal().text() : "did not begin as a data link does");
+        links_.refuse(id, message.has_refusal() ? to_text(cause_of(message.refusal().cause()))
+                                                : "did not begin as a data link does");
         return;
     }
     link.stage = Link::Stage::open;

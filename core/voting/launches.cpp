@@ -1,7 +1,6 @@
 #include "core/voting/launches.hpp"
 
 #include "core/base/assert.hpp"
-#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/numeric/quantize.hpp"
 #include "core/wire/convert.hpp"
@@ -19,27 +18,26 @@ using State = MasterLine::State;
 // A tag that has failed this many times in a row without progress, for more than three peer time-outs since the first
 // failure, will fail again: for example, faulty memory damages results, or a member has no memory left.
 constexpr std::uint32_t failures_in_vain_max = 16;
-constexpr const char* too_many_tags = "too many tags are launched and not awaited";
-constexpr const char* alone = "the peer group has fewer than two members";
 
 }  // namespace
 
 // ---- calls ---------------------------------------------------------------------------------------------------------
 
 void Launches::launch(const CommandLaunch& command) {
-    const auto refuse = [&](Result result, const std::string& why) { tickets_.fail(command.ticket, result, why); };
-    if (const char* why = numeric::why_not_quantizable(command.shape.quantization, command.shape.type))
-        return refuse(Result::invalid_argument, why);
-    if (!master_.was_admitted()) return refuse(Result::invalid_usage, not_connected_text);
+    const auto refuse = [&](Result result, Cause why) { tickets_.fail(command.ticket, result, std::move(why)); };
+    if (const auto why = numeric::why_not_quantizable(command.shape.quantization, command.shape.type))
+        return refuse(Result::invalid_argument, Cause{*why, {}, {}, {}, {}});
+    if (!master_.was_admitted()) return refuse(Result::invalid_usage, make_cause<CauseKind::not_connected>());
     if (launches_.contains(command.tag)) {
         PROBE(tag_twice);
-        return refuse(Result::invalid_argument,
-                      formatted("tag {} is launched already; await it or use another tag", command.tag));
+        return refuse(Result::invalid_argument, make_cause<CauseKind::tag_launched_already>(command.tag));
     }
-    if (launches_.size() >= turn_.limits.tags_max) return refuse(Result::invalid_usage, too_many_tags);
+    if (launches_.size() >= turn_.limits.tags_max)
+        return refuse(Result::invalid_usage, make_cause<CauseKind::too_many_tags>());
     if (master_.state() == State::lost || tickets_.attributes().group_world < 2) {
         PROBE(launch_alone);
-        return refuse(Result::too_few_peers, master_.state() == State::lost ? master_.lost_text() : alone);
+        return refuse(Result::too_few_peers,
+                      master_.state() == State::lost ? master_.lost_cause() : make_cause<CauseKind::alone_in_group>());
     }
     Launch& launch = launches_[command.tag];
     launch.shape = command.shape;
@@ -50,23 +48,22 @@ void Launches::launch(const CommandLaunch& command) {
 }
 
 void Launches::reduce_many(const CommandReduceMany& command) {
-    const auto refuse = [&](Result result, const std::string& why) { tickets_.fail(command.ticket, result, why); };
-    if (!master_.was_admitted()) return refuse(Result::invalid_usage, not_connected_text);
+    const auto refuse = [&](Result result, Cause why) { tickets_.fail(command.ticket, result, std::move(why)); };
+    if (!master_.was_admitted()) return refuse(Result::invalid_usage, make_cause<CauseKind::not_connected>());
     if (command.launches.empty() || command.window == 0)
-        return refuse(Result::invalid_argument, "nothing to reduce, or no operation may run at a time");
+        return refuse(Result::invalid_argument, make_cause<CauseKind::nothing_to_reduce>());
     std::set<Tag> tags;
     for (const CommandLaunch& launch : command.launches) {
         if (tags.insert(launch.tag).second && !launches_.contains(launch.tag)) continue;
         PROBE(tag_twice);
-        return refuse(Result::invalid_argument,
-                      formatted("tag {} is launched already or stands twice in this call", launch.tag));
+        return refuse(Result::invalid_argument, make_cause<CauseKind::tag_twice_in_call>(launch.tag));
     }
     if (launches_.size() + command.launches.size() > turn_.limits.tags_max)
-        return refuse(Result::invalid_usage, too_many_tags);
-    if (master_.state() == State::lost) return refuse(Result::too_few_peers, master_.lost_text());
+        return refuse(Result::invalid_usage, make_cause<CauseKind::too_many_tags>());
+    if (master_.state() == State::lost) return refuse(Result::too_few_peers, master_.lost_cause());
     if (tickets_.attributes().group_world < 2) {
         PROBE(launch_alone);
-        return refuse(Result::too_few_peers, alone);
+        return refuse(Result::too_few_peers, make_cause<CauseKind::alone_in_group>());
     }
     const std::uint64_t id = ++last_batch_;
     Batch& batch = batches_[id];
@@ -90,7 +87,7 @@ void Launches::await(const CommandAwait& command) {
     const auto it = launches_.find(command.tag);
     if (it == launches_.end() || it->second.await != 0 || it->second.batch != 0) {
         tickets_.fail(command.ticket, Result::rank_connection_lost,
-                      formatted("tag {} is not launched, or it is awaited already", command.tag));
+                      make_cause<CauseKind::tag_not_launched>(command.tag));
         return;
     }
     if (it->second.outcome) {
@@ -110,34 +107,37 @@ void Launches::cast_start(Tag tag, Launch& launch) {
     proto::Vote vote;
     vote.set_kind(proto::VOTE_START);
     vote.set_id(tag);
-    vote.set_count(launch.shape.count);
-    vote.set_type(static_cast<std::uint32_t>(launch.shape.type));
-    vote.set_op(static_cast<std::uint32_t>(launch.shape.op));
-    vote.set_slice_bytes(turn_.limits.slice_bytes);
+    proto::Shape& shape = *vote.mutable_shape();
+    shape.set_count(launch.shape.count);
+    shape.set_type(static_cast<std::uint32_t>(launch.shape.type));
+    shape.set_op(static_cast<std::uint32_t>(launch.shape.op));
+    shape.set_slice_bytes(turn_.limits.slice_bytes);
     if (const Quantization& how = launch.shape.quantization; how.algorithm != QuantizationAlgorithm::none) {
-        vote.set_quantization(static_cast<std::uint32_t>(how.algorithm));
-        vote.set_quantized_type(static_cast<std::uint32_t>(how.type));
-        vote.set_distribution_hint(static_cast<std::uint32_t>(how.hint));
+        shape.set_quantization(static_cast<std::uint32_t>(how.algorithm));
+        shape.set_quantized_type(static_cast<std::uint32_t>(how.type));
+        shape.set_distribution_hint(static_cast<std::uint32_t>(how.hint));
     }
     if (launch.batch != 0) {
         vote.set_batch(launch.batch);
         vote.set_window(batches_.at(launch.batch).window);
-        vote.set_refused(given_up(launch));
+        if (const Cause why = given_up(launch); !why.empty()) {
+            vote.set_refused(true);
+            write(why, *vote.mutable_cause());
+        }
     }
     launch.op = 0;
     launch.serial = master_.cast(vote);
     by_serial_[launch.serial] = tag;
 }
 
-std::optional<Launches::Start> Launches::answered(const proto::StartAnswer& answer) {
+std::optional<Launches::Start> Launches::answered(const proto::Answer& answer) {
     const auto by_serial = by_serial_.find(answer.serial());
     if (by_serial == by_serial_.end()) return {};
     const Tag tag = by_serial->second;
     by_serial_.erase(by_serial);
     Launch& launch = launches_.at(tag);
-    if (answer.op() != 0) return Start{tag, launch.serial, launch.shape, launch.send, launch.receive};
-    Completion completion = failure(failure_of(answer.result()), answer.reason());
-    read(answer.view(), completion);
+    if (answer.start().op() != 0) return Start{tag, launch.serial, launch.shape, launch.send, launch.receive};
+    Completion completion = failure_in(answer);
     told(launch, completion);
     concluded(tag, launch.serial, std::move(completion));
     return {};
@@ -175,7 +175,7 @@ void Launches::concluded(Tag tag, Serial serial, Completion completion) {
     tickets_.complete(ticket, std::move(completion));
 }
 
-void Launches::run_lost(const std::string& reason) {
+void Launches::run_lost(const Cause& cause) {
     by_serial_.clear();
     for (auto& [id, batch] : batches_) {
         batch.delayed.clear();
@@ -183,12 +183,12 @@ void Launches::run_lost(const std::string& reason) {
         if (batch.outcome.result != Result::success) continue;
         PROBE(lost_with_batch);
         batch.outcome.result = Result::too_few_peers;
-        batch.outcome.message = reason;
+        batch.outcome.cause = cause;
     }
     for (auto& [tag, launch] : launches_) launch.again = false;
 }
 
-void Launches::conclude_unstarted(const std::string& reason) {
+void Launches::conclude_unstarted(const Cause& cause) {
     std::vector<std::pair<Tag, Serial>> waiting;
     for (auto& [tag, launch] : launches_) {
         if (launch.outcome) PROBE(lost_after_outcome);
@@ -198,7 +198,7 @@ void Launches::conclude_unstarted(const std::string& reason) {
             waiting.emplace_back(tag, launch.serial);
     }
     if (!waiting.empty()) PROBE(lost_before_start);
-    for (const auto& [tag, serial] : waiting) concluded(tag, serial, failure(Result::rank_connection_lost, reason));
+    for (const auto& [tag, serial] : waiting) concluded(tag, serial, failure(Result::rank_connection_lost, cause));
 }
 
 // ---- many tags in one call --------------------------------------------------------------------------------------------
@@ -217,13 +217,13 @@ void Launches::told(Launch& launch, const Completion& result) {
     if (result.result != Result::rank_connection_lost) {
         PROBE(batch_stopped);
         batch.outcome.result = result.result;
-        batch.outcome.message = result.message;
+        batch.outcome.cause = result.cause;
     } else if (result.attributes.group_world < 2) {
         PROBE(batch_left_alone);
         batch.outcome.result = Result::too_few_peers;
-        const std::string gone = "all other members of the group are gone";
-        batch.outcome.message =
-            result.message.starts_with(gone) ? result.message : formatted("{}: {}", gone, result.message);
+        batch.outcome.cause = result.cause.kind == CauseKind::group_left_alone
+                                  ? result.cause
+                                  : make_cause<CauseKind::group_left_alone_after>(result.cause);
     } else {
         launch.again = true;
         // The loss of a member is progress, and so is a reduced tag of this call. Both are bounded, because nobody
@@ -236,19 +236,17 @@ void Launches::told(Launch& launch, const Completion& result) {
         launch.failing_world = world;
         launch.failing_reduced = batch.reduced;
         ++launch.failures_in_vain;
-        launch.last_failure = result.message;
+        launch.last_failure = result.cause;
     }
 }
 
 // Why this member gives the tag up, or empty. Each member counts for itself. If one gives up, the master refuses the
 // start to all.
-std::string Launches::given_up(const Launch& launch) const {
+Cause Launches::given_up(const Launch& launch) const {
     if (launch.failures_in_vain < failures_in_vain_max || turn_.now - launch.failing_since <= turn_.timeouts.starved())
         return {};
     PROBE(batch_tag_given_up);
-    return formatted("it failed {} times in a row, although no member was lost and no other tag was reduced; the last "
-                     "time: {}",
-                     launch.failures_in_vain, launch.last_failure);
+    return make_cause<CauseKind::tag_failed_often>(launch.failures_in_vain, launch.last_failure);
 }
 
 void Launches::concluded_of_many(Tag tag, const Completion& completion) {
@@ -290,10 +288,10 @@ void Launches::concluded_of_many(Tag tag, const Completion& completion) {
     // The call succeeds if each buffer is reduced, whatever errors came before.
     if (std::find(done.worlds.begin(), done.worlds.end(), 0u) == done.worlds.end()) {
         done.result = Result::success;
-        done.message.clear();
+        done.cause = {};
     } else if (done.result == Result::success) {
         done.result = Result::internal_error;
-        done.message = "the master refused a collective without a reason";
+        done.cause = make_cause<CauseKind::no_cause_given>();
     }
     batches_.erase(found);
     tickets_.complete(ticket, std::move(done));

@@ -47,7 +47,7 @@ public:
     // ---- what becomes of them
     // The master started an operation, or refused to. Returns nothing if it refused, or if the answer fits no launch of
     // this peer.
-    std::optional<Start> answered(const proto::StartAnswer& answer);
+    std::optional<Start> answered(const proto::Answer& answer);
     void begun(Tag tag, OpId op);
     // The outcome of a started operation. Called in the order of the master's decisions.
     void told(Tag tag, const Completion& result);
@@ -55,8 +55,8 @@ public:
     void concluded(Tag tag, Serial serial, Completion completion);
     void launch_delayed();
     // The run is lost. Nothing is retried, and the world sizes of that run no longer count.
-    void run_lost(const std::string& reason);
-    void conclude_unstarted(const std::string& reason);
+    void run_lost(const Cause& cause);
+    void conclude_unstarted(const Cause& cause);
     // Called when this peer has left: drops results that were never awaited.
     void clear() { launches_.clear(); }
 
@@ -86,7 +86,7 @@ private:
         Instant failing_since = 0;
         std::uint32_t failing_world = 0;
         std::size_t failing_reduced = 0;
-        std::string last_failure;
+        Cause last_failure;
     };
     // A call that reduces many tags.
     struct Batch {
@@ -102,7 +102,7 @@ private:
     void cast_start(Tag tag, Launch& launch);
     void told(Launch& launch, const Completion& result);
     void concluded_of_many(Tag tag, const Completion& completion);
-    std::string given_up(const Launch& launch) const;
+    Cause given_up(const Launch& launch) const;
 
     Turn& turn_;
     MasterLine& master_;

@@ -35,8 +35,8 @@ public:
         if (!calls_.empty()) cast_next();
         return true;
     }
-    void run_lost(const std::string& reason) {
-        for (const Call& call : calls_) tickets_.fail(call.ticket, failure_outside(call.kind), reason);
+    void run_lost(const Cause& cause) {
+        for (const Call& call : calls_) tickets_.fail(call.ticket, failure_outside(call.kind), cause);
         calls_.clear();
     }
     std::size_t size() const { return calls_.size(); }

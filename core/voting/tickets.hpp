@@ -7,7 +7,6 @@
 #include "core/base/assert.hpp"
 #include "core/turn.hpp"
 
-#include <string>
 #include <utility>
 
 namespace pccl::core {
@@ -26,9 +25,7 @@ public:
         completion.epoch = epoch_;
         turn_.add(Complete{ticket, std::move(completion)});
     }
-    void fail(Ticket ticket, Result result, std::string message) {
-        complete(ticket, failure(result, std::move(message)));
-    }
+    void fail(Ticket ticket, Result result, Cause cause) { complete(ticket, failure(result, std::move(cause))); }
     // The membership is over.
     void forget_sizes() {
         epoch_ = 0;

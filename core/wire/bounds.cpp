@@ -1,6 +1,7 @@
 #include "core/wire/bounds.hpp"
 
 #include "core/base/probe.hpp"
+#include "core/wire/causes.hpp"
 
 #include <algorithm>
 #include <string_view>
@@ -11,11 +12,9 @@ namespace {
 
 constexpr std::string_view cut_mark = " ...";
 
-void bound(proto::Refusal& refusal, std::size_t bytes_max) { bound_text(*refusal.mutable_text(), bytes_max); }
-
 template <class Message>
-void bound_reason(Message& message, std::size_t bytes_max) {
-    if (!message.reason().empty()) bound_text(*message.mutable_reason(), bytes_max);
+void bound_cause_in(Message& message, std::size_t bytes_max) {
+    if (message.has_cause()) bound_cause(*message.mutable_cause(), bytes_max);
 }
 
 }  // namespace
@@ -41,46 +40,23 @@ void bound_text(std::string& text, std::size_t bytes_max) {
 }
 
 void bound_texts(proto::PeerMessage& message, std::size_t bytes_max) {
-    if (message.has_vote()) {
-        bound_reason(*message.mutable_vote(), bytes_max);
-        if (!message.vote().refused().empty()) bound_text(*message.mutable_vote()->mutable_refused(), bytes_max);
-    }
-    if (message.has_edge()) bound_reason(*message.mutable_edge(), bytes_max);
+    if (message.has_vote()) bound_cause_in(*message.mutable_vote(), bytes_max);
+    if (message.has_edge()) bound_text(*message.mutable_edge()->mutable_reason(), bytes_max);
 }
 
 void bound_texts(proto::MasterMessage& message, std::size_t bytes_max) {
-    if (message.has_refusal()) bound(*message.mutable_refusal(), bytes_max);
+    if (message.has_refusal()) bound_cause_in(*message.mutable_refusal(), bytes_max);
     if (message.has_notice()) bound_text(*message.mutable_notice()->mutable_text(), bytes_max);
-    if (!message.has_answer()) return;
-    proto::Answer& answer = *message.mutable_answer();
-    switch (answer.kind_case()) {
-    case proto::Answer::kTopology: bound_reason(*answer.mutable_topology(), bytes_max); break;
-    case proto::Answer::kPending: bound_reason(*answer.mutable_pending(), bytes_max); break;
-    case proto::Answer::kStart: bound_reason(*answer.mutable_start(), bytes_max); break;
-    case proto::Answer::kOutcome: bound_reason(*answer.mutable_outcome(), bytes_max); break;
-    case proto::Answer::kSync: bound_reason(*answer.mutable_sync(), bytes_max); break;
-    case proto::Answer::kOptimize: bound_reason(*answer.mutable_optimize(), bytes_max); break;
-    default: break;
-    }
+    if (message.has_answer()) bound_cause_in(*message.mutable_answer(), bytes_max);
 }
 
 void bound_texts(proto::LinkMessage& message, std::size_t bytes_max) {
-    if (message.has_refusal()) bound(*message.mutable_refusal(), bytes_max);
+    if (message.has_refusal()) bound_cause_in(*message.mutable_refusal(), bytes_max);
 }
 
 void bound_texts(proto::Decision& decision, std::size_t bytes_max) {
-    switch (decision.kind_case()) {
-    case proto::Decision::kTopology: bound_reason(*decision.mutable_topology(), bytes_max); break;
-    case proto::Decision::kRemoval: bound_reason(*decision.mutable_removal(), bytes_max); break;
-    case proto::Decision::kPending: bound_reason(*decision.mutable_pending(), bytes_max); break;
-    case proto::Decision::kStart: bound_reason(*decision.mutable_start(), bytes_max); break;
-    case proto::Decision::kOutcome: bound_reason(*decision.mutable_outcome(), bytes_max); break;
-    case proto::Decision::kSync:
-        for (proto::SyncSeat& seat : *decision.mutable_sync()->mutable_seats()) bound_reason(seat, bytes_max);
-        break;
-    case proto::Decision::kOptimize: bound_reason(*decision.mutable_optimize(), bytes_max); break;
-    default: break;
-    }
+    bound_cause_in(decision, bytes_max);
+    for (proto::Seat& seat : *decision.mutable_seats()) bound_cause_in(seat, bytes_max);
 }
 
 std::size_t items_per_page(std::uint32_t control_bytes, std::size_t item_bytes) {

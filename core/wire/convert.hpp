@@ -4,6 +4,7 @@
 #include "core/base/ids.hpp"
 #include "core/base/link_pass.hpp"
 #include "core/events.hpp"
+#include "core/wire/causes.hpp"
 #include "core/wire/control.pb.h"
 
 #include <cstring>
@@ -90,12 +91,29 @@ inline void read(const proto::View& view, Completion& completion) {
     completion.attributes = attributes_of(view);
 }
 
+// The result for the peer of `seat`, which is one of the decision's.
+inline std::uint32_t result_in(const proto::Decision& decision, const proto::Seat& seat) {
+    return seat.result() != 0 ? seat.result() : decision.result();
+}
+
 inline Result result_of(std::uint32_t value) {
     return value <= 12 ? static_cast<Result>(value) : Result::internal_error;
 }
 
-// For an answer about a failure: a result of `success` is impossible there and becomes internal_error.
-inline Result failure_of(std::uint32_t value) { return value == 0 ? Result::internal_error : result_of(value); }
+// What an answer says to the call that it ends.
+inline Completion completion_of(const proto::Answer& answer) {
+    Completion completion;
+    completion.result = result_of(answer.result());
+    if (answer.has_cause()) completion.cause = cause_of(answer.cause());
+    read(answer.view(), completion);
+    return completion;
+}
+// The same for a call that has failed, whatever the answer says.
+inline Completion failure_in(const proto::Answer& answer) {
+    Completion completion = completion_of(answer);
+    if (completion.result == Result::success) completion.result = Result::internal_error;
+    return completion;
+}
 
 inline std::string encode(const google::protobuf::MessageLite& message) { return message.SerializeAsString(); }
 

@@ -1,5 +1,7 @@
 #include "harness/real/facts.hpp"
 
+#include "core/wire/causes.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -39,6 +41,15 @@ public:
     }
     void operator()(const std::string& text) { bytes(text.data(), text.size()); }
     void operator()(const std::vector<std::uint8_t>& data) { bytes(data.data(), data.size()); }
+    void operator()(const Cause& cause) {
+        proto::Cause message;
+        write(cause, message);
+        (*this)(message.SerializeAsString());
+    }
+    void operator()(const std::vector<Cause>& causes) {
+        (*this)(static_cast<std::uint64_t>(causes.size()));
+        for (const Cause& cause : causes) (*this)(cause);
+    }
 
 private:
     void bytes(const void* data, std::size_t count) {
@@ -63,6 +74,18 @@ public:
     }
     void operator()(std::string& text) { bytes(text); }
     void operator()(std::vector<std::uint8_t>& data) { bytes(data); }
+    void operator()(Cause& cause) {
+        std::string encoded;
+        (*this)(encoded);
+        proto::Cause message;
+        good_ = good_ && message.ParseFromString(encoded);
+        cause = cause_of(message);
+    }
+    void operator()(std::vector<Cause>& causes) {
+        std::uint64_t count = 0;
+        (*this)(count);
+        for (; good_ && count != 0; --count) (*this)(causes.emplace_back());
+    }
     bool done() const { return good_ && left_ == 0; }
 
 private:
@@ -87,7 +110,7 @@ private:
 template <class Code, class C>
 void code_completion(Code& code, C& c) {
     code(c.result);
-    code(c.message);
+    code(c.cause);
     code(c.attributes);
     code(c.epoch);
     code(c.pending);
@@ -107,7 +130,7 @@ void code_life(Code& code, L& life) {
     code(life.node);
     code(life.refused);
     code(life.refused_revision);
-    code(life.reason);
+    code(life.causes);
 }
 template <class Code, class F>
 void code_vote_begin(Code& code, F& fact) {

@@ -139,7 +139,7 @@ std::vector<Bar> operations(const Subject& subject) {
             bar.outcome = fact.completion.result == Result::success ? Outcome::success : Outcome::failed;
             bar.end = fact.end;
             bar.detail +=
-                formatted("{}{}", answer_text(fact.completion.result, fact.completion.message),
+                formatted("{}{}", answer_text(fact.completion.result, to_text(fact.completion.cause)),
                           bar.outcome == Outcome::success ? formatted(", world {}", fact.completion.world) : "");
         }
         bars.push_back(std::move(bar));

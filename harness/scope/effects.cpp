@@ -126,7 +126,7 @@ void World::carry_out(State& state, std::size_t node, const Effect& effect) {
         if (state.stage != Stage::leave && e->attributes.global_world == 1 && self.member) self.lost = true;
         self.member = false;
     } else if (const auto* e = std::get_if<Halt>(&effect)) {
-        violate(state, "the master stopped itself: " + e->reason);
+        violate(state, "the master stopped itself: " + to_text(e->cause));
     } else if (const auto* e = std::get_if<Log>(&effect)) {
         if (trace_ && e->level >= LogLevel::info) say(state, node, "log: " + e->text);
     }

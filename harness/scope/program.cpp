@@ -86,7 +86,7 @@ void World::completed(State& state, std::size_t node, const Complete& effect) {
     if (trace_) {
         say(state, node,
             formatted("{} returns {}{}", to_text(line.call), sim::to_text(completion.result),
-                      completion.message.empty() ? "" : ": " + completion.message));
+                      completion.cause.empty() ? "" : ": " + to_text(completion.cause)));
     }
     self.ticket = 0;
     for (const Node& other : state.nodes) {

@@ -3,6 +3,7 @@
 
 #include "core/base/format.hpp"
 #include "net-real/c_api/validate.hpp"
+#include "net-real/remedies.hpp"
 
 #include <algorithm>
 #include <climits>
@@ -97,7 +98,7 @@ Outcome Communicator::not_connected() const {
 
 Outcome Communicator::from(const core::Completion& completion) const {
     if (completion.result == core::Result::success) return success();
-    Outcome outcome{static_cast<pcclResult_t>(completion.result), completion.message, "pccl"};
+    Outcome outcome{static_cast<pcclResult_t>(completion.result), real::told(completion.cause), "pccl"};
     if (const real::PeerRuntime* started = runtime()) outcome.who = started->name();
     return outcome;
 }

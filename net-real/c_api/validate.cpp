@@ -7,6 +7,7 @@
 #include "core/numeric/types.hpp"
 #include "core/topology/address_rules.hpp"
 #include "net-real/c_api/endpoint.hpp"
+#include "net-real/remedies.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -125,10 +126,8 @@ Outcome check_reduce(const void* send, const void* receive, const pcclReduceDesc
     const std::uint32_t quantized = raw_value(descriptor.quantization_options.quantized_datatype);
     if (quantized >= core::code_type_count)
         return invalid_argument(core::formatted("unknown quantized datatype {}", quantized));
-    if (const char* why =
-            core::numeric::why_not_quantizable(quantization_of(descriptor), static_cast<core::DataType>(type))) {
-        return invalid_argument(why);
-    }
+    const auto why = core::numeric::why_not_quantizable(quantization_of(descriptor), static_cast<core::DataType>(type));
+    if (why) return invalid_argument(real::told(core::Cause{*why, {}, {}, {}, {}}));
     std::uint64_t bytes = 0;
     if (Outcome size = check_size(descriptor.count, type, "a reduction", bytes); size.result != pcclSuccess)
         return size;

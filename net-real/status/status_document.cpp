@@ -3,6 +3,7 @@
 #include "core/base/format.hpp"
 #include "core/wire/frame.hpp"
 #include "include/pccl.h"
+#include "net-real/remedies.hpp"
 
 #include <boost/json/src.hpp>  // the library's definitions; only this file uses it
 
@@ -136,7 +137,7 @@ std::string status_json(const MasterStatus& status, Instant now) {
     for (const auto& vote : status.votes) votes.push_back(to_json(vote, now));
     for (const auto& removal : status.removals) {
         removals.push_back({{"peer", core::short_name(removal.uuid)},
-                            {"reason", removal.reason},
+                            {"reason", told(removal.cause)},
                             {"ago_ms", ms_since(removal.at, now)}});
     }
     const json::value document = {
@@ -194,7 +195,7 @@ std::string status_text(const MasterStatus& status, Instant now) {
     }
     for (const MasterStatus::Removal& removal : status.removals) {
         text += core::formatted("peer {} went {} ago: {}\n", core::short_name(removal.uuid), seconds(removal.at),
-                                removal.reason);
+                                told(removal.cause));
     }
     return text + "all of it, as JSON: /status\n";
 }

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pccl._enums import Result
+
+# What this package calls the things of the C interface that a cause names as its remedy.
+_NAMES_HERE = {
+    "pcclConnect": "connect()",
+    "pcclAbort": "abort()",
+    "pcclQuantNone": "QuantizationAlgorithm.NONE",
+    "pcclQuantMinMax": "QuantizationAlgorithm.MIN_MAX",
+    "pcclUint32": "DataType.UINT32",
+    "pcclUint64": "DataType.UINT64",
+}
 
 
 class PCCLError(Exception):
@@ -92,7 +103,8 @@ _KINDS: dict[Result, type[PCCLError]] = {
 
 def error_for(code: Result | int, func_name: str, cause: str = "") -> PCCLError:
     result = Result(code)
-    return _KINDS.get(result, PCCLError)(result, func_name, cause)
+    words = re.sub(r"\bpccl[A-Z]\w+", lambda name: _NAMES_HERE.get(name[0], name[0]), cause)
+    return _KINDS.get(result, PCCLError)(result, func_name, words)
 
 
 def argument_error(func_name: str, cause: str) -> PCCLArgumentError:

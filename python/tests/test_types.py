@@ -89,6 +89,13 @@ def test_errors_say_function_and_code() -> None:
     assert isinstance(raised.value, pccl.PCCLConnectionLostError)
 
 
+def test_causes_name_what_this_package_has(master: str) -> None:
+    with pccl.Communicator(master) as comm:
+        with pytest.raises(pccl.PCCLUsageError, match=r"call connect\(\) first") as raised:
+            comm.update_topology()
+    assert "pcclConnect" not in str(raised.value)
+
+
 def test_errors_survive_pickling() -> None:
     error = pccl.PCCLArgumentError(Result.INVALID_ARGUMENT, "f", "the cause")
     again = pickle.loads(pickle.dumps(error))

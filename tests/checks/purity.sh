@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# purity.sh <archive> <allow-list>
+# purity.sh <archive> <allow-list> <core>
 # The symbols that the core's archive takes from outside itself must all be on the list: no sockets, threads, clocks,
-# files or randomness. The list holds extended regular expressions, each for a whole demangled name.
+# files or randomness. The list holds extended regular expressions, each for a whole demangled name. And no text of the
+# core names a function of the C interface or a setting.
 set -euo pipefail
 export LC_ALL=C
-archive=$1 allow=$2
+archive=$1 allow=$2 core=$3
 
 defined=$(nm --defined-only "$archive" 2>/dev/null | awk 'NF == 3 { print $3 }' | sort -u)
 wanted=$(nm --undefined-only "$archive" 2>/dev/null | awk '$1 == "U" || $1 == "w" { print $2 }' | sort -u)
@@ -23,6 +24,12 @@ if [ -n "$bad" ]; then
             nm -A --undefined-only "$archive" 2>/dev/null | awk -v s="$symbol" '$NF == s { sub(/.*\.a:/, "  in "); print }' | head -n 3
         fi
     done
+    exit 1
+fi
+names=$(grep -rnE '"[^"]*\b(pccl[A-Z]|PCCL_[A-Z])' "$core" --include='*.cpp' --include='*.hpp' || true)
+if [ -n "$names" ]; then
+    echo "purity: texts of the core name functions or settings; name them in net-real/remedies.cpp:"
+    printf '%s\n' "$names"
     exit 1
 fi
 echo "purity: $(printf '%s\n' "$outside" | wc -l) symbols from outside, all on the list"

@@ -50,8 +50,8 @@ public:
         ring->set_group(1);
         for (const auto& [other, state] : log.state().members) ring->add_order(to_bytes(other));
         ring->add_order(to_bytes(uuid));
-        topology->mutable_sizes()->set_epoch(log.state().epoch + 1);
-        auto* size = topology->mutable_sizes()->add_groups();
+        decision.mutable_sizes()->set_epoch(log.state().epoch + 1);
+        auto* size = decision.mutable_sizes()->add_groups();
         size->set_group(1);
         size->set_size(static_cast<std::uint32_t>(ring->order_size()));
         log.append(decision);

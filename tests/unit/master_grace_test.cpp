@@ -31,7 +31,7 @@ struct Pair {
             proto::Vote start;
             start.set_kind(proto::VOTE_START);
             start.set_id(5);
-            start.set_count(10);
+            start.mutable_shape()->set_count(10);
             world.vote(*member, start);
         }
         REQUIRE(a.answers.back().has_start());

@@ -34,18 +34,18 @@ struct Pair {
             proto::Vote vote;
             vote.set_kind(proto::VOTE_START);
             vote.set_id(tag);
-            vote.set_count(10);
+            vote.mutable_shape()->set_count(10);
             world.vote(*member, vote);
         }
         REQUIRE(a.answers.back().has_start());
         return a.answers.back().start().op();
     }
-    void end(Member& member, std::uint64_t op, bool ok, const std::string& reason = {}) {
+    void end(Member& member, std::uint64_t op, bool ok, const Cause& cause = {}) {
         proto::Vote vote;
         vote.set_kind(proto::VOTE_END);
         vote.set_id(op);
         vote.set_ok(ok);
-        vote.set_reason(reason);
+        write(cause, *vote.mutable_cause());
         world.vote(member, vote);
     }
 };
@@ -55,7 +55,7 @@ struct Pair {
 TEST_CASE("a reason as long as a frame reaches nobody longer than a frame, nor the journal") {
     Pair run;
     const std::uint64_t op = run.start(1);
-    run.end(run.a, op, false, std::string(1'000'000, 'x'));
+    run.end(run.a, op, false, make_cause<CauseKind::text>(std::string(1'000'000, 'x')));
     for (Member* member : {&run.a, &run.b}) {
         REQUIRE(member->answers.back().has_outcome());
         CHECK_FALSE(member->answers.back().outcome().commit());
@@ -145,7 +145,7 @@ TEST_CASE("a member that votes for more starts than it may launch is removed, an
     Pair run;
     proto::Vote vote;
     vote.set_kind(proto::VOTE_START);
-    vote.set_count(10);
+    vote.mutable_shape()->set_count(10);
     std::uint64_t tag = 0;
     for (; tag < 200'000 && !run.a.refused; ++tag) {
         vote.set_id(tag);
@@ -178,7 +178,7 @@ TEST_CASE("a member that sends a vote larger than one can be is removed, and not
     Pair run;
     proto::Vote vote;
     vote.set_kind(proto::VOTE_START);
-    vote.set_count(10);
+    vote.mutable_shape()->set_count(10);
     vote.set_stuck(std::string(100'000, 'x'));
     run.world.vote(run.a, vote);
     CHECK(run.a.refused);

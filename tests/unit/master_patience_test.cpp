@@ -122,7 +122,7 @@ TEST_CASE("a member that an operation kept busy gets the full time when it has e
     for (Member* member : {&run.a, &run.b}) {
         proto::Vote start = of_kind(proto::VOTE_START);
         start.set_id(5);
-        start.set_count(10);
+        start.mutable_shape()->set_count(10);
         run.world.vote(*member, start);
     }
     REQUIRE(run.a.answers.back().has_start());
@@ -210,7 +210,7 @@ TEST_CASE("who waits for the master itself is in no other call") {
     for (Member* member : {&b, &c}) {
         proto::Vote start = of_kind(proto::VOTE_START);
         start.set_id(5);
-        start.set_count(10);
+        start.mutable_shape()->set_count(10);
         world.vote(*member, start);
     }
     const std::uint64_t before = a.seen;

@@ -185,7 +185,7 @@ private:
             } else if (const auto* log = std::get_if<Log>(&effect)) {
                 logged += log->text + "\n";
             } else if (const auto* halt = std::get_if<Halt>(&effect)) {
-                halted = halt->reason;
+                halted = to_text(halt->cause);
             }
         }
         if (durable != 0) issued_ = durable;

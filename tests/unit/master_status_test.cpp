@@ -51,8 +51,8 @@ TEST_CASE("status of a master") {
     // One of two members has voted.
     world.advance(second);
     proto::Vote start = vote_of(proto::VOTE_START, 5);
-    start.set_count(10);
-    start.set_type(static_cast<std::uint32_t>(DataType::f32));
+    start.mutable_shape()->set_count(10);
+    start.mutable_shape()->set_type(static_cast<std::uint32_t>(DataType::f32));
     world.vote(a, start);
     world.pass(second);
     MasterStatus status = world.status();
@@ -103,7 +103,7 @@ TEST_CASE("status of a master") {
     CHECK(status.removed == 1);
     REQUIRE(status.removals.size() == 1);
     CHECK(status.removals[0].uuid == b.uuid);
-    CHECK(status.removals[0].reason == "left the run");
+    CHECK(status.removals[0].cause.kind == CauseKind::left);
     CHECK(status.groups[0].tally.aborted == 1);
     CHECK(status.groups[0].tally.refused == 1);  // nobody else is left
 

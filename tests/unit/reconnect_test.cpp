@@ -43,7 +43,7 @@ public:
         proto::MasterMessage message;
         auto& start = *message.mutable_answer()->mutable_start();
         message.mutable_answer()->set_index(2);
-        start.set_serial(1);
+        message.mutable_answer()->set_serial(1);
         start.set_op(1);
         start.set_world(2);
         start.set_position(0);
@@ -54,7 +54,7 @@ public:
     }
     void lose_run() {
         proto::MasterMessage message;
-        message.mutable_refusal()->set_text("this peer was removed");
+        write(make_cause<CauseKind::forgotten>(), *message.mutable_refusal()->mutable_cause());
         say(message);
     }
     void call(const Command& command) { handle(command); }
@@ -82,7 +82,8 @@ private:
         say(welcome);
         proto::MasterMessage admitted;
         admitted.mutable_answer()->set_index(1);
-        auto& view = *admitted.mutable_answer()->mutable_topology()->mutable_view();
+        admitted.mutable_answer()->set_topology(true);
+        auto& view = *admitted.mutable_answer()->mutable_view();
         view.set_epoch(1);
         view.set_global_world(2);
         view.set_group_world(2);

@@ -120,14 +120,14 @@ TEST_CASE("control messages are named by their kind and told by their main field
     proto::PeerMessage vote;
     vote.mutable_vote()->set_kind(proto::VOTE_END);
     vote.mutable_vote()->set_id((1ull << 32) | 7);
-    vote.mutable_vote()->set_reason("no luck");
+    write(pccl::core::make_cause<pccl::core::CauseKind::text>("no luck"), *vote.mutable_vote()->mutable_cause());
     vote.mutable_vote()->set_serial(9);
     CHECK(said(Talk::peer_to_master, vote) == "vote end op 1.7 not ok \"no luck\", serial 9");
     proto::MasterMessage answer;
     answer.mutable_answer()->set_index(3);
     answer.mutable_answer()->mutable_outcome()->set_op((1ull << 32) | 7);
     answer.mutable_answer()->mutable_outcome()->set_commit(true);
-    auto& view = *answer.mutable_answer()->mutable_outcome()->mutable_view();
+    auto& view = *answer.mutable_answer()->mutable_view();
     view.set_epoch(2);
     view.set_group_world(3);
     view.set_groups(1);

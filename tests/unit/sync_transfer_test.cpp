@@ -17,7 +17,7 @@ namespace {
 class Line final : public MasterLine {
 public:
     State state() const override { return State::member; }
-    std::string lost_text() const override { return {}; }
+    Cause lost_cause() const override { return {}; }
     void tell(proto::PeerMessage message) override { told.push_back(std::move(message)); }
     void tell_edge(proto::EdgeReport) override {}
     Serial cast(proto::Vote& vote) override {
@@ -47,7 +47,7 @@ public:
 class Peer : private LinkOwner, private SyncTransfer::Owner {
 public:
     Peer() { turn.begin(0, effects); }
-    std::string sync(std::vector<std::string> names, std::uint64_t revision = 4) {
+    Cause sync(std::vector<std::string> names, std::uint64_t revision = 4) {
         CommandSync command;
         command.ticket = 7;
         command.revision = revision;
@@ -76,16 +76,17 @@ public:
         }
     }
     void answer(bool final, Result result = Result::success, bool again = false) {
-        proto::SyncAnswer message;
+        proto::Answer message;
         for (const proto::Vote& vote : line.votes) {
             if (vote.kind() == proto::VOTE_SYNC) message.set_serial(vote.serial());
         }
-        message.set_sync(9);
-        message.set_final(final);
-        message.set_again(again);
+        message.mutable_sync()->set_sync(9);
+        message.mutable_sync()->set_final(final);
+        message.mutable_sync()->set_again(again);
         message.set_result(static_cast<std::uint32_t>(result));
-        message.set_reason(result == Result::success ? "" : "somebody else failed");
-        message.set_revision(5);
+        if (result != Result::success)
+            write(make_cause<CauseKind::text>("somebody else failed"), *message.mutable_cause());
+        message.mutable_sync()->set_revision(5);
         transfer.answered(message);
     }
     std::optional<Completion> completion() const {
@@ -108,11 +109,11 @@ public:
     LinkTable links{turn, who, *this};
     SyncTransfer transfer{turn, links, computes, memory, holders, line, tickets, who, *this};
     ComputeId computed = 0;
-    std::string contradiction;
+    Cause contradiction;
 
 private:
     void link_lost(LinkId, const Link&, const std::string&, bool) override {}
-    void run_contradicts(const std::string& reason) override { contradiction = reason; }
+    void run_contradicts(const Cause& cause) override { contradiction = cause; }
 };
 
 }  // namespace
@@ -157,7 +158,7 @@ TEST_CASE("entries that cannot be synchronized are refused before anything is ha
 TEST_CASE("a call that is lost while it hashes is not over before its computes are back") {
     Peer peer;
     peer.sync({"a"});
-    peer.transfer.run_lost("the master was out of reach");
+    peer.transfer.run_lost(make_cause<CauseKind::master_away>(1));
     CHECK_FALSE(peer.completion());
     CHECK(peer.transfer.running());
     peer.compute();
@@ -186,15 +187,15 @@ TEST_CASE("a failure tells its reason and keeps the revision of the call") {
     peer.answer(true, Result::invalid_usage);
     REQUIRE(peer.completion());
     CHECK(peer.completion()->result == Result::invalid_usage);
-    CHECK(peer.completion()->message == "somebody else failed");
+    CHECK(to_text(peer.completion()->cause) == "somebody else failed");
     CHECK(peer.completion()->revision == 4);
 }
 
 TEST_CASE("a synchronization that nobody asked for here is voted against") {
     Peer peer;
-    proto::SyncAnswer message;
+    proto::Answer message;
     message.set_serial(3);
-    message.set_sync(9);
+    message.mutable_sync()->set_sync(9);
     peer.transfer.answered(message);
     REQUIRE(peer.line.votes.size() == 1);
     CHECK(peer.line.votes[0].kind() == proto::VOTE_SYNC_END);
