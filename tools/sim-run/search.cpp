@@ -34,13 +34,21 @@ std::string search_command(const SearchChoice& choice, std::uint64_t run) {
     std::string text = core::formatted("sim-run --search --seed {} --runs {}", choice.seed, run);
     if (choice.jobs != 1) text += core::formatted(" --jobs {}", choice.jobs);
     if (!choice.list_file.empty()) text += " --seed-list " + choice.list_file;
+    if (!choice.scenarios.empty()) text += " --scenarios " + choice.scenarios;
     if (!choice.corpus.empty()) text += " --corpus " + choice.corpus;
     return text;
 }
 
-void print_failure(const SearchChoice& choice, std::uint64_t run, const Scenario& scenario, const Verdict& verdict) {
+// `from`: where the scenario was read from; empty: it was drawn or changed.
+void print_failure(const SearchChoice& choice, std::uint64_t run, const Scenario& scenario, const Verdict& verdict,
+                   const std::string& from) {
     std::printf("run %" PRIu64 " FAILED  oracle %s\n  %s\n", run, verdict.violation.oracle.c_str(),
                 verdict.violation.reason.c_str());
+    if (!from.empty()) {
+        std::printf("  replay: sim-run --scenario %s\n", from.c_str());
+        std::fflush(stdout);
+        return;
+    }
     const std::string file = core::formatted("{}/search-{}-{}.scenario", choice.save, choice.seed, run);
     if (!choice.save.empty() && write_scenario(file, scenario, verdict.violation)) {
         std::printf("  replay: sim-run --scenario %s\n", file.c_str());
@@ -85,11 +93,20 @@ public:
             const std::vector<std::string> files = files_of(choice_.corpus);
             for (std::size_t i = job_; i < files.size() && !over(); i += choice_.jobs) {
                 Scenario scenario;
-                if (read_scenario(files[i], scenario)) play(scenario, false);
+                if (read_scenario(files[i], scenario)) play(scenario, false, files[i]);
             }
         }
-        for (std::size_t i = job_; i < choice_.first_seeds.size() && !over(); i += choice_.jobs)
-            play(generate(choice_.first_seeds[i], options_of(choice_)), false);
+        // Kept scenarios and seeds in turn, as long as there are both.
+        const std::vector<std::string> kept =
+            choice_.scenarios.empty() ? std::vector<std::string>{} : files_of(choice_.scenarios);
+        std::size_t place = 0;
+        for (std::size_t i = 0; i < std::max(kept.size(), choice_.first_seeds.size()) && !over(); ++i) {
+            Scenario scenario;
+            if (i < kept.size() && place++ % choice_.jobs == job_ && read_scenario(kept[i], scenario))
+                play(scenario, false, kept[i]);
+            if (i < choice_.first_seeds.size() && !over() && place++ % choice_.jobs == job_)
+                play(generate(choice_.first_seeds[i], options_of(choice_)), false);
+        }
         while (!over()) play(search_.next(), true);
         totals_.runs = search_.runs();
         totals_.mutated = search_.mutated();
@@ -111,7 +128,7 @@ private:
         return search_.runs() >= (choice_.runs + choice_.jobs - 1 - job_) / choice_.jobs;
     }
 
-    void play(const Scenario& scenario, bool is_new) {
+    void play(const Scenario& scenario, bool is_new, const std::string& from = {}) {
         const std::uint64_t run = search_.runs() * choice_.jobs + job_ + 1;
         scenario_that_runs = to_text(scenario);
         RunOptions options;
@@ -127,7 +144,7 @@ private:
             ++totals_.failed;
             if (verdict.violation.oracle == "determinism") ++totals_.not_deterministic;
             totals_.first_failed = std::min(totals_.first_failed, run);
-            print_failure(choice_, run, scenario, verdict);
+            print_failure(choice_, run, scenario, verdict, from);
         }
         const double now = seconds_since(start_);
         if (job_ != 0 || now - told_ < (isatty(2) != 0 ? 1.0 : 10.0)) return;

@@ -16,6 +16,7 @@ struct SearchChoice {
     bool stop_at_first = false;              // each process ends at its first failure
     std::vector<std::uint64_t> first_seeds;  // played before the search draws any
     std::string list_file;                   // file of first_seeds; for the printed command only
+    std::string scenarios;                   // folder of scenarios to begin with; empty: none
     std::string corpus;                      // folder of scenarios to begin with; kept ones are added; empty: none
     std::string save;                        // folder for failing scenarios; empty: they are printed
 };

@@ -473,6 +473,9 @@ int main(int argc, char** argv) {
         ->needs(search)
         ->excludes(runs)
         ->check(CLI::PositiveNumber);
+    app.add_option("--scenarios", searched.scenarios, "begin a search with the scenarios of this folder")
+        ->needs(search)
+        ->check(CLI::ExistingDirectory);
     app.add_option("--corpus", searched.corpus,
                    "begin a search with the scenarios of this folder, and write those into it that it keeps")
         ->needs(search)
