@@ -230,7 +230,7 @@ def program_text(*, tests: bool) -> str:
             kind = path.suffix in (".c", ".cmake", ".cpp", ".h", ".hpp", ".in", ".py", ".service", ".sh", ".txt")
             if kind and (tests or "tests" not in path.parts) and path != Path(__file__):
                 text.append(path.read_text())
-    return re.sub(r'"\s*f?"', "", "\n".join(text)).replace('\\"', '"')
+    return re.sub(r'"[\s\\]*f?"', "", "\n".join(text)).replace('\\"', '"')
 
 
 def test_variables_exist() -> None:
