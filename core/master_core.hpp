@@ -54,6 +54,7 @@ public:
     std::string promised() const { return state_.promised(); }
     std::string explain() const;
     std::string leftovers() const;
+    void check() const;
     MasterStatus status() const;
 
 private:

@@ -18,6 +18,7 @@ std::string MasterMachine::promised() const { return core_->promised(); }
 MasterStatus MasterMachine::status() const { return core_->status(); }
 std::string MasterMachine::explain() const { return core_->explain(); }
 std::string MasterMachine::leftovers() const { return core_->leftovers(); }
+void MasterMachine::check() const { core_->check(); }
 void MasterMachine::shut_down(Instant now, Effects& out) { core_->shut_down(now, out); }
 
 }  // namespace pccl::core

@@ -51,6 +51,8 @@ public:
     // Names data that the machine still keeps although nothing needs it; empty: none. For tests: a leak of one entry
     // for each operation, link or newcomer shows up in a single run.
     std::string leftovers() const;
+    // Asserts the invariants of every part. Slow: it looks at everything.
+    void check() const;
     // For spectators: the state after the last event. Large for a large run, so do not call it for every event.
     MasterStatus status() const;
     // Clean stop: tells every peer that the master stops for good. Close the driver when the links are flushed.

@@ -1,5 +1,6 @@
 // The master as spectators, tests and the simulator see it: its status, hashes of its state, leftovers, and a text for
 // people. Nothing here changes what the master decides.
+#include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/base/leftovers.hpp"
 #include "core/base/packed.hpp"
@@ -278,6 +279,22 @@ std::string MasterCore::explain() const {
         if (missing.empty()) text += " nobody";
     }
     return text;
+}
+
+void MasterCore::check() const {
+    if (stopped_) return;
+    ballots_.check();
+    decisions_.check();
+    links_.check();
+    rings_.edges().check();
+    registry_.check();
+    joiners_.check();
+    tallies_.check();
+    patience_.check();
+    operations_.check();
+    for (const auto& [key, ballot] : ballots_.all()) {
+        for (const auto& [uuid, cast] : ballot.votes()) ASSERT(state_.members.contains(uuid));
+    }
 }
 
 }  // namespace pccl::core

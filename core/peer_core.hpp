@@ -36,6 +36,7 @@ public:
     std::uint64_t abstract_state() const;
     std::string explain() const;
     std::string leftovers() const;
+    void check() const;
     const Uuid& uuid() const { return who_.uuid; }
     Duration peer_timeout() const { return config_.timeouts.peer; }
     PeerStatistics statistics() const;

@@ -82,6 +82,8 @@ public:
     // Names data that the machine still keeps although nothing needs it; empty: none. For tests: a leak of one entry
     // for each operation, link or newcomer shows up in a single run.
     std::string leftovers() const;
+    // Asserts the invariants of every part. Slow: it looks at everything.
+    void check() const;
     const Uuid& uuid() const;
     // The peer time-out in force: the master's, once its welcome has arrived.
     Duration peer_timeout() const;

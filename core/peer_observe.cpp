@@ -95,4 +95,14 @@ std::uint64_t PeerCore::abstract_state() const {
     return state.word();
 }
 
+void PeerCore::check() const {
+    links_.check();
+    session_.check();
+    run_wide_.check();
+    launches_.check();
+    probe_.check();
+    exchange_.check();
+    sync_.check();
+}
+
 }  // namespace pccl::core

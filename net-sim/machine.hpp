@@ -20,6 +20,7 @@ public:
     virtual std::uint64_t abstract_state() const { return 0; }
     virtual std::string explain() const = 0;
     virtual std::string leftovers() const { return {}; }
+    virtual void check() const {}
     virtual const core::PeerMachine* peer() const { return nullptr; }  // null for other machines
 };
 
@@ -37,6 +38,7 @@ public:
     std::uint64_t abstract_state() const override { return real.abstract_state(); }
     std::string explain() const override { return real.explain(); }
     std::string leftovers() const override { return real.leftovers(); }
+    void check() const override { real.check(); }
     const core::PeerMachine* peer() const override {
         if constexpr (std::is_same_v<Real, core::PeerMachine>)
             return &real;

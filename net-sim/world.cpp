@@ -8,9 +8,14 @@ namespace pccl::sim {
 
 using namespace core;
 
+// The runs whose parts are checked after each event: one in so many, unless they are large.
+constexpr std::uint64_t checks_parts_in = 64;
+constexpr std::uint32_t checks_parts_nodes_max = 64;
+
 World::World(std::uint32_t nodes, std::uint32_t strangers_from, const WorldParameters& parameters, std::uint64_t seed,
              Director& director)
-    : parameters_(parameters), director_(director), network_(queue_, now_, *this), strangers_from_(strangers_from) {
+    : parameters_(parameters), checks_parts_(seed % checks_parts_in == 0 && nodes <= checks_parts_nodes_max),
+      director_(director), network_(queue_, now_, *this), strangers_from_(strangers_from) {
     draw_from(seed);
     timer_late_most_ = parameters.timer_late_max;
     nodes_.resize(nodes);
@@ -129,6 +134,7 @@ void World::after(std::uint32_t index) {
             untruth_ == Untruth::kept_at_rest ? "1 of nothing" : node.driver->machine().leftovers();
         if (!kept.empty()) violate("at-rest", formatted("{} keeps {}", Trace::name(index), kept));
     }
+    if (checks_parts_) node.driver->machine().check();
     poll_timer(index);
 }
 

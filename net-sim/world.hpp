@@ -266,6 +266,7 @@ private:
     EventQueue queue_;
     Instant now_ = 0;
     WorldParameters parameters_;
+    bool checks_parts_;  // this run asserts the invariants of every part after each event
     Director& director_;
     Network network_;
     Zeros zeros_;  // for symbolic payload; declared before the nodes that use it

@@ -57,6 +57,11 @@ public:
     // ---- parts that others use
     Stripes& stripes() { return stripes_; }
     const Stripes& stripes() const { return stripes_; }
+    void check() const {
+        stripes_.check();
+        predecessors_.check();
+        reductions_.check();
+    }
     Reductions& reductions() { return reductions_; }
     const Reductions& reductions() const { return reductions_; }
 

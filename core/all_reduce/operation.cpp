@@ -298,4 +298,33 @@ bool Operation::waits_for_input() const {
     return true;
 }
 
+void Operation::check() const {
+    std::uint32_t flying = 0, taken = 0;
+    for (int phase = 0; phase < 2; ++phase) {
+        for (const Half& entry : halves_[phase]) {
+            const bool flies = entry.out == OutState::sending || entry.out == OutState::sent;
+            flying += flies ? 1 : 0;
+            ASSERT(phase == 0 || !entry.counted);
+            ASSERT(entry.out != OutState::sending || entry.out_link != 0);
+            ASSERT(entry.in != InState::landing || entry.in_link != 0);
+        }
+    }
+    ASSERT(flying == in_flight);
+    for (const auto& [key, entry] : lost) ASSERT(half(key.first, key.second).out != OutState::acknowledged);
+    std::vector<bool> free(slot_count);
+    for (const std::uint32_t slot : free_slots_) {
+        ASSERT(slot < slot_count && !free[slot]);
+        free[slot] = true;
+    }
+    for (const std::uint32_t slot : slot_of_) {
+        if (slot == none) continue;
+        ASSERT(slot < slot_count && !free[slot]);
+        free[slot] = true;
+        ++taken;
+    }
+    ASSERT(taken + free_slots_.size() == slot_count);
+    ASSERT(finals <= slices());
+    ASSERT(!committed || decided);
+}
+
 }  // namespace pccl::core

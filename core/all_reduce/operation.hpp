@@ -136,6 +136,9 @@ public:
 
     void add_digest(std::uint32_t slice, std::uint64_t checksum);
 
+    // Asserts the invariants of the counters that carry the proof against deadlocks. O(slices).
+    void check() const;
+
     Identity id;
     ReduceShape shape;
     BufferId send = 0;

@@ -1,11 +1,13 @@
 #include "core/all_reduce/operations.hpp"
 
+#include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/voting/electors.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 namespace pccl::core {
@@ -228,6 +230,14 @@ void Operations::decide(OpId id, Result result, const Cause& cause) {
 std::size_t Operations::starts_of_no_group() const {
     return static_cast<std::size_t>(std::count_if(
         waiting_.begin(), waiting_.end(), [&](const auto& entry) { return !state_.groups.contains(entry.first); }));
+}
+
+void Operations::check() const {
+    for (const auto& [group, waiting] : waiting_) {
+        std::set<Tag> tags;
+        for (const auto& [order, tag] : waiting)
+            ASSERT(order != 0 && order <= completed_order_ && tags.insert(tag).second);
+    }
 }
 
 }  // namespace pccl::core

@@ -43,6 +43,8 @@ public:
 
     void forget_run() { waiting_.clear(); }
     bool starts_wait() const { return !waiting_.empty(); }
+    // A tag waits once, at a place that was given.
+    void check() const;
     std::size_t starts_of_no_group() const;
 
 private:

@@ -320,4 +320,19 @@ std::size_t Predecessors::reserves_kept() const {
     }));
 }
 
+void Predecessors::check() const {
+    for (const auto& [neighbour, reserve] : reserves_) {
+        for (const LinkId id : reserve.links) {
+            const auto link = links_.find(id);
+            ASSERT(link != links_.end() && link->second.purpose == Link::Purpose::incoming);
+            ASSERT(link->second.remote == neighbour);
+        }
+        std::set<std::uint32_t> cells(reserve.free_cells.begin(), reserve.free_cells.end());
+        ASSERT(cells.size() == reserve.free_cells.size());
+        for (const Early& early : reserve.slices) ASSERT(cells.insert(early.cell).second);
+        ASSERT(cells.size() <= turn_.limits.eager_slices());
+        ASSERT(reserve.usable || reserve.slices.empty());
+    }
+}
+
 }  // namespace pccl::core

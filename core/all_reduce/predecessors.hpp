@@ -119,6 +119,7 @@ public:
                       [&](const auto& entry) { return !reserves_.contains(entry.first) && !needed(entry.first); });
     }
 
+    void check() const;
     // ---- observation
     void describe(Packed& state) const;
     std::size_t callers() const { return callers_.size(); }

@@ -343,4 +343,13 @@ void Reductions::finish_if_idle(Operation& op) {
     launches_.concluded(tag, serial, std::move(outcome));
 }
 
+void Reductions::check() const {
+    ASSERT(highest_ <= settled_);
+    for (const auto& [id, op] : ops_) {
+        ASSERT(op != nullptr && op->id.id == id);
+        ASSERT(op->id.world >= 2 && op->id.position < op->id.world);
+        op->check();
+    }
+}
+
 }  // namespace pccl::core

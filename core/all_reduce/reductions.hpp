@@ -43,7 +43,7 @@ public:
 
     // ---- start and outcome. True: one began.
     bool start_answered(const proto::Answer& answer);
-    // Why the outcome is impossible; null: it was accepted.
+    // Why the outcome is impossible; empty: it was accepted.
     Cause outcome_answered(const proto::Answer& answer);
     void fail_all(const Cause& cause);
     // The master has sent all decisions of earlier incarnations: no start with an id up to `id` can still come.
@@ -74,6 +74,7 @@ public:
         const auto op = ops_.find(id);
         return op == ops_.end() ? nullptr : op->second.get();
     }
+    void check() const;
     bool empty() const { return ops_.empty(); }
     std::size_t size() const { return ops_.size(); }
     OpId highest() const { return highest_; }
@@ -89,8 +90,7 @@ private:
     void input_quantized(Operation& op, std::uint32_t slice, std::uint64_t checksum);
     void reduced(Operation& op, const SliceReduction& owner, std::uint64_t checksum);
     void vote_end_if_complete(Operation& op);
-    // `never`: why this peer can never run the operation, so that a retry is pointless; empty: it can.
-    // `never`: this peer can never run the operation.
+    // `never`: this peer can never run the operation, so a retry is pointless.
     void vote_end(Operation& op, bool ok, const Cause& cause, bool never = false);
     proto::Vote end_vote(const Operation& op, bool ok, const Cause& cause) const;
     void decide(Operation& op, bool commit, Completion outcome);

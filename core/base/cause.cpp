@@ -1,11 +1,15 @@
 #include "core/base/cause.hpp"
 
+#include "core/base/assert.hpp"
+
 namespace pccl::core {
 
 std::string to_text(const Cause& cause) {
     const std::string_view form = cause_texts[static_cast<std::size_t>(cause.kind)];
     std::string text;
     std::size_t number = 0, peer = 0, word = 0;
+    ASSERT(shape_of(form).count('n') == cause.numbers.size() && shape_of(form).count('p') == cause.peers.size() &&
+           shape_of(form).count('t') == cause.texts.size());
     for (std::size_t i = 0; i < form.size(); ++i) {
         if (form[i] != '{') {
             text += form[i];
@@ -20,6 +24,13 @@ std::string to_text(const Cause& cause) {
         i += 2;
     }
     return text;
+}
+
+Cause plain_cause(CauseKind kind) {
+    ASSERT(shape_of(kind).size == 0);
+    Cause cause;
+    cause.kind = kind;
+    return cause;
 }
 
 }  // namespace pccl::core

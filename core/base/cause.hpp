@@ -106,4 +106,7 @@ Cause make_cause(Arguments&&... arguments) {
     return made;
 }
 
+// For a kind that is known at run time only, and has no parameters.
+Cause plain_cause(CauseKind kind);
+
 }  // namespace pccl::core

@@ -133,4 +133,10 @@ std::optional<Cause> DecisionLog::gives_up() const {
     return make_cause<CauseKind::journal_silent>((turn_.now - unwritten_since_) / second);
 }
 
+void DecisionLog::check() const {
+    state_.check();
+    ASSERT(durable_sequence_ <= last_sequence_);
+    ASSERT((unwritten_since_ == never) == (durable_sequence_ == last_sequence_));
+}
+
 }  // namespace pccl::core

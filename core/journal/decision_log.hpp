@@ -64,6 +64,7 @@ public:
     // Why the master stops, if the operator set Timeouts::journal and it has passed. Held messages are dropped: nobody
     // received them, and a restart continues the run whether the journal has their records or not.
     std::optional<Cause> gives_up() const;
+    void check() const;
 
 private:
     void write(std::string bytes, bool snapshot);

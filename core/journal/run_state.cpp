@@ -361,4 +361,37 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
     return answer;
 }
 
+void RunState::check() const {
+    std::size_t seats = 0;
+    std::map<GroupId, std::uint32_t> running;
+    for (const auto& [id, op] : ops) {
+        ASSERT(groups.contains(op.group));
+        ++running[op.group];
+    }
+    for (const auto& [id, group] : groups) {
+        ASSERT(!group.ring.empty());
+        for (const Uuid& uuid : group.ring) {
+            const auto member = members.find(uuid);
+            ASSERT(member != members.end() && member->second.group == id);
+        }
+        ASSERT(std::set<Uuid>(group.ring.begin(), group.ring.end()).size() == group.ring.size());
+        seats += group.ring.size();
+        ASSERT(group.running_ops == (running.contains(id) ? running.at(id) : 0));
+    }
+    ASSERT(seats == members.size());
+    for (const auto& [uuid, member] : members) ASSERT(member.seniority < next_seniority_ && !removed.contains(uuid));
+    std::size_t waiting = 0, untold = 0;
+    for (const auto& [index, kept] : kept_) {
+        ASSERT(index <= last_index && index == kept.decision.index() && !kept.waiting.empty());
+        waiting += kept.waiting.size();
+    }
+    for (const auto& [uuid, indices] : untold_) {
+        ASSERT(members.contains(uuid) && std::is_sorted(indices.begin(), indices.end()));
+        for (const std::uint64_t index : indices) ASSERT(kept_.at(index).waiting.contains(uuid));
+        untold += indices.size();
+    }
+    ASSERT(waiting == untold);
+    ASSERT(removed_order_.size() == removed.size() && removed.size() <= removed_kept_);
+}
+
 }  // namespace pccl::core

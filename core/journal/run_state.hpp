@@ -93,6 +93,9 @@ public:
     std::map<OpId, RunningOp> ops;
     std::map<Uuid, Cause> removed;  // and why; the last removed_kept ones
 
+    // Members and rings are the same peers; counts are those of what they count; every decision that is kept waits for a
+    // member.
+    void check() const;
     // Run, members, groups, operations and removals as readable text. A replay must give the same text. It contains no
     // acknowledgements, because they are not journalled.
     std::string promised() const;

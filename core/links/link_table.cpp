@@ -142,4 +142,15 @@ void LinkTable::close_on_purpose(LinkId id, const Link& link) {
     turn_.add(CloseLink{id, true});
 }
 
+void LinkTable::check() const {
+    for (const auto& [id, link] : links_) {
+        const bool accepted = link.purpose == Link::Purpose::incoming || link.purpose == Link::Purpose::test_in;
+        ASSERT(id != 0 && (id % 2 == 0) == accepted);
+        ASSERT(accepted || id < next_link_);
+        ASSERT(link.control_bytes >= control_bytes_least);
+        ASSERT(link.purpose == Link::Purpose::master || !link.is_open() || !link.remote.is_nil());
+        ASSERT(link.is_open() || (link.sending.op == 0 && link.serve.empty()));
+    }
+}
+
 }  // namespace pccl::core

@@ -143,6 +143,8 @@ public:
     // The machine did not run for `time`. Clocks leave it out, because it is not the silence of other ends.
     void slept(Duration time);
 
+    // Asserts the invariants above.
+    void check() const;
     LinkId next_name() const { return next_link_; }
     std::uint64_t refused() const { return refused_; }
     void count_refused() { ++refused_; }

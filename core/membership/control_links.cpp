@@ -269,4 +269,16 @@ std::vector<LinkId> ControlLinks::of_stage(Link::Stage stage) const {
     return found;
 }
 
+void ControlLinks::check() const {
+    std::uint64_t last = 0;
+    for (const Held& held : held_) {
+        ASSERT(held.sequence >= last);
+        last = held.sequence;
+    }
+    for (const auto& [id, link] : links_) {
+        ASSERT(id != 0 && link.heard <= link.said && link.control_bytes >= control_bytes_least);
+        ASSERT(link.stage == Link::Stage::fresh || link.stage == Link::Stage::closing || !link.uuid.is_nil());
+    }
+}
+
 }  // namespace pccl::core

@@ -119,6 +119,9 @@ public:
         return link.unheard_since != never && turn_.now - link.unheard_since > turn_.timeouts.quiet();
     }
 
+    // Held messages leave in the order of the records that they wait for.
+    void check() const;
+
     // ---- time
     // Closes late strangers and sends heartbeats. Returns the silent links; the caller decides about them.
     std::vector<LinkId> tick();

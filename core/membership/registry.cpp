@@ -465,4 +465,14 @@ bool Registry::plan_waits(const Uuid& peer) const {
     return link != nullptr && link->plans_held != 0;
 }
 
+void Registry::check() const {
+    ASSERT(sessions_.size() == state_.members.size());
+    for (const auto& [uuid, session] : sessions_) {
+        ASSERT(state_.members.contains(uuid));
+        if (session.link == 0) continue;
+        const ControlLinks::Link* link = links_.find(session.link);
+        ASSERT(link != nullptr && link->stage == ControlLinks::Link::Stage::member && link->uuid == uuid);
+    }
+}
+
 }  // namespace pccl::core

@@ -117,6 +117,7 @@ public:
         std::uint32_t newcomer_links = 0;   // how many connections with newcomers it can hold
         Instant since = 0;                  // admitted, or read from the journal; only for spectators
     };
+    void check() const;
     const std::map<Uuid, Session>& sessions() const { return sessions_; }
 
 private:

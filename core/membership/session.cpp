@@ -294,4 +294,13 @@ std::string Session::explain() const {
     return text;
 }
 
+void Session::check() const {
+    const auto link = links_.find(link_);
+    ASSERT(link_ == 0 || (link != links_.end() && link->second.purpose == Link::Purpose::master));
+    ASSERT(lost_since_ == never || in_run());
+    ASSERT(in_run() || (link_ == 0 && votes_.size() == 0));
+    ASSERT(former_tokens_.size() <= turn_.limits.former_tokens_max);
+    for (const auto& [serial, vote] : votes_) ASSERT(serial != 0 && serial == vote.serial());
+}
+
 }  // namespace pccl::core

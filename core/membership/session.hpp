@@ -101,6 +101,7 @@ public:
     std::uint64_t links_lost() const { return links_lost_; }
     Instant lost_since() const { return lost_since_; }
     std::size_t former_tokens() const { return former_tokens_.size(); }
+    void check() const;
     // 0: there is no link.
     std::size_t link_stage() const;
     std::string explain() const;

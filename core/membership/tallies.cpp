@@ -1,5 +1,6 @@
 #include "core/membership/tallies.hpp"
 
+#include "core/base/assert.hpp"
 #include "core/numeric/types.hpp"
 #include "core/wire/convert.hpp"
 
@@ -51,6 +52,11 @@ void Tallies::recording(const proto::Record& record) {
 void Tallies::started(OpId id, const Ballot& ballot) {
     const proto::Shape& shape = ballot.votes().begin()->second.vote.shape();
     operations_[id] = {turn_.now, shape.count() * element_bytes(static_cast<DataType>(shape.type()))};
+}
+
+void Tallies::check() const {
+    ASSERT(removals_.size() <= turn_.limits.removals_listed);
+    for (const auto& [id, begun] : operations_) ASSERT(state_.ops.contains(id));
 }
 
 }  // namespace pccl::core

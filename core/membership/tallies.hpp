@@ -39,6 +39,8 @@ public:
         return begun == operations_.end() ? nullptr : &begun->second;
     }
 
+    void check() const;
+
 private:
     Turn& turn_;
     const RunState& state_;

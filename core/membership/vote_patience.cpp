@@ -1,5 +1,6 @@
 #include "core/membership/vote_patience.hpp"
 
+#include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/voting/electors.hpp"
@@ -226,6 +227,10 @@ void VotePatience::acknowledged(const Uuid& member, std::uint64_t messages) {
 void VotePatience::welcome_waited(const Uuid& member, Duration waited) {
     const auto idle = idle_.find(member);
     if (idle != idle_.end()) idle->second.free_since = std::min(turn_.now, idle->second.free_since + waited);
+}
+
+void VotePatience::check() const {
+    for (const auto& [uuid, idle] : idle_) ASSERT(state_.members.contains(uuid));
 }
 
 }  // namespace pccl::core

@@ -63,6 +63,9 @@ public:
             std::count_if(idle_.begin(), idle_.end(), [&](const auto& entry) { return !known(entry.first); }));
     }
 
+    // Only members are waited for.
+    void check() const;
+
 private:
     struct Idle {
         // Since when its application could make the next call, because its last answer had arrived. Time in which the

@@ -576,4 +576,10 @@ void SyncReceiver::tick() {
     master_.tell(message);
 }
 
+void SyncReceiver::check() const {
+    sources_.check();
+    ASSERT(fetch_index_.size() == content_.size() && first_open_ <= fetches_.size());
+    for (std::size_t i = 0; i < fetches_.size(); ++i) ASSERT(fetch_index_[fetches_[i].entry] == i);
+}
+
 }  // namespace pccl::core

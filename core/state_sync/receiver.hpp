@@ -136,6 +136,7 @@ public:
     std::size_t requests() const { return requests_.size(); }
     bool receives() const { return receives_; }
     bool receives_unequal() const { return receives_unequal_; }
+    void check() const;
     std::size_t sources_active() const { return sources_.active(); }
 
 private:

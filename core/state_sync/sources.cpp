@@ -1,9 +1,11 @@
 #include "core/state_sync/sources.hpp"
 
+#include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace pccl::core {
 
@@ -100,6 +102,15 @@ bool SyncSources::all_refuted() const {
 std::size_t SyncSources::active() const {
     return static_cast<std::size_t>(
         std::count_if(sources_.begin(), sources_.end(), [](const SyncSource& source) { return source.active; }));
+}
+
+void SyncSources::check() const {
+    ASSERT(sources_.size() <= turn_.limits.sources_max && forgotten_.size() <= turn_.limits.peers_max);
+    std::set<Uuid> peers;
+    for (const SyncSource& source : sources_) {
+        ASSERT(peers.insert(source.peer).second);
+        ASSERT(!forgotten_.contains(source.peer));
+    }
 }
 
 }  // namespace pccl::core

@@ -79,6 +79,8 @@ public:
     bool all_refuted() const;
     std::size_t active() const;
 
+    // A holder has one place at most, here or among the forgotten ones.
+    void check() const;
     std::size_t size() const { return sources_.size(); }
     SyncSource& operator[](std::size_t index) { return sources_[index]; }
     auto begin() { return sources_.begin(); }

@@ -338,4 +338,16 @@ void SyncTransfer::describe(Packed& state) const {
     state.flags(call_ && !call_->early_requests.empty());
 }
 
+void SyncTransfer::check() const {
+    if (!call_) return;
+    const Call& call = *call_;
+    const bool over = call.stage == Stage::applying || call.stage == Stage::draining;
+    ASSERT(over == call.outcome.has_value());
+    ASSERT(call.stage != Stage::transfer || call.plan);
+    ASSERT(call.early_requests.size() <= turn_.limits.early_requests_max);
+    ASSERT(call.stage != Stage::hashing || call.serial == 0 || !call.plan);
+    for (const EarlyRequest& early : call.early_requests) ASSERT(links_.contains(early.link));
+    if (call.plan) call.plan->receiver.check();
+}
+
 }  // namespace pccl::core

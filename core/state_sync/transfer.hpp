@@ -73,6 +73,7 @@ public:
     void slept(Duration time);
     void tick();
 
+    void check() const;
     // ---- observation
     std::size_t stage_number() const { return call_ ? static_cast<std::size_t>(call_->stage) + 1 : 0; }
     std::uint64_t received_bytes() const { return call_ ? call_->counts.received_bytes : 0; }

@@ -240,4 +240,20 @@ void BandwidthProbe::forget() {
     connections_.clear();
 }
 
+void BandwidthProbe::check() const {
+    std::size_t test_links = 0;
+    for (const auto& [id, link] : links_) {
+        const bool tests = link.purpose == Link::Purpose::test_out || link.purpose == Link::Purpose::test_in;
+        ASSERT(tests == connections_.contains(id));
+        test_links += tests ? 1 : 0;
+    }
+    ASSERT(test_links == connections_.size());
+    if (sending_) {
+        for (const LinkId id : sending_->links) ASSERT(connections_.contains(id));
+    }
+    for (const auto& [key, test] : receiving_) {
+        for (const LinkId id : test.links) ASSERT(connections_.contains(id));
+    }
+}
+
 }  // namespace pccl::core

@@ -47,6 +47,7 @@ public:
 
     bool sends() const { return sending_.has_value(); }
     bool receives() const { return !receiving_.empty(); }
+    void check() const;
     std::size_t count() const { return receiving_.size() + (sending_ ? 1 : 0); }
     std::size_t receiving() const { return receiving_.size(); }
     std::uint64_t bytes_sent() const { return sending_ ? sending_->bytes : 0; }

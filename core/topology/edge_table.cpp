@@ -1,5 +1,6 @@
 #include "core/topology/edge_table.hpp"
 
+#include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
 
 #include <algorithm>
@@ -220,6 +221,13 @@ void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted, I
         edge.incoming_up = false;
         edge.down_before = never;
         edge.flaps = edge.restarts = 0;
+    }
+}
+
+void EdgeTable::check() const {
+    for (const auto& [ends, edge] : edges_) {
+        ASSERT(ends.first != ends.second);
+        ASSERT(!edge.up || edge.down_since == never);
     }
 }
 

@@ -98,6 +98,8 @@ public:
     // report it again and it gets its full time. A connection that closed because nobody wants it is no evidence about
     // its ends.
     void release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted, Instant now, Duration steady);
+    // No edge leads from a peer to itself, and one that is up has no clock.
+    void check() const;
     const Edge* find(const Uuid& from, const Uuid& to) const;
     // The number of edges with an end for which `known` is false.
     template <class Known>

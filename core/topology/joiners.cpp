@@ -1,5 +1,6 @@
 #include "core/topology/joiners.hpp"
 
+#include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/topology/ring_search.hpp"
@@ -307,6 +308,14 @@ void Joiners::disk_hung(Duration time) { slept(Sleep{turn_.now, time, false}); }
 void Joiners::slept(const Sleep& sleep) {
     for (auto& [uuid, joiner] : joiners_) {
         if (joiner.placed != never) sleep.leave_out(joiner.placed);
+    }
+}
+
+void Joiners::check() const {
+    for (const auto& [uuid, joiner] : joiners_) {
+        ASSERT(!state_.members.contains(uuid));
+        ASSERT(joiner.link != 0 && joiner.order <= registration_order_);
+        ASSERT(!joiner.behind || joiner.told_unreachable);
     }
 }
 

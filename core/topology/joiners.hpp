@@ -76,6 +76,9 @@ public:
     // the next tick, because each look costs O(peers).
     bool reports_too_much(const Uuid& uuid);
 
+    // A newcomer is no member, and the notice comes before the last place.
+    void check() const;
+
     // ---- time
     void tick();
     void disk_hung(Duration time);

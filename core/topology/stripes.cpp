@@ -1,5 +1,6 @@
 #include "core/topology/stripes.hpp"
 
+#include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/base/packed.hpp"
 #include "core/base/probe.hpp"
@@ -279,6 +280,17 @@ std::string Stripes::explain() const {
         text += formatted(", edge to {} {}/{}", short_name(target), open_stripes(edge), edge.stripes.size());
     }
     return text;
+}
+
+void Stripes::check() const {
+    for (const auto& [target, edge] : edges_) {
+        for (std::size_t i = 0; i < edge.stripes.size(); ++i) {
+            if (edge.stripes[i].link == 0) continue;
+            const auto link = links_.find(edge.stripes[i].link);
+            ASSERT(link != links_.end() && link->second.purpose == Link::Purpose::outgoing);
+            ASSERT(link->second.remote == target && link->second.stripe == i);
+        }
+    }
 }
 
 }  // namespace pccl::core

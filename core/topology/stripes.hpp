@@ -96,6 +96,7 @@ public:
         return edge == edges_.end() ? nullptr : &edge->second;
     }
     const std::map<Uuid, Edge>& all() const { return edges_; }
+    void check() const;
     bool dials_host(const Endpoint& remote) const;
     void describe(Packed& state) const;
     void count(PeerStatistics& now) const;

@@ -6,6 +6,7 @@
 // step. So nothing can be examined twice, or be overturned while its record is on the way to the disk.
 #pragma once
 
+#include "core/base/assert.hpp"
 #include "core/base/ids.hpp"
 #include "core/wire/control.pb.h"
 
@@ -79,6 +80,10 @@ public:
     void close(const BallotKey& key) { ballots_.erase(key); }
     std::map<BallotKey, Ballot>& all() { return ballots_; }
     const std::map<BallotKey, Ballot>& all() const { return ballots_; }
+    // Every ballot has a vote, and it is older than none of its votes.
+    void check() const {
+        for (const auto& [key, ballot] : ballots_) ASSERT(!ballot.empty() && ballot.opened <= ballot.changed);
+    }
 
 private:
     std::map<BallotKey, Ballot> ballots_;

@@ -26,7 +26,7 @@ constexpr std::uint32_t failures_in_vain_max = 16;
 void Launches::launch(const CommandLaunch& command) {
     const auto refuse = [&](Result result, Cause why) { tickets_.fail(command.ticket, result, std::move(why)); };
     if (const auto why = numeric::why_not_quantizable(command.shape.quantization, command.shape.type))
-        return refuse(Result::invalid_argument, Cause{*why, {}, {}, {}, {}});
+        return refuse(Result::invalid_argument, plain_cause(*why));
     if (!master_.was_admitted()) return refuse(Result::invalid_usage, make_cause<CauseKind::not_connected>());
     if (launches_.contains(command.tag)) {
         PROBE(tag_twice);
@@ -303,6 +303,29 @@ void Launches::launch_delayed() {
         batch.delayed.clear();
         counted_.retried += tags.size();
         for (const Tag tag : tags) cast_start(tag, launches_.at(tag));
+    }
+}
+
+// ---- observation -----------------------------------------------------------------------------------------------------
+
+void Launches::check() const {
+    for (const auto& [serial, tag] : by_serial_) {
+        const auto launch = launches_.find(tag);
+        ASSERT(launch != launches_.end() && launch->second.serial == serial);
+        ASSERT(launch->second.op == 0 && !launch->second.outcome);
+    }
+    std::map<std::uint64_t, std::size_t> open;
+    for (const auto& [tag, launch] : launches_) {
+        if (launch.batch == 0) continue;
+        ASSERT(launch.await == 0 && !launch.outcome);
+        ++open[launch.batch];
+    }
+    ASSERT(open.size() == batches_.size());
+    for (const auto& [id, batch] : batches_) {
+        ASSERT(batch.open != 0 && batch.open == open.at(id));
+        // What a lost run has not told does not count any more.
+        ASSERT(batch.outcome.result != Result::success || batch.running <= batch.open);
+        for (const Tag tag : batch.delayed) ASSERT(launches_.at(tag).batch == id && launches_.at(tag).serial == 0);
     }
 }
 

@@ -60,6 +60,8 @@ public:
     // Called when this peer has left: drops results that were never awaited.
     void clear() { launches_.clear(); }
 
+    // Asserts the invariants above.
+    void check() const;
     bool empty() const { return launches_.empty(); }
     std::size_t size() const { return launches_.size(); }
     Tag first() const { return launches_.begin()->first; }

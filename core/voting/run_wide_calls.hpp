@@ -40,6 +40,10 @@ public:
         calls_.clear();
     }
     std::size_t size() const { return calls_.size(); }
+    // One call is cast, those behind it are not.
+    void check() const {
+        for (const Call& call : calls_) ASSERT((call.serial != 0) == (&call == &calls_.front()));
+    }
 
 private:
     struct Call {

@@ -127,7 +127,7 @@ Outcome check_reduce(const void* send, const void* receive, const pcclReduceDesc
     if (quantized >= core::code_type_count)
         return invalid_argument(core::formatted("unknown quantized datatype {}", quantized));
     const auto why = core::numeric::why_not_quantizable(quantization_of(descriptor), static_cast<core::DataType>(type));
-    if (why) return invalid_argument(real::told(core::Cause{*why, {}, {}, {}, {}}));
+    if (why) return invalid_argument(real::told(core::plain_cause(*why)));
     std::uint64_t bytes = 0;
     if (Outcome size = check_size(descriptor.count, type, "a reduction", bytes); size.result != pcclSuccess)
         return size;
