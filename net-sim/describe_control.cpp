@@ -12,7 +12,7 @@ std::string op_name(std::uint64_t op) { return formatted("{}.{}", op >> 32, op &
 std::string peer_name(const std::string& bytes) { return bytes.empty() ? "nobody" : short_name(uuid_of(bytes)); }
 
 std::string quoted(const std::string& reason) { return reason.empty() ? "" : formatted(" \"{}\"", reason); }
-std::string quoted(const proto::Cause& cause) { return quoted(to_text(cause_of(cause))); }
+std::string quoted(const proto::Cause& cause) { return cause.kind() == 0 ? "" : quoted(to_text(cause_of(cause))); }
 
 std::string result_text(std::uint32_t result) { return to_text(result_of(result)); }
 

@@ -203,7 +203,8 @@ void Operations::examine(OpId id) {
         PROBE(aborted_by_removal);
         const auto cause = state_.removed.find(seat.uuid);
         decide(id, Result::rank_connection_lost,
-               make_cause<CauseKind::member_gone>(seat.uuid, cause == state_.removed.end() ? Cause{} : cause->second));
+               make_cause<CauseKind::member_gone>(
+                   seat.uuid, cause == state_.removed.end() ? make_cause<CauseKind::unknown>(0) : cause->second));
         return;
     }
 }

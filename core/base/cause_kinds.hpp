@@ -12,7 +12,7 @@ namespace pccl::core {
 
 #define PCCL_CAUSES(X)                                                                                                 \
     X(none, "")                                                                                                        \
-    X(unknown, "for a reason that this version does not know ({n})")                                                   \
+    X(unknown, "for a reason that is not known here ({n})")                                                            \
     X(text, "{t}")                                                                                                     \
     /* why a member is gone */                                                                                         \
     X(left, "left the run")                                                                                            \

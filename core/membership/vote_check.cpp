@@ -1,6 +1,5 @@
 #include "core/membership/vote_check.hpp"
 
-#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/numeric/types.hpp"
 #include "core/wire/convert.hpp"
@@ -18,8 +17,8 @@ constexpr std::size_t starts_max = 65'536;  // open votes of one member: the num
 }  // namespace
 
 void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
-    // A vote has two texts, a name and numbers. It is kept until its ballot is complete, unknown fields included, so
-    // its size needs a limit.
+    // A vote has a cause, whose texts are bounded together, a name and numbers. It is kept until its ballot is complete,
+    // unknown fields included, so its size needs a limit.
     constexpr std::size_t vote_bytes_max = 4 * text_bytes_max;
     if (vote.ByteSizeLong() > vote_bytes_max) return roster_.remove(uuid, make_cause<CauseKind::vote_too_large>());
     const MemberState& member = state_.members.at(uuid);

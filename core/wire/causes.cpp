@@ -15,7 +15,7 @@ constexpr int depth_max = 6;
 
 Cause read_cause(const proto::Cause& from, int depth) {
     const auto fits = [&] {
-        if (from.kind() >= cause_kinds) return false;
+        if (from.kind() == 0 || from.kind() >= cause_kinds) return false;
         const CauseShape shape = shape_of(static_cast<CauseKind>(from.kind()));
         return static_cast<std::size_t>(from.numbers_size()) == shape.count('n') &&
                static_cast<std::size_t>(from.peers_size()) == shape.count('p') &&

@@ -10,8 +10,8 @@ namespace pccl::core {
 
 void write(const Cause& cause, proto::Cause& to);
 
-// Never fails: what the other end wrote in another way, or in a version that this one does not know, is of the kind
-// `unknown`.
+// Never fails and is never empty: what the other end left out, wrote in another way, or wrote in a version that this one
+// does not know, is of the kind `unknown`.
 Cause cause_of(const proto::Cause& from);
 
 namespace wire {

@@ -79,7 +79,7 @@ public:
         (*this)(encoded);
         proto::Cause message;
         good_ = good_ && message.ParseFromString(encoded);
-        cause = cause_of(message);
+        cause = message.kind() == 0 ? Cause{} : cause_of(message);
     }
     void operator()(std::vector<Cause>& causes) {
         std::uint64_t count = 0;

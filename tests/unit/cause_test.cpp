@@ -53,6 +53,8 @@ TEST_CASE("a kind that is not known, and parameters that do not fit, are told as
     CHECK(cause_of(strange).kind == CauseKind::unknown);
     CHECK(to_text(cause_of(strange)).find(std::to_string(cause_kinds)) != std::string::npos);
 
+    CHECK(cause_of(proto::Cause{}).kind == CauseKind::unknown);
+
     proto::Cause short_of_one;
     write(make_cause<CauseKind::edge_down>(peer(2), peer(3)), short_of_one);
     short_of_one.mutable_peers()->RemoveLast();
