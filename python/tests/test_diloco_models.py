@@ -14,7 +14,7 @@ numpy = pytest.importorskip("numpy")
 
 import pccl  # noqa: E402
 from conftest import PATIENCE_S, run_threads  # noqa: E402
-from diloco_trainee import Trainee, train_together, vector  # noqa: E402
+from diloco_trainee import MODES, Trainee, train_together, vector  # noqa: E402
 from pccl.diloco import DiLoCo, Event  # noqa: E402
 from pccl.diloco._parameters import Parameters  # noqa: E402
 
@@ -227,3 +227,41 @@ def test_wrappers_of_process_groups() -> None:
                     Parameters(model)
     finally:
         dist.destroy_process_group()
+
+
+# ---- the program's defaults
+
+
+@pytest.mark.parametrize("mode", ["one_step_behind", "streaming_int8", "sync_ring"])
+def test_defaults_of_torch_do_not_matter(master: str, mode: str) -> None:
+    """A program may create its tensors on a GPU and in another type. A tensor on the meta device has no memory."""
+    options = MODES[mode]
+    expected = [vector(trainee.model) for trainee, _, _ in train_together(master, 2, 12, **options)]
+    comms = [pccl.Communicator(master) for _ in range(2)]
+    trainees = [Trainee(index) for index in range(2)]
+    torch.set_default_dtype(torch.float64)  # of all threads
+    try:
+        with torch.device("meta"):  # of this one
+            made = [
+                DiLoCo(trainee.model, trainee.optimizer, comm, min_peers=2, **options)
+                for trainee, comm in zip(trainees, comms, strict=True)
+            ]
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+    def body(index: int) -> Any:
+        trainee, diloco = trainees[index], made[index]
+        with torch.device("meta"):
+            diloco.join()
+        while diloco.inner_step < 12:
+            trainee.optimizer.zero_grad()
+            trainee.loss(diloco.inner_step).backward()
+            with torch.device("meta"):
+                diloco.step()
+        with torch.device("meta"):
+            diloco.finish()
+        comms[index].close()
+        return vector(trainee.model)
+
+    for ours, theirs in zip(run_threads(2, body), expected, strict=True):
+        assert torch.equal(ours, theirs)

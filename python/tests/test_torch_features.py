@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch_peers import run_ranks, start  # noqa: F401
+from torch_peers import Channel, Peer, in_group, run_ranks, start  # noqa: F401
 
 Run = Callable[..., list[Any]]
 
@@ -220,3 +220,24 @@ def save_and_load(rank: int, folder: str) -> None:
 @pytest.mark.filterwarnings("ignore")  # warnings of torch about itself
 def test_asynchronous_distributed_checkpoints(run_ranks: Run, tmp_path: Path) -> None:  # noqa: F811
     run_ranks(2, save_and_load, str(tmp_path / "checkpoint"))
+
+
+# ---- the program's default device
+
+
+def with_default_device(channel: Channel, master: str, rank: int) -> list[float]:
+    torch.set_default_device("meta")
+    return in_group(channel, master, rank, 2, without_default_device)  # type: ignore[no-any-return]
+
+
+def without_default_device(rank: int) -> list[float]:
+    tensor = torch.full((3,), float(dist.get_rank() + 1), device="cpu")
+    dist.barrier()
+    dist.all_reduce(tensor)
+    return tensor.tolist()  # type: ignore[no-any-return]
+
+
+def test_a_default_device_does_not_matter(start: Callable[..., Peer], master: str) -> None:  # noqa: F811
+    """A tensor on the meta device has no memory."""
+    peers = [start(with_default_device, master, rank) for rank in (-1, 1)]
+    assert [peer.result() for peer in peers] == [[3.0] * 3] * 2

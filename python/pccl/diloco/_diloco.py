@@ -81,11 +81,10 @@ class DiLoCo:
     takes part with weight 0.
 
     Not thread-safe: one thread makes all calls, and no other thread trains the model meanwhile. Parameters may be of
-    any real floating-point type. They may be on any device, but this is tested on the CPU only. Outer parameters,
-    momentum and buffers are on the CPU: 16 bytes per parameter; with ``"int8"`` 22, and 26 while it encodes; fewer with
-    fragments. Frozen parameters and buffers of the model are left alone. The helper keeps the parameter objects: they
-    may get other memory (``parameter.data = ...``, another device), but must stay the same objects, of the same shape
-    and type.
+    any real floating-point type, on the CPU or on a CUDA device. Outer parameters, momentum and buffers are on the CPU:
+    16 bytes per parameter; with ``"int8"`` 22, and 26 while it encodes; fewer with fragments. Frozen parameters and
+    buffers of the model are left alone. The helper keeps the parameter objects: they may get other memory
+    (``parameter.data = ...``, another device), but must stay the same objects, of the same shape and type.
     """
 
     def __init__(
@@ -158,12 +157,12 @@ class DiLoCo:
             raise ValueError(f"{fragments} fragments of {size} parameters; use at most one per parameter")
         self._optimizer = OuterSGD(outer)
         self._encoding = make_encoding(quantize, self._schedule.largest(size), size)
-        self._outer = torch.empty(size)
-        self._momentum = torch.zeros(size) if self._optimizer.momentum > 0 else None
+        self._outer = torch.empty(size, dtype=torch.float32, device="cpu")
+        self._momentum = torch.zeros_like(self._outer) if self._optimizer.momentum > 0 else None
         self._parameters.read(self._outer)
 
         # What else a newcomer needs. It is part of the shared state: written before a synchronization, read after it.
-        self._counters = torch.zeros(4, dtype=torch.int64)
+        self._counters = torch.zeros(4, dtype=torch.int64, device="cpu")
         self._waiting_for = min_peers  # 0 once the run has begun
         self._inner_step = 0
         self._outer_step = 0
@@ -554,7 +553,7 @@ class DiLoCo:
 
     def _write_counters(self) -> None:
         counters = (self._waiting_for, self._inner_step, self._outer_step, self._batches)
-        self._counters.copy_(torch.tensor(counters, dtype=torch.int64))
+        self._counters.copy_(torch.tensor(counters, dtype=torch.int64, device="cpu"))
 
     def _read_counters(self) -> None:
         self._waiting_for, self._inner_step, self._outer_step, self._batches = self._counters.tolist()

@@ -68,8 +68,8 @@ class Plain:
 
     def __init__(self, largest: int) -> None:
         # One element more than the data, for the weight.
-        self._send = torch.zeros(largest + 1)
-        self._receive = torch.zeros(largest + 1)
+        self._send = torch.zeros(largest + 1, dtype=torch.float32, device="cpu")
+        self._receive = torch.zeros_like(self._send)
 
     def pseudo_gradient(self, elements: int) -> Tensor:
         return self._send[:elements]
@@ -100,7 +100,7 @@ class Ring(Plain):
     def __init__(self, largest: int, options: pccl.QuantizationOptions) -> None:
         super().__init__(largest)
         self._options = options
-        self._weights = torch.zeros(2, 1)
+        self._weights = torch.zeros(2, 1, dtype=torch.float32, device="cpu")
 
     def exchange(self, begin: int, elements: int, weight: int) -> Exchange:
         own, weights = self._weights
@@ -134,7 +134,7 @@ class Codes:
         padded = -(-largest // BLOCK) * BLOCK
         self._gradient = numpy.zeros(padded, numpy.float32)
         self._total = numpy.zeros(padded, numpy.float32)
-        self._peaks = torch.zeros(2, padded // BLOCK)
+        self._peaks = torch.zeros(2, padded // BLOCK, dtype=torch.float32, device="cpu")
         self._codes: dict[torch.dtype, Tensor] = {}
         self._residual = numpy.zeros(parameters, numpy.float32)
 
@@ -176,7 +176,7 @@ class Codes:
 
     def _codes_of(self, dtype: torch.dtype, elements: int) -> Tensor:
         if dtype not in self._codes:
-            self._codes[dtype] = torch.zeros(2, self._gradient.size + 1, dtype=dtype)
+            self._codes[dtype] = torch.zeros(2, self._gradient.size + 1, dtype=dtype, device="cpu")
         return self._codes[dtype][:, : elements + 1]
 
 

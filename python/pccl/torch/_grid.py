@@ -266,7 +266,7 @@ class ReplicaGrid:
     def _await_turn(self) -> None:
         if self.shard == 0:
             return
-        joined = torch.zeros(1, dtype=torch.int32)
+        joined = torch.zeros(1, dtype=torch.int32, device="cpu")
         before = dist.get_global_rank(self._group, self.shard - 1)
         self._within_replica(lambda: dist.recv(joined, before, group=self._group))
         if not joined.item():
@@ -276,7 +276,7 @@ class ReplicaGrid:
         """Lets the next shard join, or passes a failure on. Returns at once."""
         if self.shard + 1 == self.shards:
             return
-        message = torch.tensor([int(joined)], dtype=torch.int32)
+        message = torch.tensor([int(joined)], dtype=torch.int32, device="cpu")
         after = dist.get_global_rank(self._group, self.shard + 1)
 
         def send() -> None:
@@ -310,7 +310,7 @@ class ReplicaGrid:
                 return worst, replicas
 
     def _send(self, answer: int, waits: bool) -> None:
-        message = torch.tensor([answer, int(waits), -self._members_of_group()], dtype=torch.int32)
+        message = torch.tensor([answer, int(waits), -self._members_of_group()], dtype=torch.int32, device="cpu")
 
         def send() -> None:
             work = dist.all_reduce(message, op=dist.ReduceOp.MAX, group=self._group, async_op=True)

@@ -226,7 +226,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         return self._launch("scatter", _sums(flats), outputs, opts, timeout, finish)
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Work:  # type: ignore[override]
-        return self._launch("barrier", _sums([torch.zeros(1, dtype=torch.uint8)]), [], opts, timeout)
+        return self._launch("barrier", _sums([torch.zeros(1, dtype=torch.uint8, device="cpu")]), [], opts, timeout)
 
     # ---- what an all-reduce cannot do
 

@@ -185,7 +185,7 @@ def _abort_after(communicator: Communicator, timeout: timedelta, what: str) -> I
 def _agree_on_rank(communicator: Communicator, rank: int, size: int) -> int:
     if size == 1:
         return 0
-    taken = torch.zeros(size, dtype=torch.int32)
+    taken = torch.zeros(size, dtype=torch.int32, device="cpu")
     if rank >= 0:
         taken[rank] = 1
     tags = itertools.count(_FIRST_TAG - (1 << 20))
@@ -201,7 +201,7 @@ def _agree_on_rank(communicator: Communicator, rank: int, size: int) -> int:
     # Each process without a rank draws a number. The largest number gets the first free rank, and so on.
     own = secrets.randbits(62) if rank < 0 else -1
     for index in free:
-        highest = torch.tensor([own])
+        highest = torch.tensor([own], device="cpu")
         _reduce_all(communicator, highest, ReduceOp.MAX, next(tags), size)
         if own >= 0 and own == int(highest.item()):
             rank, own = index, -1

@@ -45,13 +45,13 @@ class MissingStore(Store):
 
 def open_store(run: Run, master_host: str, timeout: timedelta) -> RunStore | MissingStore:
     """Opens the store of rank 0. A collective of all ranks."""
-    address = torch.zeros(_ADDRESS_BYTES, dtype=torch.uint8)
+    address = torch.zeros(_ADDRESS_BYTES, dtype=torch.uint8, device="cpu")
     store: RunStore | MissingStore | None = None
     if run.rank == 0:
         host = os.environ.get("PCCL_ADVERTISE_ADDRESS") or _own_address(master_host)
         store = RunStore(host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
         text = f"{store.port} {host}".encode()[:_ADDRESS_BYTES]
-        address[: len(text)] = torch.tensor(list(text), dtype=torch.uint8)
+        address[: len(text)] = torch.tensor(list(text), dtype=torch.uint8, device="cpu")
     if run.size > 1:
         run.communicator.all_reduce(address, address, op=ReduceOp.SUM, tag=_TAG)
     if store is None:
