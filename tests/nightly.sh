@@ -31,6 +31,8 @@ usage: ./dev nightly [--again] [part...]
   python          tests of the Python package that are marked nightly: DiLoCo under churn in all its modes
   docs            the site of the documentation, without a warning, and its checks
   fuzz            ./dev fuzz --minutes 20
+  cuda            only when it is named, because it needs a GPU: the tests with tensors on a CUDA device, and
+                  bench/python/cuda_bench.py. PCCL_CUDA_PYTHON (build/venv/bin/python) has torch for CUDA, and pytest
 
 Without a part: all of them, in this order. What has held for the present state of the tree is not run again
 (--again does); the long ones go on where they were stopped, those over seeds also after changes elsewhere. State: build/nightly.
@@ -155,6 +157,13 @@ nightly_part() {
             command_docs
             PCCL_BUILD_DIR="$build" PYTHONPATH="$root/python" "$venv/bin/python" -B -m pytest -q python/tests/test_docs.py ;;
         fuzz) command_fuzz --minutes 20 ;;
+        cuda)
+            command_python
+            local python=${PCCL_CUDA_PYTHON:-$venv/bin/python}
+            PYTHONPATH="$root/python" "$python" -c 'import pccl, sys; sys.exit(not pccl.cuda.is_available())' ||
+                misuse "torch of $python sees no GPU"
+            PYTHONPATH="$root/python" "$python" -B -m pytest -q python/tests/test_staging.py python/tests/test_cuda.py &&
+                PYTHONPATH="$root/python" "$python" -B bench/python/cuda_bench.py ;;
         *) nightly_usage >&2; exit 2 ;;
     esac
 }
@@ -165,7 +174,7 @@ command_nightly() {
         case $1 in
             --help) nightly_usage; exit 0 ;;
             --again) again=1 ;;
-            *) [[ " ${nightly_parts[*]} " == *" $1 "* ]] || { nightly_usage >&2; exit 2; }
+            *) [[ " ${nightly_parts[*]} cuda " == *" $1 "* ]] || { nightly_usage >&2; exit 2; }
                parts+=("$1") ;;
         esac
         shift

@@ -35,9 +35,4 @@ NB_MODULE(_native, module) {
         pcclGetVersion(&major, &minor, &patch);
         return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
     });
-    module.def("has_cuda_support", [] {
-        pcclBuildInfo_t info{};
-        pcclGetBuildInfo(&info);
-        return info.has_cuda_support;
-    });
 }

@@ -5,15 +5,25 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
+from functools import partial
 from types import TracebackType
 from typing import Any
 
-from pccl import _lifetime, _native
+from pccl import _lifetime, _native, _staging
 from pccl._address import parse
-from pccl._enums import Attribute, DistributionHint, QuantizationAlgorithm, ReduceOp, Result, SharedStateSyncStrategy
+from pccl._enums import (
+    Attribute,
+    DeviceType,
+    DistributionHint,
+    QuantizationAlgorithm,
+    ReduceOp,
+    Result,
+    SharedStateSyncStrategy,
+)
 from pccl._errors import PCCLError, PCCLMasterConnectionError, PCCLUsageError, argument_error
 from pccl._memory import Memory
 from pccl._operation import AsyncReduceHandle
+from pccl._staging import is_on_gpu
 from pccl._values import (
     QuantizationOptions,
     ReduceDescriptor,
@@ -233,18 +243,34 @@ class Communicator:
             raise argument_error(
                 "Communicator.sync_shared_state", f"strategy is {strategy!r}; use a pccl.SharedStateSyncStrategy"
             )
-        entries = []
         for info in shared_state.tensor_infos:
             info._check_unmoved("Communicator.sync_shared_state")
-            entries.append(
-                (info.name, info.data_ptr, info.numel, info.dtype, info.device_type, info.allow_content_inequality)
-            )
         revision = shared_state.revision
         if not 0 <= revision < 1 << 64:
             raise argument_error(
                 "Communicator.sync_shared_state", f"the revision is {revision}; it starts at 0 and grows"
             )
+        fetched = [
+            (info, _staging.Fetch(info._gpu_tensor("Communicator.sync_shared_state")))
+            for info in shared_state.tensor_infos
+            if is_on_gpu(info.device_type)
+        ]
+        pointers = {id(info): fetch.wait().data_ptr() for info, fetch in fetched}
+        entries = [
+            (
+                info.name,
+                pointers.get(id(info), info.data_ptr),
+                info.numel,
+                info.dtype,
+                DeviceType.CPU,
+                info.allow_content_inequality,
+            )
+            for info in shared_state.tensor_infos
+        ]
         shared_state.revision, tx_bytes, rx_bytes = comm.synchronize(revision, entries, strategy)
+        if rx_bytes:
+            for info, fetch in fetched:
+                _staging.store(fetch.host, info._gpu_tensor("Communicator.sync_shared_state"))
         return SharedStateSyncInfo(tx_bytes, rx_bytes)
 
     # ---- reductions
@@ -263,11 +289,13 @@ class Communicator:
         known. It succeeds for all remaining members or fails for all of them, and all get the same bytes. All members
         of the group pass the same number of elements, type, ``op``, ``tag`` and quantization.
 
-        :param send: a contiguous torch tensor or numpy array on the CPU, of any shape and of a type of
-            :class:`DataType`. It is not copied, and not changed unless it is also ``recv``.
-        :param recv: the result: ``send`` itself, or an array of the same kind, type and number of elements that does
-            not overlap it. It may be a parameter or require grad; autograd does not record the reduction. After a
-            failure it holds its input again if it is ``send``; otherwise it is undefined.
+        :param send: a contiguous torch tensor or numpy array, of any shape and of a type of :class:`DataType`. On the
+            CPU it is not copied. It is not changed unless it is also ``recv``. A torch tensor may be on a CUDA device:
+            it is copied to the CPU, after what the calling thread's current stream holds.
+        :param recv: the result: ``send`` itself, or an array of the same kind, device, type and number of elements that
+            does not overlap it. It may be a parameter or require grad; autograd does not record the reduction. After a
+            failure it holds its input again if it is ``send``; otherwise it is undefined. On a CUDA device, every
+            stream may read the result when this returns.
         :param op: the operation. AVG divides by the number of members that took part. Integers wrap around, and their
             AVG truncates; float16 and bfloat16 are added in float32.
         :param tag: 0 to 2**64 - 1; reductions that run at the same time have different tags.
@@ -284,7 +312,14 @@ class Communicator:
         reduction = _reduction(
             source, op, tag, operand_descriptor, quantization_options, "Communicator.all_reduce"
         )
-        return ReduceInfo(*self._live().all_reduce(source.pointer, target.pointer, reduction))
+        comm = self._live()
+        if not is_on_gpu(source.device_type):
+            return ReduceInfo(*comm.all_reduce(source.pointer, target.pointer, reduction))
+        host = _staging.Fetch(send).wait()
+        result = _staging.room_for_result(host)
+        info = ReduceInfo(*comm.all_reduce(host.data_ptr(), result.data_ptr(), reduction))
+        _staging.store(result, recv)
+        return info
 
     def all_reduce_async(
         self,
@@ -297,7 +332,9 @@ class Communicator:
         quantization_options: QuantizationOptions | None = None,
     ) -> AsyncReduceHandle:
         """Launches a reduction and returns at once. Both arrays belong to the reduction until its handle is done: do
-        not read or write them before that. The communicator keeps them alive.
+        not read or write them before that. The communicator keeps them alive. If they are on a CUDA device, the launch
+        blocks until ``send`` has been computed there and copied to the CPU; the result is copied back in a thread of
+        this package.
 
         :param send: as for :meth:`all_reduce`.
         :param recv: as for :meth:`all_reduce`.
@@ -314,12 +351,19 @@ class Communicator:
             source, op, tag, operand_descriptor, quantization_options, "Communicator.all_reduce_async"
         )
         comm = self._live()
-        operation = comm.all_reduce_async(source.pointer, target.pointer, reduction)
+        owners, land = source.owners + target.owners, None
+        if is_on_gpu(source.device_type):
+            host = _staging.Fetch(send).wait()
+            result = _staging.room_for_result(host)
+            owners, land = (host, result), partial(_staging.store, result, recv)
+            operation = comm.all_reduce_async(host.data_ptr(), result.data_ptr(), reduction)
+        else:
+            operation = comm.all_reduce_async(source.pointer, target.pointer, reduction)
         self._release_done_arrays()
         key = id(operation)
-        self._in_flight[key] = (operation, source.owners + target.owners)
+        self._in_flight[key] = (operation, owners)
         self._in_flight_order.append(key)
-        return AsyncReduceHandle(operation, self._in_flight)
+        return AsyncReduceHandle(operation, self._in_flight, land)
 
     def _release_done_arrays(self) -> None:
         """Releases the arrays of reductions that are done but were not awaited with wait(), for example because their
@@ -349,7 +393,8 @@ class Communicator:
         :param max_in_flight: how many reductions run at a time, 1 or more; members may use different numbers.
         :returns: number of members that took part in the reduction that ended last, and bytes of all attempts.
         :raises PCCLTooFewPeersError: the other members are gone. An array that is reduced in place then holds either
-            its result or its input, and it is not known which: keep a copy of inputs that are needed again.
+            its result or its input, and it is not known which: keep a copy of inputs that are needed again. Arrays on
+            a CUDA device hold their inputs.
         :raises PCCLArgumentError: no descriptors, a tag twice, or members that disagree.
         """
         function = "Communicator.all_reduce_multiple_with_retry"
@@ -357,10 +402,22 @@ class Communicator:
             raise argument_error(function, "descriptors is empty: there is nothing to reduce")
         if not 1 <= max_in_flight < 1 << 31:
             raise argument_error(function, f"max_in_flight is {max_in_flight}; use 1 or more, 8 for example")
-        reductions = [
-            (one.sendbuf_ptr, one.recvbuf_ptr, reduction_of(one.reduce_descriptor)) for one in descriptors
-        ]
-        return ReduceInfo(*self._live().all_reduce_multiple_with_retry(reductions, max_in_flight))
+        comm = self._live()
+        fetched = {}
+        for one in descriptors:
+            if one._on_gpu is not None:
+                send, recv = (tensor.detach().view(-1)[: one.reduce_descriptor.count] for tensor in one._on_gpu)
+                fetched[id(one)] = _staging.Fetch(send), recv
+        reductions = []
+        for one in descriptors:
+            pointers = one.sendbuf_ptr, one.recvbuf_ptr
+            if id(one) in fetched:
+                pointers = (fetched[id(one)][0].wait().data_ptr(),) * 2
+            reductions.append((*pointers, reduction_of(one.reduce_descriptor)))
+        info = ReduceInfo(*comm.all_reduce_multiple_with_retry(reductions, max_in_flight))
+        for fetch, recv in fetched.values():
+            _staging.store(fetch.host, recv)
+        return info
 
     # ---- end
 

@@ -1,5 +1,5 @@
-"""What the library needs to know about an array: its address, length and type. Arrays are never copied; one that cannot
-be used in place is an error that names the remedy. Neither torch nor numpy is imported here, only recognized."""
+"""What the library needs to know about an array: its address, length and type. An array in CPU memory is never copied;
+if it cannot be used in place, the error names the remedy. Neither torch nor numpy is imported here, only recognized."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ _BY_FORMAT = {
     "f": DataType.FLOAT,
     "d": DataType.DOUBLE,
 }
+
+_BY_DEVICE = {"cpu": DeviceType.CPU, "cuda": DeviceType.CUDA}
 
 
 class Memory(NamedTuple):
@@ -66,6 +68,12 @@ def kind_of(array: Any) -> str:
     return ""
 
 
+def device_of(tensor: Any) -> str:
+    """The kind of a tensor's device. Tests have tensors that pretend to be on a GPU."""
+    kind: str = tensor.device.type
+    return kind
+
+
 def _torch_memory(tensor: Any, what: str, function: str) -> Memory:
     def bad(cause: str) -> PCCLArgumentError:
         return argument_error(function, f"{what}: {cause}")
@@ -74,10 +82,10 @@ def _torch_memory(tensor: Any, what: str, function: str) -> Memory:
         raise bad(
             "is a DTensor, of which this process holds a part; use tensor.to_local() (and a peer group per shard)"
         )
-    device = tensor.device.type
-    if device != "cpu":
+    device = device_of(tensor)
+    if device not in _BY_DEVICE:
         raise bad(
-            f"is on device '{tensor.device}'; this build works on CPU memory: "
+            f"is on device '{tensor.device}'; this build works on CPU and CUDA memory: "
             + ("materialize it first" if device == "meta" else "use tensor.cpu(), and copy the result back")
         )
     import torch
@@ -97,7 +105,7 @@ def _torch_memory(tensor: Any, what: str, function: str) -> Memory:
     end = (tensor.storage_offset() + count) * data_type.itemsize
     if count and end > storage.nbytes():
         raise bad("has lost its memory (storage resized or freed); use it while it is materialized")
-    return Memory(tensor.data_ptr(), count, data_type, DeviceType.CPU, "torch", (tensor, storage))
+    return Memory(tensor.data_ptr(), count, data_type, _BY_DEVICE[device], "torch", (tensor, storage))
 
 
 def _numpy_memory(array: Any, what: str, function: str, written: bool) -> Memory:
@@ -123,10 +131,14 @@ def _numpy_memory(array: Any, what: str, function: str, written: bool) -> Memory
 
 
 def same_kind(send: Memory, recv: Memory, function: str) -> None:
-    """Raises unless both buffers of a reduction have the same kind and type."""
+    """Raises unless both buffers of a reduction have the same kind, kind of device and type."""
     if send.kind != recv.kind:
         raise argument_error(
             function, f"send is a {send.kind} array and recv a {recv.kind} array; use two of one kind"
+        )
+    if send.device_type is not recv.device_type:
+        raise argument_error(
+            function, "one of send and recv is on the CPU and the other one on a GPU; use two on one device"
         )
     if send.data_type is not recv.data_type:
         raise argument_error(

@@ -25,10 +25,19 @@ class AsyncReduceHandle:
     this awaiting the reduction. If a handle is dropped, the reduction still runs to its end. Any thread may call any
     method."""
 
-    def __init__(self, operation: _native.Operation, in_flight: _InFlight) -> None:
+    def __init__(
+        self, operation: _native.Operation, in_flight: _InFlight, land: Callable[[], None] | None = None
+    ) -> None:
+        """``land`` puts a result into place that the library has written elsewhere. It is called once, after a success,
+        also if the handle is dropped."""
         self._operation = operation
         self._in_flight = in_flight
         self._outcome: tuple[int, ReduceInfo, str] | None = None
+        self._land = land
+        self._landing = threading.Lock()
+        self._failure: Exception | None = None
+        if land is not None:
+            _notifier.add(self, _land)
 
     def wait(self, timeout: float | None = None) -> tuple[bool, int, ReduceInfo]:
         """Blocks until the reduction is done. Does not raise if the reduction failed. May be called again.
@@ -44,7 +53,7 @@ class AsyncReduceHandle:
         """Returns whether wait() would return at once. Never blocks."""
         if self._outcome is None:
             self._operation.start()
-            return self._operation.done()
+            return self._land is None and self._operation.done()
         return True
 
     def result(self, timeout: float | None = None) -> ReduceInfo:
@@ -102,14 +111,33 @@ class AsyncReduceHandle:
             if not self._operation.wait(timeout):
                 raise TimeoutError(f"the reduction is not done after {timeout} s")
             status, world, tx_bytes, rx_bytes, cause = self._operation.outcome()
+            if self._land is not None:
+                self._land_once(status)
             self._outcome = status, ReduceInfo(world, tx_bytes, rx_bytes), cause
             self._in_flight.pop(id(self._operation), None)
+        if self._failure is not None:
+            raise self._failure
         return self._outcome
+
+    def _land_once(self, status: int) -> None:
+        """Whoever comes second waits for the first."""
+        with self._landing:
+            land = self._land
+            if land is not None and status == Result.SUCCESS:
+                try:
+                    land()
+                except Exception as error:
+                    self._failure = error
+            self._land = None
 
     def __del__(self) -> None:
         operation = getattr(self, "_operation", None)
         if operation is not None:
             operation.start()
+
+
+def _land(handle: AsyncReduceHandle) -> None:
+    handle._land_once(handle._operation.outcome()[0])
 
 
 class _Notifier:

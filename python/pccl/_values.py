@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pccl._enums import DataType, DeviceType, DistributionHint, QuantizationAlgorithm, ReduceOp
 from pccl._errors import argument_error
 from pccl._memory import Memory, memory_of, same_kind
+from pccl._staging import at_pointer, is_on_gpu
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +65,7 @@ class ReduceOpDescriptor:
     """One reduction of :meth:`Communicator.all_reduce_multiple_with_retry`. If it is made from tensors or arrays, it
     keeps them alive. If it is made from pointers, the caller must keep the memory alive until the call returns.
 
-    :param sendbuf_ptr: address of the input, which is on the CPU.
+    :param sendbuf_ptr: address of the input, which is on the CPU, or where the tensor is that from_torch() got.
     :param recvbuf_ptr: address of the result; may be ``sendbuf_ptr``, to reduce in place.
     :param reduce_descriptor: the reduction.
     """
@@ -73,15 +74,17 @@ class ReduceOpDescriptor:
     recvbuf_ptr: int
     reduce_descriptor: ReduceDescriptor
     _owners: tuple[Any, ...] = field(default=(), repr=False, compare=False, kw_only=True)
+    # send and recv, if they are on a GPU.
+    _on_gpu: tuple[torch.Tensor, torch.Tensor] | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     @classmethod
     def from_torch(
         cls, send: torch.Tensor, recv: torch.Tensor, reduce_descriptor: ReduceDescriptor
     ) -> ReduceOpDescriptor:
-        """Makes a descriptor for tensors. They are not copied: the reduction reads and writes them directly.
+        """Makes a descriptor for tensors. On the CPU they are not copied: the reduction reads and writes them directly.
 
-        :param send: a contiguous CPU tensor of the descriptor's type, with at least ``count`` elements. Its first
-            ``count`` elements are reduced.
+        :param send: a contiguous tensor on the CPU or on a CUDA device, of the descriptor's type, with at least
+            ``count`` elements. Its first ``count`` elements are reduced.
         :param recv: the same tensor, or another one with the same properties that does not overlap ``send``. Elements
             after the first ``count`` do not change.
         :param reduce_descriptor: the reduction.
@@ -117,7 +120,13 @@ class ReduceOpDescriptor:
                 f"{target.elements}; count no more than both have",
             )
         check_operand(descriptor.operand_descriptor, source, function)
-        return cls(source.pointer, target.pointer, descriptor, _owners=source.owners + target.owners)
+        return cls(
+            source.pointer,
+            target.pointer,
+            descriptor,
+            _owners=source.owners + target.owners,
+            _on_gpu=(send, recv) if is_on_gpu(source.device_type) else None,
+        )
 
 
 @dataclass
@@ -129,7 +138,7 @@ class TensorInfo:
     :param data_ptr: address of the memory.
     :param numel: number of elements, not bytes; 0 is allowed.
     :param dtype: type of the elements. numel and dtype are the same on all members.
-    :param device_type: CPU in this build.
+    :param device_type: CPU or CUDA. Members of a group may differ.
     :param allow_content_inequality: the content is not compared, so members may hold different bytes. A newcomer
         receives the array in its first synchronization.
     """
@@ -151,9 +160,10 @@ class TensorInfo:
     def from_torch(
         cls, tensor: torch.Tensor, name: str, *, allow_content_inequality: bool = False
     ) -> TensorInfo:
-        """Makes an entry for a tensor. It is not copied: synchronizations read and write it directly.
+        """Makes an entry for a tensor. On the CPU it is not copied: synchronizations read and write it directly. A
+        tensor on a CUDA device is copied to the CPU in each synchronization, and back if bytes were received.
 
-        :param tensor: contiguous, on the CPU; may be a parameter.
+        :param tensor: contiguous, on the CPU or on a CUDA device; may be a parameter.
         :param name: as for the class.
         :param allow_content_inequality: as for the class.
         :raises PCCLArgumentError: the tensor cannot be used in place; the text names the remedy.
@@ -189,6 +199,13 @@ class TensorInfo:
             _array=array,
             _owners=memory.owners,
         )
+
+    def _gpu_tensor(self, function: str) -> torch.Tensor:
+        """The array of an entry on a GPU, or its bytes."""
+        if self._array is not None:
+            tensor: torch.Tensor = self._array
+            return tensor
+        return at_pointer(self.data_ptr, self.numel, self.dtype, f"'{self.name}'", function)
 
     def _check_unmoved(self, function: str) -> None:
         """Raises PCCLArgumentError if the tensor has got other memory (``tensor.data = ...``): the library would use
@@ -238,8 +255,8 @@ class ReduceInfo:
 
 
 class SharedState:
-    """What all peers of a group keep equal: a revision and named arrays. The caller owns the arrays. They are not
-    copied: synchronizations read and write them directly.
+    """What all peers of a group keep equal: a revision and named arrays. The caller owns the arrays. On the CPU they are
+    not copied: synchronizations read and write them directly.
 
     :param tensor_infos: the arrays; names, types and sizes are the same on all members.
     :raises PCCLArgumentError: the list is empty.

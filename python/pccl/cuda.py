@@ -1,10 +1,15 @@
-"""CUDA support of the library."""
+"""CUDA support of the package."""
 
 from __future__ import annotations
 
-from pccl import _native
+import importlib.util
 
 
 def is_available() -> bool:
-    """Whether this build works on CUDA memory."""
-    return _native.has_cuda_support()
+    """Whether tensors on a CUDA device can be used: torch is installed and sees one. Imports torch if it is installed. The
+    C library works on CPU memory alone; this package copies tensors through page-locked memory."""
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())

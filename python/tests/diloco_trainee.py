@@ -25,18 +25,22 @@ MODES: dict[str, dict[str, Any]] = {
 class Trainee:
     """A small model, its optimizer and data that depend on the peer and on the inner step alone."""
 
-    def __init__(self, index: int, model_seed: int = 0, lr: float = 0.05, momentum: float = 0.0) -> None:
+    def __init__(
+        self, index: int, model_seed: int = 0, lr: float = 0.05, momentum: float = 0.0, device: str = "cpu"
+    ) -> None:
         self.index = index
+        self.device = device
         draw = torch.Generator().manual_seed(model_seed)
         self.model = torch.nn.Sequential(torch.nn.Linear(6, 40), torch.nn.Tanh(), torch.nn.Linear(40, 3))
         with torch.no_grad():
             for one in self.model.parameters():
                 one.copy_(torch.randn(one.shape, generator=draw) / 4)
+        self.model.to(device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=lr, momentum=momentum)
 
     def loss(self, step: int, index: int | None = None) -> torch.Tensor:
         draw = torch.Generator().manual_seed(1000 * (self.index if index is None else index) + step)
-        points = torch.randn(8, 6, generator=draw)
+        points = torch.randn(8, 6, generator=draw).to(self.device)
         loss: torch.Tensor = ((self.model(points) - points[:, :3].sin()) ** 2).mean()
         return loss
 
@@ -52,13 +56,14 @@ def vector(model: Any) -> Any:
 
 
 def train_together(
-    address: str, count: int, last_step: int, **options: Any
+    address: str, count: int, last_step: int, devices: tuple[str, ...] = ("cpu",), **options: Any
 ) -> list[tuple[Trainee, DiLoCo, list[Event]]]:
-    """Trains members 0..count-1 from the first step to the last. Events hold copies of their tensors."""
+    """Trains members 0..count-1 from the first step to the last, on the devices in turn. Events hold copies of their
+    tensors."""
 
     def body(index: int) -> tuple[Trainee, DiLoCo, list[Event]]:
         events: list[Event] = []
-        trainee = Trainee(index)
+        trainee = Trainee(index, device=devices[index % len(devices)])
         with pccl.Communicator(address) as comm:
             diloco = DiLoCo(
                 trainee.model,

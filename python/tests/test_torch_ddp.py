@@ -34,7 +34,7 @@ def batch(index: int) -> Any:
 
 
 def gradients(module: Any) -> list[Any]:
-    return [parameter.grad.numpy().copy() for parameter in module.parameters()]
+    return [parameter.grad.cpu().numpy().copy() for parameter in module.parameters()]
 
 
 def own_gradients(index: int, width: int = 32) -> list[Any]:
@@ -59,11 +59,12 @@ class Trainer:
         width: int = 32,
         kind: type[pccl.Communicator] = pccl.Communicator,
         hooked: bool = True,
+        device: str = "cpu",
     ) -> None:
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         self.communicator = kind(master)
         self.communicator.connect()
-        self.ddp = DistributedDataParallel(model(width).to(dtype), bucket_cap_mb=1e-3)
+        self.ddp = DistributedDataParallel(model(width).to(device, dtype), bucket_cap_mb=1e-3)
         if hooked:
             self.hook(None, quantize)
 
@@ -74,7 +75,7 @@ class Trainer:
 
     def step(self, index: int) -> list[Any]:
         self.ddp.zero_grad()
-        self.ddp(batch(index).to(next(self.ddp.parameters()).dtype)).square().sum().backward()
+        self.ddp(batch(index).to(next(self.ddp.parameters()))).square().sum().backward()
         return gradients(self.ddp)
 
     def end(self) -> None:
@@ -82,8 +83,8 @@ class Trainer:
         dist.destroy_process_group()
 
 
-def train(channel: Channel, master: str, index: int, world: int, quantize: str | None) -> Any:
-    trainer = Trainer(master, quantize)
+def train(channel: Channel, master: str, index: int, world: int, quantize: str | None, device: str = "cpu") -> Any:
+    trainer = Trainer(master, quantize, device=device)
     admit(trainer.communicator, world)
     steps = [trainer.step(index) for _ in range(3)]
     stats = trainer.communicator.stats()

@@ -17,6 +17,10 @@ import torch.distributed as dist
 from conftest import Script
 from torch_peers import Channel, Peer, in_group, run_ranks, start  # noqa: F401
 
+# torch had other names for them before 2.13.
+all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
 Run = Callable[..., list[Any]]
 Start = Callable[..., Peer]
 
@@ -77,10 +81,10 @@ def gather_everything(rank: int) -> None:
     assert all(torch.equal(a, b) for a, b in zip(lists, everyone, strict=True))
 
     whole = torch.empty(6, 2)
-    dist.all_gather_single(whole, own)
+    all_gather_single(whole, own)
     assert torch.equal(whole, torch.cat(everyone))
     whole[2 * rank : 2 * rank + 2] *= 2
-    dist.all_gather_single(whole, whole[2 * rank : 2 * rank + 2])  # in place, as FSDP does
+    all_gather_single(whole, whole[2 * rank : 2 * rank + 2])  # in place, as FSDP does
     assert torch.equal(whole, torch.cat(everyone) * 2)
 
     uneven = [torch.empty(other + 1, dtype=torch.int16) for other in range(3)]
@@ -96,12 +100,12 @@ def gather_everything(rank: int) -> None:
     assert torch.equal(received, own)
 
     out = torch.empty(2, 2)
-    dist.reduce_scatter_single(out, torch.cat(everyone))
+    reduce_scatter_single(out, torch.cat(everyone))
     assert torch.equal(out, own * 3)
     dist.reduce_scatter(out, everyone, op=dist.ReduceOp.AVG)
     assert torch.equal(out, own)
     nothing = torch.empty(0)
-    dist.reduce_scatter_single(nothing, torch.empty(0))
+    reduce_scatter_single(nothing, torch.empty(0))
 
     objects: list[Any] = [None] * 3
     dist.all_gather_object(objects, {"rank": rank, "text": "x" * rank})
@@ -193,7 +197,8 @@ def model() -> torch.nn.Module:
 
 
 def batch() -> Any:
-    return torch.randn(12, 6, generator=torch.Generator().manual_seed(2))
+    drawn = torch.randn(12, 6, generator=torch.Generator().manual_seed(2), device="cpu")
+    return drawn.to(torch.get_default_device())
 
 
 def train(trained: Any, inputs: Any) -> list[Any]:
@@ -206,7 +211,7 @@ def train(trained: Any, inputs: Any) -> list[Any]:
 
 
 def whole(parameter: Any) -> Any:
-    return (parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter).detach().numpy()
+    return (parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter).detach().cpu().numpy()
 
 
 def train_ddp(rank: int) -> list[Any]:
@@ -435,7 +440,7 @@ def use_what_is_not_there(rank: int) -> None:
         with pytest.raises((ValueError, RuntimeError, NotImplementedError), match=cause):
             dist.all_reduce(wrong)
     with pytest.raises(ValueError, match="5 elements where 8 are needed"):
-        dist.all_gather_single(torch.ones(5), tensor)
+        all_gather_single(torch.ones(5), tensor)
     # The group still works after these errors.
     dist.all_reduce(tensor)
     assert tensor.tolist() == [2.0] * 4

@@ -32,5 +32,5 @@ def _create(options: Any, _: Any) -> ProcessGroupPCCL:
 
 def register() -> None:
     if "pccl" not in dist.Backend.backend_list:
-        dist.Backend.register_backend("pccl", _create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend("pccl", _create, extended_api=True, devices=["cpu", "cuda"])
         _rendezvous.register()

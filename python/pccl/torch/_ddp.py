@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from pccl import _memory, _staging
 from pccl._communicator import Communicator
 from pccl._enums import Attribute, DataType, QuantizationAlgorithm, ReduceOp
 from pccl._errors import PCCLConnectionLostError, PCCLTooFewPeersError, argument_error
@@ -41,11 +42,15 @@ def ddp_hook(
     would differ from the others'. The reductions run during the backward pass, which blocks at its end until all have
     an outcome. Register the hook with the model as state, or before the first backward pass.
 
+    Gradients on a CUDA device are copied to the CPU bucket by bucket, while the backward pass goes on, and back at its
+    end.
+
     :param communicator: connected before the first backward pass; only on rank 0 of a node, None on its other ranks.
     :param quantize: ``"int8"``: a quarter of the bytes, for float32 and float64 gradients, with rounding at each hop.
     :param process_group: the processes of this node; None: the default group.
     :raises PCCLArgumentError: another ``quantize``, or a communicator where None belongs, or the reverse. Later, from
-        the backward pass: a gradient that is not on the CPU, or of a type that cannot be quantized.
+        the backward pass: a gradient that is neither on the CPU nor on a CUDA device, or of a type that cannot be
+        quantized.
     """
     if quantize not in (None, "int8"):
         raise argument_error("ddp_hook", f"quantize is {quantize!r}; use None or 'int8'")
@@ -69,6 +74,8 @@ class _Bucket:
         self.buffer = buffer
         self.gradients: list[_Gradient] = []
         self.local: Any = None  # the reduction within the node
+        self.fetch: _staging.Fetch | None = None  # of a buffer on a GPU
+        self.launched = False
         self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 
 
@@ -108,7 +115,7 @@ class _Reducer:
                     current.gradients.append(_Gradient(self._tag(state, parameter), gradient))
             self._launch_waiting(self._buckets[:-1])
             if current.local is None:
-                self._launch(current)
+                self._begin(current)
             if bucket.is_last():
                 self._launch_waiting(self._buckets)
                 self._await_all()
@@ -136,22 +143,32 @@ class _Reducer:
     # ---- one bucket after the other
 
     def _launch_waiting(self, buckets: list[_Bucket]) -> None:
-        """Launches buckets that waited for their reduction within the node."""
+        """Launches buckets that waited for their reduction within the node, or for their copy from a GPU."""
         for bucket in buckets:
             if bucket.local is not None:
                 bucket.local.wait()
                 bucket.local = None
+                self._begin(bucket)
+        for bucket in buckets:
+            if bucket.fetch is not None and not bucket.launched:
+                host = bucket.fetch.wait()
+                begin = bucket.buffer.data_ptr()
+                for gradient in bucket.gradients:
+                    first = (gradient.target.data_ptr() - begin) // gradient.target.element_size()
+                    gradient.target = host[first : first + gradient.target.numel()]
                 self._launch(bucket)
 
+    def _begin(self, bucket: _Bucket) -> None:
+        """A bucket on a GPU is launched when the next one is there, so that its copy runs beside the backward pass."""
+        if bucket.gradients and _memory.device_of(bucket.buffer) == "cuda":
+            bucket.fetch = _staging.Fetch(bucket.buffer)
+        else:
+            self._launch(bucket)
+
     def _launch(self, bucket: _Bucket) -> None:
+        bucket.launched = True
         if self._failure is not None:
             return
-        if self._leads and bucket.buffer.device.type != "cpu":
-            raise argument_error(
-                "ddp_hook",
-                f"the gradients are on device '{bucket.buffer.device}', and this build works on CPU memory; use "
-                "pccl.diloco, which copies from and to the device",
-            )
         for gradient in bucket.gradients:
             if self._quantization is not None and gradient.target.dtype not in (torch.float32, torch.float64):
                 raise argument_error(
@@ -182,6 +199,9 @@ class _Reducer:
         for bucket in self._buckets:
             for gradient in bucket.gradients:
                 self._await(gradient)
+        for bucket in self._buckets:
+            if bucket.fetch is not None:
+                _staging.store(bucket.fetch.host, bucket.buffer)
 
     def _await(self, gradient: _Gradient) -> None:
         # After a loss the tensor holds its input again, and the other members also launch it again.

@@ -64,8 +64,8 @@ def shared_state(
     optimizer: torch.optim.Optimizer | None = None,
     more: Mapping[str, torch.Tensor] | None = None,
 ) -> SharedState:
-    """Makes a shared state of all parameters and buffers, the optimizer's tensors and ``more``. They are used in place
-    and must be on the CPU.
+    """Makes a shared state of all parameters and buffers, the optimizer's tensors and ``more``. Tensors on the CPU are
+    used in place. Each synchronization copies those on a CUDA device to the CPU, and back if bytes were received.
 
     An optimizer that has made no step yet has no state. It gets its initial state of zeros, so that newcomers have
     memory to receive into. If a tensor gets other memory later (``model.to()``, ``optimizer.load_state_dict()``), make

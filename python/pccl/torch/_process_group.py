@@ -75,7 +75,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     @property
     def _device_types(self) -> list[torch.device]:
         # Used by torch.distributed.checkpoint.async_save, for example.
-        return [torch.device("cpu")]
+        return [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
 
     group_name = property(getGroupName)
     group_desc = property(getGroupDesc)

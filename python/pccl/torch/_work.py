@@ -131,6 +131,7 @@ class Work(dist.Work):
                         self._check(handle, run)
                 if self._finish is not None:
                     self._finish()
+                    self._wait_for_gpus()
             except Exception as error:
                 self._error = error if run is None else run.fail(error)
             self._done = True
@@ -140,6 +141,11 @@ class Work(dist.Work):
             run.unwatch(self)
         if raw is not None:
             raw.set_result(None)
+
+    def _wait_for_gpus(self) -> None:
+        """This may be another thread than that of the program, with another current stream."""
+        for device in {tensor.device for tensor in self._result if tensor.is_cuda}:
+            torch.cuda.current_stream(device).synchronize()
 
     def _check(self, handle: AsyncReduceHandle, run: Run) -> None:
         try:

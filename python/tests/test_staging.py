@@ -1,0 +1,320 @@
+"""Tensors on a GPU, without one: tensors that pretend to be there, on streams whose work happens as late as the waits
+of the package allow. So a wait that is missing shows as wrong bytes."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import pccl
+from conftest import wait_until
+from pccl import _memory, _staging
+
+RunPeers = Callable[..., list[Any]]
+GARBAGE = 77
+
+
+class LateStream:
+    def __init__(self, lock: Any) -> None:
+        self._work: list[Callable[[], object]] = []
+        self._done = 0
+        self._lock = lock
+
+    def do(self, work: Callable[[], object]) -> None:
+        with self._lock:
+            self._work.append(work)
+
+    def up_to_now(self) -> Callable[[], None]:
+        with self._lock:
+            end = len(self._work)
+
+        def run() -> None:
+            with self._lock:
+                while self._done < end:
+                    self._done += 1
+                    self._work[self._done - 1]()
+
+        return run
+
+    def wait_stream(self, other: LateStream) -> None:
+        self.do(other.up_to_now())
+
+    def record_event(self) -> LateEvent:
+        return LateEvent(self.up_to_now())
+
+
+class LateEvent:
+    def __init__(self, run: Callable[[], None]) -> None:
+        self.synchronize = run
+
+
+class LateStreams:
+    """``tensor()`` makes a tensor that pretends to be on a GPU. ``everything``: all do, except page-locked ones."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._mine = threading.local()
+        self._on_gpu: list[Any] = []
+        self._page_locked: list[Any] = []
+        self.everything = False
+        self.stored = 0
+
+    def tensor(self, *values: float, dtype: Any = torch.float32) -> Any:
+        made = torch.tensor(values, dtype=dtype)
+        self._on_gpu.append(made.untyped_storage())
+        return made
+
+    def device_of(self, tensor: Any) -> str:
+        def among(storages: list[Any]) -> bool:
+            return any(tensor.untyped_storage().data_ptr() == one.data_ptr() for one in storages)
+
+        gpu = not among(self._page_locked) if self.everything else among(self._on_gpu)
+        return "cuda" if gpu else "cpu"
+
+    # ---- what staging asks for
+
+    def page_locked(self, elements: int, dtype: Any) -> Any:
+        made = torch.full((elements,), GARBAGE).to(dtype)
+        self._page_locked.append(made.untyped_storage())
+        return made
+
+    def current(self, device: Any = None) -> LateStream:
+        if not hasattr(self._mine, "stream"):
+            self._mine.stream = LateStream(self._lock)
+        stream: LateStream = self._mine.stream
+        return stream
+
+    def make(self, device: Any) -> LateStream:
+        return LateStream(self._lock)
+
+    def copy(self, stream: LateStream, target: Any, source: Any) -> None:
+        assert target.shape == source.shape and target.dtype == source.dtype
+        if self.device_of(source) == "cpu":
+            self.stored += 1
+        stream.do(lambda: target.copy_(source))
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[LateStreams]:
+    streams = LateStreams()
+    monkeypatch.setattr(_staging, "streams", streams)
+    monkeypatch.setattr(_staging, "_made", {})
+    monkeypatch.setattr(_memory, "device_of", streams.device_of)
+    yield streams
+
+
+def test_a_reduction_sees_what_the_stream_computes(run_peers: RunPeers, gpu: LateStreams) -> None:
+    def body(communicator: pccl.Communicator, index: int) -> None:
+        tensor, result = gpu.tensor(0, 0, 0), gpu.tensor(0, 0, 0)
+        gpu.current().do(lambda: tensor.fill_(index + 1))
+        info = communicator.all_reduce(tensor, result, op=pccl.ReduceOp.SUM)
+        assert info.world_size == 2
+        assert (tensor.tolist(), result.tolist()) == ([index + 1] * 3, [3] * 3)
+        gpu.current().do(lambda: tensor.add_(1))
+        communicator.all_reduce(tensor, tensor, op=pccl.ReduceOp.MAX)
+        assert tensor.tolist() == [3] * 3
+
+    run_peers(2, body)
+
+
+def test_peers_on_gpu_and_cpu_get_the_same_bytes(run_peers: RunPeers, gpu: LateStreams) -> None:
+    def body(communicator: pccl.Communicator, index: int) -> bytes:
+        values = [0.1 * (index + 1), -3.7, 1e-8 * index]
+        tensor = gpu.tensor(*values) if index else torch.tensor(values)
+        options = pccl.QuantizationOptions()
+        communicator.all_reduce(tensor, tensor, op=pccl.ReduceOp.AVG, quantization_options=options)
+        return bytes(tensor.numpy().tobytes())
+
+    assert len(set(run_peers(3, body))) == 1
+
+
+def test_launched_reductions_land(run_peers: RunPeers, gpu: LateStreams) -> None:
+    def body(communicator: pccl.Communicator, index: int) -> None:
+        def launch(tag: int) -> tuple[Any, pccl.AsyncReduceHandle]:
+            tensor = gpu.tensor(0, 0)
+            gpu.current().do(lambda: tensor.fill_(index + tag))
+            return tensor, communicator.all_reduce_async(tensor, tensor, op=pccl.ReduceOp.SUM, tag=tag)
+
+        first, handle = launch(1)
+        assert handle.result().world_size == 2 and first.tolist() == [3, 3]
+        assert handle.wait()[0] and handle.exception() is None and handle.done()
+
+        polled, handle = launch(2)
+        wait_until(handle.done, "the reduction is done")
+        assert polled.tolist() == [5, 5]
+
+        called, handle = launch(3)
+        seen: list[Any] = []
+        handle.add_done_callback(lambda one: seen.append(called.tolist()))
+        wait_until(lambda: bool(seen), "the callback is called")
+        assert seen == [[7, 7]]
+
+        dropped, handle = launch(4)
+        del handle
+        gc.collect()
+        wait_until(lambda: dropped.tolist() == [9, 9], "a reduction lands whose handle was dropped")
+
+    run_peers(2, body)
+
+
+def test_a_reduction_is_done_when_it_has_landed(run_peers: RunPeers, gpu: LateStreams) -> None:
+    may_land, looked = threading.Event(), threading.Barrier(2)
+
+    def copy(stream: LateStream, target: Any, source: Any) -> None:
+        if gpu.device_of(source) == "cpu":
+            may_land.wait()
+        stream.do(lambda: target.copy_(source))
+
+    def body(communicator: pccl.Communicator, index: int) -> None:
+        tensor = gpu.tensor(1, 1)
+        handle = communicator.all_reduce_async(tensor, tensor, op=pccl.ReduceOp.SUM)
+        wait_until(handle._operation.done, "the library is done")
+        assert not handle.done()
+        if looked.wait() == 0:
+            may_land.set()
+        wait_until(handle.done, "the result has landed")
+        assert tensor.tolist() == [2, 2]
+
+    gpu.copy = copy  # type: ignore[method-assign]
+    run_peers(2, body)
+
+
+def test_many_reductions(run_peers: RunPeers, gpu: LateStreams) -> None:
+    def body(communicator: pccl.Communicator, index: int) -> None:
+        descriptors, tensors = [], []
+        for tag in range(6):
+            # Some are on a GPU, and elements after the first `count` stay as they are.
+            tensor = gpu.tensor(index, index, 50) if tag % 2 else torch.tensor([float(index), float(index), 50.0])
+            operand = pccl.ReduceOperandDescriptor(pccl.DataType.FLOAT)
+            reduction = pccl.ReduceDescriptor(2, pccl.ReduceOp.SUM, tag, operand)
+            descriptors.append(pccl.ReduceOpDescriptor.from_torch(tensor, tensor, reduction))
+            tensors.append(tensor)
+        communicator.all_reduce_multiple_with_retry(descriptors, max_in_flight=2)
+        assert [tensor.tolist() for tensor in tensors] == [[1, 1, 50]] * 6
+
+    run_peers(2, body)
+
+
+def test_a_failed_reduction_leaves_its_arrays(master: str, gpu: LateStreams) -> None:
+    with pccl.Communicator(master) as communicator:
+        communicator.connect()
+        send, recv = gpu.tensor(1, 2), gpu.tensor(3, 4)
+        with pytest.raises(pccl.PCCLTooFewPeersError):
+            communicator.all_reduce(send, recv, op=pccl.ReduceOp.SUM)
+        with pytest.raises(pccl.PCCLTooFewPeersError):
+            communicator.all_reduce_async(send, recv, op=pccl.ReduceOp.SUM)
+        assert (send.tolist(), recv.tolist(), gpu.stored) == ([1, 2], [3, 4], 0)
+        with pytest.raises(pccl.PCCLArgumentError, match="use two on one device"):
+            communicator.all_reduce(send, torch.zeros(2), op=pccl.ReduceOp.SUM)
+
+
+def test_a_result_that_cannot_land_is_an_error_of_the_handle(run_peers: RunPeers, gpu: LateStreams) -> None:
+    def copy(stream: LateStream, target: Any, source: Any) -> None:
+        if gpu.device_of(source) == "cpu" and gpu.stored == 0:
+            gpu.stored = 1
+            raise RuntimeError("no such device")
+        stream.do(lambda: target.copy_(source))
+
+    def first_fails(communicator: pccl.Communicator, index: int) -> None:
+        tensor = gpu.tensor(1, 1)
+        handle = communicator.all_reduce_async(tensor, tensor, op=pccl.ReduceOp.SUM)
+        try:
+            handle.result()
+            failed = False
+        except RuntimeError as error:
+            assert "no such device" in str(error)
+            with pytest.raises(RuntimeError, match="no such device"):
+                handle.wait()
+            failed = True
+        assert handle.done()
+        failures.append(failed)
+
+    failures: list[bool] = []
+    gpu.copy = copy  # type: ignore[method-assign]
+    run_peers(2, first_fails)
+    assert sorted(failures) == [False, True]
+
+
+def test_shared_state(run_peers: RunPeers, gpu: LateStreams) -> None:
+    def body(communicator: pccl.Communicator, index: int) -> None:
+        weights = gpu.tensor(0, 0) if index < 2 else torch.zeros(2)
+        counter = torch.zeros(1)
+        if index == 1:
+            gpu.current().do(lambda: weights.fill_(5))
+        state = pccl.SharedState(
+            [pccl.TensorInfo.from_torch(weights, "weights"), pccl.TensorInfo.from_torch(counter, "counter")]
+        )
+        strategy = pccl.SharedStateSyncStrategy
+        info = communicator.sync_shared_state(
+            state, strategy.SEND_ONLY if index == 1 else strategy.RECEIVE_ONLY
+        )
+        assert weights.tolist() == [5, 5]
+        assert (info.rx_bytes > 0) == (index != 1)
+        assert state.tensor_infos[0].device_type == (pccl.DeviceType.CPU if index == 2 else pccl.DeviceType.CUDA)
+
+    run_peers(3, body)
+    assert gpu.stored == 1  # of the two on a GPU, one received
+
+
+def test_a_device_pointer_without_a_device(master: str) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pccl.Communicator(master) as communicator:
+        communicator.connect()
+        info = pccl.TensorInfo(
+            "w",
+            64,
+            numel=1,
+            dtype=pccl.DataType.FLOAT,
+            device_type=pccl.DeviceType.CUDA,
+            allow_content_inequality=False,
+        )
+        with pytest.raises(pccl.PCCLArgumentError, match="'w' is CUDA memory, and torch cannot use it here"):
+            communicator.sync_shared_state(pccl.SharedState([info]))
+
+
+def test_gradients_of_a_model_on_a_gpu(run_peers: RunPeers, gpu: LateStreams) -> None:
+    """The hook takes buckets as DDP hands them out, from streams that are late."""
+    from pccl.torch import ddp_hook
+
+    class Bucket:
+        def __init__(self, index: int, last: bool, parameters: list[Any]) -> None:
+            self._index, self._last, self._parameters = index, last, parameters
+            self._buffer = torch.zeros(sum(one.numel() for one in parameters))
+
+        def index(self) -> int:
+            return self._index
+
+        def is_last(self) -> bool:
+            return self._last
+
+        def buffer(self) -> Any:
+            return self._buffer
+
+        def parameters(self) -> list[Any]:
+            return self._parameters
+
+        def gradients(self) -> list[Any]:
+            parts = self._buffer.split([one.numel() for one in self._parameters])
+            return [part.view(one.shape) for part, one in zip(parts, self._parameters, strict=True)]
+
+    def body(communicator: pccl.Communicator, index: int) -> None:
+        hook = ddp_hook(communicator)
+        parameters = [torch.nn.Parameter(torch.zeros(size, 2)) for size in (3, 1, 2)]
+        buckets = [Bucket(0, False, parameters[:2]), Bucket(1, True, parameters[2:])]
+        futures = []
+        for bucket in buckets:
+            buffer = bucket.buffer()
+            gpu.current().do(lambda buffer=buffer: buffer.fill_(1 + index).mul_(torch.arange(buffer.numel())))
+            futures.append(hook(None, bucket))  # type: ignore[arg-type]
+        for bucket, future in zip(buckets, futures, strict=True):
+            assert future.value().tolist() == [1.5 * place for place in range(bucket.buffer().numel())]
+
+    gpu.everything = True
+    run_peers(2, body)
