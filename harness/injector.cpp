@@ -434,7 +434,7 @@ void Injector::took_effect(const Fault& fault) {
         ++second_.repeated;
     else if (fault.follows != 0)
         ++second_.behind_faults;
-    else if (fault.trigger > effects_end)
+    else if (fault.trigger > effects_last)
         ++second_.at_phases;
     if (coverage_ != nullptr) coverage_->fault(fault.kind, world_.now(), end_of(fault));
     triggers_.began(index_of(fault), scene_of(fault), spans_time(fault.kind) ? end_of(fault) : world_.now());

@@ -46,11 +46,11 @@ private:
 std::vector<std::uint32_t> traits_of(const Scenario& s) {
     Traits t;
     std::array<std::uint32_t, fault_kinds> kinds{};
-    std::array<std::uint32_t, phases_end + 2> triggers{};  // all probes count as one
+    std::array<std::uint32_t, phases_last + 2> triggers{};  // all probes count as one
     std::uint32_t forever = 0, followers = 0, repeated = 0, places = 0;
     for (const Fault& fault : s.faults) {
         ++kinds[static_cast<std::size_t>(fault.kind)];
-        ++triggers[std::min(fault.trigger, phases_end + 1)];
+        ++triggers[std::min(fault.trigger, phases_last + 1)];
         followers |= fault.follows != 0 ? 1 : 0;
         repeated |= fault.again != 0 ? 1 : 0;
         places |= fault.place != FaultPlace::named ? 1 : 0;

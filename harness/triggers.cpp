@@ -69,8 +69,8 @@ std::span<const Probe> probes_of(Phase phase) {
     }
 }
 
-Phase phase_of(std::uint32_t trigger) { return static_cast<Phase>(trigger - effects_end - 1); }
-const PhaseText& text_of(std::uint32_t trigger) { return phases[trigger - effects_end - 1]; }
+Phase phase_of(std::uint32_t trigger) { return static_cast<Phase>(trigger - effects_last - 1); }
+const PhaseText& text_of(std::uint32_t trigger) { return phases[trigger - effects_last - 1]; }
 
 bool is_said(const PhaseText& phase, Talk talk, std::string_view text) {
     return phase.begins != nullptr && phase.talk == talk && text.starts_with(phase.begins) &&
@@ -90,15 +90,15 @@ bool is_message(std::uint32_t trigger) { return is_phase(trigger) && text_of(tri
 
 std::string trigger_name(std::uint32_t trigger) {
     if (is_effect(trigger)) return sim::effect_name(trigger - 1);
-    return is_phase(trigger) ? text_of(trigger).name : probe_texts[trigger - phases_end - 1].name;
+    return is_phase(trigger) ? text_of(trigger).name : probe_texts[trigger - phases_last - 1].name;
 }
 
 std::optional<std::uint32_t> trigger_named(std::string_view name) {
-    for (std::uint32_t trigger = 1; trigger <= phases_end; ++trigger) {
+    for (std::uint32_t trigger = 1; trigger <= phases_last; ++trigger) {
         if (name == trigger_name(trigger)) return trigger;
     }
     for (std::uint32_t i = 0; i < probe_count; ++i) {
-        if (name == probe_texts[i].name) return phases_end + i + 1;
+        if (name == probe_texts[i].name) return phases_last + i + 1;
     }
     return std::nullopt;
 }
@@ -117,9 +117,9 @@ Triggers::Triggers(sim::World& world, const std::vector<Fault>& faults, std::uin
     : world_(world), faults_(faults), begins_(begins), scenes_(faults.size()), began_(faults.size()) {
     for (std::size_t i = 0; i < faults.size(); ++i) {
         const std::uint32_t trigger = faults[i].trigger;
-        if (trigger <= effects_end) continue;
+        if (trigger <= effects_last) continue;
         armed_.push_back(Armed{i, trigger, faults[i].trigger_count});
-        if (!is_phase(trigger)) probes_.set(trigger - phases_end - 1);
+        if (!is_phase(trigger)) probes_.set(trigger - phases_last - 1);
         if (!is_phase(trigger)) continue;
         for (const Probe probe : probes_of(phase_of(trigger))) probes_.set(static_cast<std::size_t>(probe));
     }

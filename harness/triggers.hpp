@@ -46,18 +46,18 @@ enum class Phase : std::uint8_t {
     count
 };
 
-// Values of Fault::trigger: 0 for none, then effects, phases and probes. Each *_end is the last value of its kind.
-inline constexpr std::uint32_t effects_end = static_cast<std::uint32_t>(sim::effect_kinds);
-inline constexpr std::uint32_t phases_end = effects_end + static_cast<std::uint32_t>(Phase::count);
-inline constexpr std::uint32_t probes_end = phases_end + static_cast<std::uint32_t>(core::probe_count);
-constexpr std::uint32_t trigger_of(Phase phase) { return effects_end + static_cast<std::uint32_t>(phase) + 1; }
-constexpr std::uint32_t trigger_of(core::Probe probe) { return phases_end + static_cast<std::uint32_t>(probe) + 1; }
+// Values of Fault::trigger: 0 for none, then effects, phases and probes. Each *_last is the last value of its kind.
+inline constexpr std::uint32_t effects_last = static_cast<std::uint32_t>(sim::effect_kinds);
+inline constexpr std::uint32_t phases_last = effects_last + static_cast<std::uint32_t>(Phase::count);
+inline constexpr std::uint32_t probes_last = phases_last + static_cast<std::uint32_t>(core::probe_count);
+constexpr std::uint32_t trigger_of(Phase phase) { return effects_last + static_cast<std::uint32_t>(phase) + 1; }
+constexpr std::uint32_t trigger_of(core::Probe probe) { return phases_last + static_cast<std::uint32_t>(probe) + 1; }
 template <class T>
 constexpr std::uint32_t trigger_of() {
     return static_cast<std::uint32_t>(sim::effect_index<T>() + 1);
 }
-constexpr bool is_effect(std::uint32_t trigger) { return trigger != 0 && trigger <= effects_end; }
-constexpr bool is_phase(std::uint32_t trigger) { return trigger > effects_end && trigger <= phases_end; }
+constexpr bool is_effect(std::uint32_t trigger) { return trigger != 0 && trigger <= effects_last; }
+constexpr bool is_phase(std::uint32_t trigger) { return trigger > effects_last && trigger <= phases_last; }
 bool is_message(std::uint32_t trigger);  // a phase that is reached by sending a message
 std::string trigger_name(std::uint32_t trigger);
 std::optional<std::uint32_t> trigger_named(std::string_view name);

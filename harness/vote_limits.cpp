@@ -1,7 +1,7 @@
 // The oracle `waiting` for the limit on votes: a member that makes no call for longer does not keep another one waiting.
 //
-// It judges runs of two peers in which nothing but idle programs, late messages and broken control links disturbs. There the
-// member that waits, waits for the other one and for nobody else.
+// It judges runs of two peers that only idle programs, late messages and broken control links disturb. So a member that
+// waits there can only wait for the other one.
 #include "core/base/format.hpp"
 #include "harness/oracles.hpp"
 
@@ -21,8 +21,9 @@ static bool disturbs_only_members(const Scenario& s) {
 sim::Violation check_vote_limit(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses) {
     const Timeouts& t = scenario.timeouts;
     if (t.vote == 0 || scenario.peers.size() != 2 || !disturbs_only_members(scenario)) return {};
-    // The limit begins when the idle member has acknowledged its last answer, and ends when something that left after it was
-    // acknowledged. Both take a heartbeat, and a clogged path delays them. The one that waits may have to resume to hear of it.
+    // The limit begins when the idle member has acknowledged its last answer. It ends when something that was sent after the
+    // limit is acknowledged. Both take a heartbeat, and a clogged path delays them. The member that waits may have to resume
+    // before it hears of it.
     const Duration most = t.vote + 3 * t.peer + t.grace() + 8 * excuses.slow() + 8 * t.tick();
     for (const VoteFact& call : ledger.votes) {
         if (call.kind == CallKind::connect) continue;

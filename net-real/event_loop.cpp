@@ -311,8 +311,6 @@ void EventLoop::Impl::finish_turn() {
     if (!halt_reason_.empty()) finished_ = true;
 }
 
-namespace {}  // namespace
-
 void EventLoop::Impl::carry_out(core::Effect& effect) {
     if (!halt_reason_.empty()) return;
     std::visit(core::Overload{
@@ -511,7 +509,7 @@ void EventLoop::Impl::allocate(const core::AllocateBuffer& effect) {
         return;
     }
     try {
-        FileInTheMaking making;
+        PendingFile making;
         making.bytes = effect.bytes;
         making.examine_at = now() + settings_.staging_patience / 2;
         making.file = StagingFile::begin(staging_directory_, static_cast<std::size_t>(effect.bytes),

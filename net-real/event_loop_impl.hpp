@@ -66,9 +66,8 @@ private:
         State state = State::open;
         bool read_armed = false;
         bool write_armed = false;
-        bool dirty = false;           // listed in dirty_
-        bool unsent_limited = false;  // limit_unsent() was called for the socket
-        bool activity_due = false;
+        bool dirty = false;                    // listed in dirty_
+        bool unsent_limited = false;           // limit_unsent() was called for the socket
         std::uint64_t send_turn = 0;           // the turn that `sent_bytes` belongs to
         std::size_t sent_bytes = 0;            // sent in that turn
         core::Instant noticed = 0;             // when the link was opened, or last gave the machine an event
@@ -159,7 +158,7 @@ private:
     bool ended_ = false;                    // the thread takes no more tasks
     bool stop_requested_ = false;
 
-    struct FileInTheMaking {
+    struct PendingFile {
         std::shared_ptr<StagingFile> file;
         std::uint64_t bytes = 0;
         std::uint64_t pieces = 0;  // their number at the last examination
@@ -167,7 +166,7 @@ private:
         core::Instant examine_at = 0;
     };
     std::string staging_directory_;
-    std::unordered_map<core::BufferId, FileInTheMaking> files_;
+    std::unordered_map<core::BufferId, PendingFile> files_;
     std::vector<std::weak_ptr<StagingFile>> stuck_files_;  // given up; a thread still waits for each live one
     FilePayloads file_payloads_{buffers};
 

@@ -210,7 +210,7 @@ struct PeerRuntime::State final : LoopClient {
     void wait_for_outcome(Calls::Call& call) {
         if (has_wait_check()) {
             while (!Calls::wait(call, wait_check_interval)) {
-                if (!wait_is_unwanted()) continue;
+                if (!host_ends_wait()) continue;
                 leave_at_once();
                 break;
             }

@@ -14,6 +14,6 @@ void set_wait_check(WaitCheck check, void* user) {
 
 bool has_wait_check() { return check_of_thread != nullptr; }
 
-bool wait_is_unwanted() { return check_of_thread != nullptr && check_of_thread(user_of_thread); }
+bool host_ends_wait() { return check_of_thread != nullptr && check_of_thread(user_of_thread); }
 
 }  // namespace pccl::real

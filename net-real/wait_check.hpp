@@ -17,6 +17,6 @@ constexpr core::Duration wait_check_interval = 50 * core::millisecond;
 void set_wait_check(WaitCheck check, void* user);
 bool has_wait_check();
 // Calls the check. True: the call must end. False also if there is no check.
-bool wait_is_unwanted();
+bool host_ends_wait();
 
 }  // namespace pccl::real

@@ -9,10 +9,9 @@
 
 namespace pccl::real {
 
-static_assert(sizeof(sigset_t) <= 128);
-
 SignalsBlocked::SignalsBlocked() {
     sigset_t all, before;
+    static_assert(sizeof before <= sizeof saved_);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     std::memcpy(saved_, &before, sizeof before);

@@ -25,7 +25,7 @@ Driver::Driver(World& world, std::uint32_t node, std::uint64_t incarnation, std:
     : world_(world), node_(node), incarnation_(incarnation), machine_(std::move(machine)), limits_(limits),
       buffers_(world.parameters_.symbolic ? &world.zeros_ : nullptr) {}
 
-void Driver::broken(const std::string& what) {
+void Driver::contract_broken(const std::string& what) {
     world_.violate("contract", formatted("{}: {}", world_.trace_.name_of(node_), what));
 }
 
@@ -68,7 +68,7 @@ void Driver::tidy() {
 
 void Driver::give(const Event& event) {
     if (must_die_ || stopped_ || !halted_.empty() || world_.violated()) return;
-    if (inside_) return broken("re-entered");
+    if (inside_) return contract_broken("re-entered");
     if (const auto* command = std::get_if<Command>(&event)) note_command(*command);
     inside_ = true;
     World::Node& node = world_.nodes_[node_];
@@ -83,9 +83,9 @@ void Driver::give(const Event& event) {
     world_.handled(node_, event);
     world_.look_at_status(node_);
     inside_ = false;
-    if (status != Status::ok) broken("handle() refused " + to_text(event));
+    if (status != Status::ok) contract_broken("handle() refused " + to_text(event));
     // A machine whose next timer is already due would be woken in a loop and use up a processor.
-    if (machine_->next_deadline() <= world_.local_time(node)) broken("asks for a timer that is due already");
+    if (machine_->next_deadline() <= world_.local_time(node)) contract_broken("asks for a timer that is due already");
     carry_out(effects_);
     if (!must_die_ && halted_.empty()) world_.check_patience_with_disk(node_);
 }
@@ -120,7 +120,7 @@ void Driver::carry_out(Effects& effects) {
     effects.clear();
     inside_ = false;
     if (must_die_ || !halted_.empty()) return;
-    if (notices_owed_ != 0) broken("does not say to every member that its disk does not answer");
+    if (notices_owed_ != 0) contract_broken("does not say to every member that its disk does not answer");
     if (persisted_last_ != 0) {
         world_.records_written(node_, persisted_last_);
         persisted_last_ = 0;
@@ -146,11 +146,11 @@ void Driver::note_command(const Command& command) {
 // --- links -------------------------------------------------------------------------------------------------------------
 
 void Driver::on(OpenLink& effect) {
-    if ((effect.link & 1) == 0) return broken("opens a link with an even name");
-    if (effect.link <= last_opened_) return broken("link name used again");
+    if ((effect.link & 1) == 0) return contract_broken("opens a link with an even name");
+    if (effect.link <= last_opened_) return contract_broken("link name used again");
     last_opened_ = effect.link;
     if (is_confined(effect.target))
-        return broken(formatted("dials {}, an address of its own host", to_text(effect.target)));
+        return contract_broken(formatted("dials {}, an address of its own host", to_text(effect.target)));
     const std::uint32_t connection = world_.network_.dial(node_, effect.link, effect.target);
     links_[effect.link] = std::make_unique<Link>(effect.link, connection, 0, limits_);
     if (world_.recorder_ != nullptr) world_.recorder_->link_begins(connection, 0, node_);
@@ -158,7 +158,8 @@ void Driver::on(OpenLink& effect) {
 
 void Driver::on(CloseLink& effect) {
     Link* link = find(effect.link);
-    if (link == nullptr || link->closing) return broken(formatted("closes link {}, which is not open", effect.link));
+    if (link == nullptr || link->closing)
+        return contract_broken(formatted("closes link {}, which is not open", effect.link));
     const bool waits = link->encoder.queued_bytes() != 0;
     if (effect.flush && link->opened && waits) {
         link->closing = true;
@@ -193,11 +194,11 @@ std::uint32_t Driver::control_bytes_taken(const Link& link) const {
 void Driver::on(SendControl& effect) {
     Link* link = find(effect.link);
     if (link == nullptr || link->closing || !link->opened)
-        return broken(formatted("sends control on link {}, which is not open", effect.link));
+        return contract_broken(formatted("sends control on link {}, which is not open", effect.link));
     const std::uint32_t most = control_bytes_taken(*link);
     if (effect.body.size() > most)
-        return broken(formatted("sends {} bytes of control on link {}, whose other end takes {}", effect.body.size(),
-                                effect.link, most));
+        return contract_broken(formatted("sends {} bytes of control on link {}, whose other end takes {}",
+                                         effect.body.size(), effect.link, most));
     if (world_.message_watch_ != nullptr && !must_die_) {
         const std::uint32_t far = world_.network_.peer_of(link->connection, link->side);
         const auto said = std::span(reinterpret_cast<const std::uint8_t*>(effect.body.data()), effect.body.size());
@@ -233,7 +234,7 @@ void Driver::dies_before_this() {
 void Driver::on(SendFlow& effect) {
     Link* link = find(effect.link);
     if (link == nullptr || link->closing || !link->opened)
-        return broken(formatted("sends a flow word on link {}, which is not open", effect.link));
+        return contract_broken(formatted("sends a flow word on link {}, which is not open", effect.link));
     link->encoder.queue_flow(effect.word);
     control_added(*link);
     if (world_.recorder_ != nullptr) record_sent(*link, Recorder::Kind::flow, to_text(effect.word));
@@ -243,15 +244,15 @@ void Driver::on(SendFlow& effect) {
 void Driver::on(SendPayload& effect) {
     Link* link = find(effect.link);
     if (link == nullptr || link->closing || !link->opened)
-        return broken(formatted("sends payload on link {}, which is not open", effect.link));
-    if (link->sending.active) return broken(formatted("second SendPayload on link {}", effect.link));
+        return contract_broken(formatted("sends payload on link {}, which is not open", effect.link));
+    if (link->sending.active) return contract_broken(formatted("second SendPayload on link {}", effect.link));
     if (effect.header.length != effect.source.length)
-        return broken("bulk header does not tell the length of its source");
-    if (effect.header.length > limits_.payload_bytes_max) return broken("payload too long");
+        return contract_broken("bulk header does not tell the length of its source");
+    if (effect.header.length > limits_.payload_bytes_max) return contract_broken("payload too long");
     if (!buffers_.contains(effect.source))
-        return broken("sends from memory that is not there: " + to_text(Effect(effect)));
+        return contract_broken("sends from memory that is not there: " + to_text(Effect(effect)));
     if (!buffers_.lock(effect.source, false, Use::send, link->id))
-        return broken("sends a range that is being written: " + to_text(Effect(effect)));
+        return contract_broken("sends a range that is being written: " + to_text(Effect(effect)));
     link->sending = Sending{effect, {}, true, false, false, false};
     const bool symbolic = buffers_.symbolic();
     const std::uint8_t* source = symbolic ? nullptr : buffers_.at(effect.source);
@@ -274,9 +275,9 @@ void Driver::on(SendPayload& effect) {
 void Driver::on(CancelSend& effect) {
     Link* link = find(effect.link);
     if (link == nullptr || link->closing)
-        return broken(formatted("cancels a send on link {}, which is not open", effect.link));
+        return contract_broken(formatted("cancels a send on link {}, which is not open", effect.link));
     Sending& sending = link->sending;
-    if (!sending.active) return broken("cancels a send that does not run");
+    if (!sending.active) return contract_broken("cancels a send that does not run");
     buffers_.unlock(Use::send, link->id);
     sending.withdrawn = true;
     if (sending.complete || sending.cancelled) return;
@@ -293,13 +294,13 @@ void Driver::on(CancelSend& effect) {
 void Driver::on(ReceivePayload& effect) {
     Link* link = find(effect.link);
     if (link == nullptr || link->closing || link->receiving != Receiving::undecided)
-        return broken("receives on a link that asked nothing");
+        return contract_broken("receives on a link that asked nothing");
     if (!buffers_.contains(effect.target))
-        return broken("receives into memory that is not there: " + to_text(Effect(effect)));
+        return contract_broken("receives into memory that is not there: " + to_text(Effect(effect)));
     if (effect.target.length != link->decoder.payload_remaining())
-        return broken("receives into a range of another length");
+        return contract_broken("receives into a range of another length");
     if (!buffers_.lock(effect.target, true, Use::receive, link->id))
-        return broken("receives into a range in use: " + to_text(Effect(effect)));
+        return contract_broken("receives into a range in use: " + to_text(Effect(effect)));
     link->receiving = Receiving::into;
     link->target = effect.target;
 }
@@ -307,14 +308,14 @@ void Driver::on(ReceivePayload& effect) {
 void Driver::on(DiscardPayload& effect) {
     Link* link = find(effect.link);
     if (link == nullptr || link->closing || link->receiving != Receiving::undecided)
-        return broken("discards on a link that asked nothing");
+        return contract_broken("discards on a link that asked nothing");
     link->receiving = Receiving::nowhere;
 }
 
 void Driver::on(RedirectReceive& effect) {
     Link* link = find(effect.link);
     if (link == nullptr || link->closing || link->receiving != Receiving::into)
-        return broken("redirects a receive that does not run");
+        return contract_broken("redirects a receive that does not run");
     buffers_.unlock(Use::receive, link->id);
     link->receiving = Receiving::nowhere;
 }
@@ -322,9 +323,10 @@ void Driver::on(RedirectReceive& effect) {
 // --- memory, computes, journal -------------------------------------------------------------------------------------------
 
 void Driver::on(AllocateBuffer& effect) {
-    if ((effect.buffer & 1) == 0) return broken("allocates a buffer with an even name");
+    if ((effect.buffer & 1) == 0) return contract_broken("allocates a buffer with an even name");
     const bool ok = !world_.memory_.chance(world_.parameters_.allocation_fails_per_million);
-    if (ok && !buffers_.add(effect.buffer, effect.bytes)) return broken("allocates a buffer that is there already");
+    if (ok && !buffers_.add(effect.buffer, effect.bytes))
+        return contract_broken("allocates a buffer that is there already");
     const Duration slow = effect.may_be_file ? world_.parameters_.staging_max : 0;
     const Duration delay = slow == 0 ? 0 : world_.memory_.log_uniform(core::microsecond, slow);
     schedule(world_.now_ + delay, ItemKind::allocated, effect.buffer, ok ? 1 : 0);
@@ -333,9 +335,9 @@ void Driver::on(AllocateBuffer& effect) {
 }
 
 void Driver::on(FreeBuffer& effect) {
-    if ((effect.buffer & 1) == 0) return broken("frees a buffer of the application");
-    if (buffers_.in_use(effect.buffer)) return broken("frees a buffer in use");
-    if (!buffers_.remove(effect.buffer)) return broken("frees a buffer that is not there");
+    if ((effect.buffer & 1) == 0) return contract_broken("frees a buffer of the application");
+    if (buffers_.in_use(effect.buffer)) return contract_broken("frees a buffer in use");
+    if (!buffers_.remove(effect.buffer)) return contract_broken("frees a buffer that is not there");
 }
 
 void Driver::on(Compute& effect) {
@@ -343,17 +345,17 @@ void Driver::on(Compute& effect) {
     const bool two = reads_b(effect.kind);
     if (!buffers_.contains(effect.a) || (writes && !buffers_.contains(effect.target)) ||
         (two && !buffers_.contains(effect.b))) {
-        return broken("computes on memory that is not there: " + to_text(Effect(effect)));
+        return contract_broken("computes on memory that is not there: " + to_text(Effect(effect)));
     }
     if (!is_well_formed(effect)) {
-        return broken("computes on ranges that do not belong together: " + to_text(Effect(effect)));
+        return contract_broken("computes on ranges that do not belong together: " + to_text(Effect(effect)));
     }
     const bool free = buffers_.lock(effect.a, false, Use::compute, effect.id) &&
                       (!two || buffers_.lock(effect.b, false, Use::compute, effect.id)) &&
                       (!writes || buffers_.lock(effect.target, true, Use::compute, effect.id));
-    if (!free) return broken("computes on a range in use: " + to_text(Effect(effect)));
+    if (!free) return contract_broken("computes on a range in use: " + to_text(Effect(effect)));
     for (const Computing& other : computing_) {
-        if (other.what.id == effect.id) return broken("compute name used again");
+        if (other.what.id == effect.id) return contract_broken("compute name used again");
     }
     Duration delay = 0;
     if (world_.parameters_.compute_max > 0 && !world_.computes_.chance(250'000)) {
@@ -373,7 +375,7 @@ void Driver::finish_compute(std::uint64_t id) {
     buffers_.unlock(Use::compute, id);
     ComputeDone done;
     done.id = id;
-    if (!buffers_.contains(what.a)) return broken("freed memory under a compute");
+    if (!buffers_.contains(what.a)) return contract_broken("freed memory under a compute");
     if (!buffers_.symbolic()) {
         core::carry_out(what, writes_target(what.kind) ? buffers_.at(what.target) : nullptr, buffers_.at(what.a),
                         reads_b(what.kind) ? buffers_.at(what.b) : nullptr);
@@ -384,7 +386,7 @@ void Driver::finish_compute(std::uint64_t id) {
 }
 
 void Driver::on(Persist& effect) {
-    if (node_ != world_.master_ && !world_.nodes_[node_].disk_failed) return broken("a peer persists");
+    if (node_ != world_.master_ && !world_.nodes_[node_].disk_failed) return contract_broken("a peer persists");
     persisted_last_ = effect.sequence;
     world_.persist(node_, std::move(effect));
 }
@@ -392,7 +394,8 @@ void Driver::on(Persist& effect) {
 void Driver::on(Complete& effect) {
     const auto found =
         std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& w) { return w.ticket == effect.ticket; });
-    if (found == waiting_.end()) return broken(formatted("completes ticket {}, which nobody waits for", effect.ticket));
+    if (found == waiting_.end())
+        return contract_broken(formatted("completes ticket {}, which nobody waits for", effect.ticket));
     const Command command = std::move(found->command);
     waiting_.erase(found);
     if (world_.recorder_ != nullptr)
@@ -406,13 +409,13 @@ void Driver::on(Complete& effect) {
                                             [&](const Operation& o) { return o.tag == await->tag; });
         if (operation != operations_.end()) {
             if (buffers_.in_use(operation->send) || buffers_.in_use(operation->receive))
-                broken(formatted("returns buffers of tag {} that are in use", await->tag));
+                contract_broken(formatted("returns buffers of tag {} that are in use", await->tag));
             operations_.erase(operation);
         }
     } else if (const auto* many = std::get_if<CommandReduceMany>(&command)) {
         for (const CommandLaunch& one : many->launches) {
             if (buffers_.in_use(one.send) || buffers_.in_use(one.receive))
-                broken(formatted("returns buffers of tag {} that are in use", one.tag));
+                contract_broken(formatted("returns buffers of tag {} that are in use", one.tag));
         }
     } else if (const auto* sync = std::get_if<CommandSync>(&command)) {
         // A sync that was refused because another one runs does not return its buffers.
@@ -420,15 +423,16 @@ void Driver::on(Complete& effect) {
             return std::get_if<CommandSync>(&w.command) != nullptr;
         });
         for (const StateEntry& entry : sync->entries) {
-            if (!another && buffers_.in_use(entry.buffer)) broken("returns shared state that is in use");
+            if (!another && buffers_.in_use(entry.buffer)) contract_broken("returns shared state that is in use");
         }
     } else if (std::get_if<CommandLeave>(&command) != nullptr) {
         const bool others = std::any_of(waiting_.begin(), waiting_.end(), [](const Waiting& w) {
             return std::get_if<CommandLeave>(&w.command) == nullptr;
         });
-        if (others) broken("has left while other calls wait");
+        if (others) contract_broken("has left while other calls wait");
         for (const Operation& o : operations_) {
-            if (buffers_.in_use(o.send) || buffers_.in_use(o.receive)) broken("has left while buffers are in use");
+            if (buffers_.in_use(o.send) || buffers_.in_use(o.receive))
+                contract_broken("has left while buffers are in use");
         }
         operations_.clear();
     }
@@ -447,7 +451,7 @@ void Driver::on(Log& effect) {
 }
 void Driver::on(Halt& effect) {
     halted_ = to_text(effect.cause);
-    if (!world_.may_give_up_disk(node_)) broken("halts: " + halted_);
+    if (!world_.may_give_up_disk(node_)) contract_broken("halts: " + halted_);
 }
 
 // --- items from the queue --------------------------------------------------------------------------------------------------

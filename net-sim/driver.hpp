@@ -147,7 +147,7 @@ private:
     Link* find(LinkId id);
     void drop(Link& link);
     void tidy();
-    void broken(const std::string& what);
+    void contract_broken(const std::string& what);
     void schedule(Instant time, ItemKind kind, std::uint64_t a, std::uint64_t b);
     void perform(core::Effect& effect);
     void control_added(Link& link);

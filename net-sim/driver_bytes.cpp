@@ -62,7 +62,7 @@ void Driver::payload_left(Link& link, const wire::FrameEncoder::Finished& finish
     sending.complete = true;
     if (!finished.cancelled) {
         if (sending.what.has_checksum && buffers_.checksum(sending.what.source) != finished.checksum)
-            broken("gave a checksum that is not the payload's: " + to_text(Effect(sending.what)));
+            contract_broken("gave a checksum that is not the payload's: " + to_text(Effect(sending.what)));
         sending.what.checksum = finished.checksum;
     }
     if (!link.closing) schedule(world_.now_, ItemKind::payload_sent, link.id, 0);
@@ -102,7 +102,7 @@ void Driver::read(LinkId id, std::span<const std::uint8_t> bytes) {
 void Driver::decode_zeros(Link& link, std::size_t length) {
     if (link.closing || must_die_ || !halted_.empty() || world_.violated()) return;
     if (length > link.decoder.payload_remaining()) {
-        if (!world_.network_.tainted(link.connection, link.side)) return broken("zeros that are no payload");
+        if (!world_.network_.tainted(link.connection, link.side)) return contract_broken("zeros that are no payload");
         const std::vector<std::uint8_t> zeros(length);
         return decode(link, zeros);
     }
@@ -138,7 +138,7 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
             link.arriving = item.bulk;
             give(BulkArrived{id, item.bulk});
             if (!link.gone && !link.closing && link.receiving == Receiving::undecided && !must_die_)
-                broken("did not decide about a bulk frame");
+                contract_broken("did not decide about a bulk frame");
             break;
         case Kind::payload:
             if (link.receiving == Receiving::into && !used.empty() && !buffers_.symbolic()) {
@@ -158,7 +158,7 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
                 if (landed.checksum != item.trailer.checksum) {
                     landed.verdict = PayloadLanded::Verdict::corrupt;
                     if (!world_.network_.tainted(link.connection, link.side))
-                        broken("payload changed on its way, or its target was written meanwhile");
+                        contract_broken("payload changed on its way, or its target was written meanwhile");
                 } else {
                     carried_.landed(link.arriving);
                     if (link.arriving.phase == 2) {
@@ -177,11 +177,12 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
         case Kind::refused:
             if (!world_.network_.tainted(link.connection, link.side) &&
                 !world_.stranger(world_.network_.peer_of(link.connection, link.side))) {
-                return broken(std::string("bytes refused that no fault has touched: ") + wire::to_text(item.error));
+                return contract_broken(std::string("bytes refused that no fault has touched: ") +
+                                       wire::to_text(item.error));
             }
             give(FrameRefused{id, item.error, link.decoder.refused_version()});
             if (!link.gone && !link.closing && !must_die_ && halted_.empty())
-                broken("keeps a link whose bytes were refused");
+                contract_broken("keeps a link whose bytes were refused");
             return;
         case Kind::more: break;
         }

@@ -76,7 +76,7 @@ public:
     // the next tick, because each look costs O(peers).
     bool reports_too_much(const Uuid& uuid);
 
-    // A newcomer is no member, and the notice comes before the last place.
+    // Asserts that no newcomer is a member, and that those that come last have got their notice.
     void check() const;
 
     // ---- time

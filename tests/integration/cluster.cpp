@@ -86,7 +86,7 @@ ScriptPeer& Cluster::admit(unsigned group, const Environment& variables) {
     return *peers_.back();
 }
 
-void Cluster::admit_again(std::size_t index, const std::vector<std::size_t>& members) {
+void Cluster::readmit(std::size_t index, const std::vector<std::size_t>& members) {
     std::vector<ScriptPeer*> voters;
     for (const std::size_t member : members) voters.push_back(peers_.at(member).get());
     peers_.at(index)->send("connect");

@@ -72,7 +72,7 @@ public:
     // `variables` are for this peer only, in addition to those of the cluster.
     ScriptPeer& admit(unsigned group = 0, const Environment& variables = {});
     // The same for a peer that exists: peer `index` connects, and the peers in `members` vote.
-    void admit_again(std::size_t index, const std::vector<std::size_t>& members);
+    void readmit(std::size_t index, const std::vector<std::size_t>& members);
     // Sends `command` to the peers in `members` (all of them if empty), then reads their answers.
     std::vector<Answer> all(const std::string& command, std::vector<std::size_t> members = {});
     void remove(std::size_t index) { peers_.erase(peers_.begin() + static_cast<std::ptrdiff_t>(index)); }

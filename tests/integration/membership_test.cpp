@@ -87,7 +87,7 @@ TEST_CASE("a peer leaves gracefully; the others go on without another call; it m
     CHECK(cluster[0].attribute(1) == 2);
     CHECK(cluster[2].attribute(2) == 2);
     CHECK(cluster[1].ask("create " + std::to_string(cluster.master().port()) + " 0").result == success);
-    cluster.admit_again(1, {0, 2});
+    cluster.readmit(1, {0, 2});
     expect_reduction(cluster, {0, 1, 2}, 3);
     for (std::size_t i = 0; i < 3; ++i) {
         cluster[i].send("destroy");
@@ -152,7 +152,7 @@ TEST_CASE("shared state: a member whose keys differ is removed, the others succe
     CHECK(cluster[2].ask("sync 0 b:10:100:1").result == invalid_usage);  // no success as a lone member
     CHECK(cluster[2].ask("update").result == update_topology_failed);
     expect_reduction_with_retries(cluster, {0, 1}, 5);
-    cluster.admit_again(2, {0, 1});
+    cluster.readmit(2, {0, 1});
     expect_reduction(cluster, {0, 1, 2}, 6);
 }
 
@@ -271,7 +271,7 @@ TEST_CASE("a stopped peer is removed, survivors return; continued, it fails and 
     // It is lost now, or as soon as it has read the reason. Then every further call fails, and it may connect again.
     CHECK(cluster[2].ask("update").result == update_topology_failed);
     CHECK(cluster[2].attribute(1) == 1);
-    cluster.admit_again(2, {0, 1});
+    cluster.readmit(2, {0, 1});
     expect_reduction(cluster, {0, 1, 2}, 3);
 }
 
@@ -291,4 +291,3 @@ TEST_CASE("a peer stopped in the middle of a large reduction") {
     CHECK(second.intact);
     expect_reduction_with_retries(cluster, {0, 1}, 3);
 }
-

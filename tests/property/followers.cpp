@@ -218,9 +218,10 @@ TEST_CASE("what second faults say survives its text, and what makes no sense is 
     }
     // Each name has only one meaning.
     std::set<std::string> names;
-    for (std::uint32_t trigger = 1; trigger <= phases_end; ++trigger) CHECK(names.insert(trigger_name(trigger)).second);
+    for (std::uint32_t trigger = 1; trigger <= phases_last; ++trigger)
+        CHECK(names.insert(trigger_name(trigger)).second);
     for (const ProbeText& probe : probe_texts) {
         INFO(probe.name);
-        CHECK(trigger_named(probe.name).value_or(0) > phases_end);
+        CHECK(trigger_named(probe.name).value_or(0) > phases_last);
     }
 }
