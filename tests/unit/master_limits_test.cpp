@@ -52,7 +52,7 @@ struct Pair {
 
 }  // namespace
 
-TEST_CASE("a reason as long as a frame reaches nobody longer than a frame, nor the journal") {
+TEST_CASE("a cause as long as a frame is cut before it reaches a member or the journal") {
     Pair run;
     const std::uint64_t op = run.start(1);
     run.end(run.a, op, false, make_cause<CauseKind::text>(std::string(1'000'000, 'x')));
