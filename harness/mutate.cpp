@@ -393,6 +393,7 @@ Scenario mutate(const Scenario& parent, const Scenario& donor, const EffectCount
     if (is_huge(parent)) return parent;
     if (is_huge(donor)) return mutate(parent, parent, effects, draw);
     Scenario child = parent;
+    child.expectations.clear();
     Mutation mutation(child, donor, effects, draw);
     std::uint32_t changes = 1;
     while (changes < 5 && draw.chance(500'000)) ++changes;

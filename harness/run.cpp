@@ -3,6 +3,7 @@
 #include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "harness/even_world.hpp"
+#include "harness/expectations.hpp"
 #include "harness/injector.hpp"
 #include "harness/numbers.hpp"
 #include "harness/one_fault.hpp"
@@ -94,6 +95,8 @@ public:
         v.reduce_time = reduce_time();
         v.effects = world_.effects_counted();
         v.machine_bytes_most = world_.machine_bytes_most();
+        v.removed = removed_;
+        v.last_removal = last_removal_;
         v.hashes = world_.trace().hashes();
         v.explanation = explanation_;
         v.stillness = stillness_.most_needed();
@@ -121,7 +124,14 @@ public:
         later.epoch += 1'000;
         numbers_.told(node, command, later);
     }
-    void logged(const std::string& text) override { rings_.logged(text); }
+    void logged(const std::string& text) override {
+        rings_.logged(text);
+        if (scenario_.expectations.empty() || !text.starts_with("peer ")) return;
+        const auto removed = text.find(" removed: ");
+        if (removed == std::string::npos || text.ends_with(" removed: left the run")) return;
+        ++removed_;
+        last_removal_ = world_.now();
+    }
     void attributes_set(std::uint32_t node, const Attributes& attributes) override {
         if (processes_[node] != nullptr) processes_[node]->attributes_set(attributes);
     }
@@ -424,6 +434,8 @@ private:
     std::uint32_t process_count_ = 0;
     std::set<std::uint64_t> process_seeds_;  // all used ones: two processes must never be the same peer
     std::uint32_t master_count_ = 0;
+    std::uint64_t removed_ = 0;  // counted for expectations alone
+    Instant last_removal_ = 0;
     std::uint32_t starts_ = 0;
     std::uint64_t items_max_ = 0;
     std::uint64_t seed_;
@@ -489,9 +501,7 @@ Verdict run_once(const Scenario& scenario, const RunOptions& options) {
     return with_probes(runner->verdict());
 }
 
-}  // namespace
-
-Verdict run(const Scenario& scenario, const RunOptions& options) {
+Verdict run_and_compare(const Scenario& scenario, const RunOptions& options) {
     const bool one_fault = has_one_fault(scenario);
     if (!one_fault && !is_even(scenario)) return run_once(scenario, options);
     Ledger seen, seen_then;
@@ -504,6 +514,14 @@ Verdict run(const Scenario& scenario, const RunOptions& options) {
     if (verdict.held())
         verdict.violation =
             one_fault ? check_delay(scenario, *first.ledger, seen_then) : check_waiting(*first.ledger, seen_then);
+    return verdict;
+}
+
+}  // namespace
+
+Verdict run(const Scenario& scenario, const RunOptions& options) {
+    Verdict verdict = run_and_compare(scenario, options);
+    if (verdict.held()) verdict.violation = check_expectations(scenario, verdict);
     return verdict;
 }
 

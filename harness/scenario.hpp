@@ -188,6 +188,13 @@ struct Workload {
     bool beside_queued = false;     // the last of them runs together with the update, on another thread
 };
 
+// How often something happens in a run (harness/expectations.hpp).
+struct Expectation {
+    static constexpr std::uint64_t any = ~std::uint64_t{0};
+    std::uint32_t what = 0;
+    std::uint64_t least = 0, most = any;
+};
+
 struct Scenario {
     std::uint64_t seed = 0;
     std::vector<PeerPlan> peers;  // node 1 is peers[0]
@@ -203,6 +210,7 @@ struct Scenario {
     Duration stop_after = 0;  // applications are asked to end this long after chaos_end
     Claim claim = Claim::all_end;
     std::vector<std::uint32_t> core;  // nodes
+    std::vector<Expectation> expectations;
 };
 
 // Whether there are faults and all of them are edges that connect but lose data. `patience` is short then.

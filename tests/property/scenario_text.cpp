@@ -106,5 +106,23 @@ TEST_CASE("what is not a scenario is refused with line, column and what was expe
     refused("pccl-scenario 1\nnetwork.weather 1\n", 2, 1, "the name of a setting");
     refused("pccl-scenario 1\nseed 1\n", 2, 1, "at least one peer");
     refused("pccl-scenario 1\npeer\nworkload.tags 1\nclaim core\ncore 1\n", 5, 1, "a core of at least two");
+    refused("pccl-scenario 1\npeer\nexpect luck 1\n", 3, 8, "committed, aborted, removed");
+    refused("pccl-scenario 1\npeer\nexpect committed many\n", 3, 18, "a number");
     refused("pccl-scenario 1\npeer\nlimits.slice_bytes 12\n", 3, 1, "multiples of 8");
+}
+
+TEST_CASE("a run is judged by what its scenario expects") {
+    const std::string plain = "pccl-scenario 1\nseed 3\npeer turns=2\npeer turns=2\nfaults_end 1s\npatience 60s\n";
+    const auto judged = [&](const std::string& expectations) {
+        ScenarioError error;
+        const auto scenario = parse_scenario(plain + expectations, error);
+        INFO("line " << error.line << ": " << error.expected);
+        REQUIRE(scenario);
+        CHECK(to_text(*parse_scenario(to_text(*scenario), error)) == to_text(*scenario));
+        return run(*scenario).violation;
+    };
+    CHECK(judged("expect committed 1\nexpect removed 0 0\nexpect open 1\nexpect joiner_unreachable 0 0\n").oracle.empty());
+    CHECK(judged("expect committed 1000\n").oracle == "expect");
+    CHECK(judged("expect removed 1 1\n").reason == "removed is 0, and the scenario expects 1 to 1");
+    CHECK(judged("expect simulated-ms 0 0\n").oracle == "expect");
 }

@@ -120,7 +120,10 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 Scenario scenario_of(const Choice& choice, std::uint64_t seed) {
     if (!choice.file.empty()) {
         Scenario scenario = choice.scenario;
-        if (choice.other_seed) scenario.seed = seed;
+        if (choice.other_seed) {
+            scenario.seed = seed;
+            scenario.expectations.clear();  // they are those of its own seed
+        }
         return scenario;
     }
     GeneratorOptions options;

@@ -1,0 +1,60 @@
+#include "harness/expectations.hpp"
+
+#include "core/base/format.hpp"
+#include "harness/triggers.hpp"
+
+#include <array>
+
+namespace pccl::harness {
+
+using namespace core;
+
+namespace {
+
+// Values of Expectation::what: these, then triggers.
+enum class Number : std::uint32_t { committed, aborted, removed, removed_ms, simulated_ms, count };
+constexpr auto numbers = static_cast<std::uint32_t>(Number::count);
+constexpr std::array<const char*, numbers> names = {"committed", "aborted", "removed", "removed-ms", "simulated-ms"};
+
+std::uint64_t counted(std::uint32_t what, const Verdict& v) {
+    if (what >= numbers) {
+        const std::uint32_t trigger = what - numbers;
+        return is_effect(trigger) ? v.effects[trigger - 1] : v.probes[trigger - phases_last - 1];
+    }
+    switch (static_cast<Number>(what)) {
+    case Number::committed: return v.counters.committed;
+    case Number::aborted: return v.counters.aborted;
+    case Number::removed: return v.removed;
+    case Number::removed_ms: return static_cast<std::uint64_t>(v.last_removal / millisecond);
+    case Number::simulated_ms: return static_cast<std::uint64_t>(v.simulated / millisecond);
+    case Number::count: break;
+    }
+    return 0;
+}
+
+}  // namespace
+
+std::string expectation_name(std::uint32_t what) { return what < numbers ? names[what] : trigger_name(what - numbers); }
+
+std::optional<std::uint32_t> expectation_named(std::string_view name) {
+    for (std::uint32_t i = 0; i < numbers; ++i) {
+        if (name == names[i]) return i;
+    }
+    const std::optional<std::uint32_t> trigger = trigger_named(name);
+    if (!trigger || is_phase(*trigger)) return std::nullopt;
+    return numbers + *trigger;
+}
+
+sim::Violation check_expectations(const Scenario& scenario, const Verdict& verdict) {
+    for (const Expectation& expected : scenario.expectations) {
+        const std::uint64_t found = counted(expected.what, verdict);
+        if (found < expected.least || found > expected.most)
+            return {"expect", formatted("{} is {}, and the scenario expects {}", expectation_name(expected.what), found,
+                                        expected.most == Expectation::any
+                                            ? formatted("at least {}", expected.least)
+                                            : formatted("{} to {}", expected.least, expected.most))};
+    }
+    return {};
+}
+
+}  // namespace pccl::harness

@@ -1,0 +1,41 @@
+// What settle() makes of a drawn scenario: it can be played, and its limits fit its workload.
+#include "harness/run.hpp"
+#include "harness/scenario_text.hpp"
+#include "harness/settle.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <fstream>
+#include <sstream>
+
+using namespace pccl;
+using namespace pccl::core;
+using namespace pccl::harness;
+
+namespace {
+
+Scenario read(const std::string& name) {
+    std::ifstream file(std::string(PCCL_SETTLED) + "/" + name + ".scenario");
+    std::stringstream text;
+    text << file.rdbuf();
+    ScenarioError error;
+    const auto scenario = parse_scenario(text.str(), error);
+    INFO("line " << error.line << ": " << error.expected);
+    REQUIRE(scenario);
+    return *scenario;
+}
+
+}  // namespace
+
+TEST_CASE("a drawn way is wide enough for the words of all operations that run at once") {
+    Scenario scenario = read("words-fill-a-narrow-way");
+    CHECK(!run(scenario, {}).held());
+    settle(scenario);
+    CHECK(run(scenario, {}).held());
+}
+
+TEST_CASE("the patience of a drawn run counts the rounds of operations that wait for each other") {
+    Scenario scenario = read("many-tags-one-after-another-around-a-large-ring");
+    settle(scenario);
+    CHECK(scenario.patience > 700 * second);
+}
