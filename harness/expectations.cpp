@@ -4,6 +4,8 @@
 #include "harness/triggers.hpp"
 
 #include <array>
+#include <optional>
+#include <string_view>
 
 namespace pccl::harness {
 
@@ -13,6 +15,7 @@ namespace {
 
 // Values of Expectation::what: these, then triggers.
 enum class Number : std::uint32_t { committed, aborted, removed, removed_ms, simulated_ms, count };
+constexpr std::size_t expectations_max = 100;
 constexpr auto numbers = static_cast<std::uint32_t>(Number::count);
 constexpr std::array<const char*, numbers> names = {"committed", "aborted", "removed", "removed-ms", "simulated-ms"};
 
@@ -32,11 +35,9 @@ std::uint64_t counted(std::uint32_t what, const Verdict& v) {
     return 0;
 }
 
-}  // namespace
+std::string name_of(std::uint32_t what) { return what < numbers ? names[what] : trigger_name(what - numbers); }
 
-std::string expectation_name(std::uint32_t what) { return what < numbers ? names[what] : trigger_name(what - numbers); }
-
-std::optional<std::uint32_t> expectation_named(std::string_view name) {
+std::optional<std::uint32_t> named(std::string_view name) {
     for (std::uint32_t i = 0; i < numbers; ++i) {
         if (name == names[i]) return i;
     }
@@ -45,11 +46,32 @@ std::optional<std::uint32_t> expectation_named(std::string_view name) {
     return numbers + *trigger;
 }
 
+}  // namespace
+
+void read_expectation(ScenarioReader& reader, Scenario& scenario) {
+    const std::string_view name = reader.word();
+    const std::optional<std::uint32_t> what = named(name);
+    if (!what) return reader.fail("committed, aborted, removed, removed-ms, simulated-ms, an effect or a probe", name);
+    Expectation expected{*what};
+    if (const auto least = reader.unsigned_number(reader.word(), "a number", 0)) expected.least = *least;
+    if (const std::string_view word = reader.word(); !word.empty()) {
+        if (const auto most = reader.unsigned_number(word, "a number", 0)) expected.most = *most;
+    }
+    if (scenario.expectations.size() >= expectations_max)
+        return reader.fail(formatted("at most {} expectations", expectations_max), "one more");
+    scenario.expectations.push_back(expected);
+}
+
+std::string to_text(const Expectation& expected) {
+    const std::string text = formatted("expect {} {}", name_of(expected.what), expected.least);
+    return expected.most == Expectation::any ? text : formatted("{} {}", text, expected.most);
+}
+
 sim::Violation check_expectations(const Scenario& scenario, const Verdict& verdict) {
     for (const Expectation& expected : scenario.expectations) {
         const std::uint64_t found = counted(expected.what, verdict);
         if (found < expected.least || found > expected.most)
-            return {"expect", formatted("{} is {}, and the scenario expects {}", expectation_name(expected.what), found,
+            return {"expect", formatted("{} is {}, and the scenario expects {}", name_of(expected.what), found,
                                         expected.most == Expectation::any
                                             ? formatted("at least {}", expected.least)
                                             : formatted("{} to {}", expected.least, expected.most))};

@@ -2,6 +2,8 @@
 
 #include "core/base/assert.hpp"
 #include "core/base/format.hpp"
+#include "core/journal/journal.hpp"
+#include "core/wire/causes.hpp"
 #include "harness/even_world.hpp"
 #include "harness/expectations.hpp"
 #include "harness/injector.hpp"
@@ -124,14 +126,16 @@ public:
         later.epoch += 1'000;
         numbers_.told(node, command, later);
     }
-    void logged(const std::string& text) override {
-        rings_.logged(text);
-        if (scenario_.expectations.empty() || !text.starts_with("peer ")) return;
-        const auto removed = text.find(" removed: ");
-        if (removed == std::string::npos || text.ends_with(" removed: left the run")) return;
+    void recorded(const std::string& bytes) override {
+        if (scenario_.expectations.empty()) return;
+        proto::Record record;
+        const bool read = JournalReader(std::span(&bytes, 1)).next(record) == JournalReader::Step::record;
+        if (!read || !record.decision().has_removal() || cause_of(record.decision().cause()).kind == CauseKind::left)
+            return;
         ++removed_;
         last_removal_ = world_.now();
     }
+    void logged(const std::string& text) override { rings_.logged(text); }
     void attributes_set(std::uint32_t node, const Attributes& attributes) override {
         if (processes_[node] != nullptr) processes_[node]->attributes_set(attributes);
     }

@@ -209,8 +209,7 @@ const Setting settings[] = {
 #undef PCCL_SET
 #undef PCCL_GET
 
-constexpr std::size_t peers_max = 2000, faults_max = 10'000, again_max = 10'000, regions_max = 200,
-                      expectations_max = 100;
+constexpr std::size_t peers_max = 2000, faults_max = 10'000, again_max = 10'000, regions_max = 200;
 
 std::uint32_t read_region(ScenarioReader& reader, const NamedValue& pair) {
     return static_cast<std::uint32_t>(
@@ -375,20 +374,6 @@ void parse_fault(ScenarioReader& reader, Scenario& s) {
     s.faults.push_back(fault);
 }
 
-void parse_expectation(ScenarioReader& reader, Scenario& s) {
-    const std::string_view name = reader.word();
-    const std::optional<std::uint32_t> what = expectation_named(name);
-    if (!what) return reader.fail("committed, aborted, removed, removed-ms, simulated-ms, an effect or a probe", name);
-    Expectation expected{*what};
-    if (const auto least = reader.unsigned_number(reader.word(), "a number", 0)) expected.least = *least;
-    if (const std::string_view word = reader.word(); !word.empty()) {
-        if (const auto most = reader.unsigned_number(word, "a number", 0)) expected.most = *most;
-    }
-    if (s.expectations.size() >= expectations_max)
-        return reader.fail(formatted("at most {} expectations", expectations_max), "one more");
-    s.expectations.push_back(expected);
-}
-
 void parse_setting(ScenarioReader& reader, std::string_view name, Scenario& s) {
     const auto* setting =
         std::find_if(std::begin(settings), std::end(settings), [&](const Setting& x) { return name == x.name; });
@@ -528,10 +513,7 @@ std::string to_text(const Scenario& s) {
         for (const std::uint32_t node : s.core) text += formatted(" {}", node);
         text += "\n";
     }
-    for (const Expectation& expected : s.expectations) {
-        text += formatted("expect {} {}", expectation_name(expected.what), expected.least);
-        text += expected.most == Expectation::any ? "\n" : formatted(" {}\n", expected.most);
-    }
+    for (const Expectation& expected : s.expectations) text += to_text(expected) + "\n";
     return text;
 }
 
@@ -570,7 +552,7 @@ std::optional<Scenario> parse_scenario(std::string_view text, ScenarioError& err
                 reader.fail("all-end or core", claim);
             }
         } else if (word == "expect") {
-            parse_expectation(reader, s);
+            read_expectation(reader, s);
         } else if (word == "core") {
             for (std::string_view node = reader.word(); !node.empty() && !reader.failed(); node = reader.word()) {
                 if (auto v = reader.value(Unit::number, node, 1, peers_max, 0))

@@ -388,6 +388,7 @@ void Driver::finish_compute(std::uint64_t id) {
 void Driver::on(Persist& effect) {
     if (node_ != world_.master_ && !world_.nodes_[node_].disk_failed) return contract_broken("a peer persists");
     persisted_last_ = effect.sequence;
+    world_.director_.recorded(effect.record);
     world_.persist(node_, std::move(effect));
 }
 

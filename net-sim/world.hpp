@@ -85,6 +85,8 @@ public:
     virtual void completed(std::uint32_t node, core::Ticket ticket, const core::Completion& completion) = 0;
     // Called before completed(), with the command that is answered.
     virtual void told(std::uint32_t, const core::Command&, const core::Completion&) {}
+    // A record that the master gives to its disk.
+    virtual void recorded(const std::string&) {}
     // A log line of the master. Called after the event that caused the line.
     virtual void logged(const std::string&) {}
     virtual void attributes_set(std::uint32_t node, const core::Attributes& attributes) = 0;

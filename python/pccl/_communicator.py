@@ -267,10 +267,11 @@ class Communicator:
             )
             for info in shared_state.tensor_infos
         ]
-        shared_state.revision, tx_bytes, rx_bytes = comm.synchronize(revision, entries, strategy)
+        revision, tx_bytes, rx_bytes = comm.synchronize(revision, entries, strategy)
         if rx_bytes:
             for info, fetch in fetched:
                 _staging.store(fetch.host, info._gpu_tensor("Communicator.sync_shared_state"))
+        shared_state.revision = revision  # only once the arrays hold its content
         return SharedStateSyncInfo(tx_bytes, rx_bytes)
 
     # ---- reductions

@@ -37,7 +37,7 @@ class AsyncReduceHandle:
         self._landing = threading.Lock()
         self._failure: Exception | None = None
         if land is not None:
-            _notifier.add(self, _land)
+            _notifier.add(self, _land_done)
 
     def wait(self, timeout: float | None = None) -> tuple[bool, int, ReduceInfo]:
         """Blocks until the reduction is done. Does not raise if the reduction failed. May be called again.
@@ -136,7 +136,7 @@ class AsyncReduceHandle:
             operation.start()
 
 
-def _land(handle: AsyncReduceHandle) -> None:
+def _land_done(handle: AsyncReduceHandle) -> None:
     handle._land_once(handle._operation.outcome()[0])
 
 

@@ -120,6 +120,23 @@ def test_empty_entries(run_peers: RunPeers) -> None:
     run_peers(2, body)
 
 
+def test_a_device_pointer_without_a_device(master: str) -> None:
+    if pccl.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pccl.Communicator(master) as communicator:
+        communicator.connect()
+        info = TensorInfo(
+            "w",
+            64,
+            numel=1,
+            dtype=pccl.DataType.FLOAT,
+            device_type=pccl.DeviceType.CUDA,
+            allow_content_inequality=False,
+        )
+        with pytest.raises(pccl.PCCLArgumentError, match="'w' is CUDA memory, and torch cannot use it here"):
+            communicator.sync_shared_state(SharedState([info]))
+
+
 def test_the_same_name_twice(master: str) -> None:
     with pccl.Communicator(master) as communicator:
         communicator.connect()

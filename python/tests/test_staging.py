@@ -262,23 +262,6 @@ def test_shared_state(run_peers: RunPeers, gpu: LateStreams) -> None:
     assert gpu.stored == 1  # of the two on a GPU, one received
 
 
-def test_a_device_pointer_without_a_device(master: str) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU")
-    with pccl.Communicator(master) as communicator:
-        communicator.connect()
-        info = pccl.TensorInfo(
-            "w",
-            64,
-            numel=1,
-            dtype=pccl.DataType.FLOAT,
-            device_type=pccl.DeviceType.CUDA,
-            allow_content_inequality=False,
-        )
-        with pytest.raises(pccl.PCCLArgumentError, match="'w' is CUDA memory, and torch cannot use it here"):
-            communicator.sync_shared_state(pccl.SharedState([info]))
-
-
 def test_gradients_of_a_model_on_a_gpu(run_peers: RunPeers, gpu: LateStreams) -> None:
     """The hook takes buckets as DDP hands them out, from streams that are late."""
     from pccl.torch import ddp_hook
