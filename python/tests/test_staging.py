@@ -262,6 +262,27 @@ def test_shared_state(run_peers: RunPeers, gpu: LateStreams) -> None:
     assert gpu.stored == 1  # of the two on a GPU, one received
 
 
+def test_a_state_that_cannot_land_keeps_its_revision(run_peers: RunPeers, gpu: LateStreams) -> None:
+    def copy(stream: LateStream, target: Any, source: Any) -> None:
+        if gpu.device_of(source) == "cpu":
+            raise RuntimeError("no such device")
+        stream.do(lambda: target.copy_(source))
+
+    def body(communicator: pccl.Communicator, index: int) -> None:
+        state = pccl.SharedState([pccl.TensorInfo.from_torch(gpu.tensor(index), "weights")])
+        strategy = pccl.SharedStateSyncStrategy
+        if index == 0:
+            state.revision = 3
+            communicator.sync_shared_state(state, strategy.SEND_ONLY)
+            return
+        with pytest.raises(RuntimeError, match="no such device"):
+            communicator.sync_shared_state(state, strategy.RECEIVE_ONLY)
+        assert state.revision == 0
+
+    gpu.copy = copy  # type: ignore[method-assign]
+    run_peers(2, body)
+
+
 def test_gradients_of_a_model_on_a_gpu(run_peers: RunPeers, gpu: LateStreams) -> None:
     """The hook takes buckets as DDP hands them out, from streams that are late."""
     from pccl.torch import ddp_hook
