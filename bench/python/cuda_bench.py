@@ -1,9 +1,9 @@
-"""What a tensor on a GPU costs over one on the CPU: all-reduces of two peers (processes of this machine), in turn of a
-tensor on each.
+"""Compares all-reduces of a tensor on a GPU with those of a tensor on the CPU. Two processes of this machine make them
+in turn.
 
     ./dev nightly cuda
 
-Both are in the same processes and the same run. Times are medians; the ratio is the median of the ratios of neighbours.
+Times are medians. The ratio is the median of the ratios of neighbours.
 Bound: at most 1.10 at 256 MiB. Exit status 1: it was missed.
 """
 
