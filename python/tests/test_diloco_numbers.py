@@ -16,7 +16,8 @@ import pccl  # noqa: E402
 from conftest import PATIENCE_S, run_threads  # noqa: E402
 from diloco_trainee import MODES, Trainee, kept, vector  # noqa: E402
 from pccl.diloco import DiLoCo, Event  # noqa: E402
-from pccl.diloco._diloco import NORM_CHUNK, _norm  # noqa: E402
+from pccl.diloco._cores import SHARE_MIN  # noqa: E402
+from pccl.diloco._norm import norm  # noqa: E402
 
 each_mode = pytest.mark.parametrize("mode", MODES)
 HURT_IN_ROUND = 2
@@ -153,11 +154,11 @@ def test_a_model_that_is_not_finite_does_not_begin_a_run(master: str) -> None:
 
 
 def test_the_norm_of_long_vectors() -> None:
-    vector_ = torch.randn(2 * NORM_CHUNK + 3, generator=torch.Generator().manual_seed(1))
-    assert _norm(vector_) == pytest.approx(float(vector_.double().norm()))
+    vector_ = torch.randn(2 * SHARE_MIN + 3, generator=torch.Generator().manual_seed(1))
+    assert norm(vector_) == pytest.approx(float(vector_.double().norm()))
     for value in (math.nan, math.inf, -math.inf):
-        for place in (0, NORM_CHUNK, vector_.numel() - 1):
+        for place in (0, SHARE_MIN, vector_.numel() - 1):
             spoiled = vector_.clone()
             spoiled[place] = value
-            assert not math.isfinite(_norm(spoiled))
-    assert math.isfinite(_norm(torch.full((5,), 3e38)))
+            assert not math.isfinite(norm(spoiled))
+    assert math.isfinite(norm(torch.full((5,), 3e38)))

@@ -12,6 +12,8 @@ torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
 import pccl  # noqa: E402
+from pccl.diloco import _cores  # noqa: E402
+from pccl.diloco._cores import SHARE_MIN, over_ranges  # noqa: E402
 from pccl.diloco._encoding import BLOCK, Codes, Encoding, Plain, Ring  # noqa: E402
 from pccl.diloco._outer import CHUNK, OuterSGD  # noqa: E402
 from pccl.diloco._parameters import Parameters  # noqa: E402
@@ -132,6 +134,33 @@ def test_outer_options_that_cannot_work(bad: dict[str, Any]) -> None:
         OuterSGD(bad)
 
 
+# ---- several cores
+
+
+@pytest.mark.parametrize("elements", [0, 1, BLOCK, SHARE_MIN, 2 * SHARE_MIN - 1, 2 * SHARE_MIN, 5 * SHARE_MIN + 7])
+def test_ranges_cover_everything_once(elements: int) -> None:
+    ranges: list[tuple[int, int]] = []
+    over_ranges(lambda begin, end: ranges.append((begin, end)), elements, BLOCK)
+    ranges.sort()
+    assert [begin for begin, _ in ranges] == [0] + [end for _, end in ranges[:-1]] and ranges[-1][1] == elements
+    assert all(begin % BLOCK == 0 for begin, _ in ranges)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_range_that_fails(failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_cores, "_cores", lambda: 2)
+    done: list[int] = []
+
+    def work(begin: int, end: int) -> None:
+        if (begin > 0) == failing:
+            raise FloatingPointError("of this range")
+        done.append(end - begin)
+
+    with pytest.raises(FloatingPointError, match="of this range"):
+        over_ranges(work, 4 * SHARE_MIN)
+    assert done == [2 * SHARE_MIN]
+
+
 # ---- encodings
 
 
@@ -231,6 +260,23 @@ def test_codes_take_a_quarter_of_the_bytes() -> None:
     peaks.receive.copy_(peaks.send)
     codes = exchange.send(4)
     assert peaks.send.numel() * peaks.send.element_size() + codes.send.numel() <= 0.26 * 4 * elements
+
+
+@pytest.mark.parametrize("elements", [CHUNK, CHUNK + 1, 2 * CHUNK - BLOCK + 1, 3 * SHARE_MIN + BLOCK + 5])
+def test_codes_of_long_vectors_are_those_of_each_element(elements: int) -> None:
+    encoding = Codes(elements, elements + 3)
+    meant = torch.randn(elements, generator=torch.Generator().manual_seed(elements))
+    kept = torch.rand(elements, generator=torch.Generator().manual_seed(1)) / 100
+    encoding.pseudo_gradient(elements).copy_(meant)
+    encoding.residual()[3:] = kept
+    assert exchange_among([encoding], 3, elements, [1]) == [1]
+    meant += kept
+    peaks = torch.nn.functional.pad(meant, (0, -elements % BLOCK)).view(-1, BLOCK).abs().amax(1)
+    scale = (peaks / 127).repeat_interleave(BLOCK)[:elements]
+    codes = (meant / scale).round()
+    assert torch.equal(encoding.total(elements), codes * scale)
+    assert torch.equal(encoding.residual()[3:], meant - codes * scale)
+    assert not encoding.residual()[:3].any()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

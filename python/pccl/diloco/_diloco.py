@@ -18,13 +18,11 @@ import pccl
 from pccl._errors import argument_error
 from pccl.diloco._encoding import make_encoding
 from pccl.diloco._membership import Lost, Membership
+from pccl.diloco._norm import norm
 from pccl.diloco._outer import OuterSGD
 from pccl.diloco._parameters import Parameters
 from pccl.diloco._schedule import Schedule
 from pccl.diloco._transfer import Transfer
-
-# Elements per pass of the norm. A pass makes a copy in 64 bits, so this bounds its memory.
-NORM_CHUNK = 1 << 20
 
 # Before the first step, peers that wait for others check at this interval whether a peer has come.
 LINE_UP_POLL_S = 0.02
@@ -82,9 +80,12 @@ class DiLoCo:
 
     Not thread-safe: one thread makes all calls, and no other thread trains the model meanwhile. Parameters may be of
     any real floating-point type, on the CPU or on a CUDA device. Outer parameters, momentum and buffers are on the CPU:
-    16 bytes per parameter; with ``"int8"`` 22, and 26 while it encodes; fewer with fragments. Frozen parameters and
-    buffers of the model are left alone. The helper keeps the parameter objects: they may get other memory
-    (``parameter.data = ...``, another device), but must stay the same objects, of the same shape and type.
+    16 bytes per parameter; with ``"int8"`` 22; fewer with fragments. Frozen parameters and buffers of the model are
+    left alone. The helper keeps the parameter objects: they may get other memory (``parameter.data = ...``, another
+    device), but must stay the same objects, of the same shape and type.
+
+    With ``overlap``, a thread of the helper encodes, sends and decodes while the training goes on. Other work of the
+    helper (pseudo-gradient, outer step) is done in ``step()``, on up to 8 cores.
     """
 
     def __init__(
@@ -257,10 +258,10 @@ class DiLoCo:
     def advance(self) -> None:
         """Call it after each inner step if other code steps the inner optimizer (a gradient scaler).
 
-        Between launches and landings it returns at once. At a landing it blocks until the average has arrived; at the
-        end of a round it blocks until all members have reached it (a vote). If members die meanwhile, the transfer is
-        repeated. If this peer is removed from the run, it joins again and blocks as :meth:`join` does. RuntimeError
-        before ``join``.
+        Between launches and landings it returns at once. At a launch it computes the pseudo-gradient. At a landing (the
+        launch itself without ``overlap``) it blocks until the average has arrived, and applies it. At the end of a round
+        it blocks until all members have reached it (a vote). If members die meanwhile, the transfer is repeated. If this
+        peer is removed from the run, it joins again and blocks as :meth:`join` does. RuntimeError before ``join``.
 
         PCCLError for failures that a retry does not cure. PCCLArgumentError if the model no longer trains what the
         peers average: a parameter was replaced, converted, frozen or unfrozen since this helper was made. This peer has
@@ -312,6 +313,10 @@ class DiLoCo:
         its own, the run goes on as if nothing had happened. From a state that was taken elsewhere, the resumed run
         begins that round again with the parameters as they are, and drops what was in flight.
         """
+        with contextlib.nullcontext() if self._transfer is None else self._transfer.paused():
+            return self._copy_state()
+
+    def _copy_state(self) -> dict[str, Any]:
         local = torch.empty_like(self._outer)
         self._parameters.read(local)
         residual = self._encoding.residual()
@@ -401,15 +406,15 @@ class DiLoCo:
         begin, end = self._schedule.bounds(fragment, self._outer.numel())
         gradient = self._encoding.pseudo_gradient(end - begin)
         self._parameters.subtract_from(self._outer[begin:end], begin, gradient)
-        norm = _norm(gradient)
-        if not math.isfinite(norm):
+        length = norm(gradient)
+        if not math.isfinite(length):
             detail = "the pseudo-gradient is not finite"
-        elif self._max_norm is not None and norm > self._max_norm:
-            detail = f"the norm of the pseudo-gradient is {norm:.6g}, max_norm is {self._max_norm:g}"
+        elif self._max_norm is not None and length > self._max_norm:
+            detail = f"the norm of the pseudo-gradient is {length:.6g}, max_norm is {self._max_norm:g}"
         else:
             return 1
         gradient.zero_()
-        self._begin_again(math.isfinite(norm))
+        self._begin_again(math.isfinite(length))
         logging.getLogger("pccl").warning(
             "DiLoCo: %s at inner step %d; this peer contributes nothing to this average and goes on from the outer "
             "parameters. Look at its data and learning rate",
@@ -435,20 +440,30 @@ class DiLoCo:
         self._emit("launch", fragment, self._encoding.pseudo_gradient(end - begin))
         exchange = self._encoding.exchange(begin, end - begin, weight)
         self._own_weight = weight
-        self._transfer = Transfer(self._membership, exchange, self._tag, lambda: self._emit("retry", fragment))
+        self._transfer = Transfer(
+            self._membership,
+            exchange,
+            self._tag,
+            on_retry=lambda: self._emit("retry", fragment),
+            in_background=self._schedule.delay > 0,
+        )
         self._in_flight = fragment
 
     def _collect(self) -> int:
         """Waits for what is in flight. Returns the sum of the weights in the average."""
         transfer, fragment = self._transfer, self._in_flight
         assert transfer is not None and fragment is not None
+        try:
+            weight = transfer.finish()
+        except Exception:
+            self._transfer = self._in_flight = None
+            raise
         self._transfer = self._in_flight = None
-        weight = transfer.finish()
         begin, end = self._schedule.bounds(fragment, self._outer.numel())
         if weight is None:
             self._encoding.keep_own(begin, end - begin)
             return self._own_weight
-        if weight > 0 and not math.isfinite(_norm(self._encoding.total(end - begin))):
+        if weight > 0 and not math.isfinite(norm(self._encoding.total(end - begin))):
             # Finite numbers whose sum is not finite. All members have the same bytes here, so all of them skip it.
             logging.getLogger("pccl").warning(
                 "DiLoCo: the sum of the pseudo-gradients at inner step %d is not finite; no member applies it. "
@@ -492,18 +507,24 @@ class DiLoCo:
     def _leave(self) -> None:
         """Leaves the run when the helper cannot go on. As a member it would make all others wait."""
         self._joined = False
-        self._transfer = self._in_flight = None
         with contextlib.suppress(pccl.PCCLError):
             self._membership.comm.abort()
+        self._forget_transfer()
+
+    def _forget_transfer(self) -> None:
+        """What was in flight is lost. Its thread ends first, because it uses the buffers of the encoding."""
+        if self._transfer is not None:
+            self._transfer.abort()
+        self._transfer = self._in_flight = None
 
     def _enter(self) -> None:
         self._parameters.check("DiLoCo.join")
-        if not math.isfinite(_norm(self._outer)):
+        if not math.isfinite(norm(self._outer)):
             raise argument_error(
                 "DiLoCo.join",
                 "the model has parameters that are not finite, and a run may begin with them; initialize it",
             )
-        self._transfer = self._in_flight = None
+        self._forget_transfer()
 
         def position() -> None:
             begin = self._schedule.round_begin(self._inner_step)
@@ -562,12 +583,6 @@ class DiLoCo:
         if self._on_event is not None:
             event = Event(kind, self._inner_step, self._outer_step, self.world, fragment, tensor, detail)
             self._on_event(event)
-
-
-def _norm(vector: Tensor) -> float:
-    """Euclidean norm; it is not finite exactly if an element is not."""
-    parts = (torch.linalg.vector_norm(part, dtype=torch.float64) for part in vector.split(NORM_CHUNK))
-    return math.hypot(*map(float, parts))
 
 
 def _name(quantize: str | pccl.QuantizationOptions | None) -> str:

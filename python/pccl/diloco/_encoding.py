@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import pccl
+from pccl.diloco._cores import over_ranges
 from pccl.diloco._outer import CHUNK, Floats
 
 # Elements that the library quantizes with one pair of parameters, and that share one scale here.
@@ -124,8 +125,8 @@ class Codes:
     per peer. With w members there are 127 // w levels on each side. It sends 25.8 % of the bytes of float32.
 
     A block that contains a NaN or an infinity becomes NaN as a whole, on all members.
-    Memory: 10 bytes per element of a fragment (14 once there were more than 16 members), 4 more while it encodes, and 4
-    per parameter of the model.
+    Memory: 10 bytes per element of a fragment (14 once there were more than 16 members), and 4 per parameter of the
+    model.
     """
 
     WORLD_MAX_INT8 = 16
@@ -155,56 +156,94 @@ class Codes:
     def exchange(self, begin: int, elements: int, weight: int) -> Exchange:
         blocks = -(-elements // BLOCK)
         meant = self._gradient[: blocks * BLOCK]
-        residual = self._residual[begin : begin + elements]
         meant[elements:] = 0
-        if weight > 0:
-            meant[:elements] += residual
+        residual = self._residual[begin : begin + elements] if weight > 0 else None
         own, peaks = self._peaks[0, :blocks], self._peaks[1, :blocks]
-        numpy.max(numpy.abs(meant.reshape(blocks, BLOCK)), axis=1, out=own.numpy())
+        _add_and_find_peaks(meant, residual, own.numpy())
         world = yield Reduction(0, own, peaks, pccl.ReduceOp.MAX)
 
         dtype = torch.int8 if world <= self.WORLD_MAX_INT8 else torch.int16
         levels = torch.iinfo(dtype).max // world
         scale = (peaks.numpy() / numpy.float32(levels)).astype(numpy.float32)
-        send, receive = self._codes_of(dtype, meant.size)[:, : elements + 1]
-        _encode(meant[:elements], scale, levels, send.numpy(), residual if weight > 0 else None)
-        send[-1] = weight
-        yield Reduction(1, send, receive, pccl.ReduceOp.SUM)
+        send, receive = self._codes_of(dtype)
+        _encode(meant, scale, levels, send.numpy()[: meant.size], residual)
+        send[elements] = weight  # behind the codes; those of the rest of the last block are 0 and are not sent
+        yield Reduction(1, send[: elements + 1], receive[: elements + 1], pccl.ReduceOp.SUM)
 
-        _decode(receive.numpy()[:elements], scale, self._total[:elements])
-        return int(receive[-1])
+        weights = int(receive[elements])
+        _decode(receive.numpy()[: meant.size], scale, self._total[: meant.size])
+        return weights
 
-    def _codes_of(self, dtype: torch.dtype, elements: int) -> Tensor:
+    def _codes_of(self, dtype: torch.dtype) -> Tensor:
         if dtype not in self._codes:
             self._codes[dtype] = torch.zeros(2, self._gradient.size + 1, dtype=dtype, device="cpu")
-        return self._codes[dtype][:, : elements + 1]
+        return self._codes[dtype]
+
+
+def _add_and_find_peaks(meant: Floats, residual: Floats | None, peaks: Floats) -> None:
+    """Adds ``residual``, if any, to the beginning of ``meant``. Writes the largest magnitude of each block to
+    ``peaks``: NaN for a block that contains one."""
+
+    def pass_over(first: int, end: int) -> None:
+        magnitudes = numpy.empty(min(CHUNK, end - first), numpy.float32)
+        for begin in range(first, end, CHUNK):
+            stop = min(begin + CHUNK, end)
+            if residual is not None:
+                left = residual[begin:stop]
+                numpy.add(meant[begin : begin + left.size], left, out=meant[begin : begin + left.size])
+            numpy.abs(meant[begin:stop], out=magnitudes[: stop - begin])
+            blocks = magnitudes[: stop - begin].reshape(-1, BLOCK)
+            numpy.max(blocks, axis=1, out=peaks[begin // BLOCK : stop // BLOCK])
+
+    over_ranges(pass_over, meant.size, BLOCK)
 
 
 def _encode(meant: Floats, scale: Floats, levels: int, codes: Codebook, residual: Floats | None) -> None:
-    """Writes the codes of ``meant``. ``residual`` gets what they leave out, or 0 where that is not finite."""
-    for begin in range(0, meant.size, CHUNK):
-        part = slice(begin, min(begin + CHUNK, meant.size))
-        steps = numpy.repeat(scale[begin // BLOCK : -(-part.stop // BLOCK)], BLOCK)[: part.stop - begin]
-        usable = numpy.isfinite(steps) & (steps > 0)
-        rounded = numpy.zeros(steps.size, numpy.float32)
-        numpy.divide(meant[part], steps, out=rounded, where=usable)
-        numpy.rint(rounded, out=rounded)
-        numpy.clip(rounded, -levels, levels, out=rounded)
-        codes[part] = rounded
-        if residual is not None:
-            numpy.multiply(rounded, steps, out=rounded, where=usable)
-            numpy.subtract(meant[part], rounded, out=residual[part])
-            residual[part][~numpy.isfinite(residual[part])] = 0
+    """Writes the codes of ``meant``, which is whole blocks. ``residual``, which may end within the last block, gets
+    what the codes leave out, or 0 where that is not finite."""
+
+    def pass_over(first: int, end: int) -> None:
+        room = numpy.empty((2, min(CHUNK, end - first)), numpy.float32)
+        for begin in range(first, end, CHUNK):
+            stop = min(begin + CHUNK, end)
+            steps = scale[begin // BLOCK : stop // BLOCK, None]
+            usable = numpy.isfinite(steps)
+            steps = numpy.where(usable & (steps > 0), steps, numpy.float32(1))
+            block_wise = meant[begin:stop].reshape(-1, BLOCK)
+            rounded, left = (one[: stop - begin].reshape(-1, BLOCK) for one in room)
+            numpy.divide(block_wise, steps, out=rounded)
+            if not usable.all():
+                rounded[~usable[:, 0]] = 0
+            numpy.rint(rounded, out=rounded)
+            numpy.clip(rounded, -levels, levels, out=rounded)
+            codes[begin:stop].reshape(-1, BLOCK)[...] = rounded
+            if residual is not None:
+                # A code of almost the largest number can stand for an infinity.
+                with numpy.errstate(over="ignore", invalid="ignore"):
+                    numpy.multiply(rounded, steps, out=rounded)
+                    numpy.subtract(block_wise, rounded, out=left)
+                finite = numpy.isfinite(left)
+                if not finite.all():
+                    left[~finite] = 0
+                out = residual[begin:stop]
+                out[:] = left.reshape(-1)[: out.size]
+
+    over_ranges(pass_over, meant.size, BLOCK)
 
 
 def _decode(codes: Codebook, scale: Floats, total: Floats) -> None:
-    """Writes ``codes * scale`` to ``total``."""
-    for begin in range(0, codes.size, CHUNK):
-        part = slice(begin, min(begin + CHUNK, codes.size))
-        steps = numpy.repeat(scale[begin // BLOCK : -(-part.stop // BLOCK)], BLOCK)[: part.stop - begin]
-        # Intended: 0 times an infinite scale gives NaN, and a sum beyond the largest number gives an infinity.
-        with numpy.errstate(invalid="ignore", over="ignore"):
-            numpy.multiply(codes[part].astype(numpy.float32), steps, out=total[part])
+    """Writes ``codes * scale`` to ``total``; all of them whole blocks."""
+
+    def pass_over(first: int, end: int) -> None:
+        for begin in range(first, end, CHUNK):
+            stop = min(begin + CHUNK, end)
+            out = total[begin:stop].reshape(-1, BLOCK)
+            out[...] = codes[begin:stop].reshape(-1, BLOCK)
+            # Intended: 0 times an infinite scale gives NaN, and a sum beyond the largest number gives an infinity.
+            with numpy.errstate(invalid="ignore", over="ignore"):
+                numpy.multiply(out, scale[begin // BLOCK : stop // BLOCK, None], out=out)
+
+    over_ranges(pass_over, codes.size, BLOCK)
 
 
 def make_encoding(

@@ -8,10 +8,12 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
+from pccl.diloco._cores import over_ranges
+
 Floats = NDArray[numpy.float32]
 
 # Elements per pass. The data of one pass stays in the cache of a core.
-CHUNK = 32768
+CHUNK = 65536
 
 
 class OuterSGD:
@@ -41,7 +43,6 @@ class OuterSGD:
             raise ValueError(f"outer: lr {self.lr} must be above 0, momentum {self.momentum} from 0 to below 1")
         if self.nesterov and self.momentum == 0:
             raise ValueError("outer: nesterov needs a momentum above 0")
-        self._direction = numpy.empty(CHUNK, numpy.float32)
 
     def __str__(self) -> str:
         return f"sgd({self.lr!r},{self.momentum!r},{'nesterov' if self.nesterov else 'plain'})"
@@ -50,21 +51,26 @@ class OuterSGD:
         """All arrays are contiguous and of one length; ``momentum`` is None exactly if this optimizer has none.
         ``gradient`` is a sum of total weight ``weight`` (1 or more), and becomes the average."""
         lr, mu, divisor = numpy.float32(self.lr), numpy.float32(self.momentum), numpy.float32(weight)
-        for begin in range(0, parameters.size, CHUNK):
-            part = slice(begin, min(begin + CHUNK, parameters.size))
-            p, g, d = parameters[part], gradient[part], self._direction[: part.stop - begin]
-            if weight != 1:
-                numpy.divide(g, divisor, out=g)
-            if momentum is None:
-                numpy.multiply(g, lr, out=d)
-            else:
-                m = momentum[part]
-                numpy.multiply(m, mu, out=m)
-                numpy.add(m, g, out=m)
-                if self.nesterov:
-                    numpy.multiply(m, mu, out=d)
-                    numpy.add(d, g, out=d)
-                    numpy.multiply(d, lr, out=d)
+
+        def step_range(first: int, end: int) -> None:
+            direction = numpy.empty(min(CHUNK, end - first), numpy.float32)
+            for begin in range(first, end, CHUNK):
+                part = slice(begin, min(begin + CHUNK, end))
+                p, g, d = parameters[part], gradient[part], direction[: part.stop - begin]
+                if weight != 1:
+                    numpy.divide(g, divisor, out=g)
+                if momentum is None:
+                    numpy.multiply(g, lr, out=d)
                 else:
-                    numpy.multiply(m, lr, out=d)
-            numpy.subtract(p, d, out=p)
+                    m = momentum[part]
+                    numpy.multiply(m, mu, out=m)
+                    numpy.add(m, g, out=m)
+                    if self.nesterov:
+                        numpy.multiply(m, mu, out=d)
+                        numpy.add(d, g, out=d)
+                        numpy.multiply(d, lr, out=d)
+                    else:
+                        numpy.multiply(m, lr, out=d)
+                numpy.subtract(p, d, out=p)
+
+        over_ranges(step_range, parameters.size)

@@ -3,7 +3,11 @@ alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import atexit
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Generator
 
 import pccl
 from pccl import PCCLError, Result
@@ -16,76 +20,140 @@ RETRIES_MAX = 1000
 
 
 class Transfer:
-    """One exchange in flight. Only the library works in the background: ``poll`` moves from one reduction to the next,
-    so between calls at most one reduction advances. Not thread-safe.
+    """One exchange. With ``in_background`` a thread of its own runs it from now on, also the encoding and decoding;
+    otherwise ``finish`` runs it. One other thread makes all calls.
 
     A reduction fails for all members or for none, so all remaining members repeat the same one. If this peer remains
     alone in the group, and is still in the run, the result is ``None``.
     """
 
-    def __init__(self, membership: Membership, exchange: Exchange, tag: int, on_retry: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        exchange: Exchange,
+        tag: int,
+        on_retry: Callable[[], None],
+        in_background: bool,
+    ) -> None:
+        """``on_retry`` is called once for each failed reduction, by ``poll`` and ``finish``."""
         self._membership = membership
         self._exchange = exchange
         self._tag = tag
         self._on_retry = on_retry
-        self._handle: pccl.AsyncReduceHandle | None = None
-        self._failures = 0
-        self.weight: int | None = None
-        self.tx_bytes = 0
-        self.rx_bytes = 0
-        self._reduction: Reduction = next(exchange)
-        self._launch()
+        self._retries = 0
+        self._retries_reported = 0
+        self._result: int | None = None
+        self._failure: BaseException | None = None
+        # Held while the exchange computes, thus changes the buffers of its encoding.
+        self._computing = threading.Lock()
+        self._prepared = threading.Event()  # the first reduction was encoded, or could not be
+        self._thread: threading.Thread | None = None
+        if in_background:
+            self._thread = threading.Thread(target=self._run, name="pccl-diloco-transfer", daemon=True)
+            self._thread.start()
+            _in_background.add(self)
 
     def poll(self) -> None:
-        """Starts the next reduction if the running one has ended. Returns at once; may raise Lost or PCCLError."""
-        while self._handle is not None and self._handle.done():
-            self._collect()
+        """Reports the retries so far. Raises the failure if the exchange has failed. Returns at once."""
+        self._report_retries()
+        if self._failure is not None:
+            raise self._failure
 
     def finish(self) -> int | None:
         """Waits for the end. Returns the sum of weights, or None if all others were lost first. Raises Lost or
         PCCLError."""
-        while self._handle is not None:
-            self._collect()
-        return self.weight
-
-    def _launch(self) -> None:
-        reduction = self._reduction
-        if self._membership.world() > 1:
-            try:
-                self._handle = self._membership.comm.all_reduce_async(
-                    reduction.send,
-                    reduction.receive,
-                    op=reduction.op,
-                    tag=self._tag + reduction.stage,
-                    quantization_options=reduction.options,
-                )
-                return
-            except PCCLError as error:
-                if error.result != Result.TOO_FEW_PEERS:
-                    raise
-        self._membership.raise_if_lost("this peer is no longer a member of the run")
-
-    def _collect(self) -> None:
-        assert self._handle is not None
-        succeeded, status, info = self._handle.wait()
-        self._handle = None
-        if succeeded:
-            self._failures = 0
-            self.tx_bytes += info.tx_bytes
-            self.rx_bytes += info.rx_bytes
-            try:
-                self._reduction = self._exchange.send(info.local_world_size)
-            except StopIteration as stop:
-                self.weight = stop.value
-                return
-        elif status in (Result.RANK_CONNECTION_LOST, Result.TOO_FEW_PEERS):
-            self._failures += 1
-            if self._failures > RETRIES_MAX:
-                raise PCCLError(status, "DiLoCo.step", f"the same reduction failed {RETRIES_MAX} times in a row")
-            self._on_retry()
+        if self._thread is None:
+            self._run()
         else:
-            raise PCCLError(
-                status, "DiLoCo.step", "the members do not agree about what they reduce, or memory is short"
-            )
-        self._launch()
+            self._thread.join()
+        self.poll()
+        return self._result
 
+    def abort(self) -> None:
+        """Ends the exchange, if it still runs. This peer then leaves the run."""
+        if self._thread is not None and self._thread.is_alive():
+            with contextlib.suppress(PCCLError):
+                self._membership.comm.abort()
+            self._thread.join()
+
+    @contextlib.contextmanager
+    def paused(self) -> Generator[None]:
+        """While it is entered, the buffers of the encoding do not change, and hold what the first reduction sends."""
+        if self._thread is not None:
+            self._prepared.wait()
+        with self._computing:
+            yield
+
+    def _run(self) -> None:
+        try:
+            self._result = self._exchange_all()
+        except BaseException as failure:
+            self._failure = failure
+        finally:
+            self._prepared.set()
+
+    def _exchange_all(self) -> int | None:
+        with self._computing:
+            reduction = next(self._exchange)
+        self._prepared.set()
+        while (world := self._reduce(reduction)) is not None:
+            try:
+                with self._computing:
+                    reduction = self._exchange.send(world)
+            except StopIteration as stop:
+                weights: int = stop.value
+                return weights
+        return None
+
+    def _reduce(self, reduction: Reduction) -> int | None:
+        """Returns the number of members that took part, or None if this peer is alone."""
+        for _ in range(RETRIES_MAX):
+            handle = self._launch(reduction)
+            if handle is None:
+                self._membership.raise_if_lost("this peer is no longer a member of the run")
+                return None
+            succeeded, status, info = handle.wait()
+            if succeeded:
+                return info.local_world_size
+            if status not in (Result.RANK_CONNECTION_LOST, Result.TOO_FEW_PEERS):
+                raise PCCLError(
+                    status, "DiLoCo.step", "the members do not agree about what they reduce, or memory is short"
+                )
+            self._retries += 1
+            if self._thread is None:
+                self._report_retries()
+        raise PCCLError(status, "DiLoCo.step", f"the same reduction failed {RETRIES_MAX} times in a row")
+
+    def _launch(self, reduction: Reduction) -> pccl.AsyncReduceHandle | None:
+        """Returns None if no other peer is there."""
+        if self._membership.world() <= 1:
+            return None
+        try:
+            return self._membership.comm.all_reduce_async(
+                reduction.send,
+                reduction.receive,
+                op=reduction.op,
+                tag=self._tag + reduction.stage,
+                quantization_options=reduction.options,
+            )
+        except PCCLError as error:
+            if error.result != Result.TOO_FEW_PEERS:
+                raise
+            return None
+
+    def _report_retries(self) -> None:
+        while self._retries_reported < self._retries:
+            self._retries_reported += 1
+            self._on_retry()
+
+
+_in_background: weakref.WeakSet[Transfer] = weakref.WeakSet()
+
+
+def _abort_all() -> None:
+    # A thread that waits for peers must not outlive the interpreter.
+    for transfer in list(_in_background):
+        transfer.abort()
+
+
+atexit.register(_abort_all)

@@ -1,0 +1,53 @@
+"""Runs passes over long arrays on several cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+# Elements that are worth a thread of their own: about half a millisecond of work.
+SHARE_MIN = 1 << 20
+# More threads would wait for the interpreter's lock: each pass over 65,536 elements takes it once.
+THREADS_MAX = 8
+
+_pool: ThreadPoolExecutor | None = None
+
+
+def over_ranges(work: Callable[[int, int], None], elements: int, multiple_of: int = 1) -> None:
+    """Calls ``work(begin, end)`` for ranges that cover ``[0, elements)``, and blocks until all are done.
+
+    Ranges begin at multiples of ``multiple_of``. ``work`` runs on several threads at the same time; it spends its time
+    in numpy, which releases the interpreter's lock. If calls raise, one of the exceptions is raised here. Thread-safe.
+    """
+    shares = max(1, min(elements // SHARE_MIN, _cores()))
+    units = -(-elements // multiple_of)
+    borders = [min(share * units // shares * multiple_of, elements) for share in range(shares + 1)]
+    others = [_threads().submit(work, borders[i], borders[i + 1]) for i in range(1, shares)]
+    try:
+        work(borders[0], borders[1])
+    finally:
+        failures = [one.exception() for one in others]
+    for failure in failures:
+        if failure is not None:
+            raise failure
+
+
+def _cores() -> int:
+    return min(len(os.sched_getaffinity(0)), THREADS_MAX)
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(THREADS_MAX - 1, thread_name_prefix="pccl-diloco")
+    return _pool
+
+
+def _forget() -> None:
+    """A child of fork() does not have the threads."""
+    global _pool
+    _pool = None
+
+
+os.register_at_fork(after_in_child=_forget)
