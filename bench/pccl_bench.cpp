@@ -4,9 +4,9 @@
 // status: 0 measured, 1 something could not be measured, 2 usage. A missed target is printed, but it is no error: the
 // machine may be the cause, and the ratio to the bare ring shows whether it is.
 #include "bare_ring.hpp"
+#include "harness/real/child_process.hpp"
 #include "statistics.hpp"
 #include "suite.hpp"
-#include "harness/real/child_process.hpp"
 #include "worker.hpp"
 
 #include <CLI/CLI.hpp>

@@ -55,12 +55,9 @@ def carry_out(exchange: Exchange, world: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fragments", "quantize", "bytes_each", "more_at_the_peak"),
-    [(1, None, 16, 0), (4, None, 10, 0), (1, "int8", 22, 4), (4, "int8", 14.5, 1)],
+    ("fragments", "quantize", "bytes_each"), [(1, None, 16), (4, None, 10), (1, "int8", 22), (4, "int8", 14.5)]
 )
-def test_bytes_per_parameter(
-    fragments: int, quantize: str | None, bytes_each: float, more_at_the_peak: float
-) -> None:
+def test_bytes_per_parameter(fragments: int, quantize: str | None, bytes_each: float) -> None:
     model = torch.nn.Linear(1024, PARAMETERS // 1024, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     communicator = pccl.Communicator("127.0.0.1:1")
@@ -76,7 +73,7 @@ def test_bytes_per_parameter(
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak / PARAMETERS == pytest.approx(more_at_the_peak, abs=0.75)
+    assert peak / PARAMETERS <= 0.75
 
 
 @pytest.mark.parametrize("alone", [True, False])

@@ -14,7 +14,7 @@ numpy = pytest.importorskip("numpy")
 import pccl  # noqa: E402
 from pccl.diloco import _cores  # noqa: E402
 from pccl.diloco._cores import SHARE_MIN, over_ranges  # noqa: E402
-from pccl.diloco._encoding import BLOCK, Codes, Encoding, Plain, Ring  # noqa: E402
+from pccl.diloco._encoding import BASE, BLOCK, Codes, Encoding, Plain, Ring, put_weight  # noqa: E402
 from pccl.diloco._outer import CHUNK, OuterSGD  # noqa: E402
 from pccl.diloco._parameters import Parameters  # noqa: E402
 from pccl.diloco._schedule import Schedule  # noqa: E402
@@ -209,11 +209,11 @@ def test_who_is_lost_between_weights_and_data_is_in_neither() -> None:
     ring = Ring(4, pccl.QuantizationOptions())
     ring.pseudo_gradient(4).fill_(1.0)
     exchange = ring.exchange(0, 4, 1)
-    next(exchange).receive.fill_(3.0)
+    put_weight(3, next(exchange).receive, BASE)
     exchange.send(3)
     weights = exchange.send(2)
     assert weights.stage == 0
-    weights.receive.fill_(2.0)
+    put_weight(2, weights.receive, BASE)
     exchange.send(2).receive.fill_(8.0)
     with pytest.raises(StopIteration) as stop:
         exchange.send(2)

@@ -121,7 +121,8 @@ TEST_CASE("a run is judged by what its scenario expects") {
         CHECK(to_text(*parse_scenario(to_text(*scenario), error)) == to_text(*scenario));
         return run(*scenario).violation;
     };
-    CHECK(judged("expect committed 1\nexpect removed 0 0\nexpect open 1\nexpect joiner_unreachable 0 0\n").oracle.empty());
+    CHECK(judged("expect committed 1\nexpect removed 0 0\nexpect open 1\nexpect joiner_unreachable 0 0\n")
+              .oracle.empty());
     CHECK(judged("expect committed 1000\n").oracle == "expect");
     CHECK(judged("expect removed 1 1\n").reason == "removed is 0, and the scenario expects 1 to 1");
     CHECK(judged("expect simulated-ms 0 0\n").oracle == "expect");

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import pccl
 from pccl._errors import argument_error
-from pccl.diloco._encoding import make_encoding
+from pccl.diloco._encoding import WEIGHT_LIMIT, make_encoding
 from pccl.diloco._membership import Lost, Membership
 from pccl.diloco._norm import norm
 from pccl.diloco._outer import OuterSGD
@@ -104,14 +104,15 @@ class DiLoCo:
         min_peers: int = 1,
         check_every: int = 1,
         max_norm: float | None = None,
+        weighted: bool = False,
         tag: int = 0,
         rejoin_timeout_s: float = 600.0,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         """Does not touch the network. ValueError for options that cannot work.
 
-        All peers of a group need the same ``H``, ``outer``, ``fragments``, ``delay``, ``mix`` and ``quantize``, and
-        models whose trainable parameters have the same names, shapes and types. A peer that differs is removed while it
+        All peers of a group need the same ``H``, ``outer``, ``fragments``, ``delay``, ``mix``, ``quantize`` and
+        ``weighted``, and models whose trainable parameters have the same names, shapes and types. A peer that differs is removed while it
         joins, with a message that shows both sides.
 
         :param model: has its initial parameters; when this peer joins a run, those of the run replace them.
@@ -119,7 +120,9 @@ class DiLoCo:
         :param comm: connected or not; the helper connects it when needed and never closes it. While the helper is in
             use, no other code may vote on it (topology, shared state).
         :param H: inner steps per round.
-        :param outer: ``lr`` (0.7), ``momentum`` (0.9), ``nesterov`` (True).
+        :param outer: ``lr`` (0.7), ``momentum`` (0.9), ``nesterov`` (True). ``lr`` is a number, or a function that
+            returns the learning rate behind a number of finished rounds. The function must be the same on all peers,
+            which the helper cannot check.
         :param fragments: number of equal parts of the parameters, 1 to H; they are sent at different times of a round.
         :param overlap: whether inner steps go on during a transfer; False: ``step()`` waits for it.
         :param delay: inner steps between the launch of a transfer and the use of its average, up to ``H // fragments``,
@@ -134,6 +137,8 @@ class DiLoCo:
             those that differ are repaired; 0: only when a peer joins.
         :param max_norm: a pseudo-gradient of a fragment is not averaged if its Euclidean norm exceeds this; None: every
             finite one is averaged. Peers may use different values.
+        :param weighted: whether a peer weighs as much in an average as the number of ``samples`` that it gave to
+            ``step()`` since its last one. False: all peers weigh the same.
         :param tag: the helper uses this tag of the communicator and the next one.
         :param rejoin_timeout_s: how long the helper retries a master that does not answer, before ``PCCLError``.
         :param on_event: called with an :class:`Event` during calls of the helper; must not call the helper.
@@ -151,6 +156,9 @@ class DiLoCo:
         if max_norm is not None and not max_norm > 0:
             raise ValueError(f"max_norm is {max_norm}; use a number above 0, or None")
         self._max_norm = max_norm
+        self._weighted = weighted
+        # Weight that this peer's training since the last launch of each fragment will have.
+        self._unsent = [0] * fragments
         self._inner_optimizer = inner_optimizer
         self._parameters = Parameters(model)
         size = self._parameters.size
@@ -171,7 +179,7 @@ class DiLoCo:
 
         options = (
             f"H={H},fragments={fragments},delay={delay},mix={self._mix!r},outer={self._optimizer},"
-            f"quantize={_name(quantize)}"
+            f"quantize={_name(quantize)}{',weighted' if weighted else ''}"
         )
         self._signature = f"{options},parameters={self._parameters}"
         # Options and parameters are part of names of entries, so that peers with other ones cannot take part. There are
@@ -189,7 +197,7 @@ class DiLoCo:
         self._transfer: Transfer | None = None
         self._in_flight: int | None = None
         self._own_weight = 0
-        self._restored: Tensor | None = None
+        self._restored: tuple[Tensor, int] | None = None  # a pseudo-gradient and its weight
         self._joined = False
 
     # ---- where the training stands -----------------------------------------------------------------------------------
@@ -207,7 +215,8 @@ class DiLoCo:
 
     @property
     def batches(self) -> int:
-        """The data cursor of the run: number of inner steps of all peers together that are in the outer parameters."""
+        """The data cursor of the run: number of inner steps of all peers together that are in the outer parameters;
+        with ``weighted`` the number of samples."""
         return self._batches
 
     @property
@@ -245,17 +254,19 @@ class DiLoCo:
                 self._leave()
                 raise
 
-    def step(self, closure: Callable[[], float] | None = None) -> Any:
+    def step(self, closure: Callable[[], float] | None = None, *, samples: int | None = None) -> Any:
         """Calls ``inner_optimizer.step(closure)``, then :meth:`advance`, which describes blocking and errors.
 
         :param closure: as for the optimizer.
+        :param samples: as for :meth:`advance`.
         :returns: what the optimizer returned.
         """
+        self._check_samples(samples)
         result = self._inner_optimizer.step(closure) if closure is not None else self._inner_optimizer.step()
-        self.advance()
+        self.advance(samples=samples)
         return result
 
-    def advance(self) -> None:
+    def advance(self, *, samples: int | None = None) -> None:
         """Call it after each inner step if other code steps the inner optimizer (a gradient scaler).
 
         Between launches and landings it returns at once. At a launch it computes the pseudo-gradient. At a landing (the
@@ -266,9 +277,15 @@ class DiLoCo:
         PCCLError for failures that a retry does not cure. PCCLArgumentError if the model no longer trains what the
         peers average: a parameter was replaced, converted, frozen or unfrozen since this helper was made. This peer has
         then left the run, so that the others do not wait for it, and the helper cannot be used again.
+
+        :param samples: number of samples (or tokens) of this inner step, with ``weighted=True``, and only then; 0 or
+            more. ValueError otherwise.
         """
         if not self._joined:
             raise RuntimeError("DiLoCo.join() comes before the first step")
+        self._check_samples(samples)
+        for fragment, before in enumerate(self._unsent):
+            self._unsent[fragment] = 1 if samples is None else min(before + samples, WEIGHT_LIMIT - 1)
         self._inner_step += 1
         try:
             self._after_inner_step()
@@ -279,6 +296,16 @@ class DiLoCo:
         except Exception:
             self._leave()
             raise
+
+    def _check_samples(self, samples: int | None) -> None:
+        if (samples is not None) != self._weighted:
+            raise ValueError(
+                "samples goes with DiLoCo(weighted=True)"
+                if samples is not None
+                else "DiLoCo(weighted=True) needs the samples of each inner step: step(samples=...)"
+            )
+        if samples is not None and not 0 <= samples < WEIGHT_LIMIT:
+            raise ValueError(f"samples is {samples}; use 0 to {WEIGHT_LIMIT - 1}")
 
     def finish(self) -> None:
         """Applies what is in flight and sets the model to the outer parameters, which are the result of the training.
@@ -335,6 +362,8 @@ class DiLoCo:
             "local": local,
             "residual": residual,
             "in_flight": in_flight,
+            "in_flight_weight": self._own_weight,
+            "unsent": list(self._unsent),
             "inner_step": self._inner_step,
             "outer_step": self._outer_step,
             "batches": self._batches,
@@ -362,7 +391,10 @@ class DiLoCo:
         residual = self._encoding.residual()
         if residual is not None:
             residual.copy_(state["residual"])
-        self._restored = None if state["in_flight"] is None else state["in_flight"].clone()
+        # States of earlier versions have no weights: each pseudo-gradient weighed 1.
+        if state["in_flight"] is not None:
+            self._restored = state["in_flight"].clone(), int(state.get("in_flight_weight", 1))
+        self._unsent = list(state.get("unsent", self._unsent))
         self._inner_step = int(state["inner_step"])
         self._outer_step = int(state["outer_step"])
         self._batches = int(state["batches"])
@@ -403,6 +435,7 @@ class DiLoCo:
     def _capture(self, fragment: int) -> int:
         """Captures what this peer learned. Returns its weight in the average: 0 if it would do harm."""
         self._parameters.check("DiLoCo.step")
+        weight, self._unsent[fragment] = self._unsent[fragment], 0
         begin, end = self._schedule.bounds(fragment, self._outer.numel())
         gradient = self._encoding.pseudo_gradient(end - begin)
         self._parameters.subtract_from(self._outer[begin:end], begin, gradient)
@@ -412,7 +445,7 @@ class DiLoCo:
         elif self._max_norm is not None and length > self._max_norm:
             detail = f"the norm of the pseudo-gradient is {length:.6g}, max_norm is {self._max_norm:g}"
         else:
-            return 1
+            return weight
         gradient.zero_()
         self._begin_again(math.isfinite(length))
         logging.getLogger("pccl").warning(
@@ -428,6 +461,7 @@ class DiLoCo:
         """Goes back to the outer parameters in all fragments: the other fragments would bring the bad numbers back with
         the next inner step. So would the moments of the inner optimizer, which are cleaned unless ``finite``."""
         self._parameters.write(self._outer, 0)
+        self._unsent = [0] * len(self._unsent)
         if finite:
             return
         for state in self._inner_optimizer.state.values():
@@ -435,10 +469,11 @@ class DiLoCo:
                 if isinstance(value, Tensor) and value.is_floating_point():
                     value.nan_to_num_(0.0, 0.0, 0.0)
 
-    def _launch(self, fragment: int, weight: int) -> None:
+    def _launch(self, fragment: int, weight: int, restored: bool = False) -> None:
+        """A ``restored`` pseudo-gradient has its weight in it already."""
         begin, end = self._schedule.bounds(fragment, self._outer.numel())
         self._emit("launch", fragment, self._encoding.pseudo_gradient(end - begin))
-        exchange = self._encoding.exchange(begin, end - begin, weight)
+        exchange = self._encoding.exchange(begin, end - begin, weight, 1 if restored else weight)
         self._own_weight = weight
         self._transfer = Transfer(
             self._membership,
@@ -482,10 +517,11 @@ class DiLoCo:
                 None if self._momentum is None else self._momentum.numpy()[begin:end],
                 average.numpy(),
                 weight,
+                self._outer_step // self._schedule.fragments,
             )
             self._outer_step += 1
             if fragment + 1 == self._schedule.fragments:
-                self._batches += weight * self._schedule.period
+                self._batches += weight * (1 if self._weighted else self._schedule.period)
         self._adopt_outer(fragment, self._mix)
         self._emit("outer_step" if weight > 0 else "skipped", fragment, average)
 
@@ -557,17 +593,18 @@ class DiLoCo:
         begin, end = self._schedule.bounds(fragment, self._outer.numel())
         gradient = self._encoding.pseudo_gradient(end - begin)
         weight = 0
-        if self._restored is not None and self._restored.numel() == gradient.numel():
-            gradient.copy_(self._restored)
-            weight = 1
+        if self._restored is not None and self._restored[0].numel() == gradient.numel():
+            gradient.copy_(self._restored[0])
+            weight = self._restored[1]
         else:
             gradient.zero_()
         self._restored = None
-        self._launch(fragment, weight)
+        self._launch(fragment, weight, restored=True)
 
     def _forget_own(self) -> None:
         self._parameters.write(self._outer, 0)
         self._restored = None
+        self._unsent = [0] * len(self._unsent)
         residual = self._encoding.residual()
         if residual is not None:
             residual.zero_()

@@ -5,7 +5,8 @@ reductions. It does not handle lost peers: the code that drives the generator re
 
 The sender's weight is sent with its data. So the sum is divided by the weights of exactly those peers that are in it,
 whichever peers were lost meanwhile. A newcomer that has trained nothing yet sends zeros with weight 0. The outer
-optimizer does the division, because it reads each element anyway.
+optimizer does the division, because it reads each element anyway. Weights are whole numbers, sent as digits that are
+small enough for their sums to be exact in the type of the data.
 """
 
 from __future__ import annotations
@@ -27,6 +28,23 @@ from pccl.diloco._outer import CHUNK, Floats
 BLOCK = 512
 
 Codebook = NDArray[numpy.int8] | NDArray[numpy.int16]
+
+# A weight is below this.
+WEIGHT_LIMIT = 1 << 36
+# Digits of a weight among float32: sums of up to 4,096 members are exact.
+DIGITS, BASE = 3, 1 << 12
+# Digits of a weight among codes. 16 members with 8 bits and 4,681 with 16 bits do not overflow.
+CODE_DIGITS, CODE_BASE = 12, 8
+
+
+def put_weight(weight: int, digits: Tensor, base: int) -> None:
+    """Writes the digits of ``weight``, the lowest first."""
+    digits.copy_(torch.tensor([weight // base**place % base for place in range(digits.numel())], device="cpu"))
+
+
+def weight_of(digits: Tensor, base: int) -> int:
+    """Returns the weight of digits, or of sums of digits."""
+    return sum(int(digit) * base**place for place, digit in enumerate(digits.tolist()))
 
 
 @dataclass(frozen=True)
@@ -54,8 +72,9 @@ class Encoding(Protocol):
         """The sum of the last exchange, float32; divided by the weights it is the average. After ``keep_own`` it is
         this peer's own pseudo-gradient."""
 
-    def exchange(self, begin: int, elements: int, weight: int) -> Exchange:
-        """Adds the pseudo-gradients up; ``begin`` is the position of the fragment in the vector of all parameters."""
+    def exchange(self, begin: int, elements: int, weight: int, factor: int = 1) -> Exchange:
+        """Multiplies this peer's pseudo-gradient by ``factor`` and adds all of them up. ``begin`` is the position of the
+        fragment in the vector of all parameters."""
 
     def keep_own(self, begin: int, elements: int) -> None:
         """For an exchange that cannot finish, because all others were lost: this peer's pseudo-gradient is the sum."""
@@ -68,8 +87,8 @@ class Plain:
     """Sends float32. Takes 8 bytes of memory per element of a fragment."""
 
     def __init__(self, largest: int) -> None:
-        # One element more than the data, for the weight.
-        self._send = torch.zeros(largest + 1, dtype=torch.float32, device="cpu")
+        # The weight is behind the data.
+        self._send = torch.zeros(largest + DIGITS, dtype=torch.float32, device="cpu")
         self._receive = torch.zeros_like(self._send)
 
     def pseudo_gradient(self, elements: int) -> Tensor:
@@ -78,11 +97,12 @@ class Plain:
     def total(self, elements: int) -> Tensor:
         return self._receive[:elements]
 
-    def exchange(self, begin: int, elements: int, weight: int) -> Exchange:
-        send, receive = self._send[: elements + 1], self._receive[: elements + 1]
-        send[-1] = weight
+    def exchange(self, begin: int, elements: int, weight: int, factor: int = 1) -> Exchange:
+        send, receive = self._send[: elements + DIGITS], self._receive[: elements + DIGITS]
+        _multiply(self._send[:elements].numpy(), factor)
+        put_weight(weight, send[elements:], BASE)
         yield Reduction(0, send, receive, pccl.ReduceOp.SUM)
-        return int(receive[-1])
+        return weight_of(receive[elements:], BASE)
 
     def keep_own(self, begin: int, elements: int) -> None:
         self.total(elements).copy_(self.pseudo_gradient(elements))
@@ -101,18 +121,19 @@ class Ring(Plain):
     def __init__(self, largest: int, options: pccl.QuantizationOptions) -> None:
         super().__init__(largest)
         self._options = options
-        self._weights = torch.zeros(2, 1, dtype=torch.float32, device="cpu")
+        self._weights = torch.zeros(2, DIGITS, dtype=torch.float32, device="cpu")
 
-    def exchange(self, begin: int, elements: int, weight: int) -> Exchange:
+    def exchange(self, begin: int, elements: int, weight: int, factor: int = 1) -> Exchange:
         own, weights = self._weights
-        own.fill_(weight)
+        put_weight(weight, own, BASE)
+        _multiply(self._send[:elements].numpy(), factor)
         weighed, summed = 0, -1
         while weighed != summed:
             weighed = yield Reduction(0, own, weights, pccl.ReduceOp.SUM)
             summed = yield Reduction(
                 1, self._send[:elements], self._receive[:elements], pccl.ReduceOp.SUM, self._options
             )
-        return int(weights)
+        return weight_of(weights, BASE)
 
 
 class Codes:
@@ -153,10 +174,11 @@ class Codes:
         self._total[:elements] = self._gradient[:elements]
         self._residual[begin : begin + elements] = 0
 
-    def exchange(self, begin: int, elements: int, weight: int) -> Exchange:
+    def exchange(self, begin: int, elements: int, weight: int, factor: int = 1) -> Exchange:
         blocks = -(-elements // BLOCK)
         meant = self._gradient[: blocks * BLOCK]
         meant[elements:] = 0
+        _multiply(meant, factor)
         residual = self._residual[begin : begin + elements] if weight > 0 else None
         own, peaks = self._peaks[0, :blocks], self._peaks[1, :blocks]
         _add_and_find_peaks(meant, residual, own.numpy())
@@ -167,17 +189,31 @@ class Codes:
         scale = (peaks.numpy() / numpy.float32(levels)).astype(numpy.float32)
         send, receive = self._codes_of(dtype)
         _encode(meant, scale, levels, send.numpy()[: meant.size], residual)
-        send[elements] = weight  # behind the codes; those of the rest of the last block are 0 and are not sent
-        yield Reduction(1, send[: elements + 1], receive[: elements + 1], pccl.ReduceOp.SUM)
+        # Behind the codes. Those of the rest of the last block are 0 and are not sent.
+        end = elements + CODE_DIGITS
+        put_weight(weight, send[elements:end], CODE_BASE)
+        yield Reduction(1, send[:end], receive[:end], pccl.ReduceOp.SUM)
 
-        weights = int(receive[elements])
+        weights = weight_of(receive[elements:end], CODE_BASE)
         _decode(receive.numpy()[: meant.size], scale, self._total[: meant.size])
         return weights
 
     def _codes_of(self, dtype: torch.dtype) -> Tensor:
         if dtype not in self._codes:
-            self._codes[dtype] = torch.zeros(2, self._gradient.size + 1, dtype=dtype, device="cpu")
+            self._codes[dtype] = torch.zeros(2, self._gradient.size + CODE_DIGITS, dtype=dtype, device="cpu")
         return self._codes[dtype]
+
+
+def _multiply(values: Floats, factor: int) -> None:
+    if factor == 1:
+        return
+
+    def pass_over(first: int, end: int) -> None:
+        # An infinity is noticed in the sum.
+        with numpy.errstate(over="ignore"):
+            numpy.multiply(values[first:end], numpy.float32(factor), out=values[first:end])
+
+    over_ranges(pass_over, values.size)
 
 
 def _add_and_find_peaks(meant: Floats, residual: Floats | None, peaks: Floats) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy
@@ -31,26 +32,38 @@ class OuterSGD:
     """
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
-        """``options``: ``lr`` (default 0.7), ``momentum`` (0.9), ``nesterov`` (True if there is momentum). ValueError
-        for other keys, and for values that cannot work."""
+        """``options``: ``lr`` (default 0.7; a number, or a function of the number of finished rounds), ``momentum``
+        (0.9), ``nesterov`` (True if there is momentum). ValueError for other keys, and for values that cannot work."""
         given = dict(options or {})
-        self.lr = float(given.pop("lr", 0.7))
+        lr = given.pop("lr", 0.7)
+        self.lr: float | Callable[[int], float] = lr if callable(lr) else float(lr)
         self.momentum = float(given.pop("momentum", 0.9))
         self.nesterov = bool(given.pop("nesterov", self.momentum > 0))
         if given:
             raise ValueError(f"outer has unknown keys {sorted(given)}; it takes lr, momentum and nesterov")
-        if not (self.lr > 0 and 0 <= self.momentum < 1):
-            raise ValueError(f"outer: lr {self.lr} must be above 0, momentum {self.momentum} from 0 to below 1")
+        self.lr_of(0)
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"outer: momentum is {self.momentum}; use 0 to below 1")
         if self.nesterov and self.momentum == 0:
             raise ValueError("outer: nesterov needs a momentum above 0")
 
     def __str__(self) -> str:
-        return f"sgd({self.lr!r},{self.momentum!r},{'nesterov' if self.nesterov else 'plain'})"
+        lr = "schedule" if callable(self.lr) else repr(self.lr)
+        return f"sgd({lr},{self.momentum!r},{'nesterov' if self.nesterov else 'plain'})"
 
-    def step(self, parameters: Floats, momentum: Floats | None, gradient: Floats, weight: int) -> None:
+    def lr_of(self, rounds: int) -> float:
+        """The learning rate behind that many finished rounds. ValueError if it is not a number above 0."""
+        lr = float(self.lr(rounds)) if callable(self.lr) else self.lr
+        if not 0 < lr < math.inf:
+            raise ValueError(f"outer: lr is {lr} after {rounds} rounds; use a number above 0")
+        return lr
+
+    def step(
+        self, parameters: Floats, momentum: Floats | None, gradient: Floats, weight: int, rounds: int = 0
+    ) -> None:
         """All arrays are contiguous and of one length; ``momentum`` is None exactly if this optimizer has none.
         ``gradient`` is a sum of total weight ``weight`` (1 or more), and becomes the average."""
-        lr, mu, divisor = numpy.float32(self.lr), numpy.float32(self.momentum), numpy.float32(weight)
+        lr, mu, divisor = numpy.float32(self.lr_of(rounds)), numpy.float32(self.momentum), numpy.float32(weight)
 
         def step_range(first: int, end: int) -> None:
             direction = numpy.empty(min(CHUNK, end - first), numpy.float32)
