@@ -3,15 +3,12 @@
 A run is one master and any number of peers::
 
     communicator = pccl.Communicator("127.0.0.1:48148")
-    communicator.connect()                               # blocks until the members of the run admit this peer
     state = pccl.SharedState([pccl.TensorInfo.from_torch(weights, "weights")])
-    while training:
-        if turn > 0:
-            communicator.update_topology()               # admits newcomers; all members call it
-        communicator.sync_shared_state(state)
-        ...
-        communicator.all_reduce(gradient, gradient, op=pccl.ReduceOp.AVG)
-        state.push_revision()
+    with pccl.Run(communicator, state, steps=1000) as run:
+        while run.step():                                # joins the run, admits others, makes the weights equal
+            ...
+            run.all_reduce(gradient)                     # averages, in place
+            weights -= 0.1 * gradient
 
 A call that fails raises a :class:`PCCLError`. Its text names the cause and the remedy.
 """
@@ -35,12 +32,14 @@ from pccl._errors import (
     PCCLInternalError,
     PCCLMasterConnectionError,
     PCCLPendingAsyncOpsError,
+    PCCLSyncError,
     PCCLTooFewPeersError,
     PCCLTopologyError,
     PCCLUsageError,
 )
 from pccl._master import MasterNode
 from pccl._operation import AsyncReduceHandle
+from pccl._run import Run
 from pccl._values import (
     QuantizationOptions,
     ReduceDescriptor,
@@ -67,6 +66,7 @@ __all__ = [
     "PCCLInternalError",
     "PCCLMasterConnectionError",
     "PCCLPendingAsyncOpsError",
+    "PCCLSyncError",
     "PCCLTooFewPeersError",
     "PCCLTopologyError",
     "PCCLUsageError",
@@ -78,6 +78,7 @@ __all__ = [
     "ReduceOpDescriptor",
     "ReduceOperandDescriptor",
     "Result",
+    "Run",
     "SharedState",
     "SharedStateSyncInfo",
     "SharedStateSyncStrategy",

@@ -20,7 +20,7 @@ from pccl._enums import (
     Result,
     SharedStateSyncStrategy,
 )
-from pccl._errors import PCCLError, PCCLMasterConnectionError, PCCLUsageError, argument_error
+from pccl._errors import PCCLError, PCCLMasterConnectionError, PCCLSyncError, PCCLUsageError, argument_error
 from pccl._memory import Memory
 from pccl._operation import AsyncReduceHandle
 from pccl._staging import is_on_gpu
@@ -95,6 +95,7 @@ class Communicator:
         self._pool = p2p_connection_pool_size
         self._settings = dict(map(_setting, settings.items()))
         self._closed = False
+        self._was_connected = False
         # Operations that are not known to be done, with the owners of their memory; the key is id(operation). This
         # keeps the arrays alive if the program has dropped them.
         self._in_flight: dict[int, tuple[_native.Operation, tuple[Any, ...]]] = {}
@@ -158,16 +159,18 @@ class Communicator:
     def _connect_once(self) -> None:
         if self._closed or self._target.endpoint is not None:
             self._live().connect()
+            self._was_connected = True
             return
         # The address is a host name. It may have several IP addresses, which may change between attempts. Each of them
         # needs a new native communicator.
         failure: PCCLError | None = None
         for endpoint in self._target.resolve():
-            former, self._comm = self._comm, self._create(*endpoint)
+            former, self._comm, self._was_connected = self._comm, self._create(*endpoint), False
             if former is not None:
                 former.close()
             try:
                 self._comm.connect()
+                self._was_connected = True
                 return
             except PCCLMasterConnectionError as error:
                 failure = error
@@ -182,6 +185,21 @@ class Communicator:
         :raises PCCLUsageError: the first connect() has not succeeded yet.
         """
         return self._live().attribute(attribute)
+
+    @property
+    def world_size(self) -> int:
+        """Members of this peer's group, as of the last call that returned. 1 if this peer is out of the run, or has not
+        joined one. Never blocks."""
+        return self._size(Attribute.PEER_GROUP_WORLD_SIZE)
+
+    @property
+    def global_world_size(self) -> int:
+        """Members of the run in all groups; otherwise like :attr:`world_size`."""
+        return self._size(Attribute.GLOBAL_WORLD_SIZE)
+
+    def _size(self, attribute: Attribute) -> int:
+        # Reading attributes of a communicator that was never connected is an error, which would be logged.
+        return self.get_attribute(attribute) if self._was_connected and not self._closed else 1
 
     def update_topology(self) -> None:
         """Admits the peers that wait, and builds the rings. Blocks until all members of all groups have called it. If
@@ -232,9 +250,9 @@ class Communicator:
         :param strategy: ENFORCE_POPULAR on all members; or SEND_ONLY on those that have the content and RECEIVE_ONLY on
             the others.
         :returns: bytes of content that this call sent and received.
-        :raises PCCLUsageError: the synchronization failed for the group. Or this peer was removed: its revision is more
-            than one above the last agreed one, or its names or types differ from those of the others. The text names
-            the reason.
+        :raises PCCLSyncError: the synchronization failed for the group. Or this peer is out of the run, or was removed:
+            its revision is more than one above the last agreed one, or its names or types differ from those of the
+            others. The text names the reason.
         :raises PCCLArgumentError: an array has other memory than when its TensorInfo was made, or an argument is wrong.
         :raises PCCLPendingAsyncOpsError: a launched reduction was not awaited through its handle.
         """
@@ -267,7 +285,12 @@ class Communicator:
             )
             for info in shared_state.tensor_infos
         ]
-        revision, tx_bytes, rx_bytes = comm.synchronize(revision, entries, strategy)
+        try:
+            revision, tx_bytes, rx_bytes = comm.synchronize(revision, entries, strategy)
+        except PCCLUsageError as error:
+            if error.result == Result.INVALID_USAGE:
+                raise PCCLSyncError(error.result, error.func_name, error.cause) from None
+            raise
         if rx_bytes:
             for info, fetch in fetched:
                 _staging.store(fetch.host, info._gpu_tensor("Communicator.sync_shared_state"))

@@ -59,7 +59,12 @@ class PCCLArgumentError(PCCLError, ValueError, AssertionError):
 
 
 class PCCLUsageError(PCCLError, RuntimeError):
-    """The call is not possible in the present state of the object. Also raised when a synchronization failed."""
+    """The call is not possible in the present state of the object."""
+
+
+class PCCLSyncError(PCCLUsageError):
+    """A synchronization of the shared state failed, for the whole group or because this peer was removed. Arrays and
+    revision are as before."""
 
 
 class PCCLTooFewPeersError(PCCLError):

@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 
 import pccl  # noqa: E402
 from pccl import PCCLError, Result  # noqa: E402
+from pccl._membership import Lost  # noqa: E402
 from pccl.diloco._encoding import Reduction  # noqa: E402
-from pccl.diloco._membership import Lost  # noqa: E402
 from pccl.diloco._transfer import Transfer  # noqa: E402
 
 WAIT_S = 30.0
@@ -27,14 +27,11 @@ class Group:
     def __init__(self) -> None:
         self.outcomes: queue.Queue[Result] = queue.Queue()
         self.launched: list[tuple[int, float]] = []
-        self.members = 3
+        self.world_size = 3
         self.lost = False
         self.aborted = False
         self.taken = threading.Event()  # an outcome
         self.comm: Any = self
-
-    def world(self) -> int:
-        return self.members
 
     def raise_if_lost(self, cause: object) -> None:
         if self.lost:
@@ -47,8 +44,8 @@ class Group:
             outcome = self.outcomes.get(timeout=WAIT_S)
             self.taken.set()
             if outcome == Result.TOO_FEW_PEERS:
-                self.members = 1
-            return outcome == Result.SUCCESS, outcome, SimpleNamespace(local_world_size=self.members)
+                self.world_size = 1
+            return outcome == Result.SUCCESS, outcome, SimpleNamespace(local_world_size=self.world_size)
 
         return SimpleNamespace(wait=wait)
 

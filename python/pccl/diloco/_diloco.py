@@ -16,8 +16,8 @@ from torch import Tensor
 
 import pccl
 from pccl._errors import argument_error
+from pccl._membership import Lost, Membership
 from pccl.diloco._encoding import WEIGHT_LIMIT, make_encoding
-from pccl.diloco._membership import Lost, Membership
 from pccl.diloco._norm import norm
 from pccl.diloco._outer import OuterSGD
 from pccl.diloco._parameters import Parameters
@@ -190,7 +190,7 @@ class DiLoCo:
         ]
         if self._momentum is not None:
             entries.append(pccl.TensorInfo.from_torch(self._momentum, "diloco.momentum"))
-        self._membership = Membership(comm, entries, rejoin_timeout_s)
+        self._membership = Membership(comm, pccl.SharedState(entries), rejoin_timeout_s, "DiLoCo.join")
         self._check_every = check_every
         self._tag = tag
         self._on_event = on_event
@@ -222,7 +222,7 @@ class DiLoCo:
     @property
     def world(self) -> int:
         """Members of this peer's group; 1 if it is alone or out of the run."""
-        return self._membership.world()
+        return self._membership.comm.world_size
 
     @property
     def outer(self) -> Tensor:
@@ -574,7 +574,7 @@ class DiLoCo:
             self._read_counters()
             if received:
                 self._forget_own()
-            if self._waiting_for <= self._membership.run_size():
+            if self._waiting_for <= self._membership.comm.global_world_size:
                 break
             # All peers that wait see the same two numbers after the same synchronization, so they go on together.
             time.sleep(LINE_UP_POLL_S)

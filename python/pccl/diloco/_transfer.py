@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator
 
 import pccl
 from pccl import PCCLError, Result
+from pccl._membership import Membership
 from pccl.diloco._encoding import Exchange, Reduction
-from pccl.diloco._membership import Membership
 
 # Failures of one reduction in a row, for all members alike, before that is an error. Each failure costs the group a
 # member, a broken connection, or a wait for memory, so this many are no accident.
@@ -126,7 +126,7 @@ class Transfer:
 
     def _launch(self, reduction: Reduction) -> pccl.AsyncReduceHandle | None:
         """Returns None if no other peer is there."""
-        if self._membership.world() <= 1:
+        if self._membership.comm.world_size <= 1:
             return None
         try:
             return self._membership.comm.all_reduce_async(

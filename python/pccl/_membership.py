@@ -4,10 +4,12 @@ peer is out of the run."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import pccl
-from pccl import Attribute, Communicator, PCCLError, Result
+from pccl._communicator import Communicator
+from pccl._enums import Result, SharedStateSyncStrategy
+from pccl._errors import PCCLError
+from pccl._values import SharedState
 
 # Failed synchronizations, for all members alike, before that is an error. Holders that die are replaced within one.
 SYNC_ATTEMPTS_MAX = 8
@@ -26,20 +28,13 @@ class Membership:
     same for all. That includes failures: an all-reduce or a synchronization fails for every member that lives.
     """
 
-    def __init__(self, comm: Communicator, entries: Sequence[pccl.TensorInfo], rejoin_timeout_s: float) -> None:
+    def __init__(self, comm: Communicator, state: SharedState, rejoin_timeout_s: float, function: str) -> None:
+        """``function`` is named in the error if this peer cannot join."""
         self.comm = comm
-        self.revision = 0
-        self._state = pccl.SharedState(list(entries))
+        self.revision = state.revision  # of the next synchronization
+        self._state = state
         self._rejoin_timeout_s = rejoin_timeout_s
-        self._connected = False
-
-    def world(self) -> int:
-        """Members of this peer's group; 1 also if it is out of the run. Returns at once."""
-        return self.comm.get_attribute(Attribute.PEER_GROUP_WORLD_SIZE) if self._was_connected() else 1
-
-    def run_size(self) -> int:
-        """Members of the run, in all groups."""
-        return self.comm.get_attribute(Attribute.GLOBAL_WORLD_SIZE)
+        self._function = function
 
     def is_lost(self) -> bool:
         """Whether this peer is out of the run. World sizes are the same as for a peer that is alone in the run.
@@ -47,24 +42,15 @@ class Membership:
         So this asks the master with a vote, in which this peer is the only elector. While the master restarts, the vote
         waits for it.
         """
-        if not self._was_connected():
+        if not self.comm._was_connected:  # asking would be an error, which is logged
             return True
-        if self.run_size() > 1:
+        if self.comm.global_world_size > 1:
             return False
         try:
             self.comm.are_peers_pending()
         except PCCLError:
             return True
         return False
-
-    def _was_connected(self) -> bool:
-        # Reading attributes of a communicator that was never connected is an error, which would be logged.
-        if not self._connected:
-            try:
-                self._connected = self.comm.stats()["membership"]["connects"] > 0
-            except PCCLError:
-                return False
-        return self._connected
 
     def raise_if_lost(self, cause: object) -> None:
         if self.is_lost():
@@ -116,7 +102,7 @@ class Membership:
         for attempt in range(SYNC_ATTEMPTS_MAX):
             self._state.revision = self.revision
             try:
-                info = self.comm.sync_shared_state(self._state, pccl.SharedStateSyncStrategy.ENFORCE_POPULAR)
+                info = self.comm.sync_shared_state(self._state, SharedStateSyncStrategy.ENFORCE_POPULAR)
             except PCCLError as error:
                 if error.result != Result.INVALID_USAGE:
                     raise
@@ -129,18 +115,18 @@ class Membership:
                 return info.rx_bytes > 0
         raise AssertionError("unreachable")
 
-    def enter(self, position: Callable[[], None]) -> bool:
+    def enter(self, prepare: Callable[[], None]) -> bool:
         """Joins the run and takes part in the synchronization that follows an admission. Returns what synchronize()
         returns.
 
-        ``position`` writes this peer's position to the shared state before it is compared. If this peer is removed
+        ``prepare`` is called between the two, for example to write to the shared state before it is compared. If this peer is removed
         while it enters, it tries again with revision 0, as one that knows nothing: it may have been ahead of the run (a
         checkpoint of another run).
         """
         attempt = 0
         while True:
             self.connect()
-            position()
+            prepare()
             try:
                 return self.synchronize()
             except Lost as lost:
@@ -148,5 +134,5 @@ class Membership:
                 if attempt >= ENTRY_ATTEMPTS_MAX:
                     # The names of the first two entries contain what all peers must have in common.
                     own = " and ".join(f"'{info.name}'" for info in self._state.tensor_infos[:2])
-                    raise PCCLError(Result.INVALID_USAGE, "DiLoCo.join", f"{lost}; this peer has {own}") from lost
+                    raise PCCLError(Result.INVALID_USAGE, self._function, f"{lost}; this peer has {own}") from lost
                 self.revision = 0
