@@ -15,9 +15,10 @@ from conftest import run_threads
 torch = pytest.importorskip("torch")
 
 from pccl.diloco import DiLoCo, Event
+from pccl.diloco._cores import CHUNK
 from pccl.diloco._encoding import Exchange
 
-PARAMETERS = 1 << 20
+PARAMETERS = 4096 * 1024
 
 
 def held_bytes(diloco: DiLoCo, model: Any) -> int:
@@ -65,15 +66,15 @@ def test_bytes_per_parameter(fragments: int, quantize: str | None, bytes_each: f
     size = PARAMETERS // fragments
     carry_out(diloco._encoding.exchange(0, size, 1), 2)  # makes the buffers of the codes
     held = held_bytes(diloco, model)
-    # The tolerance is for the memory of one chunk of elements, which is the same for any model.
-    assert held / PARAMETERS == pytest.approx(bytes_each, abs=0.25)
+    assert held / PARAMETERS == pytest.approx(bytes_each, abs=0.1)
     tracemalloc.start()
     try:
         carry_out(diloco._encoding.exchange(0, size, 1), 2)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak / PARAMETERS <= 0.75
+    # Passes over chunks of elements, on up to 4 cores here, need room that is the same for any model.
+    assert peak <= 4 * 12 * CHUNK
 
 
 @pytest.mark.parametrize("alone", [True, False])

@@ -13,9 +13,9 @@ numpy = pytest.importorskip("numpy")
 
 import pccl  # noqa: E402
 from pccl.diloco import _cores  # noqa: E402
-from pccl.diloco._cores import SHARE_MIN, over_ranges  # noqa: E402
+from pccl.diloco._cores import CHUNK, SHARE_MIN, over_ranges  # noqa: E402
 from pccl.diloco._encoding import BASE, BLOCK, Codes, Encoding, Plain, Ring, put_weight  # noqa: E402
-from pccl.diloco._outer import CHUNK, OuterSGD  # noqa: E402
+from pccl.diloco._outer import OuterSGD  # noqa: E402
 from pccl.diloco._parameters import Parameters  # noqa: E402
 from pccl.diloco._schedule import Schedule  # noqa: E402
 

@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 # Elements that are worth a thread of their own: about half a millisecond of work.
 SHARE_MIN = 1 << 20
-# More threads would wait for the interpreter's lock: each pass over 65,536 elements takes it once.
-THREADS_MAX = 8
+THREADS_MAX = 16
+# Elements per pass of a thread. Between passes the threads wait for the interpreter's lock, so many short passes make
+# them wait for each other; the data of a long one does not stay in the cache of a core.
+CHUNK = 1 << 18
 
 _pool: ThreadPoolExecutor | None = None
 

@@ -17,7 +17,7 @@ from torch import Tensor
 import pccl
 from pccl._errors import argument_error
 from pccl._membership import Lost, Membership
-from pccl.diloco._encoding import WEIGHT_LIMIT, make_encoding
+from pccl.diloco._encoding import WEIGHT_LIMIT, Exchange, make_encoding
 from pccl.diloco._norm import norm
 from pccl.diloco._outer import OuterSGD
 from pccl.diloco._parameters import Parameters
@@ -26,6 +26,9 @@ from pccl.diloco._transfer import Transfer
 
 # Before the first step, peers that wait for others check at this interval whether a peer has come.
 LINE_UP_POLL_S = 0.02
+
+# The sum of the pseudo-gradients has an element that is not finite.
+NOT_FINITE = -1
 
 
 @dataclass(frozen=True)
@@ -80,12 +83,13 @@ class DiLoCo:
 
     Not thread-safe: one thread makes all calls, and no other thread trains the model meanwhile. Parameters may be of
     any real floating-point type, on the CPU or on a CUDA device. Outer parameters, momentum and buffers are on the CPU:
-    16 bytes per parameter; with ``"int8"`` 22; fewer with fragments. Frozen parameters and buffers of the model are
+    16 bytes per parameter; with ``"int8"`` 22; fewer with fragments. If the model is on a GPU when the helper is made,
+    outer parameters and pseudo-gradient are in page-locked memory, whose size torch may round up. Frozen parameters and buffers of the model are
     left alone. The helper keeps the parameter objects: they may get other memory (``parameter.data = ...``, another
     device), but must stay the same objects, of the same shape and type.
 
     With ``overlap``, a thread of the helper encodes, sends and decodes while the training goes on. Other work of the
-    helper (pseudo-gradient, outer step) is done in ``step()``, on up to 8 cores.
+    helper (pseudo-gradient, outer step) is done in ``step()``, on up to 16 cores.
     """
 
     def __init__(
@@ -165,9 +169,12 @@ class DiLoCo:
         if size < fragments:
             raise ValueError(f"{fragments} fragments of {size} parameters; use at most one per parameter")
         self._optimizer = OuterSGD(outer)
-        self._encoding = make_encoding(quantize, self._schedule.largest(size), size)
-        self._outer = torch.empty(size, dtype=torch.float32, device="cpu")
-        self._momentum = torch.zeros_like(self._outer) if self._optimizer.momentum > 0 else None
+        pinned = self._parameters.are_on_gpu()
+        self._encoding = make_encoding(quantize, self._schedule.largest(size), size, pinned)
+        self._outer = torch.empty(size, dtype=torch.float32, device="cpu", pin_memory=pinned)
+        self._momentum = (
+            torch.zeros(size, dtype=torch.float32, device="cpu") if self._optimizer.momentum > 0 else None
+        )
         self._parameters.read(self._outer)
 
         # What else a newcomer needs. It is part of the shared state: written before a synchronization, read after it.
@@ -473,7 +480,7 @@ class DiLoCo:
         """A ``restored`` pseudo-gradient has its weight in it already."""
         begin, end = self._schedule.bounds(fragment, self._outer.numel())
         self._emit("launch", fragment, self._encoding.pseudo_gradient(end - begin))
-        exchange = self._encoding.exchange(begin, end - begin, weight, 1 if restored else weight)
+        exchange = self._exchange(begin, end - begin, weight, 1 if restored else weight)
         self._own_weight = weight
         self._transfer = Transfer(
             self._membership,
@@ -483,6 +490,11 @@ class DiLoCo:
             in_background=self._schedule.delay > 0,
         )
         self._in_flight = fragment
+
+    def _exchange(self, begin: int, elements: int, weight: int, factor: int) -> Exchange:
+        """With ``overlap`` the thread of the transfer runs this. Returns the sum of the weights, or NOT_FINITE."""
+        weights = yield from self._encoding.exchange(begin, elements, weight, factor)
+        return weights if math.isfinite(norm(self._encoding.total(elements))) else NOT_FINITE
 
     def _collect(self) -> int:
         """Waits for what is in flight. Returns the sum of the weights in the average."""
@@ -498,7 +510,7 @@ class DiLoCo:
         if weight is None:
             self._encoding.keep_own(begin, end - begin)
             return self._own_weight
-        if weight > 0 and not math.isfinite(norm(self._encoding.total(end - begin))):
+        if weight == NOT_FINITE:
             # Finite numbers whose sum is not finite. All members have the same bytes here, so all of them skip it.
             logging.getLogger("pccl").warning(
                 "DiLoCo: the sum of the pseudo-gradients at inner step %d is not finite; no member applies it. "

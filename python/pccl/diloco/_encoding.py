@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import pccl
-from pccl.diloco._cores import over_ranges
-from pccl.diloco._outer import CHUNK, Floats
+from pccl.diloco._cores import CHUNK, over_ranges
+from pccl.diloco._outer import Floats
 
 # Elements that the library quantizes with one pair of parameters, and that share one scale here.
 BLOCK = 512
@@ -86,10 +86,10 @@ class Encoding(Protocol):
 class Plain:
     """Sends float32. Takes 8 bytes of memory per element of a fragment."""
 
-    def __init__(self, largest: int) -> None:
+    def __init__(self, largest: int, pinned: bool = False) -> None:
         # The weight is behind the data.
-        self._send = torch.zeros(largest + DIGITS, dtype=torch.float32, device="cpu")
-        self._receive = torch.zeros_like(self._send)
+        self._send = _zeros(largest + DIGITS, pinned)
+        self._receive = _zeros(largest + DIGITS, False)
 
     def pseudo_gradient(self, elements: int) -> Tensor:
         return self._send[:elements]
@@ -118,8 +118,8 @@ class Ring(Plain):
     that is lost between the two reductions would be in only one of the sums. Then both are repeated.
     """
 
-    def __init__(self, largest: int, options: pccl.QuantizationOptions) -> None:
-        super().__init__(largest)
+    def __init__(self, largest: int, options: pccl.QuantizationOptions, pinned: bool = False) -> None:
+        super().__init__(largest, pinned)
         self._options = options
         self._weights = torch.zeros(2, DIGITS, dtype=torch.float32, device="cpu")
 
@@ -152,9 +152,9 @@ class Codes:
 
     WORLD_MAX_INT8 = 16
 
-    def __init__(self, largest: int, parameters: int) -> None:
+    def __init__(self, largest: int, parameters: int, pinned: bool = False) -> None:
         padded = -(-largest // BLOCK) * BLOCK
-        self._gradient = numpy.zeros(padded, numpy.float32)
+        self._gradient: Floats = _zeros(padded, pinned).numpy()
         self._total = numpy.zeros(padded, numpy.float32)
         self._peaks = torch.zeros(2, padded // BLOCK, dtype=torch.float32, device="cpu")
         self._codes: dict[torch.dtype, Tensor] = {}
@@ -202,6 +202,10 @@ class Codes:
         if dtype not in self._codes:
             self._codes[dtype] = torch.zeros(2, self._gradient.size + CODE_DIGITS, dtype=dtype, device="cpu")
         return self._codes[dtype]
+
+
+def _zeros(elements: int, pinned: bool) -> Tensor:
+    return torch.zeros(elements, dtype=torch.float32, device="cpu", pin_memory=pinned)
 
 
 def _multiply(values: Floats, factor: int) -> None:
@@ -283,15 +287,15 @@ def _decode(codes: Codebook, scale: Floats, total: Floats) -> None:
 
 
 def make_encoding(
-    quantize: str | pccl.QuantizationOptions | None, largest: int, parameters: int
+    quantize: str | pccl.QuantizationOptions | None, largest: int, parameters: int, pinned: bool
 ) -> Encoding:
-    """ValueError for an unknown name."""
+    """``pinned``: whether pseudo-gradients are in page-locked memory. ValueError for an unknown name."""
     if quantize is None:
-        return Plain(largest)
+        return Plain(largest, pinned)
     if isinstance(quantize, pccl.QuantizationOptions):
-        return Ring(largest, quantize)
+        return Ring(largest, quantize, pinned)
     if quantize == "int8":
-        return Codes(largest, parameters)
+        return Codes(largest, parameters, pinned)
     raise ValueError(
         f"quantize is {quantize!r}; use None, 'int8', or a pccl.QuantizationOptions for the library's ring"
     )

@@ -7,11 +7,8 @@ import math
 import numpy
 from torch import Tensor
 
-from pccl.diloco._cores import over_ranges
+from pccl.diloco._cores import CHUNK, over_ranges
 from pccl.diloco._outer import Floats
-
-# Elements per pass. BLAS starts threads of its own for longer ones, which would wait for those of the training.
-CHUNK = 8192
 
 
 def norm(vector: Tensor) -> float:
@@ -21,16 +18,17 @@ def norm(vector: Tensor) -> float:
     sums: list[float] = []
 
     def add_up(first: int, end: int) -> None:
+        squares = numpy.empty(min(CHUNK, end - first), numpy.float32)
         total = 0.0
         # A sum of squares in 32 bits overflows for finite elements above 1.8e19; then it is done again in 64 bits.
         with numpy.errstate(over="ignore"):
             for begin in range(first, end, CHUNK):
                 part = values[begin : min(begin + CHUNK, end)]
-                square = float(numpy.dot(part, part))
-                if not math.isfinite(square):
-                    wide = part.astype(numpy.float64)
-                    square = float(numpy.dot(wide, wide))
-                total += square
+                numpy.multiply(part, part, out=squares[: part.size])
+                sum_of_squares = float(numpy.sum(squares[: part.size]))
+                if not math.isfinite(sum_of_squares):
+                    sum_of_squares = float(numpy.sum(numpy.square(part, dtype=numpy.float64)))
+                total += sum_of_squares
         sums.append(total)
 
     over_ranges(add_up, values.size)

@@ -9,12 +9,9 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from pccl.diloco._cores import over_ranges
+from pccl.diloco._cores import CHUNK, over_ranges
 
 Floats = NDArray[numpy.float32]
-
-# Elements per pass. The data of one pass stays in the cache of a core.
-CHUNK = 65536
 
 
 class OuterSGD:

@@ -106,6 +106,10 @@ class Parameters:
                 inside, outside = slice(low - place.start, high - place.start), slice(low - begin, high - begin)
                 yield place.parameter.detach(), inside, outside
 
+    def are_on_gpu(self) -> bool:
+        """Whether page-locked memory on the CPU makes copies from and to the parameters faster."""
+        return any(place.parameter.is_cuda for place in self._places)
+
     def read(self, out: Tensor) -> None:
         """Copies all parameters to ``out`` (float32, on the CPU)."""
         for parameter, inside, outside in self._pieces(0, self.size):
@@ -118,11 +122,17 @@ class Parameters:
             flat = parameter.reshape(-1)
             target = flat[inside]
             if keep == 0.0:
-                target.copy_(source[outside])
+                target.copy_(source[outside], non_blocking=True)
             else:
                 target.mul_(keep).add_(source[outside].to(target), alpha=1.0 - keep)
             if not parameter.is_contiguous():
                 parameter.copy_(flat.view(parameter.shape))
+        self._wait_for_gpus()
+
+    def _wait_for_gpus(self) -> None:
+        """Copies from and to page-locked memory are not done when the call for them returns."""
+        for device in {place.parameter.device for place in self._places if place.parameter.is_cuda}:
+            torch.cuda.current_stream(device).synchronize()
 
     def subtract_from(self, outer: Tensor, begin: int, out: Tensor) -> None:
         """Computes ``out = outer - parameters`` for the elements from ``begin`` on.
@@ -131,11 +141,15 @@ class Parameters:
         pseudo-gradient would contain the rounding error.
         """
         for parameter, inside, outside in self._pieces(begin, begin + outer.numel()):
-            local = parameter.reshape(-1)[inside]
-            base = outer[outside]
-            if local.dtype != torch.float32:
-                base = base.to(local.dtype).to(torch.float32)
-            torch.sub(base, local.to("cpu", torch.float32), out=out[outside])
+            if parameter.is_cuda:
+                out[outside].copy_(parameter.reshape(-1)[inside], non_blocking=True)
+        self._wait_for_gpus()
+        for parameter, inside, outside in self._pieces(begin, begin + outer.numel()):
+            difference, base = out[outside], outer[outside]
+            if parameter.dtype != torch.float32:
+                base = base.to(parameter.dtype).to(torch.float32)
+            local = difference if parameter.is_cuda else parameter.reshape(-1)[inside].to("cpu", torch.float32)
+            torch.sub(base, local, out=difference)
 
 
 def _trainable(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
