@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import time
 
 import pccl
 import pccl.torch
@@ -22,7 +21,6 @@ from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 from torch.nn.parallel import DistributedDataParallel
 
 BATCH = 32
-ATTEMPTS = 5
 
 
 def digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -31,26 +29,6 @@ def digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     pixels = torch.tensor(images, dtype=torch.float32) / 16
     classes = torch.tensor(labels)
     return pixels[300:], classes[300:], pixels[:300], classes[:300]
-
-
-def meet(communicator: pccl.Communicator, state: pccl.SharedState, member: bool) -> None:
-    """Admits newcomers and makes all peers equal. A peer that was removed joins again and receives what the others
-    hold."""
-    for attempt in range(ATTEMPTS):
-        try:
-            if member:
-                communicator.update_topology()
-            else:  # connect() returns where the others return from update_topology()
-                communicator.connect()
-                member = True
-            communicator.sync_shared_state(state)
-            state.push_revision()
-            return
-        except (pccl.PCCLTopologyError, pccl.PCCLUsageError):
-            if attempt + 1 == ATTEMPTS:
-                raise
-            communicator.abort()
-            member = False
 
 
 def digest(model: torch.nn.Module) -> str:
@@ -74,31 +52,23 @@ def main() -> None:
     network = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
     model = DistributedDataParallel(network)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    step = torch.zeros((), dtype=torch.int64)
 
     with pccl.Communicator(options.master) as communicator:
         model.register_comm_hook(model, pccl.torch.ddp_hook(communicator, options.quantize))
-        # Everything that a newcomer needs: parameters, momentum, and the step.
-        state = pccl.torch.shared_state(model, optimizer, {"step": step})
+        # Everything that a newcomer needs: parameters and momentum. The revision is the number of steps.
+        state = pccl.torch.shared_state(model, optimizer)
         random = torch.Generator()
         random.seed()  # every peer sees other images
-        meet(communicator, state, member=False)
-        while step < options.steps:
-            peers = communicator.get_attribute(pccl.Attribute.LOCAL_WORLD_SIZE)
-            if peers < options.min_peers:
-                time.sleep(0.1)
-                meet(communicator, state, member=True)
-                continue
-            chosen = torch.randint(len(images), (BATCH,), generator=random)
-            optimizer.zero_grad()
-            loss = torch.nn.functional.cross_entropy(model(images[chosen]), labels[chosen])
-            # Returns with the average of all peers, also when one of them is lost meanwhile.
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            step += 1
-            if step % 10 == 0:
-                print(f"step {int(step)}, {peers} peers, loss {loss.item():.3f}", flush=True)
-            meet(communicator, state, member=True)
+        with pccl.Run(communicator, state, steps=options.steps, min_peers=options.min_peers) as run:
+            while run.step():
+                chosen = torch.randint(len(images), (BATCH,), generator=random)
+                optimizer.zero_grad()
+                loss = torch.nn.functional.cross_entropy(model(images[chosen]), labels[chosen])
+                # Returns with the average of all peers, also when one of them is lost meanwhile.
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                if state.revision % 10 == 9:
+                    print(f"step {state.revision + 1}, {run.world_size} peers, loss {loss.item():.3f}", flush=True)
 
     with torch.no_grad():
         right = (network(test_images).argmax(dim=1) == test_labels).float().mean().item()
