@@ -51,6 +51,14 @@ def test_package(tree: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.nightly
+def test_examples(tree: Path, tmp_path: Path) -> None:
+    for module in ("torch", "sklearn"):
+        pytest.importorskip(module)
+    done = mypy(tree, "mypy", "--config-file=", "--strict", f"--cache-dir={tmp_path}", "python/examples")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_stub_is_what_the_extension_has(tree: Path, tmp_path: Path) -> None:
     pytest.importorskip("nanobind")
     # stubtest imports what it checks, and some modules of the package need torch.
