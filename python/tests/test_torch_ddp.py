@@ -294,3 +294,69 @@ def test_nodes_of_several_processes(start: Start, master: str) -> None:
 def in_node_with_store(channel: Channel, *arguments: Any) -> Any:
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     return in_node(channel, *arguments)
+
+
+class Counting(pccl.Communicator):
+    """Counts the reductions that are launched, and remembers their tags."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.tags: list[int] = []
+
+    def all_reduce_async(self, *arguments: Any, **options: Any) -> Any:
+        self.tags.append(options["tag"])
+        return super().all_reduce_async(*arguments, **options)
+
+
+def many_small(channel: Channel, master: str, index: int, with_model: bool) -> Any:
+    """Parameters of two types."""
+    import pccl.torch
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    torch.manual_seed(1)
+    layers = [torch.nn.Linear(8, 8) for _ in range(40)]
+    module = torch.nn.Sequential(*layers, torch.nn.Linear(8, 8).double())
+    module[40].register_forward_pre_hook(lambda _, inputs: (inputs[0].double(),))
+    with Counting(master) as communicator:
+        communicator.connect()
+        admit(communicator, 2)
+        ddp = DistributedDataParallel(module, bucket_cap_mb=1e-3, find_unused_parameters=True)
+        ddp.register_comm_hook(ddp if with_model else None, pccl.torch.ddp_hook(communicator))
+        found = []
+        for step in range(3):
+            ddp.zero_grad()
+            torch.manual_seed(10 * index + step)
+            ddp(torch.randn(4, 8)).square().sum().backward()
+            found.append(gradients(ddp))
+    return found, communicator.tags
+
+
+@pytest.mark.parametrize("with_model", [True, False])
+def test_small_gradients_are_reduced_together(start: Start, master: str, with_model: bool) -> None:
+    results = [peer.result() for peer in [start(many_small, master, index, with_model) for index in range(2)]]
+    (ours, our_tags), (theirs, their_tags) = results
+    # One reduction for each type, in each of three steps, instead of one for each of 82 gradients.
+    assert len(our_tags) == 6 and sorted(our_tags) == sorted(their_tags) and len(set(our_tags)) == 2
+    for step in range(3):
+        for a, b in zip(ours[step], theirs[step], strict=True):
+            numpy.testing.assert_array_equal(a, b)
+            assert a.any()
+
+
+def test_groups_of_small_gradients() -> None:
+    from pccl.torch._ddp import _BETWEEN_BYTES, _PARCEL_BYTES, _SMALL_BYTES, _parcels_of
+
+    def sizes(*elements: int, dtype: Any = torch.float32, together: bool = True) -> list[list[int]]:
+        parameters = [torch.empty(count, dtype=dtype, device="meta") for count in elements]
+        parcels = _parcels_of(parameters, together)
+        assert len({parcel.tag for parcel in parcels}) == len(parcels)
+        return [[one.numel() for one in parcel.parameters] for parcel in parcels]
+
+    small, large = _SMALL_BYTES // 4 - 1, _SMALL_BYTES // 4
+    assert sizes(1, 2, 3) == [[1, 2, 3]] and sizes(1, 2, together=False) == [[1], [2]]
+    assert sizes(1, large, 2) == [[1, 2], [large]]
+    many = _PARCEL_BYTES // 4 // small + 1
+    assert [len(one) for one in sizes(*[small] * many)] == [many - 1, 1]
+    # A group does not wait for gradients that come much later in the backward pass.
+    between = [large] * (_BETWEEN_BYTES // _SMALL_BYTES)
+    assert sizes(1, *between, 2)[0] == [1, 2] and sizes(1, *between, large, 2)[0] == [1]

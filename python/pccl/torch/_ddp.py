@@ -19,8 +19,16 @@ from pccl.torch._c10d import GradBucket
 # No `from __future__ import annotations` here: DDP checks the annotations of a hook, and they must be types.
 Hook = Callable[[Any, GradBucket], torch.futures.Future[torch.Tensor]]
 
-# First tag of the gradients, each of which has its own. Lower tags are free for the program.
+# First tag of the gradients. Lower tags are free for the program.
 _FIRST_TAG = 1 << 62
+
+# Smaller gradients are reduced together: each reduction costs a vote. Larger ones are reduced in place.
+_SMALL_BYTES = 1 << 20
+# Small gradients are reduced together up to this sum,
+_PARCEL_BYTES = 4 << 20
+# and as long as no more bytes of large gradients come between them, so that they do not wait for the end of the
+# backward pass.
+_BETWEEN_BYTES = 32 << 20
 
 
 def ddp_hook(
@@ -35,12 +43,13 @@ def ddp_hook(
 
     When a peer dies, the remaining peers repeat what failed, and all get the same bytes. A peer that is alone keeps its
     own gradients, also if it is alone because it was removed from the run; then its next ``update_topology()`` fails.
-    So the loop around the hook is that of any peer: update_topology (not in the first turn), sync_shared_state,
-    forward, backward, step, push_revision.
+    So the loop around the hook is that of any peer, which :class:`pccl.Run` makes.
 
-    Each gradient is a reduction of its own, because DDP reorders its buckets after the first step: those of a newcomer
-    would differ from the others'. The reductions run during the backward pass, which blocks at its end until all have
-    an outcome. Register the hook with the model as state, or before the first backward pass.
+    DDP reorders its buckets after the first step, so those of a newcomer would differ from the others'. Therefore each
+    gradient of 1 MiB or more is a reduction of its own, and smaller ones are reduced together, grouped by the order of
+    the parameters. With ``quantize`` each gradient is a reduction of its own. The reductions run during the backward
+    pass, which blocks at its end until all have an outcome. Register the hook with the model as state, or before the
+    first backward pass; without the model, the reductions of the first backward pass begin at its end.
 
     Gradients on a CUDA device are copied to the CPU bucket by bucket, while the backward pass goes on, and back at its
     end.
@@ -62,17 +71,69 @@ def ddp_hook(
     return pccl_hook
 
 
-class _Gradient:
-    def __init__(self, tag: int, target: torch.Tensor) -> None:
+class _Parcel:
+    """Gradients that are reduced together. All peers have the same parcels, and the same tags for them."""
+
+    def __init__(self, tag: int, parameters: list[torch.Tensor]) -> None:
         self.tag = tag
-        self.target = target
+        self.parameters = parameters
+        self.gradients: dict[int, torch.Tensor] = {}  # of this step, by id of the parameter
+        self.is_launched = False
         self.handle: AsyncReduceHandle | None = None
+        self._flat: torch.Tensor | None = None
+        self.memory: torch.Tensor | None = None  # what is reduced
+
+    def begin(self) -> None:
+        self.gradients.clear()
+        self.is_launched = False
+        self.handle = self.memory = None
+
+    def pack(self) -> torch.Tensor:
+        """Returns what is to be reduced: the gradient itself, if there is only one."""
+        present = [self.gradients[id(one)].view(-1) for one in self.parameters if id(one) in self.gradients]
+        if len(present) == 1:
+            self.memory = present[0]
+        else:
+            size = sum(one.numel() for one in present)
+            if self._flat is None or self._flat.numel() != size or self._flat.dtype != present[0].dtype:
+                self._flat = torch.empty(size, dtype=present[0].dtype, device="cpu")
+            self.memory = torch.cat(present, out=self._flat)
+        return self.memory
+
+    def unpack(self) -> None:
+        if self.memory is not None and self.memory is self._flat:
+            begin = 0
+            for one in self.parameters:
+                gradient = self.gradients.get(id(one))
+                if gradient is not None:
+                    gradient.view(-1).copy_(self._flat[begin : begin + gradient.numel()])
+                    begin += gradient.numel()
+
+
+def _parcels_of(parameters: list[torch.Tensor], together: bool) -> list[_Parcel]:
+    """Parcels of parameters, in the order in which a backward pass meets them."""
+    groups: list[list[int]] = []
+    # By type: the open group of small gradients, its bytes, and the bytes of large ones since it was opened.
+    is_open: dict[torch.dtype, tuple[list[int], int, int]] = {}
+    for index, one in enumerate(parameters):
+        size = one.numel() * one.element_size()
+        if size >= _SMALL_BYTES or not together:
+            groups.append([index])
+            is_open = {kind: (group, own, between + size) for kind, (group, own, between) in is_open.items()}
+            continue
+        group, own, between = is_open.get(one.dtype, ([], 0, 0))
+        if not group or own + size > _PARCEL_BYTES or between > _BETWEEN_BYTES:
+            group, own, between = [], 0, 0
+            groups.append(group)
+        group.append(index)
+        is_open[one.dtype] = group, own + size, between
+    return [_Parcel(_FIRST_TAG + group[0], [parameters[index] for index in group]) for group in groups]
 
 
 class _Bucket:
     def __init__(self, buffer: torch.Tensor) -> None:
         self.buffer = buffer
-        self.gradients: list[_Gradient] = []
+        self.gradients: list[tuple[torch.Tensor, torch.Tensor]] = []  # parameter and gradient
         self.local: Any = None  # the reduction within the node
         self.fetch: _staging.Fetch | None = None  # of a buffer on a GPU
         self.launched = False
@@ -96,7 +157,8 @@ class _Reducer:
                 else "only rank 0 of the node takes part in the run; pass None instead of the communicator on other "
                 "ranks",
             )
-        self._indices: dict[int, int] = {}
+        self._parcels: list[_Parcel] = []
+        self._parcel_of: dict[int, _Parcel] = {}  # by id of the parameter
         self._buckets: list[_Bucket] = []
         self._failure: BaseException | None = None
 
@@ -104,6 +166,11 @@ class _Reducer:
         if bucket.index() == 0:
             self._buckets.clear()
             self._failure = None
+            for parcel in self._parcels:
+                parcel.begin()
+            if not self._parcels and isinstance(state, torch.nn.Module):
+                parameters = [one for one in state.parameters() if one.requires_grad]
+                self._make_parcels(parameters[::-1])
         current = _Bucket(bucket.buffer())
         self._buckets.append(current)
         if self._node_size > 1:
@@ -111,14 +178,15 @@ class _Reducer:
             current.local = dist.all_reduce(current.buffer, group=self._group, async_op=True)
         try:
             if self._leads:
-                for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-                    current.gradients.append(_Gradient(self._tag(state, parameter), gradient))
+                current.gradients = list(zip(bucket.parameters(), bucket.gradients(), strict=True))
             self._launch_waiting(self._buckets[:-1])
             if current.local is None:
                 self._begin(current)
             if bucket.is_last():
                 self._launch_waiting(self._buckets)
-                self._await_all()
+                if self._leads:
+                    self._launch_rest()
+                    self._await_all()
         except BaseException as error:
             if self._node_size == 1:
                 raise
@@ -132,13 +200,9 @@ class _Reducer:
             self._buckets.clear()
         return current.future
 
-    def _tag(self, state: Any, parameter: torch.Tensor) -> int:
-        if not self._indices and isinstance(state, torch.nn.Module):
-            module = state.module if isinstance(state, torch.nn.parallel.DistributedDataParallel) else state
-            for one in module.parameters():
-                self._indices[id(one)] = len(self._indices)
-        # In the first step, all peers meet the gradients in the same order.
-        return _FIRST_TAG + self._indices.setdefault(id(parameter), len(self._indices))
+    def _make_parcels(self, parameters: list[torch.Tensor]) -> None:
+        self._parcels = _parcels_of(parameters, together=self._quantization is None)
+        self._parcel_of = {id(one): parcel for parcel in self._parcels for one in parcel.parameters}
 
     # ---- one bucket after the other
 
@@ -153,9 +217,9 @@ class _Reducer:
             if bucket.fetch is not None and not bucket.launched:
                 host = bucket.fetch.wait()
                 begin = bucket.buffer.data_ptr()
-                for gradient in bucket.gradients:
-                    first = (gradient.target.data_ptr() - begin) // gradient.target.element_size()
-                    gradient.target = host[first : first + gradient.target.numel()]
+                for place, (parameter, gradient) in enumerate(bucket.gradients):
+                    first = (gradient.data_ptr() - begin) // gradient.element_size()
+                    bucket.gradients[place] = parameter, host[first : first + gradient.numel()]
                 self._launch(bucket)
 
     def _begin(self, bucket: _Bucket) -> None:
@@ -166,51 +230,77 @@ class _Reducer:
             self._launch(bucket)
 
     def _launch(self, bucket: _Bucket) -> None:
+        """The gradients of the bucket are there, on the CPU."""
         bucket.launched = True
         if self._failure is not None:
             return
-        for gradient in bucket.gradients:
-            if self._quantization is not None and gradient.target.dtype not in (torch.float32, torch.float64):
+        for parameter, gradient in bucket.gradients:
+            if self._quantization is not None and gradient.dtype not in (torch.float32, torch.float64):
                 raise argument_error(
                     "ddp_hook",
-                    f"quantize='int8' works on float32 and float64 gradients, and one is {gradient.target.dtype}; "
+                    f"quantize='int8' works on float32 and float64 gradients, and one is {gradient.dtype}; "
                     "leave quantize out, or keep the parameters in float32 (torch.autocast does)",
                 )
-            self._start(gradient)
+            parcel = self._parcel_of.get(id(parameter))
+            if parcel is not None:
+                parcel.gradients[id(parameter)] = gradient
+                if len(parcel.gradients) == len(parcel.parameters):
+                    self._start(parcel)
 
-    def _start(self, gradient: _Gradient) -> None:
+    def _launch_rest(self) -> None:
+        """At the end of a backward pass. All peers meet the gradients of the first one in the same order."""
+        met = [one for bucket in self._buckets for one in bucket.gradients]
+        if not self._parcels:
+            self._make_parcels([parameter for parameter, _ in met])
+            for parameter, gradient in met:
+                self._parcel_of[id(parameter)].gradients[id(parameter)] = gradient
+        unknown = [parameter for parameter, _ in met if id(parameter) not in self._parcel_of]
+        if unknown:
+            raise argument_error(
+                "ddp_hook",
+                f"a gradient of shape {tuple(unknown[0].shape)} is of a parameter that required none in the first "
+                "backward pass; register the hook again, on all peers",
+            )
+        for parcel in self._parcels:
+            if parcel.gradients and not parcel.is_launched:
+                self._start(parcel)
+
+    def _start(self, parcel: _Parcel) -> None:
         communicator = self._communicator
         assert communicator is not None
-        gradient.handle = None
-        if communicator.get_attribute(Attribute.LOCAL_WORLD_SIZE) < 2:
+        if not parcel.is_launched:
+            parcel.pack()
+        parcel.is_launched = True
+        parcel.handle = None
+        if communicator.get_attribute(Attribute.LOCAL_WORLD_SIZE) < 2:  # raises if it is closed
             return
         with contextlib.suppress(PCCLTooFewPeersError):
-            gradient.handle = communicator.all_reduce_async(
-                gradient.target,
-                gradient.target,
+            parcel.handle = communicator.all_reduce_async(
+                parcel.memory,
+                parcel.memory,
                 op=ReduceOp.AVG,
-                tag=gradient.tag,
+                tag=parcel.tag,
                 quantization_options=self._quantization,
             )
 
     # ---- all of them
 
     def _await_all(self) -> None:
-        for bucket in self._buckets:
-            for gradient in bucket.gradients:
-                self._await(gradient)
+        for parcel in self._parcels:
+            self._await(parcel)
+            parcel.unpack()
         for bucket in self._buckets:
             if bucket.fetch is not None:
                 _staging.store(bucket.fetch.host, bucket.buffer)
 
-    def _await(self, gradient: _Gradient) -> None:
-        # After a loss the tensor holds its input again, and the other members also launch it again.
-        while gradient.handle is not None:
+    def _await(self, parcel: _Parcel) -> None:
+        # After a loss the memory holds its input again, and the other members also launch it again.
+        while parcel.handle is not None:
             try:
-                gradient.handle.result()
+                parcel.handle.result()
                 return
             except PCCLConnectionLostError:
-                self._start(gradient)
+                self._start(parcel)
             except PCCLTooFewPeersError:
                 return
 
