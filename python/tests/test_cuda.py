@@ -15,6 +15,7 @@ if not torch.cuda.is_available():
 import numpy
 import pccl
 import test_torch_process_group as group
+import torch.distributed as dist
 from diloco_trainee import MODES, train_together, vector
 from pccl import ReduceOp
 from test_torch_ddp import assert_averages
@@ -180,6 +181,26 @@ def on_gpu(rank: int, function: Callable[[int], Any]) -> Any:
 @pytest.mark.parametrize("function", [group.reduce_everything, group.gather_everything])
 def test_collectives(run_ranks: Any, function: Any) -> None:  # noqa: F811
     run_ranks(3, on_gpu, function)
+
+
+def beside_another_backend(_: Channel, master: str, rank: int) -> Any:
+    import pccl.torch
+
+    dist.init_process_group("cpu:pccl,cuda:gloo", init_method=f"pccl://{master}", rank=rank, world_size=2)
+    totals = []
+    for device in ("cuda", "cpu"):
+        total = torch.full((3,), rank + 1.0, device=device)
+        dist.all_reduce(total)
+        totals.append(total.tolist())
+    others = [name for name, one in dist.group.WORLD._others.items() if one is not None]
+    dist.barrier()
+    dist.destroy_process_group()
+    return totals, others
+
+
+def test_tensors_on_devices_of_another_backend(start: Callable[..., Peer], master: str) -> None:  # noqa: F811
+    for peer in [start(beside_another_backend, master, rank) for rank in range(2)]:
+        assert peer.result() == ([[3.0] * 3] * 2, ["cuda"])
 
 
 def test_broadcast_moves_bits_of_every_type(run_ranks: Any) -> None:  # noqa: F811

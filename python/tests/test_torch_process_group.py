@@ -262,6 +262,30 @@ def refused(_: Channel, master: str, rank: int, size: int) -> str:
     return str(failure.value)
 
 
+def beside_another_backend(_: Channel, master: str, rank: int) -> Any:
+    import pccl.torch
+
+    dist.init_process_group("cuda:pccl,cpu:gloo", init_method=f"pccl://{master}", rank=rank, world_size=2)
+    total = torch.full((3,), rank + 1.0)
+    dist.all_reduce(total)
+    parts = [torch.zeros(2) for _ in range(2)]
+    dist.all_gather(parts, torch.full((2,), float(rank)))
+    exchanged = torch.zeros(2)
+    dist.all_to_all_single(exchanged, torch.tensor([10.0, 11.0]) + 10 * rank)  # a refused one would raise
+    objects: list[Any] = [None, None]
+    dist.all_gather_object(objects, rank)
+    dist.barrier()
+    dist.destroy_process_group()
+    return total.tolist(), [one.tolist() for one in parts], exchanged.tolist(), objects
+
+
+def test_tensors_on_devices_of_another_backend(start: Start, master: str) -> None:
+    results = [peer.result() for peer in [start(beside_another_backend, master, rank) for rank in range(2)]]
+    for rank, (total, parts, exchanged, objects) in enumerate(results):
+        assert total == [3.0] * 3 and parts == [[0.0] * 2, [1.0] * 2] and objects == [0, 1]
+        assert exchanged == [10.0 + rank, 20.0 + rank]
+
+
 def test_a_rank_given_twice_is_an_error_on_all(start: Start, master: str) -> None:
     peers = [start(refused, master, 1, 3) for _ in range(3)]
     assert all("several processes have rank 1; give each its own" in peer.result() for peer in peers)

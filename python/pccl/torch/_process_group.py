@@ -8,6 +8,7 @@ exact, because sums that move data are made over bytes, never over numbers.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -52,6 +53,8 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         # DDP.join() passes the Work of an all_reduce of one element to C++. C++ keeps its own object until the end of
         # the backward pass, but not the Python object with our methods. So the Python object is kept here for a while.
         self._kept: deque[Work] = deque(maxlen=256)
+        # By type of device: the group of another backend that ``init_process_group("cpu:pccl,cuda:nccl")`` names for it.
+        self._others: dict[str, dist.ProcessGroup | None] = {}
 
     def getBackendName(self) -> str:  # noqa: N802 (torch's name)
         return "pccl"
@@ -247,6 +250,29 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def recv_anysource(self, *_: Any, **__: Any) -> NoReturn:
         raise _failure.unsupported("recv")
 
+    # ---- tensors on devices of other backends
+
+    def _group_for(self, arguments: tuple[Any, ...]) -> dist.ProcessGroup | None:
+        """The group of another backend to which the tensors among ``arguments`` belong, or None. torch gives all calls
+        to the first backend in the description that is a process group, which is this one."""
+        device = _device_of(arguments)
+        if device is None:
+            return None
+        if device not in self._others:
+            self._others[device] = self._make_group_for(device)
+        return self._others[device]
+
+    def _make_group_for(self, device: str) -> dist.ProcessGroup | None:
+        try:
+            backends = dict(one.split(":") for one in dist.get_backend_config(self).split(",") if ":" in one)
+        except (ValueError, AssertionError):  # torch does not know this group (yet)
+            return None
+        backend = backends.get(device, "pccl")
+        if backend == "pccl":
+            return None
+        # All ranks make this group, because all make the call that needs it.
+        return dist.new_group(dist.get_process_group_ranks(self), timeout=self._timeout, backend=backend)
+
     # ---- the launch, the same for all
 
     def _launch(
@@ -310,6 +336,27 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         return flat
 
 
+def _device_of(arguments: Any) -> str | None:
+    """The type of device of the first tensor in nested lists."""
+    for one in arguments:
+        if isinstance(one, Tensor):
+            return str(one.device.type)
+        if isinstance(one, (list, tuple)) and (found := _device_of(one)) is not None:
+            return found
+    return None
+
+
+def _for_all_devices(name: str) -> Callable[..., Any]:
+    own = getattr(ProcessGroupPCCL, name)
+
+    @functools.wraps(own)
+    def call(self: ProcessGroupPCCL, *arguments: Any, **options: Any) -> Any:
+        other = self._group_for(arguments)
+        return own(self, *arguments, **options) if other is None else getattr(other, name)(*arguments, **options)
+
+    return call
+
+
 # torch.compile must call these without tracing them. It does not know the attributes of a process group written in
 # Python, and fails if it looks into one.
 for _name in (
@@ -331,8 +378,14 @@ for _name in (
     "gather",
     "scatter",
     "barrier",
+    "alltoall",
+    "alltoall_base",
+    "all_to_all_single",
+    "send",
+    "recv",
+    "recv_anysource",
 ):
-    setattr(ProcessGroupPCCL, _name, torch._disable_dynamo(getattr(ProcessGroupPCCL, _name)))
+    setattr(ProcessGroupPCCL, _name, torch._disable_dynamo(_for_all_devices(_name)))
 
 
 def _operation(opts: Any, function: str) -> ReduceOp:
