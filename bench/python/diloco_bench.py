@@ -9,13 +9,16 @@ overhead  Time that the helper adds to an inner step: its time per round, divide
           alone, it is the whole round. For one of two peers, the inner steps (sleeps) and the same all-reduce without
           the helper are subtracted. Bound: 2 % of an inner step of a transformer of about that size, measured just
           before.
-hidden    Part of the transfer that overlaps with inner steps. The time in ``AsyncReduceHandle.wait()`` with
-          ``overlap=True`` is compared with the time there in a synchronous run. Inner steps are sleeps. Bound: at least
+hidden    Part of the transfer that overlaps with inner steps. The time that ``step()`` waits for transfers with
+          ``overlap=True`` is compared with that of a synchronous run. Inner steps are sleeps. Bound: at least
           90 %, and a synchronous transfer must be shorter than the sleeps of one round.
           The row "round longer than alone" is for comparison. It also contains the vote at the end of a round, and the
           time lost because two peers use the memory of one machine.
 peak      Most bytes of reductions that end within one inner step, which is what the link has to carry in the time it is
           given. All parameters at once are compared with four fragments. Bound: at least 0.8 x 4 times lower.
+
+blocking  Seconds that step() blocks in a round, for 10^9 parameters: measured with 10^8 and a peer that is alone, on the
+          GPU too if torch has one. The transfer itself takes no time then.
 
 Times are medians over rounds, without the first round of each run: with ``overlap=True`` it has nothing to wait for.
 Exit status 1: a bound was missed.
@@ -38,9 +41,12 @@ import torch
 
 import pccl
 from pccl.diloco import DiLoCo
+from pccl.diloco._transfer import Transfer
 
 PARAMETERS = 10_000_000
 FRAGMENTS = 4
+# For what step() blocks.
+LARGE = 100_000_000
 # Inner steps per round, and seconds of each. They are sleeps, which leave the CPU to the transfer.
 PERIOD, PAUSE_S = 20, 0.05
 ROUNDS = 6
@@ -62,20 +68,20 @@ class Nothing(torch.optim.SGD):
 
 
 class Waits:
-    """Adds up the time that this process spends in AsyncReduceHandle.wait(). The constructor replaces that method."""
+    """Adds up the time that step() waits for a transfer. The constructor replaces the method that does so."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        wait = pccl.AsyncReduceHandle.wait
+        finish = Transfer.finish
 
-        def timed(handle: pccl.AsyncReduceHandle, timeout: float | None = None) -> Any:
+        def timed(transfer: Transfer) -> int | None:
             begin = time.perf_counter()
             try:
-                return wait(handle, timeout)
+                return finish(transfer)
             finally:
                 self.seconds += time.perf_counter() - begin
 
-        pccl.AsyncReduceHandle.wait = timed  # type: ignore[method-assign]
+        Transfer.finish = timed  # type: ignore[method-assign]
 
 
 waits = Waits()
@@ -85,7 +91,7 @@ class Round(NamedTuple):
     """Medians over the rounds of a run, and the peak of the whole run."""
 
     seconds: float
-    waited: float  # seconds in AsyncReduceHandle.wait()
+    waited: float  # seconds that step() waited for transfers
     peak: int  # most bytes of reductions that ended within one inner step; 0 if inner steps take no time
 
 
@@ -106,8 +112,10 @@ def rounds(diloco: DiLoCo, comm: pccl.Communicator, period: int, pause_s: float)
     return Round(statistics.median(seconds[1:]), statistics.median(waited[1:]), peak)
 
 
-def measure(address: str, period: int, pause_s: float, **options: Any) -> Round:
-    model = torch.nn.Linear(PARAMETERS // 100, 100, bias=False)
+def measure(
+    address: str, period: int, pause_s: float, parameters: int = PARAMETERS, device: str = "cpu", **options: Any
+) -> Round:
+    model = torch.nn.Linear(parameters // 100, 100, bias=False, device=device)
     with pccl.Communicator(address) as comm:
         diloco = DiLoCo(model, Nothing(model.parameters()), comm, H=period, **options)
         return rounds(diloco, comm, period, pause_s)
@@ -217,6 +225,11 @@ def main() -> int:
     for name, options in forms.items():
         inner = transformer.step_s()
         overhead(f"alone, {name}", alone(PERIOD_OVERHEAD, 0.0, **options) / PERIOD_OVERHEAD, inner)
+
+    for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
+        for name, options in (forms | {"one step behind, int8": {"overlap": True, "quantize": "int8"}}).items():
+            seconds = alone(20, 0.0, parameters=LARGE, device=device, **options) * 1e9 / LARGE
+            row(f"blocking, {name}, {device}", f"{seconds:.2f} s", "", True)
 
     inner = transformer.step_s()
     mine_sync, mine_behind = alone(PERIOD, PAUSE_S), alone(PERIOD, PAUSE_S, overlap=True)

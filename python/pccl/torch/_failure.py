@@ -29,8 +29,8 @@ def of(error: PCCLError, operation: str) -> Exception:
 def timed_out(operation: str, seconds: float, message: str) -> dist.DistBackendError:
     waiting = f" ({message})" if message else ""
     return dist.DistBackendError(
-        f"pccl: {operation}: timed out after {seconds:g} s{waiting}: another rank did not call it, or computes for "
-        f"longer than that; init_process_group(timeout=...) sets the time-out. {_REMEDY}"
+        f"pccl: {operation}: the timeout of {seconds:g} s is over{waiting}: another rank did not call it, or computes "
+        f"for longer than that; init_process_group(timeout=...) sets the time-out. {_REMEDY}"
     )
 
 

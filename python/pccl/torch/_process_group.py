@@ -53,7 +53,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         # DDP.join() passes the Work of an all_reduce of one element to C++. C++ keeps its own object until the end of
         # the backward pass, but not the Python object with our methods. So the Python object is kept here for a while.
         self._kept: deque[Work] = deque(maxlen=256)
-        # By type of device: the group of another backend that ``init_process_group("cpu:pccl,cuda:nccl")`` names for it.
+        # By type of device: the group of the backend that ``init_process_group("cpu:pccl,cuda:nccl")`` names for it.
         self._others: dict[str, dist.ProcessGroup | None] = {}
 
     def getBackendName(self) -> str:  # noqa: N802 (torch's name)
