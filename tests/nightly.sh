@@ -28,7 +28,8 @@ usage: ./dev nightly [--again] [part...]
   wheel           the wheel of the Python package in an empty Debian root: installed, a run with its master and two peers
   bare            ./dev demo and .ci/run in an empty Debian root, with an empty environment and pip's own index; with
                   PCCL_BARE_TEST="-L unit" ./dev test -L unit in place of .ci/run
-  python          tests of the Python package that are marked nightly: DiLoCo under churn in all its modes
+  python          tests of the Python package that are marked nightly: DiLoCo under churn in all its modes; torch's own
+                  tests of torch.distributed; types of the examples
   docs            the site of the documentation, without a warning, and its checks
   fuzz            ./dev fuzz --minutes 20
   cuda            only when it is named, because it needs a GPU: the tests with tensors on a CUDA device, and

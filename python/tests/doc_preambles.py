@@ -45,4 +45,11 @@ diloco = DiLoCo(model, optimizer, pccl.Communicator("127.0.0.1:48148"), H=10)
 diloco.join()
 """
 
-PREAMBLES = {"member": MEMBER, "network": NETWORK, "diloco": DILOCO, "fsdp": FSDP, "in_diloco": IN_DILOCO}
+NODE = NETWORK + """
+import pccl, torch.distributed as dist
+from pccl.diloco import DiLoCo
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+"""
+
+PREAMBLES = {"node": NODE, "member": MEMBER, "network": NETWORK, "diloco": DILOCO, "fsdp": FSDP, "in_diloco": IN_DILOCO}

@@ -6,10 +6,10 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from pccl.diloco._outer import OuterSGD
 from pccl.diloco._parameters import Parameters
 from pccl.diloco._schedule import Schedule
 from pccl.diloco._transfer import Transfer
+
+if TYPE_CHECKING:
+    from pccl.diloco._node import Node
 
 # Before the first step, peers that wait for others check at this interval whether a peer has come.
 LINE_UP_POLL_S = 0.02
@@ -92,11 +95,18 @@ class DiLoCo:
     helper (pseudo-gradient, outer step) is done in ``step()``, on up to 16 cores.
     """
 
+    def __new__(cls, *_: Any, process_group: Any = None, **__: Any) -> DiLoCo:
+        if process_group is None or process_group.rank() == 0:
+            return super().__new__(cls)
+        from pccl.diloco._node import Follower
+
+        return super().__new__(Follower)
+
     def __init__(
         self,
         model: torch.nn.Module,
         inner_optimizer: torch.optim.Optimizer,
-        comm: pccl.Communicator,
+        comm: pccl.Communicator | None,
         *,
         H: int = 100,  # noqa: N803 (the name in the papers)
         outer: Mapping[str, Any] | None = None,
@@ -109,6 +119,7 @@ class DiLoCo:
         check_every: int = 1,
         max_norm: float | None = None,
         weighted: bool = False,
+        process_group: torch.distributed.ProcessGroup | None = None,
         tag: int = 0,
         rejoin_timeout_s: float = 600.0,
         on_event: Callable[[Event], None] | None = None,
@@ -122,7 +133,7 @@ class DiLoCo:
         :param model: has its initial parameters; when this peer joins a run, those of the run replace them.
         :param inner_optimizer: any optimizer of torch over parameters of ``model``; its state stays on this peer.
         :param comm: connected or not; the helper connects it when needed and never closes it. While the helper is in
-            use, no other code may vote on it (topology, shared state).
+            use, no other code may vote on it (topology, shared state). None on ranks of ``process_group`` above 0.
         :param H: inner steps per round.
         :param outer: ``lr`` (0.7), ``momentum`` (0.9), ``nesterov`` (True). ``lr`` is a number, or a function that
             returns the learning rate behind a number of finished rounds. The function must be the same on all peers,
@@ -143,15 +154,15 @@ class DiLoCo:
             finite one is averaged. Peers may use different values.
         :param weighted: whether a peer weighs as much in an average as the number of ``samples`` that it gave to
             ``step()`` since its last one. False: all peers weigh the same.
+        :param process_group: the processes of this node, whose parameters DistributedDataParallel keeps equal. Rank 0
+            takes part in the run for all of them, and the others receive the parameters from it. All ranks make the
+            same calls; ``outer``, ``momentum``, checkpoints and ``samples`` (of the whole node) are those of rank 0.
         :param tag: the helper uses this tag of the communicator and the next one.
         :param rejoin_timeout_s: how long the helper retries a master that does not answer, before ``PCCLError``.
         :param on_event: called with an :class:`Event` during calls of the helper; must not call the helper.
         """
-        if delay is None:
-            delay = H // max(fragments, 1) if overlap else 0
-        elif delay > 0 and not overlap:
-            raise ValueError("delay needs overlap=True: without it every average is applied at once")
-        self._schedule = Schedule(H, fragments, delay)
+        self._schedule = Schedule.of(H, fragments, overlap, delay)
+        delay = self._schedule.delay
         self._mix = (0.5 if 0 < delay < H else 0.0) if mix is None else float(mix)
         if not 0 <= self._mix < 1:
             raise ValueError(f"mix is {self._mix}; use 0 (take the average's result) to below 1")
@@ -159,6 +170,8 @@ class DiLoCo:
             raise ValueError(f"min_peers is {min_peers} (at least 1), check_every is {check_every} (at least 0)")
         if max_norm is not None and not max_norm > 0:
             raise ValueError(f"max_norm is {max_norm}; use a number above 0, or None")
+        if comm is None:
+            raise argument_error("DiLoCo", "comm is None; only ranks of process_group above 0 have no communicator")
         self._max_norm = max_norm
         self._weighted = weighted
         # Weight that this peer's training since the last launch of each fragment will have.
@@ -206,6 +219,12 @@ class DiLoCo:
         self._own_weight = 0
         self._restored: tuple[Tensor, int] | None = None  # a pseudo-gradient and its weight
         self._joined = False
+        self._node: Node | None = None
+        self._has_cleaned = False
+        if process_group is not None and process_group.size() > 1:
+            from pccl.diloco._node import Node
+
+            self._node = Node(process_group, self._parameters.all)
 
     # ---- where the training stands -----------------------------------------------------------------------------------
 
@@ -251,6 +270,11 @@ class DiLoCo:
         parameters are not finite, or for a model as described at :meth:`advance`. After an error this peer is not a
         member. Does nothing if this peer has joined already.
         """
+        if not self._joined:
+            with self._telling_the_node():
+                self._join()
+
+    def _join(self) -> None:
         while not self._joined:
             try:
                 self._enter()
@@ -294,15 +318,41 @@ class DiLoCo:
         for fragment, before in enumerate(self._unsent):
             self._unsent[fragment] = 1 if samples is None else min(before + samples, WEIGHT_LIMIT - 1)
         self._inner_step += 1
+        if self._node is None:
+            self._advance()
+        elif self._schedule.does_anything(self._inner_step):
+            with self._telling_the_node():
+                self._advance()
+
+    def _advance(self) -> None:
         try:
             self._after_inner_step()
         except Lost as lost:
             self._emit("lost", detail=str(lost))
             self._joined = False
-            self.join()
+            self._join()
         except Exception:
             self._leave()
             raise
+
+    @contextlib.contextmanager
+    def _telling_the_node(self) -> Generator[None]:
+        """The other ranks of the node wait for the outcome, also if it is an exception."""
+        if self._node is None:
+            yield
+            return
+        from pccl.diloco._node import Outcome
+
+        self._parameters.was_written = self._has_cleaned = False
+        try:
+            yield
+        except Exception:
+            self._node.tell(Outcome(has_failed=1))
+            raise
+        written, cleaned = int(self._parameters.was_written), int(self._has_cleaned)
+        self._node.tell(
+            Outcome(0, self._inner_step, self._outer_step, self._batches, self.world, written, cleaned)
+        )
 
     def _check_samples(self, samples: int | None) -> None:
         if (samples is not None) != self._weighted:
@@ -320,13 +370,14 @@ class DiLoCo:
         Blocks until the average has arrived; makes no vote. All members should end at the same step; otherwise those
         that stay go on without this peer.
         """
-        if self._transfer is not None and self._in_flight is not None:
-            fragment = self._in_flight
-            try:
-                self._apply(fragment, self._collect())
-            except Lost as lost:
-                self._emit("lost", detail=str(lost))
-        self._parameters.write(self._outer, 0)
+        with self._telling_the_node():
+            if self._transfer is not None and self._in_flight is not None:
+                fragment = self._in_flight
+                try:
+                    self._apply(fragment, self._collect())
+                except Lost as lost:
+                    self._emit("lost", detail=str(lost))
+            self._parameters.write(self._outer, 0)
 
     def __enter__(self) -> DiLoCo:
         self.join()
@@ -469,8 +520,11 @@ class DiLoCo:
         the next inner step. So would the moments of the inner optimizer, which are cleaned unless ``finite``."""
         self._parameters.write(self._outer, 0)
         self._unsent = [0] * len(self._unsent)
-        if finite:
-            return
+        if not finite:
+            self._clean_moments()
+
+    def _clean_moments(self) -> None:
+        self._has_cleaned = True
         for state in self._inner_optimizer.state.values():
             for value in state.values():
                 if isinstance(value, Tensor) and value.is_floating_point():

@@ -36,6 +36,7 @@ class Parameters:
         self._model = model
         self._places: list[_Place] = []
         self.size = 0
+        self.was_written = False  # by write(); callers set it back
         _refuse_flat(model)
         for name, parameter in _trainable(model):
             if hasattr(parameter, "to_local"):
@@ -106,6 +107,9 @@ class Parameters:
                 inside, outside = slice(low - place.start, high - place.start), slice(low - begin, high - begin)
                 yield place.parameter.detach(), inside, outside
 
+    def all(self) -> list[Tensor]:
+        return [place.parameter.detach() for place in self._places]
+
     def are_on_gpu(self) -> bool:
         """Whether page-locked memory on the CPU makes copies from and to the parameters faster."""
         return any(place.parameter.is_cuda for place in self._places)
@@ -117,6 +121,7 @@ class Parameters:
 
     def write(self, source: Tensor, begin: int, keep: float = 0.0) -> None:
         """Sets the elements from ``begin`` on to ``keep * themselves + (1 - keep) * source``."""
+        self.was_written = True
         for parameter, inside, outside in self._pieces(begin, begin + source.numel()):
             # If a parameter is not contiguous, this is a copy and has to be written back.
             flat = parameter.reshape(-1)

@@ -37,6 +37,15 @@ class Schedule:
                 "has landed before the next one is launched"
             )
 
+    @classmethod
+    def of(cls, period: int, fragments: int, overlap: bool, delay: int | None) -> Schedule:
+        """With the arguments of :class:`pccl.diloco.DiLoCo`."""
+        if delay is None:
+            delay = period // max(fragments, 1) if overlap else 0
+        elif delay > 0 and not overlap:
+            raise ValueError("delay needs overlap=True: without it every average is applied at once")
+        return cls(period, fragments, delay)
+
     def bounds(self, fragment: int, elements: int) -> tuple[int, int]:
         """Begin and end of the fragment in a vector of ``elements``. Sizes of fragments differ by 1 at most."""
         return fragment * elements // self.fragments, (fragment + 1) * elements // self.fragments
@@ -59,6 +68,10 @@ class Schedule:
     def ends_round(self, step: int) -> bool:
         """Whether newcomers are admitted after inner step ``step``."""
         return step % self.period == 0
+
+    def does_anything(self, step: int) -> bool:
+        """Whether anything is sent, applied or voted on after inner step ``step``."""
+        return self.landing(step) is not None or self.launching(step) is not None or self.ends_round(step)
 
     def round_begin(self, step: int) -> int:
         """The last end of a round at or before ``step``."""
