@@ -39,8 +39,8 @@ public:
             default: leave(1 + choices_.below(choices_.below(3) == 0 ? 5000 : 60)); break;
             }
         }
-        // Each turn takes at least a byte: a fuzzer whose input is used up answers 0 for ever.
-        while (encoder_.has_output()) leave(1 + choices_.below(3000), 1);
+        // Each turn takes at least a byte. A fuzzer whose input is used up answers 0 for ever, which takes the most.
+        while (encoder_.has_output()) leave(3000 - choices_.below(3000), 1);
         require(expected_.empty(), "a frame did not arrive");
         require(!encoder_.bytes_before_payload().has_value() && encoder_.queued_bytes() == 0,
                 "the encoder kept something");
@@ -128,7 +128,7 @@ private:
         require(bytes.size() == next.bytes && (bytes.empty() == !encoder_.has_output()), "the sum of the pieces");
         if (bytes.empty()) return;
         const std::size_t taken =
-            choices_.below(3) == 0 ? std::max(least, choices_.below(bytes.size() + 1)) : bytes.size();
+            choices_.below(3) == 2 ? std::max(least, choices_.below(bytes.size() + 1)) : bytes.size();
         const std::size_t before_payload = begun_ ? 0 : encoder_.queued_bytes();
         const bool sends_payload = encoder_.has_payload();
         if (sends_payload && taken > before_payload) begun_ = true;

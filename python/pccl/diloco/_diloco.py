@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -95,13 +95,6 @@ class DiLoCo:
     helper (pseudo-gradient, outer step) is done in ``step()``, on up to 16 cores.
     """
 
-    def __new__(cls, *_: Any, process_group: Any = None, **__: Any) -> DiLoCo:
-        if process_group is None or process_group.rank() == 0:
-            return super().__new__(cls)
-        from pccl.diloco._node import Follower
-
-        return super().__new__(Follower)
-
     def __init__(
         self,
         model: torch.nn.Module,
@@ -161,6 +154,14 @@ class DiLoCo:
         :param rejoin_timeout_s: how long the helper retries a master that does not answer, before ``PCCLError``.
         :param on_event: called with an :class:`Event` during calls of the helper; must not call the helper.
         """
+        if process_group is not None and process_group.rank() > 0:
+            from pccl.diloco._node import Follower
+
+            self.__class__ = Follower
+            cast(Follower, self).follow(
+                model, inner_optimizer, comm, process_group, Schedule.of(H, fragments, overlap, delay)
+            )
+            return
         self._schedule = Schedule.of(H, fragments, overlap, delay)
         delay = self._schedule.delay
         self._mix = (0.5 if 0 < delay < H else 0.0) if mix is None else float(mix)

@@ -89,23 +89,18 @@ class Node:
 class Follower(DiLoCo):
     """:class:`DiLoCo` on the other ranks of a node: it receives what rank 0 has."""
 
-    def __init__(
+    def follow(
         self,
         model: torch.nn.Module,
         inner_optimizer: torch.optim.Optimizer,
         comm: pccl.Communicator | None,
-        *,
-        H: int = 100,  # noqa: N803 (the name in the papers)
-        fragments: int = 1,
-        overlap: bool = False,
-        delay: int | None = None,
-        process_group: dist.ProcessGroup | None = None,
-        **_: Any,
+        process_group: dist.ProcessGroup,
+        schedule: Schedule,
     ) -> None:
-        assert process_group is not None
+        """Takes the place of the constructor: DiLoCo makes itself a follower, so that users name one class."""
         if comm is not None:
             raise argument_error("DiLoCo", "only rank 0 of the node takes part in the run; pass None on other ranks")
-        self._schedule = Schedule.of(H, fragments, overlap, delay)
+        self._schedule = schedule
         self._inner_optimizer = inner_optimizer
         self._leader = Node(process_group, Parameters(model).all)
         self._told = Outcome()
