@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from functools import partial
 from types import TracebackType
@@ -17,6 +18,8 @@ from pccl._values import QuantizationOptions, SharedState, reduce_memory
 
 # While too few peers are there, all members vote at this interval on whether another one waits.
 POLL_S = 0.02
+# After so much waiting for peers, a line of the log says so.
+WARN_AFTER_S = 10.0
 # Reductions of one call that run at the same time.
 IN_FLIGHT_MAX = 8
 
@@ -165,8 +168,16 @@ class Run:
                 self._comm.abort()
 
     def _wait_for_peers(self) -> None:
+        warn_at: float | None = time.monotonic() + WARN_AFTER_S
         # All members see the same number after the same vote, so they go on together.
-        while self._comm.global_world_size < self._min_peers:
+        while (present := self._comm.global_world_size) < self._min_peers:
+            if warn_at is not None and time.monotonic() >= warn_at:
+                warn_at = None
+                logging.getLogger("pccl").warning(
+                    "Run.step: the run has %d of the %d peers that it needs (min_peers); start more of them",
+                    present,
+                    self._min_peers,
+                )
             time.sleep(POLL_S)
             self._membership.admit()
 

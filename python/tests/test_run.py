@@ -9,6 +9,7 @@ import pytest
 from conftest import PATIENCE_S, run_threads, wait_until
 
 import pccl
+from pccl import _run
 
 numpy = pytest.importorskip("numpy")
 
@@ -60,6 +61,21 @@ def test_steps_are_counted_and_members_begin_together(master: str) -> None:
         assert peer.begun == [0, 1, 2, 3, 4] and peer.sizes == [3] * 5
         assert (peer.weights == 15).all() and peer.state.revision == 5
         assert peer.received == [False] * 6
+
+
+def test_waiting_for_peers_is_told_once(master: str, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    monkeypatch.setattr(_run, "WARN_AFTER_S", 0.0)
+
+    def body(index: int) -> None:
+        with Peer(master, steps=1, min_peers=2) as peer:
+            if index == 1:
+                wait_until(lambda: "1 of the 2 peers" in caplog.text, "the other one says that it waits")
+            while peer.begin():
+                peer.train()
+
+    with caplog.at_level("WARNING", "pccl"):
+        run_threads(2, body)
+    assert caplog.text.count("of the 2 peers that it needs") == 1
 
 
 def test_a_newcomer_needs_no_other_program(master: str) -> None:
@@ -175,14 +191,15 @@ def test_many_arrays_and_arrays_that_cannot_be_reduced(master: str) -> None:
 
 
 def test_other_arrays_than_those_of_the_run(master: str) -> None:
-    end = threading.Event()
+    begun, end = threading.Event(), threading.Event()
 
     def body(index: int) -> None:
         if index == 0:
             with Peer(master, steps=None) as peer:
                 while peer.begin() and not end.is_set():
-                    pass
+                    begun.set()
             return
+        assert begun.wait(PATIENCE_S)
         with pccl.Communicator(master) as communicator:
             state = pccl.SharedState([pccl.TensorInfo.from_numpy(numpy.zeros(3), "biases")])
             try:
