@@ -84,7 +84,7 @@ def test_a_newcomer_needs_no_other_program(master: str) -> None:
     def body(index: int) -> Peer:
         if index == 2:
             assert come.wait(PATIENCE_S)
-        with Peer(master, steps=None) as peer:
+        with Peer(master, steps=None, min_peers=2) as peer:
             while peer.begin():
                 peer.train()
                 if peer.state.revision == 3:
