@@ -119,9 +119,9 @@ class Membership:
         """Joins the run and takes part in the synchronization that follows an admission. Returns what synchronize()
         returns.
 
-        ``prepare`` is called between the two, for example to write to the shared state before it is compared. If this peer is removed
-        while it enters, it tries again with revision 0, as one that knows nothing: it may have been ahead of the run (a
-        checkpoint of another run).
+        ``prepare`` is called between the two, for example to write to the shared state before it is compared. If this
+        peer is removed while it enters, it tries again with revision 0, as one that knows nothing: it may have been
+        ahead of the run (a checkpoint of another run).
         """
         attempt = 0
         while True:

@@ -149,3 +149,57 @@ def test_an_error_of_rank_0_is_one_of_its_node(start: Start, master: str) -> Non
     peers = [start(failing_node, master, store.port, rank) for rank in range(2)]
     first, second = (peer.result() for peer in peers)
     assert "closed" in first and "rank 0 of this node could not go on" in second
+
+
+def test_a_checkpoint_of_rank_0_is_that_of_its_node(start: Start, master: str) -> None:  # noqa: F811
+    from pccl.diloco import DiLoCo
+
+    trainee = Trainee(0, model_seed=7)
+    with pccl.Communicator("127.0.0.1:1") as communicator:
+        saved = DiLoCo(trainee.model, trainee.optimizer, communicator, H=4).state_dict()
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    peers = [start(resumed_node, master, store.port, rank, saved) for rank in range(2)]
+    for peer in peers:
+        numpy.testing.assert_array_equal(peer.result(), vector(trainee.model).detach().numpy())
+
+
+def resumed_node(channel: Channel, master: str, port: int, rank: int, saved: Any) -> Any:
+    from pccl.diloco import DiLoCo
+
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    trainee = Trainee(rank)
+    communicator = pccl.Communicator(master) if rank == 0 else None
+    diloco = DiLoCo(trainee.model, trainee.optimizer, communicator, H=4, process_group=dist.group.WORLD)
+    if rank == 0:
+        diloco.load_state_dict(saved)
+    diloco.join()
+    dist.destroy_process_group()
+    return vector(trainee.model).detach().numpy()
+
+
+def node_without_follower(channel: Channel, master: str, port: int, rank: int) -> Any:
+    from pccl.diloco import DiLoCo
+
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    trainee = Trainee(rank)
+    communicator = pccl.Communicator(master) if rank == 0 else None
+    diloco = DiLoCo(trainee.model, trainee.optimizer, communicator, H=1, process_group=dist.group.WORLD)
+    diloco.join()
+    if rank != 0:
+        os._exit(1)
+    with pytest.raises(RuntimeError):
+        while True:
+            diloco.advance()
+    # It does not hold up the others of the run.
+    assert communicator is not None and communicator.global_world_size == 1
+    with pytest.raises(pccl.PCCLUsageError):
+        communicator.are_peers_pending()
+    return "left"
+
+
+def test_rank_0_leaves_the_run_when_its_node_breaks(start: Start, master: str) -> None:  # noqa: F811
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    leader, _ = (start(node_without_follower, master, store.port, rank) for rank in range(2))
+    assert leader.result() == "left"

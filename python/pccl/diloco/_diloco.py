@@ -87,9 +87,9 @@ class DiLoCo:
     Not thread-safe: one thread makes all calls, and no other thread trains the model meanwhile. Parameters may be of
     any real floating-point type, on the CPU or on a CUDA device. Outer parameters, momentum and buffers are on the CPU:
     16 bytes per parameter; with ``"int8"`` 22; fewer with fragments. If the model is on a GPU when the helper is made,
-    outer parameters and pseudo-gradient are in page-locked memory, whose size torch may round up. Frozen parameters and buffers of the model are
-    left alone. The helper keeps the parameter objects: they may get other memory (``parameter.data = ...``, another
-    device), but must stay the same objects, of the same shape and type.
+    outer parameters and pseudo-gradient are in page-locked memory, whose size torch may round up. Frozen parameters and
+    buffers of the model are left alone. The helper keeps the parameter objects: they may get other memory
+    (``parameter.data = ...``, another device), but must stay the same objects, of the same shape and type.
 
     With ``overlap``, a thread of the helper encodes, sends and decodes while the training goes on. Other work of the
     helper (pseudo-gradient, outer step) is done in ``step()``, on up to 16 cores.
@@ -120,8 +120,8 @@ class DiLoCo:
         """Does not touch the network. ValueError for options that cannot work.
 
         All peers of a group need the same ``H``, ``outer``, ``fragments``, ``delay``, ``mix``, ``quantize`` and
-        ``weighted``, and models whose trainable parameters have the same names, shapes and types. A peer that differs is removed while it
-        joins, with a message that shows both sides.
+        ``weighted``, and models whose trainable parameters have the same names, shapes and types. A peer that differs is
+        removed while it joins, with a message that shows both sides.
 
         :param model: has its initial parameters; when this peer joins a run, those of the run replace them.
         :param inner_optimizer: any optimizer of torch over parameters of ``model``; its state stays on this peer.
@@ -273,6 +273,8 @@ class DiLoCo:
         """
         if not self._joined:
             with self._telling_the_node():
+                # All ranks begin with what rank 0 has: its initial parameters, those of the run, or a checkpoint.
+                self._parameters.was_written = True
                 self._join()
 
     def _join(self) -> None:
@@ -348,12 +350,17 @@ class DiLoCo:
         try:
             yield
         except Exception:
-            self._node.tell(Outcome(has_failed=1))
+            with contextlib.suppress(Exception):  # the failure that is raised is the first one
+                self._node.tell(Outcome(has_failed=1))
             raise
         written, cleaned = int(self._parameters.was_written), int(self._has_cleaned)
-        self._node.tell(
-            Outcome(0, self._inner_step, self._outer_step, self._batches, self.world, written, cleaned)
-        )
+        try:
+            self._node.tell(
+                Outcome(0, self._inner_step, self._outer_step, self._batches, self.world, written, cleaned)
+            )
+        except Exception:
+            self._leave()
+            raise
 
     def _check_samples(self, samples: int | None) -> None:
         if (samples is not None) != self._weighted:
