@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from functools import partial
 from types import TracebackType
 from typing import Any
 
 from pccl._communicator import Array, Communicator
-from pccl._enums import ReduceOp, Result
-from pccl._errors import PCCLError, PCCLTooFewPeersError, argument_error
+from pccl._enums import ReduceOp
+from pccl._errors import PCCLError, argument_error
 from pccl._membership import Lost, Membership
-from pccl._operation import AsyncReduceHandle
+from pccl._repeated import RepeatedReduction
 from pccl._values import QuantizationOptions, SharedState, reduce_memory
 
 # While too few peers are there, all members vote at this interval on whether another one waits.
@@ -141,16 +140,21 @@ class Run:
         :param quantization_options: as for :meth:`Communicator.all_reduce`.
         :returns: the smallest number of members that took part in one of the reductions.
         :raises PCCLArgumentError: an array cannot be used in place, or the members disagree.
+        :raises PCCLUsageError: before the first :meth:`step`, or the communicator is closed.
         """
         for array in arrays:
             reduce_memory(array, array, "Run.all_reduce")  # refuses what cannot be reduced before anything is launched
         sizes = [self.world_size] if not arrays else []
         for begin in range(0, len(arrays), IN_FLIGHT_MAX):
-            part: list[_Reduction] = []
+            part: list[RepeatedReduction] = []
             try:
                 for tag, array in enumerate(arrays[begin : begin + IN_FLIGHT_MAX]):
-                    part.append(_Reduction(self._comm, array, op, tag, quantization_options))
-                sizes += [one.finish() for one in part]
+                    part.append(
+                        RepeatedReduction(
+                            self._comm, array, array, op=op, tag=tag, quantization_options=quantization_options
+                        )
+                    )
+                sizes += [one.finish() or 1 for one in part]
             finally:
                 for one in part:
                     one.forget()
@@ -180,39 +184,3 @@ class Run:
                 )
             time.sleep(POLL_S)
             self._membership.admit()
-
-
-class _Reduction:
-    """The reduction of one array in place, repeated until it succeeds or no other member is left."""
-
-    def __init__(
-        self, comm: Communicator, array: Array, op: ReduceOp, tag: int, quantization: QuantizationOptions | None
-    ) -> None:
-        self._comm = comm
-        self._launch_again = partial(
-            comm.all_reduce_async, array, array, op=op, tag=tag, quantization_options=quantization
-        )
-        self._handle: AsyncReduceHandle | None = None
-        self._launch()
-
-    def finish(self) -> int:
-        """Blocks. Returns the number of members that took part."""
-        while self._handle is not None:
-            handle, self._handle = self._handle, None
-            succeeded, status, info = handle.wait()
-            if succeeded:
-                return info.local_world_size
-            if status not in (Result.RANK_CONNECTION_LOST, Result.TOO_FEW_PEERS):
-                handle.result()  # raises
-            self._launch()
-        return 1
-
-    def forget(self) -> None:
-        """Awaits what was launched and not finished. A launched reduction that nobody awaits prevents the next vote."""
-        if self._handle is not None:
-            self._handle.wait()
-
-    def _launch(self) -> None:
-        if self._comm.world_size > 1:
-            with contextlib.suppress(PCCLTooFewPeersError):
-                self._handle = self._launch_again()

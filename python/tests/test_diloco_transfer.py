@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import pccl  # noqa: E402
-from pccl import PCCLError, Result  # noqa: E402
+from pccl import PCCLError, Result, _repeated  # noqa: E402
 from pccl._membership import Lost  # noqa: E402
 from pccl.diloco._encoding import Reduction  # noqa: E402
 from pccl.diloco._transfer import Transfer  # noqa: E402
@@ -47,7 +47,13 @@ class Group:
                 self.world_size = 1
             return outcome == Result.SUCCESS, outcome, SimpleNamespace(local_world_size=self.world_size)
 
-        return SimpleNamespace(wait=wait)
+        def result() -> None:
+            raise PCCLError(Result.INVALID_ARGUMENT, "all_reduce", "the members do not agree")
+
+        return SimpleNamespace(wait=wait, result=result)
+
+    def get_attribute(self, _: pccl.Attribute) -> int:
+        return self.world_size
 
     def abort(self) -> None:
         self.aborted = True
@@ -147,3 +153,13 @@ def test_abort_ends_a_transfer_that_waits() -> None:
     group.aborted = False
     transfer.abort()
     assert not group.aborted
+
+
+def test_retries_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_repeated, "RETRIES_MAX", 3)
+    group, retries = Group(), []
+    for outcome in [Result.RANK_CONNECTION_LOST] * 4:  # the fourth is awaited, because it was launched
+        group.outcomes.put(outcome)
+    with pytest.raises(PCCLError, match="3 times in a row"):
+        start(group, Steps(), False, retries).finish()
+    assert len(retries) == 3 and len(group.launched) == 4 and group.outcomes.empty()

@@ -9,14 +9,10 @@ import threading
 import weakref
 from collections.abc import Callable, Generator
 
-import pccl
-from pccl import PCCLError, Result
+from pccl._errors import PCCLError
 from pccl._membership import Membership
+from pccl._repeated import RepeatedReduction
 from pccl.diloco._encoding import Exchange, Reduction
-
-# Failures of one reduction in a row, for all members alike, before that is an error. Each failure costs the group a
-# member, a broken connection, or a wait for memory, so this many are no accident.
-RETRIES_MAX = 1000
 
 
 class Transfer:
@@ -107,39 +103,23 @@ class Transfer:
 
     def _reduce(self, reduction: Reduction) -> int | None:
         """Returns the number of members that took part, or None if this peer is alone."""
-        for _ in range(RETRIES_MAX):
-            handle = self._launch(reduction)
-            if handle is None:
-                self._membership.raise_if_lost("this peer is no longer a member of the run")
-                return None
-            succeeded, status, info = handle.wait()
-            if succeeded:
-                return info.local_world_size
-            if status not in (Result.RANK_CONNECTION_LOST, Result.TOO_FEW_PEERS):
-                raise PCCLError(
-                    status, "DiLoCo.step", "the members do not agree about what they reduce, or memory is short"
-                )
-            self._retries += 1
-            if self._thread is None:
-                self._report_retries()
-        raise PCCLError(status, "DiLoCo.step", f"the same reduction failed {RETRIES_MAX} times in a row")
+        world = RepeatedReduction(
+            self._membership.comm,
+            reduction.send,
+            reduction.receive,
+            self._note_retry,
+            op=reduction.op,
+            tag=self._tag + reduction.stage,
+            quantization_options=reduction.options,
+        ).finish()
+        if world is None:
+            self._membership.raise_if_lost("this peer is no longer a member of the run")
+        return world
 
-    def _launch(self, reduction: Reduction) -> pccl.AsyncReduceHandle | None:
-        """Returns None if no other peer is there."""
-        if self._membership.comm.world_size <= 1:
-            return None
-        try:
-            return self._membership.comm.all_reduce_async(
-                reduction.send,
-                reduction.receive,
-                op=reduction.op,
-                tag=self._tag + reduction.stage,
-                quantization_options=reduction.options,
-            )
-        except PCCLError as error:
-            if error.result != Result.TOO_FEW_PEERS:
-                raise
-            return None
+    def _note_retry(self) -> None:
+        self._retries += 1
+        if self._thread is None:
+            self._report_retries()
 
     def _report_retries(self) -> None:
         while self._retries_reported < self._retries:

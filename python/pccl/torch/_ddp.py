@@ -1,7 +1,6 @@
 """A communication hook for DistributedDataParallel: it averages gradients over the peers of a run, which come and
 go."""
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +9,9 @@ import torch.distributed as dist
 
 from pccl import _memory, _staging
 from pccl._communicator import Communicator
-from pccl._enums import Attribute, DataType, QuantizationAlgorithm, ReduceOp
-from pccl._errors import PCCLConnectionLostError, PCCLTooFewPeersError, argument_error
-from pccl._operation import AsyncReduceHandle
+from pccl._enums import DataType, QuantizationAlgorithm, ReduceOp
+from pccl._errors import argument_error
+from pccl._repeated import RepeatedReduction
 from pccl._values import QuantizationOptions
 from pccl.torch._c10d import GradBucket
 
@@ -78,36 +77,32 @@ class _Parcel:
         self.tag = tag
         self.parameters = parameters
         self.gradients: dict[int, torch.Tensor] = {}  # of this step, by id of the parameter
-        self.is_launched = False
-        self.handle: AsyncReduceHandle | None = None
-        self._flat: torch.Tensor | None = None
-        self.memory: torch.Tensor | None = None  # what is reduced
+        self.reduction: RepeatedReduction | None = None  # once it is launched
+        self._flat: torch.Tensor | None = None  # memory for several gradients
 
-    def begin(self) -> None:
+    def forget(self) -> None:
+        """What belongs to one step."""
         self.gradients.clear()
-        self.is_launched = False
-        self.handle = self.memory = None
+        self.reduction = None
 
     def pack(self) -> torch.Tensor:
         """Returns what is to be reduced: the gradient itself, if there is only one."""
-        present = [self.gradients[id(one)].view(-1) for one in self.parameters if id(one) in self.gradients]
+        present = self._present()
         if len(present) == 1:
-            self.memory = present[0]
-        else:
-            size = sum(one.numel() for one in present)
-            if self._flat is None or self._flat.numel() != size or self._flat.dtype != present[0].dtype:
-                self._flat = torch.empty(size, dtype=present[0].dtype, device="cpu")
-            self.memory = torch.cat(present, out=self._flat)
-        return self.memory
+            return present[0]
+        size = sum(one.numel() for one in present)
+        if self._flat is None or self._flat.numel() != size or self._flat.dtype != present[0].dtype:
+            self._flat = torch.empty(size, dtype=present[0].dtype, device="cpu")
+        return torch.cat(present, out=self._flat)
 
     def unpack(self) -> None:
-        if self.memory is not None and self.memory is self._flat:
-            begin = 0
-            for one in self.parameters:
-                gradient = self.gradients.get(id(one))
-                if gradient is not None:
-                    gradient.view(-1).copy_(self._flat[begin : begin + gradient.numel()])
-                    begin += gradient.numel()
+        present = self._present()
+        if len(present) > 1 and self._flat is not None:
+            for gradient, part in zip(present, self._flat.split([one.numel() for one in present]), strict=True):
+                gradient.copy_(part)
+
+    def _present(self) -> list[torch.Tensor]:
+        return [self.gradients[id(one)].view(-1) for one in self.parameters if id(one) in self.gradients]
 
 
 def _parcels_of(parameters: list[torch.Tensor], together: bool) -> list[_Parcel]:
@@ -166,8 +161,7 @@ class _Reducer:
         if bucket.index() == 0:
             self._buckets.clear()
             self._failure = None
-            for parcel in self._parcels:
-                parcel.begin()
+            self._forget_parcels()
             if not self._parcels and isinstance(state, torch.nn.Module):
                 parameters = [one for one in state.parameters() if one.requires_grad]
                 self._make_parcels(parameters[::-1])
@@ -198,7 +192,12 @@ class _Reducer:
             for one in self._buckets:
                 one.future.set_result(one.buffer)
             self._buckets.clear()
+            self._forget_parcels()
         return current.future
+
+    def _forget_parcels(self) -> None:
+        for parcel in self._parcels:
+            parcel.forget()
 
     def _make_parcels(self, parameters: list[torch.Tensor]) -> None:
         self._parcels = _parcels_of(parameters, together=self._quantization is None)
@@ -262,47 +261,31 @@ class _Reducer:
                 "backward pass; register the hook again, on all peers",
             )
         for parcel in self._parcels:
-            if parcel.gradients and not parcel.is_launched:
+            if parcel.gradients and parcel.reduction is None:
                 self._start(parcel)
 
     def _start(self, parcel: _Parcel) -> None:
-        communicator = self._communicator
-        assert communicator is not None
-        if not parcel.is_launched:
-            parcel.pack()
-        parcel.is_launched = True
-        parcel.handle = None
-        if communicator.get_attribute(Attribute.LOCAL_WORLD_SIZE) < 2:  # raises if it is closed
-            return
-        with contextlib.suppress(PCCLTooFewPeersError):
-            parcel.handle = communicator.all_reduce_async(
-                parcel.memory,
-                parcel.memory,
-                op=ReduceOp.AVG,
-                tag=parcel.tag,
-                quantization_options=self._quantization,
-            )
+        assert self._communicator is not None
+        memory = parcel.pack()
+        parcel.reduction = RepeatedReduction(
+            self._communicator,
+            memory,
+            memory,
+            op=ReduceOp.AVG,
+            tag=parcel.tag,
+            quantization_options=self._quantization,
+        )
 
     # ---- all of them
 
     def _await_all(self) -> None:
         for parcel in self._parcels:
-            self._await(parcel)
-            parcel.unpack()
+            if parcel.reduction is not None:
+                parcel.reduction.finish()
+                parcel.unpack()
         for bucket in self._buckets:
             if bucket.fetch is not None:
                 _staging.store(bucket.fetch.host, bucket.buffer)
-
-    def _await(self, parcel: _Parcel) -> None:
-        # After a loss the memory holds its input again, and the other members also launch it again.
-        while parcel.handle is not None:
-            try:
-                parcel.handle.result()
-                return
-            except PCCLConnectionLostError:
-                self._start(parcel)
-            except PCCLTooFewPeersError:
-                return
 
     def _share(self) -> None:
         """Rank 0 sends the outcome to its node."""
