@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pccl
@@ -44,11 +45,12 @@ class Trainee:
         loss: torch.Tensor = ((self.model(points) - points[:, :3].sin()) ** 2).mean()
         return loss
 
-    def train(self, diloco: DiLoCo, last_step: int) -> None:
+    def train(self, diloco: DiLoCo, last_step: int, samples_of: Callable[[int, int], int] | None = None) -> None:
+        """``samples_of(index, inner step)`` is for averages that weigh peers."""
         while diloco.inner_step < last_step:
             self.optimizer.zero_grad()
             self.loss(diloco.inner_step).backward()
-            diloco.step()
+            diloco.step(samples=None if samples_of is None else samples_of(self.index, diloco.inner_step + 1))
 
 
 def vector(model: Any) -> Any:
@@ -56,10 +58,16 @@ def vector(model: Any) -> Any:
 
 
 def train_together(
-    address: str, count: int, last_step: int, devices: tuple[str, ...] = ("cpu",), **options: Any
+    address: str,
+    count: int,
+    last_step: int,
+    devices: tuple[str, ...] = ("cpu",),
+    samples_of: Callable[[int, int], int] | None = None,
+    checkpoints: list[Any] | None = None,
+    **options: Any,
 ) -> list[tuple[Trainee, DiLoCo, list[Event]]]:
     """Trains members 0..count-1 from the first step to the last, on the devices in turn. Events hold copies of their
-    tensors."""
+    tensors. If ``checkpoints`` is not empty, each member begins with its own; it then contains those of the end."""
 
     def body(index: int) -> tuple[Trainee, DiLoCo, list[Event]]:
         events: list[Event] = []
@@ -73,11 +81,18 @@ def train_together(
                 on_event=lambda e: events.append(kept(e)),
                 **options,
             )
+            if checkpoints:
+                diloco.load_state_dict(checkpoints[index])
             with diloco:
-                trainee.train(diloco, last_step)
+                trainee.train(diloco, last_step, samples_of)
+                ends[index] = diloco.state_dict()
         return trainee, diloco, events
 
-    return run_threads(count, body)
+    ends: list[Any] = [None] * count
+    results = run_threads(count, body)
+    if checkpoints is not None:
+        checkpoints[:] = ends
+    return results
 
 
 def kept(event: Event) -> Event:

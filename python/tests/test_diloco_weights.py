@@ -10,9 +10,8 @@ torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
 import pccl  # noqa: E402
-from conftest import run_threads  # noqa: E402
-from diloco_trainee import MODES, Trainee, kept, train_together, vector  # noqa: E402
-from pccl.diloco import DiLoCo, Event  # noqa: E402
+from diloco_trainee import MODES, Trainee, train_together, vector  # noqa: E402
+from pccl.diloco import DiLoCo  # noqa: E402
 from pccl.diloco._encoding import BASE, CODE_BASE, CODE_DIGITS, DIGITS, WEIGHT_LIMIT  # noqa: E402
 from pccl.diloco._encoding import put_weight, weight_of  # noqa: E402
 from pccl.diloco._outer import OuterSGD  # noqa: E402
@@ -23,34 +22,8 @@ def samples_of(index: int, inner_step: int) -> int:
     return 0 if index == 1 and 4 < inner_step <= 12 else (index + 1) ** 3 * 10 + inner_step
 
 
-def train_weighted(
-    address: str, count: int, last_step: int, checkpoints: list[Any] | None = None, **options: Any
-) -> list[tuple[Trainee, DiLoCo, list[Event]]]:
-    def body(index: int) -> tuple[Trainee, DiLoCo, list[Event]]:
-        events: list[Event] = []
-        trainee = Trainee(index)
-        with pccl.Communicator(address) as comm:
-            diloco = DiLoCo(
-                trainee.model,
-                trainee.optimizer,
-                comm,
-                min_peers=count,
-                weighted=True,
-                on_event=lambda event: events.append(kept(event)),
-                **options,
-            )
-            if checkpoints is not None:
-                diloco.load_state_dict(checkpoints[index])
-            with diloco:
-                while diloco.inner_step < last_step:
-                    trainee.optimizer.zero_grad()
-                    trainee.loss(diloco.inner_step).backward()
-                    diloco.step(samples=samples_of(index, diloco.inner_step + 1))
-                state = diloco.state_dict()
-        diloco.saved = state  # type: ignore[attr-defined]
-        return trainee, diloco, events
-
-    return run_threads(count, body)
+def train_weighted(address: str, count: int, last_step: int, **options: Any) -> Any:
+    return train_together(address, count, last_step, samples_of=samples_of, weighted=True, **options)
 
 
 @pytest.mark.parametrize("mode", ["sync", "sync_fragments", "one_step_behind", "streaming", "sync_int8", "sync_ring"])
@@ -89,12 +62,13 @@ def test_weights_in_a_checkpoint(mode: str) -> None:
     options, whole, half = MODES[mode], 24, 12
     results = []
     for parts in ([whole], [half, whole]):
-        checkpoints: list[Any] | None = None
+        checkpoints: list[Any] = []
         for last_step in parts:
             with pccl.MasterNode("127.0.0.1:0") as node:
                 node.run()
-                trained = train_weighted(f"127.0.0.1:{node.port}", 2, last_step, checkpoints, **options)
-            checkpoints = [diloco.saved for _, diloco, _ in trained]  # type: ignore[attr-defined]
+                trained = train_weighted(
+                    f"127.0.0.1:{node.port}", 2, last_step, checkpoints=checkpoints, **options
+                )
         results.append(trained)
     for (one, one_diloco, _), (other, other_diloco, _) in zip(*results, strict=True):
         assert torch.equal(vector(one.model), vector(other.model))
@@ -102,12 +76,11 @@ def test_weights_in_a_checkpoint(mode: str) -> None:
 
 
 def test_a_checkpoint_from_within_a_round_keeps_the_samples_since_its_begin() -> None:
-    saved = None
+    checkpoints: list[Any] = []
     for last_step in (6, 8):
         with pccl.MasterNode("127.0.0.1:0") as node:
             node.run()
-            [(_, diloco, _)] = train_weighted(f"127.0.0.1:{node.port}", 1, last_step, saved and [saved], H=4)
-        saved = diloco.saved  # type: ignore[attr-defined]
+            [(_, diloco, _)] = train_weighted(f"127.0.0.1:{node.port}", 1, last_step, checkpoints=checkpoints, H=4)
     # The second round begins again, with what its first two steps have changed.
     assert diloco.batches == sum(samples_of(0, step) for step in (1, 2, 3, 4, 5, 6, 5, 6, 7, 8))
 

@@ -1,6 +1,7 @@
 """Runs torch's own tests of torch.distributed with the backend of this package, one after the other.
 
     torch_own.py ADDRESS [NAME...]     # with a master at ADDRESS; without names: all
+    torch_own.py gloo [NAME...]        # for comparison: with gloo
 
 Prints a line of JSON for each test: name, "ok", "skipped" or "failed", and torch's reason or the error. The tests are
 those of the installed torch (torch.testing._internal.distributed), with two ranks. They choose what to do by the name
@@ -55,9 +56,11 @@ def run(name: str) -> tuple[str, str]:
 
 
 def main() -> None:
-    os.environ["PCCL_MASTER_ADDRESS"], *chosen = sys.argv[1:]
+    address, *chosen = sys.argv[1:]
     torch.set_num_threads(1)
-    dist.init_process_group = _with_pccl
+    if address != "gloo":
+        os.environ["PCCL_MASTER_ADDRESS"] = address
+        dist.init_process_group = _with_pccl
     for group, name in enumerate(chosen or (name for name in dir(Own) if name.startswith("test_"))):
         os.environ["PCCL_PEER_GROUP"] = str(group)  # each test is a job of its own
         print(json.dumps([name, *run(name)]), flush=True)

@@ -11,6 +11,7 @@ happens. Needs torch and numpy. Arguments choose one of three forms of the same 
 ``quantize="int8"`` works with each of them.
 """
 
-from pccl.diloco._diloco import DiLoCo, Event
+from pccl.diloco._diloco import DiLoCo
+from pccl.diloco._event import Event
 
 __all__ = ["DiLoCo", "Event"]

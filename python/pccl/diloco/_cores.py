@@ -13,7 +13,13 @@ THREADS_MAX = 16
 # them wait for each other; the data of a long one does not stay in the cache of a core.
 CHUNK = 1 << 18
 
-_pool: ThreadPoolExecutor | None = None
+
+def _make_pool() -> ThreadPoolExecutor:
+    """Starts no thread before it is used."""
+    return ThreadPoolExecutor(THREADS_MAX - 1, thread_name_prefix="pccl-diloco")
+
+
+_pool = _make_pool()
 
 
 def over_ranges(work: Callable[[int, int], None], elements: int, multiple_of: int = 1) -> None:
@@ -25,7 +31,7 @@ def over_ranges(work: Callable[[int, int], None], elements: int, multiple_of: in
     shares = max(1, min(elements // SHARE_MIN, _cores()))
     units = -(-elements // multiple_of)
     borders = [min(share * units // shares * multiple_of, elements) for share in range(shares + 1)]
-    others = [_threads().submit(work, borders[i], borders[i + 1]) for i in range(1, shares)]
+    others = [_pool.submit(work, borders[i], borders[i + 1]) for i in range(1, shares)]
     try:
         work(borders[0], borders[1])
     finally:
@@ -39,17 +45,10 @@ def _cores() -> int:
     return min(len(os.sched_getaffinity(0)), THREADS_MAX)
 
 
-def _threads() -> ThreadPoolExecutor:
+def _after_fork() -> None:
+    """The child does not have the threads."""
     global _pool
-    if _pool is None:
-        _pool = ThreadPoolExecutor(THREADS_MAX - 1, thread_name_prefix="pccl-diloco")
-    return _pool
+    _pool = _make_pool()
 
 
-def _forget() -> None:
-    """A child of fork() does not have the threads."""
-    global _pool
-    _pool = None
-
-
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_after_fork)

@@ -6,10 +6,9 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -18,48 +17,19 @@ import pccl
 from pccl._errors import argument_error
 from pccl._membership import Lost, Membership
 from pccl.diloco._encoding import WEIGHT_LIMIT, Exchange, make_encoding
+from pccl.diloco._event import Event
+from pccl.diloco._node import Node, Outcome
 from pccl.diloco._norm import norm
 from pccl.diloco._outer import OuterSGD
-from pccl.diloco._parameters import Parameters
+from pccl.diloco._parameters import Parameters, clean_moments
 from pccl.diloco._schedule import Schedule
 from pccl.diloco._transfer import Transfer
-
-if TYPE_CHECKING:
-    from pccl.diloco._node import Node
 
 # Before the first step, peers that wait for others check at this interval whether a peer has come.
 LINE_UP_POLL_S = 0.02
 
 # The sum of the pseudo-gradients has an element that is not finite.
 NOT_FINITE = -1
-
-
-@dataclass(frozen=True)
-class Event:
-    """An event of the outer optimization, for logs and tests.
-
-    :param kind: ``"joined"`` (this peer entered the run, also again after ``"lost"``), ``"members"`` (newcomers were
-        admitted), ``"launch"`` (``tensor``: the pseudo-gradient), ``"rejected"`` (this peer's pseudo-gradient is not
-        finite, or its norm exceeds ``max_norm``: it is not averaged, and the model was set to the outer parameters),
-        ``"retry"`` (a reduction failed and is repeated), ``"outer_step"`` (``tensor``: the average that was applied),
-        ``"skipped"`` (no outer step: no member had anything to average, or the sum is not finite), ``"repaired"`` (this
-        peer's state differed from the group's and was overwritten), ``"lost"`` (this peer was removed, or the master is
-        gone; it joins again next).
-    :param inner_step: :attr:`DiLoCo.inner_step` at that time.
-    :param outer_step: :attr:`DiLoCo.outer_step` at that time.
-    :param world: number of members of the group at that time.
-    :param fragment: index of the part of the parameters, from 0; None if the event is not about a part.
-    :param tensor: float32, one vector; valid only during the callback.
-    :param detail: the cause, as text.
-    """
-
-    kind: str
-    inner_step: int
-    outer_step: int
-    world: int
-    fragment: int | None = None
-    tensor: Tensor | None = None
-    detail: str = ""
 
 
 class DiLoCo:
@@ -155,7 +125,7 @@ class DiLoCo:
         :param on_event: called with an :class:`Event` during calls of the helper; must not call the helper.
         """
         if process_group is not None and process_group.rank() > 0:
-            from pccl.diloco._node import Follower
+            from pccl.diloco._follower import Follower
 
             self.__class__ = Follower
             cast(Follower, self).follow(
@@ -220,11 +190,9 @@ class DiLoCo:
         self._own_weight = 0
         self._restored: tuple[Tensor, int] | None = None  # a pseudo-gradient and its weight
         self._joined = False
-        self._node: Node | None = None
         self._has_cleaned = False
+        self._node: Node | None = None
         if process_group is not None and process_group.size() > 1:
-            from pccl.diloco._node import Node
-
             self._node = Node(process_group, self._parameters.all)
 
     # ---- where the training stands -----------------------------------------------------------------------------------
@@ -338,29 +306,21 @@ class DiLoCo:
             self._leave()
             raise
 
-    @contextlib.contextmanager
-    def _telling_the_node(self) -> Generator[None]:
-        """The other ranks of the node wait for the outcome, also if it is an exception."""
+    def _telling_the_node(self) -> contextlib.AbstractContextManager[None]:
         if self._node is None:
-            yield
-            return
-        from pccl.diloco._node import Outcome
-
+            return contextlib.nullcontext()
         self._parameters.was_written = self._has_cleaned = False
-        try:
-            yield
-        except Exception:
-            with contextlib.suppress(Exception):  # the failure that is raised is the first one
-                self._node.tell(Outcome(has_failed=1))
-            raise
-        written, cleaned = int(self._parameters.was_written), int(self._has_cleaned)
-        try:
-            self._node.tell(
-                Outcome(0, self._inner_step, self._outer_step, self._batches, self.world, written, cleaned)
-            )
-        except Exception:
-            self._leave()
-            raise
+        return self._node.telling(self._outcome, self._leave)
+
+    def _outcome(self) -> Outcome:
+        return Outcome(
+            inner_step=self._inner_step,
+            outer_step=self._outer_step,
+            batches=self._batches,
+            world=self.world,
+            has_written=int(self._parameters.was_written),
+            has_cleaned=int(self._has_cleaned),
+        )
 
     def _check_samples(self, samples: int | None) -> None:
         if (samples is not None) != self._weighted:
@@ -529,14 +489,8 @@ class DiLoCo:
         self._parameters.write(self._outer, 0)
         self._unsent = [0] * len(self._unsent)
         if not finite:
-            self._clean_moments()
-
-    def _clean_moments(self) -> None:
-        self._has_cleaned = True
-        for state in self._inner_optimizer.state.values():
-            for value in state.values():
-                if isinstance(value, Tensor) and value.is_floating_point():
-                    value.nan_to_num_(0.0, 0.0, 0.0)
+            clean_moments(self._inner_optimizer)
+            self._has_cleaned = True
 
     def _launch(self, fragment: int, weight: int, restored: bool = False) -> None:
         """A ``restored`` pseudo-gradient has its weight in it already."""

@@ -157,6 +157,14 @@ class Parameters:
             torch.sub(base, local, out=difference)
 
 
+def clean_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Sets values of the optimizer's state that are not finite to 0. They would spoil the next step."""
+    for state in optimizer.state.values():
+        for value in state.values():
+            if isinstance(value, Tensor) and value.is_floating_point():
+                value.nan_to_num_(0.0, 0.0, 0.0)
+
+
 def _trainable(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
     """Yields names and parameters. Names are those without DDP, torch.compile and activation checkpoints."""
     while True:
