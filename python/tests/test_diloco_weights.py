@@ -97,6 +97,14 @@ def test_sums_of_weights_are_exact(digits: int, base: int, members: int) -> None
         assert weight_of(total, base) == members * weight
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_weight_that_is_no_number_counts_nothing(value: float) -> None:
+    digits = torch.zeros(DIGITS)
+    put_weight(12345, digits, BASE)
+    digits[1] += value
+    assert weight_of(digits, BASE) == 0
+
+
 def test_samples_go_with_weighted_alone(master: str) -> None:
     trainee = Trainee(0)
     with pccl.Communicator(master) as comm:

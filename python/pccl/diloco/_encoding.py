@@ -43,7 +43,9 @@ def put_weight(weight: int, digits: Tensor, base: int) -> None:
 
 
 def weight_of(digits: Tensor, base: int) -> int:
-    """Returns the weight of digits, or of sums of digits."""
+    """Returns the weight of digits, or of sums of digits; 0 if another member sent what is no number."""
+    if not bool(torch.isfinite(digits).all()):
+        return 0
     return sum(int(digit) * base**place for place, digit in enumerate(digits.tolist()))
 
 
