@@ -35,9 +35,9 @@ struct PeerSettings {
     std::uint16_t port_last = 48404;             // both 0: any free port
     std::optional<core::Endpoint> advertised;    // sent to other peers instead of the address that the master sees
     std::uint64_t staging_bytes_max = std::uint64_t{4} << 30;  // memory for incoming shared state; beyond it a file
-    std::string congestion_control;  // empty: the system's (loopback: cubic where there is one)
-    std::string name;                // printed before the identity in log lines
-    LogSink log;                     // empty: standard error
+    std::string congestion_control;                            // empty: what suits the path (congestion_control_for)
+    std::string name;                                          // printed before the identity in log lines
+    LogSink log;                                               // empty: standard error
     // Called with messages for callers that wait (for whom a vote waits), and with the reason why the membership ended.
     // Runs on the I/O thread: it must not block.
     std::function<void(std::string_view)> notice;

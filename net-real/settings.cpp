@@ -54,8 +54,10 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
      "Memory that the running all-reduces of one communicator may take beside the application's buffers (an operation "
      "in "
      "place needs as much as its buffer); what does not fit fails for the group; 0: no limit."},
-    {"PCCL_TCP_CONGESTION", "the system's", "a name the kernel knows", "both",
-     "TCP congestion control of data connections, cubic or bbr for example."},
+    {"PCCL_TCP_CONGESTION", "by path", "a name the kernel knows", "both",
+     "TCP congestion control, cubic or bbr for example. By path: cubic on loopback, bbr where a round trip takes 5 ms "
+     "or "
+     "more, if the kernel has them; else the system's."},
     {"PCCL_MAX_STAGING_BYTES", "4294967296", "0..281474976710656", "peers",
      "Shared state that a synchronization receives lies in memory until it is complete, up to this size; if it is "
      "more, all of it lies in a nameless file under TMPDIR, else /var/tmp or /tmp."},

@@ -186,6 +186,18 @@ int accept_from(int listener, core::Endpoint& remote) {
     return descriptor;
 }
 
+namespace {
+
+// As the handshake measured it; 0: unknown.
+core::Duration round_trip_of(int descriptor) {
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
+    return info.tcpi_rtt * core::microsecond;
+}
+
+}  // namespace
+
 void apply_user_timeout(int descriptor, core::Duration user_timeout) {
     set_flag(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT,
              static_cast<int>(std::min<core::Duration>(user_timeout / core::millisecond, 1 << 30)));
@@ -199,13 +211,19 @@ void apply_options(int descriptor, const SocketOptions& options) {
                      static_cast<socklen_t>(options.congestion_control.size()));
         return;
     }
-    // On loopback, congestion controls that pace cost a third of the speed.
     sockaddr_storage remote{};
     socklen_t length = sizeof remote;
-    if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&remote), &length) == 0 &&
-        core::is_loopback(from_native(remote))) {
-        ::setsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5);
-    }
+    const bool loopback = ::getpeername(descriptor, reinterpret_cast<sockaddr*>(&remote), &length) == 0 &&
+                          core::is_loopback(from_native(remote));
+    const char* suitable = congestion_control_for(loopback, round_trip_of(descriptor));
+    if (suitable != nullptr)
+        ::setsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, suitable, static_cast<socklen_t>(std::strlen(suitable)));
+}
+
+const char* congestion_control_for(bool loopback, core::Duration round_trip) {
+    constexpr core::Duration long_path = 5 * core::millisecond;
+    if (loopback) return "cubic";
+    return round_trip >= long_path ? "bbr" : nullptr;
 }
 
 void limit_unsent(int descriptor, int bytes) { set_flag(descriptor, IPPROTO_TCP, TCP_NOTSENT_LOWAT, bytes); }
