@@ -94,8 +94,8 @@ int main(int argc, char** argv) {
     SuiteOptions suite;
     bool in_place = false, out_of_place = false;
     std::string role;
-    unsigned rank = 0, world = 0;
-    std::uint16_t master_port = 0;
+    unsigned rank = 0, world = 0, connections = 0;
+    MasterPlace master;
     app.add_option("--peers", request.peers, "number of peer processes")
         ->check(CLI::Range(2, 64))
         ->capture_default_str();
@@ -118,14 +118,16 @@ int main(int argc, char** argv) {
     app.add_option("--role", role)->group("");
     app.add_option("--rank", rank)->group("");
     app.add_option("--world", world)->group("");
-    app.add_option("--master-port", master_port)->group("");
+    app.add_option("--master-host", master.host)->group("");
+    app.add_option("--master-port", master.port)->group("");
+    app.add_option("--connections", connections)->group("");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? 0 : 2;
     }
-    if (role == "peer") return run_peer(rank, world, master_port);
-    if (role == "master") return run_master();
+    if (role == "peer") return run_peer(rank, world, master, connections);
+    if (role == "master") return run_master(master.host);
 
     if (sizes.empty()) {
         print_heading();

@@ -6,8 +6,8 @@
 #include <pccl.h>
 
 #include <algorithm>
+#include <arpa/inet.h>
 #include <cstdio>
-#include <cstring>
 #include <iostream>
 #include <sstream>
 #include <string>
@@ -20,13 +20,12 @@ namespace pccl::bench {
 
 namespace {
 
-ccoip_socket_address_t loopback(std::uint16_t port) {
-    ccoip_socket_address_t address{};
+// False if `host` is no IPv4 address.
+bool make_address(const std::string& host, std::uint16_t port, ccoip_socket_address_t& address) {
+    address = {};
     address.inet.protocol = inetIPv4;
-    const std::uint8_t octets[4] = {127, 0, 0, 1};
-    std::memcpy(address.inet.ipv4.data, octets, sizeof octets);
     address.port = port;
-    return address;
+    return inet_pton(AF_INET, host.c_str(), address.inet.ipv4.data) == 1;
 }
 
 // Memory of f32 that is resident from the start and returned to the system at the end. What remains is the library's.
@@ -61,8 +60,10 @@ public:
         if (communicator_ != nullptr) pcclDestroyCommunicator(communicator_);
     }
 
-    bool join(std::uint16_t master_port) {
-        const pcclCommCreateParams_t parameters{loopback(master_port), 0, 0};
+    bool join(const MasterPlace& master, unsigned connections) {
+        pcclCommCreateParams_t parameters{};
+        if (!make_address(master.host, master.port, parameters.master_address)) return false;
+        parameters.p2p_connection_pool_size = connections;
         if (pcclInit() != pcclSuccess || pcclCreateCommunicator(&parameters, &communicator_) != pcclSuccess)
             return false;
         pcclResult_t result = pcclConnect(communicator_);
@@ -245,9 +246,9 @@ private:
 
 }  // namespace
 
-int run_peer(unsigned rank, unsigned world, std::uint16_t master_port) {
+int run_peer(unsigned rank, unsigned world, const MasterPlace& master, unsigned connections) {
     Peer peer(rank, world);
-    if (!peer.join(master_port)) {
+    if (!peer.join(master, connections)) {
         Peer::say("failed to join");
         return 1;
     }
@@ -270,11 +271,12 @@ int run_peer(unsigned rank, unsigned world, std::uint16_t master_port) {
     return 0;
 }
 
-int run_master() {
+int run_master(const std::string& host) {
     pcclMasterInstance_t* master = nullptr;
     std::uint16_t port = 0;
-    if (pcclCreateMaster(loopback(0), &master) != pcclSuccess || pcclRunMaster(master) != pcclSuccess ||
-        pcclGetMasterPort(master, &port) != pcclSuccess) {
+    ccoip_socket_address_t address;
+    if (!make_address(host, 0, address) || pcclCreateMaster(address, &master) != pcclSuccess ||
+        pcclRunMaster(master) != pcclSuccess || pcclGetMasterPort(master, &port) != pcclSuccess) {
         std::fprintf(stderr, "pccl-bench: the master cannot serve\n");
         return 1;
     }

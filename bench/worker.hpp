@@ -15,10 +15,18 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace pccl::bench {
 
-int run_peer(unsigned rank, unsigned world, std::uint16_t master_port);
-int run_master();  // prints "port N", serves until the end of its input
+struct MasterPlace {
+    std::string host = "127.0.0.1";
+    std::uint16_t port = 0;
+};
+
+// `connections` to each neighbour; 0: the library chooses.
+int run_peer(unsigned rank, unsigned world, const MasterPlace& master, unsigned connections);
+// Listens at `host` on a free port, prints "port N", serves until the end of its input.
+int run_master(const std::string& host);
 
 }  // namespace pccl::bench
