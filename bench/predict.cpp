@@ -80,7 +80,9 @@ int main(int argc, char** argv) {
     app.add_option("--queue-ms", path.queue_ms)->capture_default_str();
     app.add_option("--loss-percent", path.loss_percent)->capture_default_str();
     app.add_option("--scratch", path.scratch, "memory for partial sums in flight")->capture_default_str();
-    app.add_option("--turns", path.turns, "of each peer, some of them before all have joined; the last one is predicted")->capture_default_str();
+    app.add_option("--turns", path.turns,
+                   "of each peer, some of them before all have joined; the last one is predicted")
+        ->capture_default_str();
     bool trace = false;
     app.add_flag("--trace", trace, "print every event");
     try {
