@@ -1,4 +1,4 @@
-"""Compares the all-reduce of PCCL with a bare ring, gloo and OpenMPI, on loopback and on networks that this program makes.
+"""Compares the all-reduce of PCCL with a bare ring, gloo and OpenMPI, on loopback and on networks of its own.
 
     ./dev bench [part...] [--quick] [--peers 2,4] [--sizes 4K,64M] [--write-docs]
 
@@ -38,7 +38,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--peers", help="numbers of peers, for example 2,4")
     parser.add_argument("--sizes", help=f"for example 4K,64M (default {plan.SIZES}; more peers: fewer large ones)")
     parser.add_argument("--rounds", type=int, default=5, help="in which all take turns (default 5)")
-    parser.add_argument("--minutes", type=float, default=28, help="of measuring; what is left then is skipped (default 28)")
+    parser.add_argument("--minutes", type=float, default=28, help="of measuring; the rest is skipped (default 28)")
     parser.add_argument("--quick", action="store_true", help="3 rounds, 2 peers, small sizes: some minutes")
     parser.add_argument("--only", help="contestants, for example pccl,ring")
     parser.add_argument("--out-of-place", action="store_true", help="two buffers for those who can (gloo cannot)")
@@ -133,7 +133,7 @@ def main() -> int:
     try:
         place = docs / "benchmarks" if options.write_docs else folder
         plots = report.plot(comparison.rows, names, place)
-        print("plots:", ", ".join(str(path.relative_to(tree)) if path.is_relative_to(tree) else str(path) for path in plots))
+        print("plots:", ", ".join(str(path.relative_to(tree)) for path in plots))
     except ImportError:
         plan.say("plots: skipped: matplotlib is not installed")
     if options.write_docs:

@@ -4,6 +4,8 @@
 # at a time, so the count hardly depends on the machine: runs differ by less than 1 %. The bounds are 15 % above what
 # gcc 12 gives, because compilers differ by less and a lost optimization costs more. Status 77: valgrind is not here.
 set -euo pipefail
+# Where the environment is empty, bash has a PATH of its own, but what it starts does not.
+export PATH
 program=$1
 command -v valgrind >/dev/null || { echo "instructions: skipped: valgrind is not installed"; exit 77; }
 # The kernels for AVX2 need a third of the instructions.

@@ -5,6 +5,8 @@
 # and how much a read finds, depend on the scheduler: the bound of all calls is 1.5 times what was seen (84, 126 and 775).
 # Status 77: strace is not here, or may not trace.
 set -euo pipefail
+# Where the environment is empty, bash has a PATH of its own, but what it starts does not.
+export PATH
 program=$1
 command -v strace >/dev/null || { echo "system_calls: skipped: strace is not installed"; exit 77; }
 work=$(mktemp -d)

@@ -4,6 +4,8 @@
 # table: options of predict, `=`, milliseconds. More than 1 % above it is a regression. More than 5 % below it is progress that
 # the table does not know yet, and could lose again. PCCL_WRITE_COSTS=1 rewrites the table.
 set -euo pipefail
+# Where the environment is empty, bash has a PATH of its own, but what it starts does not.
+export PATH
 program=$1 table=$2
 failed=0 lines=()
 while IFS= read -r line; do

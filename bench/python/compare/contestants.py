@@ -103,8 +103,8 @@ class Ours(Contestant):
         for rank in range(network.peers):
             peer = self.spawn(
                 [
-                    *network.prefix(rank), program, "--role", "peer", "--rank", str(rank), "--world", str(network.peers),
-                    "--master-host", host, "--master-port", port, "--connections",
+                    *network.prefix(rank), program, "--role", "peer", "--rank", str(rank),
+                    "--world", str(network.peers), "--master-host", host, "--master-port", port, "--connections",
                     # On loopback the library chooses.
                     str(network.setting.connections if network.setting.kind != "loopback" else 0),
                 ],
@@ -202,8 +202,8 @@ class Pipes:
         os.close(self._out)
 
 
-# mpirun calls this instead of ssh. A host is the namespace of a peer, with a host name of its own: otherwise OpenMPI would
-# take all ranks for one host.
+# mpirun calls this instead of ssh. A host is the namespace of a peer, with a host name of its own: otherwise OpenMPI
+# would take all ranks for one host.
 AGENT = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
 host=$1
@@ -224,7 +224,8 @@ class OpenMpi(Contestant):
     def missing(self) -> str:
         if shutil.which("mpirun", path=PATH) is None:
             return "mpirun is not installed (Debian: openmpi-bin, libopenmpi-dev)"
-        return "" if os.access(self._program("mpi_contestant"), os.X_OK) else "it was not there when bench/ was configured"
+        built = os.access(self._program("mpi_contestant"), os.X_OK)
+        return "" if built else "libopenmpi-dev was not here when bench/ was configured"
 
     def version(self) -> str:
         return run(["mpirun", "--version"]).splitlines()[0]
@@ -276,7 +277,7 @@ CONTESTANTS: tuple[type[Contestant], ...] = (Ours, Ring, Gloo, OpenMpi)
 
 
 def path_limit(network: Network, connections: int, seconds: int = 2) -> float:
-    """Bytes per second that iperf3 moves from the first peer to the second one while as many go back; the smaller of both."""
+    """Bytes per second that iperf3 moves between two peers, in both directions at once; the smaller rate of the two."""
     if shutil.which("iperf3", path=PATH) is None:
         raise Failed("iperf3 is not installed (Debian: iperf3)")
     port = 5201

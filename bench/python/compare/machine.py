@@ -38,10 +38,11 @@ def _file(path: str) -> str:
 def describe(tree: Path, versions: dict[str, str]) -> dict[str, str]:
     load = os.getloadavg()
     changed = _answer("git", "-C", str(tree), "status", "--porcelain", "--untracked-files=no") != "unknown"
+    commit = _answer("git", "-C", str(tree), "rev-parse", "--short", "HEAD")
     cores = len(os.sched_getaffinity(0))
     found = {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": _answer("git", "-C", str(tree), "rev-parse", "--short", "HEAD") + (" with changes" if changed else ""),
+        "commit": commit + (" with changes" if changed else ""),
         "processor": f"{_first('/proc/cpuinfo', 'model name')}, {cores} cores",
         "memory": f"{int(_first('/proc/meminfo', 'MemTotal').split()[0]) / (1 << 20):.0f} GiB",
         "kernel": platform.release(),

@@ -118,8 +118,8 @@ class Child:
                 self.process.stdin.close()
         except OSError:
             pass
-        for end in (lambda: None, self.process.terminate, self.process.kill):
-            end()
+        for number in (0, signal.SIGTERM, signal.SIGKILL):
+            self.process.send_signal(number)
             try:
                 self.process.wait(patience_s)
                 break

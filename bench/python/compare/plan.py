@@ -209,8 +209,8 @@ class Comparison:
                 counted = network.end_delay_line()
             if counted:
                 self.delay_lines.append({"part": part.name, "peers": part.peers, **counted})
-                late_ms = counted["late_us_p99"] / 1e3
-                text = f"delay line: 99 % of its packets were at most {late_ms:.2f} ms late, the last one {counted['late_us_max'] / 1e3:.1f} ms"
+                late_ms, last_ms = counted["late_us_p99"] / 1e3, counted["late_us_max"] / 1e3
+                text = f"delay line: 99 % of its packets were at most {late_ms:.2f} ms late, all of them {last_ms:.1f} ms"
                 if late_ms > 0.1 * part.setting.latency_ms:
                     text += "; that is TOO LATE, so these rows are worth little"
                 self.say(text)
@@ -223,7 +223,8 @@ class Comparison:
                 contestants.append(contestant)
             except Failed as error:
                 contestant.close()
-                self.remark(f"{kind.name} does not take part in {network.setting.kind} with {network.peers} peers: {error}")
+                where = f"{network.setting.kind} with {network.peers} peers"
+                self.remark(f"{kind.name} does not take part in {where}: {error}")
             except BaseException:
                 contestant.close()
                 raise

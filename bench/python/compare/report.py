@@ -73,7 +73,7 @@ COLOURS = {"pccl": "#d62728", "ring": "#7f7f7f", "gloo": "#1f77b4", "openmpi": "
 
 
 def plot(rows: list[Row], names: list[str], folder: Path) -> list[Path]:
-    """One file for each part: time over size, a picture for each number of peers. Raises ImportError without matplotlib."""
+    """One file for each part: time over size, a picture for each number of peers. ImportError without matplotlib."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -135,8 +135,9 @@ def page(report: dict[str, Any], comparison: Comparison, names: list[str], plots
         *(f"| {key} | {value} |" for key, value in report["machine"].items()),
         "",
         "Times are in ms: medians over rounds in which all libraries take turns. `/ x` is our time over that of x: the",
-        "median of the ratios of the rounds, so below 1 means that we are faster. `iperf3` is the time that these bytes need",
-        "on the path at the rate that iperf3 measured. `predicted` is the time in the simulator, and `error` its deviation.",
+        "median of the ratios of the rounds, so below 1 means that we are faster. `iperf3` is the time that these bytes",
+        "need on the path at the rate that iperf3 measured. `predicted` is the time in the simulator, and `error` its",
+        "deviation.",
         "",
     ]
     for (part, peers), rows in _groups(comparison.rows).items():
@@ -151,8 +152,8 @@ def page(report: dict[str, Any], comparison: Comparison, names: list[str], plots
     remarks = list(report["remarks"])
     for line in report["delay_lines"]:
         late = f"{line['late_us_p99'] / 1e3:.2f} ms (99 %), {line['late_us_max'] / 1e3:.1f} ms (all)"
-        remarks.append(f"{line['part']}, {line['peers']} peers: packets were at most {late} late; "
-                       f"{line['lost_queue']} of {line['segments']} segments lost in queues, {line['lost_random']} at random")  # fmt: skip
+        lost = f"{line['lost_queue']} in queues and {line['lost_random']} at random of {line['segments']}"
+        remarks.append(f"{line['part']}, {line['peers']} peers: packets were at most {late} late; lost segments: {lost}")
     if remarks:
         lines += ["## Remarks", "", *(f"- {remark}" for remark in remarks), ""]
     return "\n".join(lines)
