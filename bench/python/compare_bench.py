@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from compare import machine, plan, report
-from compare.contestants import CONTESTANTS, Tools
+from compare.contestants import CONTESTANTS, Tools, remove_stale_folders
 from compare.networks import Failed, adopt_orphans, reap_orphans, run
 
 
@@ -78,6 +78,7 @@ def main() -> int:
 
     signal.signal(signal.SIGTERM, end)
     adopt_orphans()
+    remove_stale_folders()
     atexit.register(reap_orphans)
     options = parse()
     tree = Path(__file__).resolve().parents[2]

@@ -202,6 +202,17 @@ class Pipes:
         os.close(self._out)
 
 
+PREFIX = "pccl-bench-"
+
+
+def remove_stale_folders() -> None:
+    """Those of runs that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(PREFIX + "*-*"):
+        number = folder.name.removeprefix(PREFIX).split("-")[0]
+        if number.isdigit() and not Path("/proc", number).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 # mpirun calls this instead of ssh. A host is the namespace of a peer, with a host name of its own: otherwise OpenMPI
 # would take all ranks for one host.
 AGENT = """#!/bin/sh
@@ -231,7 +242,7 @@ class OpenMpi(Contestant):
         return run(["mpirun", "--version"]).splitlines()[0]
 
     def start(self, network: Network) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="pccl-bench-")
+        self._folder = tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-")
         folder = Path(self._folder.name)
         command = [
             *network.prefix(0), "mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(network.peers),

@@ -128,6 +128,8 @@ def page(report: dict[str, Any], comparison: Comparison, names: list[str], plots
         "",
         "## This run",
         "",
+        *(["**The machine was busy. This run shows that the bench works; its numbers are worth little.**", ""]
+          if "BUSY" in report["machine"]["load before"] else []),
         f"Command: `{run}`",
         "",
         "| | |",
