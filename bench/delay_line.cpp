@@ -77,9 +77,11 @@ public:
 
     void print_statistics() const {
         const PathCounters& c = queue_.counters();
-        std::printf("{\"segments\":%llu,\"bytes\":%llu,\"lost_random\":%llu,\"lost_queue\":%llu,\"not_delivered\":%llu,"
+        std::printf("{\"segments\":%llu,\"packets\":%llu,\"bytes\":%llu,\"cpu_seconds\":%.3f,\"lost_random\":%llu,"
+                    "\"lost_queue\":%llu,\"not_delivered\":%llu,"
                     "\"late_us_p50\":%.0f,\"late_us_p99\":%.0f,\"late_us_max\":%.0f}\n",
-                    static_cast<unsigned long long>(c.segments), static_cast<unsigned long long>(c.bytes),
+                    static_cast<unsigned long long>(c.segments), static_cast<unsigned long long>(packets_),
+                    static_cast<unsigned long long>(c.bytes), process_cpu_seconds(getpid()),
                     static_cast<unsigned long long>(c.lost_random), static_cast<unsigned long long>(c.lost_queue),
                     static_cast<unsigned long long>(not_delivered_), late_.quantile_us(0.5), late_.quantile_us(0.99),
                     late_.max_us());
@@ -106,6 +108,7 @@ private:
         while (queue_.next_due() >= 0 && queue_.next_due() <= now) {
             const Delayed packet = queue_.take();
             late_.add(now - packet.due);
+            ++packets_;
             const ssize_t put = write(devices_[packet.target], packet.bytes.data(), packet.bytes.size());
             // A device that is down does not take packets.
             if (put < 0) ++not_delivered_;
@@ -115,7 +118,7 @@ private:
     std::vector<int> devices_;
     DelayQueue queue_;
     Lateness late_;
-    std::uint64_t not_delivered_ = 0;
+    std::uint64_t packets_ = 0, not_delivered_ = 0;
     std::uint8_t scratch_[sizeof(PacketHead) + 65'536];
 };
 

@@ -298,7 +298,9 @@ def wan(setting: Setting, peers: int, programs: Path) -> Network:
         network._delay_line = line
         for i in range(peers):
             network.inside(i, "ip", "address", "add", f"{network.addresses[i]}/24", "dev", "tun0")
-            network.inside(i, "ip", "link", "set", "tun0", "up", "mtu", "1500")
+            network.inside(i, "ip", "link", "set", "tun0", "up", "mtu", "1500",
+                           # What a burst of all peers needs while the delay line waits for a processor.
+                           "txqueuelen", "10000")  # fmt: skip
         network.allow_large_windows()
     except BaseException:
         network.close()
