@@ -181,7 +181,7 @@ double Lateness::quantile_us(double part) const {
     for (std::size_t i = 0; i < counts_.size(); ++i) {
         seen += counts_[i];
         if (static_cast<double>(seen) >= part * static_cast<double>(all_) && seen != 0)
-            return std::exp2(static_cast<double>(i + 1) / 4);
+            return std::min(std::exp2(static_cast<double>(i + 1) / 4), max_us());
     }
     return 0;
 }

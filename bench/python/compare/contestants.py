@@ -248,7 +248,7 @@ class OpenMpi(Contestant):
             *network.prefix(0), "mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(network.peers),
             # TCP, as everybody here. Between processes of one host OpenMPI would choose shared memory.
             "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", network.interface,
-            # With 8 links, messages of 1 MiB never arrive on a path with latency (OpenMPI 4.1.4).
+            # With 8 links, messages of 1 MiB did not arrive within a minute on a path with latency (OpenMPI 4.1.4).
             "--mca", "btl_tcp_links", str(min(network.setting.connections, 4)),
         ]  # fmt: skip
         if os.geteuid() == 0:
