@@ -9,7 +9,7 @@ namespace pccl::sim {
 using namespace core;
 
 // The runs whose parts are checked after each event: one in so many, unless they are large.
-constexpr std::uint64_t checks_parts_in = 64;
+constexpr std::uint64_t checks_parts_in = 192;
 constexpr std::uint32_t checks_parts_nodes_max = 64;
 
 World::World(std::uint32_t nodes, std::uint32_t strangers_from, const WorldParameters& parameters, std::uint64_t seed,
