@@ -1,11 +1,13 @@
-// The connections of the loop: dial, accept, read, write, close.
+// The connections of the loop: accept, read, write, close. openings.cpp has what comes before a stream is open.
 #include "net-real/event_loop_impl.hpp"
+#include "net-real/streams/tcp_stream.hpp"
+
+#include <boost/asio/post.hpp>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <exception>
-#include <sys/socket.h>
 
 namespace pccl::real {
 
@@ -42,33 +44,20 @@ EventLoop::Impl::Connection* EventLoop::Impl::find_with_room(core::LinkId id, st
     return nullptr;
 }
 
-EventLoop::Impl::ConnectionRef EventLoop::Impl::make_connection(core::LinkId id, int descriptor) {
+EventLoop::Impl::ConnectionRef EventLoop::Impl::watch_stream(core::LinkId id, std::unique_ptr<Stream> stream) {
     try {
-        auto connection = std::make_shared<Connection>(context_, id, descriptor, settings_.limits);
-        links_.emplace(id, connection);
-        return connection;
+        return std::make_shared<Connection>(context_, id, std::move(stream), settings_.limits);
     } catch (const std::exception& failure) {
         // The system cannot watch one more descriptor.
         client_.log(Severity::warn, std::string("cannot watch a socket: ") + failure.what());
-        close_socket(descriptor);
         return nullptr;
     }
 }
 
-void EventLoop::Impl::open_link(const core::OpenLink& effect) {
-    std::string error;
-    const int descriptor = dial(effect.target, settings_.dial_source, error);
-    if (descriptor < 0) {
-        pending_.push_back(core::LinkRefused{effect.link, std::move(error)});
-        return;
-    }
-    const ConnectionRef connection = make_connection(effect.link, descriptor);
-    if (connection == nullptr) {
-        pending_.push_back(core::LinkRefused{effect.link, "the system's limit of watched sockets is reached"});
-        return;
-    }
-    connection->state = State::dialing;
-    arm_write(connection);
+EventLoop::Impl::ConnectionRef EventLoop::Impl::make_connection(core::LinkId id, std::unique_ptr<Stream> stream) {
+    ConnectionRef connection = watch_stream(id, std::move(stream));
+    if (connection != nullptr) links_.emplace(id, connection);
+    return connection;
 }
 
 void EventLoop::Impl::close_link(const core::CloseLink& effect) {
@@ -131,8 +120,9 @@ void EventLoop::Impl::destroy(const ConnectionRef& connection) {
     connection->link.close_input();
     file_payloads_.forget_link(connection->link.id());
     connection->watch.release();
-    close_socket(connection->descriptor);
-    connection->descriptor = -1;
+    connection->stream->close();
+    // Last, because `connection` may be an element of opening_.
+    if (connection->close_at != core::never) std::erase(opening_, ConnectionRef(connection));
 }
 
 void EventLoop::Impl::lose(const ConnectionRef& connection, const std::string& reason) {
@@ -156,7 +146,7 @@ void EventLoop::Impl::lose(const ConnectionRef& connection, const std::string& r
 void EventLoop::Impl::set_user_timeout(core::Duration user_timeout) {
     settings_.socket_options.user_timeout = user_timeout;
     for (auto& [id, connection] : links_) {
-        if (connection->descriptor >= 0) apply_user_timeout(connection->descriptor, user_timeout);
+        if (connection->state == State::open) connection->stream->apply(settings_.socket_options);
     }
 }
 
@@ -169,45 +159,54 @@ void EventLoop::Impl::mark_dirty(Connection& connection) {
 }
 
 void EventLoop::Impl::arm_read(const ConnectionRef& connection) {
-    if (connection->read_armed || connection->state == State::closed) return;
-    connection->read_armed = true;
-    connection->watch.async_wait(stream_descriptor::wait_read, [this, connection](const auto& error) {
-        connection->read_armed = false;
-        if (error || connection->state == State::closed) return;
-        begin_turn();
-        on_readable(connection);
-        finish_turn();
-    });
+    if (connection->input_wait || connection->state == State::closed) return;
+    connection->input_wait = connection->stream->input_wait();
+    expect(connection, *connection->input_wait);
 }
 
 void EventLoop::Impl::arm_write(const ConnectionRef& connection) {
-    if (connection->write_armed || connection->state == State::closed) return;
-    connection->write_armed = true;
-    connection->watch.async_wait(stream_descriptor::wait_write, [this, connection](const auto& error) {
-        connection->write_armed = false;
-        if (error || connection->state == State::closed) return;
-        begin_turn();
-        on_writable(connection);
-        finish_turn();
+    if (connection->output_wait || connection->state == State::closed) return;
+    const bool opens = connection->state == State::dialing || connection->state == State::greeting;
+    connection->output_wait = opens ? connection->stream->opening_wait() : connection->stream->output_wait();
+    expect(connection, *connection->output_wait);
+}
+
+void EventLoop::Impl::expect(const ConnectionRef& connection, Stream::Wait readiness) {
+    bool& expected = connection->expected[static_cast<std::size_t>(readiness)];
+    if (expected) return;
+    expected = true;
+    if (readiness == Stream::Wait::now) {
+        boost::asio::post(context_, [this, connection] { on_ready(connection, Stream::Wait::now); });
+        return;
+    }
+    const auto kind =
+        readiness == Stream::Wait::readable ? stream_descriptor::wait_read : stream_descriptor::wait_write;
+    connection->watch.async_wait(kind, [this, connection, readiness](const auto& error) {
+        if (!error) on_ready(connection, readiness);
     });
 }
 
+// Serves every direction that waits for this readiness now. Some streams use one readiness for both directions, and
+// woken() may take a signal that was meant for a direction that began to wait later than this call was asked for.
+void EventLoop::Impl::on_ready(const ConnectionRef& connection, Stream::Wait readiness) {
+    connection->expected[static_cast<std::size_t>(readiness)] = false;
+    if (connection->state == State::closed) return;
+    begin_turn();
+    if (readiness != Stream::Wait::now) connection->stream->woken();
+    const bool input = connection->input_wait == readiness;
+    const bool output = connection->output_wait == readiness;
+    if (input) connection->input_wait.reset();
+    if (output) connection->output_wait.reset();
+    if (output) on_writable(connection);
+    if (input && connection->state != State::closed) on_readable(connection);
+    finish_turn();
+}
+
 void EventLoop::Impl::on_writable(const ConnectionRef& connection) {
-    if (connection->state != State::dialing) {
+    if (connection->state == State::dialing || connection->state == State::greeting)
+        on_opening(connection);
+    else
         pump(connection);
-        return;
-    }
-    const std::string failure = dial_result(connection->descriptor);
-    if (!failure.empty()) {
-        lose(connection, failure);
-        return;
-    }
-    apply_options(connection->descriptor, settings_.socket_options);
-    connection->state = State::open;
-    connection->noticed = now();
-    arm_read(connection);
-    if (connection->link.has_output()) mark_dirty(*connection);
-    pending_.push_back(core::LinkOpened{connection->link.id()});
 }
 
 void EventLoop::Impl::on_readable(const ConnectionRef& connection) {
@@ -239,7 +238,8 @@ void EventLoop::Impl::receive_from(const ConnectionRef& connection) {
 // Reads and drops input: of a refused link until the machine closes it, and of a closed link while it is flushed.
 bool EventLoop::Impl::drop_input(const ConnectionRef& connection) {
     for (std::size_t dropped = 0; dropped < receive_budget_bytes;) {
-        const ssize_t result = ::recv(connection->descriptor, space_.discard.data(), space_.discard.size(), 0);
+        const iovec space{space_.discard.data(), space_.discard.size()};
+        const ssize_t result = connection->stream->receive({&space, 1});
         if (result > 0) {
             dropped += static_cast<std::size_t>(result);
             continue;
@@ -255,7 +255,7 @@ bool EventLoop::Impl::drop_input(const ConnectionRef& connection) {
 
 void EventLoop::Impl::pump(const ConnectionRef& connection) {
     if (connection->state != State::open && connection->state != State::flushing) return;
-    if (connection->write_armed) return;
+    if (connection->output_wait) return;
     if (connection->send_turn != turn_) {
         connection->send_turn = turn_;
         connection->sent_bytes = 0;
@@ -289,7 +289,7 @@ void EventLoop::Impl::pump(const ConnectionRef& connection) {
         return;
     }
     if (connection->state == State::flushing) {
-        ::shutdown(connection->descriptor, SHUT_WR);
+        connection->stream->shut_down_output();
         connection->state = State::draining;
         arm_read(connection);
     }
@@ -317,8 +317,7 @@ void EventLoop::Impl::on_acceptable() {
         if (descriptor < 0) {
             if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO) continue;
             if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-            client_.log(Severity::warn, std::string("accepting connections is paused: ") + std::strerror(errno));
-            accept_resume_ = now() + accept_pause;
+            accept_later(std::strerror(errno));
             return;
         }
         if (links_.size() >= settings_.links_max) {
@@ -326,15 +325,20 @@ void EventLoop::Impl::on_acceptable() {
             close_socket(descriptor);
             continue;
         }
-        apply_options(descriptor, settings_.socket_options);
         const core::LinkId id = next_link_;
         next_link_ += 2;
-        const ConnectionRef connection = make_connection(id, descriptor);
+        const ConnectionRef connection = make_connection(id, std::make_unique<TcpStream>(descriptor));
         if (connection == nullptr) continue;
+        connection->stream->apply(settings_.socket_options);
         connection->noticed = now();
         arm_read(connection);
         on_event(core::LinkAccepted{id, remote});
     }
+}
+
+void EventLoop::Impl::accept_later(const char* what) {
+    client_.log(Severity::warn, std::string("accepting connections is paused: ") + what);
+    accept_resume_ = now() + accept_pause;
 }
 
 }  // namespace pccl::real

@@ -25,7 +25,6 @@ namespace {
 
 thread_local bool is_io_thread = false;
 
-constexpr int stripe_unsent_bytes = 512 << 10;
 // Limits for computes that run at once on the loop's thread: a slice that has just landed is only in this core's cache.
 constexpr std::uint64_t inline_compute_bytes = 1u << 20;
 constexpr std::uint64_t inline_hash_bytes = 64u << 10;
@@ -52,6 +51,7 @@ EventLoop::Impl::Impl(LoopSettings settings, LoopClient& client) : settings_(std
     descriptors::install();
     buffers.limit_staging(settings_.staging_bytes_max);
     buffers.limit_scratch(settings_.scratch_bytes_max);
+    shared_use_.bytes_max = settings_.shared_memory.bytes_max;
     if (const char* chosen = std::getenv("TMPDIR")) staging_directory_ = chosen;
 }
 
@@ -67,12 +67,14 @@ bool EventLoop::Impl::listen(const ListenRequest& request, std::string& error) {
         return false;
     }
     listener_ = listen_on(request, port, error);
+    if (listener_ >= 0 && settings_.shared_memory.enabled) listen_shared(request);
     return listener_ >= 0;
 }
 
 bool EventLoop::Impl::start(std::string& error) {
     try {
         if (listener_ >= 0) listener_watch_.assign(listener_);
+        if (shared_listener_ >= 0) shared_listener_watch_.assign(shared_listener_);
         log_threshold();  // reads the environment here, because the I/O thread must not
         log_use_.emplace();
         const SignalsBlocked blocked;
@@ -81,6 +83,7 @@ bool EventLoop::Impl::start(std::string& error) {
     } catch (const std::exception& failure) {
         log_use_.reset();
         if (listener_watch_.is_open()) listener_watch_.release();
+        if (shared_listener_watch_.is_open()) shared_listener_watch_.release();
         error = std::string("cannot start the I/O thread: ") + failure.what();
         return false;
     }
@@ -158,9 +161,8 @@ void EventLoop::Impl::tear_down() noexcept {
     links_.clear();
     for (auto& connection : closing_) destroy(connection);
     closing_.clear();
-    if (listener_watch_.is_open()) listener_watch_.release();
-    close_socket(listener_);
-    listener_ = -1;
+    close_openings();
+    close_listeners();
 }
 
 void EventLoop::Impl::run() {
@@ -170,6 +172,9 @@ void EventLoop::Impl::run() {
     effects_.clear();
     finish_turn();
     arm_accept();
+    if (!shared_listen_error_.empty())
+        client_.log(Severity::info, "connections of peers of this host use TCP: " + shared_listen_error_);
+    arm_shared_accept();
     while (!finished_) {
         core::Instant at = now();
         const core::Instant deadline = std::min(stopping_ ? core::never : client_.next_deadline(), own_deadline());
@@ -197,6 +202,7 @@ core::Instant EventLoop::Impl::own_deadline() const {
     core::Instant earliest = std::min({accept_resume_, stop_at_, buffers.next_trim()});
     for (const auto& [id, making] : files_) earliest = std::min(earliest, making.examine_at);
     for (const auto& connection : closing_) earliest = std::min(earliest, connection->close_at);
+    for (const auto& connection : opening_) earliest = std::min(earliest, connection->close_at);
     return earliest;
 }
 
@@ -204,7 +210,9 @@ void EventLoop::Impl::own_timers(core::Instant at) {
     if (accept_resume_ <= at) {
         accept_resume_ = core::never;
         arm_accept();
+        arm_shared_accept();
     }
+    give_up_openings(at);
     for (std::size_t i = 0; i < closing_.size();) {
         if (closing_[i]->close_at > at) {
             ++i;
@@ -257,9 +265,8 @@ void EventLoop::Impl::begin_stop() {
     for (auto& [id, connection] : links_) open.push_back(connection);
     links_.clear();
     for (auto& connection : open) shut_connection(connection, connection->state == State::open);
-    if (listener_watch_.is_open()) listener_watch_.release();
-    close_socket(listener_);
-    listener_ = -1;
+    close_openings();
+    close_listeners();
     accept_resume_ = core::never;
     if (closing_.empty()) finished_ = true;
 }
@@ -441,10 +448,7 @@ void EventLoop::Impl::computed(Computed done) noexcept {
 
 void EventLoop::Impl::give_payload(Connection& connection, const core::SendPayload& command,
                                    const std::uint8_t* source) {
-    if (!connection.unsent_limited) {
-        connection.unsent_limited = true;
-        limit_unsent(connection.descriptor, stripe_unsent_bytes);
-    }
+    connection.stream->limit_unsent();
     connection.link.send_payload(command, source);
     mark_dirty(connection);
 }
@@ -576,6 +580,7 @@ void EventLoop::request_stop() { impl_->request_stop(); }
 void EventLoop::join() { impl_->join(); }
 boost::asio::io_context& EventLoop::context() { return impl_->context(); }
 BufferTable& EventLoop::buffers() { return impl_->buffers; }
+std::uint64_t EventLoop::shared_memory_bytes() const { return impl_->shared_memory_bytes(); }
 void EventLoop::set_user_timeout(core::Duration user_timeout) { impl_->set_user_timeout(user_timeout); }
 void EventLoop::deliver(core::Event event) { impl_->deliver(std::move(event)); }
 

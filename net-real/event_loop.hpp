@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace boost::asio {
 class io_context;
@@ -47,6 +48,15 @@ public:
     virtual void ended(const std::string& reason) = 0;
 };
 
+// Connections through shared memory with processes of this host (streams/shared_stream.hpp).
+struct SharedMemorySettings {
+    bool enabled = false;                                // listen for them, and try them before TCP
+    std::size_t ring_bytes = 1u << 20;                   // for each direction of a connection; a power of two
+    std::uint64_t bytes_max = std::uint64_t{256} << 20;  // of all connections; beyond that TCP is used
+    core::Duration opening_time = core::second;          // an opening that takes longer is given up
+    std::vector<core::Endpoint> tcp_only;                // endpoints that are never dialled this way
+};
+
 struct LoopSettings {
     const char* thread_name = "pccl-io";  // at most 15 characters
     core::Limits limits;
@@ -56,6 +66,7 @@ struct LoopSettings {
     std::uint64_t scratch_bytes_max = 0;                       // see BufferTable::limit_scratch
     core::Duration staging_patience = 10 * core::second;  // a staging file that gets no piece for so long is given up
     std::size_t links_max = 8192;                         // accepted connections beyond that are closed at once
+    SharedMemorySettings shared_memory;
 };
 
 class EventLoop {
@@ -79,6 +90,7 @@ public:
     void request_stop();
     void join();
     BufferTable& buffers();
+    std::uint64_t shared_memory_bytes() const;  // mapped for connections; loop's thread only
 
     // For other servers on this loop's thread (status/status_server.hpp). Their handlers must neither throw nor block.
     boost::asio::io_context& context();

@@ -1,5 +1,6 @@
-// The implementation of EventLoop, in event_loop.cpp (thread, turns, effects) and connections.cpp (sockets). Only these
-// two include this header, so that Asio stays out of all users of EventLoop.
+// The implementation of EventLoop, in event_loop.cpp (thread, turns, effects), connections.cpp (streams) and
+// openings.cpp (streams that are not open yet). Only these include this header, so that Asio stays out of all users of
+// EventLoop.
 //
 // A turn is the work that one ready socket, one timer or one batch of posted tasks causes. Within a turn, handle_one
 // gives one event at a time to the machine; then handle_pending gives it the events in pending_. Frames are sent when
@@ -14,14 +15,19 @@
 #include "net-real/link.hpp"
 #include "net-real/log_writer.hpp"
 #include "net-real/staging_file.hpp"
+#include "net-real/streams/own_addresses.hpp"
+#include "net-real/streams/shared_stream.hpp"
+#include "net-real/streams/stream.hpp"
 #include "net-real/workers.hpp"
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
+#include <array>
 #include <atomic>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -47,6 +53,7 @@ public:
     void join();
     void deliver(core::Event event) { pending_.push_back(std::move(event)); }
     void set_user_timeout(core::Duration user_timeout);
+    std::uint64_t shared_memory_bytes() const { return shared_use_.bytes; }
     void on_event(const core::Event& event) override;
     boost::asio::io_context& context() { return context_; }
 
@@ -54,24 +61,33 @@ public:
     std::uint16_t port = 0;
 
 private:
+    // greeting: accepted, but its stream is not open yet, and the machine does not know it.
     // flushing: the machine has closed the link, and queued output is still sent.
     // draining: all output is sent, the write side is shut down, and input is dropped until the other end closes.
-    enum class State : std::uint8_t { dialing, open, flushing, draining, closed };
+    enum class State : std::uint8_t { dialing, greeting, open, flushing, draining, closed };
     struct Connection {
-        Connection(boost::asio::io_context& context, core::LinkId id, int descriptor, const core::Limits& limits)
-            : watch(context, descriptor), descriptor(descriptor), link(id, descriptor, limits) {}
+        Connection(boost::asio::io_context& context, core::LinkId id, std::unique_ptr<Stream> carrier,
+                   const core::Limits& limits)
+            : stream(std::move(carrier)), watch(context, stream->descriptor()), link(id, *stream, limits) {}
+        ~Connection() {
+            if (watch.is_open()) watch.release();  // the stream closes the descriptor
+        }
+        std::unique_ptr<Stream> stream;
         boost::asio::posix::stream_descriptor watch;
-        int descriptor;
         Link link;
         State state = State::open;
-        bool read_armed = false;
-        bool write_armed = false;
-        bool dirty = false;                    // listed in dirty_
-        bool unsent_limited = false;           // limit_unsent() was called for the socket
-        std::uint64_t send_turn = 0;           // the turn that `sent_bytes` belongs to
-        std::size_t sent_bytes = 0;            // sent in that turn
-        core::Instant noticed = 0;             // when the link was opened, or last gave the machine an event
-        core::Instant close_at = core::never;  // when a closed link is destroyed, even if the other end is still open
+        // What each direction waits for; nothing: it does not wait. Opening waits like output.
+        std::optional<Stream::Wait> input_wait;
+        std::optional<Stream::Wait> output_wait;
+        // Whether the loop will call on_ready() for that readiness. One call serves all that waits when it comes.
+        std::array<bool, 3> expected{};
+        bool dirty = false;           // listed in dirty_
+        std::uint64_t send_turn = 0;  // the turn that `sent_bytes` belongs to
+        std::size_t sent_bytes = 0;   // sent in that turn
+        core::Instant noticed = 0;    // when the link was opened, or last gave the machine an event
+        // When an opening is given up, or a closed link is destroyed although the other end is still open.
+        core::Instant close_at = core::never;
+        std::optional<core::Endpoint> tcp_target;  // if the stream cannot be opened, this is dialled by TCP
     };
     using ConnectionRef = std::shared_ptr<Connection>;
 
@@ -111,7 +127,8 @@ private:
     // links
     Connection* find(core::LinkId id);
     Connection* find_with_room(core::LinkId id, std::size_t bytes);
-    ConnectionRef make_connection(core::LinkId id, int descriptor);
+    ConnectionRef watch_stream(core::LinkId id, std::unique_ptr<Stream> stream);
+    ConnectionRef make_connection(core::LinkId id, std::unique_ptr<Stream> stream);
     void open_link(const core::OpenLink& effect);
     void close_link(const core::CloseLink& effect);
     void shut_connection(const ConnectionRef& connection, bool flush);
@@ -121,6 +138,8 @@ private:
     void mark_dirty(Connection& connection);
     void arm_read(const ConnectionRef& connection);
     void arm_write(const ConnectionRef& connection);
+    void expect(const ConnectionRef& connection, Stream::Wait readiness);
+    void on_ready(const ConnectionRef& connection, Stream::Wait readiness);
     void on_readable(const ConnectionRef& connection);
     void on_writable(const ConnectionRef& connection);
     void receive_from(const ConnectionRef& connection);
@@ -128,15 +147,40 @@ private:
     void pump(const ConnectionRef& connection);
     void arm_accept();
     void on_acceptable();
+    void accept_later(const char* what);
+
+    // openings
+    void dial_tcp(core::LinkId id, const core::Endpoint& target);
+    bool dial_shared(core::LinkId id, const core::Endpoint& target);
+    void on_opening(const ConnectionRef& connection);
+    void opened(const ConnectionRef& connection);
+    void greeted(const ConnectionRef& connection);
+    void opening_failed(const ConnectionRef& connection, const std::string& reason);
+    void give_up_openings(core::Instant now);
+    void tell_fallback(const core::Endpoint& target, const SharedStream::Failure& failure);
+    void listen_shared(const ListenRequest& request);
+    void arm_shared_accept();
+    void on_shared_acceptable();
+    void make_room_for_greeting();
+    void close_openings();
+    void close_listeners();
 
     LoopSettings settings_;
     LoopClient& client_;
+    SharedMemoryUse shared_use_;  // outlives the streams
     boost::asio::io_context context_{1};
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{context_.get_executor()};
     boost::asio::posix::stream_descriptor listener_watch_{context_};
     int listener_ = -1;
     core::Instant accept_resume_ = core::never;
     bool accept_armed_ = false;
+    boost::asio::posix::stream_descriptor shared_listener_watch_{context_};
+    int shared_listener_ = -1;
+    bool shared_accept_armed_ = false;
+    std::string shared_listen_error_;  // logged when the thread runs
+    bool told_no_offer_ = false;       // the log has the reason why a dial within this host uses TCP
+    bool told_forbidden_ = false;
+    OwnAddresses own_addresses_;
     std::optional<LogWriterUse> log_use_;  // set while the thread may log
     std::thread thread_;
 
@@ -172,6 +216,7 @@ private:
 
     std::unordered_map<core::LinkId, ConnectionRef> links_;  // links that the machine knows
     std::vector<ConnectionRef> closing_;                     // flushing or draining, oldest first
+    std::vector<ConnectionRef> opening_;                     // shared streams that are not open yet, oldest first
     core::LinkId next_link_ = 2;       // of the next accepted link; the machine chooses the odd ids of dialled ones
     std::deque<ConnectionRef> dirty_;  // may have output, which leaves when the turn ends
     std::deque<core::Event> pending_;  // events to give to the machine after the running one

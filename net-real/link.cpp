@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <sys/socket.h>
-#include <sys/uio.h>
 
 namespace pccl::real {
 
@@ -79,10 +77,7 @@ Link::Outcome Link::receive(ReceiveSpace& space, EventSink& sink, std::size_t bu
             parts[0] = {space.staging.data(), space.staging.size()};
             wanted = space.staging.size();
         }
-        msghdr message{};
-        message.msg_iov = parts;
-        message.msg_iovlen = part_count;
-        const ssize_t result = ::recvmsg(descriptor_, &message, 0);
+        const ssize_t result = stream_.receive({parts, part_count});
         if (result < 0) {
             if (errno == EINTR) continue;
             if (errno == EAGAIN || errno == EWOULDBLOCK) return outcome;
@@ -105,7 +100,7 @@ Link::Outcome Link::receive(ReceiveSpace& space, EventSink& sink, std::size_t bu
         if (received > placed) {
             outcome.events += digest({space.staging.data(), received - placed}, sink);
         }
-        if (received < wanted) return outcome;  // the socket is empty, or at its end (the next wait reports that)
+        if (received < wanted) return outcome;  // the stream is empty, or at its end (the next wait reports that)
     }
     return outcome;
 }
@@ -195,10 +190,7 @@ Link::Outcome Link::send(std::size_t budget_bytes, std::vector<core::Event>& eve
         iovec parts[core::wire::FrameEncoder::Outgoing::pieces_max];
         for (std::size_t i = 0; i < next.count; ++i)
             parts[i] = {const_cast<std::uint8_t*>(next.pieces[i].data), next.pieces[i].bytes};
-        msghdr message{};
-        message.msg_iov = parts;
-        message.msg_iovlen = next.count;
-        const ssize_t result = ::sendmsg(descriptor_, &message, MSG_NOSIGNAL | (next.more ? MSG_MORE : 0));
+        const ssize_t result = stream_.send({parts, next.count}, next.more);
         if (result < 0) {
             if (errno == EINTR) continue;
             if (errno == EAGAIN || errno == EWOULDBLOCK) return outcome;

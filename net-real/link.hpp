@@ -1,8 +1,8 @@
-// One connection. It turns the bytes of a socket into events, places payload in memory, and sends control and bulk
+// One connection. It turns the bytes of a stream into events, places payload in memory, and sends control and bulk
 // frames.
 //
-// Not here: opening, accepting, waiting for readiness, ids, timers (see event_loop.hpp). A Link works on any connected
-// non-blocking stream descriptor and does not own it.
+// Not here: opening, accepting, waiting for readiness, ids, timers (see event_loop.hpp). A Link works on any stream that
+// is open (streams/stream.hpp) and does not own it.
 //
 // Payload is received directly into the memory that the machine named, together with a few bytes behind it (trailer and
 // next header). Payload is sent directly from its memory. Checksums are computed while the bytes are in the cache. Both
@@ -19,6 +19,7 @@
 #include "core/numeric/kernels.hpp"
 #include "core/wire/frame.hpp"
 #include "core/wire/frame_encoder.hpp"
+#include "net-real/streams/stream.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -47,7 +48,7 @@ struct ReceiveSpace {
 
 class Link {
 public:
-    // drained: wait until the descriptor is ready again. more: call again, there may be more to do.
+    // drained: wait until the stream is ready again. more: call again, there may be more to do.
     // closed: the connection is over; `reason` names the cause.
     enum class Progress : std::uint8_t { drained, more, closed };
     struct Outcome {
@@ -57,8 +58,7 @@ public:
         std::string reason;
     };
 
-    Link(core::LinkId id, int descriptor, const core::Limits& limits)
-        : id_(id), descriptor_(descriptor), decoder_(limits) {}
+    Link(core::LinkId id, Stream& stream, const core::Limits& limits) : id_(id), stream_(stream), decoder_(limits) {}
 
     core::LinkId id() const { return id_; }
 
@@ -85,8 +85,8 @@ public:
     bool is_sending() const { return encoder_.has_payload(); }
     bool has_output() const { return encoder_.has_output(); }
     std::size_t queued_control_bytes() const { return encoder_.queued_bytes(); }
-    // Sends what the socket takes. When a payload has been sent, it appends PayloadSent to `events` and returns at once
-    // with `more`, so that the next payload can be given. `drained` with has_output(): wait until the socket has room.
+    // Sends what the stream takes. When a payload has been sent, it appends PayloadSent to `events` and returns at once
+    // with `more`, so that the next payload can be given. `drained` with has_output(): wait until the stream has room.
     Outcome send(std::size_t budget_bytes, std::vector<core::Event>& events);
     bool has_sent_payload() const { return has_sent_payload_; }
 
@@ -96,7 +96,7 @@ private:
     void landed(const std::uint8_t* data, std::size_t bytes);
 
     core::LinkId id_;
-    int descriptor_;
+    Stream& stream_;
     bool input_closed_ = false;
     bool has_sent_payload_ = false;
 

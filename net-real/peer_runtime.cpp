@@ -71,6 +71,7 @@ PeerSettings peer_settings_from(const EnvironmentSettings& environment) {
     settings.port_last = environment.port_last;
     settings.advertised = environment.advertised;
     settings.congestion_control = environment.tcp_congestion;
+    settings.shared_memory = environment.shared_memory;
     core::Limits& limits = settings.limits;
     limits.concurrent_ops = environment.concurrent_ops;
     limits.test_connections = environment.benchmark_connections;
@@ -114,6 +115,10 @@ struct PeerRuntime::State final : LoopClient {
         loop_settings.dial_source = settings.bind_address;
         loop_settings.staging_bytes_max = settings.staging_bytes_max;
         loop_settings.scratch_bytes_max = settings.limits.operation_bytes_max;
+        loop_settings.shared_memory.enabled = settings.shared_memory;
+        // Connections to the master carry no payload, and a master does not listen for shared memory.
+        loop_settings.shared_memory.tcp_only = settings.other_masters;
+        loop_settings.shared_memory.tcp_only.push_back(settings.master);
         loop_settings.staging_patience = std::max(settings.timeouts.peer, core::second);
         return std::make_unique<EventLoop>(loop_settings, *this);
     }
@@ -312,7 +317,8 @@ Statistics PeerRuntime::statistics() const {
     auto answer = std::make_shared<std::promise<Statistics>>();
     std::future<Statistics> future = answer->get_future();
     const bool posted = state.loop->post([&state, answer] {
-        answer->set_value({state.machine->statistics(), state.loop->buffers().scratch_bytes()});
+        answer->set_value(
+            {state.machine->statistics(), state.loop->buffers().scratch_bytes(), state.loop->shared_memory_bytes()});
     });
     answer.reset();  // so that a dropped task breaks the promise
     if (!posted || future.wait_for(std::chrono::nanoseconds(leave_time)) != std::future_status::ready) return {};

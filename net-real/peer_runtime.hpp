@@ -36,6 +36,7 @@ struct PeerSettings {
     std::optional<core::Endpoint> advertised;    // sent to other peers instead of the address that the master sees
     std::uint64_t staging_bytes_max = std::uint64_t{4} << 30;  // memory for incoming shared state; beyond it a file
     std::string congestion_control;                            // empty: what suits the path (congestion_control_for)
+    bool shared_memory = true;                                 // data connections within this host use it
     std::string name;                                          // printed before the identity in log lines
     LogSink log;                                               // empty: standard error
     // Called with messages for callers that wait (for whom a vote waits), and with the reason why the membership ended.
@@ -51,6 +52,7 @@ PeerSettings peer_settings_from(const EnvironmentSettings& environment);
 struct Statistics {
     core::PeerStatistics machine;
     std::uint64_t scratch_bytes = 0;  // memory in use now for running operations and early data
+    std::uint64_t shared_bytes = 0;   // memory shared now with peers of this host for connections
 };
 
 class PeerRuntime {

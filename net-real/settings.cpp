@@ -61,6 +61,9 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
     {"PCCL_MAX_STAGING_BYTES", "4294967296", "0..281474976710656", "peers",
      "Shared state that a synchronization receives lies in memory until it is complete, up to this size; if it is "
      "more, all of it lies in a nameless file under TMPDIR, else /var/tmp or /tmp."},
+    {"PCCL_SHARED_MEMORY", "1", "0 or 1", "peers",
+     "1: data connections between two peers of one host, in one network namespace and of one user, go through shared "
+     "memory if both peers allow it; 0: through TCP."},
 }};
 
 const char* value_of(Setting setting) {
@@ -160,6 +163,10 @@ bool parse(Setting setting, std::string_view text, EnvironmentSettings& settings
         return true;
     }
     case Setting::staging_bytes: return parse_count(text, 0, std::uint64_t{1} << 48, settings.staging_bytes);
+    case Setting::shared_memory:
+        if (text != "0" && text != "1") return false;
+        settings.shared_memory = text == "1";
+        return true;
     case Setting::tcp_congestion:
         if (text.size() > 15) return false;  // TCP_CA_NAME_MAX
         settings.tcp_congestion = text;

@@ -32,6 +32,7 @@ enum class Setting : std::uint8_t {
     scratch_bytes,
     tcp_congestion,
     staging_bytes,
+    shared_memory,
     count
 };
 
@@ -67,6 +68,7 @@ struct EnvironmentSettings {
     std::uint64_t scratch_bytes = 0;                       // PCCL_MAX_SCRATCH_BYTES; 0: no limit
     std::uint64_t staging_bytes = std::uint64_t{4} << 30;  // PCCL_MAX_STAGING_BYTES
     std::string tcp_congestion;                            // PCCL_TCP_CONGESTION; empty: the system's
+    bool shared_memory = true;                             // PCCL_SHARED_MEMORY
 };
 
 EnvironmentSettings read_environment();

@@ -94,7 +94,7 @@ std::string Communicator::statistics() const {
         .number("received_bytes", syncs_.received_bytes)
         .close();
     json.open("wire").number("refused_frames", m.refused_frames).number("late_frames", m.dead_frames).close();
-    json.open("memory").number("scratch_bytes", now.scratch_bytes).close();
+    json.open("memory").number("scratch_bytes", now.scratch_bytes).number("shared_bytes", now.shared_bytes).close();
     json.list("neighbours");
     for (const core::PeerStatistics::Edge& edge : m.edges) {
         json.open()

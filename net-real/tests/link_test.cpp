@@ -1,37 +1,36 @@
-// Two Links over a socket pair: random frames, random segmentation, frames cancelled half-way, redirected landings,
+// Two Links over each kind of stream: random frames, random segmentation, frames cancelled half-way, redirected landings,
 // garbage. Whatever the order of reads and writes, what arrives is what was sent.
 #include "net-real/link.hpp"
 
 #include "core/base/random.hpp"
+#include "net-real/tests/stream_pairs.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <cstring>
 #include <deque>
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 using namespace pccl;
 using namespace pccl::real;
 
 namespace {
 
-struct SocketPair {
-    int a = -1;
-    int b = -1;
-    explicit SocketPair(int buffer_bytes) {
-        int both[2];
-        REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, both) == 0);
-        a = both[0];
-        b = both[1];
-        ::setsockopt(a, SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes);
+constexpr StreamKind kinds[] = {StreamKind::tcp, StreamKind::shared};
+
+void put(Stream& stream, const std::string& bytes) {
+    const iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+    REQUIRE(stream.send({&part, 1}, false) == static_cast<ssize_t>(bytes.size()));
+}
+
+// What was sent by TCP may arrive a little later.
+Link::Outcome receive_something(Link& link, Stream& stream, ReceiveSpace& space, EventSink& sink,
+                                std::size_t budget_bytes) {
+    for (;;) {
+        const Link::Outcome outcome = link.receive(space, sink, budget_bytes);
+        if (outcome.bytes > 0 || outcome.progress != Link::Progress::drained || link.is_input_closed()) return outcome;
+        wait_for(stream, stream.input_wait());
     }
-    ~SocketPair() {
-        ::close(a);
-        ::close(b);
-    }
-};
+}
 
 struct Expected {
     enum class Kind { control, flow, bulk } kind = Kind::control;
@@ -100,13 +99,15 @@ struct Receiver final : EventSink {
 }  // namespace
 
 TEST_CASE("whatever the segmentation, frames arrive as they were sent") {
+    const StreamKind kind = kinds[GENERATE(0, 1)];
+    INFO(name_of(kind));
     std::size_t landed = 0, discarded = 0, abandoned = 0;
     for (std::uint64_t seed = 1; seed <= 40; ++seed) {
         core::Random random(seed);
-        SocketPair pair(static_cast<int>(4096 + random.below(200'000)));
+        StreamPair pair(kind, std::size_t{4096} << random.below(7));
         const core::Limits limits;
-        Link sender(1, pair.a, limits);
-        Link receiver(2, pair.b, limits);
+        Link sender(1, *pair.a, limits);
+        Link receiver(2, *pair.b, limits);
         ReceiveSpace space;
         Receiver sink;
         sink.link = &receiver;
@@ -187,10 +188,12 @@ TEST_CASE("whatever the segmentation, frames arrive as they were sent") {
 }
 
 TEST_CASE("a landing that is redirected touches its place no more") {
-    SocketPair pair(1 << 20);
+    const StreamKind kind = kinds[GENERATE(0, 1)];
+    INFO(name_of(kind));
+    StreamPair pair(kind, 1 << 20);
     const core::Limits limits;
-    Link sender(1, pair.a, limits);
-    Link receiver(2, pair.b, limits);
+    Link sender(1, *pair.a, limits);
+    Link receiver(2, *pair.b, limits);
     ReceiveSpace space;
     struct Sink final : EventSink {
         Link* link = nullptr;
@@ -212,17 +215,19 @@ TEST_CASE("a landing that is redirected touches its place no more") {
     sender.send_payload(command, source.data());
     std::vector<core::Event> sent;
     while (sender.has_output()) sender.send(1 << 20, sent);
-    receiver.receive(space, sink, 1);  // header and the first bytes
+    receive_something(receiver, *pair.b, space, sink, 1);  // header and the first bytes
     receiver.redirect_receive();
     std::fill(sink.place.begin(), sink.place.end(), std::uint8_t{0xEE});
-    for (int i = 0; i < 10; ++i) receiver.receive(space, sink, 1 << 20);
+    while (sink.discarded == 0) receive_something(receiver, *pair.b, space, sink, 1 << 20);
     REQUIRE(sink.discarded == 1);
     REQUIRE(sink.place == std::vector<std::uint8_t>(100'000, 0xEE));
 }
 
 TEST_CASE("garbage is refused once and nothing follows") {
+    const StreamKind carrier = kinds[GENERATE(0, 1)];
+    INFO(name_of(carrier));
     for (const int kind : {0, 1, 2}) {
-        SocketPair pair(1 << 20);
+        StreamPair pair(carrier, 1 << 20);
         core::Random random(static_cast<std::uint64_t>(kind) + 5);
         std::string bytes(4096, '\0');
         if (kind == 1) {
@@ -233,9 +238,9 @@ TEST_CASE("garbage is refused once and nothing follows") {
             core::wire::append_control(bytes, {});
             bytes[4] = bytes[5] = bytes[6] = bytes[7] = static_cast<char>(0xFF);
         }
-        REQUIRE(::send(pair.a, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0);
+        put(*pair.a, bytes);
         const core::Limits limits;
-        Link receiver(2, pair.b, limits);
+        Link receiver(2, *pair.b, limits);
         ReceiveSpace space;
         struct Sink final : EventSink {
             int refused = 0, others = 0;
@@ -246,21 +251,23 @@ TEST_CASE("garbage is refused once and nothing follows") {
                     ++others;
             }
         } sink;
-        for (int i = 0; i < 4; ++i) receiver.receive(space, sink, 1 << 20);
+        for (int i = 0; i < 4; ++i) receive_something(receiver, *pair.b, space, sink, 1 << 20);
         REQUIRE(sink.refused == 1);
         REQUIRE(sink.others == 0);
     }
 }
 
 TEST_CASE("the end of the stream is told with its reason") {
-    SocketPair pair(1 << 20);
+    const StreamKind kind = kinds[GENERATE(0, 1)];
+    INFO(name_of(kind));
+    StreamPair pair(kind, 1 << 20);
     const core::Limits limits;
-    Link receiver(2, pair.b, limits);
+    Link receiver(2, *pair.b, limits);
     ReceiveSpace space;
     struct Sink final : EventSink {
         void on_event(const core::Event&) override {}
     } sink;
     REQUIRE(receiver.receive(space, sink, 1 << 20).progress == Link::Progress::drained);
-    ::shutdown(pair.a, SHUT_WR);
-    REQUIRE(receiver.receive(space, sink, 1 << 20).progress == Link::Progress::closed);
+    pair.a->shut_down_output();
+    REQUIRE(receive_something(receiver, *pair.b, space, sink, 1 << 20).progress == Link::Progress::closed);
 }
