@@ -52,7 +52,7 @@ public:
 struct SharedMemorySettings {
     bool enabled = false;                                // listen for them, and try them before TCP
     std::size_t ring_bytes = 1u << 20;                   // for each direction of a connection; a power of two
-    std::uint64_t bytes_max = std::uint64_t{256} << 20;  // of all connections; beyond that TCP is used
+    std::uint64_t bytes_max = std::uint64_t{128} << 20;  // of all connections; beyond that TCP is used
     core::Duration opening_time = core::second;          // an opening that takes longer is given up
     std::vector<core::Endpoint> tcp_only;                // endpoints that are never dialled this way
 };

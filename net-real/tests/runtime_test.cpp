@@ -112,6 +112,21 @@ int connect_raw(std::uint16_t port) {
 
 }  // namespace
 
+TEST_CASE("communicators of one host share memory while they are connected, if both allow it") {
+    for (const bool allowed : {true, false}) {
+        INFO("allowed " << allowed);
+        auto master = make_master();
+        auto first = make_peer(master->port());
+        PeerSettings settings;
+        settings.shared_memory = allowed;
+        auto second = make_peer(master->port(), settings);
+        join(*first, *second);
+        CHECK(reduces(*first, *second, 100'000));
+        CHECK((first->statistics().shared_bytes > 0) == allowed);
+        CHECK((second->statistics().shared_bytes > 0) == allowed);
+    }
+}
+
 TEST_CASE("strangers on the ports harm nobody, also when descriptors run out") {
     set_log_threshold(Severity::none);
     auto master = make_master();
