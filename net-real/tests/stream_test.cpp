@@ -276,6 +276,17 @@ TEST_CASE("what was sent before an end was closed is received, and then the end 
     }
 }
 
+TEST_CASE("an end that waits for input is woken by the end of the input") {
+    for (const StreamKind kind : kinds) {
+        INFO(name_of(kind));
+        StreamPair pair(kind, 4096);
+        REQUIRE(pair.b->input_wait() == Stream::Wait::readable);
+        pair.a->shut_down_output();
+        wait_for(*pair.b, Stream::Wait::readable);
+        CHECK(read_all(*pair.b).empty());
+    }
+}
+
 TEST_CASE("an end whose other end is closed while it waits for room is woken, and cannot send") {
     for (const StreamKind kind : kinds) {
         INFO(name_of(kind));
