@@ -81,6 +81,8 @@ struct CommandLaunch {
     ReduceShape shape;
     BufferId send = 0;
     BufferId receive = 0;
+    // The content of `send`, if it has at most Limits::vote_input_bytes_max bytes; else empty. The driver fills it in.
+    std::string input;
 };
 struct CommandAwait {
     Ticket ticket = 0;
@@ -253,6 +255,11 @@ struct AllocateBuffer {
 struct FreeBuffer {
     BufferId buffer = 0;
 };
+// Writes these bytes, at once: nothing answers. Nothing else uses the range.
+struct StoreBytes {
+    BufferRef target;
+    std::string bytes;
+};
 // Answered by ComputeDone, in any order. Drivers call core/compute.hpp for it.
 // reduce: target = a (op) b, `divisor` as in numeric::reduce; target may equal a. hash: hash128 of a. copy: target = a
 // (a.length bytes). quantize: target = the wire form of a. dequantize: the reverse. reduce_quantized: as reduce, with
@@ -327,7 +334,8 @@ struct Halt {
 
 using Effect =
     std::variant<OpenLink, CloseLink, SendControl, SendFlow, SendPayload, CancelSend, ReceivePayload, DiscardPayload,
-                 RedirectReceive, AllocateBuffer, FreeBuffer, Compute, Persist, Complete, SetAttributes, Log, Halt>;
+                 RedirectReceive, AllocateBuffer, FreeBuffer, StoreBytes, Compute, Persist, Complete, SetAttributes, Log,
+                 Halt>;
 using Effects = std::vector<Effect>;
 
 enum class Status : std::uint8_t { ok, misuse };

@@ -338,7 +338,9 @@ void PeerCore::answered(const proto::Answer& answer) {
         [[fallthrough]];
     case proto::Answer::kPending:
     case proto::Answer::kOptimize: return answered_run_wide(answer);
-    case proto::Answer::kStart: return exchange_.start_answered(answer);
+    case proto::Answer::kStart:
+        if (const Cause why = exchange_.start_answered(answer); !why.empty()) membership_over(why, State::lost);
+        return;
     case proto::Answer::kOutcome:
         if (const Cause why = exchange_.reductions().outcome_answered(answer); !why.empty())
             membership_over(why, State::lost);

@@ -35,7 +35,11 @@ namespace pccl::harness {
     X(test_frame_most, 1, 1 << 24, 8192)                                                                               \
     X(search_answer_steps, 1, std::int64_t{1} << 40, 1'000'000)                                                        \
     X(search_background_steps, 0, std::int64_t{1} << 40, 1'000'000)                                                    \
-    X(hashes_first, 1, 1 << 20, 8)
+    X(hashes_first, 1, 1 << 20, 8)                                                                                     \
+    X(vote_input_bytes_max, 0, 1 << 20, 512)                                                                           \
+    X(vote_inputs_launched, 0, 1 << 20, 3)                                                                             \
+    X(vote_inputs_held_bytes, 0, std::int64_t{1} << 40, 16'384)                                                        \
+    X(vote_results_untold, 0, 1 << 20, 3)
 
 // Draws each of these limits small with this chance.
 void draw_units(core::Limits& limits, sim::Draw& draw, std::uint32_t per_million);

@@ -361,6 +361,9 @@ void EventLoop::Impl::carry_out(core::Effect& effect) {
                        file_payloads_.forget_buffer(e.buffer);
                        buffers.free(e.buffer, now());
                    },
+                   [&](const core::StoreBytes& e) {
+                       std::memcpy(buffers.resolve(e.target), e.bytes.data(), e.bytes.size());
+                   },
                    [&](const core::Compute& e) { compute(e); },
                    [&](core::Persist& e) {
                        const std::uint64_t sequence = e.sequence;

@@ -22,7 +22,7 @@ namespace pccl::sim {
 using core::BufferId;
 using core::BufferRef;
 
-enum class Use : std::uint8_t { send, receive, compute };
+enum class Use : std::uint8_t { send, receive, compute, store };
 
 // Checksums and hashes of zeros, cached by length.
 class Zeros {

@@ -29,6 +29,12 @@ public:
         part(header).landed += header.length;
         if (header.phase < 2) slices_landed_ += header.length;
     }
+    // A vote carried the input of a reduction, and its answer the result. Both have the same length.
+    void in_vote(std::uint64_t bytes) {
+        parts_.push_back(Part{0, false, bytes, bytes});
+        slices_sent_ += bytes;
+        slices_landed_ += bytes;
+    }
     std::vector<Part>& parts() { return parts_; }
     // Bytes of all reductions.
     std::uint64_t slices_sent() const { return slices_sent_; }

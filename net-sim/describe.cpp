@@ -173,6 +173,7 @@ std::string to_text(const Effect& effect) {
                 return formatted("allocate {}, {} bytes", e.buffer, e.bytes);
             },
             [](const FreeBuffer& e) -> std::string { return formatted("free {}", e.buffer); },
+            [](const StoreBytes& e) -> std::string { return formatted("store into {}", ref_text(e.target)); },
             [](const Compute& e) -> std::string {
                 static constexpr const char* kinds[] = {"reduce",   "copy",       "hash",
                                                         "quantize", "dequantize", "reduce quantized"};
@@ -226,7 +227,7 @@ std::string to_text(const core::Quantization& how) {
 const char* effect_name(std::size_t index) {
     static constexpr const char* names[] = {
         "open",     "close", "control", "flow",    "payload",  "cancel-send",    "receive", "discard", "redirect",
-        "allocate", "free",  "compute", "persist", "complete", "set-attributes", "log",     "halt"};
+        "allocate", "free", "store",  "compute", "persist", "complete", "set-attributes", "log",     "halt"};
     static_assert(std::size(names) == effect_kinds);
     return names[index];
 }

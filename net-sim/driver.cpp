@@ -66,6 +66,14 @@ void Driver::tidy() {
 
 // --- one event, all its effects ----------------------------------------------------------------------------------------
 
+void Driver::command(Command command) {
+    if (auto* launch = std::get_if<CommandLaunch>(&command)) fill_input(*launch);
+    if (auto* many = std::get_if<CommandReduceMany>(&command)) {
+        for (CommandLaunch& launch : many->launches) fill_input(launch);
+    }
+    give(Event(std::move(command)));
+}
+
 void Driver::give(const Event& event) {
     if (must_die_ || stopped_ || !halted_.empty() || world_.violated()) return;
     if (inside_) return contract_broken("re-entered");
@@ -338,6 +346,23 @@ void Driver::on(FreeBuffer& effect) {
     if ((effect.buffer & 1) == 0) return contract_broken("frees a buffer of the application");
     if (buffers_.in_use(effect.buffer)) return contract_broken("frees a buffer in use");
     if (!buffers_.remove(effect.buffer)) return contract_broken("frees a buffer that is not there");
+}
+
+void Driver::on(StoreBytes& effect) {
+    if (buffers_.symbolic() || effect.bytes.size() != effect.target.length || !buffers_.contains(effect.target))
+        return contract_broken("stores bytes where none fit");
+    if (!buffers_.lock(effect.target, true, Use::store, 0)) return contract_broken("stores bytes into a range in use");
+    buffers_.unlock(Use::store, 0);
+    std::memcpy(buffers_.at(effect.target), effect.bytes.data(), effect.bytes.size());
+    carried_.in_vote(effect.bytes.size());
+}
+
+// Inputs that a vote may carry.
+void Driver::fill_input(CommandLaunch& launch) {
+    const std::uint64_t bytes = launch.shape.count * element_bytes(launch.shape.type);
+    const BufferRef source{launch.send, 0, bytes};
+    if (bytes > limits_.vote_input_bytes_max || buffers_.symbolic() || !buffers_.contains(source)) return;
+    launch.input.assign(reinterpret_cast<const char*>(buffers_.at(source)), bytes);
 }
 
 void Driver::on(Compute& effect) {

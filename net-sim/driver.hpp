@@ -47,6 +47,7 @@ public:
 
     // Hands one event to the machine and carries out all its effects.
     void give(const core::Event& event);
+    void command(core::Command command);  // fills in what a vote may carry
     // Used by give(). The world calls it for effects that no event caused, such as those of a master's start.
     void carry_out(core::Effects& effects);
 
@@ -148,6 +149,7 @@ private:
     void drop(Link& link);
     void tidy();
     void contract_broken(const std::string& what);
+    void fill_input(core::CommandLaunch& launch);
     void schedule(Instant time, ItemKind kind, std::uint64_t a, std::uint64_t b);
     void perform(core::Effect& effect);
     void control_added(Link& link);
@@ -172,6 +174,7 @@ private:
     void on(core::DiscardPayload& effect);
     void on(core::RedirectReceive& effect);
     void on(core::AllocateBuffer& effect);
+    void on(core::StoreBytes& effect);
     void on(core::FreeBuffer& effect);
     void on(core::Compute& effect);
     void on(core::Persist& effect);

@@ -68,7 +68,7 @@ public:
     // ---- the master
     void welcomed(const Secret& link_key);
     void on_plan(const proto::DialPlan& page);
-    void start_answered(const proto::Answer& answer);
+    Cause start_answered(const proto::Answer& answer);  // as for Reductions
     // The links are closed. Frees the slices that landed in reserves.
     void membership_over(const LinkTable::Map& closed);
 

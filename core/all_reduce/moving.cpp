@@ -53,8 +53,10 @@ void Exchange::on_plan(const proto::DialPlan& page) {
     stripes_.maintain_edges();
 }
 
-void Exchange::start_answered(const proto::Answer& answer) {
-    if (reductions_.start_answered(answer)) forget_dead_early();
+Cause Exchange::start_answered(const proto::Answer& answer) {
+    Cause why = reductions_.start_answered(answer);
+    forget_dead_early();
+    return why;
 }
 
 // Frees slices that neighbours sent early for operations that are over, or will never start here.

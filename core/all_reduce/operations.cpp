@@ -4,6 +4,7 @@
 #include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/voting/electors.hpp"
+#include "core/voting/in_vote.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -47,6 +48,10 @@ Cause shape_mismatch(const Ballot& ballot) {
 }  // namespace
 
 void Operations::wait_for_start(const BallotKey& key, Ballot& ballot) {
+    const auto group = state_.groups.find(key.group);
+    if (group != state_.groups.end() && objection_to(key, ballot).result == Result::success &&
+        reduces_in_vote(group->second, ballot))
+        return begin(key, group->second.ring, true);
     if (ballot.completed_order == 0) {
         ballot.completed_order = ++completed_order_;
         waiting_[key.group][ballot.completed_order] = key.id;
@@ -84,21 +89,9 @@ void Operations::start_waiting(GroupId id) {
             refuse(key, Result::rank_connection_lost, make_cause<CauseKind::group_left_alone>());
             continue;
         }
-        const Cause mismatch = shape_mismatch(*ballot);
-        if (!mismatch.empty()) {
-            PROBE(start_mismatch);
+        if (Objection objection = objection_to(key, *ballot); objection.result != Result::success) {
             waiting.erase(first);
-            refuse(key, Result::invalid_argument, mismatch);
-            continue;
-        }
-        const auto gives_up = std::find_if(ballot->votes().begin(), ballot->votes().end(),
-                                           [](const auto& entry) { return entry.second.vote.refused(); });
-        if (gives_up != ballot->votes().end()) {
-            PROBE(start_given_up);
-            const Cause cause =
-                make_cause<CauseKind::tag_given_up>(gives_up->first, key.id, cause_of(gives_up->second.vote.cause()));
-            waiting.erase(first);
-            refuse(key, Result::internal_error, cause);
+            refuse(key, objection.result, objection.cause);
             continue;
         }
         std::uint32_t running_max = ~0u;
@@ -112,24 +105,57 @@ void Operations::start_waiting(GroupId id) {
             PROBE(start_waits_for_window);
             return;
         }
-        const Ballot decided = ballots_.take(key);
         waiting.erase(first);
-        proto::Decision decision;
-        auto* start = decision.mutable_start();
-        start->set_op(decisions_.next_id());
-        start->set_group(id);
-        start->set_tag(key.id);
-        for (const Uuid& uuid : ring) {
-            auto* seat = decision.add_seats();
-            seat->set_uuid(to_bytes(uuid));
-            seat->set_serial(decided.votes().at(uuid).serial);
-            seat->set_batch(decided.votes().at(uuid).vote.batch());
-        }
-        *decision.mutable_sizes() = state_.sizes();
-        decisions_.append(decision);
-        tallies_.started(start->op(), decided);
+        begin(key, ring, false);
     }
     waiting_.erase(id);
+}
+
+Operations::Objection Operations::objection_to(const BallotKey& key, const Ballot& ballot) {
+    if (Cause mismatch = shape_mismatch(ballot); !mismatch.empty()) {
+        PROBE(start_mismatch);
+        return {Result::invalid_argument, std::move(mismatch)};
+    }
+    for (const auto& [uuid, cast] : ballot.votes()) {
+        if (!cast.vote.refused()) continue;
+        PROBE(start_given_up);
+        return {Result::internal_error,
+                make_cause<CauseKind::tag_given_up>(uuid, key.id, cause_of(cast.vote.cause()))};
+    }
+    return {};
+}
+
+// All votes carry their inputs. No neighbour, memory or place among the running operations is needed then, so it does not
+// wait for its turn. Members that do not acknowledge results get no more of them.
+bool Operations::reduces_in_vote(const GroupState& group, const Ballot& ballot) const {
+    return group.ring.size() >= 2 && std::all_of(ballot.votes().begin(), ballot.votes().end(), [&](const auto& entry) {
+        return !entry.second.vote.input().empty() && state_.untold(entry.first) < turn_.limits.vote_results_untold;
+    });
+}
+
+void Operations::begin(const BallotKey& key, const std::vector<Uuid>& ring, bool in_vote) {
+    const Ballot decided = ballots_.take(key);
+    proto::Decision decision;
+    auto* start = decision.mutable_start();
+    start->set_op(decisions_.next_id());
+    start->set_group(key.group);
+    start->set_tag(key.id);
+    for (const Uuid& uuid : ring) {
+        auto* seat = decision.add_seats();
+        seat->set_uuid(to_bytes(uuid));
+        seat->set_serial(decided.votes().at(uuid).serial);
+        seat->set_batch(decided.votes().at(uuid).vote.batch());
+    }
+    if (in_vote) {
+        PROBE(reduced_in_vote);
+        std::vector<std::string_view> inputs;
+        for (const Uuid& uuid : ring) inputs.push_back(decided.votes().at(uuid).vote.input());
+        start->set_reduced(true);
+        start->set_result(reduce_in_ring_order(decided.votes().begin()->second.vote.shape(), inputs));
+    }
+    *decision.mutable_sizes() = state_.sizes();
+    decisions_.append(decision);
+    if (!in_vote) tallies_.started(start->op(), decided);
 }
 
 // True: the batch of a member already runs as many operations as its window allows. Running operations end by

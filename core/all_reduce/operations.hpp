@@ -24,8 +24,8 @@ namespace pccl::core {
 
 class Operations {
 public:
-    Operations(DecisionLog& decisions, BallotBox& ballots, const EdgeTable& edges, Tallies& tallies)
-        : decisions_(decisions), state_(decisions.state()), ballots_(ballots), edges_(edges), tallies_(tallies) {}
+    Operations(const Turn& turn, DecisionLog& decisions, BallotBox& ballots, const EdgeTable& edges, Tallies& tallies)
+        : turn_(turn), decisions_(decisions), state_(decisions.state()), ballots_(ballots), edges_(edges), tallies_(tallies) {}
 
     // ---- starts
     // All members of the group have voted for this start. It happens when its turn comes.
@@ -49,8 +49,17 @@ public:
 
 private:
     void start_waiting(GroupId group);
+    // Empty: all members ask for the same reduction and none gives up; else why it is refused to all of them.
+    struct Objection {
+        Result result = Result::success;
+        Cause cause;
+    };
+    static Objection objection_to(const BallotKey& key, const Ballot& ballot);
+    bool reduces_in_vote(const GroupState& group, const Ballot& ballot) const;
+    void begin(const BallotKey& key, const std::vector<Uuid>& ring, bool in_vote);
     bool window_full(const GroupState& group, const Ballot& ballot) const;
 
+    const Turn& turn_;
     DecisionLog& decisions_;
     const RunState& state_;
     BallotBox& ballots_;

@@ -14,13 +14,20 @@ namespace pccl::core {
 
 // ---- start ---------------------------------------------------------------------------------------------------------
 
-bool Reductions::start_answered(const proto::Answer& answer) {
+Cause Reductions::start_answered(const proto::Answer& answer) {
     session_.close_vote(answer.serial());
     const std::optional<Launches::Start> launch = launches_.answered(answer);
     const proto::StartAnswer& start = answer.start();
-    if (start.op() == 0) return false;
+    if (start.op() == 0) return {};
     highest_ = std::max(highest_, start.op());
     settled_ = std::max(settled_, start.op());
+    if (start.reduced()) {
+        if (!launch) return {};  // the launch is not ours any more, and nobody waits for us
+        if (start.result().size() != launch->shape.count * element_bytes(launch->shape.type) || start.world() < 2)
+            return make_cause<CauseKind::master_contradicts_collective>();
+        reduced_in_vote(answer, *launch);
+        return {};
+    }
     if (!launch || start.world() < 2 || start.position() >= start.world()) {
         // The launch is not ours any more. Vote against the operation, because the others must not wait for us.
         proto::Vote vote;
@@ -28,11 +35,21 @@ bool Reductions::start_answered(const proto::Answer& answer) {
         vote.set_id(start.op());
         write(make_cause<CauseKind::not_launched_here>(), *vote.mutable_cause());
         session_.cast(vote);
-        return false;
+        return {};
     }
     launches_.begun(launch->tag, start.op());
     begin(start, *launch);
-    return true;
+    return {};
+}
+
+void Reductions::reduced_in_vote(const proto::Answer& answer, const Launches::Start& launch) {
+    PROBE(result_in_vote);
+    const std::string& result = answer.start().result();
+    turn_.add(StoreBytes{BufferRef{launch.receive, 0, result.size()}, result});
+    Completion completion = completion_of(answer);
+    completion.world = answer.start().world();
+    completion.sent_bytes = completion.received_bytes = result.size();
+    launches_.reduced_in_vote(launch.tag, answer.start().op(), std::move(completion));
 }
 
 void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& launch) {

@@ -41,8 +41,9 @@ public:
     Reductions(Turn& turn, Computes& computes, Memory& memory, Session& session, Launches& launches, Owner& owner)
         : turn_(turn), computes_(computes), memory_(memory), session_(session), launches_(launches), owner_(owner) {}
 
-    // ---- start and outcome. True: one began.
-    bool start_answered(const proto::Answer& answer);
+    // ---- start and outcome
+    // Why the answer is impossible; empty: it was accepted.
+    Cause start_answered(const proto::Answer& answer);
     // Why the outcome is impossible; empty: it was accepted.
     Cause outcome_answered(const proto::Answer& answer);
     void fail_all(const Cause& cause);
@@ -85,6 +86,7 @@ public:
 
 private:
     void begin(const proto::StartAnswer& start, const Launches::Start& launch);
+    void reduced_in_vote(const proto::Answer& answer, const Launches::Start& launch);
     std::uint64_t memory_left(const Operation& op) const;
     void prepared(Operation& op);
     void input_quantized(Operation& op, std::uint32_t slice, std::uint64_t checksum);

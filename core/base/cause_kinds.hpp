@@ -29,6 +29,7 @@ namespace pccl::core {
     X(vote_of_unknown_type, "voted for a collective of unknown type or operation")                                     \
     X(vote_of_too_many_entries, "shared state has more entries than the limit")                                        \
     X(vote_of_unknown_strategy, "voted for a synchronization of unknown strategy")                                     \
+    X(vote_input_misfits, "voted for a reduction with an input of another size")                                       \
     X(vote_of_impossible_revision, "submitted an impossible shared-state revision")                                    \
     X(too_many_starts, "voted for the start of {n} collectives at once")                                               \
     X(impossible_keys, "sent an impossible shared-state key list")                                                     \

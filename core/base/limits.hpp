@@ -47,6 +47,13 @@ struct Limits {
     // all-reduce
     std::uint32_t slice_bytes = 256u << 10;  // payload of one slice; a quantized one of few elements may be longer
     std::uint32_t eager_bytes = 256u << 10;  // in flight before the neighbour's ready, at most
+    // Reductions in a vote (core/voting/in_vote.hpp). Longest input that rides in a start vote; 0: none does. Votes of
+    // so many launches of one peer carry theirs at a time. The master keeps so many bytes of inputs in open ballots, and
+    // so many results for a member that has not acknowledged them; beyond that, inputs are ignored.
+    std::uint32_t vote_input_bytes_max = 16u << 10;
+    std::uint32_t vote_inputs_launched = 1024;
+    std::uint64_t vote_inputs_held_bytes = 64u << 20;
+    std::uint32_t vote_results_untold = 1024;
     std::uint32_t tags_max = 65'536;         // launched and not awaited, per communicator
     std::uint32_t concurrent_ops = 16;       // started operations per group
     std::uint64_t scratch_bytes =

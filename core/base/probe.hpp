@@ -108,6 +108,9 @@
     X(vote_given_up, "voting", "vote given up: its members wait for each other in different calls")                    \
     X(start_alone, "voting", "start refused: all others are gone")                                                     \
     X(start_mismatch, "voting", "start refused: shapes differ")                                                        \
+    X(reduced_in_vote, "voting", "inputs that came with the votes reduced")                                            \
+    X(result_in_vote, "voting", "result came with the start")                                                          \
+    X(vote_input_ignored, "voting", "input of a vote ignored: too much is held")                                       \
     X(aborted_by_vote, "voting", "operation aborted by a member's vote")                                               \
     X(aborted_in_grace, "voting", "operation aborted by a vote while a restarted master waits for members")            \
     X(aborted_by_removal, "voting", "operation aborted: a member is gone")                                             \

@@ -165,7 +165,7 @@ void RunState::apply_decision(const proto::Decision& decision) {
     }
     case proto::Decision::kStart: {
         const auto& start = decision.start();
-        if (start.op() == 0) break;
+        if (start.op() == 0 || start.reduced()) break;  // refused, or over already
         RunningOp& op = ops[start.op()];
         op.group = start.group();
         op.tag = start.tag();
@@ -336,6 +336,8 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
         start.set_position(static_cast<std::uint32_t>(position));
         start.set_predecessor(seats[(position + world - 1) % world].uuid());
         start.set_successor(seats[(position + 1) % world].uuid());
+        start.set_reduced(decision.start().reduced());
+        start.set_result(decision.start().result());
         break;
     }
     case proto::Decision::kOutcome:

@@ -220,6 +220,7 @@ void Session::on_welcome(const proto::Welcome& welcome) {
     entries_max_ = told(welcome.entries_max(), turn_.limits.entries_max);
     key_bytes_max_ =
         std::min(told(welcome.key_bytes_max(), turn_.limits.key_bytes_max), link.control_bytes - key_overhead);
+    vote_input_bytes_max_ = welcome.vote_input_bytes_max();
     owner_.welcomed(welcome, key);
     if (welcome.member()) declare_again();
 }
@@ -229,6 +230,7 @@ void Session::declare_again() {
         proto::PeerMessage message;
         PROBE(vote_cast_again);
         vote.set_seen(seen_);
+        if (vote.input().size() > vote_input_bytes_max_) vote.clear_input();  // this master takes less
         *message.mutable_vote() = vote;
         links_.send(link_, message);
     }

@@ -31,6 +31,10 @@ void Tallies::recording(const proto::Record& record) {
     } else if (decision.has_start()) {
         MasterStatus::Tally& tally = groups_[decision.start().group()];
         ++(decision.start().op() == 0 ? tally.refused : tally.started);
+        if (decision.start().reduced()) {
+            ++tally.committed;
+            tally.committed_bytes += decision.start().result().size();
+        }
     } else if (decision.has_outcome()) {
         const auto op = state_.ops.find(decision.outcome().op());
         if (op == state_.ops.end()) return;

@@ -2,6 +2,7 @@
 
 #include "core/base/probe.hpp"
 #include "core/numeric/types.hpp"
+#include "core/voting/in_vote.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -17,10 +18,12 @@ constexpr std::size_t starts_max = 65'536;  // open votes of one member: the num
 }  // namespace
 
 void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
-    // A vote has a cause, whose texts are bounded together, a name and numbers. It is kept until its ballot is complete,
+    // A vote has a cause, whose texts are bounded together, a name and numbers, and perhaps an input. It is kept until its ballot is complete,
     // unknown fields included, so its size needs a limit.
     constexpr std::size_t vote_bytes_max = 4 * text_bytes_max;
-    if (vote.ByteSizeLong() > vote_bytes_max) return roster_.remove(uuid, make_cause<CauseKind::vote_too_large>());
+    if (vote.input().size() > turn_.limits.vote_input_bytes_max ||
+        vote.ByteSizeLong() - vote.input().size() > vote_bytes_max)
+        return roster_.remove(uuid, make_cause<CauseKind::vote_too_large>());
     const MemberState& member = state_.members.at(uuid);
     if (member.consumed.contains(vote.serial())) PROBE(vote_used_already);
     if (member.consumed.contains(vote.serial())) return;  // decided before; a resume sends the answer again
@@ -35,6 +38,11 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
         key.id = vote.id();
         if (vote.shape().type() >= data_type_count || vote.shape().op() >= reduce_op_count) {
             roster_.remove(uuid, make_cause<CauseKind::vote_of_unknown_type>());
+            return;
+        }
+        if (!vote.input().empty() &&
+            vote.input().size() != input_bytes_in_vote(vote.shape(), turn_.limits.vote_input_bytes_max)) {
+            roster_.remove(uuid, make_cause<CauseKind::vote_input_misfits>());
             return;
         }
         if (ballots_.find(key) == nullptr && ballots_.all().size() >= state_.members.size() * starts_max) {
@@ -82,6 +90,12 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
     Ballot& ballot = ballots_.open(key, turn_.now);
     if (ballot.has(uuid)) PROBE(vote_replaced);
     ballot.cast(uuid, vote, turn_.now);
+    // Not too much is kept for ballots that are not complete.
+    if (!vote.input().empty() && ballots_.all().size() * state_.members.size() * turn_.limits.vote_input_bytes_max >
+                                     turn_.limits.vote_inputs_held_bytes) {
+        PROBE(vote_input_ignored);
+        ballot.ignore_input(uuid);
+    }
     agenda_.ballots.push_back(key);
     // This vote may show that a member waits for a newcomer in another call, see Admissions::answer_early_updates().
     const BallotKey update{proto::VOTE_UPDATE_TOPOLOGY, 0, 0};

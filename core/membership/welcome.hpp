@@ -19,6 +19,7 @@ inline proto::Welcome welcome_to(const RunState& run, const Turn& turn) {
     welcome.set_control_bytes_max(turn.limits.control_bytes_max);
     welcome.set_entries_max(turn.limits.entries_max);
     welcome.set_key_bytes_max(turn.limits.key_bytes_max);
+    welcome.set_vote_input_bytes_max(turn.limits.vote_input_bytes_max);
     return welcome;
 }
 

@@ -39,6 +39,7 @@ public:
         cast.vote = vote;
     }
     void withdraw(const Uuid& member) { votes_.erase(member); }
+    void ignore_input(const Uuid& member) { votes_.at(member).vote.clear_input(); }
     // Restarts all clocks: the time before does not count.
     void restart_clocks(Instant now) {
         opened = changed = now;

@@ -1,5 +1,6 @@
 #include "core/voting/launches.hpp"
 
+#include "core/voting/in_vote.hpp"
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
 #include "core/numeric/quantize.hpp"
@@ -43,6 +44,7 @@ void Launches::launch(const CommandLaunch& command) {
     launch.shape = command.shape;
     launch.send = command.send;
     launch.receive = command.receive;
+    launch.input = command.input;
     cast_start(command.tag, launch);
     tickets_.complete(command.ticket, Completion{});
 }
@@ -77,6 +79,7 @@ void Launches::reduce_many(const CommandReduceMany& command) {
         launch.shape = one.shape;
         launch.send = one.send;
         launch.receive = one.receive;
+        launch.input = one.input;
         launch.batch = id;
         launch.index = i;
         cast_start(one.tag, launch);
@@ -125,6 +128,10 @@ void Launches::cast_start(Tag tag, Launch& launch) {
             write(why, *vote.mutable_cause());
         }
     }
+    // Fewer bytes than the master takes: some room is left for the rest of the vote.
+    if (!launch.input.empty() && by_serial_.size() < turn_.limits.vote_inputs_launched &&
+        input_bytes_in_vote(shape, master_.vote_input_bytes_max()) == launch.input.size())
+        vote.set_input(launch.input);
     launch.op = 0;
     launch.serial = master_.cast(vote);
     by_serial_[launch.serial] = tag;
@@ -150,6 +157,13 @@ void Launches::begun(Tag tag, OpId op) {
     Batch& batch = batches_.at(launch.batch);
     ++batch.running;
     batch.outcome.peak = std::max(batch.outcome.peak, static_cast<std::uint32_t>(batch.running));
+}
+
+void Launches::reduced_in_vote(Tag tag, OpId op, Completion result) {
+    Launch& launch = launches_.at(tag);
+    told(launch, result);
+    launch.op = op;
+    concluded(tag, launch.serial, std::move(result));
 }
 
 void Launches::told(Tag tag, const Completion& result) { told(launches_.at(tag), result); }

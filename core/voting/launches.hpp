@@ -49,6 +49,8 @@ public:
     // this peer.
     std::optional<Start> answered(const proto::Answer& answer);
     void begun(Tag tag, OpId op);
+    // The start was the outcome, too: the votes carried the inputs. It never ran, so it took no place in a window.
+    void reduced_in_vote(Tag tag, OpId op, Completion result);
     // The outcome of a started operation. Called in the order of the master's decisions.
     void told(Tag tag, const Completion& result);
     // The operation has drained, or never began.
@@ -74,6 +76,7 @@ private:
         ReduceShape shape;
         BufferId send = 0;
         BufferId receive = 0;
+        std::string input;  // what its vote carries; empty: nothing
         OpId op = 0;
         Ticket await = 0;
         std::optional<Completion> outcome;

@@ -109,6 +109,8 @@ void World::carry_out(State& state, std::size_t node, const Effect& effect) {
         local_.push_back({BufferAllocated{e->buffer, true}, 0});
     } else if (const auto* e = std::get_if<FreeBuffer>(&effect)) {
         std::erase_if(state.nodes[node].buffers, [&](const auto& entry) { return entry.first == e->buffer; });
+    } else if (const auto* e = std::get_if<StoreBytes>(&effect)) {
+        store(state, node, *e);
     } else if (const auto* e = std::get_if<Compute>(&effect)) {
         compute(state, node, *e);
     } else if (const auto* e = std::get_if<Persist>(&effect)) {
@@ -130,6 +132,10 @@ void World::carry_out(State& state, std::size_t node, const Effect& effect) {
     } else if (const auto* e = std::get_if<Log>(&effect)) {
         if (trace_ && e->level >= LogLevel::info) say(state, node, "log: " + e->text);
     }
+}
+
+void World::store(State& state, std::size_t node, const StoreBytes& effect) {
+    write(state, node, effect.target, effect.bytes);
 }
 
 void World::compute(State& state, std::size_t node, const Compute& effect) {

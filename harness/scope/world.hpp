@@ -164,6 +164,7 @@ private:
     void close(State& state, std::size_t node, core::LinkId link);
     void send(State& state, std::size_t node, core::LinkId link, Message message);
     void compute(State& state, std::size_t node, const core::Compute& effect);
+    void store(State& state, std::size_t node, const core::StoreBytes& effect);
     void completed(State& state, std::size_t node, const core::Complete& effect);
     void call(State& state, std::size_t node);
     void cut(State& state, Connection& connection, bool lose);

@@ -161,6 +161,9 @@ core::CommandLaunch Communicator::describe(const void* send, void* receive, cons
     // The runtime never writes to a send buffer, unless it is the receive buffer too. The cast only fits it into the
     // table.
     command.send = send == receive ? command.receive : buffers.add(const_cast<void*>(send), bytes);
+    // Small enough for its vote to carry it.
+    if (bytes <= core::Limits{}.vote_input_bytes_max && command.shape.quantization == core::Quantization{})
+        command.input.assign(static_cast<const char*>(send), bytes);
     return command;
 }
 
