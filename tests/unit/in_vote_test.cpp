@@ -9,6 +9,7 @@
 #include <random>
 
 using namespace pccl::core;
+namespace proto = pccl::proto;
 
 namespace {
 
