@@ -332,10 +332,9 @@ struct Halt {
     Cause cause;
 };
 
-using Effect =
-    std::variant<OpenLink, CloseLink, SendControl, SendFlow, SendPayload, CancelSend, ReceivePayload, DiscardPayload,
-                 RedirectReceive, AllocateBuffer, FreeBuffer, StoreBytes, Compute, Persist, Complete, SetAttributes, Log,
-                 Halt>;
+using Effect = std::variant<OpenLink, CloseLink, SendControl, SendFlow, SendPayload, CancelSend, ReceivePayload,
+                            DiscardPayload, RedirectReceive, AllocateBuffer, FreeBuffer, StoreBytes, Compute, Persist,
+                            Complete, SetAttributes, Log, Halt>;
 using Effects = std::vector<Effect>;
 
 enum class Status : std::uint8_t { ok, misuse };

@@ -226,8 +226,8 @@ std::string to_text(const core::Quantization& how) {
 
 const char* effect_name(std::size_t index) {
     static constexpr const char* names[] = {
-        "open",     "close", "control", "flow",    "payload",  "cancel-send",    "receive", "discard", "redirect",
-        "allocate", "free", "store",  "compute", "persist", "complete", "set-attributes", "log",     "halt"};
+        "open",     "close", "control", "flow",    "payload", "cancel-send", "receive",        "discard", "redirect",
+        "allocate", "free",  "store",   "compute", "persist", "complete",    "set-attributes", "log",     "halt"};
     static_assert(std::size(names) == effect_kinds);
     return names[index];
 }

@@ -119,8 +119,7 @@ Operations::Objection Operations::objection_to(const BallotKey& key, const Ballo
     for (const auto& [uuid, cast] : ballot.votes()) {
         if (!cast.vote.refused()) continue;
         PROBE(start_given_up);
-        return {Result::internal_error,
-                make_cause<CauseKind::tag_given_up>(uuid, key.id, cause_of(cast.vote.cause()))};
+        return {Result::internal_error, make_cause<CauseKind::tag_given_up>(uuid, key.id, cause_of(cast.vote.cause()))};
     }
     return {};
 }
@@ -129,8 +128,9 @@ Operations::Objection Operations::objection_to(const BallotKey& key, const Ballo
 // wait for its turn. Members that do not acknowledge results get no more of them.
 bool Operations::reduces_in_vote(const GroupState& group, const Ballot& ballot) const {
     return group.ring.size() >= 2 && std::all_of(ballot.votes().begin(), ballot.votes().end(), [&](const auto& entry) {
-        return !entry.second.vote.input().empty() && state_.untold(entry.first) < turn_.limits.vote_results_untold;
-    });
+               return !entry.second.vote.input().empty() &&
+                      state_.untold(entry.first) < turn_.limits.vote_results_untold;
+           });
 }
 
 void Operations::begin(const BallotKey& key, const std::vector<Uuid>& ring, bool in_vote) {

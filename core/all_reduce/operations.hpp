@@ -25,7 +25,8 @@ namespace pccl::core {
 class Operations {
 public:
     Operations(const Turn& turn, DecisionLog& decisions, BallotBox& ballots, const EdgeTable& edges, Tallies& tallies)
-        : turn_(turn), decisions_(decisions), state_(decisions.state()), ballots_(ballots), edges_(edges), tallies_(tallies) {}
+        : turn_(turn), decisions_(decisions), state_(decisions.state()), ballots_(ballots), edges_(edges),
+          tallies_(tallies) {}
 
     // ---- starts
     // All members of the group have voted for this start. It happens when its turn comes.

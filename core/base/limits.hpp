@@ -54,8 +54,8 @@ struct Limits {
     std::uint32_t vote_inputs_launched = 1024;
     std::uint64_t vote_inputs_held_bytes = 64u << 20;
     std::uint32_t vote_results_untold = 1024;
-    std::uint32_t tags_max = 65'536;         // launched and not awaited, per communicator
-    std::uint32_t concurrent_ops = 16;       // started operations per group
+    std::uint32_t tags_max = 65'536;    // launched and not awaited, per communicator
+    std::uint32_t concurrent_ops = 16;  // started operations per group
     std::uint64_t scratch_bytes =
         16u << 20;  // slots for partial sums, whole communicator (at least min_slots per operation)
     std::uint32_t min_slots = 4;

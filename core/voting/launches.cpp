@@ -1,9 +1,9 @@
 #include "core/voting/launches.hpp"
 
-#include "core/voting/in_vote.hpp"
 #include "core/base/assert.hpp"
 #include "core/base/probe.hpp"
 #include "core/numeric/quantize.hpp"
+#include "core/voting/in_vote.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>

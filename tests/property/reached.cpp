@@ -161,7 +161,8 @@ private:
         const auto& [control_bytes_max, payload_bytes_max, key_bytes_max, peers_max, unregistered_links_max,
                      newcomer_links_max, stripes_max, untold_max, ids_per_incarnation, journal_records, removed_kept,
                      former_tokens_max, joiner_reports_at_once, votes_listed, operations_listed, removals_listed,
-                     members_named, slice_bytes, eager_bytes, tags_max, concurrent_ops, scratch_bytes, min_slots,
+                     members_named, slice_bytes, eager_bytes, vote_input_bytes_max, vote_inputs_launched,
+                     vote_inputs_held_bytes, vote_results_untold, tags_max, concurrent_ops, scratch_bytes, min_slots,
                      operation_bytes_max, slots_max, inputs_ready, batch_failures_at_once, copy_bytes, copies_in_flight,
                      entries_max, chunk_bytes, chunks_in_flight, hashes_in_flight, chunk_requests_max,
                      digest_block_bytes, early_requests_max, hash_lists_in_flight, hashes_first, sources_active_max,
@@ -182,6 +183,10 @@ private:
         see("slice_bytes", slice_bytes);
         see("eager_bytes", eager_bytes);
         see("tags_max", tags_max);
+        see("vote_input_bytes_max", vote_input_bytes_max);
+        see("vote_inputs_launched", vote_inputs_launched);
+        see("vote_inputs_held_bytes", vote_inputs_held_bytes);
+        see("vote_results_untold", vote_results_untold);
         see("concurrent_ops", concurrent_ops);
         see("scratch_bytes", scratch_bytes);
         see("min_slots", min_slots);
@@ -267,13 +272,14 @@ private:
         see("ticket", ticket);
     }
     void see_launch(const CommandLaunch& command) {
-        const auto& [ticket, tag, shape, send, receive] = command;
+        const auto& [ticket, tag, shape, send, receive, input] = command;
         see("ticket", ticket);
         see("tag", tag);
         see_shape(shape);
         see("send", send);
         see("receive", receive);
         see("in_place", send == receive);
+        see("input", !input.empty());
     }
     void see_command(const CommandLaunch& command) {
         in_ = "CommandLaunch.";
