@@ -55,7 +55,7 @@ public:
         : scenario_(scenario), ledger_(ledger), excuses_(excuses), settled_(settled) {
         for (std::size_t i = 0; i < ledger.launches.size(); ++i) {
             const LaunchFact& fact = ledger.launches[i];
-            by_tag_[{fact.group, fact.tag}].add(i, fact.begin, fact.end);
+            by_tag_[{fact.group, fact.tag}].add(i, fact.begin, counts_until(fact));
         }
     }
 
@@ -66,7 +66,8 @@ public:
         ranked_.clear();
         by_tag_.at({own.group, own.tag}).near(own.begin, own.end, [&](std::size_t i) {
             const LaunchFact& other = ledger_.launches[i];
-            if (i == index || other.process == own.process || other.shape != own.shape || other.end <= own.begin)
+            if (i == index || other.process == own.process || other.shape != own.shape ||
+                counts_until(other) <= own.begin)
                 return;
             ranked_.push_back(Ranked{other.process, rank(own, i), i});
         });
@@ -104,6 +105,13 @@ private:
         friend auto operator<=>(const Ranked&, const Ranked&) = default;
     };
 
+    // A vote that carries its input counts until the master knows that the caller has gone.
+    Instant counts_until(const LaunchFact& fact) const {
+        const std::uint64_t bytes = fact.shape.count * element_bytes(fact.shape.type);
+        const bool open = bytes <= scenario_.limits.vote_input_bytes_max && !succeeded(fact.completion, fact.end) &&
+                          fact.end != open_end && ledger_.departed(fact.life, fact.completion, fact.end);
+        return open ? open_end : fact.end;
+    }
     std::uint32_t process_of(std::size_t candidate) const { return ledger_.launches[candidates_[candidate]].process; }
     int rank(const LaunchFact& own, std::size_t i) const {
         const LaunchFact& other = ledger_.launches[i];

@@ -387,6 +387,9 @@ CommandLaunch Process::prepare_launch(std::size_t index, bool mismatched) {
     command.shape = fact.shape;
     command.send = tensor.send;
     command.receive = tensor.in_place ? tensor.send : tensor.receive;
+    const std::uint64_t bytes = fact.shape.count * element_bytes(fact.shape.type);
+    if (bytes <= scenario_.limits.vote_input_bytes_max && bytes <= fact.input.size())
+        command.input.assign(reinterpret_cast<const char*>(fact.input.data()), bytes);
     tensor.launch = ledger_.launches.size();
     tensor.untouched_since = false;
     ledger_.launches.push_back(std::move(fact));

@@ -275,6 +275,8 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     draw_edges_of_limits(s, on);
     Draw units(mix(seed, 230));
     if (on & class_limits) draw_units(s.limits, units, small_unit_per_million);
+    Draw votes(mix(seed, 270));
+    if (votes.chance(300'000)) s.limits.vote_input_bytes_max = static_cast<std::uint32_t>(votes.log_uniform(16, 8192));
     draw_many_entries(s, on);
     draw_huge_counts(s, on, options.peers_max);
     fit_units(s);

@@ -320,66 +320,69 @@ void EventLoop::Impl::finish_turn() {
 
 void EventLoop::Impl::carry_out(core::Effect& effect) {
     if (!halt_reason_.empty()) return;
-    std::visit(
-        core::Overload{
-            [&](const core::OpenLink& e) { open_link(e); },
-            [&](const core::CloseLink& e) { close_link(e); },
-            [&](const core::SendControl& e) {
-                Connection* connection = find_with_room(e.link, e.body.size());
-                if (connection == nullptr) return;
-                ASSERT(e.body.size() <= settings_.limits.control_bytes_max);
-                connection->link.queue_control(e.body);
-                mark_dirty(*connection);
-            },
-            [&](const core::SendFlow& e) {
-                Connection* connection = find_with_room(e.link, core::wire::flow_word_bytes);
-                if (connection == nullptr) return;
-                connection->link.queue_flow(e.word);
-                mark_dirty(*connection);
-            },
-            [&](const core::SendPayload& e) {
-                Connection* connection = find(e.link);
-                if (connection == nullptr) return;
-                if (buffers.is_file(e.source.id))
-                    read_payload(*connection, e);
-                else
-                    give_payload(*connection, e, buffers.resolve(e.source));
-            },
-            [&](const core::CancelSend& e) {
-                if (Connection* connection = find(e.link)) cancel_send(*connection);
-            },
-            [&](const core::ReceivePayload& e) {
-                if (Connection* connection = find(e.link)) receive_payload(*connection, e);
-            },
-            [&](const core::DiscardPayload& e) {
-                if (Connection* connection = find(e.link)) connection->link.discard_payload();
-            },
-            [&](const core::RedirectReceive& e) {
-                if (Connection* connection = find(e.link)) connection->link.redirect_receive();
-            },
-            [&](const core::AllocateBuffer& e) { allocate(e); },
-            [&](const core::FreeBuffer& e) {
-                file_payloads_.forget_buffer(e.buffer);
-                buffers.free(e.buffer, now());
-            },
-            [&](const core::StoreBytes& e) { std::memcpy(buffers.resolve(e.target), e.bytes.data(), e.bytes.size()); },
-            [&](const core::Compute& e) { compute(e); },
-            [&](core::Persist& e) {
-                const std::uint64_t sequence = e.sequence;
-                if (!client_.persist(e)) pending_.push_back(core::RecordPersisted{sequence});
-            },
-            [&](const core::Complete& e) { client_.complete(e); },
-            [&](const core::SetAttributes& e) { client_.set_attributes(e.attributes); },
-            [&](const core::Log& e) {
-                if (e.for_caller) client_.notice(e.text);
-                client_.log(severity_of(e.level), e.text);
-            },
-            [&](const core::Halt& e) {
-                halt_reason_ = told(e.cause);
-                client_.log(Severity::fatal, halt_reason_);
-            },
-        },
-        effect);
+    std::visit(core::Overload{
+                   [&](const core::OpenLink& e) { open_link(e); },
+                   [&](const core::CloseLink& e) { close_link(e); },
+                   [&](const core::SendControl& e) {
+                       Connection* connection = find_with_room(e.link, e.body.size());
+                       if (connection == nullptr) return;
+                       ASSERT(e.body.size() <= settings_.limits.control_bytes_max);
+                       connection->link.queue_control(e.body);
+                       mark_dirty(*connection);
+                   },
+                   [&](const core::SendFlow& e) {
+                       Connection* connection = find_with_room(e.link, core::wire::flow_word_bytes);
+                       if (connection == nullptr) return;
+                       connection->link.queue_flow(e.word);
+                       mark_dirty(*connection);
+                   },
+                   [&](const core::SendPayload& e) {
+                       Connection* connection = find(e.link);
+                       if (connection == nullptr) return;
+                       if (buffers.is_file(e.source.id))
+                           read_payload(*connection, e);
+                       else
+                           give_payload(*connection, e, buffers.resolve(e.source));
+                   },
+                   [&](const core::CancelSend& e) {
+                       if (Connection* connection = find(e.link)) cancel_send(*connection);
+                   },
+                   [&](const core::ReceivePayload& e) {
+                       if (Connection* connection = find(e.link)) receive_payload(*connection, e);
+                   },
+                   [&](const core::DiscardPayload& e) {
+                       if (Connection* connection = find(e.link)) connection->link.discard_payload();
+                   },
+                   [&](const core::RedirectReceive& e) {
+                       if (Connection* connection = find(e.link)) connection->link.redirect_receive();
+                   },
+                   [&](const core::AllocateBuffer& e) { allocate(e); },
+                   [&](const core::FreeBuffer& e) {
+                       file_payloads_.forget_buffer(e.buffer);
+                       buffers.free(e.buffer, now());
+                   },
+                   [&](const core::StoreBytes& e) { store(e); },
+                   [&](const core::Compute& e) { compute(e); },
+                   [&](core::Persist& e) {
+                       const std::uint64_t sequence = e.sequence;
+                       if (!client_.persist(e)) pending_.push_back(core::RecordPersisted{sequence});
+                   },
+                   [&](const core::Complete& e) { client_.complete(e); },
+                   [&](const core::SetAttributes& e) { client_.set_attributes(e.attributes); },
+                   [&](const core::Log& e) {
+                       if (e.for_caller) client_.notice(e.text);
+                       client_.log(severity_of(e.level), e.text);
+                   },
+                   [&](const core::Halt& e) {
+                       halt_reason_ = told(e.cause);
+                       client_.log(Severity::fatal, halt_reason_);
+                   },
+               },
+               effect);
+}
+
+void EventLoop::Impl::store(const core::StoreBytes& effect) {
+    std::memcpy(buffers.resolve(effect.target), effect.bytes.data(), effect.bytes.size());
 }
 
 void EventLoop::Impl::compute(const core::Compute& effect) {

@@ -108,6 +108,7 @@ private:
     void handle_pending();
     void handle_one(const core::Event& event);
     void carry_out(core::Effect& effect);
+    void store(const core::StoreBytes& effect);
     void compute(const core::Compute& effect);
     struct Computed;
     bool submit(Workers& workers, std::function<Computed()> work);

@@ -66,14 +66,6 @@ void Driver::tidy() {
 
 // --- one event, all its effects ----------------------------------------------------------------------------------------
 
-void Driver::command(Command command) {
-    if (auto* launch = std::get_if<CommandLaunch>(&command)) fill_input(*launch);
-    if (auto* many = std::get_if<CommandReduceMany>(&command)) {
-        for (CommandLaunch& launch : many->launches) fill_input(launch);
-    }
-    give(Event(std::move(command)));
-}
-
 void Driver::give(const Event& event) {
     if (must_die_ || stopped_ || !halted_.empty() || world_.violated()) return;
     if (inside_) return contract_broken("re-entered");
@@ -355,14 +347,6 @@ void Driver::on(StoreBytes& effect) {
     buffers_.unlock(Use::store, 0);
     std::memcpy(buffers_.at(effect.target), effect.bytes.data(), effect.bytes.size());
     carried_.in_vote(effect.bytes.size());
-}
-
-// Inputs that a vote may carry.
-void Driver::fill_input(CommandLaunch& launch) {
-    const std::uint64_t bytes = launch.shape.count * element_bytes(launch.shape.type);
-    const BufferRef source{launch.send, 0, bytes};
-    if (bytes > limits_.vote_input_bytes_max || buffers_.symbolic() || !buffers_.contains(source)) return;
-    launch.input.assign(reinterpret_cast<const char*>(buffers_.at(source)), bytes);
 }
 
 void Driver::on(Compute& effect) {

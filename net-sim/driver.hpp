@@ -47,7 +47,6 @@ public:
 
     // Hands one event to the machine and carries out all its effects.
     void give(const core::Event& event);
-    void command(core::Command command);  // fills in what a vote may carry
     // Used by give(). The world calls it for effects that no event caused, such as those of a master's start.
     void carry_out(core::Effects& effects);
 
@@ -149,7 +148,6 @@ private:
     void drop(Link& link);
     void tidy();
     void contract_broken(const std::string& what);
-    void fill_input(core::CommandLaunch& launch);
     void schedule(Instant time, ItemKind kind, std::uint64_t a, std::uint64_t b);
     void perform(core::Effect& effect);
     void control_added(Link& link);

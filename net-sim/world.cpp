@@ -324,7 +324,7 @@ void World::wake(std::uint32_t index) {
 void World::command(std::uint32_t index, Command command) {
     Node& node = nodes_[index];
     if (node.driver == nullptr) return;
-    node.driver->command(std::move(command));
+    node.driver->give(Event(std::move(command)));
     // after() handles timers and deaths when the item that brought the command ends.
 }
 

@@ -6,6 +6,7 @@
 #include "core/base/probe.hpp"
 #include "core/membership/welcome.hpp"
 #include "core/topology/address_rules.hpp"
+#include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -367,6 +368,12 @@ void Registry::tell(const proto::Decision& decision) {
 
 // Answers are derived from decisions. Secrets are added here, when the answer is sent.
 void Registry::tell(const Uuid& uuid, proto::Answer answer) {
+    // No vote of its own can have had such a result, unless it took longer frames before.
+    const ControlLinks::Link* link = links_.find(link_of(uuid));
+    if (link != nullptr && answer.start().result().size() > wire::input_limit(link->control_bytes)) {
+        links_.close(link_of(uuid), "takes shorter frames than the result that it voted for");
+        return;
+    }
     if (answer.has_sync()) {
         for (auto& holder : *answer.mutable_sync()->mutable_holders()) add_pass(uuid, holder);
     }

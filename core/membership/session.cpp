@@ -3,6 +3,7 @@
 #include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/base/probe.hpp"
+#include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -220,7 +221,8 @@ void Session::on_welcome(const proto::Welcome& welcome) {
     entries_max_ = told(welcome.entries_max(), turn_.limits.entries_max);
     key_bytes_max_ =
         std::min(told(welcome.key_bytes_max(), turn_.limits.key_bytes_max), link.control_bytes - key_overhead);
-    vote_input_bytes_max_ = welcome.vote_input_bytes_max();
+    // The answer must fit, too.
+    vote_input_bytes_max_ = std::min(welcome.vote_input_bytes_max(), wire::input_limit(link.control_bytes));
     owner_.welcomed(welcome, key);
     if (welcome.member()) declare_again();
 }

@@ -18,8 +18,8 @@ constexpr std::size_t starts_max = 65'536;  // open votes of one member: the num
 }  // namespace
 
 void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
-    // A vote has a cause, whose texts are bounded together, a name and numbers, and perhaps an input. It is kept until its ballot is complete,
-    // unknown fields included, so its size needs a limit.
+    // A vote has a cause, whose texts are bounded together, a name, numbers and perhaps an input. It is kept until its
+    // ballot is complete, unknown fields included, so its size needs a limit.
     constexpr std::size_t vote_bytes_max = 4 * text_bytes_max;
     if (vote.input().size() > turn_.limits.vote_input_bytes_max ||
         vote.ByteSizeLong() - vote.input().size() > vote_bytes_max)
@@ -90,9 +90,7 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
     Ballot& ballot = ballots_.open(key, turn_.now);
     if (ballot.has(uuid)) PROBE(vote_replaced);
     ballot.cast(uuid, vote, turn_.now);
-    // Not too much is kept for ballots that are not complete.
-    if (!vote.input().empty() && ballots_.all().size() * state_.members.size() * turn_.limits.vote_input_bytes_max >
-                                     turn_.limits.vote_inputs_held_bytes) {
+    if (!vote.input().empty() && !keeps_inputs(ballot, uuid)) {
         PROBE(vote_input_ignored);
         ballot.ignore_input(uuid);
     }
@@ -100,6 +98,17 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
     // This vote may show that a member waits for a newcomer in another call, see Admissions::answer_early_updates().
     const BallotKey update{proto::VOTE_UPDATE_TOPOLOGY, 0, 0};
     if (key != update && ballots_.find(update) != nullptr) agenda_.ballots.push_back(update);
+}
+
+// The first vote of a ballot decides whether the ballot keeps inputs: it does unless too many may be kept already. An
+// input beside a vote without one is of no use.
+bool VoteCheck::keeps_inputs(const Ballot& ballot, const Uuid& voter) const {
+    if (ballot.votes().size() > 1)
+        return std::all_of(ballot.votes().begin(), ballot.votes().end(), [&](const auto& entry) {
+            return entry.first == voter || !entry.second.vote.input().empty();
+        });
+    return ballots_.all().size() * state_.members.size() * turn_.limits.vote_input_bytes_max <=
+           turn_.limits.vote_inputs_held_bytes;
 }
 
 // There are more start ballots than all members together may launch. Removes each member that has voted for more than

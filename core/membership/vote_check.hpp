@@ -21,6 +21,7 @@ public:
 
 private:
     void remove_hoarders();
+    bool keeps_inputs(const Ballot& ballot, const Uuid& voter) const;
 
     Turn& turn_;
     const RunState& state_;

@@ -1,8 +1,8 @@
 // The bounds that keep a control message within its receiver's limit: the length of texts, and the items on a page.
 //
 // Each machine sends its limit for control frames when a link begins. Before that, and whatever limit it sends, it
-// takes control_bytes_least. Only texts and lists can grow: texts are cut, lists are paged. The rest of any message
-// fits into control_bytes_least.
+// takes control_bytes_least. Only texts, lists and the inputs and results of votes can grow: texts are cut, lists are
+// paged, and a vote carries no input that is too long. The rest of any message fits into control_bytes_least.
 #pragma once
 
 #include "core/base/limits.hpp"
@@ -17,6 +17,9 @@ namespace pccl::core::wire {
 // The largest control frame that this end may send: the limit `told` by the other end (0: none was sent), at least
 // control_bytes_least and at most this end's own limit.
 std::uint32_t control_limit(const Limits& own, std::uint32_t told);
+
+// The longest input or result of a vote in a frame of at most `control_bytes`.
+inline std::uint32_t input_limit(std::uint32_t control_bytes) { return control_bytes - control_bytes_least; }
 
 // The longest text in a frame of at most `control_bytes`.
 std::size_t text_limit(std::uint32_t control_bytes);

@@ -30,8 +30,7 @@ Bytes& operator<<(Bytes& bytes, const ReduceShape& shape) {
 void add(Bytes& bytes, const Command& command) {
     bytes << command.index();
     if (const auto* launch = std::get_if<CommandLaunch>(&command)) {
-        bytes << launch->ticket << launch->tag << launch->shape << launch->send << launch->receive
-              << launch->input;
+        bytes << launch->ticket << launch->tag << launch->shape << launch->send << launch->receive << launch->input;
     } else if (const auto* await = std::get_if<CommandAwait>(&command)) {
         bytes << await->ticket << await->tag;
     } else if (const auto* sync = std::get_if<CommandSync>(&command)) {

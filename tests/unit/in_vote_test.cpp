@@ -1,11 +1,13 @@
-// A reduction that the votes carry gives the bytes that the ring gives.
+// A reduction that the votes carry gives the bytes that the ring gives, and no member can hurt the others by it.
 #include "core/all_reduce/operation.hpp"
 #include "core/numeric/kernels.hpp"
 #include "core/voting/in_vote.hpp"
+#include "tests/unit/master_play.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <cstring>
+#include <functional>
 #include <random>
 
 using namespace pccl::core;
@@ -89,4 +91,132 @@ TEST_CASE("only inputs that fit ride in a vote") {
     proto::Shape quantized = shape_of(4, DataType::f32, ReduceOp::sum);
     quantized.set_quantization(1);
     CHECK(input_bytes_in_vote(quantized, 400) == 0);
+}
+
+namespace {
+
+struct Pair {
+    play::World world;
+    play::Member a{play::name(1)}, b{play::name(2)};
+
+    explicit Pair(const Limits& limits = {}) : world(limits) {
+        world.say_hello(a, takes(limits));
+        world.say_hello(b, takes(limits));
+        proto::Vote update;
+        connect();
+        update.set_kind(proto::VOTE_UPDATE_TOPOLOGY);
+        world.vote(a, update);
+        REQUIRE(b.seen > 0);
+        connect();
+    }
+    void connect() {
+        world.report_edges(a, b);
+        world.report_edges(b, a);
+    }
+    static std::function<void(proto::Hello&)> takes(const Limits& limits) {
+        return [bytes = limits.control_bytes_max](proto::Hello& hello) { hello.set_control_bytes_max(bytes); };
+    }
+    static proto::Vote start(const std::string& input) {
+        proto::Vote vote;
+        vote.set_kind(proto::VOTE_START);
+        vote.set_id(5);
+        *vote.mutable_shape() = shape_of(100, DataType::u8, ReduceOp::sum);
+        vote.set_input(input);
+        return vote;
+    }
+    static proto::StartAnswer answer_of(const play::Member& member) {
+        REQUIRE_FALSE(member.answers.empty());
+        REQUIRE(member.answers.back().has_start());
+        return member.answers.back().start();
+    }
+};
+
+const std::string ones(100, '\1'), threes(100, '\3');
+
+}  // namespace
+
+TEST_CASE("the answer to votes with inputs is the result, and what was not told is told after a restart") {
+    Pair run;
+    run.world.vote(run.a, Pair::start(ones));
+    run.world.reset(run.b);
+    run.world.say_hello(run.b, Pair::takes({}));
+    run.world.vote(run.b, Pair::start(threes));
+    CHECK(Pair::answer_of(run.a).reduced());
+    CHECK(Pair::answer_of(run.a).result() == std::string(100, '\4'));
+    run.b.seen = run.b.answers[0].index();
+    run.b.answers.resize(1);
+    run.world.restart();
+    run.world.say_hello(run.b, Pair::takes({}));
+    CHECK(Pair::answer_of(run.b).result() == std::string(100, '\4'));
+}
+
+TEST_CASE("a vote without an input makes the reduction go around the ring") {
+    Pair run;
+    run.world.vote(run.a, Pair::start(ones));
+    run.world.vote(run.b, Pair::start(""));
+    CHECK_FALSE(Pair::answer_of(run.a).reduced());
+    CHECK(Pair::answer_of(run.a).op() != 0);
+    CHECK(Pair::answer_of(run.a).result().empty());
+}
+
+TEST_CASE("a member whose input does not fit its vote, or is too long, is removed, and nobody else") {
+    const auto [bytes, cause] = GENERATE(std::pair<std::size_t, const char*>{99, "input of another size"},
+                                         std::pair<std::size_t, const char*>{101, "input of another size"},
+                                         std::pair<std::size_t, const char*>{16'385, "larger than"});
+    Pair run;
+    run.world.vote(run.a, Pair::start(std::string(bytes, 'x')));
+    CHECK(run.a.refused);
+    CHECK_THAT(run.world.logged, Catch::Contains(cause));
+    CHECK_FALSE(run.b.refused);
+}
+
+TEST_CASE("a member that comes back and takes no frame as long as its result is disconnected, and the run goes on") {
+    Limits limits;
+    limits.vote_input_bytes_max = 8192;
+    Pair run(limits);
+    proto::Vote vote = Pair::start(std::string(8000, '\1'));
+    vote.mutable_shape()->set_count(8000);
+    run.world.vote(run.a, vote);
+    run.world.reset(run.a);
+    run.world.vote(run.b, vote);
+    CHECK(Pair::answer_of(run.b).reduced());
+    run.world.say_hello(run.a, [](proto::Hello& hello) { hello.set_control_bytes_max(control_bytes_least); });
+    CHECK(run.a.closed);
+    run.world.say_hello(run.a, Pair::takes(limits));
+    CHECK(Pair::answer_of(run.a).result() == std::string(8000, '\2'));
+}
+
+TEST_CASE("a member that acknowledges no result gets no more of them than the limit") {
+    Limits limits;
+    limits.vote_results_untold = 3;
+    Pair run(limits);
+    run.b.acknowledges = false;
+    std::size_t reduced = 0;
+    for (std::uint64_t i = 0; i < 10; ++i) {
+        proto::Vote vote = Pair::start(ones);
+        vote.set_id(i);
+        for (play::Member* member : {&run.a, &run.b}) run.world.vote(*member, vote);
+        reduced += Pair::answer_of(run.a).reduced() ? 1 : 0;
+    }
+    CHECK(reduced == 2);  // and the answer to its first update
+}
+
+TEST_CASE("inputs of ballots that are not complete are kept within the limit") {
+    Limits limits;
+    limits.vote_input_bytes_max = 1024;
+    limits.vote_inputs_held_bytes = 5 * 2 * 1024;
+    Pair run(limits);
+    std::size_t reduced = 0;
+    for (std::uint64_t i = 0; i < 10; ++i) {
+        proto::Vote vote = Pair::start(ones);
+        vote.set_id(i);
+        run.world.vote(run.a, vote);
+    }
+    for (std::uint64_t i = 0; i < 10; ++i) {
+        proto::Vote vote = Pair::start(ones);
+        vote.set_id(i);
+        run.world.vote(run.b, vote);
+        reduced += Pair::answer_of(run.b).reduced() ? 1 : 0;
+    }
+    CHECK(reduced == 5);
 }
