@@ -15,7 +15,7 @@ namespace pccl::core {
 PeerCore::PeerCore(const PeerConfig& config)
     : config_(config), turn_(config_.limits, config_.timeouts, config.seed), computes_(turn_), memory_(turn_),
       links_(turn_, who_, *this), session_(turn_, config_, links_, who_, *this), tickets_(turn_),
-      run_wide_(session_, tickets_), launches_(turn_, session_, tickets_, counted_),
+      run_wide_(session_, tickets_), launches_(turn_, session_, tickets_, counted_, *this),
       probe_(turn_, links_, memory_, who_, session_),
       exchange_({turn_, config_, who_, computes_, memory_, links_, session_, launches_, probe_, sync_}),
       sync_(turn_, links_, computes_, memory_, exchange_.stripes(), session_, tickets_, who_, *this) {
@@ -362,6 +362,8 @@ void PeerCore::admitted(const proto::Answer& answer) {
 
 void PeerCore::answered_run_wide(const proto::Answer& answer) {
     session_.close_vote(answer.serial());
+    exchange_.reductions().forget_place_if_changed(answer.view().epoch());
+    if (answer.kind_case() == proto::Answer::kOptimize) exchange_.reductions().forget_place();
     Completion completion = completion_of(answer);
     completion.pending = answer.pending();
     const bool updated = answer.kind_case() == proto::Answer::kTopology && completion.result == Result::success;

@@ -27,7 +27,7 @@
 
 namespace pccl::core {
 
-class PeerCore final : private LinkOwner, private Session::Owner, private SyncTransfer::Owner {
+class PeerCore final : private LinkOwner, private Session::Owner, private SyncTransfer::Owner, private Launches::Owner {
 public:
     explicit PeerCore(const PeerConfig& config);
     Status handle(Instant now, const Event& event, Effects& out);
@@ -77,6 +77,7 @@ private:
     void master_away() override { probe_.end(); }  // the master no longer waits for the result of the test
     void master_back(Duration away) override;
     void declare_edges() override { exchange_.stripes().declare(); }
+    void start_cast(const Launches::Start& launch) override { exchange_.launched(launch); }
 
     // calls
     void on_command(const Command& command);

@@ -1,5 +1,6 @@
 #include "harness/numbers.hpp"
 
+#include "core/all_reduce/ahead.hpp"
 #include "core/base/format.hpp"
 #include "core/numeric/quantize.hpp"
 
@@ -50,8 +51,18 @@ bool is_member(const MasterStatus::Peer& peer) {
 std::string Numbers::bytes_of_reduction(sim::Carried& carried, const Completion& completion) {
     if (completion.sent_bytes == 0 && completion.received_bytes == 0) return {};
     const std::vector<sim::Carried::Part>& parts = carried.parts();
+    // What left or came ahead of the start has a name of its own.
+    std::set<std::uint64_t> sent_ahead{0};
+    std::uint64_t landed_ahead = 0;
+    for (const sim::Carried::Part& part : parts) {
+        if (part.state || !is_ahead(part.op)) continue;
+        sent_ahead.insert(part.sent);
+        landed_ahead += part.landed;
+    }
     if (std::any_of(parts.rbegin(), parts.rend(), [&](const sim::Carried::Part& part) {
-            return !part.state && part.sent == completion.sent_bytes && part.landed >= completion.received_bytes;
+            if (part.state || part.landed + landed_ahead < completion.received_bytes) return false;
+            if (is_ahead(part.op)) return part.sent == completion.sent_bytes;
+            return part.sent <= completion.sent_bytes && sent_ahead.contains(completion.sent_bytes - part.sent);
         }))
         return {};
     std::string text = formatted("no operation sent {} bytes and received {}; carried were", completion.sent_bytes,

@@ -1,5 +1,7 @@
 // Slices in motion: which one leaves on which stripe, where one lands, and which flow words are sent about it.
 #include "core/all_reduce/exchange.hpp"
+
+#include "core/all_reduce/ahead.hpp"
 #include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/base/probe.hpp"
@@ -41,7 +43,7 @@ void Exchange::acknowledge(LinkId link, const Operation& op, int phase, std::uin
 void Exchange::decline(LinkId link, const wire::BulkHeader& header) {
     wire::FlowWord word;
     word.kind = wire::FlowKind::decline;
-    word.op = header.op;
+    word.op = on_the_wire(header.op);
     word.slice = header.slice;
     word.phase = static_cast<std::uint8_t>(header.phase);
     predecessors_.send(link, links_.at(link).remote, word);
@@ -78,7 +80,7 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
     for (std::size_t i = 0; i < 2 * ops.size(); ++i, ++turn) {
         if (turn == ops.end()) turn = ops.begin();
         Operation& op = *turn->second;
-        if (op.decided || !op.prepared || op.id.successor != target) continue;
+        if (op.decided || (op.ahead ? op.held : !op.prepared) || op.id.successor != target) continue;
         if (i < ops.size() && !op.resends()) continue;
         const std::uint32_t room = turn_.limits.eager_slices();
         const std::uint32_t eager_left = room > flow.eager_used ? room - flow.eager_used : 0;
@@ -109,6 +111,7 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
         send.header.slice = next.slice;
         send.header.phase = static_cast<std::uint16_t>(next.phase);
         send.header.length = op.wire_length(next.slice);
+        if (op.ahead) send.header.entry = cut_of(op.id.world, op.id.position);
         if (next.phase == 1)
             send.source = BufferRef{op.result, op.wire_offset(next.slice), send.header.length};
         else if (!input)
@@ -161,7 +164,7 @@ void Exchange::on_flow(const FlowArrived& event) {
         return;
     }
     const wire::FlowWord& word = event.word;
-    Operation* found = reductions_.find(word.op);
+    Operation* found = is_ahead(word.op) ? reductions_.launched_as(serial_of(word.op)) : reductions_.find(word.op);
     Flow& flow = flows_[link.remote];
     if (found == nullptr && !reductions_.is_settled(word.op) && word.kind == wire::FlowKind::ready) {
         // Our start is still on its way. Keep the latest `ready` of each operation, because the neighbour may not
@@ -173,6 +176,12 @@ void Exchange::on_flow(const FlowArrived& event) {
         flow.future_ready[word.op] = word;
         return;
     }
+    if (found == nullptr && !reductions_.is_settled(word.op) && !is_ahead(word.op)) {
+        // About a slice that left ahead of the start. If there is no room, the slice is sent again.
+        if (flow.future_answers.size() < 2 * turn_.limits.eager_slices())
+            flow.future_answers.emplace(word.op, std::pair(event.link, word));
+        return;
+    }
     if (found == nullptr || found->decided || found->id.successor != link.remote) {
         PROBE(word_of_dead_operation);
         ++dead_frames_;
@@ -181,6 +190,16 @@ void Exchange::on_flow(const FlowArrived& event) {
         return;
     }
     Operation& op = *found;
+    if (is_ahead(word.op) && word.kind != wire::FlowKind::decline && word.kind != wire::FlowKind::moving) {
+        links_.refuse(event.link, "took a slice of an operation that has not begun");
+        return;
+    }
+    answered(event.link, link, op, word);
+}
+
+// A word of the successor about one of its operations.
+void Exchange::answered(LinkId id, Link& link, Operation& op, const wire::FlowWord& word) {
+    Flow& flow = flows_[link.remote];
     if (word.kind == wire::FlowKind::ready || word.kind == wire::FlowKind::credit) {
         if (!op.neighbour_ready) {
             op.neighbour_ready = true;
@@ -194,18 +213,18 @@ void Exchange::on_flow(const FlowArrived& event) {
         return;
     }
     if (word.slice >= op.slices() || word.phase > 1) {
-        links_.refuse(event.link, "acknowledged a slice that does not exist");
+        links_.refuse(id, "acknowledged a slice that does not exist");
         return;
     }
     Half& half = op.half(word.phase, word.slice);
     if (half.out == OutState::acknowledged) PROBE(ack_twice);
-    if (link.stalled || half.out_link == event.link) stripe_moves(event.link, link, flow);
+    if (link.stalled || half.out_link == id) stripe_moves(id, link, flow);
     // The word is about the rest of another copy.
     if (half.out == OutState::acknowledged && word.kind == wire::FlowKind::moving)
         flow.answered_at = link.answered_at = link.last_progress = turn_.now;
     if (half.out == OutState::idle || half.out == OutState::acknowledged) return;
     if (half.out == OutState::sending && word.kind != wire::FlowKind::moving &&
-        (word.kind == wire::FlowKind::ack || half.out_link == event.link)) {
+        (word.kind == wire::FlowKind::ack || half.out_link == id)) {
         // Another copy has landed, or this one was declined: abandon the frame in its middle.
         PROBE(cancelled_by_ack);
         Link& busy = links_.at(half.out_link);
@@ -221,7 +240,7 @@ void Exchange::on_flow(const FlowArrived& event) {
             // but a path that breaks each of them is given up soon.
             if (word.value <= lost->second.most && lost->second.times > copies_patiently) return;
             // Only the current copy counts: an abandoned copy fills its frame with other bytes.
-            if (word.value > lost->second.most && half.out_link == event.link) {
+            if (word.value > lost->second.most && half.out_link == id) {
                 lost->second.most = static_cast<std::uint32_t>(word.value);
                 lost->second.took = turn_.now - lost->second.left_at;
             }
@@ -243,12 +262,13 @@ void Exchange::on_flow(const FlowArrived& event) {
             op.give_slot(word.slice);
             tell_ready(op);
         }
-    } else if (half.out != OutState::queued && half.out_link == event.link) {
+    } else if (half.out != OutState::queued && half.out_link == id) {
         if (!op.neighbour_ready && op.eager_outstanding > 0) {
             --op.eager_outstanding;
             --flow.eager_used;
         }
         PROBE(decline_read);
+        op.held = op.ahead;
         op.declined(word.phase, word.slice);
     }
     pump_edge(link.remote);
@@ -272,7 +292,11 @@ void Exchange::on_bulk(const BulkArrived& event) {
     ASSERT(link.receiving.op == 0);
     link.arrived = 0;
     link.frame_began = turn_.now;
-    if (!chunk) return on_bulk_slice(event.link, link, event.header);
+    if (!chunk) {
+        wire::BulkHeader header = event.header;
+        if (is_ahead(header.op)) header.op |= theirs_mark;
+        return on_bulk_slice(event.link, link, header);
+    }
     if (sync_.chunk_arrives(event.link, link, event.header)) return;
     ++dead_frames_;
     discard(event.link, link, event.header);
@@ -356,7 +380,7 @@ void Exchange::receive_early(LinkId id, Link& link, const wire::BulkHeader& head
         return;
     }
     PROBE(early_kept);
-    link.receiving = Transfer{header.op, header.phase, header.slice, 0, early->cell, false};
+    link.receiving = Transfer{header.op, header.phase, header.slice, header.entry, early->cell, false};
     turn_.add(ReceivePayload{id, predecessors_.place_of(link.remote, *early)});
 }
 

@@ -69,6 +69,7 @@ public:
     void welcomed(const Secret& link_key);
     void on_plan(const proto::DialPlan& page);
     Cause start_answered(const proto::Answer& answer);  // as for Reductions
+    void launched(const Launches::Start& launch) { reductions_.launched(launch); }
     // The links are closed. Frees the slices that landed in reserves.
     void membership_over(const LinkTable::Map& closed);
 
@@ -117,6 +118,7 @@ private:
     void acknowledge(LinkId link, const Operation& op, int phase, std::uint32_t slice);
     void decline(LinkId link, const wire::BulkHeader& header);
     void pump_edge(const Uuid& target);
+    void answered(LinkId id, Link& link, Operation& op, const wire::FlowWord& word);
     bool send_next(const Uuid& target, Flow& flow, LinkId id, Link& link);
     void on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& header);
     void receive_early(LinkId id, Link& link, const wire::BulkHeader& header);
@@ -152,6 +154,8 @@ private:
     void operation_may_send(const Operation& op) override { pump_edge(op.id.successor); }
     void operation_grants(const Operation& op) override { tell_ready(op); }
     void operation_decided(Operation& op) override;
+    void operation_started(const Operation& op, OpId ahead) override;
+    void operation_dropped(Operation& op) override;
     void early_cell_free(const Uuid& neighbour, std::uint32_t cell) override {
         predecessors_.free_cell(neighbour, cell);
     }

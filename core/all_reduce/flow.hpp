@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <utility>
 
 namespace pccl::core {
 
@@ -17,6 +18,8 @@ struct Flow {
     std::uint64_t answers = 0;  // slices of all operations that it acknowledged
     Duration latest_word = 0;   // the longest time that a stripe waited for a flow word about slices sent on it
     std::map<OpId, wire::FlowWord> future_ready;  // `ready` words that came before our start
+    // Words about slices that left ahead of a start, which came before it, each with its link.
+    std::multimap<OpId, std::pair<LinkId, wire::FlowWord>> future_answers;
 };
 // One entry for each neighbour that this peer dials.
 using Flows = std::map<Uuid, Flow>;

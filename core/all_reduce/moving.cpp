@@ -1,6 +1,8 @@
 // Progress of slices and the reactions to a lack of it: clocks, stalled stripes, repeated flow words. Also dispatches
 // the messages of the master and of neighbours.
 #include "core/all_reduce/exchange.hpp"
+
+#include "core/all_reduce/ahead.hpp"
 #include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/base/leftovers.hpp"
@@ -51,6 +53,10 @@ void Exchange::on_plan(const proto::DialPlan& page) {
     predecessors_.named(plan.callers(), all);
     stripes_.declare(named_before);
     stripes_.maintain_edges();
+    for (const auto& target : plan.targets()) {
+        if (reductions_.is_successor(uuid_of(target.peer()))) return;
+    }
+    reductions_.forget_place();
 }
 
 Cause Exchange::start_answered(const proto::Answer& answer) {
@@ -137,6 +143,7 @@ void Exchange::on_link_message(LinkId id, const ControlArrived& event) {
     switch (message.kind_case()) {
     case proto::LinkMessage::kHeartbeat:
         neighbour_started(link.remote, message.started());
+        predecessors_.forget_ahead(link.remote, message.ahead_from());
         predecessors_.says_starved(link.remote, message.heartbeat());
         break;
     case proto::LinkMessage::kHashes: sync_.page_arrived(id, message.hashes()); break;
@@ -199,8 +206,40 @@ void Exchange::operation_begins(Operation& op) {
             op.credit = said->second.value;
         }
     }
-    for (auto& [target, flow] : flows_)
+    predecessors_.started(op.id);
+    if (const auto flow = flows_.find(op.id.successor); flow != flows_.end()) {
+        if (op.neighbour_ready) flow->second.eager_used -= std::exchange(op.eager_outstanding, 0);
+        const auto [first, last] = flow->second.future_answers.equal_range(op.id.id);
+        const std::vector<std::pair<OpId, std::pair<LinkId, wire::FlowWord>>> said(first, last);
+        for (const auto& [id, answer] : said) {
+            const auto link = links_.find(answer.first);
+            if (link == links_.end() || answer.second.slice >= op.slices() || answer.second.phase > 1) continue;
+            PROBE(answer_before_start);
+            answered(answer.first, link->second, op, answer.second);
+        }
+    }
+    for (auto& [target, flow] : flows_) {
         flow.future_ready.erase(flow.future_ready.begin(), flow.future_ready.upper_bound(reductions_.settled()));
+        flow.future_answers.erase(flow.future_answers.begin(), flow.future_answers.upper_bound(reductions_.settled()));
+    }
+}
+
+void Exchange::operation_started(const Operation& op, OpId ahead) {
+    for (auto& [id, link] : links_) {
+        if (link.sending.op == ahead) link.sending.op = op.id.id;
+        // The time in which the successor could not answer does not count.
+        if (link.purpose == Purpose::outgoing && link.remote == op.id.successor)
+            link.last_progress = std::max(link.last_progress, turn_.now);
+    }
+}
+
+void Exchange::operation_dropped(Operation& op) {
+    links_.release(op.id.id);
+    const auto flow = flows_.find(op.id.successor);
+    if (flow != flows_.end()) flow->second.eager_used -= std::exchange(op.eager_outstanding, 0);
+    // The neighbour keeps what it has received until it hears this.
+    const std::vector<LinkId> open = stripes_.open_links_to(op.id.successor);
+    if (!open.empty()) links_.send(open.front(), heartbeat());
 }
 
 void Exchange::operation_prepared(Operation& op) {
@@ -300,7 +339,7 @@ void Exchange::tell_moving(LinkId id, Link& link) {
     link.told_moving = turn_.now;
     wire::FlowWord word;
     word.kind = wire::FlowKind::moving;
-    word.op = link.receiving.op;
+    word.op = on_the_wire(link.receiving.op);
     word.slice = link.receiving.slice;
     word.phase = static_cast<std::uint8_t>(link.receiving.phase);
     word.value = link.arrived;
@@ -345,7 +384,7 @@ void Exchange::requeue_stalled() {
             if (!link.stalled) link.silent_since = link.last_progress;
             link.last_progress = turn_.now;
             for (auto& [op_id, op] : reductions_.all()) {
-                if (op->decided || op->id.successor != target) continue;
+                if (op->decided || op->ahead || op->id.successor != target) continue;
                 for (int phase = 0; phase < 2; ++phase) {
                     for (std::uint32_t slice = 0; slice < op->slices(); ++slice) {
                         const Half& half = op->half(phase, slice);
@@ -448,6 +487,7 @@ proto::LinkMessage Exchange::heartbeat() const {
     proto::LinkMessage message;
     message.set_heartbeat(starved);
     message.set_started(reductions_.highest());
+    message.set_ahead_from(reductions_.ahead_from());
     return message;
 }
 

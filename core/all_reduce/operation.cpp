@@ -287,6 +287,14 @@ void Operation::add_digest(std::uint32_t slice, std::uint64_t checksum) {
     digest += z ^ (z >> 31);
 }
 
+void Operation::started(const Identity& identity, Instant now) {
+    ASSERT(ahead && identity.world == id.world && identity.position == id.position);
+    id = identity;
+    ahead = held = false;
+    waits_since = now;
+    for (auto& [slice, entry] : lost) entry.since = entry.queued_at = entry.left_at = now;
+}
+
 bool Operation::waits_for_input() const {
     if (!prepared || decided || end_serial != 0 || computes != 0) return false;
     for (int phase = 0; phase < 2; ++phase) {

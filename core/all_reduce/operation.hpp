@@ -60,6 +60,7 @@ public:
         std::uint32_t position = 0;
         Uuid predecessor;
         Uuid successor;
+        Serial predecessor_serial = 0;  // of its vote for the start
     };
 
     Operation(const Identity& identity, const ReduceShape& shape, BufferId send, BufferId receive,
@@ -136,6 +137,9 @@ public:
 
     void add_digest(std::uint32_t slice, std::uint64_t checksum);
 
+    // The start of an operation that was ahead has come. What is in flight stays so; its clocks begin now.
+    void started(const Identity& identity, Instant now);
+
     // Asserts the invariants of the counters that carry the proof against deadlocks. O(slices).
     void check() const;
 
@@ -150,6 +154,8 @@ public:
     std::uint32_t slot_bytes = 0;
     std::uint32_t buffers_pending = 0;
     bool in_place = false;
+    bool ahead = false;     // its start is not known: own input leaves, and nothing else happens
+    bool held = false;      // ahead: the neighbour has no room
     bool prepared = false;  // the buffers exist and `ready` was sent
     bool neighbour_ready = false;
     std::uint32_t neighbour_slots = 0;

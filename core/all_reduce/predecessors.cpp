@@ -1,5 +1,7 @@
 #include "core/all_reduce/predecessors.hpp"
 
+#include "core/all_reduce/ahead.hpp"
+
 #include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/base/packed.hpp"
@@ -120,6 +122,7 @@ void Predecessors::lost(LinkId id, const Link& link) {
             arrivals->second.starved = false;
         PROBE(neighbour_vanished);
         report(link.remote, false, link.goodbye);
+        forget_ahead(link.remote, ~Serial{0});
         free_cell(link.remote, Operation::none);
         return;
     }
@@ -224,7 +227,7 @@ const Predecessors::Early* Predecessors::keep(LinkId id, const Link& link, const
         return nullptr;
     const std::uint32_t cell = reserve.free_cells.back();
     reserve.free_cells.pop_back();
-    return &reserve.slices.emplace_back(Early{header.op, header.slice, cell, header.length, false, id});
+    return &reserve.slices.emplace_back(Early{header.op, header.slice, cell, header.length, false, id, header.entry});
 }
 
 BufferRef Predecessors::place_of(const Uuid& remote, const Early& early) const {
@@ -257,6 +260,37 @@ std::vector<Predecessors::Early> Predecessors::take(const Uuid& remote, OpId op)
         return true;
     });
     return mine;
+}
+
+void Predecessors::started(const Operation::Identity& operation) {
+    const OpId ahead = theirs_ahead_of(operation.predecessor_serial);
+    const std::uint64_t cut = cut_of(operation.world, (operation.position + operation.world - 1) % operation.world);
+    if (const auto found = reserves_.find(operation.predecessor); found != reserves_.end()) {
+        for (Early& early : found->second.slices) {
+            if (early.op != ahead) continue;
+            if (early.cut == cut)
+                early.op = operation.id;
+            else
+                PROBE(ahead_cut_otherwise);
+        }
+    }
+    for (auto& [id, link] : links_) {
+        if (link.remote == operation.predecessor && link.receiving.op == ahead && link.receiving.entry == cut)
+            link.receiving.op = operation.id;
+    }
+}
+
+void Predecessors::forget_ahead(const Uuid& remote, Serial from) {
+    const auto found = reserves_.find(remote);
+    if (found == reserves_.end()) return;
+    std::vector<std::uint32_t> cells;
+    std::erase_if(found->second.slices, [&](const Early& early) {
+        if (!early.landed || !is_ahead(early.op) || serial_of(early.op) >= from) return false;
+        PROBE(ahead_in_vain);
+        cells.push_back(early.cell);
+        return true;
+    });
+    for (const std::uint32_t cell : cells) free_cell(remote, cell);
 }
 
 void Predecessors::free_cell(const Uuid& remote, std::uint32_t cell) {

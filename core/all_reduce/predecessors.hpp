@@ -47,6 +47,7 @@ public:
         std::uint32_t length = 0;
         bool landed = false;
         LinkId link = 0;
+        std::uint64_t cut = 0;  // ahead of its start: cut_of() the sender
     };
     // What came from a predecessor, over all operations. It outlives the connections.
     struct Arrivals {
@@ -86,6 +87,10 @@ public:
     void never_landed(const Uuid& remote, std::uint32_t cell);
     // Takes out the landed slices of an operation. The caller has to give their cells back.
     std::vector<Early> take(const Uuid& remote, OpId op);
+    // The operation of which the neighbour sent slices ahead of its start.
+    void started(const Operation::Identity& operation);
+    // What the neighbour sent ahead of votes with lower serials belongs to no operation any more.
+    void forget_ahead(const Uuid& remote, Serial from);
     // Frees the landed slices of each operation for which `dead` is true.
     template <class Dead>
     void forget_early(const Dead& dead) {

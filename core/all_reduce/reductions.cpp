@@ -1,5 +1,6 @@
 #include "core/all_reduce/reductions.hpp"
 
+#include "core/all_reduce/ahead.hpp"
 #include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/base/probe.hpp"
@@ -12,12 +13,75 @@
 
 namespace pccl::core {
 
+// ---- before the start ----------------------------------------------------------------------------------------------
+
+void Reductions::launched(const Launches::Start& launch) {
+    const auto ahead = std::distance(ops_.lower_bound(ahead_mark), ops_.end());
+    if (place_.world == 0 || ahead >= turn_.limits.eager_slices() ||
+        launch.shape.quantization.algorithm != QuantizationAlgorithm::none)
+        return;
+    Operation::Identity identity;
+    identity.id = ahead_of(launch.serial);
+    identity.tag = launch.tag;
+    identity.serial = launch.serial;
+    identity.world = place_.world;
+    identity.position = place_.position;
+    identity.successor = place_.successor;
+    auto owned = std::make_unique<Operation>(identity, launch.shape, launch.send, launch.receive, turn_.limits);
+    if (!owned->wants_to_send()) return;
+    PROBE(input_ahead_of_its_start);
+    Operation& op = *owned;
+    op.ahead = true;
+    ops_[identity.id] = std::move(owned);
+    owner_.operation_may_send(op);
+}
+
+std::unique_ptr<Operation> Reductions::take_ahead(const Operation::Identity& identity) {
+    const auto found = ops_.find(ahead_of(identity.serial));
+    if (found == ops_.end()) return {};
+    const Operation::Identity& guess = found->second->id;
+    if (guess.world != identity.world || guess.position != identity.position || guess.successor != identity.successor) {
+        PROBE(ahead_on_another_ring);
+        drop_ahead(identity.serial);
+        return {};
+    }
+    PROBE(ahead_taken);
+    std::unique_ptr<Operation> op = std::move(found->second);
+    ops_.erase(found);
+    op->started(identity, turn_.now);
+    owner_.operation_started(*op, ahead_of(identity.serial));
+    return op;
+}
+
+void Reductions::drop_ahead(Serial serial) {
+    const auto found = ops_.find(ahead_of(serial));
+    if (found == ops_.end()) return;
+    PROBE(ahead_dropped);
+    const std::unique_ptr<Operation> op = std::move(found->second);
+    ops_.erase(found);
+    launches_.sent_in_vain(op->id.tag, op->sent_bytes);
+    owner_.operation_dropped(*op);
+}
+
+Operation* Reductions::launched_as(Serial serial) {
+    const auto found =
+        std::find_if(ops_.begin(), ops_.end(), [&](const auto& entry) { return entry.second->id.serial == serial; });
+    return found == ops_.end() ? nullptr : found->second.get();
+}
+
+Serial Reductions::ahead_from() const {
+    const auto first = ops_.lower_bound(ahead_mark);
+    return first == ops_.end() ? session_.votes().last_serial() + 1 : serial_of(first->first);
+}
+
 // ---- start ---------------------------------------------------------------------------------------------------------
 
 Cause Reductions::start_answered(const proto::Answer& answer) {
     session_.close_vote(answer.serial());
-    const std::optional<Launches::Start> launch = launches_.answered(answer);
     const proto::StartAnswer& start = answer.start();
+    // Before the application gets its buffer back.
+    if (start.op() == 0 || start.reduced()) drop_ahead(answer.serial());
+    const std::optional<Launches::Start> launch = launches_.answered(answer);
     if (start.op() == 0) return {};
     highest_ = std::max(highest_, start.op());
     settled_ = std::max(settled_, start.op());
@@ -29,6 +93,7 @@ Cause Reductions::start_answered(const proto::Answer& answer) {
         return {};
     }
     if (!launch || start.world() < 2 || start.position() >= start.world()) {
+        drop_ahead(answer.serial());
         // The launch is not ours any more. Vote against the operation, because the others must not wait for us.
         proto::Vote vote;
         vote.set_kind(proto::VOTE_END);
@@ -37,6 +102,7 @@ Cause Reductions::start_answered(const proto::Answer& answer) {
         session_.cast(vote);
         return {};
     }
+    place_ = Place{start.world(), start.position(), uuid_of(start.successor()), answer.view().epoch()};
     launches_.begun(launch->tag, start.op());
     begin(start, *launch);
     return {};
@@ -61,9 +127,12 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
     identity.position = start.position();
     identity.predecessor = uuid_of(start.predecessor());
     identity.successor = uuid_of(start.successor());
+    identity.predecessor_serial = start.predecessor_serial();
     std::uint64_t in_use = 0;
     for (const auto& [id, other] : ops_) in_use += static_cast<std::uint64_t>(other->slot_count) * other->slot_bytes;
-    auto owned = std::make_unique<Operation>(identity, launch.shape, launch.send, launch.receive, turn_.limits);
+    auto owned = take_ahead(identity);
+    if (owned == nullptr)
+        owned = std::make_unique<Operation>(identity, launch.shape, launch.send, launch.receive, turn_.limits);
     Operation& op = *owned;
     ops_[start.op()] = std::move(owned);
     std::uint32_t partials = 0;
@@ -298,6 +367,7 @@ Cause Reductions::outcome_answered(const proto::Answer& answer) {
 }
 
 void Reductions::fail_all(const Cause& cause) {
+    while (!ops_.empty() && is_ahead(ops_.rbegin()->first)) drop_ahead(serial_of(ops_.rbegin()->first));
     std::vector<OpId> ops;
     for (const auto& [id, op] : ops_) ops.push_back(id);
     for (const OpId id : ops) {
@@ -363,7 +433,8 @@ void Reductions::finish_if_idle(Operation& op) {
 void Reductions::check() const {
     ASSERT(highest_ <= settled_);
     for (const auto& [id, op] : ops_) {
-        ASSERT(op != nullptr && op->id.id == id);
+        ASSERT(op != nullptr && op->id.id == id && op->ahead == is_ahead(id));
+        ASSERT(!op->ahead || (!op->prepared && !op->decided && op->end_serial == 0));
         ASSERT(op->id.world >= 2 && op->id.position < op->id.world);
         op->check();
     }

@@ -31,6 +31,10 @@ public:
         virtual void operation_may_send(const Operation& op) = 0;
         virtual void operation_grants(const Operation& op) = 0;  // the predecessor may send more
         virtual void operation_decided(Operation& op) = 0;       // nothing of it moves any more
+        // The start of an operation that was ahead has come: what moves has its name from now on.
+        virtual void operation_started(const Operation& op, OpId ahead) = 0;
+        // Its start will not come, or is that of another ring.
+        virtual void operation_dropped(Operation& op) = 0;
         virtual void early_cell_free(const Uuid& neighbour, std::uint32_t cell) = 0;
 
     protected:
@@ -41,6 +45,17 @@ public:
     Reductions(Turn& turn, Computes& computes, Memory& memory, Session& session, Launches& launches, Owner& owner)
         : turn_(turn), computes_(computes), memory_(memory), session_(session), launches_(launches), owner_(owner) {}
 
+    // ---- before the start (ahead.hpp)
+    // The start vote was cast. If the ring is probably that of the last start, own input may leave at once.
+    void launched(const Launches::Start& launch);
+    void forget_place() { place_ = {}; }
+    void forget_place_if_changed(std::uint64_t epoch) {
+        if (epoch != place_.epoch) place_ = {};
+    }
+    bool is_successor(const Uuid& peer) const { return place_.world != 0 && place_.successor == peer; }
+    // What was sent ahead of votes before this one belongs to no operation any more.
+    Serial ahead_from() const;
+
     // ---- start and outcome
     // Why the answer is impossible; empty: it was accepted.
     Cause start_answered(const proto::Answer& answer);
@@ -49,7 +64,10 @@ public:
     void fail_all(const Cause& cause);
     // The master has sent all decisions of earlier incarnations: no start with an id up to `id` can still come.
     void settled(OpId id) { settled_ = std::max(settled_, id); }
-    void forget_run() { highest_ = settled_ = 0; }
+    void forget_run() {
+        highest_ = settled_ = 0;
+        place_ = {};
+    }
 
     // ---- slices
     // `cell`: the cell of the reserve in which it landed; none: it landed in its slot.
@@ -75,8 +93,10 @@ public:
         const auto op = ops_.find(id);
         return op == ops_.end() ? nullptr : op->second.get();
     }
+    // By the serial of its start vote; null: it is not here.
+    Operation* launched_as(Serial serial);
     void check() const;
-    bool empty() const { return ops_.empty(); }
+    bool empty() const { return ops_.empty(); }  // nothing started, and nothing is ahead of its start
     std::size_t size() const { return ops_.size(); }
     OpId highest() const { return highest_; }
     // True: the start of the operation has come, or never will. Unless the operation is here, its words and slices are
@@ -85,7 +105,16 @@ public:
     OpId settled() const { return settled_; }
 
 private:
+    // This peer's place in the ring at the last start. world 0: not known.
+    struct Place {
+        std::uint32_t world = 0;
+        std::uint32_t position = 0;
+        Uuid successor;
+        std::uint64_t epoch = 0;
+    };
     void begin(const proto::StartAnswer& start, const Launches::Start& launch);
+    std::unique_ptr<Operation> take_ahead(const Operation::Identity& identity);
+    void drop_ahead(Serial serial);
     void reduced_in_vote(const proto::Answer& answer, const Launches::Start& launch);
     std::uint64_t memory_left(const Operation& op) const;
     void prepared(Operation& op);
@@ -107,6 +136,7 @@ private:
     Owner& owner_;
     Map ops_;
     OpId highest_ = 0;  // the highest operation whose start came
+    Place place_;
     OpId settled_ = 0;  // no start of an operation up to this one is still to come
 };
 

@@ -195,6 +195,13 @@
     X(word_of_dead_operation, "all-reduce", "flow word of a dead operation dropped")                                   \
     X(abort_after_completion, "all-reduce", "abort after local completion")                                            \
     X(abort_before_buffers, "all-reduce", "abort before the buffers are there")                                        \
+    X(input_ahead_of_its_start, "all-reduce", "own input may leave with the start vote")                               \
+    X(ahead_taken, "all-reduce", "start came for an operation whose input had left")                                   \
+    X(ahead_dropped, "all-reduce", "input had left for an operation that did not start")                               \
+    X(ahead_on_another_ring, "all-reduce", "input had left to another neighbour than the start names")                 \
+    X(ahead_in_vain, "all-reduce", "slice freed that came ahead of a start that did not come")                         \
+    X(ahead_cut_otherwise, "all-reduce", "slice came ahead that was cut for another ring")                             \
+    X(answer_before_start, "all-reduce", "answer to a slice came before its start")                                    \
     X(abort_cancels_send, "all-reduce", "send cancelled in mid-frame: its operation is decided")                       \
     X(abort_redirects_receive, "all-reduce", "receive redirected: its operation is decided")                           \
     X(reduced_after_decision, "all-reduce", "reduction ended after the outcome")                                       \

@@ -335,6 +335,7 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
         start.set_world(static_cast<std::uint32_t>(world));
         start.set_position(static_cast<std::uint32_t>(position));
         start.set_predecessor(seats[(position + world - 1) % world].uuid());
+        start.set_predecessor_serial(seats[(position + world - 1) % world].serial());
         start.set_successor(seats[(position + 1) % world].uuid());
         start.set_reduced(decision.start().reduced());
         start.set_result(decision.start().result());

@@ -135,6 +135,8 @@ void Launches::cast_start(Tag tag, Launch& launch) {
     launch.op = 0;
     launch.serial = master_.cast(vote);
     by_serial_[launch.serial] = tag;
+    if (vote.input().empty() && !vote.refused())
+        owner_.start_cast(Start{tag, launch.serial, launch.shape, launch.send, launch.receive});
 }
 
 std::optional<Launches::Start> Launches::answered(const proto::Answer& answer) {
@@ -172,6 +174,7 @@ void Launches::concluded(Tag tag, Serial serial, Completion completion) {
     const auto it = launches_.find(tag);
     ASSERT(it != launches_.end() && it->second.serial == serial && !it->second.outcome);
     const bool was_started = it->second.op != 0;
+    completion.sent_bytes += std::exchange(it->second.sent_in_vain, 0);
     // A launch without a serial waits for its retry; it was counted when it failed.
     if (serial != 0)
         ++(completion.result == Result::success ? counted_.committed

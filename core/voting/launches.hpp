@@ -36,8 +36,17 @@ public:
         BufferId receive = 0;
     };
 
-    Launches(Turn& turn, MasterLine& master, Tickets& tickets, PeerStatistics& counted)
-        : turn_(turn), master_(master), tickets_(tickets), counted_(counted) {}
+    class Owner {
+    public:
+        // The vote for a start was cast. It carries no input.
+        virtual void start_cast(const Start& launch) = 0;
+
+    protected:
+        ~Owner() = default;
+    };
+
+    Launches(Turn& turn, MasterLine& master, Tickets& tickets, PeerStatistics& counted, Owner& owner)
+        : turn_(turn), master_(master), tickets_(tickets), counted_(counted), owner_(owner) {}
 
     // ---- calls
     void launch(const CommandLaunch& command);
@@ -53,6 +62,10 @@ public:
     void reduced_in_vote(Tag tag, OpId op, Completion result);
     // The outcome of a started operation. Called in the order of the master's decisions.
     void told(Tag tag, const Completion& result);
+    // Bytes left ahead of a start that did not come, or named another ring. They count as sent.
+    void sent_in_vain(Tag tag, std::uint64_t bytes) {
+        if (const auto launch = launches_.find(tag); launch != launches_.end()) launch->second.sent_in_vain += bytes;
+    }
     // The operation has drained, or never began.
     void concluded(Tag tag, Serial serial, Completion completion);
     void launch_delayed();
@@ -78,6 +91,7 @@ private:
         BufferId receive = 0;
         std::string input;  // what its vote carries; empty: nothing
         OpId op = 0;
+        std::uint64_t sent_in_vain = 0;
         Ticket await = 0;
         std::optional<Completion> outcome;
         // Part of a batch (batch != 0): it has no await of its own.
@@ -113,6 +127,7 @@ private:
     MasterLine& master_;
     Tickets& tickets_;
     PeerStatistics& counted_;
+    Owner& owner_;
     std::map<Tag, Launch> launches_;
     std::map<std::uint64_t, Batch> batches_;
     std::uint64_t last_batch_ = 0;

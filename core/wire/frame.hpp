@@ -34,7 +34,8 @@ inline constexpr std::size_t bulk_header_bytes = 32;
 inline constexpr std::size_t flow_word_bytes = 24;
 inline constexpr std::size_t trailer_bytes = 16;
 
-// Header of a bulk frame. All-reduce: operation, phase (0 partial sum, 1 final bytes), slice index.
+// Header of a bulk frame. All-reduce: operation, phase (0 partial sum, 1 final bytes), slice index; if it leaves ahead of its
+// start, entry = the cut (core/all_reduce/ahead.hpp).
 // State sync: operation = sync id, phase 2, slice = chunk index, entry = index into the sync's key list.
 // Bandwidth test: operation = test id, phase 3; the content is ignored.
 struct BulkHeader {

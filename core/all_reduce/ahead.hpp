@@ -1,0 +1,31 @@
+// Names of operations whose start is not known yet.
+//
+// A peer may send own input together with its start vote, before the master's decision names the operation. Until then
+// the frames carry a name that the sender makes of the serial of its vote. A start tells each member the serial of its
+// predecessor's vote, so the receiver knows to which operation such slices belong.
+//
+// Own names and those of a predecessor may be equal, so the receiver marks the latter.
+#pragma once
+
+#include "core/base/ids.hpp"
+
+#include <cstdint>
+
+namespace pccl::core {
+
+// How the sender has cut its array, beside the shape: by its place in the ring. Slices of another place are of no use.
+inline std::uint64_t cut_of(std::uint32_t world, std::uint32_t position) {
+    return std::uint64_t{world} << 32 | position;
+}
+
+inline constexpr OpId ahead_mark = OpId{1} << 63;
+inline constexpr OpId theirs_mark = OpId{1} << 62;
+
+inline bool is_ahead(OpId op) { return (op & ahead_mark) != 0; }
+inline OpId ahead_of(Serial serial) { return ahead_mark | serial; }
+inline OpId theirs_ahead_of(Serial serial) { return ahead_mark | theirs_mark | serial; }
+inline Serial serial_of(OpId ahead) { return ahead & ~(ahead_mark | theirs_mark); }
+// The name on the wire of what arrives under a marked name.
+inline OpId on_the_wire(OpId op) { return is_ahead(op) ? op & ~theirs_mark : op; }
+
+}  // namespace pccl::core
