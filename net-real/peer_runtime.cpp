@@ -76,6 +76,9 @@ PeerSettings peer_settings_from(const EnvironmentSettings& environment) {
     limits.concurrent_ops = environment.concurrent_ops;
     limits.test_connections = environment.benchmark_connections;
     limits.slice_bytes = environment.chunk_bytes;
+    if (environment.scratch_bytes != 0)
+        limits.eager_bytes =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(limits.eager_bytes, environment.scratch_bytes / 16));
     // A neighbour may have one slice in flight before the operation is known here, so there is room for at least one.
     limits.eager_bytes = std::max(limits.eager_bytes, limits.slice_bytes);
     // Slots get a quarter of the limit, because most of it is for results that wait for their outcome. But an operation

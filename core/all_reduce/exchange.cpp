@@ -80,7 +80,7 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
     for (std::size_t i = 0; i < 2 * ops.size(); ++i, ++turn) {
         if (turn == ops.end()) turn = ops.begin();
         Operation& op = *turn->second;
-        if (op.decided || (op.ahead ? op.held : !op.prepared) || op.id.successor != target) continue;
+        if (op.decided || !(op.prepared || op.ahead) || op.id.successor != target) continue;
         if (i < ops.size() && !op.resends()) continue;
         const std::uint32_t room = turn_.limits.eager_slices();
         const std::uint32_t eager_left = room > flow.eager_used ? room - flow.eager_used : 0;
@@ -268,7 +268,7 @@ void Exchange::answered(LinkId id, Link& link, Operation& op, const wire::FlowWo
             --flow.eager_used;
         }
         PROBE(decline_read);
-        op.held = op.ahead;
+        op.held = true;
         op.declined(word.phase, word.slice);
     }
     pump_edge(link.remote);
@@ -294,7 +294,12 @@ void Exchange::on_bulk(const BulkArrived& event) {
     link.frame_began = turn_.now;
     if (!chunk) {
         wire::BulkHeader header = event.header;
-        if (is_ahead(header.op)) header.op |= theirs_mark;
+        if (is_ahead(header.op)) {
+            const Operation* begun = reductions_.of_neighbour(link.remote, serial_of(header.op));
+            const bool fits = begun != nullptr && predecessors_.cut_for(begun->id) == header.entry;
+            if (fits) PROBE(ahead_behind_its_start);
+            header.op = fits ? begun->id.id : header.op | theirs_mark;
+        }
         return on_bulk_slice(event.link, link, header);
     }
     if (sync_.chunk_arrives(event.link, link, event.header)) return;
@@ -314,7 +319,11 @@ void Exchange::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
         if (!reductions_.is_settled(header.op) && header.phase == 0) {
             receive_early(id, link, header);
         } else {
-            PROBE(frame_of_dead_operation);
+            // Final bytes that came before the start are sent again; the neighbour hears when there is a place for them.
+            if (!reductions_.is_settled(header.op))
+                decline(id, header);
+            else
+                PROBE(frame_of_dead_operation);
             ++dead_frames_;
             discard(id, link, header);
         }

@@ -203,9 +203,18 @@ Operation::Next Operation::peek(std::uint32_t eager_left) {
             else
                 PROBE(input_held_back);
         }
-    } else if (may_inject() && eager_left > 0) {
-        next.slice = inject_next_;
-        next.eager = true;
+    } else if (!held) {
+        // By the time that they arrive, the neighbour has probably begun, with as many slots as this member has.
+        const std::uint32_t first = queues_[0].head, final = queues_[1].head;
+        if (first != none && used < slot_count) {
+            next.slice = first;
+        } else if (final != none) {
+            next.phase = 1;
+            next.slice = final;
+        } else if (may_inject()) {
+            next.eager = used >= (ends_at_successor(inject_next_) ? slot_count : slot_count / 2);
+            if (!next.eager || eager_left > 0) next.slice = inject_next_;
+        }
     }
     return next;
 }
@@ -290,7 +299,7 @@ void Operation::add_digest(std::uint32_t slice, std::uint64_t checksum) {
 void Operation::started(const Identity& identity, Instant now) {
     ASSERT(ahead && identity.world == id.world && identity.position == id.position);
     id = identity;
-    ahead = held = false;
+    ahead = false;
     waits_since = now;
     for (auto& [slice, entry] : lost) entry.since = entry.queued_at = entry.left_at = now;
 }

@@ -102,7 +102,8 @@ public:
         std::uint32_t slice = none;
         bool eager = false;
     };
-    // The next slice to send, or slice == none. `eager_left`: slices that may leave before the neighbour is ready.
+    // The next slice to send, or slice == none. `eager_left`: further own slices that may leave before the neighbour is
+    // ready.
     Next peek(std::uint32_t eager_left);
     // True: a lost slice is queued for a resend. It must not wait for its operation's turn, because its clock runs.
     bool resends();
@@ -155,7 +156,7 @@ public:
     std::uint32_t buffers_pending = 0;
     bool in_place = false;
     bool ahead = false;     // its start is not known: own input leaves, and nothing else happens
-    bool held = false;      // ahead: the neighbour has no room
+    bool held = false;      // a slice was declined: no other one leaves before the neighbour is ready
     bool prepared = false;  // the buffers exist and `ready` was sent
     bool neighbour_ready = false;
     std::uint32_t neighbour_slots = 0;

@@ -262,9 +262,13 @@ std::vector<Predecessors::Early> Predecessors::take(const Uuid& remote, OpId op)
     return mine;
 }
 
+std::uint64_t Predecessors::cut_for(const Operation::Identity& operation) {
+    return cut_of(operation.world, (operation.position + operation.world - 1) % operation.world);
+}
+
 void Predecessors::started(const Operation::Identity& operation) {
     const OpId ahead = theirs_ahead_of(operation.predecessor_serial);
-    const std::uint64_t cut = cut_of(operation.world, (operation.position + operation.world - 1) % operation.world);
+    const std::uint64_t cut = cut_for(operation);
     if (const auto found = reserves_.find(operation.predecessor); found != reserves_.end()) {
         for (Early& early : found->second.slices) {
             if (early.op != ahead) continue;

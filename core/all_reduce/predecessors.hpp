@@ -89,6 +89,8 @@ public:
     std::vector<Early> take(const Uuid& remote, OpId op);
     // The operation of which the neighbour sent slices ahead of its start.
     void started(const Operation::Identity& operation);
+    // How the predecessor cuts its array for the operation.
+    static std::uint64_t cut_for(const Operation::Identity& operation);
     // What the neighbour sent ahead of votes with lower serials belongs to no operation any more.
     void forget_ahead(const Uuid& remote, Serial from);
     // Frees the landed slices of each operation for which `dead` is true.

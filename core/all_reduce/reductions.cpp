@@ -69,6 +69,13 @@ Operation* Reductions::launched_as(Serial serial) {
     return found == ops_.end() ? nullptr : found->second.get();
 }
 
+Operation* Reductions::of_neighbour(const Uuid& neighbour, Serial serial) {
+    const auto found = std::find_if(ops_.begin(), ops_.end(), [&](const auto& entry) {
+        return entry.second->id.predecessor == neighbour && entry.second->id.predecessor_serial == serial;
+    });
+    return found == ops_.end() ? nullptr : found->second.get();
+}
+
 Serial Reductions::ahead_from() const {
     const auto first = ops_.lower_bound(ahead_mark);
     return first == ops_.end() ? session_.votes().last_serial() + 1 : serial_of(first->first);
@@ -141,12 +148,12 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
         const std::uint64_t left = turn_.limits.scratch_bytes > in_use ? (turn_.limits.scratch_bytes - in_use) / 2 : 0;
         const auto affordable =
             static_cast<std::uint32_t>(std::min<std::uint64_t>(left / op.slot_bytes, turn_.limits.slots_max));
-        const std::uint32_t least = std::max(turn_.limits.min_slots, turn_.limits.eager_slices() + 2);
         const std::uint64_t room = memory_left(op);
         const std::uint64_t rest = op.memory_bytes();
         const std::uint64_t allowed = room > rest ? (room - rest) / op.slot_bytes : 0;
-        op.make_slots(std::min(
-            partials, std::max(static_cast<std::uint32_t>(std::min<std::uint64_t>(affordable, allowed)), least)));
+        op.make_slots(
+            std::min(partials, std::max(static_cast<std::uint32_t>(std::min<std::uint64_t>(affordable, allowed)),
+                                        turn_.limits.min_slots)));
     }
     if (op.memory_bytes() > memory_left(op)) {
         op.result = op.has_scratch() ? 0 : op.receive;

@@ -95,6 +95,8 @@ public:
     }
     // By the serial of its start vote; null: it is not here.
     Operation* launched_as(Serial serial);
+    // The one for whose start that neighbour cast this vote, as the predecessor.
+    Operation* of_neighbour(const Uuid& neighbour, Serial serial);
     void check() const;
     bool empty() const { return ops_.empty(); }  // nothing started, and nothing is ahead of its start
     std::size_t size() const { return ops_.size(); }

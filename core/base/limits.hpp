@@ -46,7 +46,9 @@ struct Limits {
     std::uint32_t members_named = 8;  // of those that a vote waits for; also in log lines
     // all-reduce
     std::uint32_t slice_bytes = 256u << 10;  // payload of one slice; a quantized one of few elements may be longer
-    std::uint32_t eager_bytes = 256u << 10;  // in flight before the neighbour's ready, at most
+    // Own input in flight before the neighbour is ready, at most. It leaves beside the start vote, so a long path is
+    // filled for a round trip. The neighbour keeps so much for the start; on short paths it touches little of it.
+    std::uint32_t eager_bytes = 32u << 20;
     // Reductions in a vote (core/voting/in_vote.hpp). Longest input that rides in a start vote; 0: none does. Votes of
     // so many launches of one peer carry theirs at a time. The master keeps so many bytes of inputs in open ballots, and
     // so many results for a member that has not acknowledged them; beyond that, inputs are ignored.
@@ -56,8 +58,9 @@ struct Limits {
     std::uint32_t vote_results_untold = 1024;
     std::uint32_t tags_max = 65'536;    // launched and not awaited, per communicator
     std::uint32_t concurrent_ops = 16;  // started operations per group
-    std::uint64_t scratch_bytes =
-        16u << 20;  // slots for partial sums, whole communicator (at least min_slots per operation)
+    // Slots for partial sums, whole communicator (at least min_slots per operation). They bound what is in flight, so
+    // they have to hold what a long path holds. Slots are used again last in, first out: short paths touch few of them.
+    std::uint64_t scratch_bytes = 256u << 20;
     std::uint32_t min_slots = 4;
     // Slots, scratch results and quantized inputs of all running operations; 0: no limit.
     std::uint64_t operation_bytes_max = 0;
