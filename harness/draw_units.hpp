@@ -36,6 +36,8 @@ namespace pccl::harness {
     X(search_answer_steps, 1, std::int64_t{1} << 40, 1'000'000)                                                        \
     X(search_background_steps, 0, std::int64_t{1} << 40, 1'000'000)                                                    \
     X(hashes_first, 1, 1 << 20, 8)                                                                                     \
+    X(near_eager_bytes, 0, 1 << 30, 4096)                                                                              \
+    X(near_slots_bytes, 0, 1 << 30, 4096)                                                                              \
     X(vote_input_bytes_max, 0, 1 << 20, 512)                                                                           \
     X(vote_inputs_launched, 0, 1 << 20, 3)                                                                             \
     X(vote_inputs_held_bytes, 0, std::int64_t{1} << 40, 16'384)                                                        \

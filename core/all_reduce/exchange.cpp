@@ -82,9 +82,11 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
         Operation& op = *turn->second;
         if (op.decided || !(op.prepared || op.ahead) || op.id.successor != target) continue;
         if (i < ops.size() && !op.resends()) continue;
-        const std::uint32_t room = turn_.limits.eager_slices();
+        const bool far = flow.round_trip != never && flow.round_trip >= long_path;
+        const std::uint32_t room = far ? turn_.limits.eager_slices() : turn_.limits.near_eager_slices();
         const std::uint32_t eager_left = room > flow.eager_used ? room - flow.eager_used : 0;
-        const Operation::Next next = op.peek(eager_left);
+        const Operation::Next next = op.peek(
+            eager_left, far ? Operation::none : turn_.limits.near_slots_bytes / std::max(op.slot_bytes, 1u) + 1);
         if (next.slice == Operation::none) continue;
         op.pop(next);
         if (next.eager) {
@@ -125,6 +127,10 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
         if (link.sending.op == 0 && turn_.now - link.last_progress > turn_.timeouts.together())
             link.last_progress = turn_.now;
         link.sending = Transfer{op.id.id, send.header.phase, next.slice, 0, Operation::none, false};
+        if (link.timed.op == 0 && !op.ahead) {
+            link.timed = link.sending;
+            link.timed_at = turn_.now;
+        }
         turn_.add(send);
         reductions_.quantize_inputs(op);
         return true;
@@ -254,6 +260,11 @@ void Exchange::answered(LinkId id, Link& link, Operation& op, const wire::FlowWo
     }
     flow.answered_at = link.answered_at = turn_.now;
     link.useful = true;
+    if (link.timed.op == op.id.id && link.timed.phase == word.phase && link.timed.slice == word.slice) {
+        if (word.kind == wire::FlowKind::ack && half.out_link == id)
+            flow.round_trip = std::min(flow.round_trip, turn_.now - link.timed_at);
+        link.timed = {};
+    }
     if (word.kind == wire::FlowKind::ack) {
         op.acknowledged(word.phase, word.slice);
         op.answered_at = turn_.now;

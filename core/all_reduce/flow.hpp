@@ -16,11 +16,15 @@ struct Flow {
     OpId last_served = 0;       // round robin between operations
     Instant answered_at = 0;    // when a flow word last showed that sent bytes got through
     std::uint64_t answers = 0;  // slices of all operations that it acknowledged
-    Duration latest_word = 0;   // the longest time that a stripe waited for a flow word about slices sent on it
+    // The shortest time from the departure of a slice to its acknowledgement; never: none is known.
+    Duration round_trip = never;
+    Duration latest_word = 0;  // the longest time that a stripe waited for a flow word about slices sent on it
     std::map<OpId, wire::FlowWord> future_ready;  // `ready` words that came before our start
     // Words about slices that left ahead of a start, which came before it, each with its link.
     std::multimap<OpId, std::pair<LinkId, wire::FlowWord>> future_answers;
 };
+// On a shorter path, more in flight only leaves the cache.
+inline constexpr Duration long_path = 5 * millisecond;
 // One entry for each neighbour that this peer dials.
 using Flows = std::map<Uuid, Flow>;
 

@@ -252,6 +252,9 @@ void Exchange::operation_prepared(Operation& op) {
 // Cancels all sends of the operation and redirects its landings, so its memory is free at once.
 void Exchange::operation_decided(Operation& op) {
     links_.release(op.id.id);
+    for (auto& [id, link] : links_) {
+        if (link.timed.op == op.id.id) link.timed = {};
+    }
     if (const auto flow = flows_.find(op.id.successor); flow != flows_.end())
         flow->second.eager_used -= op.eager_outstanding;
     op.eager_outstanding = 0;

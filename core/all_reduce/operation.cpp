@@ -169,7 +169,7 @@ bool Operation::resends() {
     return false;
 }
 
-Operation::Next Operation::peek(std::uint32_t eager_left) {
+Operation::Next Operation::peek(std::uint32_t eager_left, std::uint32_t slots_most) {
     Next next;
     if (decided) return next;
     drop_answered(0, queues_[0]);
@@ -197,7 +197,8 @@ Operation::Next Operation::peek(std::uint32_t eager_left) {
         }
         const std::uint32_t input = declined_.head != none ? declined_.head : may_inject() ? inject_next_ : none;
         if (input != none) {
-            const std::uint32_t keep = ends_at_successor(input) ? 0 : neighbour_slots / 2;
+            const std::uint32_t own = std::min(neighbour_slots, slots_most);
+            const std::uint32_t keep = neighbour_slots - (ends_at_successor(input) ? own : own - own / 2);
             if (free > keep)
                 next.slice = input;
             else
@@ -212,7 +213,8 @@ Operation::Next Operation::peek(std::uint32_t eager_left) {
             next.phase = 1;
             next.slice = final;
         } else if (may_inject()) {
-            next.eager = used >= (ends_at_successor(inject_next_) ? slot_count : slot_count / 2);
+            const std::uint32_t own = std::min(slot_count, slots_most);
+            next.eager = used >= (ends_at_successor(inject_next_) ? own : own / 2);
             if (!next.eager || eager_left > 0) next.slice = inject_next_;
         }
     }

@@ -103,8 +103,8 @@ public:
         bool eager = false;
     };
     // The next slice to send, or slice == none. `eager_left`: further own slices that may leave before the neighbour is
-    // ready.
-    Next peek(std::uint32_t eager_left);
+    // ready. `slots_most`: so many slots of the neighbour may hold own input.
+    Next peek(std::uint32_t eager_left, std::uint32_t slots_most);
     // True: a lost slice is queued for a resend. It must not wait for its operation's turn, because its clock runs.
     bool resends();
     void pop(const Next& next);

@@ -49,6 +49,9 @@ struct Limits {
     // Own input in flight before the neighbour is ready, at most. It leaves beside the start vote, so a long path is
     // filled for a round trip. The neighbour keeps so much for the start; on short paths it touches little of it.
     std::uint32_t eager_bytes = 32u << 20;
+    // The same on a short path, and how much of the neighbour's memory for partial sums own input may take there.
+    std::uint32_t near_eager_bytes = 256u << 10;
+    std::uint32_t near_slots_bytes = 8u << 20;
     // Reductions in a vote (core/voting/in_vote.hpp). Longest input that rides in a start vote; 0: none does. Votes of
     // so many launches of one peer carry theirs at a time. The master keeps so many bytes of inputs in open ballots, and
     // so many results for a member that has not acknowledged them; beyond that, inputs are ignored.
@@ -100,6 +103,10 @@ struct Limits {
 
     // Slices that a sender may have in flight before the neighbour's ready. A reserve has room for as many.
     std::uint32_t eager_slices() const { return eager_bytes / slice_bytes; }
+    std::uint32_t near_eager_slices() const {
+        const std::uint32_t near = near_eager_bytes / slice_bytes;
+        return near < eager_slices() ? near : eager_slices();
+    }
 };
 
 // Names limits with which no machine can work; null: there are none. Constructors of machines assert it. Code that

@@ -59,6 +59,8 @@ struct Link {
     Instant stalled_at = 0;     // when they were queued again
     Instant silent_since = 0;   // valid if `stalled`: when it had last made progress
     bool useful = false;        // a slice that was sent on it was answered
+    Transfer timed;             // a slice whose way there and back is measured; op 0: none is
+    Instant timed_at = 0;       // when it began to leave
     std::uint32_t arrived = 0;  // bytes of the payload that is landing
     Instant told_moving = 0;
     Instant frame_began = 0;                            // when the frame that is arriving began
