@@ -59,10 +59,10 @@ std::string Numbers::bytes_of_reduction(sim::Carried& carried, const Completion&
         sent_ahead.insert(part.sent);
         landed_ahead += part.landed;
     }
+    if (sent_ahead.contains(completion.sent_bytes) && landed_ahead >= completion.received_bytes) return {};
     if (std::any_of(parts.rbegin(), parts.rend(), [&](const sim::Carried::Part& part) {
-            if (part.state || part.landed + landed_ahead < completion.received_bytes) return false;
-            if (is_ahead(part.op)) return part.sent == completion.sent_bytes;
-            return part.sent <= completion.sent_bytes && sent_ahead.contains(completion.sent_bytes - part.sent);
+            return !part.state && part.landed + landed_ahead >= completion.received_bytes &&
+                   part.sent <= completion.sent_bytes && sent_ahead.contains(completion.sent_bytes - part.sent);
         }))
         return {};
     std::string text = formatted("no operation sent {} bytes and received {}; carried were", completion.sent_bytes,

@@ -258,8 +258,9 @@ std::uint32_t Operation::take_input() {
     return quantize_next_++;
 }
 
-void Operation::make_slots(std::uint32_t count) {
+void Operation::make_slots(std::uint32_t count, std::uint32_t partial_sums) {
     slot_count = count;
+    slots_scarce_ = count < partial_sums;
     granted = count;
     free_slots_.reserve(count);
     for (std::uint32_t i = count; i > 0; --i) free_slots_.push_back(i - 1);
@@ -267,7 +268,8 @@ void Operation::make_slots(std::uint32_t count) {
 
 std::uint32_t Operation::take_slot(std::uint32_t slice) {
     ASSERT(slot_of_[slice] == none);
-    if (free_slots_.empty()) return none;
+    const bool input_of_predecessor = distance(slice) == 1 && !finishes(slice);
+    if (free_slots_.size() <= (input_of_predecessor && slots_scarce_ ? 1u : 0u)) return none;
     slot_of_[slice] = free_slots_.back();
     free_slots_.pop_back();
     return slot_of_[slice];

@@ -18,9 +18,11 @@
 //
 // Slots: a partial sum needs a slot at its receiver, granted by a cumulative credit. Own input enters the ring only
 // while more than half of the successor's slots are free; forwarded partial sums may use all of them. So the slots
-// around the ring can never all fill up. A slice that leaves before the successor is ready uses credit, too. A declined
-// slice has no slot at the successor: it returns its credit, and own input joins the queue of declined input. If it
-// kept the credit, retries could occupy the slots that forwarded partial sums need, and the ring would deadlock.
+// around the ring can never all fill up. What leaves before the successor is ready does not know its slots. So the
+// receiver leaves a slot free, too: input of the predecessor never takes the last one. Then somewhere in the ring a slot
+// is free, and the slices move on. Slices that leave early use credit, too. A declined slice has no slot at the
+// successor: it returns its credit, and own input joins the queue of declined input. If it kept the credit, retries could
+// occupy the slots that forwarded partial sums need, and the ring would deadlock.
 #pragma once
 
 #include "core/base/limits.hpp"
@@ -47,6 +49,9 @@ struct Half {
     LinkId in_link = 0;
     LinkId out_link = 0;
 };
+
+// One for the predecessor's input, and one that it must leave free.
+inline constexpr std::uint32_t slots_least = 2;
 
 class Operation {
 public:
@@ -123,12 +128,12 @@ public:
     bool waits_for_input() const;
 
     // ---- slots
-    std::uint32_t take_slot(std::uint32_t slice);  // none: no slot free
+    std::uint32_t take_slot(std::uint32_t slice);  // none: no slot is free for it
     void give_slot(std::uint32_t slice);           // grants one more credit
     void return_slot(std::uint32_t slice);         // the landing failed: no new credit
     BufferRef slot_ref(std::uint32_t slice) const;
     bool has_slot(std::uint32_t slice) const { return slot_of_[slice] != none; }
-    void make_slots(std::uint32_t count);
+    void make_slots(std::uint32_t count, std::uint32_t partial_sums);  // partial_sums: how many land here in all
 
     // ---- own input of a quantized operation
     std::uint64_t input_bytes() const;               // all of it, on the wire
@@ -234,6 +239,7 @@ private:
     std::vector<Half> halves_[2];
     std::vector<std::uint32_t> slot_of_;
     std::vector<std::uint32_t> free_slots_;
+    bool slots_scarce_ = false;  // fewer than partial sums
     Queue queues_[2];
     Queue declined_;  // own input that was declined and needs credit again
     std::uint32_t inject_next_ = 0;

@@ -151,9 +151,11 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
         const std::uint64_t room = memory_left(op);
         const std::uint64_t rest = op.memory_bytes();
         const std::uint64_t allowed = room > rest ? (room - rest) / op.slot_bytes : 0;
+        const std::uint32_t least = std::max(turn_.limits.min_slots, slots_least);
         op.make_slots(
-            std::min(partials, std::max(static_cast<std::uint32_t>(std::min<std::uint64_t>(affordable, allowed)),
-                                        turn_.limits.min_slots)));
+            std::min(partials,
+                     std::max(static_cast<std::uint32_t>(std::min<std::uint64_t>(affordable, allowed)), least)),
+            partials);
     }
     if (op.memory_bytes() > memory_left(op)) {
         op.result = op.has_scratch() ? 0 : op.receive;

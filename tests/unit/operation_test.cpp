@@ -28,7 +28,7 @@ std::unique_ptr<Operation> make(std::uint32_t world, std::uint32_t position, std
     shape.type = DataType::u8;
     const Limits limits = small();
     auto op = std::make_unique<Operation>(id, shape, 1, 2, limits);
-    op->make_slots(op->slices());
+    op->make_slots(op->slices(), op->slices());
     op->prepared = true;
     return op;
 }
