@@ -17,14 +17,15 @@ using namespace pccl;
 struct Path {
     unsigned peers = 2, connections = 8, turns = 8;
     double latency_ms = 20, flow_mbit = 1000, interface_mbit = 0, queue_ms = 50, loss_percent = 0;
-    std::string scratch = "16M";
+    std::string scratch = "256M";
 };
 
 harness::Scenario scenario_for(const Path& path, std::size_t bytes, std::size_t scratch_bytes) {
     harness::Scenario s;
     s.seed = 1;
-    s.world.symbolic = true;
     s.limits.scratch_bytes = scratch_bytes;
+    s.limits.vote_input_bytes_max = core::Limits{}.vote_input_bytes_max;
+    s.world.symbolic = bytes > s.limits.vote_input_bytes_max;  // a vote carries content
     sim::NetworkParameters& n = s.world.network;
     // Region 1 is the master and the first peer, which share a host; each other peer is a region of its own.
     const auto latency = static_cast<core::Duration>(path.latency_ms * 1e6);
