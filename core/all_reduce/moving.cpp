@@ -227,9 +227,12 @@ void Exchange::operation_begins(Operation& op) {
 void Exchange::operation_started(const Operation& op, OpId ahead) {
     for (auto& [id, link] : links_) {
         if (link.sending.op == ahead) link.sending.op = op.id.id;
-        // The time in which the successor could not answer does not count.
-        if (link.purpose == Purpose::outgoing && link.remote == op.id.successor)
-            link.last_progress = std::max(link.last_progress, turn_.now);
+    }
+    // The time in which the successor could not answer does not count.
+    for (std::uint32_t slice = 0; slice < op.slices(); ++slice) {
+        const Half& half = op.half(0, slice);
+        if (half.out != OutState::sending && half.out != OutState::sent) continue;
+        if (const auto link = links_.find(half.out_link); link != links_.end()) link->second.last_progress = turn_.now;
     }
 }
 
