@@ -23,6 +23,7 @@ struct Path {
 harness::Scenario scenario_for(const Path& path, std::size_t bytes, std::size_t scratch_bytes) {
     harness::Scenario s;
     s.seed = 1;
+    s.limits.eager_bytes = core::Limits{}.eager_bytes;
     s.limits.scratch_bytes = scratch_bytes;
     s.limits.vote_input_bytes_max = core::Limits{}.vote_input_bytes_max;
     s.world.symbolic = bytes > s.limits.vote_input_bytes_max;  // a vote carries content

@@ -122,7 +122,7 @@ void draw_huge_counts(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
     w.elements_times = 900'000'000 + draw.number(0, 100'000'000);
     s.timeouts = {};
     Limits& l = s.limits;
-    l = ring_alone();
+    l = small_limits();
     l.payload_bytes_max = 1u << 24;
     set_slices(s, draw.number(12, 16) << 20);
     l.eager_bytes = 4 * l.slice_bytes;

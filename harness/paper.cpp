@@ -157,6 +157,7 @@ Scenario paper_scenario(const PaperRow& row, std::uint32_t stripes, std::uint64_
     s.seed = 1;
     s.world.network = row.peers;
     s.world.symbolic = true;
+    s.limits.eager_bytes = Limits{}.eager_bytes;
     s.limits.scratch_bytes = scratch_bytes;
     s.world.network.regions.insert(s.world.network.regions.begin(), row.peers.regions[row.master_near]);
     for (std::uint32_t i = 0; i < row.reference.peers; ++i) {

@@ -195,10 +195,13 @@ struct Expectation {
     std::uint64_t least = 0, most = any;
 };
 
-// Limits with which no vote carries an input. Arrays are small here, and few would go around a ring otherwise.
-inline core::Limits ring_alone() {
+// No vote carries an input: arrays are small here, and few would go around a ring otherwise. Memory is small, because it
+// is real here.
+inline core::Limits small_limits() {
     core::Limits limits;
     limits.vote_input_bytes_max = 0;
+    limits.eager_bytes = 256u << 10;
+    limits.scratch_bytes = 16u << 20;
     return limits;
 }
 
@@ -206,7 +209,7 @@ struct Scenario {
     std::uint64_t seed = 0;
     std::vector<PeerPlan> peers;  // node 1 is peers[0]
     sim::WorldParameters world;
-    core::Limits limits = ring_alone();
+    core::Limits limits = small_limits();
     core::Timeouts timeouts;
     Workload workload;
     bool uneven_limits = false;  // peers with even node numbers have larger limits than the others

@@ -75,13 +75,14 @@ void Exchange::pump_edge(const Uuid& target) {
 
 bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) {
     const Reductions::Map& ops = reductions_.all();
-    // Operations take turns, starting after the one served last. Those with a lost slice to resend come first.
+    // Operations take turns, starting after the one served last. Those with a lost slice to resend come first, those
+    // whose start is not known last.
     auto turn = ops.upper_bound(flow.last_served);
-    for (std::size_t i = 0; i < 2 * ops.size(); ++i, ++turn) {
+    for (std::size_t i = 0; i < 3 * ops.size(); ++i, ++turn) {
         if (turn == ops.end()) turn = ops.begin();
         Operation& op = *turn->second;
         if (op.decided || !(op.prepared || op.ahead) || op.id.successor != target) continue;
-        if (i < ops.size() && !op.resends()) continue;
+        if (i < ops.size() ? !op.resends() : (i >= 2 * ops.size()) != op.ahead) continue;
         const bool far = flow.round_trip != never && flow.round_trip >= long_path;
         const std::uint32_t room = far ? turn_.limits.eager_slices() : turn_.limits.near_eager_slices();
         const std::uint32_t eager_left = room > flow.eager_used ? room - flow.eager_used : 0;
@@ -463,6 +464,7 @@ void Exchange::early_landed(const Link& link, const Transfer& receiving, bool la
     const bool takes = op != nullptr && op->prepared;
     if (landed && !dead) {
         predecessors_.landed(link.remote, receiving.cell);
+        if (is_ahead(receiving.op)) predecessors_.filler_came(link.remote);
         if (takes) PROBE(early_landed_after_start);
         if (takes) absorb_early(*op);
         return;

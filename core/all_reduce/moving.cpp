@@ -294,9 +294,10 @@ void Exchange::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
         return;
     link.arrived = arrived;
     Operation* found = reductions_.find(link.receiving.op);
-    // A landing in the reserve is not redirected when its operation ends. The rest of it is filler.
+    // A landing in the reserve is not redirected when its operation ends. The rest of it is filler. What comes ahead of
+    // its start fills the path, too.
     if (link.receiving.cell != Operation::none &&
-        (found != nullptr ? found->decided : reductions_.is_settled(link.receiving.op)))
+        (found != nullptr ? found->decided : is_ahead(link.receiving.op) || reductions_.is_settled(link.receiving.op)))
         predecessors_.filler_came(link.remote);
     // This includes a slice that lands in the reserve because it began before this peer had the operation's memory.
     if (found != nullptr && found->prepared && link.receiving.slice < found->slices()) {

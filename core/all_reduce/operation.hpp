@@ -160,9 +160,10 @@ public:
     std::uint32_t slot_bytes = 0;
     std::uint32_t buffers_pending = 0;
     bool in_place = false;
-    bool ahead = false;     // its start is not known: own input leaves, and nothing else happens
-    bool held = false;      // a slice was declined: no other one leaves before the neighbour is ready
-    bool prepared = false;  // the buffers exist and `ready` was sent
+    bool ahead = false;       // its start is not known: own input leaves, and nothing else happens
+    bool left_ahead = false;  // it was ahead when its first slices left
+    bool held = false;        // a slice was declined: no other one leaves before the neighbour is ready
+    bool prepared = false;    // the buffers exist and `ready` was sent
     bool neighbour_ready = false;
     std::uint32_t neighbour_slots = 0;
     std::uint32_t credit = 0;   // cumulative, from the successor

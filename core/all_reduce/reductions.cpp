@@ -31,7 +31,7 @@ void Reductions::launched(const Launches::Start& launch) {
     if (!owned->wants_to_send()) return;
     PROBE(input_ahead_of_its_start);
     Operation& op = *owned;
-    op.ahead = true;
+    op.ahead = op.left_ahead = true;
     ops_[identity.id] = std::move(owned);
     owner_.operation_may_send(op);
 }
@@ -76,9 +76,13 @@ Operation* Reductions::of_neighbour(const Uuid& neighbour, Serial serial) {
     return found == ops_.end() ? nullptr : found->second.get();
 }
 
+// The neighbour may receive the start later than this peer.
 Serial Reductions::ahead_from() const {
-    const auto first = ops_.lower_bound(ahead_mark);
-    return first == ops_.end() ? session_.votes().last_serial() + 1 : serial_of(first->first);
+    Serial from = session_.votes().last_serial() + 1;
+    for (const auto& [id, op] : ops_) {
+        if (op->left_ahead && !op->decided) from = std::min(from, op->id.serial);
+    }
+    return from;
 }
 
 // ---- start ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ constexpr Duration round_trip = 40 * millisecond;
 double round_trips(std::uint64_t bytes) {
     Scenario s;
     s.seed = 1;
-    s.limits.vote_input_bytes_max = Limits{}.vote_input_bytes_max;
+    s.limits = Limits{};
     auto& network = s.world.network;
     network.regions = {0, 0, 1};  // the master, and two peers
     network.region_latency = {20 * microsecond, round_trip / 2, round_trip / 2, 20 * microsecond};

@@ -46,7 +46,7 @@ struct Ring {
     // Sends one slice from this member to its successor. False: nothing may leave now.
     bool step(std::uint32_t from) {
         Operation& op = *ops[from];
-        const Operation::Next next = op.peek(0);
+        const Operation::Next next = op.peek(0, Operation::none);
         if (next.slice == Operation::none) return false;
         op.pop(next);
         op.leaves(next.phase, next.slice, 1);
@@ -128,22 +128,22 @@ TEST_CASE("own input leaves half of the successor's slots free, a sum that goes 
     op->neighbour_ready = true;
     op->neighbour_slots = op->credit = 4;
     for (int sent = 0; sent < 2; ++sent) {
-        const Operation::Next next = op->peek(0);
+        const Operation::Next next = op->peek(0, Operation::none);
         REQUIRE(next.slice != Operation::none);
         op->pop(next);
     }
     CHECK(op->free_credit() == 2);
-    CHECK(op->peek(0).slice == Operation::none);
+    CHECK(op->peek(0, Operation::none).slice == Operation::none);
     std::uint32_t other = 0;
     while (op->starts(other) || op->finishes(other)) ++other;
     op->enqueue(0, other);
-    CHECK(op->peek(0).slice == other);
+    CHECK(op->peek(0, Operation::none).slice == other);
 }
 
 TEST_CASE("before the successor is ready so much leaves as fits into its reserve") {
     const auto op = make(2, 0, 300);
-    CHECK(op->peek(0).slice == Operation::none);
-    const Operation::Next next = op->peek(1);
+    CHECK(op->peek(0, Operation::none).slice == Operation::none);
+    const Operation::Next next = op->peek(1, Operation::none);
     CHECK(next.slice != Operation::none);
     CHECK(next.eager);
 }
@@ -152,26 +152,26 @@ TEST_CASE("a slice that is declined gives its credit back; one that is lost keep
     const auto op = make(2, 0, 300);
     op->neighbour_ready = true;
     op->neighbour_slots = op->credit = 8;
-    const Operation::Next first = op->peek(0);
+    const Operation::Next first = op->peek(0, Operation::none);
     op->pop(first);
     op->leaves(0, first.slice, 1);
     CHECK(op->used == 1);
     op->declined(0, first.slice);
     CHECK(op->used == 0);
-    CHECK(op->peek(0).slice == first.slice);
-    op->pop(op->peek(0));
+    CHECK(op->peek(0, Operation::none).slice == first.slice);
+    op->pop(op->peek(0, Operation::none));
     op->leaves(0, first.slice, 1);
     CHECK(op->lost_again(0, first.slice, second, 100 * millisecond));
     CHECK(op->resends());
     CHECK(op->used == 1);
-    CHECK(op->peek(0).slice == first.slice);
+    CHECK(op->peek(0, Operation::none).slice == first.slice);
     // A second loss within 100 ms does not count: connections that break together are one loss.
-    op->pop(op->peek(0));
+    op->pop(op->peek(0, Operation::none));
     op->leaves(0, first.slice, 2);
     CHECK_FALSE(op->lost_again(0, first.slice, second + 1, 100 * millisecond));
     CHECK(op->lost.at({0, first.slice}).times == 1);
     // The acknowledgement comes while the resend is queued: the slice is not sent again.
     op->acknowledged(0, first.slice);
     CHECK_FALSE(op->resends());
-    CHECK(op->peek(0).slice != first.slice);
+    CHECK(op->peek(0, Operation::none).slice != first.slice);
 }
