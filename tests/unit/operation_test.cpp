@@ -1,4 +1,5 @@
 // Tests of Operation alone, without links: geometry of slices, credit, order of sending, lost slices.
+#include "core/all_reduce/ahead.hpp"
 #include "core/all_reduce/operation.hpp"
 
 #include <catch2/catch.hpp>
@@ -18,7 +19,9 @@ Limits small() {
     return limits;
 }
 
-std::unique_ptr<Operation> make(std::uint32_t world, std::uint32_t position, std::uint64_t count) {
+// `slots`: 0: one for each slice.
+std::unique_ptr<Operation> make(std::uint32_t world, std::uint32_t position, std::uint64_t count,
+                                std::uint32_t slots = 0) {
     Operation::Identity id;
     id.id = 1;
     id.world = world;
@@ -28,7 +31,7 @@ std::unique_ptr<Operation> make(std::uint32_t world, std::uint32_t position, std
     shape.type = DataType::u8;
     const Limits limits = small();
     auto op = std::make_unique<Operation>(id, shape, 1, 2, limits);
-    op->make_slots(op->slices(), op->slices());
+    op->make_slots(slots == 0 ? op->slices() : slots, op->slices());
     op->prepared = true;
     return op;
 }
@@ -140,12 +143,49 @@ TEST_CASE("own input leaves half of the successor's slots free, a sum that goes 
     CHECK(op->peek(0, Operation::none).slice == other);
 }
 
-TEST_CASE("before the successor is ready so much leaves as fits into its reserve") {
-    const auto op = make(2, 0, 300);
-    CHECK(op->peek(0, Operation::none).slice == Operation::none);
-    const Operation::Next next = op->peek(1, Operation::none);
+TEST_CASE("before the start so much leaves as fits into the reserve of the successor") {
+    Operation::Identity id;
+    id.id = ahead_of(7);
+    id.serial = 7;
+    id.world = 2;
+    ReduceShape shape;
+    shape.count = 300;
+    shape.type = DataType::u8;
+    Operation op(id, shape, 1, 2, small());
+    op.ahead = true;
+    CHECK(op.peek(0, Operation::none).slice == Operation::none);
+    const Operation::Next next = op.peek(1, Operation::none);
     CHECK(next.slice != Operation::none);
     CHECK(next.eager);
+}
+
+TEST_CASE(
+    "after the start the successor probably has as many slots, and more may leave; nothing does after a decline") {
+    const auto op = make(2, 0, 300);
+    const Operation::Next next = op->peek(0, Operation::none);
+    CHECK(next.slice != Operation::none);
+    CHECK_FALSE(next.eager);
+    CHECK(op->peek(0, 0).slice == Operation::none);  // on a short path
+    op->held = true;
+    CHECK(op->peek(1, Operation::none).slice == Operation::none);
+}
+
+TEST_CASE("input of the predecessor leaves a slot free for other partial sums, if there are few") {
+    const std::uint32_t world = 3;
+    const auto op = make(world, 0, 300);
+    std::vector<std::uint32_t> input;
+    std::uint32_t other = Operation::none;
+    for (std::uint32_t slice = 0; slice < op->slices(); ++slice) {
+        if (op->distance(slice) == 1) input.push_back(slice);
+        if (op->distance(slice) == 2) other = slice;
+    }
+    REQUIRE(input.size() > 2);
+    const auto few = make(world, 0, 300, 3);
+    CHECK(few->take_slot(input[0]) != Operation::none);
+    CHECK(few->take_slot(input[1]) != Operation::none);
+    CHECK(few->take_slot(input[2]) == Operation::none);
+    CHECK(few->take_slot(other) != Operation::none);
+    for (const std::uint32_t slice : input) CHECK(op->take_slot(slice) != Operation::none);  // there is one for each
 }
 
 TEST_CASE("a slice that is declined gives its credit back; one that is lost keeps it and goes first") {
