@@ -94,6 +94,8 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     for (PeerPlan& plan : s.peers) plan.masters = PeerPlan{}.masters;
     // Nobody gives way at a door.
     s.limits.unregistered_links_max = std::max(s.limits.unregistered_links_max, room_for_all(s));
+    // Results that a heartbeat has not acknowledged would send the next reduction around the ring.
+    s.limits.vote_results_untold = core::Limits{}.vote_results_untold;
     if (draw.chance(500'000)) draw_one_fault(s, draw);
 }
 
