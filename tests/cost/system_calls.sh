@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # system_calls.sh <cost_run>
 # Counts the system calls of a master and two members for an all-reduce, with strace. Calls that send are as many as frames
-# and slices demand, whatever the load, so their bound is near what was seen: 17.7, 29.7 and 282. How often a thread wakes up,
-# and how much a read finds, depend on the scheduler: the bound of all calls is 1.5 times what was seen (84, 126 and 775).
+# and slices demand, whatever the load, so their bound is near what was seen: by TCP 4, 28.9 and 269, through shared memory 25
+# and 132. How often a thread wakes up, and how much a read finds, depend on the scheduler: the bound of all calls is 1.5
+# times what was seen (31, 123 and 763; 108 and 467).
 # Status 77: strace is not here, or may not trace.
 set -euo pipefail
 # Where the environment is empty, bash has a PATH of its own, but what it starts does not.
@@ -14,15 +15,17 @@ trap 'rm -rf "$work"' EXIT
 strace -f -qq -o "$work/trace" true 2>/dev/null || { echo "system_calls: skipped: processes may not be traced here"; exit 77; }
 
 failed=0
-# bound <bytes> <operations> <most calls that send> <most calls>: of one operation
+# bound <tcp | shared> <bytes> <operations> <most calls that send> <most calls>: of one operation
 bound() {
-    local bytes=$1 operations=$2
+    local way=$1 bytes=$2 operations=$3
+    PCCL_SHARED_MEMORY=$([ "$way" = shared ] && echo 1 || echo 0)
+    export PCCL_SHARED_MEMORY
     if ! strace -f -qq -o "$work/trace" "$program" "$bytes" "$operations" >"$work/log" 2>&1; then
         tail -n 20 "$work/log"
         echo "system_calls: $program failed under strace"
         exit 1
     fi
-    awk -v bytes="$bytes" -v operations="$operations" -v sends_most="$3" -v all_most="$4" '
+    awk -v bytes="$bytes" -v operations="$operations" -v way="$way" -v sends_most="$4" -v all_most="$5" '
         /write\(-77, "begin"/ { on = 1; next }
         /write\(-77, "end"/ { on = 0; seen = 1 }
         on && /^[0-9]+ +[a-z0-9_]+\(/ {
@@ -35,13 +38,15 @@ bound() {
         END {
             if (!seen) { print "system_calls: the marks are not in the trace"; exit 1 }
             many = sends > sends_most * operations || all > all_most * operations
-            printf "system_calls: %s%.1f calls that send (at most %s), %.1f calls (at most %s) for an all-reduce of %d bytes\n", \
-                many ? "TOO MANY: " : "", sends / operations, sends_most, all / operations, all_most, bytes
+            printf "system_calls: %s%.1f calls that send (at most %s), %.1f calls (at most %s) for an all-reduce of %d bytes (%s)\n", \
+                many ? "TOO MANY: " : "", sends / operations, sends_most, all / operations, all_most, bytes, way
             if (many) for (name in count) printf "  %-16s %.1f\n", name, count[name] / operations
             exit many
         }' "$work/trace" || failed=1
 }
-bound 4096 200 20.5 126
-bound 1048576 40 35 190
-bound 16777216 8 325 1160
+bound tcp 4096 200 4.7 47
+bound tcp 1048576 40 35 190
+bound tcp 16777216 8 325 1160
+bound shared 1048576 40 29 165
+bound shared 16777216 8 155 710
 exit $failed
