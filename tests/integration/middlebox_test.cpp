@@ -59,7 +59,8 @@ std::vector<ReduceAnswer> reduce_on_all(Cluster& cluster, std::uint64_t tag) {
 // another ring.
 template <class Spoil>
 void loses_and_is_led_around(const Spoil& spoil) {
-    const Environment patience{{"PCCL_PEER_TIMEOUT_MS", "2000"}};
+    // The middlebox sees only what goes over the network.
+    const Environment patience{{"PCCL_PEER_TIMEOUT_MS", "2000"}, {"PCCL_SHARED_MEMORY", "0"}};
     Cluster cluster(0, patience);
     for (std::size_t i = 0; i < 3; ++i) cluster.admit(0, {{"PCCL_BIND_ADDRESS", Middlebox::address(i)}});
     for (const ReduceAnswer& answer : reduce_on_all(cluster, 1)) {
