@@ -1,7 +1,6 @@
 #include "core/all_reduce/predecessors.hpp"
 
 #include "core/all_reduce/ahead.hpp"
-
 #include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/base/packed.hpp"
