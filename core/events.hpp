@@ -82,7 +82,7 @@ struct CommandLaunch {
     BufferId send = 0;
     BufferId receive = 0;
     // The content of `send`, if it has at most Limits::vote_input_bytes_max bytes; else empty. The driver fills it in.
-    std::string input;
+    std::string input = {};
 };
 struct CommandAwait {
     Ticket ticket = 0;
