@@ -24,7 +24,7 @@ struct Flow {
     std::multimap<OpId, std::pair<LinkId, wire::FlowWord>> future_answers;
 };
 // On a shorter path, more in flight only leaves the cache.
-inline constexpr Duration long_path = 5 * millisecond;
+inline constexpr Duration long_path = 1 * millisecond;
 // One entry for each neighbour that this peer dials.
 using Flows = std::map<Uuid, Flow>;
 
