@@ -21,6 +21,7 @@ using sim::Draw;
 namespace {
 
 constexpr std::uint32_t even_per_million = 5'000;
+constexpr std::int64_t slow_rate = 2'000'000;  // bytes per second
 constexpr Duration times = 100;
 // Smaller differences do not count: heartbeats use the uplink and records the disk, for microseconds. A tick is at
 // least 10 ms.
@@ -49,6 +50,8 @@ std::vector<Returned> calls_of(const Ledger& ledger) {
 
 }  // namespace
 
+bool has_equal_paths(const Scenario& s) { return s.world.network.latency_low == s.world.network.latency_high; }
+
 // As many connections that have not said hello as all peers can open at once: a quarter is for hosts of the run.
 static std::uint32_t room_for_all(const Scenario& s) {
     std::uint32_t dialled = 2;
@@ -74,10 +77,12 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     n.jitter_per_mille = 0;
     // The places at which messages are split are drawn, and heartbeats shift that draw. Of peers that begin at the same
     // time, another one would then be the first.
-    n.split_per_million = n.tiny_read_per_million = 0;
+    if (has_equal_paths(s)) n.split_per_million = n.tiny_read_per_million = 0;
     n.stop_faults();
     n.window_low = n.window_high = 64 << 20;
-    n.rate_low = n.rate_high = 10'000'000'000;
+    // Where paths are not equal, a slice may take its time: what it belongs to may change while it lands.
+    n.rate_low = n.rate_high =
+        has_equal_paths(s) ? 10'000'000'000 : draw.log_uniform(slow_rate, 10'000'000'000);
     n.down_low = n.down_high = n.flow_rate = 0;
     n.regions.clear();
     n.region_latency.clear();
@@ -101,19 +106,17 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     s.limits.unregistered_links_max = std::max(s.limits.unregistered_links_max, room_for_all(s));
     // Results that a heartbeat has not acknowledged would send the next reduction around the ring.
     s.limits.vote_results_untold = core::Limits{}.vote_results_untold;
-    if (draw.chance(500'000)) draw_one_fault(s, draw);
+    if (has_equal_paths(s) && draw.chance(500'000)) draw_one_fault(s, draw);
 }
-
-bool has_equal_paths(const Scenario& s) { return s.world.network.latency_low == s.world.network.latency_high; }
 
 bool is_even(const Scenario& s) {
     const sim::NetworkParameters& n = s.world.network;
     const sim::WorldParameters& w = s.world;
     const Workload& program = s.workload;
     return s.even && s.faults.empty() && n.jitter_per_mille == 0 &&
-           n.split_per_million == 0 && n.tiny_read_per_million == 0 && n.tail_per_million == 0 && !n.fails_dials() &&
+           (!has_equal_paths(s) || (n.split_per_million == 0 && n.tiny_read_per_million == 0)) && n.tail_per_million == 0 && !n.fails_dials() &&
            !n.loses_packets() && n.window_low == n.window_high && n.rate_low == n.rate_high &&
-           n.rate_low >= 1'000'000'000 && n.down_low == 0 && n.down_high == 0 && n.flow_rate == 0 &&
+           n.rate_low >= (has_equal_paths(s) ? 1'000'000'000 : slow_rate) && n.down_low == 0 && n.down_high == 0 && n.flow_rate == 0 &&
            n.regions.empty() && w.drift_ppm == 0 && w.timer_late_max == 0 && w.compute_max == 0 &&
            w.disk_low == w.disk_high && w.disk_low <= 10 * microsecond && w.allocation_fails_per_million == 0 &&
            w.staging_max == 0 && w.wrong_chunks_per_million == 0 && s.timeouts.vote == 0 &&
