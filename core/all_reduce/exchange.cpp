@@ -58,15 +58,17 @@ void Exchange::pump_edge(const Uuid& target) {
     Flow& flow = flows_[target];
     const std::size_t count = stripes.size();
     // A stalled stripe gets no slices while another one works. Otherwise they would be lost with it again.
-    const bool any_works = std::any_of(stripes.begin(), stripes.end(), [this](const Stripes::Stripe& stripe) {
-        const auto link = links_.find(stripe.link);
-        return link != links_.end() && link->second.stage == Stage::open && !link->second.stalled;
-    });
+    const auto any_works = [&] {
+        return std::any_of(stripes.begin(), stripes.end(), [this](const Stripes::Stripe& stripe) {
+            const auto link = links_.find(stripe.link);
+            return link != links_.end() && link->second.stage == Stage::open && !link->second.stalled;
+        });
+    };
     for (std::size_t i = 0; i < count; ++i) {
         const LinkId id = stripes[(flow.next_stripe + i) % count].link;
         const auto link = links_.find(id);
         if (link == links_.end() || link->second.stage != Stage::open || link->second.sending.op != 0) continue;
-        if (link->second.stalled && any_works) continue;
+        if (link->second.stalled && any_works()) continue;
         if (!send_next(target, flow, id, link->second)) return;
         flow.next_stripe = (flow.next_stripe + i + 1) % count;
         i = static_cast<std::size_t>(-1);

@@ -26,6 +26,8 @@ Operation::Operation(const Identity& identity, const ReduceShape& reduce_shape, 
         part_wire_[part + 1] = part_wire_[part] + whole * slice_wire_ + wire_of(rest);
         slot_bytes = std::max(slot_bytes, whole != 0 ? slice_wire_ : wire_of(rest));
     }
+    parts_.reserve(slices());
+    for (std::uint32_t part = 0; part < id.world; ++part) parts_.resize(part_first_[part + 1], part);
     halves_[0].resize(slices());
     halves_[1].resize(slices());
     slot_of_.assign(slices(), none);
@@ -35,11 +37,6 @@ Operation::Operation(const Identity& identity, const ReduceShape& reduce_shape, 
 
 std::uint64_t Operation::part_begin(std::uint32_t part) const {
     return static_cast<std::uint64_t>(static_cast<unsigned __int128>(shape.count) * part / id.world);
-}
-
-std::uint32_t Operation::part_of(std::uint32_t slice) const {
-    const auto after = std::upper_bound(part_first_.begin(), part_first_.end(), slice);
-    return static_cast<std::uint32_t>(after - part_first_.begin()) - 1;
 }
 
 std::uint64_t Operation::byte_offset(std::uint32_t slice) const {
@@ -81,6 +78,7 @@ void Operation::enqueue(int phase, std::uint32_t slice) {
     ASSERT(entry.out != OutState::queued && entry.out != OutState::acknowledged);
     left_flight(entry);
     entry.out = OutState::queued;
+    ++queued_;
     entry.out_link = 0;
     entry.next = none;
     Queue& queue = queue_of(phase, slice);
@@ -113,6 +111,7 @@ void Operation::declined(int phase, std::uint32_t slice) {
 void Operation::acknowledged(int phase, std::uint32_t slice) {
     Half& entry = half(phase, slice);
     left_flight(entry);
+    left_queue(entry);
     lost.erase({phase, slice});
     entry.out = OutState::acknowledged;
     if (phase != 0 || entry.counted) return;
@@ -122,6 +121,7 @@ void Operation::acknowledged(int phase, std::uint32_t slice) {
 
 void Operation::leaves(int phase, std::uint32_t slice, LinkId link) {
     Half& entry = half(phase, slice);
+    left_queue(entry);
     entry.out = OutState::sending;
     entry.out_link = link;
     ++in_flight;
@@ -131,6 +131,12 @@ void Operation::left_flight(const Half& entry) {
     if (entry.out != OutState::sending && entry.out != OutState::sent) return;
     ASSERT(in_flight > 0);
     --in_flight;
+}
+
+void Operation::left_queue(const Half& entry) {
+    if (entry.out != OutState::queued) return;
+    ASSERT(queued_ > 0);
+    --queued_;
 }
 
 bool Operation::lost_again(int phase, std::uint32_t slice, Instant now, Duration together) {
@@ -309,28 +315,22 @@ void Operation::started(const Identity& identity, Instant now) {
 }
 
 bool Operation::waits_for_input() const {
-    if (!prepared || decided || end_serial != 0 || computes != 0) return false;
-    for (int phase = 0; phase < 2; ++phase) {
-        for (std::uint32_t slice = 0; slice < slices(); ++slice) {
-            const OutState out = half(phase, slice).out;
-            if (out != OutState::idle && out != OutState::acknowledged) return false;
-        }
-    }
-    return true;
+    return prepared && !decided && end_serial == 0 && computes == 0 && queued_ == 0 && in_flight == 0;
 }
 
 void Operation::check() const {
-    std::uint32_t flying = 0, taken = 0;
+    std::uint32_t flying = 0, queued = 0, taken = 0;
     for (int phase = 0; phase < 2; ++phase) {
         for (const Half& entry : halves_[phase]) {
             const bool flies = entry.out == OutState::sending || entry.out == OutState::sent;
             flying += flies ? 1 : 0;
+            queued += entry.out == OutState::queued ? 1 : 0;
             ASSERT(phase == 0 || !entry.counted);
             ASSERT(entry.out != OutState::sending || entry.out_link != 0);
             ASSERT(entry.in != InState::landing || entry.in_link != 0);
         }
     }
-    ASSERT(flying == in_flight);
+    ASSERT(flying == in_flight && queued == queued_);
     for (const auto& [key, entry] : lost) ASSERT(half(key.first, key.second).out != OutState::acknowledged);
     std::vector<bool> free(slot_count);
     for (const std::uint32_t slot : free_slots_) {

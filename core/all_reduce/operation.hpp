@@ -73,7 +73,7 @@ public:
 
     // ---- geometry
     std::uint32_t slices() const { return part_first_.back(); }
-    std::uint32_t part_of(std::uint32_t slice) const;
+    std::uint32_t part_of(std::uint32_t slice) const { return parts_[slice]; }
     std::uint64_t byte_offset(std::uint32_t slice) const;
     std::uint32_t byte_length(std::uint32_t slice) const;
     std::uint64_t wire_offset(std::uint32_t slice) const;
@@ -230,6 +230,7 @@ private:
     bool may_inject() const;
     Queue& queue_of(int phase, std::uint32_t slice);
     void left_flight(const Half& entry);
+    void left_queue(const Half& entry);
     // Drops slices from the head of the queue that were acknowledged while their resend was queued.
     void drop_answered(int phase, Queue& queue);
 
@@ -237,12 +238,14 @@ private:
     std::uint32_t slice_wire_ = 0;           // bytes of a full slice on the wire
     std::vector<std::uint32_t> part_first_;  // first slice of each part, world + 1 entries
     std::vector<std::uint64_t> part_wire_;   // offset of each part on the wire, world + 1 entries
+    std::vector<std::uint32_t> parts_;       // the part of each slice
     std::vector<Half> halves_[2];
     std::vector<std::uint32_t> slot_of_;
     std::vector<std::uint32_t> free_slots_;
     bool slots_scarce_ = false;  // fewer than partial sums
     Queue queues_[2];
-    Queue declined_;  // own input that was declined and needs credit again
+    Queue declined_;             // own input that was declined and needs credit again
+    std::uint32_t queued_ = 0;   // slices in OutState queued
     std::uint32_t inject_next_ = 0;
     std::uint32_t inject_end_ = 0;
     std::uint32_t quantize_next_ = 0;
