@@ -115,18 +115,23 @@ FrameDecoder::Item FrameDecoder::refuse(WireError error, std::size_t consumed) {
     return item;
 }
 
-// Fills small_ up to `need` bytes. True when complete; the fill count is then 0 again for the next use.
-bool FrameDecoder::gather(std::span<const std::uint8_t> bytes, std::size_t need, std::size_t& used) {
+// Returns the next `need` bytes, or null if some are missing. They are in the input if all of them came together.
+// Otherwise they are collected in small_; its fill count is 0 again when they are complete.
+const std::uint8_t* FrameDecoder::gather(std::span<const std::uint8_t> bytes, std::size_t need, std::size_t& used) {
+    if (small_fill_ == 0 && bytes.size() >= need) {
+        used += need;
+        return bytes.data();
+    }
     const std::size_t take = std::min(need - small_fill_, bytes.size());
     if (take > 0) std::memcpy(small_.data() + small_fill_, bytes.data(), take);
     small_fill_ += take;
     used += take;
     if (small_fill_ < need) {
         if (take > 0) PROBE(frame_in_pieces);
-        return false;
+        return nullptr;
     }
     small_fill_ = 0;
-    return true;
+    return small_.data();
 }
 
 FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
@@ -140,26 +145,27 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
             if (small_fill_ == 0 && !rest.empty() && rest[0] != (prefix_magic & 0xFF)) {
                 return refuse(WireError::bad_magic, used);
             }
-            if (!gather(rest, prefix_bytes, used)) break;
-            if (get<std::uint16_t>(small_.data()) != prefix_magic) return refuse(WireError::bad_magic, used);
+            const std::uint8_t* const at = gather(rest, prefix_bytes, used);
+            if (at == nullptr) break;
+            if (get<std::uint16_t>(at) != prefix_magic) return refuse(WireError::bad_magic, used);
             // Check before the length is used: a damaged length would make the decoder take the next frames as content
             // of this one.
-            if (get<std::uint32_t>(small_.data() + 8) != folded(small_.data(), 8))
+            if (get<std::uint32_t>(at + 8) != folded(at, 8))
                 return refuse(WireError::bad_checksum, used);
-            if (small_[2] != protocol_version) {
-                refused_version_ = small_[2];
+            if (at[2] != protocol_version) {
+                refused_version_ = at[2];
                 return refuse(WireError::bad_version, used);
             }
-            length_ = get<std::uint32_t>(small_.data() + 4);
-            checksum_ = get<std::uint32_t>(small_.data() + 12);
-            if (small_[3] == type_control) {
+            length_ = get<std::uint32_t>(at + 4);
+            checksum_ = get<std::uint32_t>(at + 12);
+            if (at[3] == type_control) {
                 if (length_ > limits_.control_bytes_max) return refuse(WireError::too_long, used);
                 body_.clear();
                 state_ = State::body;
-            } else if (small_[3] == type_bulk) {
+            } else if (at[3] == type_bulk) {
                 if (length_ > limits_.payload_bytes_max) return refuse(WireError::too_long, used);
                 state_ = State::bulk;
-            } else if (small_[3] == type_flow) {
+            } else if (at[3] == type_flow) {
                 if (length_ != flow_word_bytes) return refuse(WireError::bad_field, used);
                 state_ = State::flow;
             } else {
@@ -186,15 +192,16 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
             return item;
         }
         case State::flow: {
-            if (!gather(rest, flow_word_bytes, used)) break;
-            if (folded(small_.data(), flow_word_bytes) != checksum_) {
+            const std::uint8_t* const at = gather(rest, flow_word_bytes, used);
+            if (at == nullptr) break;
+            if (folded(at, flow_word_bytes) != checksum_) {
                 return refuse(WireError::bad_checksum, used);
             }
-            item.flow.op = get<std::uint64_t>(small_.data());
-            item.flow.slice = get<std::uint32_t>(small_.data() + 8);
-            item.flow.value = get<std::uint32_t>(small_.data() + 12);
-            const std::uint8_t kind = small_[16];
-            item.flow.phase = small_[17];
+            item.flow.op = get<std::uint64_t>(at);
+            item.flow.slice = get<std::uint32_t>(at + 8);
+            item.flow.value = get<std::uint32_t>(at + 12);
+            const std::uint8_t kind = at[16];
+            item.flow.phase = at[17];
             if (kind < 1 || kind > 5 || item.flow.phase > 2) return refuse(WireError::bad_field, used);
             item.flow.kind = static_cast<FlowKind>(kind);
             state_ = State::prefix;
@@ -203,17 +210,18 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
             return item;
         }
         case State::bulk: {
-            if (!gather(rest, bulk_header_bytes, used)) break;
-            if (folded(small_.data(), bulk_header_bytes) != checksum_) {
+            const std::uint8_t* const at = gather(rest, bulk_header_bytes, used);
+            if (at == nullptr) break;
+            if (folded(at, bulk_header_bytes) != checksum_) {
                 return refuse(WireError::bad_checksum, used);
             }
-            item.bulk.op = get<std::uint64_t>(small_.data());
-            item.bulk.slice = get<std::uint32_t>(small_.data() + 8);
-            item.bulk.phase = get<std::uint16_t>(small_.data() + 12);
-            item.bulk.flags = get<std::uint16_t>(small_.data() + 14);
-            item.bulk.entry = get<std::uint64_t>(small_.data() + 16);
-            item.bulk.length = get<std::uint32_t>(small_.data() + 24);
-            item.bulk.reserved = get<std::uint32_t>(small_.data() + 28);
+            item.bulk.op = get<std::uint64_t>(at);
+            item.bulk.slice = get<std::uint32_t>(at + 8);
+            item.bulk.phase = get<std::uint16_t>(at + 12);
+            item.bulk.flags = get<std::uint16_t>(at + 14);
+            item.bulk.entry = get<std::uint64_t>(at + 16);
+            item.bulk.length = get<std::uint32_t>(at + 24);
+            item.bulk.reserved = get<std::uint32_t>(at + 28);
             if (item.bulk.length != length_ || item.bulk.phase > 3) return refuse(WireError::bad_field, used);
             payload_total_ = payload_remaining_ = length_;
             state_ = length_ > 0 ? State::payload : State::trailer;
@@ -233,12 +241,13 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
             return item;
         }
         case State::trailer: {
-            if (!gather(rest, trailer_bytes, used)) break;
-            const auto flags = get<std::uint32_t>(small_.data() + 8);
-            if (get<std::uint32_t>(small_.data() + 12) != trailer_magic || (flags != 0 && flags != abandoned_mark)) {
+            const std::uint8_t* const at = gather(rest, trailer_bytes, used);
+            if (at == nullptr) break;
+            const auto flags = get<std::uint32_t>(at + 8);
+            if (get<std::uint32_t>(at + 12) != trailer_magic || (flags != 0 && flags != abandoned_mark)) {
                 return refuse(WireError::bad_field, used);
             }
-            item.trailer.checksum = get<std::uint64_t>(small_.data());
+            item.trailer.checksum = get<std::uint64_t>(at);
             item.trailer.abandoned = flags != 0;
             if (item.trailer.abandoned) PROBE(frame_abandoned);
             state_ = State::prefix;

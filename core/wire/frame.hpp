@@ -110,7 +110,7 @@ public:
 private:
     enum class State : std::uint8_t { prefix, body, flow, bulk, payload, trailer, refused };
     Item refuse(WireError error, std::size_t consumed);
-    bool gather(std::span<const std::uint8_t> bytes, std::size_t need, std::size_t& used);
+    const std::uint8_t* gather(std::span<const std::uint8_t> bytes, std::size_t need, std::size_t& used);
 
     Limits limits_;
     State state_ = State::prefix;

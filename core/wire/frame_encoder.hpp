@@ -29,12 +29,12 @@ namespace pccl::core::wire {
 class FrameEncoder {
 public:
     struct Piece {
-        const std::uint8_t* data = nullptr;  // null: payload without content (begin_payload without a source)
-        std::size_t bytes = 0;
+        const std::uint8_t* data;  // null: payload without content (begin_payload without a source)
+        std::size_t bytes;
     };
     struct Outgoing {
         static constexpr std::size_t pieces_max = 24;
-        std::array<Piece, pieces_max> pieces;
+        std::array<Piece, pieces_max> pieces;  // only the first `count` are set: this is made for each write
         std::size_t count = 0;
         std::size_t bytes = 0;  // of all pieces
         bool more = false;      // the payload frame continues after these pieces
