@@ -244,8 +244,8 @@ private:
     std::vector<std::uint32_t> free_slots_;
     bool slots_scarce_ = false;  // fewer than partial sums
     Queue queues_[2];
-    Queue declined_;             // own input that was declined and needs credit again
-    std::uint32_t queued_ = 0;   // slices in OutState queued
+    Queue declined_;            // own input that was declined and needs credit again
+    std::uint32_t queued_ = 0;  // slices in OutState queued
     std::uint32_t inject_next_ = 0;
     std::uint32_t inject_end_ = 0;
     std::uint32_t quantize_next_ = 0;

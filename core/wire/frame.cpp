@@ -150,8 +150,7 @@ FrameDecoder::Item FrameDecoder::push(std::span<const std::uint8_t> bytes) {
             if (get<std::uint16_t>(at) != prefix_magic) return refuse(WireError::bad_magic, used);
             // Check before the length is used: a damaged length would make the decoder take the next frames as content
             // of this one.
-            if (get<std::uint32_t>(at + 8) != folded(at, 8))
-                return refuse(WireError::bad_checksum, used);
+            if (get<std::uint32_t>(at + 8) != folded(at, 8)) return refuse(WireError::bad_checksum, used);
             if (at[2] != protocol_version) {
                 refused_version_ = at[2];
                 return refuse(WireError::bad_version, used);
