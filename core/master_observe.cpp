@@ -229,8 +229,9 @@ std::uint64_t MasterCore::state_hash() const {
 std::string MasterCore::leftovers() const {
     const auto known = [&](const Uuid& uuid) { return state_.members.contains(uuid) || joiners_.contains(uuid); };
     const auto gone = [&](const auto& entry) { return !state_.members.contains(entry.first); };
-    std::size_t votes = 0;
+    std::size_t votes = 0, without_electors = 0;
     for (const auto& [key, ballot] : ballots_.all()) {
+        without_electors += electors_of(state_, key).empty() ? 1 : 0;
         votes += static_cast<std::size_t>(std::count_if(ballot.votes().begin(), ballot.votes().end(), gone));
         votes += ballot.empty() ? 1 : 0;
     }
@@ -246,6 +247,7 @@ std::string MasterCore::leftovers() const {
                            {"edges of nobody", rings_.edges().strange(known)},
                            {"bandwidths of nobody", optimizer_.bandwidths().strange(known)},
                            {"votes of nobody", votes},
+                           {"ballots of nobody", without_electors},
                            {"wanted edges of nobody", static_cast<std::size_t>(strange_wanted)},
                            {"key lists of no group", without_group(rounds_.keys().all())},
                            {"starts of no group", operations_.starts_of_no_group()},
