@@ -53,6 +53,9 @@ add_library(pccl_sqlite INTERFACE)
 target_include_directories(pccl_sqlite SYSTEM INTERFACE "${PCCL_SQLITE_INCLUDE}")
 target_link_libraries(pccl_sqlite INTERFACE "${PCCL_SQLITE_LIBRARY}")
 
+# --- OpenSSL: the connections of a secure run -------------------------------------------------------------------------
+find_package(OpenSSL 3.0 REQUIRED)
+
 # --- jemalloc, where it is: a fifth of the simulator's time is the allocator of the C library -------------------------
 find_library(PCCL_JEMALLOC_LIBRARY jemalloc)
 

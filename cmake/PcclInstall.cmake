@@ -24,7 +24,7 @@ Name: pccl
 Description: Collective communication for peers that come and go
 Version: @PROJECT_VERSION@
 Libs: -L${libdir} -lpccl
-Libs.private: -lprotobuf-lite -lsqlite3 -lstdc++ -lm -pthread
+Libs.private: -lprotobuf-lite -lsqlite3 -lssl -lcrypto -lstdc++ -lm -pthread
 Cflags: -I${includedir}
 ]])
     install(FILES "${PROJECT_BINARY_DIR}/pccl.pc" DESTINATION "${pccl_pc_folder}" COMPONENT dev)

@@ -19,6 +19,7 @@
 #include "core/wire/frame.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -66,6 +67,8 @@ struct StateEntry {
 // Each command carries a ticket. Complete answers it exactly once.
 struct CommandConnect {
     Ticket ticket = 0;
+    // The name under which this peer joins. In a secure run its certificate contains the name; nil: the machine draws one.
+    Uuid identity = {};
 };
 struct CommandUpdateTopology {
     Ticket ticket = 0;
@@ -129,10 +132,15 @@ struct LinkRefused {
     LinkId link = 0;
     std::string reason;
 };  // answers OpenLink; the link is gone
+// A stranger connected to our listener. `identity`: the peer that the driver has authenticated at the other end; nil: it
+// has not. The machine refuses a hello of an authenticated caller that names another peer. `group`: the only group that
+// the caller may join (master only).
 struct LinkAccepted {
     LinkId link = 0;
     Endpoint remote;
-};  // a stranger connected to our listener
+    Uuid identity = {};
+    std::optional<GroupId> group = {};
+};
 // The remote end or the network closed the link, or a read or write failed. The link is gone: no later event names it,
 // and this event answers its sends and receives. Drivers never report it for a link that the machine closed itself.
 struct LinkClosed {
@@ -193,17 +201,25 @@ struct RecordFailed {
     std::uint64_t sequence = 0;
     std::string reason;
 };
+// The operator has revoked the certificate of a peer (master only). The peer is removed from the run, and the members
+// close their connections with it.
+struct PeerRevoked {
+    Uuid peer;
+};
 struct Timer {};
 
 using Event = std::variant<LinkOpened, LinkRefused, LinkAccepted, LinkClosed, ControlArrived, FlowArrived, FrameRefused,
                            BulkArrived, PayloadLanded, PayloadSent, LinkActivity, BufferAllocated, ComputeDone,
-                           RecordPersisted, RecordFailed, Timer, Command>;
+                           RecordPersisted, RecordFailed, Timer, Command, PeerRevoked>;
 
 // ---- effects -----------------------------------------------------------------------------------------------------
 
+// `peer`: who must be at the other end; nil: the master. A driver that authenticates other ends answers LinkRefused if
+// somebody else is there.
 struct OpenLink {
     LinkId link = 0;
     Endpoint target;
+    Uuid peer = {};
 };
 // With `flush`, control frames queued before are still sent if the socket takes them within one second. Without it, the
 // driver drops everything at once. No event follows; this effect answers all sends and receives of the link.

@@ -99,6 +99,7 @@ bool MasterCore::dispatch(const Event& event) {
                 stop(make_cause<CauseKind::journal_unwritable>(e.reason));
                 return true;
             },
+            [&](const PeerRevoked& e) { return revoked(e.peer), true; },
             [&](const Timer&) { return true; },
             [&](const LinkOpened&) { return false; },
             [&](const LinkRefused&) { return false; },
@@ -117,6 +118,21 @@ void MasterCore::accepted(const LinkAccepted& event) {
     });
     links_.accept(event, member_host, state_.members.size());
     if (next_tick_ == never || next_tick_ < turn_.now) next_tick_ = turn_.now + turn_.timeouts.tick();
+}
+
+void MasterCore::revoked(const Uuid& peer) {
+    const Cause cause = make_cause<CauseKind::revoked>();
+    if (const Joiners::Joiner* joiner = joiners_.find(peer)) {
+        PROBE(newcomer_revoked);
+        const LinkId link = joiner->link;
+        joiners_.erase(peer);
+        links_.refuse(link, proto::REFUSED_REMOVED, make_cause<CauseKind::removed>(cause));
+    }
+    if (state_.members.contains(peer)) PROBE(member_revoked);
+    registry_.remove(peer, cause);
+    proto::MasterMessage message;
+    message.set_revoked(to_bytes(peer));
+    links_.say_to_members_at_once(message);
 }
 
 void MasterCore::frame_refused(const FrameRefused& event) {

@@ -63,6 +63,7 @@ private:
     // events and clocks
     bool dispatch(const Event& event);
     void accepted(const LinkAccepted& event);
+    void revoked(const Uuid& peer);
     void control_arrived(const ControlArrived& event);
     void frame_refused(const FrameRefused& event);
     void from_peer(LinkId id, const proto::PeerMessage& message);

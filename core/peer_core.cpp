@@ -51,7 +51,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
         return Status::misuse;
     }
     if (waiting_connect_ != 0 && exchange_.reductions().empty() && !sync_.running())
-        on_connect(CommandConnect{std::exchange(waiting_connect_, 0)});
+        on_connect(CommandConnect{std::exchange(waiting_connect_, 0), waiting_identity_});
     if (turn_.now >= next_tick_) tick();
     if (turn_.now >= exchange_.stripes().next_dial()) exchange_.stripes().maintain_edges();
     if (turn_.now >= session_.next_dial()) session_.dial();
@@ -74,6 +74,8 @@ bool PeerCore::dispatch(const Event& event) {
                                       session_.message_arrived(e);
                                   else if (link.purpose == Purpose::test_out)
                                       probe_.message_arrived(e.link, e);
+                                  else if (const std::string why = why_not_taken(link, e); !why.empty())
+                                      refuse_caller(e.link, why);
                                   else
                                       exchange_.on_link_message(e.link, e);
                               });
@@ -113,6 +115,7 @@ bool PeerCore::dispatch(const Event& event) {
                           [&](const Timer&) { return true; },
                           [&](const RecordPersisted&) { return false; },
                           [&](const RecordFailed&) { return false; },
+                          [&](const PeerRevoked&) { return false; },
                       },
                       event);
 }
@@ -124,7 +127,17 @@ void PeerCore::accepted(const LinkAccepted& event) {
         turn_.add(CloseLink{event.link, false});
         return;
     }
-    links_.accept(event.link, event.remote, exchange_.knows_host(event.remote));
+    links_.accept(event, exchange_.knows_host(event.remote));
+}
+
+std::string PeerCore::why_not_taken(const Link& link, const ControlArrived& event) const {
+    if (link.purpose != Purpose::incoming || link.is_open()) return {};
+    return links_.why_not_the_caller(link, event.body);
+}
+
+void PeerCore::refuse_caller(LinkId id, const std::string& why) {
+    turn_.log(LogLevel::warn, "refused a data connection: " + why);
+    links_.refuse(id, why);
 }
 
 void PeerCore::frame_refused(const FrameRefused& event) {
@@ -188,6 +201,9 @@ void PeerCore::master_message(const proto::MasterMessage& message, std::uint32_t
         break;
     case proto::MasterMessage::kTest: probe_.begin(message.test()); break;
     case proto::MasterMessage::kSyncHolders: sync_.holders_named(message.sync_holders()); break;
+    case proto::MasterMessage::kRevoked:
+        if (Uuid peer; read(message.revoked(), peer) && peer != uuid()) links_.revoke(peer);
+        break;
     default: ASSERT(false);
     }
 }
@@ -261,11 +277,13 @@ void PeerCore::on_connect(const CommandConnect& command) {
     if (!exchange_.reductions().empty() || sync_.running()) {
         // Wait until they are over: a late one could be mistaken for an operation of the next run with the same id.
         waiting_connect_ = command.ticket;
+        waiting_identity_ = command.identity;
         return;
     }
     connect_ticket_ = command.ticket;
     next_tick_ = turn_.now;
-    session_.begin();
+    links_.forget_revoked();
+    session_.begin(command.identity);
 }
 
 void PeerCore::on_sync(const CommandSync& command) {

@@ -38,6 +38,7 @@ public:
     std::string leftovers() const;
     void check() const;
     const Uuid& uuid() const { return who_.uuid; }
+    bool in_run() const { return session_.in_run(); }
     Duration peer_timeout() const { return config_.timeouts.peer; }
     PeerStatistics statistics() const;
 
@@ -49,6 +50,8 @@ private:
     // events and clocks (peer_core.cpp)
     bool dispatch(const Event& event);
     void accepted(const LinkAccepted& event);
+    std::string why_not_taken(const Link& link, const ControlArrived& event) const;
+    void refuse_caller(LinkId id, const std::string& why);
     void frame_refused(const FrameRefused& event);
     void tick();
     void link_lost(LinkId id, const Link& link, const std::string& reason, bool by_remote) override;
@@ -107,6 +110,7 @@ private:
 
     Ticket connect_ticket_ = 0;
     Ticket waiting_connect_ = 0;  // a connect that waits until the former membership's calls are over; 0: none
+    Uuid waiting_identity_;       // of that connect
     std::vector<Ticket> leave_tickets_;
 
     Instant last_event_ = 0;

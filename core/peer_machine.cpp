@@ -16,6 +16,7 @@ std::string PeerMachine::leftovers() const { return core_->leftovers(); }
 void PeerMachine::check() const { core_->check(); }
 PeerStatistics PeerMachine::statistics() const { return core_->statistics(); }
 const Uuid& PeerMachine::uuid() const { return core_->uuid(); }
+bool PeerMachine::in_run() const { return core_->in_run(); }
 Duration PeerMachine::peer_timeout() const { return core_->peer_timeout(); }
 
 }  // namespace pccl::core

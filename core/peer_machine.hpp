@@ -85,6 +85,7 @@ public:
     // Asserts the invariants of every part. Slow: it looks at everything.
     void check() const;
     const Uuid& uuid() const;
+    bool in_run() const;  // joining, or a member
     // The peer time-out in force: the master's, once its welcome has arrived.
     Duration peer_timeout() const;
     PeerStatistics statistics() const;

@@ -212,6 +212,8 @@ void EventLoop::Impl::on_writable(const ConnectionRef& connection) {
 void EventLoop::Impl::on_readable(const ConnectionRef& connection) {
     if (connection->state == State::open && !connection->link.is_input_closed())
         receive_from(connection);
+    else if (connection->state == State::enrolling && !connection->link.is_input_closed())
+        receive_enrolment(connection);
     else if (!drop_input(connection))
         return;
     arm_read(connection);
@@ -219,7 +221,8 @@ void EventLoop::Impl::on_readable(const ConnectionRef& connection) {
 
 void EventLoop::Impl::receive_from(const ConnectionRef& connection) {
     const Link::Outcome outcome = connection->link.receive(space_, *this, receive_budget_bytes);
-    if (connection->state != State::open) return;  // the machine closed it meanwhile
+    if (connection->state != State::open) return;                   // the machine closed it meanwhile
+    if (connection->stream->has_unsent()) mark_dirty(*connection);  // an answer of the stream itself
     if (outcome.progress == Link::Progress::closed) {
         lose(connection, outcome.reason);
         return;
@@ -264,6 +267,19 @@ void EventLoop::Impl::pump(const ConnectionRef& connection) {
         if (connection->link.has_output()) arm_write(connection);
         return;
     }
+    // A stream may have taken bytes that the system has not.
+    if (connection->stream->has_unsent()) {
+        if (!connection->stream->send_unsent()) {
+            const std::string reason = "send: " + connection->stream->error_text();
+            if (connection->state == State::open) receive_from(connection);
+            lose(connection, reason);
+            return;
+        }
+        if (connection->stream->has_unsent()) {
+            arm_write(connection);
+            return;
+        }
+    }
     sent_events_.clear();
     const Link::Outcome outcome = connection->link.send(send_budget_bytes - connection->sent_bytes, sent_events_);
     connection->sent_bytes += outcome.bytes;
@@ -286,6 +302,10 @@ void EventLoop::Impl::pump(const ConnectionRef& connection) {
             connection->dirty = true;
             dirty_.push_back(connection);
         }
+        return;
+    }
+    if (connection->stream->has_unsent()) {
+        arm_write(connection);
         return;
     }
     if (connection->state == State::flushing) {
@@ -323,6 +343,10 @@ void EventLoop::Impl::on_acceptable() {
         if (links_.size() >= settings_.links_max) {
             client_.log(Severity::warn, "too many connections, refusing further ones");
             close_socket(descriptor);
+            continue;
+        }
+        if (tls_.context != nullptr && tls_.accepted) {
+            greet_by_tls(descriptor, remote);
             continue;
         }
         const core::LinkId id = next_link_;

@@ -587,6 +587,9 @@ boost::asio::io_context& EventLoop::context() { return impl_->context(); }
 BufferTable& EventLoop::buffers() { return impl_->buffers; }
 std::uint64_t EventLoop::shared_memory_bytes() const { return impl_->shared_memory_bytes(); }
 void EventLoop::set_user_timeout(core::Duration user_timeout) { impl_->set_user_timeout(user_timeout); }
+void EventLoop::set_tls(TlsUse use) { impl_->set_tls(std::move(use)); }
+void EventLoop::answer_enrolment(core::LinkId link, const std::string& body) { impl_->answer_enrolment(link, body); }
+void EventLoop::drop_not_admitted() { impl_->drop_not_admitted(); }
 void EventLoop::deliver(core::Event event) { impl_->deliver(std::move(event)); }
 
 bool EventLoop::on_io_thread() { return is_io_thread; }

@@ -14,6 +14,7 @@
 #include "net-real/buffers.hpp"
 #include "net-real/log.hpp"
 #include "net-real/sockets.hpp"
+#include "net-real/tls/certificate_name.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -25,6 +26,10 @@
 
 namespace boost::asio {
 class io_context;
+}
+
+namespace pccl::real::tls {
+class Context;
 }
 
 namespace pccl::real {
@@ -44,6 +49,16 @@ public:
     virtual void log(Severity severity, std::string_view text) = 0;
     // A message for the callers of this machine. It is logged too.
     virtual void notice(std::string_view) {}
+    // ---- secure runs
+    // What TLS connections that are accepted from now on use. Null: as set_tls() said.
+    virtual std::shared_ptr<const tls::Context> present_context() { return nullptr; }
+    // The caller has authenticated itself with this certificate. False: it is refused, and `why` says why.
+    virtual bool admits(const tls::CertificateName&, std::string& /*why*/) { return true; }
+    // The body of a control frame for a caller that is refused for `why`. Empty: it is told nothing.
+    virtual std::string refusal(const std::string& /*why*/) { return {}; }
+    // Somebody asks for a certificate. `shown`: the certificate that it has already. Must not block; the answer goes to
+    // EventLoop::answer_enrolment().
+    virtual void enrol(core::LinkId, std::string /*request*/, const std::optional<tls::CertificateName>& /*shown*/) {}
     // The thread is about to end: no socket, compute or event is left. `reason` is empty after a requested stop.
     virtual void ended(const std::string& reason) = 0;
 };
@@ -67,6 +82,13 @@ struct LoopSettings {
     core::Duration staging_patience = 10 * core::second;  // a staging file that gets no piece for so long is given up
     std::size_t links_max = 8192;                         // accepted connections beyond that are closed at once
     SharedMemorySettings shared_memory;
+};
+
+// How connections are encrypted.
+struct TlsUse {
+    std::shared_ptr<const tls::Context> context;  // null: none is
+    bool accepted = true;                         // those that come in
+    bool data = true;                             // those that this end dials to peers; those to the master always are
 };
 
 class EventLoop {
@@ -99,6 +121,14 @@ public:
     void set_user_timeout(core::Duration user_timeout);
     // Loop's thread only, from posted tasks and from LoopClient::complete. Queues an event behind the running one.
     void deliver(core::Event event);
+
+    // Loop's thread only. For connections from now on.
+    void set_tls(TlsUse use);
+    // Loop's thread only. Sends the body of a control frame to a caller of LoopClient::enrol(), then closes.
+    void answer_enrolment(core::LinkId link, const std::string& body);
+    // Loop's thread only. Closes the connections of callers that the client does not admit any more, except those that
+    // the machine has closed.
+    void drop_not_admitted();
 
     static core::Instant now();
     // True if the calling thread is the I/O thread of some loop. Such a thread must never wait.

@@ -18,6 +18,7 @@
 #include "net-real/streams/own_addresses.hpp"
 #include "net-real/streams/shared_stream.hpp"
 #include "net-real/streams/stream.hpp"
+#include "net-real/streams/tls_stream.hpp"
 #include "net-real/workers.hpp"
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -54,6 +55,9 @@ public:
     void deliver(core::Event event) { pending_.push_back(std::move(event)); }
     void set_user_timeout(core::Duration user_timeout);
     std::uint64_t shared_memory_bytes() const { return shared_use_.bytes; }
+    void set_tls(TlsUse use) { tls_ = std::move(use); }
+    void answer_enrolment(core::LinkId link, const std::string& body);
+    void drop_not_admitted();
     void on_event(const core::Event& event) override;
     boost::asio::io_context& context() { return context_; }
 
@@ -62,9 +66,10 @@ public:
 
 private:
     // greeting: accepted, but its stream is not open yet, and the machine does not know it.
+    // enrolling: an authenticated stream that asks for a certificate. The machine never knows it.
     // flushing: the machine has closed the link, and queued output is still sent.
     // draining: all output is sent, the write side is shut down, and input is dropped until the other end closes.
-    enum class State : std::uint8_t { dialing, greeting, open, flushing, draining, closed };
+    enum class State : std::uint8_t { dialing, greeting, enrolling, open, flushing, draining, closed };
     struct Connection {
         Connection(boost::asio::io_context& context, core::LinkId id, std::unique_ptr<Stream> carrier,
                    const core::Limits& limits)
@@ -87,7 +92,11 @@ private:
         core::Instant noticed = 0;    // when the link was opened, or last gave the machine an event
         // When an opening is given up, or a closed link is destroyed although the other end is still open.
         core::Instant close_at = core::never;
-        std::optional<core::Endpoint> tcp_target;  // if the stream cannot be opened, this is dialled by TCP
+        std::optional<core::Endpoint> tcp_target;   // if the stream cannot be opened, this is dialled by TCP
+        TlsStream* tls = nullptr;                   // the stream, if it is one
+        core::Uuid wanted;                          // dialled: who must be there; nil: the master
+        core::Endpoint remote;                      // accepted by TCP
+        std::optional<tls::CertificateName> other;  // accepted: the certificate that was shown
     };
     using ConnectionRef = std::shared_ptr<Connection>;
 
@@ -151,8 +160,8 @@ private:
     void accept_later(const char* what);
 
     // openings
-    void dial_tcp(core::LinkId id, const core::Endpoint& target);
-    bool dial_shared(core::LinkId id, const core::Endpoint& target);
+    void dial_tcp(core::LinkId id, const core::Endpoint& target, const core::Uuid& peer);
+    bool dial_shared(core::LinkId id, const core::Endpoint& target, const core::Uuid& peer);
     void on_opening(const ConnectionRef& connection);
     void opened(const ConnectionRef& connection);
     void greeted(const ConnectionRef& connection);
@@ -162,12 +171,19 @@ private:
     void listen_shared(const ListenRequest& request);
     void arm_shared_accept();
     void on_shared_acceptable();
-    void make_room_for_greeting();
+    void make_room_for_greeting(std::size_t most);
+    void greet_by_tls(int descriptor, const core::Endpoint& remote);
+    bool is_expected(Connection& connection, std::string& why) const;
+    void authenticated(const ConnectionRef& connection);
+    void receive_enrolment(const ConnectionRef& connection);
+    void refuse_caller(const ConnectionRef& connection, const std::string& why);
+    void answer_and_close(const ConnectionRef& connection, const std::string& body);
     void close_openings();
     void close_listeners();
 
     LoopSettings settings_;
     LoopClient& client_;
+    TlsUse tls_;
     SharedMemoryUse shared_use_;  // outlives the streams
     boost::asio::io_context context_{1};
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{context_.get_executor()};

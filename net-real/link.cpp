@@ -23,7 +23,9 @@ constexpr std::size_t tail_bytes = trailer_bytes + frame_head_bytes;
 constexpr std::size_t receive_piece_bytes = 256u << 10;
 constexpr std::size_t send_piece_bytes = 1u << 20;
 
-std::string error_text(const char* what) { return core::formatted("{}: {}", what, std::strerror(errno)); }
+std::string error_text(const char* what, const Stream& stream) {
+    return core::formatted("{}: {}", what, stream.error_text());
+}
 
 }  // namespace
 
@@ -82,7 +84,7 @@ Link::Outcome Link::receive(ReceiveSpace& space, EventSink& sink, std::size_t bu
             if (errno == EINTR) continue;
             if (errno == EAGAIN || errno == EWOULDBLOCK) return outcome;
             outcome.progress = Progress::closed;
-            outcome.reason = error_text("receive");
+            outcome.reason = error_text("receive", stream_);
             return outcome;
         }
         if (result == 0) {
@@ -195,7 +197,7 @@ Link::Outcome Link::send(std::size_t budget_bytes, std::vector<core::Event>& eve
             if (errno == EINTR) continue;
             if (errno == EAGAIN || errno == EWOULDBLOCK) return outcome;
             outcome.progress = Progress::closed;
-            outcome.reason = error_text("send");
+            outcome.reason = error_text("send", stream_);
             return outcome;
         }
         const std::size_t sent = static_cast<std::size_t>(result);

@@ -2,14 +2,19 @@
 
 #include "core/base/format.hpp"
 #include "core/master_machine.hpp"
+#include "core/wire/convert.hpp"
 #include "net-real/descriptors.hpp"
 #include "net-real/event_loop.hpp"
+#include "net-real/exposure.hpp"
 #include "net-real/journal_store.hpp"
 #include "net-real/settings.hpp"
+#include "net-real/workers.hpp"
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <random>
 
@@ -43,10 +48,14 @@ struct MasterRuntime::State final : LoopClient {
     enum class End : std::uint8_t { none, of_run, of_master };
     std::atomic<End> end{End::none};  // which of interrupt() and stop() came first
     std::atomic<bool> stopped_cleanly{false};
-    bool running = false;     // the thread was started
-    bool terminated = false;  // the thread has ended
-    bool failed = false;      // it ended by itself, not by interrupt() or stop()
+    bool running = false;                       // the thread was started
+    bool terminated = false;                    // the thread has ended
+    bool failed = false;                        // it ended by itself, not by interrupt() or stop()
+    std::unique_ptr<tls::Authority> authority;  // a secure run
+    static constexpr int enrolments_max = 256;
+    std::atomic<int> enrolments_waiting{0};
     std::unique_ptr<EventLoop> loop = make_loop();
+    std::unique_ptr<Workers> enrolments;  // after the loop, to which its tasks post: it ends first
 
     core::MasterConfig make_config() const {
         std::random_device device;
@@ -99,6 +108,73 @@ struct MasterRuntime::State final : LoopClient {
     void log(Severity severity, std::string_view text) override {
         if (log_enabled(severity)) log_line(severity, "master", text, settings.log);
     }
+    // ---- a secure run
+    std::shared_ptr<const tls::Context> present_context() override { return authority->context(); }
+    bool admits(const tls::CertificateName& name, std::string& why) override { return authority->admits(name, why); }
+    std::string refusal(const std::string& why) override {
+        proto::MasterMessage message;
+        message.mutable_refusal()->set_code(proto::REFUSED_OTHER);
+        message.mutable_refusal()->set_protocol_version(core::wire::protocol_version);
+        core::write(core::make_cause<core::CauseKind::text>(why), *message.mutable_refusal()->mutable_cause());
+        return core::encode(message);
+    }
+    void enrol(core::LinkId link, std::string body, const std::optional<tls::CertificateName>& shown) override {
+        if (enrolments_waiting.load() >= enrolments_max) {
+            proto::EnrolReply busy;
+            busy.set_error(proto::ENROL_BUSY);
+            busy.set_text("the master has too many requests for certificates; try again");
+            loop->answer_enrolment(link, core::encode(busy));
+            return;
+        }
+        ++enrolments_waiting;
+        const auto work = [this, link, body = std::move(body), shown] {
+            --enrolments_waiting;
+            proto::EnrolRequest request;
+            proto::EnrolReply reply;
+            if (core::decode({reinterpret_cast<const std::uint8_t*>(body.data()), body.size()}, request)) {
+                reply = authority->enrol(request, shown);
+            } else {
+                reply.set_error(proto::ENROL_OTHER);
+                reply.set_text("the request cannot be read; do both ends run the same version?");
+            }
+            if (reply.error() == proto::ENROL_OK)
+                log(Severity::info, shown ? core::formatted("renewed the certificate of {}", shown->name)
+                                          : core::formatted("invitation {} was used", request.invitation()));
+            else
+                log(Severity::warn,
+                    core::formatted("refused a certificate to {}: {}", asker(request, reply, shown), reply.text()));
+            (void)loop->post([this, link, answer = core::encode(reply)] { loop->answer_enrolment(link, answer); });
+        };
+        if (enrolments->submit(work)) return;
+        --enrolments_waiting;
+        log(Severity::warn, "no thread can be started; a newcomer gets no certificate");
+    }
+    // For the log. A stranger may have sent anything, and each line would be a new one.
+    static std::string asker(const proto::EnrolRequest& request, const proto::EnrolReply& reply,
+                             const std::optional<tls::CertificateName>& shown) {
+        if (shown) return shown->name;
+        return reply.error() == proto::ENROL_UNKNOWN || reply.error() == proto::ENROL_OTHER
+                   ? "a newcomer"
+                   : "a newcomer with invitation " + request.invitation();
+    }
+    bool open_authority(std::string& error) {
+        if (authority != nullptr) return true;
+        const std::string& directory = settings.state_directory;
+        if (!settings.secure) {
+            if (directory.empty() || !tls::Authority::exists(directory)) return true;
+            error = core::formatted("the run in {} is secure; give --secure", directory);
+            return false;
+        }
+        if (directory.empty()) {
+            error = "a secure run needs a state directory, for its keys; give --state-dir";
+            return false;
+        }
+        authority = tls::Authority::open(directory, {settings.data_plaintext, settings.certificate_life, {}}, error);
+        if (authority == nullptr) return false;
+        enrolments = std::make_unique<Workers>();
+        loop->set_tls({authority->context(), true, true});
+        return true;
+    }
     void ended(const std::string& reason) override {
         if (!reason.empty()) log(Severity::err, "stopped: " + reason);
         if (store != nullptr) {
@@ -130,6 +206,18 @@ MasterRuntime::~MasterRuntime() {
 
 bool MasterRuntime::bind(const core::Endpoint& address, std::string& error) {
     State& state = *state_;
+    const auto open_to_all = state.settings.secure ? std::nullopt : public_address_of(address);
+    if (open_to_all && state.settings.refuse_public) {
+        error =
+            core::formatted("{} can be reached from everywhere ({}), and whoever reaches a run that is not secure can "
+                            "join it; start with --secure, listen on a private address, or give --insecure",
+                            core::to_text(address), core::to_text(*open_to_all));
+        return false;
+    }
+    if (open_to_all)
+        state.log(Severity::warn, core::formatted("{}: whoever reaches this address can join the run, which is not "
+                                                  "secure; see docs/security.md",
+                                                  core::to_text(*open_to_all)));
     if (!state.settings.state_directory.empty() && state.store == nullptr) {
         state.store = JournalStore::open(state.settings.state_directory, error, state.settings.ends_at_signal);
         if (state.store == nullptr) return false;
@@ -148,6 +236,7 @@ bool MasterRuntime::bind(const core::Endpoint& address, std::string& error) {
             });
         });
     }
+    if (!state.open_authority(error)) return false;
     return state.loop->listen(
         {address, address.port, address.port, "; another program listens there: stop it, or give another port"}, error);
 }
@@ -189,6 +278,36 @@ void MasterRuntime::await_termination() {
 boost::asio::io_context& MasterRuntime::context() { return state_->loop->context(); }
 
 core::MasterStatus MasterRuntime::status() const { return state_->machine.status(); }
+
+tls::Authority* MasterRuntime::authority() { return state_->authority.get(); }
+
+bool MasterRuntime::revoke(const std::string& name, std::size_t& removed, std::string& error) {
+    State& state = *state_;
+    std::vector<core::Uuid> peers;
+    if (!state.authority->revoke(name, peers, error)) return false;
+    removed = peers.size();
+    state.log(Severity::warn, core::formatted("the certificates of {} were revoked ({} ids)", name, removed));
+    (void)state.loop->post([&state, peers] {
+        for (const core::Uuid& peer : peers) state.loop->deliver(core::PeerRevoked{peer});
+        state.loop->drop_not_admitted();
+    });
+    return true;
+}
+
+bool MasterRuntime::look_at_status(const std::function<void(const core::MasterStatus&)>& look) {
+    State& state = *state_;
+    auto answer = std::make_shared<std::promise<core::MasterStatus>>();
+    std::future<core::MasterStatus> future = answer->get_future();
+    const bool posted = state.loop->post([&state, answer] { answer->set_value(state.machine.status()); });
+    answer.reset();
+    if (!posted || future.wait_for(std::chrono::seconds(2)) != std::future_status::ready) return false;
+    try {
+        look(future.get());
+        return true;
+    } catch (const std::future_error&) {
+        return false;
+    }
+}
 
 bool MasterRuntime::in_forked_child() const { return state_->generation != descriptors::fork_generation(); }
 

@@ -11,10 +11,13 @@
 #include "core/base/timeouts.hpp"
 #include "core/master_status.hpp"
 #include "net-real/log.hpp"
+#include "net-real/tls/authority.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace boost::asio {
 class io_context;
@@ -28,7 +31,12 @@ struct MasterSettings {
     std::string congestion_control;
     std::string state_directory;  // empty: no journal; every record is acknowledged at once
     bool ends_at_signal = false;  // the process calls interrupt() on SIGUSR1, so `pccl-master end` may send it
-    LogSink log;                  // empty: standard error
+    // Only peers with a certificate of this run's authority join, over TLS. Needs a state directory.
+    bool secure = false;
+    bool refuse_public = false;                 // a run that is not secure does not listen on a public address
+    bool data_plaintext = false;                // a secure run: connections between peers are not encrypted
+    std::int64_t certificate_life = 12 * 3600;  // seconds
+    LogSink log;                                // empty: standard error
 };
 
 MasterSettings master_settings_from_environment();
@@ -59,6 +67,13 @@ public:
     // For a status server on the loop of this master. Only its handlers may call status().
     boost::asio::io_context& context();
     core::MasterStatus status() const;
+
+    // ---- a secure run, after bind(). Any thread but the I/O thread: these wait for the disk.
+    tls::Authority* authority();  // null: the run is not secure
+    // Revokes the certificates of a name, removes its peers and closes their connections. `removed`: how many ids.
+    bool revoke(const std::string& name, std::size_t& removed, std::string& error);
+    // Calls `look` with a copy of the status. Waits for the I/O thread, at most 2 s. False: it did not answer in time.
+    bool look_at_status(const std::function<void(const core::MasterStatus&)>& look);
 
 private:
     struct State;

@@ -1,4 +1,5 @@
-// Connections before their stream is open: dials by TCP, and both ends of streams through shared memory.
+// Connections before their stream is open: dials by TCP, and both ends of streams through shared memory. enrolments.cpp
+// has what accepted TLS streams need.
 //
 // A dial to an address of this host tries shared memory first. Whatever goes wrong there, or takes too long, the same
 // link is dialled by TCP, and the machine sees one LinkOpened or LinkRefused in any case. The machine learns of an
@@ -27,27 +28,45 @@ constexpr std::size_t greetings_max = 64;
 // ---- dialling ----------------------------------------------------------------------------------------------------
 
 void EventLoop::Impl::open_link(const core::OpenLink& effect) {
-    if (!dial_shared(effect.link, effect.target)) dial_tcp(effect.link, effect.target);
+    // A secure run names whom it dials, and a master does not listen for shared memory.
+    const bool to_master = tls_.context != nullptr && effect.peer.is_nil();
+    if (to_master || !dial_shared(effect.link, effect.target, effect.peer))
+        dial_tcp(effect.link, effect.target, effect.peer);
 }
 
-void EventLoop::Impl::dial_tcp(core::LinkId id, const core::Endpoint& target) {
+void EventLoop::Impl::dial_tcp(core::LinkId id, const core::Endpoint& target, const core::Uuid& peer) {
     std::string error;
     const int descriptor = dial(target, settings_.dial_source, error);
     if (descriptor < 0) {
         pending_.push_back(core::LinkRefused{id, std::move(error)});
         return;
     }
-    const ConnectionRef connection = make_connection(id, std::make_unique<TcpStream>(descriptor));
+    std::unique_ptr<Stream> stream;
+    TlsStream* encrypted = nullptr;
+    if (tls_.context != nullptr && (peer.is_nil() || tls_.data)) {
+        auto made = TlsStream::dialled(descriptor, tls_.context, tls::Protocol::link);
+        encrypted = made.get();
+        stream = std::move(made);
+        if (stream == nullptr) {
+            pending_.push_back(core::LinkRefused{id, "no memory for a TLS connection"});
+            return;
+        }
+    } else {
+        stream = std::make_unique<TcpStream>(descriptor);
+    }
+    const ConnectionRef connection = make_connection(id, std::move(stream));
     if (connection == nullptr) {
         pending_.push_back(core::LinkRefused{id, "the system's limit of watched sockets is reached"});
         return;
     }
     connection->state = State::dialing;
+    connection->tls = encrypted;
+    connection->wanted = peer;
     arm_write(connection);
 }
 
 // False: dial by TCP.
-bool EventLoop::Impl::dial_shared(core::LinkId id, const core::Endpoint& target) {
+bool EventLoop::Impl::dial_shared(core::LinkId id, const core::Endpoint& target, const core::Uuid& peer) {
     const SharedMemorySettings& shared = settings_.shared_memory;
     if (!shared.enabled || std::count(shared.tcp_only.begin(), shared.tcp_only.end(), target) != 0) return false;
     if (!own_addresses_.contains(target, now())) return false;
@@ -66,6 +85,7 @@ bool EventLoop::Impl::dial_shared(core::LinkId id, const core::Endpoint& target)
     if (connection == nullptr) return false;
     connection->state = State::dialing;
     connection->tcp_target = target;
+    connection->wanted = peer;
     connection->close_at = now() + shared.opening_time;
     opening_.push_back(connection);
     arm_write(connection);
@@ -96,7 +116,14 @@ void EventLoop::Impl::opened(const ConnectionRef& connection) {
     std::erase(opening_, connection);
     connection->close_at = core::never;
     if (connection->state == State::greeting) {
-        greeted(connection);
+        if (connection->tls != nullptr)
+            authenticated(connection);
+        else
+            greeted(connection);
+        return;
+    }
+    if (std::string why; !is_expected(*connection, why)) {
+        lose(connection, why);
         return;
     }
     connection->stream->apply(settings_.socket_options);
@@ -108,6 +135,15 @@ void EventLoop::Impl::opened(const ConnectionRef& connection) {
 }
 
 void EventLoop::Impl::opening_failed(const ConnectionRef& connection, const std::string& reason) {
+    if (connection->tls != nullptr && connection->state == State::greeting) {
+        refuse_caller(connection, reason);
+        return;
+    }
+    if (connection->state == State::enrolling) {
+        client_.log(Severity::info, "closed a connection that asked for a certificate: " + reason);
+        destroy(connection);
+        return;
+    }
     if (connection->state == State::greeting) {
         client_.log(Severity::debug, "a process of this host could not connect through shared memory: " + reason);
         destroy(connection);
@@ -119,10 +155,11 @@ void EventLoop::Impl::opening_failed(const ConnectionRef& connection, const std:
     }
     const core::LinkId id = connection->link.id();
     const core::Endpoint target = *connection->tcp_target;
+    const core::Uuid peer = connection->wanted;
     tell_fallback(target, {reason, false});
     destroy(connection);
     links_.erase(id);
-    dial_tcp(id, target);
+    dial_tcp(id, target, peer);
 }
 
 void EventLoop::Impl::give_up_openings(core::Instant at) {
@@ -184,7 +221,7 @@ void EventLoop::Impl::on_shared_acceptable() {
             accept_later(std::strerror(errno));
             return;
         }
-        make_room_for_greeting();
+        make_room_for_greeting(greetings_max);
         const core::LinkId id = next_link_;
         next_link_ += 2;
         const ConnectionRef connection = watch_stream(id, SharedStream::accepted(descriptor, shared_use_));
@@ -196,10 +233,11 @@ void EventLoop::Impl::on_shared_acceptable() {
     }
 }
 
-void EventLoop::Impl::make_room_for_greeting() {
-    const auto greets = [](const ConnectionRef& connection) { return connection->state == State::greeting; };
-    const std::size_t room =
-        std::min<std::size_t>(greetings_max, std::max(settings_.limits.unregistered_links_max, 1u));
+void EventLoop::Impl::make_room_for_greeting(std::size_t most) {
+    const auto greets = [](const ConnectionRef& connection) {
+        return connection->state == State::greeting || connection->state == State::enrolling;
+    };
+    const std::size_t room = std::min<std::size_t>(most, std::max(settings_.limits.unregistered_links_max, 1u));
     if (static_cast<std::size_t>(std::count_if(opening_.begin(), opening_.end(), greets)) < room) return;
     const ConnectionRef oldest = *std::find_if(opening_.begin(), opening_.end(), greets);
     opening_failed(oldest, "too many at once");

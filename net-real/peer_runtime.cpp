@@ -2,18 +2,26 @@
 
 #include "core/base/format.hpp"
 #include "core/peer_machine.hpp"
+#include "include/ccoip.h"
 #include "net-real/calls.hpp"
 #include "net-real/descriptors.hpp"
 #include "net-real/event_loop.hpp"
+#include "net-real/exposure.hpp"
+#include "net-real/resolve.hpp"
 #include "net-real/settings.hpp"
+#include "net-real/tls/enrolment.hpp"
 #include "net-real/wait_check.hpp"
+#include "net-real/workers.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <ctime>
 #include <future>
 #include <mutex>
 #include <random>
+#include <thread>
 #include <utility>
 
 namespace pccl::real {
@@ -21,6 +29,8 @@ namespace pccl::real {
 namespace {
 
 constexpr core::Duration leave_time = 2 * core::second;
+// A certificate that could not be renewed is tried again after this time.
+constexpr std::chrono::seconds renew_again{30};
 
 std::uint64_t random_seed() {
     std::random_device device;
@@ -72,6 +82,7 @@ PeerSettings peer_settings_from(const EnvironmentSettings& environment) {
     settings.advertised = environment.advertised;
     settings.congestion_control = environment.tcp_congestion;
     settings.shared_memory = environment.shared_memory;
+    settings.invite = environment.invite;
     core::Limits& limits = settings.limits;
     limits.concurrent_ops = environment.concurrent_ops;
     limits.test_connections = environment.benchmark_connections;
@@ -107,6 +118,15 @@ struct PeerRuntime::State final : LoopClient {
     std::atomic<bool> started{false};
     std::atomic<bool> stopped{false};
     std::mutex stop_mutex;
+    // ---- a secure run. `identity` is used by the holder of enrol_mutex only.
+    std::unique_ptr<tls::PeerIdentity> identity;  // null: nothing is encrypted
+    std::mutex enrol_mutex;
+    bool connecting = false;               // under enrol_mutex: a call has got its certificate, and waits to be admitted
+    std::atomic<std::uint64_t> aborts{0};  // an enrolment that began before the last one is given up
+    std::mutex keeper_mutex;
+    std::condition_variable keeper_wakeup;
+    bool keeper_stops = false;  // under keeper_mutex
+    std::thread keeper;         // renews the certificate
     std::unique_ptr<EventLoop> loop = make_loop();
 
     std::unique_ptr<EventLoop> make_loop() {
@@ -191,6 +211,114 @@ struct PeerRuntime::State final : LoopClient {
         return std::move(call->completion);
     }
 
+    // ---- certificates
+
+    // Resolves the invitation. False: `error` names cause and remedy.
+    bool read_invitation(std::string& error) {
+        if (settings.invite.empty() || identity != nullptr) return true;
+        auto made = tls::PeerIdentity::make(settings.invite, std::nullopt, error);
+        std::vector<core::Endpoint> masters;
+        if (made == nullptr || !resolve(made->master(), CCOIP_PROTOCOL_PORT_MASTER, masters, error)) return false;
+        settings.master = masters.front();
+        settings.other_masters.assign(masters.begin() + 1, masters.end());
+        identity = std::move(made);
+        return true;
+    }
+    std::vector<core::Endpoint> masters() const {
+        std::vector<core::Endpoint> all{settings.master};
+        all.insert(all.end(), settings.other_masters.begin(), settings.other_masters.end());
+        return all;
+    }
+    TlsUse tls_use() const { return {identity->context(), !identity->data_plaintext(), !identity->data_plaintext()}; }
+    bool in_run() {
+        auto answer = std::make_shared<std::promise<bool>>();
+        std::future<bool> future = answer->get_future();
+        const bool posted = loop->post([this, answer] { answer->set_value(machine->in_run()); });
+        answer.reset();
+        try {
+            return posted && future.get();
+        } catch (const std::future_error&) {
+            return false;  // the loop has ended
+        }
+    }
+    // Gets a certificate for a new membership, and joins with it. Blocks.
+    core::Completion join(core::CommandConnect command) {
+        if (auto refused = refusal()) return std::move(*refused);
+        {
+            const std::lock_guard lock(enrol_mutex);
+            if (connecting || in_run())
+                return core::failure(core::Result::invalid_usage,
+                                     core::make_cause<core::CauseKind::connected_already>());
+            const std::uint64_t before = aborts.load();
+            const auto given_up = [&] { return aborts.load() != before || stopped || host_ends_wait(); };
+            std::string error;
+            if (!identity->join(masters(), given_up, error))
+                return failed(core::Result::master_connection_failed, std::move(error));
+            command.identity = identity->peer();
+            loop->post([this, use = tls_use()] { loop->set_tls(use); });
+            begin_renewals();
+            connecting = true;
+        }
+        // Without the lock, because the members may take long to admit this peer, and its certificate is renewed.
+        struct Over {
+            State& state;
+            ~Over() {
+                const std::lock_guard lock(state.enrol_mutex);
+                state.connecting = false;
+            }
+        } over{*this};
+        return run(std::move(command), std::nullopt, nullptr, std::nullopt);
+    }
+    void begin_renewals() {
+        if (keeper.joinable()) {
+            keeper_wakeup.notify_all();
+            return;
+        }
+        const SignalsBlocked blocked;
+        keeper = std::thread([this] {
+            name_this_thread("pccl-certs");
+            keep_certificate();
+        });
+    }
+    std::time_t renew_at() {
+        const std::lock_guard lock(enrol_mutex);
+        return identity->renew_at();
+    }
+    // Renews the certificate at half its life. Connections that are open do not need it; those of the future do.
+    void keep_certificate() {
+        for (bool wait_longer = false;;) {
+            const std::time_t at = renew_at(), now = std::time(nullptr);
+            {
+                std::unique_lock lock(keeper_mutex);
+                const auto pause =
+                    std::max<std::chrono::seconds>(std::chrono::seconds(std::max<std::time_t>(at - now, 1)),
+                                                   wait_longer ? renew_again : std::chrono::seconds(1));
+                if (!keeper_stops) keeper_wakeup.wait_for(lock, std::min<std::chrono::seconds>(pause, renew_again));
+                if (keeper_stops) return;
+            }
+            wait_longer = false;
+            if (std::time(nullptr) < renew_at()) continue;
+            const std::lock_guard lock(enrol_mutex);
+            std::string error;
+            if (identity->renew(
+                    masters(), [this] { return stopped.load(); }, error)) {
+                loop->post([this, use = tls_use()] { loop->set_tls(use); });
+                log(Severity::info, "the certificate of this peer was renewed");
+            } else if (!stopped) {
+                log(Severity::warn, "the certificate of this peer could not be renewed, and is tried again: " + error);
+                wait_longer = true;
+            }
+        }
+    }
+    void end_renewals() {
+        {
+            const std::lock_guard lock(keeper_mutex);
+            keeper_stops = true;
+        }
+        keeper_wakeup.notify_all();
+        if (keeper.joinable()) keeper.join();
+    }
+
     // Gives the command to the machine. If it throws, nobody waits for the answer any more.
     void give(core::Command command) {
         const core::Ticket ticket = std::visit([](const auto& any) { return any.ticket; }, command);
@@ -227,6 +355,7 @@ struct PeerRuntime::State final : LoopClient {
     }
 
     core::Completion leave_at_once() {
+        ++aborts;
         core::CommandLeave command;
         command.abort = true;
         return run(command, std::nullopt, nullptr, leave_time);
@@ -253,10 +382,16 @@ bool PeerRuntime::start(std::string& error) {
         error = "the communicator was closed";
         return false;
     }
+    if (!state.read_invitation(error)) return false;
     if (state.loop->port() == 0) {
         const ListenRequest request{state.settings.bind_address, state.settings.port_first, state.settings.port_last,
                                     "; widen PCCL_PORT_RANGE, or set it to 0 for any free port"};
         if (!state.loop->listen(request, error)) return false;
+        if (const auto open_to_all = public_address_of(state.settings.bind_address);
+            open_to_all && state.identity == nullptr)
+            state.log(Severity::warn, core::formatted("{}: this peer listens where everybody can reach it, and the run "
+                                                      "is not secure; see docs/security.md, or set PCCL_BIND_ADDRESS",
+                                                      core::to_text(*open_to_all)));
     }
     core::PeerConfig config;
     config.seed = random_seed();
@@ -290,6 +425,9 @@ void PeerRuntime::release_buffer(core::BufferId buffer) {
 }
 
 core::Completion PeerRuntime::call(core::Command command) {
+    if (const auto* connect = std::get_if<core::CommandConnect>(&command);
+        connect != nullptr && state_->identity != nullptr && state_->started)
+        return state_->join(*connect);
     return state_->run(std::move(command), std::nullopt, nullptr, std::nullopt);
 }
 
@@ -337,8 +475,10 @@ void PeerRuntime::stop() {
     State& state = *state_;
     const std::lock_guard lock(state.stop_mutex);
     if (state.stopped) return;
+    ++state.aborts;
     if (state.started) state.run(core::CommandLeave{}, std::nullopt, nullptr, leave_time);
     state.stopped = true;
+    state.end_renewals();
     state.loop->request_stop();
     state.loop->join();
     state.calls.fail_all(failed(core::Result::internal_error, "the communicator was closed"));

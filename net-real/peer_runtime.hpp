@@ -37,8 +37,10 @@ struct PeerSettings {
     std::uint64_t staging_bytes_max = std::uint64_t{4} << 30;  // memory for incoming shared state; beyond it a file
     std::string congestion_control;                            // empty: what suits the path (congestion_control_for)
     bool shared_memory = true;                                 // data connections within this host use it
-    std::string name;                                          // printed before the identity in log lines
-    LogSink log;                                               // empty: standard error
+    // Of a secure run: where its master is, and a secret; `master` above is then not used. Empty: nothing is encrypted.
+    std::string invite;
+    std::string name;  // printed before the identity in log lines
+    LogSink log;       // empty: standard error
     // Called with messages for callers that wait (for whom a vote waits), and with the reason why the membership ended.
     // Runs on the I/O thread: it must not block.
     std::function<void(std::string_view)> notice;

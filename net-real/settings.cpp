@@ -64,6 +64,9 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
     {"PCCL_SHARED_MEMORY", "1", "0 or 1", "peers",
      "1: data connections between two peers of one host, in one network namespace and of one user, go through shared "
      "memory if both peers allow it; 0: through TCP."},
+    {"PCCL_INVITE", "none", "what `pccl-master invite` printed", "peers",
+     "Joins a secure run (docs/security.md): contains the address of the master, which is used in place of the "
+     "program's, the hash of the run's authority, and a secret."},
 }};
 
 const char* value_of(Setting setting) {
@@ -167,6 +170,7 @@ bool parse(Setting setting, std::string_view text, EnvironmentSettings& settings
         if (text != "0" && text != "1") return false;
         settings.shared_memory = text == "1";
         return true;
+    case Setting::invite: settings.invite = text; return true;  // examined when the peer connects
     case Setting::tcp_congestion:
         if (text.size() > 15) return false;  // TCP_CA_NAME_MAX
         settings.tcp_congestion = text;

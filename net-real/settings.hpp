@@ -33,6 +33,7 @@ enum class Setting : std::uint8_t {
     tcp_congestion,
     staging_bytes,
     shared_memory,
+    invite,
     count
 };
 
@@ -69,6 +70,7 @@ struct EnvironmentSettings {
     std::uint64_t staging_bytes = std::uint64_t{4} << 30;  // PCCL_MAX_STAGING_BYTES
     std::string tcp_congestion;                            // PCCL_TCP_CONGESTION; empty: the system's
     bool shared_memory = true;                             // PCCL_SHARED_MEMORY
+    std::string invite;                                    // PCCL_INVITE; empty: the run is not secure
 };
 
 EnvironmentSettings read_environment();

@@ -464,6 +464,20 @@ void Driver::on(Halt& effect) {
     if (!world_.may_give_up_disk(node_)) contract_broken("halts: " + halted_);
 }
 
+// As the driver of a secure run would authenticate whoever dialled. Every other connection is not authenticated, so that
+// both kinds of runs are played. A stranger has a certificate too, in a name of its own.
+Uuid Driver::identity_of(std::uint32_t from, std::uint32_t connection) {
+    if (connection % 2 == 0) return {};
+    if (world_.stranger(from)) {
+        Uuid own;
+        own.bytes.fill(0xEE);
+        return own;
+    }
+    Driver* const dialler = world_.driver(from);
+    const PeerMachine* const peer = dialler == nullptr ? nullptr : dialler->machine().peer();
+    return peer == nullptr ? Uuid{} : peer->uuid();
+}
+
 // --- items from the queue --------------------------------------------------------------------------------------------------
 
 void Driver::handle(const Item& item) {
@@ -491,8 +505,8 @@ void Driver::handle(const Item& item) {
         link->opened = true;
         if (world_.recorder_ != nullptr) world_.recorder_->link_begins(connection, 1, node_);
         const std::uint32_t from = world_.network_.peer_of(connection, 1);
-        return give(
-            LinkAccepted{item.a, with_port(world_.network_.dials_from(from, node_), 32768 + connection % 28000)});
+        return give(LinkAccepted{item.a, with_port(world_.network_.dials_from(from, node_), 32768 + connection % 28000),
+                                 identity_of(from, connection)});
     }
     case ItemKind::payload_sent: {
         Link* link = find(item.a);

@@ -162,6 +162,7 @@ private:
     void note_command(const core::Command& command);
     void dies_before_this();
 
+    core::Uuid identity_of(std::uint32_t from, std::uint32_t connection);
     void on(core::OpenLink& effect);
     void on(core::CloseLink& effect);
     void on(core::SendControl& effect);

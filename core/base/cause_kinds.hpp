@@ -144,7 +144,11 @@ namespace pccl::core {
     X(journal_unwritable, "the journal cannot be written: {t}")                                                        \
     X(journal_silent,                                                                                                  \
       "the disk of the master's journal has not answered for {n} s; check the disk, then start the master again: it "  \
-      "takes up the run")
+      "takes up the run")                                                                                              \
+    /* in a secure run */                                                                                              \
+    X(revoked, "the operator revoked its certificate")                                                                 \
+    X(identity_differs, "it claims to be peer {p}, but its certificate names peer {p}")                                \
+    X(group_not_allowed, "its invitation is for peer group {n}, but it asked for peer group {n}")
 
 enum class CauseKind : std::uint16_t {
 #define PCCL_CAUSE_KIND(name, text) name,

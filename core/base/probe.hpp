@@ -47,6 +47,13 @@
     X(claims_unknown_decisions, "membership", "hello without proof that names decisions the master never made")        \
     X(joiner_impersonated, "membership", "hello in the name of a waiting newcomer, without its token")                 \
     X(data_link_without_proof, "membership", "data link refused: the caller is not the peer that it claims to be")     \
+    X(data_link_of_another_identity, "membership", "data link refused: the certificate names another peer")            \
+    X(data_link_of_a_revoked_peer, "membership", "data link refused: the certificate of the caller was revoked")       \
+    X(hello_of_another_identity, "membership", "hello refused: the certificate names another peer")                    \
+    X(group_not_allowed, "membership", "hello refused: the invitation is for another group")                           \
+    X(newcomer_revoked, "membership", "waiting newcomer removed: its certificate was revoked")                         \
+    X(member_revoked, "membership", "member removed: its certificate was revoked")                                     \
+    X(revocation_told_at_resume, "membership", "member told at its resume that a peer was revoked")                    \
     X(stranger_gave_way, "membership", "connection that said nothing closed for a newer one")                          \
     X(stranger_turned_away, "membership", "no place for a new connection: all others are too young to give way")       \
     X(confined_address_refused, "membership", "newcomer refused: it advertises a loopback or link-local address")      \

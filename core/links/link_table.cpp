@@ -1,6 +1,7 @@
 #include "core/links/link_table.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/links/waiting_room.hpp"
 
@@ -19,7 +20,7 @@ LinkId LinkTable::dial(Link::Purpose purpose, const Uuid& remote, std::uint32_t 
     link.stripe = stripe;
     link.pass = pass;
     link.opened = link.last_received = link.last_beat = link.last_progress = turn_.now;
-    turn_.add(OpenLink{id, target});
+    turn_.add(OpenLink{id, target, remote});
     return id;
 }
 
@@ -54,7 +55,9 @@ void LinkTable::lost(LinkId id, const std::string& reason, bool by_remote) {
     owner_.link_lost(id, link, reason, by_remote);
 }
 
-void LinkTable::accept(LinkId id, const Endpoint& remote, bool known) {
+void LinkTable::accept(const LinkAccepted& event, bool known) {
+    const LinkId id = event.link;
+    const Endpoint& remote = event.remote;
     std::vector<WaitingLink> waiting;
     for (const auto& [other, link] : links_) {
         if (link.purpose == Link::Purpose::incoming && !link.is_open())
@@ -74,8 +77,35 @@ void LinkTable::accept(LinkId id, const Endpoint& remote, bool known) {
     }
     Link& link = links_[id];
     link.from = remote;
+    link.identity = event.identity;
     link.known = known;
     link.opened = link.last_received = link.last_beat = link.last_progress = turn_.now;
+}
+
+std::string LinkTable::why_not_the_caller(const Link& link, std::span<const std::uint8_t> hello) const {
+    if (link.identity.is_nil() && revoked_.empty()) return {};
+    proto::LinkMessage message;
+    Uuid from;
+    if (!decode(hello, message) || !message.has_hello() || !read(message.hello().from(), from)) return {};
+    if (!link.identity.is_nil() && link.identity != from) {
+        PROBE(data_link_of_another_identity);
+        return formatted("it claims to be peer {}, but its certificate names peer {}", short_name(from),
+                         short_name(link.identity));
+    }
+    if (revoked_.contains(from)) {
+        PROBE(data_link_of_a_revoked_peer);
+        return formatted("the certificate of peer {} was revoked", short_name(from));
+    }
+    return {};
+}
+
+void LinkTable::revoke(const Uuid& peer) {
+    if (revoked_.size() < turn_.limits.peers_max) revoked_.insert(peer);
+    std::vector<LinkId> ended;
+    for (const auto& [id, link] : links_) {
+        if (link.purpose != Link::Purpose::master && link.remote == peer) ended.push_back(id);
+    }
+    for (const LinkId id : ended) drop(id, "the certificate of the other end was revoked");
 }
 
 void LinkTable::send_encoded(LinkId id, const Link& link, std::string body) {

@@ -20,6 +20,8 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +47,7 @@ struct Link {
     Stage stage = Stage::greeting;
     Uuid remote;
     Endpoint from;       // only of an accepted link
+    Uuid identity = {};  // only of an accepted link: who the driver has authenticated; nil: it has not
     bool known = false;  // it came from a neighbour's host
     std::uint32_t stripe = 0;
     LinkPass pass;         // only of a link that this peer dialled
@@ -109,7 +112,13 @@ public:
                 const LinkPass& pass);
     // Adds a connection that was accepted. `known`: it comes from a neighbour's host. If too many connections have sent no
     // hello, closes an older one or this one.
-    void accept(LinkId id, const Endpoint& remote, bool known);
+    void accept(const LinkAccepted& event, bool known);
+    // Why the first message of an accepted link cannot be taken: the driver has authenticated another peer than the hello
+    // names, or the named peer was revoked. Empty: nothing speaks against it here.
+    std::string why_not_the_caller(const Link& link, std::span<const std::uint8_t> hello) const;
+    // Closes all links with this peer, and refuses its hellos from now on.
+    void revoke(const Uuid& peer);
+    void forget_revoked() { revoked_.clear(); }
     // Closes the link, and reports the loss to the owner.
     void drop(LinkId id, const std::string& reason);
     // The same, if the other end breaks the protocol or cannot be understood. Counts it as refused.
@@ -158,6 +167,7 @@ private:
     const Identity& who_;
     LinkOwner& owner_;
     Map links_;
+    std::set<Uuid> revoked_;     // in this run; at most peers_max
     std::uint64_t refused_ = 0;  // callers, connections and frames
     LinkId next_link_ = 1;       // odd: chosen by the machine
 };

@@ -49,6 +49,8 @@ void ControlLinks::accept(const LinkAccepted& event, bool member_host, std::size
     Link& link = links_[event.link];
     link.known = known;
     link.remote = event.remote;
+    link.identity = event.identity;
+    link.group = event.group;
     link.opened = link.last_received = link.last_sent = turn_.now;
 }
 

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,7 +32,9 @@ public:
         Stage stage = Stage::fresh;
         Uuid uuid;
         Endpoint remote;
-        bool known = false;  // when it was accepted, a member had the same address
+        Uuid identity = {};                 // the peer that the driver has authenticated; nil: it has not
+        std::optional<GroupId> group = {};  // the only one that it may join
+        bool known = false;                 // when it was accepted, a member had the same address
         Instant opened = 0;
         Instant last_received = 0;
         Instant last_sent = 0;

@@ -57,6 +57,16 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
         links_.close(id, "sent an impossible hello");
         return;
     }
+    if (!link.identity.is_nil() && link.identity != uuid) {
+        PROBE(hello_of_another_identity);
+        links_.refuse(id, proto::REFUSED_OTHER, make_cause<CauseKind::identity_differs>(uuid, link.identity));
+        return;
+    }
+    if (link.group && *link.group != hello.group()) {
+        PROBE(group_not_allowed);
+        links_.refuse(id, proto::REFUSED_OTHER, make_cause<CauseKind::group_not_allowed>(*link.group, hello.group()));
+        return;
+    }
     const auto member = state_.members.find(uuid);
     if (!hello.run_id().empty()) {
         if (hello.run_id() != to_bytes(state_.run_id)) {

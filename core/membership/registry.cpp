@@ -171,6 +171,13 @@ void Registry::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, co
     welcome->set_member(true);
     welcome->set_link_key(to_bytes(session.link_key));
     links_.say(id, message);
+    for (const auto& [peer, cause] : state_.removed) {
+        if (!cause.has(CauseKind::revoked)) continue;
+        PROBE(revocation_told_at_resume);
+        proto::MasterMessage revocation;
+        revocation.set_revoked(to_bytes(peer));
+        links_.say(id, revocation);
+    }
     // Sends the decisions that the member has not seen, in order. The member itself declares its open votes again.
     std::uint32_t told = 0;
     for (const auto& [index, kept] : state_.kept()) {

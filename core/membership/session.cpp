@@ -15,13 +15,14 @@ using Stage = Link::Stage;
 
 // ---- membership ----------------------------------------------------------------------------------------------------
 
-void Session::begin() {
+void Session::begin(const Uuid& identity) {
     for (std::size_t i = 0; i < 16; i += 8) {
         const std::uint64_t word = turn_.random.next();
         for (std::size_t k = 0; k < 8; ++k) who_.uuid.bytes[i + k] = static_cast<std::uint8_t>(word >> (8 * k));
     }
     who_.uuid.bytes[6] = static_cast<std::uint8_t>((who_.uuid.bytes[6] & 0x0F) | 0x40);  // RFC 4122, version 4
     who_.uuid.bytes[8] = static_cast<std::uint8_t>((who_.uuid.bytes[8] & 0x3F) | 0x80);
+    if (!identity.is_nil()) who_.uuid = identity;
     who_.run = Uuid{};
     token_ = secrets_.next_token();
     former_tokens_.clear();
@@ -190,6 +191,7 @@ void Session::message_arrived(const ControlArrived& event) {
     case proto::MasterMessage::kPlan:
     case proto::MasterMessage::kPageRequest:
     case proto::MasterMessage::kTest:
+    case proto::MasterMessage::kRevoked:
     case proto::MasterMessage::kSyncHolders: owner_.master_message(message, link.control_bytes); break;
     default: refuse("the master sent an unknown message"); break;
     }

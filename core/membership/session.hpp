@@ -52,7 +52,8 @@ public:
     Cause lost_cause() const override { return make_cause<CauseKind::no_longer_a_member>(lost_); }
     bool in_run() const { return state_ == State::member || state_ == State::connecting; }
     // Connects under a new name. The memberships under old names are over.
-    void begin();
+    // `identity`: the name of this peer; nil: draws one.
+    void begin(const Uuid& identity);
     void admitted() { state_ = State::member; }
     // Sends the leave message to the master, if the link is open.
     void say_goodbye();

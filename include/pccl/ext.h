@@ -103,10 +103,11 @@ typedef struct pcclCommConfig_t {
     uint32_t multiplex_chunk_size;          /* PCCL_MULTIPLEX_CHUNK_SIZE */
     uint32_t num_benchmark_connections;     /* PCCL_NUM_BENCHMARK_CONNECTIONS */
     uint32_t reserved;                      /* must be 0 */
+    const char* invite;                     /* PCCL_INVITE; pcclConnect fails if it cannot be used */
 } pcclCommConfig_t;
 
 #define PCCL_COMM_CONFIG_INIT                                                                                          \
-    { sizeof(pcclCommConfig_t), NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0 }
+    { sizeof(pcclCommConfig_t), NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, NULL }
 
 /*
  * pcclCreateCommunicator with settings; a null `config` gives the same as pcclCreateCommunicator. Copies everything and

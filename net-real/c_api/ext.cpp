@@ -65,6 +65,7 @@ Outcome apply_config(const pcclCommConfig_t& config, real::EnvironmentSettings& 
     to.text(real::Setting::advertise_address, config.advertise_address);
     to.text(real::Setting::port_range, config.port_range);
     to.text(real::Setting::tcp_congestion, config.tcp_congestion);
+    to.text(real::Setting::invite, config.invite);
     to.number(real::Setting::peer_timeout, config.peer_timeout_ms);
     to.number(real::Setting::master_timeout, config.master_timeout_ms);
     to.number(real::Setting::scratch_bytes, config.max_scratch_bytes);

@@ -130,7 +130,7 @@ std::string rate_text(std::uint64_t bytes_per_second) {
 
 }  // namespace
 
-std::string status_json(const MasterStatus& status, Instant now) {
+std::string status_json(const MasterStatus& status, Instant now, const char* security) {
     json::array groups, peers, votes, removals;
     for (const auto& group : status.groups) groups.push_back(to_json(group, now));
     for (const auto& peer : status.peers) peers.push_back(to_json(peer, now));
@@ -146,6 +146,7 @@ std::string status_json(const MasterStatus& status, Instant now) {
         {"run", core::short_name(status.run)},
         {"incarnation", status.incarnation},
         {"state", state_of(status)},
+        {"security", security},
         {"uptime_ms", ms_since(status.started, now)},
         {"journal_waits_ms",
          status.journal_waits ? json::value(ms_since(*status.journal_waits, now)) : json::value(nullptr)},
@@ -167,13 +168,14 @@ std::string status_json(const MasterStatus& status, Instant now) {
     return json::serialize(document) + "\n";
 }
 
-std::string status_text(const MasterStatus& status, Instant now) {
+std::string status_text(const MasterStatus& status, Instant now, const char* security) {
     const auto seconds = [&](Instant then) { return core::formatted("{} s", ms_since(then, now) / 1000); };
     const std::size_t members = members_of(status);
-    std::string text = core::formatted(
-        "pccl-master {}, run {}, incarnation {}, {} for {}\n{} members, {} wait to be admitted, epoch {}\n", version(),
-        core::short_name(status.run), status.incarnation, state_of(status), seconds(status.started), members,
-        status.peers.size() - std::min(members, status.peers.size()), status.epoch);
+    std::string text = core::formatted("pccl-master {}, run {}, incarnation {}, security {}, {} for {}\n{} members, {} "
+                                       "wait to be admitted, epoch {}\n",
+                                       version(), core::short_name(status.run), status.incarnation, security,
+                                       state_of(status), seconds(status.started), members,
+                                       status.peers.size() - std::min(members, status.peers.size()), status.epoch);
     if (status.journal_waits && now - *status.journal_waits >= core::second)
         text += core::formatted("the disk of the journal has not answered for {}: every call waits for it\n",
                                 seconds(*status.journal_waits));

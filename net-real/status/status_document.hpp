@@ -10,7 +10,8 @@
 
 namespace pccl::real {
 
-std::string status_json(const core::MasterStatus& status, core::Instant now);
-std::string status_text(const core::MasterStatus& status, core::Instant now);
+// `security`: how the run is protected: none, tls, or tls-without-data.
+std::string status_json(const core::MasterStatus& status, core::Instant now, const char* security);
+std::string status_text(const core::MasterStatus& status, core::Instant now, const char* security);
 
 }  // namespace pccl::real

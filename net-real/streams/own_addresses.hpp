@@ -8,6 +8,9 @@
 
 namespace pccl::real {
 
+// Those of all interfaces; ports are 0. Empty if the system does not tell.
+std::vector<core::Endpoint> own_addresses();
+
 class OwnAddresses {
 public:
     bool contains(const core::Endpoint& endpoint, core::Instant now);  // the port does not matter

@@ -6,7 +6,9 @@
 // direction that waits for this readiness.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <sys/types.h>
@@ -34,6 +36,12 @@ public:
     // which is EAGAIN if the caller must wait. With `more`, the next send follows at once.
     virtual ssize_t receive(std::span<const iovec> parts) = 0;
     virtual ssize_t send(std::span<const iovec> parts, bool more) = 0;
+    // Bytes that send() took, but the system has not. The caller waits with output_wait(), then calls send_unsent(), also
+    // if it has nothing more to send. False: the stream has failed, as send() does.
+    virtual bool has_unsent() const { return false; }
+    virtual bool send_unsent() { return true; }
+    // The cause of the last failure of receive() or send(), before errno changes.
+    virtual std::string error_text() const { return std::strerror(errno); }
     // Bytes that were sent arrive, and then the other end sees the end of its input.
     virtual void shut_down_output() = 0;
 

@@ -4,6 +4,7 @@
 #include "net-real/sockets.hpp"
 #include "net-real/streams/shared_stream.hpp"
 #include "net-real/streams/tcp_stream.hpp"
+#include "net-real/tests/tls_fixtures.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -15,9 +16,11 @@
 
 namespace pccl::real {
 
-enum class StreamKind { tcp, shared };
+enum class StreamKind { tcp, shared, tls };
 
-inline const char* name_of(StreamKind kind) { return kind == StreamKind::tcp ? "tcp" : "shared"; }
+inline const char* name_of(StreamKind kind) {
+    return kind == StreamKind::tcp ? "tcp" : kind == StreamKind::tls ? "tls" : "shared";
+}
 
 inline std::size_t open_descriptors() {
     std::size_t count = 0;
@@ -43,6 +46,22 @@ inline void wait_for(Stream& stream, Stream::Wait readiness) {
     if (readiness == Stream::Wait::now) return;
     wait_until(stream.descriptor(), readiness == Stream::Wait::readable ? POLLIN : POLLOUT);
     stream.woken();
+}
+
+// Opens both ends of a connection in one thread. True: both are open.
+inline bool finish_both(Stream& a, Stream& b, std::string& reason_a, std::string& reason_b) {
+    auto state_a = Stream::Opening::waiting, state_b = Stream::Opening::waiting;
+    for (int i = 0; i < 100'000; ++i) {
+        if (state_a == Stream::Opening::waiting) state_a = a.open(reason_a);
+        if (state_b == Stream::Opening::waiting) state_b = b.open(reason_b);
+        if (state_a == Stream::Opening::failed) a.close();
+        if (state_b == Stream::Opening::failed) b.close();
+        if (state_a != Stream::Opening::waiting && state_b != Stream::Opening::waiting)
+            return state_a == Stream::Opening::open && state_b == Stream::Opening::open;
+        pollfd both[] = {{a.descriptor(), POLLIN, 0}, {b.descriptor(), POLLIN, 0}};
+        ::poll(both, 2, 1);
+    }
+    return false;
 }
 
 // Calls open() until the stream is open or has failed.
@@ -99,6 +118,14 @@ struct StreamPair {
         close_socket(listener);
         const int buffer = static_cast<int>(bytes);
         for (const int one : {dialled, accepted}) ::setsockopt(one, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
+        if (kind == StreamKind::tls) {
+            const TlsRun run;
+            a = TlsStream::dialled(dialled, run.peer(1), tls::Protocol::link);
+            b = TlsStream::accepted(accepted, run.peer(2));
+            std::string reason;
+            REQUIRE(finish_both(*a, *b, reason, reason));
+            return;
+        }
         a = std::make_unique<TcpStream>(dialled);
         b = std::make_unique<TcpStream>(accepted);
         std::string reason;

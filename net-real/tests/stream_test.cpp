@@ -19,7 +19,7 @@ using namespace pccl::real;
 
 namespace {
 
-constexpr StreamKind kinds[] = {StreamKind::tcp, StreamKind::shared};
+constexpr StreamKind kinds[] = {StreamKind::tcp, StreamKind::shared, StreamKind::tls};
 
 // Byte `index` of a sequence that no shift leaves as it is.
 std::uint8_t byte_at(std::uint64_t index) { return static_cast<std::uint8_t>((index * 0x9E3779B97F4A7C15u) >> 56); }
@@ -41,12 +41,16 @@ class End {
 public:
     End(Stream& stream, std::uint64_t seed, std::uint64_t total) : stream_(stream), random_(seed), total_(total) {}
 
-    bool has_sent() const { return sent_ == total_; }
+    bool has_sent() const { return sent_ == total_ && !stream_.has_unsent(); }
     bool has_received() const { return received_ == total_; }
     std::uint64_t received() const { return received_; }
 
     // False: it must wait.
     bool send() {
+        if (sent_ == total_) {
+            if (!stream_.send_unsent()) throw std::runtime_error("send");
+            return !stream_.has_unsent();
+        }
         std::vector<std::uint8_t> memory(static_cast<std::size_t>(
             std::min<std::uint64_t>(total_ - sent_, 1 + random_.below(random_.below(4) == 0 ? 40'000 : 300))));
         for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = byte_at(sent_ + i);

@@ -46,7 +46,8 @@ public:
                                                               {"bind_address", &config_.bind_address},
                                                               {"advertise_address", &config_.advertise_address},
                                                               {"port_range", &config_.port_range},
-                                                              {"tcp_congestion", &config_.tcp_congestion}};
+                                                              {"tcp_congestion", &config_.tcp_congestion},
+                                                              {"invite", &config_.invite}};
         kept_.reserve(std::size(texts));
         for (const auto& [key, field] : texts) {
             if (!given.contains(key) || given[key].is_none()) continue;

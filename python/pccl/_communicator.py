@@ -1,4 +1,11 @@
-"""The class Communicator: membership in a run, shared state and reductions."""
+"""The def _address_of(invite: str | None) -> str:
+    parts = (invite or "").split("/")
+    if len(parts) != 5:
+        raise argument_error("Communicator", "there is no address; give one, or an invitation (invite, PCCL_INVITE)")
+    return parts[1]
+
+
+class Communicator: membership in a run, shared state and reductions."""
 
 from __future__ import annotations
 
@@ -44,6 +51,7 @@ _SETTINGS = {
     "advertise_address",
     "port_range",
     "tcp_congestion",
+    "invite",
     "peer_timeout_ms",
     "master_timeout_ms",
     "max_scratch_bytes",
@@ -66,13 +74,15 @@ class Communicator:
     waits on the main thread, that call ends. This peer has then left the run, and connect() joins again. The
     constructor opens no connection. As a context manager, a communicator calls close() at the end.
 
-    :param address: address of the master: ``"ip:port"``, ``"host:port"`` or ``"[ipv6]:port"``.
+    :param address: address of the master: ``"ip:port"``, ``"host:port"`` or ``"[ipv6]:port"``. With an invitation it is
+        not used and may be None: the invitation contains it.
     :param peer_group: any number; only peers with the same number reduce and synchronize with each other.
     :param p2p_connection_pool_size: number of TCP connections to the next peer of the ring, up to 64; 0 means 4. Links
         with a long round trip need more connections to reach their bandwidth.
     :param settings: fields of ``pcclCommConfig_t``: ``name``, ``bind_address``, ``advertise_address``, ``port_range``,
-        ``tcp_congestion``, ``peer_timeout_ms``, ``master_timeout_ms``, ``max_scratch_bytes``,
-        ``max_concurrent_collective_ops``, ``multiplex_chunk_size``, ``num_benchmark_connections`` (docs/settings.md).
+        ``tcp_congestion``, ``invite`` (of a secure run, docs/security.md), ``peer_timeout_ms``, ``master_timeout_ms``,
+        ``max_scratch_bytes``, ``max_concurrent_collective_ops``, ``multiplex_chunk_size``,
+        ``num_benchmark_connections`` (docs/settings.md).
         If a setting is None or left out, its value comes from the environment. ``master_timeout_ms=0``: calls fail at
         once if the master is lost; ``max_scratch_bytes=0``: no limit.
     :raises PCCLArgumentError: an address or a setting that cannot be used.
@@ -80,7 +90,7 @@ class Communicator:
     """
 
     def __init__(
-        self, address: str, peer_group: int = 0, p2p_connection_pool_size: int = 0, **settings: Any
+        self, address: str | None = None, peer_group: int = 0, p2p_connection_pool_size: int = 0, **settings: Any
     ) -> None:
         unknown = settings.keys() - _SETTINGS
         if unknown:
@@ -90,6 +100,8 @@ class Communicator:
         for name, value in (("peer_group", peer_group), ("p2p_connection_pool_size", p2p_connection_pool_size)):
             if not 0 <= value <= 0xFFFFFFFF:
                 raise argument_error("Communicator", f"{name} is {value}; use a number from 0 to 4294967295")
+        if address is None:
+            address = _address_of(settings.get("invite") or os.environ.get("PCCL_INVITE"))
         self._target = parse(address, "Communicator")
         self._group = peer_group
         self._pool = p2p_connection_pool_size
@@ -117,7 +129,9 @@ class Communicator:
         """
         function = "Communicator.from_env"
         address = os.environ.get("PCCL_MASTER_ADDRESS")
-        if not address:
+        if not address and os.environ.get("PCCL_INVITE"):
+            address = None
+        elif not address:
             raise argument_error(function, "PCCL_MASTER_ADDRESS is not set; set it to the master's host:port")
         numbers = []
         for name in ("PCCL_PEER_GROUP", "PCCL_P2P_CONNECTION_POOL_SIZE"):

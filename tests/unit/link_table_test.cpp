@@ -129,3 +129,47 @@ TEST_CASE("who closes on purpose says so, unless nobody is there yet") {
     CHECK(table.count<CloseLink>() == 2);
     CHECK(table.lost.empty());
 }
+
+TEST_CASE("a caller whose certificate names another peer is not the one that its hello names") {
+    Table table;
+    const auto hello_from = [](std::uint8_t number) {
+        pccl::proto::LinkMessage message;
+        Uuid from;
+        from.bytes.fill(number);
+        message.mutable_hello()->set_from(to_bytes(from));
+        return encode(message);
+    };
+    const auto why = [&](const Link& link, const std::string& hello) {
+        return table.links.why_not_the_caller(link,
+                                              {reinterpret_cast<const std::uint8_t*>(hello.data()), hello.size()});
+    };
+    Uuid one;
+    one.bytes.fill(1);
+    table.links.accept(LinkAccepted{2, Endpoint{}, one}, false);
+    table.links.accept(LinkAccepted{4, Endpoint{}}, false);
+    CHECK(why(table.links.at(2), hello_from(1)).empty());
+    CHECK(why(table.links.at(2), hello_from(2)).find("certificate names") != std::string::npos);
+    CHECK(why(table.links.at(4), hello_from(2)).empty());  // nobody has authenticated it; its pass is examined later
+    table.links.revoke(one);
+    CHECK(why(table.links.at(2), hello_from(1)).find("revoked") != std::string::npos);
+    CHECK(why(table.links.at(4), hello_from(1)).find("revoked") != std::string::npos);
+    table.links.forget_revoked();
+    CHECK(why(table.links.at(4), hello_from(1)).empty());
+}
+
+TEST_CASE("links with a revoked peer are closed, whoever dialled; others stay") {
+    Table table;
+    Uuid one, two;
+    one.bytes.fill(1);
+    two.bytes.fill(2);
+    const LinkId to_one = table.open(), to_two = table.open(), master = table.dial(Link::Purpose::master);
+    table.links.at(to_one).remote = one;
+    table.links.at(to_two).remote = two;
+    table.links.accept(LinkAccepted{2, Endpoint{}, one}, false);
+    table.links.at(2).remote = one;
+    table.links.revoke(one);
+    CHECK(table.lost == std::vector<LinkId>{to_one, 2});
+    CHECK(table.links.contains(to_two));
+    CHECK(table.links.contains(master));
+    CHECK(table.count<CloseLink>() == 2);
+}

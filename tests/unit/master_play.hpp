@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,10 @@ struct Member {
     std::string notices{};
     std::vector<std::uint64_t> former_tokens{};
     std::uint64_t heard = 0;  // messages received on its link
+    // As the driver of a secure run has authenticated it; nil: it has not.
+    Uuid identity{};
+    std::optional<GroupId> allowed{};    // the only group that it may join
+    std::vector<std::string> revoked{};  // peers whose certificates were revoked, as the master told it
 };
 
 // A master whose disk is fast: each record is durable before anything else happens, unless the test holds the disk.
@@ -80,7 +85,7 @@ public:
         Endpoint remote;
         remote.address[0] = first_byte;
         remote.port = 1;
-        handle(LinkAccepted{member.link, remote});
+        handle(LinkAccepted{member.link, remote, member.identity, member.allowed});
     }
     template <class Change>
     void say_hello(Member& member, const Change& change, std::uint8_t first_byte = 10) {
@@ -107,6 +112,7 @@ public:
     void say_hello(Member& member) {
         say_hello(member, [](const proto::Hello&) {});
     }
+    void revoke(const Uuid& peer) { handle(PeerRevoked{peer}); }
     // The network closes the member's connection.
     void reset(Member& member) {
         const LinkId link = member.link;
@@ -209,6 +215,7 @@ private:
             member.welcome = message.welcome();
         }
         if (message.has_refusal()) member.refused = true;
+        if (message.kind_case() == proto::MasterMessage::kRevoked) member.revoked.push_back(message.revoked());
         if (message.has_notice()) member.notices += message.notice().text() + "\n";
         if (message.has_plan()) {
             // A plan may come in several pages.

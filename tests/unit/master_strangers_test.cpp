@@ -313,3 +313,66 @@ TEST_CASE("the time in which a member did not run counts against no edge of it")
     pass(4, true);
     CHECK(run.members() == 1);
 }
+
+TEST_CASE("an authenticated caller cannot claim another name, nor join another group than its invitation allows") {
+    Pair run;
+    Member liar = member(9);
+    liar.identity = name(8);
+    run.world.say_hello(liar);
+    CHECK(liar.refused);
+    // Not even with the token of the member that it claims to be.
+    Member thief = member(1);
+    thief.identity = name(8);
+    thief.welcome = run.a.welcome;
+    run.world.say_hello(thief, [](proto::Hello& hello) { hello.set_generation(1000); });
+    CHECK(thief.refused);
+    CHECK_FALSE(run.a.closed);
+    Member honest = member(7);
+    honest.identity = name(7);
+    honest.allowed = 2;
+    run.world.say_hello(honest, [](proto::Hello& hello) { hello.set_group(3); });
+    CHECK(honest.refused);
+    honest.refused = honest.closed = false;
+    run.world.say_hello(honest, [](proto::Hello& hello) { hello.set_group(2); });
+    CHECK_FALSE(honest.refused);
+    CHECK_FALSE(honest.closed);
+}
+
+TEST_CASE("a revoked member is removed at once, also while it is away, and the others close its connections") {
+    for (const bool away : {false, true}) {
+        Pair run;
+        if (away) run.world.reset(run.b);
+        REQUIRE(run.members() == 2);
+        run.world.revoke(run.b.uuid);
+        CHECK(run.members() == 1);
+        CHECK((away || (run.b.refused && run.b.closed)));
+        CHECK(run.a.revoked == std::vector<std::string>{to_bytes(run.b.uuid)});
+        run.b.refused = false;
+        run.world.say_hello(run.b);
+        CHECK(run.b.refused);
+    }
+}
+
+TEST_CASE("a member that was away when a peer was revoked learns of it when it resumes, also after a restart") {
+    for (const bool restarted : {false, true}) {
+        Pair run;
+        run.world.reset(run.a);
+        run.world.revoke(run.b.uuid);
+        CHECK(run.a.revoked.empty());
+        if (restarted) run.world.restart();
+        run.world.say_hello(run.a);
+        CHECK(run.a.revoked == std::vector<std::string>{to_bytes(run.b.uuid)});
+    }
+}
+
+TEST_CASE("a revoked newcomer waits no longer, and a revoked stranger harms nobody") {
+    Pair run;
+    Member newcomer = member(3);
+    run.world.say_hello(newcomer);
+    run.world.revoke(newcomer.uuid);
+    CHECK(newcomer.refused);
+    CHECK(newcomer.closed);
+    run.world.revoke(name(99));
+    CHECK(run.members() == 2);
+    CHECK_FALSE(run.a.closed);
+}

@@ -7,6 +7,7 @@
 // master on it. Without one the run ends, and the peers are notified. SIGUSR1, which `pccl-master end` sends, ends the
 // run in either case. A second SIGTERM or SIGINT ends the program at once. Exit codes: 0 after a signal, 1 if it cannot
 // serve, 2 on wrong usage.
+#include "admin_socket.hpp"
 #include "end_run.hpp"
 #include "notify.hpp"
 
@@ -15,6 +16,7 @@
 #include "include/ccoip.h"
 #include "include/pccl.h"
 #include "net-real/event_loop.hpp"
+#include "net-real/exposure.hpp"
 #include "net-real/log.hpp"
 #include "net-real/master_runtime.hpp"
 #include "net-real/resolve.hpp"
@@ -63,7 +65,11 @@ struct Options {
     std::string log_format = "text";
     int ready_descriptor = no_descriptor;
     bool version = false;
-    bool end = false;  // the command: end a run instead of serving one
+    bool secure = false;
+    bool data_plaintext = false;
+    bool insecure = false;
+    bool end = false;     // the command: end a run instead of serving one
+    std::string request;  // to the running master; empty: none
 };
 
 int cannot_serve(const std::string& why) {
@@ -94,9 +100,13 @@ bool bind_one_of(std::vector<Endpoint> endpoints, const Bind& bind) {
     return std::any_of(endpoints.begin(), endpoints.end(), bind);
 }
 
-StatusServer::Pages pages_of(const MasterRuntime& master) {
-    return {[&master] { return pccl::real::status_json(master.status(), pccl::real::EventLoop::now()); },
-            [&master] { return pccl::real::status_text(master.status(), pccl::real::EventLoop::now()); }};
+StatusServer::Pages pages_of(const MasterRuntime& master, const char* security) {
+    return {[&master, security] {
+                return pccl::real::status_json(master.status(), pccl::real::EventLoop::now(), security);
+            },
+            [&master, security] {
+                return pccl::real::status_text(master.status(), pccl::real::EventLoop::now(), security);
+            }};
 }
 
 bool read_address(const char* option, const std::string& text, std::uint16_t default_port,
@@ -119,6 +129,16 @@ std::string name_of(const std::string& listen, std::uint16_t port) {
     std::string host = has_port ? listen.substr(0, colon) : listen;
     if (host.find(':') != std::string::npos && host.front() != '[') host = pccl::core::formatted("[{}]", host);
     return pccl::core::formatted("{}:{}", host, port);
+}
+
+// Where newcomers reach a master that listens there.
+std::string address_in_invitations(const std::string& listen, std::uint16_t port) {
+    const std::string name = name_of(listen, port);
+    const std::string host = name.substr(0, name.rfind(':'));
+    if (host != "0.0.0.0" && host != "*" && host != "[::]") return name;
+    Endpoint found = pccl::real::address_for_others();
+    found.port = port;
+    return pccl::core::to_text(found);
 }
 
 // `status`: the address of the status server; empty if there is none.
@@ -189,17 +209,25 @@ int serve(const Options& options, const std::vector<Endpoint>& endpoints,
     pccl::real::MasterSettings settings = pccl::real::master_settings_from_environment();
     if (!options.state_directory.empty()) settings.state_directory = options.state_directory;
     settings.ends_at_signal = true;
+    settings.secure = options.secure;
+    settings.data_plaintext = options.data_plaintext;
+    settings.refuse_public = !options.insecure;
+    const std::string state_directory = settings.state_directory;
     if (options.journal_timeout)
         settings.timeouts.journal = static_cast<pccl::core::Duration>(*options.journal_timeout) * pccl::core::second;
     MasterRuntime master(std::move(settings));
     std::string error;
     if (!bind_one_of(endpoints, [&](const Endpoint& endpoint) { return master.bind(endpoint, error); }))
         return cannot_serve(error);
-    StatusServer status(master.context(), pages_of(master), {options.status.substr(0, options.status.rfind(':'))});
+    const char* const security = !options.secure ? "none" : options.data_plaintext ? "tls-without-data" : "tls";
+    StatusServer status(master.context(), pages_of(master, security),
+                        {options.status.substr(0, options.status.rfind(':'))});
     const bool has_status = !status_endpoints.empty();
     if (has_status &&
         !bind_one_of(status_endpoints, [&](const Endpoint& endpoint) { return status.listen(endpoint, error); }))
         return cannot_serve("--status: " + error);
+    pccl_master::AdminServer admin(master, address_in_invitations(options.listen, master.port()));
+    if (options.secure && !admin.start(state_directory, error)) return cannot_serve(error);
     if (!master.run(error)) return cannot_serve(error);
     announce(name_of(options.listen, master.port()), has_status ? name_of(options.status, status.port()) : "",
              options.ready_descriptor);
@@ -209,12 +237,88 @@ int serve(const Options& options, const std::vector<Endpoint>& endpoints,
 int end_command(const Options& options) {
     const char* variable = std::getenv("PCCL_STATE_DIR");
     const std::string directory =
-        options.state_directory.empty() && variable != nullptr ? variable : options.state_directory;
+        options.state_directory.empty() && variable != nullptr ? std::string(variable) : options.state_directory;
     if (directory.empty()) return wrong_usage("end: give --state-dir, the directory of the run");
     std::string error;
     if (!pccl_master::end_run(directory, error)) return cannot_serve(error);
     std::printf("the run in %s has ended\n", directory.c_str());
     return exit_stopped;
+}
+
+std::string state_directory_of(const Options& options) {
+    const char* variable = std::getenv("PCCL_STATE_DIR");
+    return options.state_directory.empty() && variable != nullptr ? std::string(variable) : options.state_directory;
+}
+
+int ask_command(const Options& options) {
+    const std::string directory = state_directory_of(options);
+    if (directory.empty()) return wrong_usage("give --state-dir, the directory of the run");
+    std::string text;
+    const bool done = pccl_master::ask_master(directory, options.request, text);
+    std::fprintf(done ? stdout : stderr, "%s%s\n", done ? "" : "pccl-master: ", text.c_str());
+    return done ? exit_stopped : exit_cannot_serve;
+}
+
+struct InviteOptions {
+    std::string name, ttl = "1h", address;
+    std::uint32_t uses = 1;
+    std::optional<std::uint32_t> group;
+};
+
+// Seconds; "90", "90s", "30m", "1h", "2d". 0: not a time.
+std::int64_t seconds_of(const std::string& text) {
+    std::size_t digits = 0;
+    while (digits < text.size() && digits < 7 && text[digits] >= '0' && text[digits] <= '9') ++digits;
+    const std::string unit = text.substr(digits);
+    const std::int64_t factor = unit == "d" ? 86'400 : unit == "h" ? 3600 : unit == "m" ? 60 : 1;
+    if (digits == 0 || (factor == 1 && !unit.empty() && unit != "s")) return 0;
+    return std::strtoll(text.c_str(), nullptr, 10) * factor;
+}
+
+// Words that go into a request contain no space.
+CLI::Validator one_word() {
+    return {[](const std::string& text) {
+                return text.find_first_of(" \n") == std::string::npos && !text.empty() ? "" : "must be one word";
+            },
+            ""};
+}
+
+void describe_requests(CLI::App& app, Options& options) {
+    const auto add = [&](const char* verb, const char* text) {
+        CLI::App* command = app.add_subcommand(verb, text);
+        command->add_option("--state-dir", options.state_directory, "the directory of the run (same as PCCL_STATE_DIR)")
+            ->type_name("DIR");
+        return command;
+    };
+    static InviteOptions wish;
+    CLI::App* invite =
+        add("invite", "Print an invitation to a secure run, for one newcomer: it sets PCCL_INVITE to it");
+    invite->add_option("--name", wish.name, "what `members` shows, and `revoke` takes")->check(one_word());
+    invite->add_option("--ttl", wish.ttl, "how long it can be used: 90s, 30m, 1h, 2d")->capture_default_str();
+    invite->add_option("--uses", wish.uses, "how many newcomers may use it")->capture_default_str();
+    invite->add_option("--group", wish.group, "the only peer group that they may join");
+    invite->add_option("--address", wish.address, "where newcomers reach the master, if not where it listens")
+        ->check(one_word())
+        ->type_name("HOST:PORT");
+    invite->callback([&options] {
+        const std::int64_t ttl = seconds_of(wish.ttl);
+        if (ttl <= 0) throw CLI::ValidationError("--ttl", "a time such as 90s, 30m, 1h or 2d");
+        options.request = pccl::core::formatted("invite ttl={} uses={}", ttl, wish.uses);
+        if (!wish.name.empty()) options.request += " name=" + wish.name;
+        if (!wish.address.empty()) options.request += " address=" + wish.address;
+        if (wish.group) options.request += pccl::core::formatted(" group={}", *wish.group);
+    });
+    add("members", "List the peers of a secure run with their names")->callback([&options] {
+        options.request = "members";
+    });
+    add("invites", "List the invitations of a secure run")->callback([&options] { options.request = "invites"; });
+    static std::string what;
+    CLI::App* withdraw = add("withdraw", "Withdraw an invitation; those who have used it stay");
+    withdraw->add_option("ID", what, "as `invites` shows it")->required()->check(one_word());
+    withdraw->callback([&options] { options.request = "withdraw " + what; });
+    CLI::App* revoke = add("revoke", "Revoke the certificates of a name: its peers are removed and cannot come back");
+    revoke->add_option("NAME", what, "of a peer, or of an invitation and all its peers")->required()->check(one_word());
+    revoke->callback([&options] { options.request = "revoke " + what; });
 }
 
 void describe(CLI::App& app, Options& options) {
@@ -251,12 +355,20 @@ void describe(CLI::App& app, Options& options) {
                    "write the line `listening on HOST:PORT` to this descriptor when the master serves, and close it")
         ->check(CLI::NonNegativeNumber)
         ->type_name("N");
+    app.add_flag(
+        "--secure", options.secure,
+        "encrypt connections, and admit only peers that were invited (`pccl-master invite`); needs --state-dir");
+    app.add_flag("--data-plaintext", options.data_plaintext,
+                 "with --secure: connections between peers are not encrypted. For networks that are trusted");
+    app.add_flag("--insecure", options.insecure,
+                 "without --secure, listen on a public address all the same: whoever reaches it can join");
     app.add_flag("--version", options.version, "Print the version and exit");
     CLI::App* end = app.add_subcommand("end", "End the run of a state directory: its master tells the peers and stops, "
                                               "and the journal is emptied");
     end->add_option("--state-dir", options.state_directory, "the directory of the run (same as PCCL_STATE_DIR)")
         ->type_name("DIR");
     end->callback([&options] { options.end = true; });
+    describe_requests(app, options);
     app.footer(
         "Prints `listening on HOST:PORT` on standard output when it serves, with --status also `status on HOST:PORT`;\n"
         "tells a service manager (NOTIFY_SOCKET).\n"
@@ -288,6 +400,7 @@ int main(int argc, char** argv) {
         return exit_stopped;
     }
     if (options.end) return end_command(options);
+    if (!options.request.empty()) return ask_command(options);
     if (options.log_format == "json") pccl::real::set_log_format(pccl::real::LogFormat::json);
     if (!options.log_level.empty()) {
         Severity severity{};

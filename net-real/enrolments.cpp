@@ -1,0 +1,175 @@
+// Accepted TLS connections: who is at the other end, and the requests for certificates. The machine learns of a
+// connection only when both ends are authenticated.
+//
+// Bounds: a handshake, and a request with its answer, take at most opening_time; at most unregistered_links_max
+// connections are in this state, and the oldest gives way.
+#include "net-real/event_loop_impl.hpp"
+
+#include "core/base/format.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace pccl::real {
+
+namespace {
+
+constexpr core::Duration opening_time = 5 * core::second;
+constexpr std::size_t greetings_max = 256;
+constexpr std::size_t request_bytes_max = 16u << 10;
+
+// Without the port, which differs each time: equal log lines are counted and not repeated.
+std::string host_of(const core::Endpoint& remote) {
+    const std::string text = core::to_text(remote);
+    return text.substr(0, text.rfind(':'));
+}
+
+// The first control frame of a connection that asks for a certificate.
+struct RequestSink final : EventSink {
+    explicit RequestSink(Link& from) : link(from) {}
+    void on_event(const core::Event& event) override {
+        if (const auto* control = std::get_if<core::ControlArrived>(&event); control != nullptr && !is_refused)
+            body.assign(reinterpret_cast<const char*>(control->body.data()), control->body.size());
+        else
+            is_refused = true;
+        has_come = true;
+        link.close_input();
+    }
+    Link& link;
+    std::string body;
+    bool has_come = false;
+    bool is_refused = false;
+};
+
+}  // namespace
+
+void EventLoop::Impl::greet_by_tls(int descriptor, const core::Endpoint& remote) {
+    make_room_for_greeting(greetings_max);
+    std::shared_ptr<const tls::Context> context = client_.present_context();
+    auto stream = TlsStream::accepted(descriptor, context != nullptr ? std::move(context) : tls_.context);
+    if (stream == nullptr) {
+        client_.log(Severity::warn, "no memory for a TLS connection");
+        return;
+    }
+    TlsStream* const encrypted = stream.get();
+    const core::LinkId id = next_link_;
+    next_link_ += 2;
+    const ConnectionRef connection = watch_stream(id, std::move(stream));
+    if (connection == nullptr) return;
+    connection->stream->apply(settings_.socket_options);
+    connection->tls = encrypted;
+    connection->remote = remote;
+    connection->state = State::greeting;
+    connection->close_at = now() + opening_time;
+    opening_.push_back(connection);
+    arm_write(connection);
+}
+
+// Of a connection that this end has dialled.
+bool EventLoop::Impl::is_expected(Connection& connection, std::string& why) const {
+    if (connection.tls == nullptr) return true;
+    const auto found = connection.tls->other_end();
+    const bool is_master = connection.wanted.is_nil();
+    if (connection.tls->protocol() == tls::Protocol::link && found && found->is_master == is_master &&
+        (is_master || found->peer == connection.wanted))
+        return true;
+    why = core::formatted("the certificate of the other end does not name {}, but {}",
+                          is_master ? "the master" : "peer " + core::short_name(connection.wanted),
+                          !found             ? "nobody"
+                          : found->is_master ? "the master"
+                                             : "peer " + core::short_name(found->peer));
+    return false;
+}
+
+// opened() has taken the connection out of opening_.
+void EventLoop::Impl::authenticated(const ConnectionRef& connection) {
+    connection->other = connection->tls->other_end();
+    if (connection->tls->protocol() == tls::Protocol::enrolment) {
+        connection->state = State::enrolling;
+        connection->close_at = now() + opening_time;
+        opening_.push_back(connection);
+        arm_read(connection);
+        return;
+    }
+    std::string why;
+    if (connection->tls->protocol() != tls::Protocol::link)
+        why = "it is no program of this library";
+    else if (!connection->other || connection->other->is_master)
+        why = "its certificate names no peer";
+    else if (links_.size() >= settings_.links_max)
+        why = "too many connections";
+    else if (client_.admits(*connection->other, why)) {
+        connection->state = State::open;
+        connection->noticed = now();
+        links_.emplace(connection->link.id(), connection);
+        arm_read(connection);
+        pending_.push_back(core::LinkAccepted{connection->link.id(), connection->remote, connection->other->peer,
+                                              connection->other->group});
+        return;
+    }
+    refuse_caller(connection, why);
+}
+
+void EventLoop::Impl::refuse_caller(const ConnectionRef& connection, const std::string& why) {
+    const bool is_plain = connection->tls->is_plaintext();
+    client_.log(connection->tls->was_abandoned() ? Severity::info : Severity::warn,
+                core::formatted("refused a connection from {}{}: {}{}", host_of(connection->remote),
+                                connection->other ? core::formatted(" ({}, peer {})", connection->other->name,
+                                                                    core::short_name(connection->other->peer))
+                                                  : "",
+                                why, is_plain ? "; give that peer an invitation (PCCL_INVITE)" : ""));
+    const bool has_stream = is_plain || connection->other;
+    const std::string body =
+        !has_stream ? std::string()
+                    : client_.refusal(is_plain ? "plaintext peer: this run is secure; ask its operator for an "
+                                                 "invitation (pccl-master invite) and set PCCL_INVITE"
+                                               : why);
+    if (body.empty()) {
+        destroy(connection);
+        return;
+    }
+    if (is_plain) connection->tls->go_plain();
+    answer_and_close(connection, body);
+}
+
+void EventLoop::Impl::answer_and_close(const ConnectionRef& connection, const std::string& body) {
+    std::erase(opening_, ConnectionRef(connection));
+    connection->state = State::open;
+    connection->link.queue_control(body);
+    shut_connection(connection, true);
+}
+
+void EventLoop::Impl::receive_enrolment(const ConnectionRef& connection) {
+    RequestSink sink(connection->link);
+    const Link::Outcome outcome = connection->link.receive(space_, sink, request_bytes_max);
+    if (!sink.has_come) {
+        if (outcome.progress == Link::Progress::closed) destroy(connection);
+        return;
+    }
+    if (sink.is_refused || sink.body.size() > request_bytes_max) {
+        opening_failed(connection, "its request cannot be read");
+        return;
+    }
+    client_.enrol(connection->link.id(), std::move(sink.body), connection->other);
+}
+
+void EventLoop::Impl::answer_enrolment(core::LinkId link, const std::string& body) {
+    const auto found = std::find_if(opening_.begin(), opening_.end(), [link](const ConnectionRef& connection) {
+        return connection->link.id() == link && connection->state == State::enrolling;
+    });
+    if (found == opening_.end()) return;  // it has waited for too long
+    answer_and_close(ConnectionRef(*found), body);
+}
+
+void EventLoop::Impl::drop_not_admitted() {
+    handle_pending();
+    std::vector<ConnectionRef> ended;
+    std::string why;
+    for (const auto& [id, connection] : links_) {
+        if (connection->other && !client_.admits(*connection->other, why)) ended.push_back(connection);
+    }
+    for (const ConnectionRef& connection : ended) lose(connection, "its certificate is not accepted any more");
+}
+
+}  // namespace pccl::real

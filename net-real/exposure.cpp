@@ -1,0 +1,48 @@
+#include "net-real/exposure.hpp"
+
+#include "core/topology/address_rules.hpp"
+#include "net-real/streams/own_addresses.hpp"
+
+#include <algorithm>
+
+namespace pccl::real {
+
+namespace {
+
+bool is_unspecified(const core::Endpoint& endpoint) { return endpoint.address == core::Endpoint{}.address; }
+
+}  // namespace
+
+bool is_public(const core::Endpoint& endpoint) {
+    const auto& a = endpoint.address;
+    if (is_unspecified(endpoint) || core::is_confined(endpoint)) return false;
+    if (endpoint.is_v6) return (a[0] & 0xFE) != 0xFC;
+    return !(a[0] == 10 || (a[0] == 172 && (a[1] & 0xF0) == 16) || (a[0] == 192 && a[1] == 168));
+}
+
+std::optional<core::Endpoint> public_address_of(const std::optional<core::Endpoint>& local) {
+    if (local && !is_unspecified(*local)) return is_public(*local) ? local : std::nullopt;
+    // An IPv6 listener on every address accepts IPv4 too.
+    const bool v4_only = local && !local->is_v6;
+    const std::vector<core::Endpoint> all = own_addresses();
+    // Every host has loopback. If the system does not tell the addresses (a sandbox), the worst is assumed.
+    if (all.empty()) return local ? *local : core::Endpoint{};
+    for (const core::Endpoint& own : all) {
+        if (is_public(own) && !(v4_only && own.is_v6)) return own;
+    }
+    return std::nullopt;
+}
+
+core::Endpoint address_for_others() {
+    std::vector<core::Endpoint> all = own_addresses();
+    const auto rank = [](const core::Endpoint& own) {
+        const int reach = is_public(own) ? 0 : !core::is_confined(own) ? 1 : core::is_loopback(own) ? 2 : 3;
+        return 2 * reach + (own.is_v6 ? 1 : 0);
+    };
+    std::stable_sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+    core::Endpoint loopback;
+    loopback.address = {127, 0, 0, 1};
+    return all.empty() ? loopback : all.front();
+}
+
+}  // namespace pccl::real

@@ -1,0 +1,301 @@
+#include "net-real/streams/tls_stream.hpp"
+
+#include "net-real/sockets.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <openssl/err.h>
+#include <sys/socket.h>
+
+namespace pccl::real {
+
+namespace {
+
+constexpr std::size_t record_bytes = SSL3_RT_MAX_PLAIN_LENGTH;  // 16 KiB
+// Encrypted before the socket is written to: several records share a system call and are still in the cache.
+constexpr std::size_t round_bytes = 8 * record_bytes;
+constexpr int stripe_unsent_bytes = 512 << 10;
+// RFC 8446, 5.5: AES-GCM takes 2^24.5 full records with one key.
+constexpr std::uint64_t records_max = std::uint64_t{1} << 23;
+constexpr std::uint8_t handshake_record = 22;
+
+}  // namespace
+
+// ---- making ------------------------------------------------------------------------------------------------------
+
+int TlsStream::take_output(BIO* bio, const char* data, int bytes) {
+    auto& out = static_cast<TlsStream*>(BIO_get_data(bio))->out_;
+    try {
+        out.insert(out.end(), data, data + bytes);
+    } catch (const std::bad_alloc&) {
+        return -1;
+    }
+    return bytes;
+}
+
+const BIO_METHOD* TlsStream::output_method() {
+    static const BIO_METHOD* const method = [] {
+        BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "pccl output");
+        if (made == nullptr) return made;
+        BIO_meth_set_write(made, &TlsStream::take_output);
+        BIO_meth_set_ctrl(made, [](BIO*, int command, long, void*) -> long { return command == BIO_CTRL_FLUSH; });
+        return made;
+    }();
+    return method;
+}
+
+std::unique_ptr<TlsStream> TlsStream::make(int descriptor, Stage stage, std::shared_ptr<const tls::Context> context,
+                                           tls::Protocol protocol) {
+    std::unique_ptr<TlsStream> stream(new TlsStream(descriptor, stage, std::move(context)));
+    stream->ssl_ = stream->context_->connection(stage == Stage::connecting, protocol);
+    BIO* const in = BIO_new_socket(descriptor, BIO_NOCLOSE);
+    BIO* const out = output_method() == nullptr ? nullptr : BIO_new(output_method());
+    if (stream->ssl_ == nullptr || in == nullptr || out == nullptr) {
+        BIO_free(in);
+        BIO_free(out);
+        return nullptr;
+    }
+    BIO_set_data(out, stream.get());
+    BIO_set_init(out, 1);
+    SSL_set_bio(stream->ssl_.get(), in, out);
+    return stream;
+}
+
+std::unique_ptr<TlsStream> TlsStream::dialled(int descriptor, std::shared_ptr<const tls::Context> context,
+                                              tls::Protocol protocol) {
+    return make(descriptor, Stage::connecting, std::move(context), protocol);
+}
+
+std::unique_ptr<TlsStream> TlsStream::accepted(int descriptor, std::shared_ptr<const tls::Context> context) {
+    return make(descriptor, Stage::expects_tls, std::move(context), tls::Protocol::none);
+}
+
+// ---- opening -----------------------------------------------------------------------------------------------------
+
+Stream::Opening TlsStream::look_at_first_byte(std::string& reason) {
+    std::uint8_t first = 0;
+    const ssize_t got = ::recv(descriptor_, &first, 1, MSG_PEEK);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return Opening::waiting;
+    if (got < 0) {
+        reason = std::string("receive: ") + std::strerror(errno);
+        return Opening::failed;
+    }
+    if (got == 0) {
+        was_abandoned_ = true;
+        reason = "the other end closed the connection before it said anything";
+        return Opening::failed;
+    }
+    if (first == handshake_record) return Opening::open;
+    is_plaintext_ = true;
+    reason = "the other end does not speak TLS";
+    return Opening::failed;
+}
+
+Stream::Opening TlsStream::open(std::string& reason) {
+    if (stage_ == Stage::connecting) {
+        reason = dial_result(descriptor_);
+        if (!reason.empty()) return Opening::failed;
+        stage_ = Stage::handshake;
+    }
+    if (stage_ == Stage::expects_tls) {
+        const Opening seen = look_at_first_byte(reason);
+        if (seen != Opening::open) return seen;
+        stage_ = Stage::handshake;
+    }
+    ERR_clear_error();
+    errno = 0;
+    const int done = SSL_do_handshake(ssl_.get());
+    const int error = SSL_get_error(ssl_.get(), done);
+    const int cause = errno;
+    const bool sent = send_unsent();
+    if (done == 1) {
+        stage_ = Stage::open;
+        drained_ = SSL_has_pending(ssl_.get()) == 0;  // data may have come with the last message of the handshake
+        return Opening::open;
+    }
+    if (error == SSL_ERROR_WANT_READ && sent) return Opening::waiting;
+    std::string why = tls::take_error();
+    if (why.empty() && error == SSL_ERROR_SYSCALL && cause != 0) why = std::strerror(cause);
+    was_abandoned_ = why.empty() && SSL_get_verify_result(ssl_.get()) == X509_V_OK;
+    reason = tls::explain_failure(*ssl_, why);
+    return Opening::failed;
+}
+
+Stream::Wait TlsStream::opening_wait() {
+    return stage_ == Stage::connecting || has_unsent() ? Wait::writable : Wait::readable;
+}
+
+std::optional<tls::CertificateName> TlsStream::other_end() const {
+    X509* const certificate = SSL_get0_peer_certificate(ssl_.get());
+    return certificate == nullptr ? std::nullopt : tls::name_of(*certificate);
+}
+
+void TlsStream::go_plain() {
+    out_.clear();
+    sent_ = 0;
+    stage_ = Stage::plain;
+    drained_ = true;
+}
+
+// ---- bytes -------------------------------------------------------------------------------------------------------
+
+ssize_t TlsStream::receive(std::span<const iovec> parts) {
+    if (stage_ == Stage::plain) {
+        msghdr message{};
+        message.msg_iov = const_cast<iovec*>(parts.data());
+        message.msg_iovlen = parts.size();
+        return ::recvmsg(descriptor_, &message, 0);
+    }
+    std::size_t total = 0;
+    drained_ = false;
+    for (const iovec& part : parts) {
+        for (std::size_t filled = 0; filled < part.iov_len;) {
+            ERR_clear_error();
+            errno = 0;
+            std::size_t got = 0;
+            const int done = SSL_read_ex(ssl_.get(), static_cast<std::uint8_t*>(part.iov_base) + filled,
+                                         part.iov_len - filled, &got);
+            if (done == 1) {
+                filled += got;
+                total += got;
+                continue;
+            }
+            const int error = SSL_get_error(ssl_.get(), done);
+            const int cause = errno;
+            if (error == SSL_ERROR_WANT_READ) drained_ = true;
+            if (total > 0) return static_cast<ssize_t>(total);  // an end or an error is reported by the next call
+            if (error == SSL_ERROR_WANT_READ) {
+                errno = EAGAIN;
+                return -1;
+            }
+            if (error == SSL_ERROR_ZERO_RETURN) return 0;
+            failure_ = tls::take_error();
+            errno = error == SSL_ERROR_SYSCALL && cause != 0 && cause != EAGAIN ? cause : EPROTO;
+            return -1;
+        }
+    }
+    return static_cast<ssize_t>(total);
+}
+
+bool TlsStream::encrypt(const void* data, std::size_t bytes) {
+    std::size_t written = 0;
+    ERR_clear_error();
+    if (SSL_write_ex(ssl_.get(), data, bytes, &written) == 1 && written == bytes) {
+        if (++records_ == records_max) {
+            records_ = 0;
+            SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED);
+        }
+        return true;
+    }
+    failure_ = tls::take_error();
+    errno = EPROTO;
+    return false;
+}
+
+// Encrypts at most `bytes_max` bytes of `parts`, without their first `skip` bytes. Returns how many; 0: TLS failed.
+std::size_t TlsStream::encrypt_some(std::span<const iovec> parts, std::size_t skip, std::size_t bytes_max) {
+    std::size_t taken = 0;
+    gather_.clear();
+    for (const iovec& part : parts) {
+        const auto* data = static_cast<const std::uint8_t*>(part.iov_base);
+        std::size_t left = part.iov_len;
+        const std::size_t skipped = std::min(skip, left);
+        skip -= skipped;
+        data += skipped;
+        left -= skipped;
+        while (left > 0 && taken + gather_.size() < bytes_max) {
+            if (gather_.empty() && left >= record_bytes) {
+                if (!encrypt(data, record_bytes)) return 0;
+                taken += record_bytes;
+                data += record_bytes;
+                left -= record_bytes;
+                continue;
+            }
+            const std::size_t more = std::min(left, record_bytes - gather_.size());
+            gather_.insert(gather_.end(), data, data + more);
+            data += more;
+            left -= more;
+            if (gather_.size() < record_bytes) continue;
+            if (!encrypt(gather_.data(), gather_.size())) return 0;
+            taken += gather_.size();
+            gather_.clear();
+        }
+    }
+    if (!gather_.empty()) {
+        if (!encrypt(gather_.data(), gather_.size())) return 0;
+        taken += gather_.size();
+    }
+    return taken;
+}
+
+ssize_t TlsStream::send(std::span<const iovec> parts, bool more) {
+    if (stage_ == Stage::plain) {
+        msghdr message{};
+        message.msg_iov = const_cast<iovec*>(parts.data());
+        message.msg_iovlen = parts.size();
+        return ::sendmsg(descriptor_, &message, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
+    }
+    if (!send_unsent()) return -1;
+    std::size_t bytes = 0;
+    for (const iovec& part : parts) bytes += part.iov_len;
+    std::size_t taken = 0;
+    while (taken < bytes && !has_unsent()) {
+        const std::size_t now = encrypt_some(parts, taken, round_bytes);
+        if (now == 0) return -1;
+        taken += now;
+        if (!send_unsent()) return -1;
+    }
+    if (taken > 0 || bytes == 0) return static_cast<ssize_t>(taken);
+    errno = EAGAIN;
+    return -1;
+}
+
+// False: the connection is lost, and errno has the cause. The socket may have taken less than everything.
+bool TlsStream::send_unsent() {
+    while (sent_ < out_.size()) {
+        const ssize_t sent = ::send(descriptor_, out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
+        if (sent < 0) return false;
+        sent_ += static_cast<std::size_t>(sent);
+    }
+    out_.clear();
+    sent_ = 0;
+    return true;
+}
+
+std::string TlsStream::error_text() const {
+    const int cause = errno;
+    return cause == EPROTO && !failure_.empty() ? "TLS: " + failure_ : std::strerror(cause);
+}
+
+void TlsStream::shut_down_output() {
+    if (stage_ == Stage::open) {
+        ERR_clear_error();
+        SSL_shutdown(ssl_.get());
+        send_unsent();
+        ERR_clear_error();
+    }
+    ::shutdown(descriptor_, SHUT_WR);
+}
+
+void TlsStream::apply(const SocketOptions& options) { apply_options(descriptor_, options); }
+
+void TlsStream::limit_unsent() {
+    if (unsent_limited_) return;
+    unsent_limited_ = true;
+    real::limit_unsent(descriptor_, stripe_unsent_bytes);
+}
+
+void TlsStream::close() {
+    if (descriptor_ < 0) return;
+    ssl_.reset();
+    close_socket(descriptor_);
+    descriptor_ = -1;
+    out_ = {};
+    gather_ = {};
+}
+
+}  // namespace pccl::real

@@ -1,0 +1,86 @@
+// A stream over a connected socket, encrypted by TLS 1.3, both ends authenticated by certificates.
+//
+// OpenSSL reads from the socket itself. What it writes is gathered in a buffer, so that one system call sends many
+// records. send() therefore takes bytes that are not in the socket yet: see Stream::has_unsent(). Records are full
+// (16 KiB) where the caller gives enough at a time. Large pieces are encrypted from, and decrypted into, the caller's
+// memory by way of one record; small ones are copied together first.
+//
+// An accepted stream looks at the first byte before it begins. If it is not one of TLS, the stream fails, and
+// is_plaintext() tells so. go_plain() then makes it an ordinary stream, for an answer that such a caller understands.
+#pragma once
+
+#include "net-real/streams/stream.hpp"
+#include "net-real/tls/context.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pccl::real {
+
+class TlsStream final : public Stream {
+public:
+    // Each owns the descriptor, which must be non-blocking, and closes it on failure (null: memory is short).
+    static std::unique_ptr<TlsStream> dialled(int descriptor, std::shared_ptr<const tls::Context> context,
+                                              tls::Protocol protocol);
+    static std::unique_ptr<TlsStream> accepted(int descriptor, std::shared_ptr<const tls::Context> context);
+    ~TlsStream() override { close(); }
+    TlsStream(const TlsStream&) = delete;
+    TlsStream& operator=(const TlsStream&) = delete;
+
+    int descriptor() const override { return descriptor_; }
+    Opening open(std::string& reason) override;
+    Wait opening_wait() override;
+    ssize_t receive(std::span<const iovec> parts) override;
+    ssize_t send(std::span<const iovec> parts, bool more) override;
+    bool has_unsent() const override { return sent_ < out_.size(); }
+    bool send_unsent() override;
+    std::string error_text() const override;
+    void shut_down_output() override;
+    Wait input_wait() override { return drained_ ? Wait::readable : Wait::now; }
+    Wait output_wait() override { return Wait::writable; }
+    void apply(const SocketOptions& options) override;
+    void limit_unsent() override;
+    void close() override;
+
+    // ---- when it is open
+    tls::Protocol protocol() const { return tls::Context::protocol_of(*ssl_); }
+    // Nothing: the other end showed no certificate (only for an enrolment), or one that names nobody.
+    std::optional<tls::CertificateName> other_end() const;
+    // ---- after a failed opening
+    bool is_plaintext() const { return is_plaintext_; }
+    bool was_abandoned() const { return was_abandoned_; }  // the other end closed it, and gave no reason
+    void go_plain();
+
+private:
+    enum class Stage : std::uint8_t { connecting, expects_tls, handshake, open, plain };
+
+    TlsStream(int descriptor, Stage stage, std::shared_ptr<const tls::Context> context)
+        : descriptor_(descriptor), stage_(stage), context_(std::move(context)) {}
+    static std::unique_ptr<TlsStream> make(int descriptor, Stage stage, std::shared_ptr<const tls::Context> context,
+                                           tls::Protocol protocol);
+    Opening look_at_first_byte(std::string& reason);
+    bool encrypt(const void* data, std::size_t bytes);
+    std::size_t encrypt_some(std::span<const iovec> parts, std::size_t skip, std::size_t bytes_max);
+    static int take_output(BIO* bio, const char* data, int bytes);
+    static const BIO_METHOD* output_method();
+
+    int descriptor_;
+    Stage stage_;
+    std::shared_ptr<const tls::Context> context_;
+    tls::SslPtr ssl_;
+    std::vector<std::uint8_t> out_;  // encrypted; the socket has taken the first sent_ bytes
+    std::size_t sent_ = 0;
+    std::vector<std::uint8_t> gather_;  // small pieces of one record
+    std::uint64_t records_ = 0;         // encrypted with the present key
+    bool drained_ = false;              // OpenSSL holds no whole record
+    bool is_plaintext_ = false;
+    bool was_abandoned_ = false;
+    bool unsent_limited_ = false;
+    std::string failure_;  // of TLS; empty: errno has the cause
+};
+
+}  // namespace pccl::real

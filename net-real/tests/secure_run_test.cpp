@@ -1,0 +1,595 @@
+// Secure runs over loopback: peers that were invited reduce; everybody else is refused with a name, and the run goes on.
+// A recording proxy sees what goes over the sockets.
+#include "core/wire/convert.hpp"
+#include "net-real/link.hpp"
+#include "net-real/log.hpp"
+#include "net-real/master_runtime.hpp"
+#include "net-real/peer_runtime.hpp"
+#include "net-real/settings.hpp"
+#include "net-real/sockets.hpp"
+#include "net-real/streams/tls_stream.hpp"
+#include "net-real/tls/enrolment.hpp"
+
+#include "core/base/format.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <arpa/inet.h>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <poll.h>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+
+using namespace pccl;
+using namespace pccl::real;
+
+namespace {
+
+constexpr auto hang_guard = std::chrono::seconds(60);
+
+core::Endpoint loopback(std::uint16_t port = 0) {
+    core::Endpoint endpoint;
+    REQUIRE(parse_endpoint("127.0.0.1", endpoint));
+    endpoint.port = port;
+    return endpoint;
+}
+
+// The log of one program, and waits for its lines.
+class Log {
+public:
+    LogSink sink() {
+        set_log_threshold(Severity::info);
+        return [this](Severity, const std::string& line) {
+            const std::lock_guard lock(mutex_);
+            text_ += line + "\n";
+            changed_.notify_all();
+        };
+    }
+    bool says(const std::string& part) {
+        std::unique_lock lock(mutex_);
+        return changed_.wait_for(lock, hang_guard, [&] { return text_.find(part) != std::string::npos; });
+    }
+    std::string text() {
+        const std::lock_guard lock(mutex_);
+        return text_;
+    }
+
+private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::string text_;
+};
+
+// Carries connections to a port, and keeps all their bytes.
+class Proxy {
+public:
+    Proxy() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        REQUIRE(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+        REQUIRE(::listen(listener_, 64) == 0);
+        socklen_t length = sizeof address;
+        REQUIRE(::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+        port_ = ntohs(address.sin_port);
+        REQUIRE(::pipe(stop_) == 0);
+        thread_ = std::thread([this] { run(); });
+    }
+    ~Proxy() {
+        ::close(stop_[1]);
+        thread_.join();
+        ::close(stop_[0]);
+        ::close(listener_);
+    }
+    Proxy(const Proxy&) = delete;
+    std::uint16_t port() const { return port_; }
+    void carry_to(std::uint16_t port) { target_ = port; }
+    std::string recorded() {
+        const std::lock_guard lock(mutex_);
+        return recorded_;
+    }
+    bool saw(const std::string& bytes) { return recorded().find(bytes) != std::string::npos; }
+
+private:
+    static bool pass_on(int in, int out, std::string& record) {
+        char piece[65536];
+        const ssize_t got = ::recv(in, piece, sizeof piece, 0);
+        if (got <= 0) return false;
+        record.append(piece, static_cast<std::size_t>(got));
+        for (ssize_t done = 0; done < got;) {
+            const ssize_t sent = ::send(out, piece + done, static_cast<std::size_t>(got - done), MSG_NOSIGNAL);
+            if (sent <= 0) return false;
+            done += sent;
+        }
+        return true;
+    }
+    void run() {
+        // Each direction has a thread of its own, so that neither waits for the other.
+        std::vector<std::thread> threads;
+        std::vector<int> sockets;
+        for (;;) {
+            pollfd waiting[] = {{stop_[0], POLLIN, 0}, {listener_, POLLIN, 0}};
+            ::poll(waiting, 2, -1);
+            if (waiting[0].revents != 0) break;
+            const int in = ::accept(listener_, nullptr, nullptr);
+            const int out = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+            sockaddr_in address{};
+            address.sin_family = AF_INET;
+            address.sin_port = htons(target_);
+            address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+            sockets.push_back(in);
+            sockets.push_back(out);
+            if (::connect(out, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+                ::shutdown(in, SHUT_RDWR);
+                continue;
+            }
+            for (const auto& [from, to] : {std::pair(in, out), std::pair(out, in)}) {
+                threads.emplace_back([this, from = from, to = to] {
+                    std::string record;
+                    while (pass_on(from, to, record)) {
+                        const std::lock_guard lock(mutex_);
+                        recorded_ += record;  // each direction of a connection in its order, pieces of several mixed
+                        record.clear();
+                    }
+                    ::shutdown(to, SHUT_RDWR);
+                });
+            }
+        }
+        for (const int one : sockets) ::shutdown(one, SHUT_RDWR);
+        for (std::thread& thread : threads) thread.join();
+        for (const int one : sockets) ::close(one);
+    }
+
+    int listener_;
+    int stop_[2] = {-1, -1};
+    std::uint16_t port_ = 0;
+    std::atomic<std::uint16_t> target_{0};
+    std::mutex mutex_;
+    std::string recorded_;
+    std::thread thread_;
+};
+
+class Run {
+public:
+    explicit Run(MasterSettings settings = {}) : settings_(std::move(settings)) {
+        std::string name = (std::filesystem::temp_directory_path() / "pccl-secure-XXXXXX").string();
+        REQUIRE(mkdtemp(name.data()) != nullptr);
+        folder_ = name;
+        settings_.state_directory = folder_;
+        settings_.secure = true;
+        settings_.log = log.sink();
+        start(0);
+    }
+    ~Run() {
+        master.reset();
+        std::error_code ignored;
+        std::filesystem::remove_all(folder_, ignored);
+    }
+    void restart() {
+        const std::uint16_t port = master->port();
+        master->stop();
+        master->await_termination();
+        master.reset();
+        start(port);
+    }
+    // `port`: at which the newcomer reaches the master; 0: its own.
+    std::string invite(tls::Authority::Wish wish = {}, std::uint16_t port = 0) {
+        wish.address = core::formatted("127.0.0.1:{}", port == 0 ? master->port() : port);
+        std::string text, error;
+        const bool made = master->authority()->invite(wish, text, error);
+        INFO(error);
+        REQUIRE(made);
+        return text;
+    }
+    std::string invite_named(const std::string& name) {
+        tls::Authority::Wish wish;
+        wish.name = name;
+        return invite(wish);
+    }
+
+    Log log;
+    std::unique_ptr<MasterRuntime> master;
+
+private:
+    void start(std::uint16_t port) {
+        master = std::make_unique<MasterRuntime>(settings_);
+        std::string error;
+        const bool is_up = master->bind(loopback(port), error) && master->run(error);
+        INFO(error);
+        REQUIRE(is_up);
+    }
+    MasterSettings settings_;
+    std::string folder_;
+};
+
+PeerSettings with_invite(std::string invite) {
+    PeerSettings settings;
+    settings.invite = std::move(invite);
+    settings.bind_address = loopback();
+    settings.port_first = settings.port_last = 0;
+    settings.shared_memory = false;
+    return settings;
+}
+
+std::unique_ptr<PeerRuntime> make_peer(const PeerSettings& settings) {
+    auto peer = std::make_unique<PeerRuntime>(settings);
+    std::string error;
+    const bool is_up = peer->start(error);
+    INFO(error);
+    REQUIRE(is_up);
+    return peer;
+}
+
+void connect(PeerRuntime& peer) {
+    const core::Completion completion = peer.call(core::CommandConnect{});
+    INFO(core::to_text(completion.cause));
+    REQUIRE(completion.result == core::Result::success);
+}
+
+std::string refusal(const PeerSettings& settings) {
+    const auto peer = make_peer(settings);
+    const core::Completion completion = peer->call(core::CommandConnect{});
+    CHECK(completion.result == core::Result::master_connection_failed);
+    return core::to_text(completion.cause);
+}
+
+// `newcomer` connects while the members vote.
+void admit(const std::vector<PeerRuntime*>& members, PeerRuntime& newcomer) {
+    std::vector<std::thread> threads;
+    for (PeerRuntime* member : members) {
+        threads.emplace_back([member] {
+            for (;;) {
+                const core::Completion answer = member->call(core::CommandArePeersPending{});
+                if (answer.result != core::Result::success || answer.pending) break;
+            }
+            member->call(core::CommandUpdateTopology{});
+        });
+    }
+    const core::Completion joined = newcomer.call(core::CommandConnect{});
+    for (std::thread& thread : threads) thread.join();
+    INFO(core::to_text(joined.cause));
+    REQUIRE(joined.result == core::Result::success);
+    CHECK(newcomer.attributes().global_world == members.size() + 1);
+}
+
+// Every member reduces; peer i contributes inputs[i]. Returns the results; none: it failed.
+std::vector<std::vector<float>> reduce(const std::vector<PeerRuntime*>& peers, std::vector<std::vector<float>> inputs,
+                                       core::Tag tag = 7) {
+    std::vector<std::vector<float>> results(peers.size());
+    std::atomic<int> failures{0};
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+        results[i].resize(inputs[i].size());
+        threads.emplace_back([&, i] {
+            PeerRuntime& peer = *peers[i];
+            const auto from = peer.register_buffer(inputs[i].data(), inputs[i].size() * sizeof(float));
+            const auto to = peer.register_buffer(results[i].data(), results[i].size() * sizeof(float));
+            const core::Completion completion = peer.call(
+                core::CommandLaunch{0, tag, {inputs[i].size(), core::DataType::f32, core::ReduceOp::sum}, from, to},
+                core::CommandAwait{0, tag});
+            if (completion.result != core::Result::success) ++failures;
+            peer.release_buffer(from);
+            peer.release_buffer(to);
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (failures != 0) results.clear();
+    return results;
+}
+
+bool reduces(const std::vector<PeerRuntime*>& peers, std::size_t count) {
+    std::vector<std::vector<float>> inputs;
+    float sum = 0;
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+        inputs.emplace_back(count, static_cast<float>(i + 1));
+        sum += static_cast<float>(i + 1);
+    }
+    const auto results = reduce(peers, inputs);
+    if (results.size() != peers.size()) return false;
+    for (const auto& result : results) {
+        if (result != std::vector<float>(count, sum)) return false;
+    }
+    return true;
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// 64 bytes that nothing else contains, as floats.
+std::vector<float> marker() {
+    std::vector<float> values;
+    for (int i = 0; i < 16; ++i) values.push_back(1.0f + static_cast<float>(i * i) * 0.123456f);
+    return values;
+}
+
+std::string bytes_of(const std::vector<float>& values) {
+    std::string bytes(values.size() * sizeof(float), '\0');
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    return bytes;
+}
+
+// Two peers reduce vectors that consist of the marker, and everything between them and the master goes through proxies.
+struct Recorded {
+    bool data_has_marker = false;
+    bool master_has_name = false;
+    bool any_has_secret = false;
+    std::size_t data_bytes = 0;
+};
+
+Recorded record_run(bool data_plaintext) {
+    MasterSettings settings;
+    settings.data_plaintext = data_plaintext;
+    Run run(settings);
+    Proxy to_master, to_first, to_second;
+    to_master.carry_to(run.master->port());
+    std::vector<std::unique_ptr<PeerRuntime>> peers;
+    std::vector<std::string> secrets;
+    for (Proxy* proxy : {&to_first, &to_second}) {
+        tls::Authority::Wish wish;
+        wish.name = core::formatted("named-{}", secrets.size());
+        const std::string invite = run.invite(wish, to_master.port());
+        tls::Invitation read;
+        std::string why;
+        REQUIRE(tls::parse_invitation(invite, read, why));
+        secrets.push_back(tls::to_hex(read.secret));
+        secrets.emplace_back(read.secret.begin(), read.secret.end());
+        PeerSettings peer = with_invite(invite);
+        peer.advertised = loopback(proxy->port());
+        peers.push_back(make_peer(peer));
+        proxy->carry_to(peers.back()->listen_port());
+    }
+    connect(*peers[0]);
+    admit({peers[0].get()}, *peers[1]);
+    std::vector<float> input;
+    while (input.size() < 100'000) {
+        const auto more = marker();
+        input.insert(input.end(), more.begin(), more.end());
+    }
+    std::vector<float> twice = input;
+    for (float& value : twice) value *= 2;
+    const auto results = reduce({peers[0].get(), peers[1].get()}, {input, input});
+    CHECK(results == std::vector<std::vector<float>>{twice, twice});
+    peers.clear();
+    Recorded seen;
+    const std::string mark = bytes_of(marker());
+    seen.data_has_marker = to_first.saw(mark) || to_second.saw(mark);
+    seen.data_bytes = to_first.recorded().size() + to_second.recorded().size();
+    seen.master_has_name = to_master.saw("named-0");
+    for (const std::string& secret : secrets)
+        seen.any_has_secret = seen.any_has_secret || to_master.saw(secret) || to_first.saw(secret);
+    return seen;
+}
+
+// Says hello to the master as `peer`, with the certificate of `identity`. Returns why it was refused; empty: it was not.
+std::string refusal_of_hello(std::uint16_t port, const tls::PeerIdentity& identity, const core::Uuid& peer) {
+    std::string error;
+    const auto stream =
+        TlsStream::dialled(dial(loopback(port), std::nullopt, error), identity.context(), tls::Protocol::link);
+    REQUIRE(stream != nullptr);
+    const auto wait = [&](short events) {
+        pollfd one{stream->descriptor(), events, 0};
+        REQUIRE(::poll(&one, 1, 60'000) > 0);
+    };
+    while (stream->open(error) == Stream::Opening::waiting)
+        wait(stream->opening_wait() == Stream::Wait::writable ? POLLOUT : POLLIN);
+    Link link(1, *stream, core::Limits{});
+    proto::PeerMessage message;
+    message.mutable_hello()->set_protocol_version(core::wire::protocol_version);
+    message.mutable_hello()->set_uuid(core::to_bytes(peer));
+    message.mutable_hello()->mutable_advertised()->set_port(1);
+    link.queue_control(core::encode(message));
+    std::vector<core::Event> ignored;
+    link.send(1 << 20, ignored);
+    struct Sink final : EventSink {
+        void on_event(const core::Event& event) override {
+            if (const auto* control = std::get_if<core::ControlArrived>(&event)) core::decode(control->body, answer);
+        }
+        proto::MasterMessage answer;
+    } sink;
+    ReceiveSpace space;
+    while (sink.answer.kind_case() == proto::MasterMessage::KIND_NOT_SET &&
+           link.receive(space, sink, 1 << 20).progress != Link::Progress::closed) {
+        if (sink.answer.kind_case() == proto::MasterMessage::KIND_NOT_SET) wait(POLLIN);
+    }
+    return sink.answer.has_refusal() ? core::to_text(core::cause_of(sink.answer.refusal().cause())) : "";
+}
+
+}  // namespace
+
+TEST_CASE("three invited peers reduce; the last one gets its group from the invitation") {
+    Run run;
+    const auto a = make_peer(with_invite(run.invite())), b = make_peer(with_invite(run.invite())),
+               c = make_peer(with_invite(run.invite()));
+    connect(*a);
+    admit({a.get()}, *b);
+    admit({a.get(), b.get()}, *c);
+    for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, std::size_t{3'000'000}})
+        CHECK(reduces({a.get(), b.get(), c.get()}, count));
+    tls::Authority::Wish wish;
+    wish.group = 3;
+    CHECK(contains(refusal(with_invite(run.invite(wish))), "its invitation is for peer group 3"));
+    CHECK(reduces({a.get(), b.get(), c.get()}, 1000));
+}
+
+TEST_CASE("neither tensors nor names nor secrets go over the network in the clear") {
+    const Recorded seen = record_run(false);
+    CHECK(seen.data_bytes > 400'000);
+    CHECK_FALSE(seen.data_has_marker);
+    CHECK_FALSE(seen.master_has_name);
+    CHECK_FALSE(seen.any_has_secret);
+}
+
+TEST_CASE("with plaintext data links tensors are seen, secrets are not") {
+    const Recorded seen = record_run(true);
+    CHECK(seen.data_has_marker);  // also shows that the recording sees what is there
+    CHECK_FALSE(seen.master_has_name);
+    CHECK_FALSE(seen.any_has_secret);
+}
+
+TEST_CASE("every wrong invitation is refused with its name at both ends, and the run goes on") {
+    Run run, other;
+    const auto a = make_peer(with_invite(run.invite())), b = make_peer(with_invite(run.invite()));
+    connect(*a);
+    admit({a.get()}, *b);
+    std::string error;
+
+    const std::string spent = run.invite_named("spent-one");
+    {
+        const auto joins = make_peer(with_invite(spent));
+        admit({a.get(), b.get()}, *joins);
+        joins->stop();
+    }
+    CHECK(contains(refusal(with_invite(spent)), "invitation spent"));
+    CHECK(run.log.says("invitation spent"));
+
+    const std::string withdrawn = run.invite();
+    tls::Invitation read;
+    REQUIRE(tls::parse_invitation(withdrawn, read, error));
+    REQUIRE(run.master->authority()->withdraw(read.id, error));
+    CHECK(contains(refusal(with_invite(withdrawn)), "invitation withdrawn"));
+    CHECK(run.log.says("invitation withdrawn"));
+
+    REQUIRE(tls::parse_invitation(run.invite(), read, error));
+    read.secret[3] ^= 1;
+    CHECK(contains(refusal(with_invite(tls::to_text(read))), "unknown invitation"));
+    CHECK(run.log.says("unknown invitation"));
+
+    // The hash of the authority is that of another run: whoever answers at this address gets no secret.
+    REQUIRE(tls::parse_invitation(other.invite(), read, error));
+    read.master = core::formatted("127.0.0.1:{}", run.master->port());
+    CHECK(contains(refusal(with_invite(tls::to_text(read))), "authority of another run"));
+    CHECK(run.log.says("refused a connection from 127.0.0.1"));
+
+    PeerSettings malformed = with_invite("pccl-invite-1/127.0.0.1:1/00/00/00");
+    PeerRuntime peer(malformed);
+    CHECK_FALSE(peer.start(error));
+    CHECK(contains(error, "malformed invitation"));
+
+    const core::Completion update = [&] {
+        core::Completion at_b;
+        std::thread thread([&] { at_b = b->call(core::CommandUpdateTopology{}); });
+        const core::Completion at_a = a->call(core::CommandUpdateTopology{});
+        thread.join();
+        CHECK(at_b.result == core::Result::success);
+        return at_a;
+    }();
+    CHECK(update.result == core::Result::success);
+    CHECK(reduces({a.get(), b.get()}, 100'000));
+}
+
+TEST_CASE("a plaintext peer is refused by a secure master, and a secure peer by a plaintext one") {
+    Run run;
+    PeerSettings plain = with_invite("");
+    plain.master = loopback(run.master->port());
+    CHECK(contains(refusal(plain), "plaintext peer"));
+    CHECK(run.log.says("does not speak TLS"));
+
+    Log log;
+    MasterSettings settings;
+    settings.log = log.sink();
+    MasterRuntime open(settings);
+    std::string error;
+    REQUIRE(open.bind(loopback(), error));
+    REQUIRE(open.run(error));
+    CHECK(contains(refusal(with_invite(run.invite({}, open.port()))), "no certificate from the master"));
+    CHECK(log.says("closed a connection"));
+}
+
+TEST_CASE("a revoked peer is removed at once, cannot come back, and stays revoked after a restart of the master") {
+    Run run;
+    const auto a = make_peer(with_invite(run.invite())), b = make_peer(with_invite(run.invite_named("bad"))),
+               c = make_peer(with_invite(run.invite()));
+    connect(*a);
+    admit({a.get()}, *b);
+    admit({a.get(), b.get()}, *c);
+    REQUIRE(reduces({a.get(), b.get(), c.get()}, 1000));
+    std::size_t removed = 0;
+    std::string error;
+    REQUIRE(run.master->revoke("bad", removed, error));
+    CHECK(removed == 1);
+    CHECK(run.log.says("removed: the operator revoked its certificate"));
+    // A call of the revoked peer fails with the reason; the others go on.
+    const core::Completion at_b = b->call(core::CommandUpdateTopology{});
+    CHECK(at_b.result != core::Result::success);
+    CHECK(contains(core::to_text(at_b.cause), "revoked"));
+    for (const bool again : {false, true}) {
+        if (again) run.restart();
+        const core::Completion back = b->call(core::CommandConnect{});
+        CHECK(back.result == core::Result::master_connection_failed);
+        CHECK(contains(core::to_text(back.cause), "revoked"));
+        CHECK(reduces({a.get(), c.get()}, 1000));
+    }
+}
+
+TEST_CASE("a restarted master knows its peers, its invitations and what was spent") {
+    Run run;
+    const std::string spent = run.invite(), open = run.invite();
+    const auto a = make_peer(with_invite(spent)), b = make_peer(with_invite(run.invite()));
+    connect(*a);
+    admit({a.get()}, *b);
+    run.restart();
+    CHECK(reduces({a.get(), b.get()}, 100'000));
+    CHECK(contains(refusal(with_invite(spent)), "invitation spent"));
+    const auto c = make_peer(with_invite(open));
+    admit({a.get(), b.get()}, *c);
+    CHECK(reduces({a.get(), b.get(), c.get()}, 1000));
+    // A peer that has left joins again with its certificate, under another id.
+    b->call(core::CommandLeave{});
+    admit({a.get(), c.get()}, *b);
+    CHECK(reduces({a.get(), b.get(), c.get()}, 1000));
+}
+
+TEST_CASE("certificates are renewed, so that peers can connect again when the first ones have expired") {
+    MasterSettings settings;
+    settings.certificate_life = 4;
+    Run run(settings);
+    const auto a = make_peer(with_invite(run.invite_named("first"))),
+               b = make_peer(with_invite(run.invite_named("second")));
+    connect(*a);
+    admit({a.get()}, *b);
+    CHECK(run.log.says("renewed the certificate of first"));
+    CHECK(run.log.says("renewed the certificate of second"));
+    run.restart();
+    CHECK(reduces({a.get(), b.get()}, 1000));
+}
+
+TEST_CASE("a peer cannot take the name of another one, and its certificate is worth nothing when it was revoked") {
+    Run run;
+    const auto a = make_peer(with_invite(run.invite()));
+    connect(*a);
+    std::string error;
+    const auto liar = tls::PeerIdentity::make(run.invite_named("liar"), std::nullopt, error);
+    REQUIRE(liar != nullptr);
+    REQUIRE(liar->join({loopback(run.master->port())}, {}, error));
+    core::Uuid other = liar->peer();
+    other.bytes[0] ^= 1;
+    CHECK(contains(refusal_of_hello(run.master->port(), *liar, other), "its certificate names peer"));
+    std::size_t removed = 0;
+    REQUIRE(run.master->revoke("liar", removed, error));
+    for (const bool again : {false, true}) {
+        if (again) run.restart();
+        CHECK(contains(refusal_of_hello(run.master->port(), *liar, liar->peer()), "certificate revoked"));
+        CHECK_FALSE(liar->renew({loopback(run.master->port())}, {}, error));
+        CHECK(contains(error, "certificate revoked"));
+    }
+}
+
+TEST_CASE("shared memory within a host stays in use in a secure run") {
+    Run run;
+    std::vector<std::unique_ptr<PeerRuntime>> peers;
+    for (int i = 0; i < 2; ++i) {
+        PeerSettings settings = with_invite(run.invite());
+        settings.shared_memory = true;
+        peers.push_back(make_peer(settings));
+    }
+    connect(*peers[0]);
+    admit({peers[0].get()}, *peers[1]);
+    CHECK(reduces({peers[0].get(), peers[1].get()}, 100'000));
+    CHECK(peers[0]->statistics().shared_bytes > 0);
+}

@@ -1,0 +1,174 @@
+#include "net-real/tls/context.hpp"
+
+#include "core/base/format.hpp"
+
+#include <cstring>
+#include <string_view>
+
+#include <openssl/err.h>
+#include <openssl/x509_vfy.h>
+
+namespace pccl::real::tls {
+
+namespace {
+
+constexpr unsigned char link_alpn[] = "\x09pccl-link";
+constexpr unsigned char enrolment_alpn[] = "\x0apccl-enrol";
+// One read of the socket takes up to so much. Each connection has such a buffer.
+constexpr std::size_t peer_read_bytes = 64u << 10;
+constexpr std::size_t master_read_bytes = 17u << 10;
+
+std::string_view alpn_of(Protocol protocol) {
+    if (protocol == Protocol::enrolment)
+        return {reinterpret_cast<const char*>(enrolment_alpn), sizeof enrolment_alpn - 1};
+    return {reinterpret_cast<const char*>(link_alpn), sizeof link_alpn - 1};
+}
+
+// `data`: non-null if this end takes enrolments.
+int choose_protocol(SSL* ssl, const unsigned char** out, unsigned char* out_length, const unsigned char* in,
+                    unsigned int in_length, void* data) {
+    const std::string_view offered(reinterpret_cast<const char*>(in), in_length);
+    const bool takes_enrolments = data != nullptr;
+    for (const Protocol protocol : {Protocol::link, Protocol::enrolment}) {
+        if (protocol == Protocol::enrolment && !takes_enrolments) continue;
+        const std::string_view wanted = alpn_of(protocol);
+        // The list has one entry when our own client sends it. A longer one is of a stranger.
+        if (offered != wanted) continue;
+        *out = in + 1;
+        *out_length = static_cast<unsigned char>(wanted.size() - 1);
+        // Only enrolment works without a certificate of the client.
+        if (protocol == Protocol::link) SSL_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+        return SSL_TLSEXT_ERR_OK;
+    }
+    return SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+// The chain must contain the certificate of the authority with the right key. Everything else is checked against it.
+int verify_newcomer(X509_STORE_CTX* check, void* data) {
+    const auto& pinned = *static_cast<const KeyHash*>(data);
+    X509* authority = nullptr;
+    STACK_OF(X509)* chain = X509_STORE_CTX_get0_untrusted(check);
+    for (int i = 0; i < sk_X509_num(chain); ++i) {
+        X509* candidate = sk_X509_value(chain, i);
+        const auto hash = hash_of_key(*candidate);
+        if (hash && CRYPTO_memcmp(hash->data(), pinned.data(), pinned.size()) == 0) authority = candidate;
+    }
+    if (authority == nullptr) {
+        X509_STORE_CTX_set_error(check, X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN);
+        return 0;
+    }
+    STACK_OF(X509)* trusted = sk_X509_new_null();
+    if (trusted == nullptr || sk_X509_push(trusted, authority) == 0) {
+        sk_X509_free(trusted);
+        X509_STORE_CTX_set_error(check, X509_V_ERR_OUT_OF_MEM);
+        return 0;
+    }
+    X509_STORE_CTX_set0_trusted_stack(check, trusted);
+    const int verified = X509_verify_cert(check);
+    sk_X509_free(trusted);
+    return verified;
+}
+
+ContextPtr make_context(std::string& error) {
+    ContextPtr context(SSL_CTX_new(TLS_method()));
+    if (context == nullptr || SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION) != 1 ||
+        SSL_CTX_set_ciphersuites(context.get(), "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:"
+                                                "TLS_CHACHA20_POLY1305_SHA256") != 1 ||
+        SSL_CTX_set1_groups_list(context.get(), "X25519:P-256") != 1) {
+        error = "OpenSSL: " + take_error();
+        return nullptr;
+    }
+    SSL_CTX_set_options(context.get(), SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_RENEGOTIATION);
+    SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_num_tickets(context.get(), 0);
+    SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    SSL_CTX_set_read_ahead(context.get(), 1);
+    SSL_CTX_set_max_cert_list(context.get(), 16 << 10);
+    return context;
+}
+
+}  // namespace
+
+std::shared_ptr<const Context> Context::make(Side side, const Credentials& credentials, std::string& error) {
+    std::shared_ptr<Context> made(new Context);
+    made->context_ = make_context(error);
+    if (made->context_ == nullptr) return nullptr;
+    SSL_CTX* const context = made->context_.get();
+    X509_STORE* const store = SSL_CTX_get_cert_store(context);
+    if (SSL_CTX_use_certificate(context, credentials.certificate.get()) != 1 ||
+        SSL_CTX_use_PrivateKey(context, credentials.key.get()) != 1 || SSL_CTX_check_private_key(context) != 1 ||
+        SSL_CTX_add1_chain_cert(context, credentials.authority.get()) != 1 ||
+        X509_STORE_add_cert(store, credentials.authority.get()) != 1) {
+        error = "key and certificate cannot be used: " + take_error();
+        return nullptr;
+    }
+    // Both ends accept connections, so each may be a server or a client of TLS.
+    static char takes_enrolments;
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
+    SSL_CTX_set_alpn_select_cb(context, choose_protocol, side == Side::master ? &takes_enrolments : nullptr);
+    SSL_CTX_set_default_read_buffer_len(context, side == Side::master ? master_read_bytes : peer_read_bytes);
+    return made;
+}
+
+std::shared_ptr<const Context> Context::make_newcomer(const KeyHash& authority, std::optional<std::time_t> clock,
+                                                      std::string& error) {
+    std::shared_ptr<Context> made(new Context);
+    made->context_ = make_context(error);
+    if (made->context_ == nullptr) return nullptr;
+    made->pinned_ = authority;
+    SSL_CTX_set_verify(made->context_.get(), SSL_VERIFY_PEER, nullptr);
+    SSL_CTX_set_cert_verify_callback(made->context_.get(), verify_newcomer, &made->pinned_);
+    if (clock) X509_VERIFY_PARAM_set_time(SSL_CTX_get0_param(made->context_.get()), *clock);
+    return made;
+}
+
+SslPtr Context::connection(bool dials, Protocol protocol) const {
+    SslPtr ssl(SSL_new(context_.get()));
+    if (ssl == nullptr) return nullptr;
+    if (!dials) {
+        SSL_set_accept_state(ssl.get());
+        return ssl;
+    }
+    SSL_set_connect_state(ssl.get());
+    const std::string_view offer = alpn_of(protocol);
+    if (SSL_set_alpn_protos(ssl.get(), reinterpret_cast<const unsigned char*>(offer.data()),
+                            static_cast<unsigned>(offer.size())) != 0)
+        return nullptr;
+    return ssl;
+}
+
+Protocol Context::protocol_of(const SSL& ssl) {
+    const unsigned char* chosen = nullptr;
+    unsigned int length = 0;
+    SSL_get0_alpn_selected(&ssl, &chosen, &length);
+    const std::string_view name(reinterpret_cast<const char*>(chosen), length);
+    for (const Protocol protocol : {Protocol::link, Protocol::enrolment}) {
+        if (name == alpn_of(protocol).substr(1)) return protocol;
+    }
+    return Protocol::none;
+}
+
+std::string explain_failure(const SSL& ssl, const std::string& reason) {
+    switch (SSL_get_verify_result(&ssl)) {
+    case X509_V_OK: break;
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+    case X509_V_ERR_CERT_HAS_EXPIRED: {
+        char now[32] = {};
+        const std::time_t seconds = std::time(nullptr);
+        std::tm parts{};
+        ::gmtime_r(&seconds, &parts);
+        std::strftime(now, sizeof now, "%Y-%m-%d %H:%M UTC", &parts);
+        return core::formatted(
+            "wrong clock, or an old certificate: the certificate of the other end is {} by the clock "
+            "of this host, which shows {}; set the clocks of both hosts",
+            SSL_get_verify_result(&ssl) == X509_V_ERR_CERT_NOT_YET_VALID ? "not valid yet" : "expired", now);
+    }
+    default:
+        return core::formatted("authority of another run: the certificate of the other end is not signed by the "
+                               "authority of this run ({}); use an invitation of the master at this address",
+                               X509_verify_cert_error_string(SSL_get_verify_result(&ssl)));
+    }
+    return "TLS handshake: " + (reason.empty() ? "the other end closed the connection" : reason);
+}
+
+}  // namespace pccl::real::tls

@@ -1,0 +1,62 @@
+// A peer's side of a secure run: its key, its certificate, and how it gets them from the master.
+//
+// The key is made once per object and never leaves the process. Functions that talk to the master block the calling
+// thread, at most exchange_time for each address; `stop` is asked about every 50 ms and ends the wait. One thread at a
+// time.
+#pragma once
+
+#include "core/base/ids.hpp"
+#include "core/wire/enrolment.pb.h"
+#include "net-real/tls/context.hpp"
+#include "net-real/tls/invitation.hpp"
+
+#include <ctime>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pccl::real::tls {
+
+inline constexpr core::Duration exchange_time = 5 * core::second;
+
+class PeerIdentity {
+public:
+    using Stop = std::function<bool()>;
+
+    // `clock`: by which certificates are judged; nothing: the system's. Null: `error` says what is wrong.
+    static std::unique_ptr<PeerIdentity> make(std::string_view invitation, std::optional<std::time_t> clock,
+                                              std::string& error);
+
+    const std::string& master() const { return invitation_.master; }
+    // A certificate for a new peer id: by the invitation the first time, then by the certificate that is there. The
+    // secret is sent only after the authority of the master was checked.
+    bool join(const std::vector<core::Endpoint>& masters, const Stop& stop, std::string& error);
+    // A certificate for the same peer id with a new lifetime.
+    bool renew(const std::vector<core::Endpoint>& masters, const Stop& stop, std::string& error);
+
+    // ---- after join()
+    std::shared_ptr<const Context> context() const { return context_; }
+    const core::Uuid& peer() const { return name_.peer; }
+    bool data_plaintext() const { return data_plaintext_; }
+    // When half of the time is over that the certificate was valid for when it came.
+    std::time_t renew_at() const { return obtained_ + (valid_until_ - obtained_) / 2; }
+
+private:
+    PeerIdentity() = default;
+    bool ask(const std::vector<core::Endpoint>& masters, bool same_peer, const Stop& stop, std::string& error);
+    bool take(const proto::EnrolReply& reply, std::string& error);
+
+    Invitation invitation_;
+    std::optional<std::time_t> clock_;
+    KeyPtr key_;
+    CertificateName name_;
+    std::time_t obtained_ = 0;
+    std::time_t valid_until_ = 0;
+    std::shared_ptr<const Context> context_;
+    bool data_plaintext_ = false;
+};
+
+}  // namespace pccl::real::tls
