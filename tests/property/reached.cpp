@@ -26,6 +26,8 @@ const std::map<std::string, std::string> not_drawn = {
     {"MasterConfig.key", "nobody guesses tokens: strangers know what they saw"},
     {"PeerConfig.listen_port", "the network leads to nodes: each has one listener"},
     {"CommandReduceMany.launches.ticket", "not used there"},
+    {"CommandLaunch.collective", "the workload draws no other collective than an all-reduce yet"},
+    {"CommandReduceMany.launches.collective", "the workload draws no other collective than an all-reduce yet"},
 };
 
 // For each public function, the structure of the core that the range of seeds must reach; or, behind a `-`, why there
@@ -41,6 +43,18 @@ const std::map<std::string, std::string> public_calls = {
     {"pcclAwaitAsyncReduceThen", "CommandAwait."},
     {"pcclAllReduceMultipleWithRetry", "CommandReduceMany."},
     {"pcclSynchronizeSharedState", "CommandSync."},
+    {"pcclAllGather", "- the workload draws no other collective than an all-reduce yet"},
+    {"pcclAllGatherAsync", "- the workload draws no other collective than an all-reduce yet"},
+    {"pcclBroadcast", "- the workload draws no other collective than an all-reduce yet"},
+    {"pcclBroadcastAsync", "- the workload draws no other collective than an all-reduce yet"},
+    {"pcclReduceScatter", "- the workload draws no other collective than an all-reduce yet"},
+    {"pcclReduceScatterAsync", "- the workload draws no other collective than an all-reduce yet"},
+    {"pcclReduce", "- the workload draws no other collective than an all-reduce yet"},
+    {"pcclReduceAsync", "- the workload draws no other collective than an all-reduce yet"},
+    {"pcclBarrier", "- the workload draws no other collective than an all-reduce yet"},
+    {"pcclBarrierAsync", "- the workload draws no other collective than an all-reduce yet"},
+    {"pcclAwaitCollective", "- the workload draws no other collective than an all-reduce yet"},
+    {"pcclGetPeerId", "- reads what the driver knows"},
     {"pcclDestroyCommunicator", "CommandLeave."},
     {"pcclAbort", "CommandLeave.abort"},
     {"pcclCreateCommunicator", "PeerConfig.group"},
@@ -275,7 +289,7 @@ private:
         see("ticket", ticket);
     }
     void see_launch(const CommandLaunch& command) {
-        const auto& [ticket, tag, shape, send, receive, input] = command;
+        const auto& [ticket, tag, shape, send, receive, input, collective] = command;
         see("ticket", ticket);
         see("tag", tag);
         see_shape(shape);
@@ -283,6 +297,7 @@ private:
         see("receive", receive);
         see("in_place", send == receive);
         see("input", !input.empty());
+        see("collective", collective.kind, collective_kind_count);
     }
     void see_command(const CommandLaunch& command) {
         in_ = "CommandLaunch.";
