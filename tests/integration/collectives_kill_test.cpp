@@ -71,6 +71,7 @@ struct Child {
         std::string text;
         pcclResult_t result = pcclInternalError;
         right = true;
+        say("begin " + std::to_string(step));
         switch (step % kinds) {
         case 0:
             result = pcclAllGather(send.data(), receive.data(), receive.size(), &copy, comm, &info);
@@ -115,7 +116,6 @@ struct Child {
             std::string agreed;
             bool right = true;
             if (result == pcclSuccess) {
-                say("begin " + std::to_string(step));
                 result = attempt(step, right, agreed);
             }
             say("end " + std::to_string(step) + " " + std::to_string(right) + " " + std::to_string(result) + agreed);
@@ -211,7 +211,19 @@ void kill_in_step(int step, long delay_us) {
 
 }  // namespace
 
-TEST_CASE("a member dies in an all-gather") { kill_in_step(0, 2'000); }
-TEST_CASE("a member dies in a broadcast") { kill_in_step(6, 1'500); }
-TEST_CASE("a member dies in a reduce-scatter") { kill_in_step(2, 1'500); }
-TEST_CASE("a member dies in a reduce") { kill_in_step(8, 1'000); }
+// Each at several moments: the collective takes some milliseconds.
+TEST_CASE("a member dies in an all-gather") {
+    for (const long delay_us : {500, 3'000, 8'000}) kill_in_step(0, delay_us);
+}
+
+TEST_CASE("a member dies in a broadcast") {
+    for (const long delay_us : {500, 2'000, 4'000}) kill_in_step(6, delay_us);
+}
+
+TEST_CASE("a member dies in a reduce-scatter") {
+    for (const long delay_us : {500, 2'000, 4'000}) kill_in_step(2, delay_us);
+}
+
+TEST_CASE("a member dies in a reduce") {
+    for (const long delay_us : {500, 2'000, 4'000}) kill_in_step(8, delay_us);
+}
