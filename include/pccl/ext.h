@@ -223,7 +223,7 @@ typedef struct pcclCollectiveInfo_t {
  *
  * Errors, beside those of pcclAllReduceAsync and pcclAwaitAsyncReduce:
  * - pcclInvalidArgument: the members disagree about kind, datatype, operation, count or root; or the root is not a
- *   member of the group.
+ *   member of the group, also because it has left since. Then take another root.
  */
 
 /*
