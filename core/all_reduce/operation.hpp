@@ -1,13 +1,13 @@
 // One collective as a graph over slices, seen from one position of the ring.
 //
-// The graph lists parts (core/voting/graph.hpp), and each part is cut into slices. In an all-reduce a slice of part p starts
-// at position p+1 as the input of that member. Each next member reduces it (phase 0) until the last reducer, position p, has
-// produced its final bytes. The final bytes then travel on as a copy (phase 1) to all other members. Other collectives have
-// fewer parts or hops, or only one of the phases. A member forwards a slice as soon as it has it (cut-through); nothing
-// waits for a step of the whole ring.
+// The graph lists parts (core/voting/graph.hpp), and each part is cut into slices. In an all-reduce a slice of part p
+// starts at position p+1 as the input of that member. Each next member reduces it (phase 0) until the last reducer,
+// position p, has produced its final bytes. The final bytes then travel on as a copy (phase 1) to all other members.
+// Other collectives have fewer parts or hops, or only one of the phases. A member forwards a slice as soon as it has it
+// (cut-through); nothing waits for a step of the whole ring.
 //
-// Without phase 0 the source has the final bytes at the start. They are brought to their place, and their checksum is made,
-// shortly before they leave. They need no slots, because they land in place.
+// Without phase 0 the source has the final bytes at the start. They are brought to their place, and their checksum is
+// made, shortly before they leave. They need no slots, because they land in place.
 //
 // A slice has a place in the application's arrays (byte_offset, byte_length) and a form on the wire (wire_offset,
 // wire_length). The two are the same unless the operation is quantized. Then slots, reserve and final bytes hold the
@@ -164,8 +164,8 @@ public:
     // ---- own input that must be prepared: of a quantized operation, and final bytes without phase 0
     std::uint64_t input_bytes() const;               // all of it, on the wire (quantized only)
     BufferRef input_ref(std::uint32_t slice) const;  // where the quantized form of a slice is
-    // The next slice to prepare, or none. At most Limits::inputs_ready are quantized ahead of those that have left, and so
-    // many of the others are in work.
+    // The next slice to prepare, or none. At most Limits::inputs_ready are quantized ahead of those that have left, and
+    // so many of the others are in work.
     std::uint32_t take_input();
 
     void add_digest(std::uint32_t slice, std::uint64_t checksum);

@@ -79,8 +79,8 @@ public:
     void partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell,
                         const Uuid& remote);
     void final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum);
-    // Quantizes own input of a quantized operation, and brings own final bytes to their place, some slices ahead of their
-    // turn.
+    // Quantizes own input of a quantized operation, and brings own final bytes to their place, some slices ahead of
+    // their turn.
     void prepare_inputs(Operation& op);
     void done(const SliceReduction& owner, const ComputeDone& done);
     void done(const InputPreparation& owner, const ComputeDone& done);

@@ -1,9 +1,9 @@
 // How the bytes of a collective travel around the ring.
 //
-// A collective is a list of parts. The final bytes of a part are first at its source, a position of the ring. In phase 0
-// the part starts `reduce_hops` positions before the source, as the input of that member, and each next member reduces it;
-// the source finishes it. Without reduce_hops the final bytes are the source's own input. In phase 1 the final bytes travel
-// `copy_hops` positions on from the source.
+// A collective is a list of parts. The final bytes of a part are first at its source, a position of the ring. In phase
+// 0 the part starts `reduce_hops` positions before the source, as the input of that member, and each next member
+// reduces it; the source finishes it. Without reduce_hops the final bytes are the source's own input. In phase 1 the
+// final bytes travel `copy_hops` positions on from the source.
 //
 //   collective       parts           source   reduce_hops   copy_hops       kept by
 //   all_reduce       w equal cuts    p        w-1           w-1             all
@@ -51,8 +51,8 @@ struct Graph {
     bool shared = true;
 };
 
-// `count`: ReduceShape::count. `root`: its position. `pieces`: of all members in ring order; not needed for an all_reduce,
-// a broadcast, a reduce and a barrier.
+// `count`: ReduceShape::count. `root`: its position. `pieces`: of all members in ring order; not needed for an
+// all_reduce, a broadcast, a reduce and a barrier.
 Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, std::uint32_t root = 0,
                std::span<const Piece> pieces = {});
 

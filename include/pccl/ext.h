@@ -194,8 +194,8 @@ typedef struct pcclMemberInfo_t {
 } pcclMemberInfo_t;
 
 /*
- * The outcome of a collective. The members that took part have indices from 0, in the order in which they were admitted. A
- * member that leaves moves the later ones up; otherwise the index of a member does not change.
+ * The outcome of a collective. The members that took part have indices from 0, in the order in which they were
+ * admitted. A member that leaves moves the later ones up; otherwise the index of a member does not change.
  *
  * The caller sets `members` and `members_capacity` before the call. `members` may be null. The library writes as many
  * entries as there are members, at most `members_capacity`; entry i is the member with index i.
@@ -210,12 +210,12 @@ typedef struct pcclCollectiveInfo_t {
 } pcclCollectiveInfo_t;
 
 /*
- * The rules of pcclAllReduce hold for all functions of this section. All members of the group launch the same kind with the
- * same tag, in any order among other tags. The outcome is the same on every member that survives: either all of them have
- * their results, or the collective failed for all. After a failure sendbuf is untouched, and recvbuf is undefined unless it
- * is sendbuf. Overlapping buffers give pcclInvalidArgument unless in-place use is described. A null buffer is legal where
- * it has no elements. `info_out` (nullable) is filled on success. The elements are sent as they are; quantization gives
- * pcclInvalidArgument.
+ * The rules of pcclAllReduce hold for all functions of this section. All members of the group launch the same kind with
+ * the same tag, in any order among other tags. The outcome is the same on every member that survives: either all of
+ * them have their results, or the collective failed for all. After a failure sendbuf is untouched, and recvbuf is
+ * undefined unless it is sendbuf. Overlapping buffers give pcclInvalidArgument unless in-place use is described. A null
+ * buffer is legal where it has no elements. `info_out` (nullable) is filled on success. The elements are sent as they
+ * are; quantization gives pcclInvalidArgument.
  *
  * The blocking functions return what launch and await would return. An asynchronous function returns at once, and both
  * buffers belong to the operation until its await has returned: pcclAwaitCollective, or pcclAwaitAsyncReduce and
@@ -227,9 +227,10 @@ typedef struct pcclCollectiveInfo_t {
  */
 
 /*
- * Gathers the arrays of all members at all members. `descriptor->count` is the number of elements of this member's array.
- * Each member may have another one. recvbuf gets all arrays, one behind the other, in the order of indices; pcclMemberInfo_t
- * has their lengths. recvbuf has room for `recv_capacity` elements. sendbuf must be outside of recvbuf.
+ * Gathers the arrays of all members at all members. `descriptor->count` is the number of elements of this member's
+ * array. Each member may have another one. recvbuf gets all arrays, one behind the other, in the order of indices;
+ * pcclMemberInfo_t has their lengths. recvbuf has room for `recv_capacity` elements. sendbuf must be outside of
+ * recvbuf.
  *
  * Errors: pcclInvalidArgument at all members if the sum of counts is more than the smallest capacity.
  */
@@ -242,8 +243,8 @@ PCCL_EXPORT pcclResult_t pcclAllGatherAsync(const void* PCCL_NULLABLE sendbuf, v
                                             const pcclComm_t* comm, pcclAsyncReduceOp_t* handle_out);
 
 /*
- * Sends the array of `root` to all members. Only the root reads sendbuf; other members may pass null. recvbuf is filled at
- * all members. sendbuf == recvbuf is legal; it then holds what it held before if the broadcast fails.
+ * Sends the array of `root` to all members. Only the root reads sendbuf; other members may pass null. recvbuf is filled
+ * at all members. sendbuf == recvbuf is legal; it then holds what it held before if the broadcast fails.
  */
 PCCL_EXPORT pcclResult_t pcclBroadcast(const void* PCCL_NULLABLE sendbuf, void* PCCL_NULLABLE recvbuf,
                                        const pcclPeerId_t* root, const pcclCopyDescriptor_t* descriptor,
@@ -254,9 +255,9 @@ PCCL_EXPORT pcclResult_t pcclBroadcastAsync(const void* PCCL_NULLABLE sendbuf, v
                                             const pcclComm_t* comm, pcclAsyncReduceOp_t* handle_out);
 
 /*
- * Reduces arrays of `descriptor->count` elements. Each member receives one piece of the result: `recv_count` elements, which
- * each member chooses. The pieces lie in the array in the order of indices, and together they are all of it. With sendbuf ==
- * recvbuf the piece is written to the beginning of the array.
+ * Reduces arrays of `descriptor->count` elements. Each member receives one piece of the result: `recv_count` elements,
+ * which each member chooses. The pieces lie in the array in the order of indices, and together they are all of it. With
+ * sendbuf == recvbuf the piece is written to the beginning of the array.
  *
  * Errors:
  * - pcclRankConnectionLost: the group has another size than the attribute had at the launch; choose the pieces anew.
@@ -282,15 +283,15 @@ PCCL_EXPORT pcclResult_t pcclReduceAsync(const void* PCCL_NULLABLE sendbuf, void
                                          const pcclPeerId_t* root, const pcclReduceDescriptor_t* descriptor,
                                          const pcclComm_t* comm, pcclAsyncReduceOp_t* handle_out);
 
-/* Succeeds when all members of the group have called it with this tag. `info_out` then lists the members of the group. */
+/* Succeeds when all members of the group have called it with this tag. `info_out` then lists the members. */
 PCCL_EXPORT pcclResult_t pcclBarrier(uint64_t tag, const pcclComm_t* comm,
                                      pcclCollectiveInfo_t* PCCL_NULLABLE info_out);
 /* Launches pcclBarrier and returns at once; `*handle_out` identifies it. */
 PCCL_EXPORT pcclResult_t pcclBarrierAsync(uint64_t tag, const pcclComm_t* comm, pcclAsyncReduceOp_t* handle_out);
 
 /*
- * Waits for the outcome of a launched collective, as pcclAwaitAsyncReduce does. `info_out` (nullable) is filled on success;
- * an all-reduce reports no members.
+ * Waits for the outcome of a launched collective, as pcclAwaitAsyncReduce does. `info_out` (nullable) is filled on
+ * success; an all-reduce reports no members.
  */
 PCCL_EXPORT pcclResult_t pcclAwaitCollective(const pcclAsyncReduceOp_t* handle,
                                              pcclCollectiveInfo_t* PCCL_NULLABLE info_out);

@@ -1,5 +1,5 @@
-// Three processes run collectives of all kinds in turn, and one of them gets SIGKILL in the middle. The survivors see the
-// same outcomes, find their inputs as before after each failure, and go on.
+// Three processes run collectives of all kinds in turn, and one of them gets SIGKILL in the middle. The survivors see
+// the same outcomes, find their inputs as before after each failure, and go on.
 //
 // The processes are forked before this one has any thread.
 #include "local_run.hpp"

@@ -1,5 +1,5 @@
-// The collectives of pccl/ext.h over loopback: every kind with 2 to 4 members, from empty arrays to some MiB, uneven pieces,
-// several kinds in flight, and calls that must fail.
+// The collectives of pccl/ext.h over loopback: every kind with 2 to 4 members, from empty arrays to some MiB, uneven
+// pieces, several kinds in flight, and calls that must fail.
 #include "local_members.hpp"
 
 #include <catch2/catch.hpp>

@@ -1,5 +1,5 @@
-// Every collective on a ring that is played in a plain loop: each byte arrives exactly where the table of graph.hpp says,
-// and nothing else is written. And what the master asks of the members' votes.
+// Every collective on a ring that is played in a plain loop: each byte arrives exactly where the table of graph.hpp
+// says, and nothing else is written. And what the master asks of the members' votes.
 #include "core/all_reduce/operation.hpp"
 #include "core/voting/in_vote.hpp"
 #include "tests/unit/master_play.hpp"
