@@ -507,7 +507,12 @@ Verdict run_once(const Scenario& scenario, const RunOptions& options) {
 
 Verdict run_and_compare(const Scenario& scenario, const RunOptions& options) {
     const bool one_fault = has_one_fault(scenario);
-    if (!one_fault && !is_even(scenario)) return run_once(scenario, options);
+    const bool even = !one_fault && is_even(scenario);
+    if (!one_fault && (!even || !has_equal_paths(scenario))) {
+        Verdict verdict = run_once(scenario, options);
+        if (even && verdict.held()) verdict.violation = check_healing(verdict);
+        return verdict;
+    }
     Ledger seen, seen_then;
     RunOptions first = options, second;
     if (first.ledger == nullptr) first.ledger = &seen;
