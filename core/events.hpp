@@ -56,6 +56,30 @@ struct ReduceShape {
     friend bool operator==(const ReduceShape&, const ReduceShape&) = default;
 };
 
+// Values of Shape.collective. How the bytes of each travel: core/voting/graph.hpp.
+enum class CollectiveKind : std::uint8_t {
+    all_reduce = 0,
+    all_gather = 1,
+    broadcast = 2,
+    reduce_scatter = 3,
+    reduce = 4,
+    barrier = 5,
+    gather = 6,  // this one and those behind it have a graph, and no command yet
+    scatter = 7,
+    all_to_all = 8,
+};
+inline constexpr std::uint32_t collective_kind_count = 6;  // that a command may name
+
+// What a launch is, beside its shape. ReduceShape::count is what is equal at all members: the elements of the array; for
+// a reduce_scatter those of the whole input; for an all_gather and a barrier 0.
+struct Collective {
+    CollectiveKind kind = CollectiveKind::all_reduce;
+    std::uint64_t count = 0;     // all_gather: elements of `send`; reduce_scatter: elements of `receive`; else 0
+    std::uint64_t capacity = 0;  // all_gather: elements that `receive` has room for; else 0
+    Uuid root;                   // broadcast and reduce; else nil
+    friend bool operator==(const Collective&, const Collective&) = default;
+};
+
 struct StateEntry {
     std::string name;
     BufferId buffer = 0;
@@ -77,7 +101,8 @@ struct CommandArePeersPending {
     Ticket ticket = 0;
 };
 // Completes at once. Success means launched: the operation owns the buffers until the matching await completes.
-// In place: receive == send.
+// In place: receive == send (not for an all_gather). A member that contributes nothing to a broadcast needs no `send`,
+// and one that gets nothing of a reduce no `receive`: 0.
 struct CommandLaunch {
     Ticket ticket = 0;
     Tag tag = 0;
@@ -85,7 +110,9 @@ struct CommandLaunch {
     BufferId send = 0;
     BufferId receive = 0;
     // The content of `send`, if it has at most Limits::vote_input_bytes_max bytes; else empty. The driver fills it in.
+    // Not read at members that contribute nothing.
     std::string input = {};
+    Collective collective = {};
 };
 struct CommandAwait {
     Ticket ticket = 0;
@@ -279,7 +306,8 @@ struct StoreBytes {
 // Answered by ComputeDone, in any order. Drivers call core/compute.hpp for it.
 // reduce: target = a (op) b, `divisor` as in numeric::reduce; target may equal a. hash: hash128 of a. copy: target = a
 // (a.length bytes). quantize: target = the wire form of a. dequantize: the reverse. reduce_quantized: as reduce, with
-// target and a in wire form. want_checksum: ComputeDone carries the checksum64 of target's bytes afterwards.
+// target and a in wire form. want_checksum: ComputeDone carries the checksum64 of target's bytes afterwards; with `hash`
+// that of a, in place of the hash.
 struct Compute {
     enum class Kind : std::uint8_t { reduce, copy, hash, quantize, dequantize, reduce_quantized };
     ComputeId id = 0;
@@ -318,6 +346,15 @@ struct Completion {
     std::uint64_t sent_bytes = 0;
     std::uint64_t received_bytes = 0;
     std::uint64_t revision = 0;  // CommandSync: revision after the call
+    // CommandAwait of another collective than an all-reduce, on success: the members that took part, by index, and the
+    // own index.
+    struct Part {
+        Uuid peer;
+        std::uint64_t count = 0;  // Collective::count of its launch
+        friend bool operator==(const Part&, const Part&) = default;
+    };
+    std::vector<Part> members;
+    std::uint32_t index = 0;
     // CommandReduceMany: for each launch, the number of members that took part (0: not reduced); and the largest number
     // of launches that ran at a time.
     std::vector<std::uint32_t> worlds;

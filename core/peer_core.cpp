@@ -15,7 +15,7 @@ namespace pccl::core {
 PeerCore::PeerCore(const PeerConfig& config)
     : config_(config), turn_(config_.limits, config_.timeouts, config.seed), computes_(turn_), memory_(turn_),
       links_(turn_, who_, *this), session_(turn_, config_, links_, who_, *this), tickets_(turn_),
-      run_wide_(session_, tickets_), launches_(turn_, session_, tickets_, counted_, *this),
+      run_wide_(session_, tickets_), launches_(turn_, who_, session_, tickets_, counted_, *this),
       probe_(turn_, links_, memory_, who_, session_),
       exchange_({turn_, config_, who_, computes_, memory_, links_, session_, launches_, probe_, sync_}),
       sync_(turn_, links_, computes_, memory_, exchange_.stripes(), session_, tickets_, who_, *this) {

@@ -21,7 +21,8 @@ struct SliceReduction {
     std::uint32_t cell = no_cell;  // cell in the reserve of `remote`, to be freed afterwards
     Uuid remote;
 };
-struct InputQuantization {
+// Own input is quantized, or is brought to the place of final bytes.
+struct InputPreparation {
     OpId op = 0;
     std::uint32_t slice = 0;
 };
@@ -38,7 +39,7 @@ struct ChunkCheck {
     std::uint32_t generation = 0;  // SyncFetch::generation
 };
 struct StateCopy {};
-using ComputeOwner = std::variant<SliceReduction, InputQuantization, CommitCopy, EntryHash, ChunkCheck, StateCopy>;
+using ComputeOwner = std::variant<SliceReduction, InputPreparation, CommitCopy, EntryHash, ChunkCheck, StateCopy>;
 
 class Computes {
 public:

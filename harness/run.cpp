@@ -4,6 +4,7 @@
 #include "core/base/format.hpp"
 #include "core/journal/journal.hpp"
 #include "core/wire/causes.hpp"
+#include "harness/collectives.hpp"
 #include "harness/even_world.hpp"
 #include "harness/expectations.hpp"
 #include "harness/injector.hpp"
@@ -395,7 +396,7 @@ private:
             return world_.violate(lost.oracle, lost.reason);
         world_.check_replay(master_config());
         if (world_.violated()) return;
-        for (const auto check : {check_reduces, check_syncs, check_votes, check_blames}) {
+        for (const auto check : {check_reduces, check_collectives, check_syncs, check_votes, check_blames}) {
             const sim::Violation violation = check(scenario_, shared_.ledger, excuses_);
             if (!violation.oracle.empty()) return world_.violate(violation.oracle, violation.reason);
         }

@@ -35,10 +35,14 @@ constexpr core::Duration look_interval = core::second;
 core::ComputeDone run_compute(const core::Compute& compute, std::uint8_t* target, const std::uint8_t* a,
                               const std::uint8_t* b) {
     core::ComputeDone done{compute.id, 0, {}};
-    if (compute.kind == core::Compute::Kind::hash)
-        done.hash = core::numeric::hash128(a, compute.a.length);
-    else
-        core::carry_out(compute, target, a, b);
+    if (compute.kind == core::Compute::Kind::hash) {
+        if (compute.want_checksum)
+            done.checksum = core::numeric::checksum64(a, compute.a.length);
+        else
+            done.hash = core::numeric::hash128(a, compute.a.length);
+        return done;
+    }
+    core::carry_out(compute, target, a, b);
     if (compute.want_checksum) done.checksum = core::numeric::checksum64(target, compute.target.length);
     return done;
 }
@@ -393,7 +397,8 @@ void EventLoop::Impl::compute(const core::Compute& effect) {
     const std::uint64_t bytes = std::max({effect.a.length, effect.b.length, effect.target.length});
     const bool in_file =
         buffers.is_file(effect.a.id) || buffers.is_file(effect.b.id) || buffers.is_file(effect.target.id);
-    const bool is_small = !in_file && bytes <= (is_hash ? inline_hash_bytes : inline_compute_bytes);
+    const bool is_small =
+        !in_file && bytes <= (is_hash && !effect.want_checksum ? inline_hash_bytes : inline_compute_bytes);
     if (is_small && inline_bytes_ <= inline_turn_bytes) {
         inline_bytes_ += bytes;
         pending_.push_back(run_compute(effect, target, a, b));

@@ -111,6 +111,7 @@ struct PeerRuntime::State final : LoopClient {
     std::unique_ptr<core::PeerMachine> machine;
     mutable std::mutex who_mutex;
     std::string who = "pccl";                                    // under who_mutex
+    core::Uuid identity;                                         // under who_mutex
     core::Uuid known_uuid;                                       // identity named by `who`; the loop's thread only
     core::Duration known_peer_timeout = settings.timeouts.peer;  // the loop's thread only
     Calls calls;
@@ -159,6 +160,7 @@ struct PeerRuntime::State final : LoopClient {
         if (machine->uuid() != known_uuid) {
             known_uuid = machine->uuid();
             const std::lock_guard lock(who_mutex);
+            identity = known_uuid;
             who = known_uuid.is_nil() ? "pccl" : core::short_name(known_uuid);
         }
         return status;
@@ -440,6 +442,11 @@ core::Attributes PeerRuntime::attributes() const { return unpack(state_->attribu
 std::uint16_t PeerRuntime::listen_port() const { return state_->loop->port(); }
 
 std::string PeerRuntime::name() const { return in_forked_child() ? "pccl" : state_->name(); }
+
+core::Uuid PeerRuntime::identity() const {
+    const std::lock_guard lock(state_->who_mutex);
+    return state_->identity;
+}
 
 void PeerRuntime::call_then(core::Command command, std::function<void(const core::Completion&)> then) {
     State& state = *state_;

@@ -86,6 +86,7 @@ public:
     std::uint16_t listen_port() const;
     // First 8 hex digits of the identity, as in log lines; `pccl` before there is one.
     std::string name() const;
+    core::Uuid identity() const;  // nil: there is none yet
 
     // Leaves the run and completes every waiting call as on a lost communicator. Takes at most about 2 s, or as long as
     // results are being copied into the application's memory.

@@ -22,6 +22,11 @@ const char* remedy(CauseKind kind) {
     case CauseKind::journal_silent: return " (PCCL_JOURNAL_TIMEOUT_S)";
     case CauseKind::quantized_type_not_float: return " (pcclQuantNone)";
     case CauseKind::no_such_quantized_type: return " (pcclUint64)";
+    case CauseKind::root_not_member: return "; pcclBarrier lists the members";
+    case CauseKind::pieces_too_large: return " (recv_capacity)";
+    case CauseKind::pieces_misfit: return " (recv_count)";
+    case CauseKind::group_changed: return "; choose the pieces anew";
+    case CauseKind::only_all_reduce_quantized: return " (pcclQuantNone)";
     case CauseKind::no_codes_of_64_bits: return " (pcclUint32, pcclQuantMinMax)";
     default: return "";
     }

@@ -24,24 +24,29 @@ std::uint64_t hash_quantization(const Quantization& how) {
 
 // NOLINTNEXTLINE(misc-no-recursion): one level, a launch contains none
 std::uint64_t hash_command(const Command& command) {
-    return std::visit(Overload{
-                          [](const CommandLaunch& c) {
-                              return mix(mix(c.tag, c.shape.count), mix(static_cast<std::uint64_t>(c.shape.type),
-                                                                        static_cast<std::uint64_t>(c.shape.op) |
-                                                                            hash_quantization(c.shape.quantization)));
-                          },
-                          [](const CommandAwait& c) { return c.tag; },
-                          [](const CommandSync& c) {
-                              return mix(mix(c.revision, c.entries.size()), static_cast<std::uint64_t>(c.strategy));
-                          },
-                          [](const CommandReduceMany& c) {
-                              std::uint64_t hash = c.window;
-                              for (const CommandLaunch& one : c.launches) hash = mix(hash, hash_command(one));
-                              return hash;
-                          },
-                          [](const auto& c) { return static_cast<std::uint64_t>(c.ticket); },
-                      },
-                      command);
+    return std::visit(
+        Overload{
+            [](const CommandLaunch& c) {
+                const std::uint64_t shape =
+                    mix(mix(c.tag, c.shape.count),
+                        mix(static_cast<std::uint64_t>(c.shape.type),
+                            static_cast<std::uint64_t>(c.shape.op) | hash_quantization(c.shape.quantization)));
+                const Collective& what = c.collective;
+                if (what.kind == CollectiveKind::all_reduce) return shape;
+                return mix(mix(shape, static_cast<std::uint64_t>(what.kind)), mix(what.count, what.root.bytes[0]));
+            },
+            [](const CommandAwait& c) { return c.tag; },
+            [](const CommandSync& c) {
+                return mix(mix(c.revision, c.entries.size()), static_cast<std::uint64_t>(c.strategy));
+            },
+            [](const CommandReduceMany& c) {
+                std::uint64_t hash = c.window;
+                for (const CommandLaunch& one : c.launches) hash = mix(hash, hash_command(one));
+                return hash;
+            },
+            [](const auto& c) { return static_cast<std::uint64_t>(c.ticket); },
+        },
+        command);
 }
 
 }  // namespace
@@ -64,6 +69,11 @@ std::string to_text(const Command& command) {
                           [](const CommandArePeersPending&) -> std::string { return "are_peers_pending"; },
                           [](const CommandOptimizeTopology&) -> std::string { return "optimize_topology"; },
                           [](const CommandLaunch& c) -> std::string {
+                              if (c.collective.kind != CollectiveKind::all_reduce)
+                                  return formatted("launch tag {} {} count {} own {} type {} op {}", c.tag,
+                                                   to_text(c.collective.kind), c.shape.count,
+                                                   c.collective.count, static_cast<unsigned>(c.shape.type),
+                                                   static_cast<unsigned>(c.shape.op));
                               return formatted("launch tag {} count {} type {} op {}{}{}", c.tag, c.shape.count,
                                                static_cast<unsigned>(c.shape.type), static_cast<unsigned>(c.shape.op),
                                                to_text(c.shape.quantization), c.send == c.receive ? " in place" : "");
@@ -200,6 +210,12 @@ std::string to_text(const Effect& effect) {
             [](const Halt& e) -> std::string { return "HALT: " + to_text(e.cause); },
         },
         effect);
+}
+
+const char* to_text(CollectiveKind kind) {
+    static constexpr const char* names[] = {"all_reduce", "all_gather", "broadcast", "reduce_scatter", "reduce",
+                                            "barrier",    "gather",     "scatter",   "all_to_all"};
+    return names[static_cast<std::size_t>(kind)];
 }
 
 const char* to_text(Result result) {

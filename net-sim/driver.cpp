@@ -389,7 +389,7 @@ void Driver::finish_compute(std::uint64_t id) {
         core::carry_out(what, writes_target(what.kind) ? buffers_.at(what.target) : nullptr, buffers_.at(what.a),
                         reads_b(what.kind) ? buffers_.at(what.b) : nullptr);
     }
-    if (what.kind == Compute::Kind::hash) done.hash = buffers_.hash(what.a);
+    if (what.kind == Compute::Kind::hash && !what.want_checksum) done.hash = buffers_.hash(what.a);
     if (what.want_checksum) done.checksum = buffers_.checksum(what.kind == Compute::Kind::hash ? what.a : what.target);
     give(done);
 }

@@ -118,7 +118,7 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
         send.header.length = op.wire_length(next.slice);
         if (op.ahead) send.header.entry = cut_of(op.id.world, op.id.position);
         if (next.phase == 1)
-            send.source = BufferRef{op.result, op.wire_offset(next.slice), send.header.length};
+            send.source = op.final_ref(next.slice);
         else if (!input)
             send.source = op.slot_ref(next.slice);
         else if (op.is_quantized())
@@ -135,7 +135,7 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
             link.timed_at = turn_.now;
         }
         turn_.add(send);
-        reductions_.quantize_inputs(op);
+        reductions_.prepare_inputs(op);
         return true;
     }
     return false;
@@ -350,7 +350,7 @@ void Exchange::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
         return;
     }
     if (header.slice >= op.slices() || header.length != op.wire_length(header.slice) ||
-        (header.phase == 0 ? op.starts(header.slice) : op.finishes(header.slice))) {
+        !op.takes(header.phase == 0 ? 0 : 1, header.slice)) {
         links_.refuse(id, "sent a slice that does not fit the operation");
         return;
     }
@@ -387,8 +387,7 @@ void Exchange::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
     half.in = InState::landing;
     half.in_link = id;
     link.receiving = Transfer{header.op, header.phase, header.slice, 0, Operation::none, false};
-    const BufferRef place = header.phase == 0 ? op.slot_ref(header.slice)
-                                              : BufferRef{op.result, op.wire_offset(header.slice), header.length};
+    const BufferRef place = header.phase == 0 ? op.slot_ref(header.slice) : op.final_ref(header.slice);
     turn_.add(ReceivePayload{id, place});
 }
 
@@ -479,7 +478,7 @@ void Exchange::early_landed(const Link& link, const Transfer& receiving, bool la
 
 void Exchange::absorb_early(Operation& op) {
     for (const Predecessors::Early& early : predecessors_.take(op.id.predecessor, op.id.id)) {
-        const bool fits = early.slice < op.slices() && !op.starts(early.slice) &&
+        const bool fits = early.slice < op.slices() && op.takes(0, early.slice) &&
                           early.length == op.wire_length(early.slice) && op.half(0, early.slice).in == InState::none;
         const bool finishes = fits && op.finishes(early.slice);
         if (!fits && early.slice < op.slices()) PROBE(early_copy_late);

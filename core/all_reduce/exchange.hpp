@@ -51,7 +51,7 @@ public:
         : turn_(parts.turn), links_(parts.links), session_(parts.session), probe_(parts.probe), sync_(parts.sync),
           stripes_(parts.turn, parts.config, parts.who, parts.links, parts.session, *this),
           predecessors_(parts.turn, parts.who, parts.links, parts.memory, parts.session, *this),
-          reductions_(parts.turn, parts.computes, parts.memory, parts.session, parts.launches, *this),
+          reductions_(parts.turn, parts.who, parts.computes, parts.memory, parts.session, parts.launches, *this),
           progress_(parts.turn, parts.links, stripes_, predecessors_, reductions_, flows_) {}
 
     // ---- parts that others use

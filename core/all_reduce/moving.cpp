@@ -444,7 +444,7 @@ void Exchange::repeat_ready() {
     std::map<Uuid, Operation*> longest;
     const auto quiet_since = [](const Operation& op) { return std::max(op.landed_at, op.repeated_at); };
     for (const auto& [id, op] : reductions_.all()) {
-        if (!op->prepared || op->decided || op->finals == op->slices()) continue;
+        if (!op->prepared || op->decided || op->complete()) continue;
         if (op->landed_at > op->repeated_at) op->repeats = 0;
         const Duration patience = turn_.timeouts.repeat() << std::min(op->repeats, doublings_max);
         if (turn_.now - quiet_since(*op) < patience) continue;

@@ -5,51 +5,113 @@
 #include "core/numeric/quantize.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace pccl::core {
 
 Operation::Operation(const Identity& identity, const ReduceShape& reduce_shape, BufferId send_buffer,
                      BufferId receive_buffer, const Limits& limits)
-    : id(identity), shape(reduce_shape), send(send_buffer), receive(receive_buffer),
+    : Operation(identity, reduce_shape, graph_of(CollectiveKind::all_reduce, identity.world, reduce_shape.count),
+                send_buffer, receive_buffer, limits) {}
+
+Operation::Operation(const Identity& identity, const ReduceShape& reduce_shape, Graph graph, BufferId send_buffer,
+                     BufferId receive_buffer, const Limits& limits)
+    : id(identity), shape(reduce_shape), send(send_buffer), receive(receive_buffer), graph_(std::move(graph)),
       inputs_ready_(limits.inputs_ready) {
     ASSERT(id.world >= 2 && id.position < id.world);
     in_place = send == receive;
     slice_elements_ = numeric::elements_within(shape.quantization, shape.type, limits.slice_bytes);
     slice_wire_ = wire_of(slice_elements_);
-    part_first_.resize(id.world + 1);
-    part_wire_.resize(id.world + 1);
-    for (std::uint32_t part = 0; part < id.world; ++part) {
-        const std::uint64_t elements = part_begin(part + 1) - part_begin(part);
-        const std::uint64_t whole = elements / slice_elements_;
-        const std::uint64_t rest = elements % slice_elements_;
-        part_first_[part + 1] = part_first_[part] + static_cast<std::uint32_t>(whole + (rest != 0 ? 1 : 0));
-        part_wire_[part + 1] = part_wire_[part] + whole * slice_wire_ + wire_of(rest);
+    const std::size_t parts = graph_.parts.size();
+    part_first_.resize(parts + 1);
+    part_wire_.resize(parts + 1);
+    for (std::size_t i = 0; i < parts; ++i) {
+        const Part& part = graph_.parts[i];
+        ASSERT(part.source < id.world && part.copy_hops < id.world);
+        ASSERT(part.reduce_hops == 0 || part.reduce_hops == id.world - 1);
+        const std::uint64_t whole = part.elements / slice_elements_;
+        const std::uint64_t rest = part.elements % slice_elements_;
+        part_first_[i + 1] = part_first_[i] + static_cast<std::uint32_t>(whole + (rest != 0 ? 1 : 0));
+        part_wire_[i + 1] = part_wire_[i] + whole * slice_wire_ + wire_of(rest);
         slot_bytes = std::max(slot_bytes, whole != 0 ? slice_wire_ : wire_of(rest));
+        elements_ += part.elements;
+        if (part.reduce_hops == 0) continue;
+        reduces_ = true;
+        if (start_of(part) != id.position) continue;
+        // Each member starts at most one part, so its slices are one range.
+        ASSERT(inject_end_ == 0);
+        own_part_ = static_cast<std::uint32_t>(i);
+        inject_next_ = quantize_next_ = part_first_[i];
+        inject_end_ = part_first_[i + 1];
     }
     parts_.reserve(slices());
-    for (std::uint32_t part = 0; part < id.world; ++part) parts_.resize(part_first_[part + 1], part);
+    for (std::uint32_t part = 0; part < parts; ++part) parts_.resize(part_first_[part + 1], part);
     halves_[0].resize(slices());
     halves_[1].resize(slices());
     slot_of_.assign(slices(), none);
-    inject_next_ = quantize_next_ = part_first_[own_part()];
-    inject_end_ = part_first_[own_part() + 1];
+    if (reduces_) own_final_next_ = slices();
+    place_finals();
+    count_due();
 }
 
-std::uint64_t Operation::part_begin(std::uint32_t part) const {
-    return static_cast<std::uint64_t>(static_cast<unsigned __int128>(shape.count) * part / id.world);
+std::uint32_t Operation::start_of(const Part& part) const {
+    return (part.source + id.world - part.reduce_hops) % id.world;
+}
+
+std::uint32_t Operation::hops_after(const Part& part) const {
+    return (id.position + id.world - part.source) % id.world;
+}
+
+void Operation::place_finals() {
+    const bool beside = in_place || is_quantized();
+    const std::size_t parts = graph_.parts.size();
+    places_.resize(parts);
+    copies_all_ = !is_quantized();
+    for (std::size_t i = 0; i < parts; ++i) {
+        const Part& part = graph_.parts[i];
+        const bool kept = part.keeper == everyone || part.keeper == id.position;
+        copies_all_ =
+            copies_all_ && kept && has_final(part) && part_wire_[i] == part.receive_offset * element_bytes(shape.type);
+        if (!has_final(part)) continue;
+        FinalPlace& place = places_[i];
+        if (is_own_final(part) && (!kept || (in_place && part.send_offset == part.receive_offset))) {
+            place.where = Where::send;
+            copies_all_ = false;
+        } else if (kept && !beside) {
+            place.where = Where::receive;
+        } else {
+            place.where = Where::scratch;
+            place.scratch_offset = scratch_bytes_;
+            scratch_bytes_ += part_wire_[i + 1] - part_wire_[i];
+        }
+    }
+}
+
+void Operation::count_due() {
+    for (std::size_t i = 0; i < graph_.parts.size(); ++i) {
+        const Part& part = graph_.parts[i];
+        const std::uint32_t count = part_first_[i + 1] - part_first_[i];
+        if (has_final(part)) finals_due_ += count;
+        if (part.reduce_hops == 0 || start_of(part) == id.position) continue;
+        partial_landings_ += count;
+        if (part.source != id.position) partials_due_ += count;
+    }
+}
+
+std::uint64_t Operation::offset_in_part(std::uint32_t slice) const {
+    return static_cast<std::uint64_t>(slice - part_first_[part_of(slice)]) * slice_elements_;
 }
 
 std::uint64_t Operation::byte_offset(std::uint32_t slice) const {
-    const std::uint32_t part = part_of(slice);
-    return (part_begin(part) + static_cast<std::uint64_t>(slice - part_first_[part]) * slice_elements_) *
-           element_bytes(shape.type);
+    return (graph_.parts[part_of(slice)].send_offset + offset_in_part(slice)) * element_bytes(shape.type);
+}
+
+std::uint64_t Operation::receive_offset(std::uint32_t slice) const {
+    return (graph_.parts[part_of(slice)].receive_offset + offset_in_part(slice)) * element_bytes(shape.type);
 }
 
 std::uint64_t Operation::elements(std::uint32_t slice) const {
-    const std::uint32_t part = part_of(slice);
-    const std::uint64_t first =
-        part_begin(part) + static_cast<std::uint64_t>(slice - part_first_[part]) * slice_elements_;
-    return std::min<std::uint64_t>(slice_elements_, part_begin(part + 1) - first);
+    return std::min<std::uint64_t>(slice_elements_, graph_.parts[part_of(slice)].elements - offset_in_part(slice));
 }
 
 std::uint32_t Operation::byte_length(std::uint32_t slice) const {
@@ -68,10 +130,36 @@ std::uint64_t Operation::wire_offset(std::uint32_t slice) const {
 std::uint32_t Operation::wire_length(std::uint32_t slice) const { return wire_of(elements(slice)); }
 
 std::uint32_t Operation::distance(std::uint32_t slice) const {
-    return (id.position + 2 * id.world - part_of(slice) - 1) % id.world;
+    return (id.position + id.world - start_of(graph_.parts[part_of(slice)])) % id.world;
 }
 
-bool Operation::forwards_final(std::uint32_t slice) const { return (id.position + 1) % id.world != part_of(slice); }
+bool Operation::takes(int phase, std::uint32_t slice) const {
+    const Part& part = graph_.parts[part_of(slice)];
+    if (phase == 0) return part.reduce_hops != 0 && start_of(part) != id.position;
+    return part.source != id.position && has_final(part);
+}
+
+bool Operation::forwards_final(std::uint32_t slice) const {
+    const Part& part = graph_.parts[part_of(slice)];
+    return hops_after(part) < part.copy_hops;
+}
+
+bool Operation::keeps(std::uint32_t slice) const {
+    const Part& part = graph_.parts[part_of(slice)];
+    return has_final(part) && (part.keeper == everyone || part.keeper == id.position);
+}
+
+BufferRef Operation::final_ref(std::uint32_t slice) const {
+    const std::uint32_t part = part_of(slice);
+    const FinalPlace& place = places_[part];
+    ASSERT(place.where != Where::none);
+    switch (place.where) {
+    case Where::send: return BufferRef{send, byte_offset(slice), byte_length(slice)};
+    case Where::receive: return BufferRef{receive, receive_offset(slice), byte_length(slice)};
+    default: break;
+    }
+    return BufferRef{result, place.scratch_offset + wire_offset(slice) - part_wire_[part], wire_length(slice)};
+}
 
 void Operation::enqueue(int phase, std::uint32_t slice) {
     Half& entry = half(phase, slice);
@@ -215,7 +303,7 @@ Operation::Next Operation::peek(std::uint32_t eager_left, std::uint32_t slots_mo
         const std::uint32_t first = queues_[0].head, final = queues_[1].head;
         if (first != none && used < slot_count) {
             next.slice = first;
-        } else if (final != none) {
+        } else if (final != none && reduces_) {  // own final bytes would only be declined
             next.phase = 1;
             next.slice = final;
         } else if (may_inject()) {
@@ -253,15 +341,24 @@ bool Operation::may_inject() const {
     return inject_next_ < inject_end_ && (!is_quantized() || half(0, inject_next_).in == InState::landed);
 }
 
-std::uint64_t Operation::input_bytes() const { return part_wire_[own_part() + 1] - part_wire_[own_part()]; }
+std::uint64_t Operation::input_bytes() const { return part_wire_[own_part_ + 1] - part_wire_[own_part_]; }
 
 BufferRef Operation::input_ref(std::uint32_t slice) const {
-    return BufferRef{inputs, wire_offset(slice) - part_wire_[own_part()], wire_length(slice)};
+    return BufferRef{inputs, wire_offset(slice) - part_wire_[own_part_], wire_length(slice)};
 }
 
 std::uint32_t Operation::take_input() {
-    if (!is_quantized() || quantize_next_ == inject_end_ || quantize_next_ - inject_next_ >= inputs_ready_) return none;
-    return quantize_next_++;
+    if (is_quantized()) {
+        if (quantize_next_ == inject_end_ || quantize_next_ - inject_next_ >= inputs_ready_) return none;
+        return quantize_next_++;
+    }
+    if (computes >= inputs_ready_) return none;
+    while (own_final_next_ < slices()) {
+        const std::uint32_t part = part_of(own_final_next_);
+        if (is_own_final(graph_.parts[part])) return own_final_next_++;
+        own_final_next_ = part_first_[part + 1];
+    }
+    return none;
 }
 
 void Operation::make_slots(std::uint32_t count, std::uint32_t partial_sums) {
@@ -344,7 +441,7 @@ void Operation::check() const {
         ++taken;
     }
     ASSERT(taken + free_slots_.size() == slot_count);
-    ASSERT(finals <= slices());
+    ASSERT(finals <= finals_due_ && partials <= partials_due_);
     ASSERT(!committed || decided);
 }
 

@@ -1,10 +1,13 @@
-// One all-reduce as a graph over slices, seen from one position of the ring.
+// One collective as a graph over slices, seen from one position of the ring.
 //
-// The vector is cut into `world` parts (part p: elements p·count/world up to (p+1)·count/world) and each part into
-// slices. A slice of part p starts at position p+1 as the input of that member. Each next member reduces it (phase 0)
-// until the last reducer, position p, has produced its final bytes. The final bytes then travel on as a copy (phase 1)
-// to all other members. A member forwards a slice as soon as it has it (cut-through); nothing waits for a step of the
-// whole ring.
+// The graph lists parts (core/voting/graph.hpp), and each part is cut into slices. In an all-reduce a slice of part p
+// starts at position p+1 as the input of that member. Each next member reduces it (phase 0) until the last reducer,
+// position p, has produced its final bytes. The final bytes then travel on as a copy (phase 1) to all other members.
+// Other collectives have fewer parts or hops, or only one of the phases. A member forwards a slice as soon as it has it
+// (cut-through); nothing waits for a step of the whole ring.
+//
+// Without phase 0 the source has the final bytes at the start. They are brought to their place, and their checksum is
+// made, shortly before they leave. They need no slots, because they land in place.
 //
 // A slice has a place in the application's arrays (byte_offset, byte_length) and a form on the wire (wire_offset,
 // wire_length). The two are the same unless the operation is quantized. Then slots, reserve and final bytes hold the
@@ -27,6 +30,7 @@
 
 #include "core/base/limits.hpp"
 #include "core/events.hpp"
+#include "core/voting/graph.hpp"
 
 #include <cstdint>
 #include <map>
@@ -68,32 +72,54 @@ public:
         Serial predecessor_serial = 0;  // of its vote for the start
     };
 
+    Operation(const Identity& identity, const ReduceShape& shape, Graph graph, BufferId send, BufferId receive,
+              const Limits& limits);
+    // An all-reduce.
     Operation(const Identity& identity, const ReduceShape& shape, BufferId send, BufferId receive,
               const Limits& limits);
 
     // ---- geometry
     std::uint32_t slices() const { return part_first_.back(); }
     std::uint32_t part_of(std::uint32_t slice) const { return parts_[slice]; }
-    std::uint64_t byte_offset(std::uint32_t slice) const;
+    std::uint64_t byte_offset(std::uint32_t slice) const;     // in the send array
+    std::uint64_t receive_offset(std::uint32_t slice) const;  // in the receive array, bytes
     std::uint32_t byte_length(std::uint32_t slice) const;
     std::uint64_t wire_offset(std::uint32_t slice) const;
     std::uint32_t wire_length(std::uint32_t slice) const;
-    // Hops from the slice's start to this position: 0 starts it, world-1 finishes it.
+    // Hops from the slice's start to this position: 0 starts it, its part's reduce_hops finishes it.
     std::uint32_t distance(std::uint32_t slice) const;
-    bool starts(std::uint32_t slice) const { return distance(slice) == 0; }
-    bool finishes(std::uint32_t slice) const { return distance(slice) == id.world - 1; }
+    bool starts(std::uint32_t slice) const { return reduces_ && distance(slice) == 0; }
+    bool finishes(std::uint32_t slice) const {
+        return reduces_ && distance(slice) == graph_.parts[part_of(slice)].reduce_hops;
+    }
+    // The slice comes here from the predecessor in this phase.
+    bool takes(int phase, std::uint32_t slice) const;
     bool forwards_final(std::uint32_t slice) const;  // the successor needs the final bytes from here
-    bool ends_at_successor(std::uint32_t slice) const { return distance(slice) + 2 == id.world; }
-    std::uint64_t bytes() const { return shape.count * element_bytes(shape.type); }
+    bool ends_at_successor(std::uint32_t slice) const {
+        return distance(slice) + 1 == graph_.parts[part_of(slice)].reduce_hops;
+    }
+    // The application gets these final bytes here.
+    bool keeps(std::uint32_t slice) const;
+    // Where the final bytes are at this position. At a source without phase 0 that may be the send array.
+    BufferRef final_ref(std::uint32_t slice) const;
+    bool is_in_scratch(std::uint32_t slice) const { return places_[part_of(slice)].where == Where::scratch; }
+    bool is_shared() const { return graph_.shared; }
+    std::uint32_t partial_landings() const { return partial_landings_; }
+    std::uint64_t bytes() const { return elements_ * element_bytes(shape.type); }
     std::uint64_t wire_bytes() const { return part_wire_.back(); }
     bool is_quantized() const { return shape.quantization.algorithm != QuantizationAlgorithm::none; }
-    // True: final bytes land in scratch and not in the application's memory.
-    bool has_scratch() const { return in_place || is_quantized(); }
+    // Final bytes that land in scratch and not in the application's memory.
+    std::uint64_t scratch_bytes() const { return scratch_bytes_; }
+    bool has_scratch() const { return scratch_bytes_ != 0; }
+    // Scratch has the layout of the receive array, and all of it is copied.
+    bool copies_all() const { return copies_all_; }
     // Memory that the operation needs beside the application's buffers.
     std::uint64_t memory_bytes() const {
-        return std::uint64_t{slot_count} * slot_bytes + (has_scratch() ? wire_bytes() : 0) +
-               (is_quantized() ? input_bytes() : 0);
+        return std::uint64_t{slot_count} * slot_bytes + scratch_bytes() + (is_quantized() ? input_bytes() : 0);
     }
+    // All slices that have to come here have come and are reduced.
+    bool complete() const { return finals == finals_due_ && partials == partials_due_; }
+    std::uint32_t finals_due() const { return finals_due_; }
 
     Half& half(int phase, std::uint32_t slice) { return halves_[phase][slice]; }
     const Half& half(int phase, std::uint32_t slice) const { return halves_[phase][slice]; }
@@ -135,10 +161,11 @@ public:
     bool has_slot(std::uint32_t slice) const { return slot_of_[slice] != none; }
     void make_slots(std::uint32_t count, std::uint32_t partial_sums);  // partial_sums: how many land here in all
 
-    // ---- own input of a quantized operation
-    std::uint64_t input_bytes() const;               // all of it, on the wire
+    // ---- own input that must be prepared: of a quantized operation, and final bytes without phase 0
+    std::uint64_t input_bytes() const;               // all of it, on the wire (quantized only)
     BufferRef input_ref(std::uint32_t slice) const;  // where the quantized form of a slice is
-    // The next slice to quantize, or none. At most Limits::inputs_ready are quantized ahead of those that have left.
+    // The next slice to prepare, or none. At most Limits::inputs_ready are quantized ahead of those that have left, and
+    // so many of the others are in work.
     std::uint32_t take_input();
 
     void add_digest(std::uint32_t slice, std::uint64_t checksum);
@@ -171,6 +198,7 @@ public:
     std::uint32_t granted = 0;  // cumulative, to the predecessor
     std::uint32_t eager_outstanding = 0;
     std::uint32_t finals = 0;
+    std::uint32_t partials = 0;  // partial sums that were reduced here to travel on
     std::uint64_t digest = 0;
     std::uint32_t computes = 0;  // outstanding
     Serial end_serial = 0;       // of the end vote; 0: not voted
@@ -213,19 +241,32 @@ public:
         LinkId stalled_on = 0;        // the last loss was counted because this stripe seemed to stall; 0: other reason
     };
     std::map<std::pair<int, std::uint32_t>, Lost> lost;  // (phase, slice): lost and not answered since
-    std::uint64_t copied = 0;  // part of the commit copy that was requested: bytes, or slices if quantized
+    std::uint64_t copied = 0;  // part of the commit copy that was requested: bytes if copies_all(), else slices
     std::uint64_t sent_bytes = 0;
     std::uint64_t received_bytes = 0;
-    Completion outcome;  // set at the decision, delivered when nothing is outstanding
+    Completion outcome;                     // set at the decision, delivered when nothing is outstanding
+    std::vector<Completion::Part> members;  // by index; empty for an all-reduce
+    std::uint32_t index = 0;
 
 private:
     struct Queue {
         std::uint32_t head = none;
         std::uint32_t tail = none;
     };
-    std::uint64_t part_begin(std::uint32_t part) const;
+    // Where the final bytes of a part are at this position. none: it does not have them.
+    enum class Where : std::uint8_t { none, send, receive, scratch };
+    struct FinalPlace {
+        Where where = Where::none;
+        std::uint64_t scratch_offset = 0;
+    };
+    std::uint64_t offset_in_part(std::uint32_t slice) const;  // elements
     std::uint64_t elements(std::uint32_t slice) const;
-    std::uint32_t own_part() const { return (id.position + id.world - 1) % id.world; }
+    std::uint32_t start_of(const Part& part) const;
+    std::uint32_t hops_after(const Part& part) const;  // from its source to this position
+    bool is_own_final(const Part& part) const { return part.reduce_hops == 0 && part.source == id.position; }
+    bool has_final(const Part& part) const { return hops_after(part) <= part.copy_hops; }
+    void place_finals();
+    void count_due();
     std::uint32_t wire_of(std::uint64_t elements) const;
     bool may_inject() const;
     Queue& queue_of(int phase, std::uint32_t slice);
@@ -234,10 +275,19 @@ private:
     // Drops slices from the head of the queue that were acknowledged while their resend was queued.
     void drop_answered(int phase, Queue& queue);
 
+    Graph graph_;
+    bool reduces_ = false;  // it has phase 0
+    bool copies_all_ = false;
+    std::uint64_t elements_ = 0;  // of all parts
+    std::vector<FinalPlace> places_;
+    std::uint64_t scratch_bytes_ = 0;
+    std::uint32_t partial_landings_ = 0;
+    std::uint32_t partials_due_ = 0;
+    std::uint32_t finals_due_ = 0;
     std::uint32_t slice_elements_ = 1;
     std::uint32_t slice_wire_ = 0;           // bytes of a full slice on the wire
-    std::vector<std::uint32_t> part_first_;  // first slice of each part, world + 1 entries
-    std::vector<std::uint64_t> part_wire_;   // offset of each part on the wire, world + 1 entries
+    std::vector<std::uint32_t> part_first_;  // first slice of each part, and one past the last
+    std::vector<std::uint64_t> part_wire_;   // offset of each part on the wire, and the end
     std::vector<std::uint32_t> parts_;       // the part of each slice
     std::vector<Half> halves_[2];
     std::vector<std::uint32_t> slot_of_;
@@ -249,6 +299,8 @@ private:
     std::uint32_t inject_next_ = 0;
     std::uint32_t inject_end_ = 0;
     std::uint32_t quantize_next_ = 0;
+    std::uint32_t own_part_ = 0;        // quantized: the part that starts here
+    std::uint32_t own_final_next_ = 0;  // the next slice of own final bytes to prepare is not before it
     std::uint32_t inputs_ready_;
 };
 

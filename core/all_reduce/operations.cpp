@@ -5,6 +5,7 @@
 #include "core/base/probe.hpp"
 #include "core/voting/electors.hpp"
 #include "core/voting/in_vote.hpp"
+#include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -16,7 +17,10 @@ namespace pccl::core {
 namespace {
 
 std::string shape_text(const proto::Shape& shape) {
-    std::string text = formatted("count {} type {} op {}", shape.count(), shape.type(), shape.op());
+    std::string text;
+    if (shape.collective() != 0) text = formatted("collective {} ", shape.collective());
+    if (Uuid root; read(shape.root(), root)) text += formatted("root {} ", short_name(root));
+    text += formatted("count {} type {} op {}", shape.count(), shape.type(), shape.op());
     if (shape.quantization() != 0) {
         text += formatted(" quantization {} to type {} hint {}", shape.quantization(), shape.quantized_type(),
                           shape.distribution_hint());
@@ -30,7 +34,9 @@ Cause shape_mismatch(const Ballot& ballot) {
     for (const auto& [uuid, cast] : ballot.votes()) {
         const auto& mine = cast.vote.shape();
         const auto& other = first.second.vote.shape();
-        const char* what = mine.count() != other.count()                           ? "count"
+        const char* what = mine.collective() != other.collective()                 ? "kind"
+                           : mine.root() != other.root()                           ? "root"
+                           : mine.count() != other.count()                         ? "count"
                            : mine.type() != other.type()                           ? "data type"
                            : mine.op() != other.op()                               ? "operation"
                            : mine.slice_bytes() != other.slice_bytes()             ? "slice size"
@@ -111,10 +117,45 @@ void Operations::start_waiting(GroupId id) {
     waiting_.erase(id);
 }
 
-Operations::Objection Operations::objection_to(const BallotKey& key, const Ballot& ballot) {
+// For another collective than an all-reduce: whether the members' parts fit each other.
+Operations::Objection Operations::misfit_of(const Ballot& ballot) {
+    const auto& votes = ballot.votes();
+    const proto::Shape& shape = votes.begin()->second.vote.shape();
+    const auto kind = static_cast<CollectiveKind>(shape.collective());
+    if (kind == CollectiveKind::all_reduce) return {};
+    const auto invalid = [](Cause cause) { return Objection{Result::invalid_argument, std::move(cause)}; };
+    if (Uuid root; read(shape.root(), root) && !ballot.has(root))
+        return invalid(make_cause<CauseKind::root_not_member>(root));
+    const auto smallest = std::min_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) {
+        return a.second.vote.capacity() < b.second.vote.capacity();
+    });
+    const std::uint64_t most = kind == CollectiveKind::all_gather ? smallest->second.vote.capacity() : shape.count();
+    std::uint64_t sum = 0;  // at most elements_max of each of peers_max members, see VoteCheck
+    for (const auto& [uuid, cast] : votes) {
+        const proto::Vote& vote = cast.vote;
+        // A group that has changed since is no fault of the program: it tries again with its new size.
+        if (kind == CollectiveKind::reduce_scatter && vote.world() != votes.size())
+            return {Result::rank_connection_lost,
+                    make_cause<CauseKind::group_changed>(uuid, vote.world(), votes.size())};
+        sum += vote.count();
+        if (votes.size() * wire::start_member_bytes > vote.room() + wire::spare_bytes)
+            return {Result::invalid_usage, make_cause<CauseKind::too_many_members>(votes.size(), uuid)};
+    }
+    if (kind == CollectiveKind::all_gather && sum > most)
+        return invalid(make_cause<CauseKind::pieces_too_large>(smallest->first, most));
+    if (kind == CollectiveKind::reduce_scatter && sum != most)
+        return invalid(make_cause<CauseKind::pieces_misfit>(sum, most));
+    return {};
+}
+
+Operations::Objection Operations::objection_to(const BallotKey& key, const Ballot& ballot) const {
     if (Cause mismatch = shape_mismatch(ballot); !mismatch.empty()) {
         PROBE(start_mismatch);
         return {Result::invalid_argument, std::move(mismatch)};
+    }
+    if (Objection misfit = misfit_of(ballot); misfit.result != Result::success) {
+        PROBE(start_mismatch);
+        return misfit;
     }
     for (const auto& [uuid, cast] : ballot.votes()) {
         if (!cast.vote.refused()) continue;
@@ -127,10 +168,34 @@ Operations::Objection Operations::objection_to(const BallotKey& key, const Ballo
 // All votes carry their inputs. No neighbour, memory or place among the running operations is needed then, so it does not
 // wait for its turn. Members that do not acknowledge results get no more of them.
 bool Operations::reduces_in_vote(const GroupState& group, const Ballot& ballot) const {
-    return group.ring.size() >= 2 && std::all_of(ballot.votes().begin(), ballot.votes().end(), [&](const auto& entry) {
-               return !entry.second.vote.input().empty() &&
-                      state_.untold(entry.first) < turn_.limits.vote_results_untold;
-           });
+    if (group.ring.size() < 2) return false;
+    std::uint64_t gathered = 0;
+    std::uint64_t room = ~std::uint64_t{0};
+    for (const auto& [uuid, cast] : ballot.votes()) {
+        if (!carries_input(cast.vote) || state_.untold(uuid) >= turn_.limits.vote_results_untold) return false;
+        gathered += cast.vote.input().size();
+        room = std::min<std::uint64_t>(room, cast.vote.room());
+    }
+    switch (static_cast<CollectiveKind>(ballot.votes().begin()->second.vote.shape().collective())) {
+    case CollectiveKind::all_reduce: return true;
+    case CollectiveKind::all_gather:
+    case CollectiveKind::broadcast: break;  // the result is as long as all inputs
+    default: gathered /= group.ring.size();
+    }
+    return gathered <= turn_.limits.vote_input_bytes_max &&
+           gathered + group.ring.size() * wire::start_member_bytes <= room + wire::spare_bytes;
+}
+
+std::vector<Piece> Operations::pieces_of(const std::vector<Uuid>& ring, const Ballot& ballot) const {
+    std::vector<Piece> pieces;
+    for (const Uuid& uuid : ring) {
+        const std::uint64_t seniority = state_.members.at(uuid).seniority;
+        const auto older = std::count_if(ring.begin(), ring.end(), [&](const Uuid& other) {
+            return state_.members.at(other).seniority < seniority;
+        });
+        pieces.push_back({static_cast<std::uint32_t>(older), ballot.votes().at(uuid).vote.count()});
+    }
+    return pieces;
 }
 
 void Operations::begin(const BallotKey& key, const std::vector<Uuid>& ring, bool in_vote) {
@@ -140,18 +205,33 @@ void Operations::begin(const BallotKey& key, const std::vector<Uuid>& ring, bool
     start->set_op(decisions_.next_id());
     start->set_group(key.group);
     start->set_tag(key.id);
-    for (const Uuid& uuid : ring) {
+    const proto::Shape shape = decided.votes().begin()->second.vote.shape();
+    const auto kind = static_cast<CollectiveKind>(shape.collective());
+    std::vector<Piece> pieces;
+    if (kind != CollectiveKind::all_reduce) {
+        pieces = pieces_of(ring, decided);
+        start->set_collective(shape.collective());
+    }
+    for (std::size_t i = 0; i < ring.size(); ++i) {
+        const Ballot::Cast& cast = decided.votes().at(ring[i]);
         auto* seat = decision.add_seats();
-        seat->set_uuid(to_bytes(uuid));
-        seat->set_serial(decided.votes().at(uuid).serial);
-        seat->set_batch(decided.votes().at(uuid).vote.batch());
+        seat->set_uuid(to_bytes(ring[i]));
+        seat->set_serial(cast.serial);
+        seat->set_batch(cast.vote.batch());
+        if (pieces.empty()) continue;
+        seat->set_index(pieces[i].index);
+        seat->set_count(pieces[i].count);
     }
     if (in_vote) {
         PROBE(reduced_in_vote);
-        std::vector<std::string_view> inputs;
-        for (const Uuid& uuid : ring) inputs.push_back(decided.votes().at(uuid).vote.input());
+        std::vector<const proto::Vote*> votes;
+        std::uint32_t root = 0;
+        for (std::size_t i = 0; i < ring.size(); ++i) {
+            votes.push_back(&decided.votes().at(ring[i]).vote);
+            if (shape.root() == to_bytes(ring[i])) root = static_cast<std::uint32_t>(i);
+        }
         start->set_reduced(true);
-        start->set_result(reduce_in_ring_order(decided.votes().begin()->second.vote.shape(), inputs));
+        start->set_result(result_in_vote(kind, votes, pieces, root));
     }
     *decision.mutable_sizes() = state_.sizes();
     decisions_.append(decision);

@@ -1,4 +1,4 @@
-// The master's half of an all-reduce. It starts an operation when all members of a group have launched the tag, the
+// The master's half of a collective. It starts an operation when all members of a group have launched the tag, the
 // limits allow it and the ring is up. It decides the outcome from the end votes.
 //
 // Start ballots of a group, whatever their tags, are started in the order in which they became complete. This cannot
@@ -15,10 +15,12 @@
 #include "core/topology/edge_table.hpp"
 #include "core/turn.hpp"
 #include "core/voting/agenda.hpp"
+#include "core/voting/graph.hpp"
 
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace pccl::core {
 
@@ -55,8 +57,11 @@ private:
         Result result = Result::success;
         Cause cause;
     };
-    static Objection objection_to(const BallotKey& key, const Ballot& ballot);
+    Objection objection_to(const BallotKey& key, const Ballot& ballot) const;
+    static Objection misfit_of(const Ballot& ballot);
     bool reduces_in_vote(const GroupState& group, const Ballot& ballot) const;
+    // The members by position, for another collective than an all-reduce. `seats`: their votes, in ring order.
+    std::vector<Piece> pieces_of(const std::vector<Uuid>& ring, const Ballot& ballot) const;
     void begin(const BallotKey& key, const std::vector<Uuid>& ring, bool in_vote);
     bool window_full(const GroupState& group, const Ballot& ballot) const;
 

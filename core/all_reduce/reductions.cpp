@@ -4,6 +4,7 @@
 #include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/base/probe.hpp"
+#include "core/voting/in_vote.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -18,6 +19,7 @@ namespace pccl::core {
 void Reductions::launched(const Launches::Start& launch) {
     const auto ahead = std::distance(ops_.lower_bound(ahead_mark), ops_.end());
     if (place_.world == 0 || ahead >= turn_.limits.eager_slices() ||
+        launch.collective.kind != CollectiveKind::all_reduce ||
         launch.shape.quantization.algorithm != QuantizationAlgorithm::none)
         return;
     Operation::Identity identity;
@@ -96,40 +98,89 @@ Cause Reductions::start_answered(const proto::Answer& answer) {
     if (start.op() == 0) return {};
     highest_ = std::max(highest_, start.op());
     settled_ = std::max(settled_, start.op());
-    if (start.reduced()) {
-        if (!launch) return {};  // the launch is not ours any more, and nobody waits for us
-        if (start.result().size() != launch->shape.count * element_bytes(launch->shape.type) || start.world() < 2)
+    if (start.reduced() && !launch) return {};  // the launch is not ours any more, and nobody waits for us
+    if (start.reduced() || (launch && start.world() >= 2 && start.position() < start.world())) {
+        if (start.world() < 2 || start.position() >= start.world())
             return make_cause<CauseKind::master_contradicts_collective>();
-        reduced_in_vote(answer, *launch);
+        std::optional<Members> members = members_in(start, *launch);
+        if (!members) return make_cause<CauseKind::master_contradicts_collective>();
+        if (start.reduced()) {
+            if (start.result().size() != result_bytes_in_vote(launch->collective, launch->shape, members->by_index))
+                return make_cause<CauseKind::master_contradicts_collective>();
+            reduced_in_vote(answer, *launch, std::move(*members));
+            return {};
+        }
+        place_ = Place{start.world(), start.position(), uuid_of(start.successor()), answer.view().epoch()};
+        launches_.begun(launch->tag, start.op());
+        begin(start, *launch, std::move(*members));
         return {};
     }
-    if (!launch || start.world() < 2 || start.position() >= start.world()) {
-        drop_ahead(answer.serial());
-        // The launch is not ours any more. Vote against the operation, because the others must not wait for us.
-        proto::Vote vote;
-        vote.set_kind(proto::VOTE_END);
-        vote.set_id(start.op());
-        write(make_cause<CauseKind::not_launched_here>(), *vote.mutable_cause());
-        session_.cast(vote);
-        return {};
-    }
-    place_ = Place{start.world(), start.position(), uuid_of(start.successor()), answer.view().epoch()};
-    launches_.begun(launch->tag, start.op());
-    begin(start, *launch);
+    drop_ahead(answer.serial());
+    // The launch is not ours any more. Vote against the operation, because the others must not wait for us.
+    proto::Vote vote;
+    vote.set_kind(proto::VOTE_END);
+    vote.set_id(start.op());
+    write(make_cause<CauseKind::not_launched_here>(), *vote.mutable_cause());
+    session_.cast(vote);
     return {};
 }
 
-void Reductions::reduced_in_vote(const proto::Answer& answer, const Launches::Start& launch) {
-    PROBE(result_in_vote);
-    const std::string& result = answer.start().result();
-    turn_.add(StoreBytes{BufferRef{launch.receive, 0, result.size()}, result});
-    Completion completion = completion_of(answer);
-    completion.world = answer.start().world();
-    completion.sent_bytes = completion.received_bytes = result.size();
-    launches_.reduced_in_vote(launch.tag, answer.start().op(), std::move(completion));
+std::optional<Reductions::Members> Reductions::members_in(const proto::StartAnswer& start,
+                                                          const Launches::Start& launch) const {
+    Members members;
+    const Collective& own = launch.collective;
+    if (start.collective() != static_cast<std::uint32_t>(own.kind)) return {};
+    if (own.kind == CollectiveKind::all_reduce) return members;
+    const std::uint32_t world = start.world();
+    if (static_cast<std::uint32_t>(start.members_size()) != world) return {};
+    members.by_index.resize(world);
+    bool root_found = own.root.is_nil();
+    std::uint64_t sum = 0;
+    const std::uint64_t most = own.kind == CollectiveKind::all_gather ? own.capacity : launch.shape.count;
+    for (std::uint32_t position = 0; position < world; ++position) {
+        const proto::StartMember& member = start.members(static_cast<int>(position));
+        Uuid peer;
+        if (!read(member.peer(), peer) || peer.is_nil() || member.index() >= world) return {};
+        Completion::Part& part = members.by_index[member.index()];
+        if (!part.peer.is_nil()) return {};  // two members with one index
+        part = {peer, member.count()};
+        if (member.count() > most - sum) return {};
+        sum += member.count();
+        members.pieces.push_back({member.index(), member.count()});
+        if (peer != own.root) continue;
+        members.root = position;
+        root_found = true;
+    }
+    const proto::StartMember& me = start.members(static_cast<int>(start.position()));
+    if (!root_found || uuid_of(me.peer()) != who_.uuid || me.count() != own.count) return {};
+    if (own.kind == CollectiveKind::reduce_scatter && sum != launch.shape.count) return {};
+    return members;
 }
 
-void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& launch) {
+void Reductions::reduced_in_vote(const proto::Answer& answer, const Launches::Start& launch, Members members) {
+    PROBE(result_in_vote);
+    const proto::StartAnswer& start = answer.start();
+    std::string result = start.result();
+    const Collective& own = launch.collective;
+    if (own.kind == CollectiveKind::reduce_scatter) {
+        std::uint64_t first = 0;
+        const std::uint32_t index = members.pieces[start.position()].index;
+        for (std::uint32_t i = 0; i < index; ++i) first += members.by_index[i].count;
+        const std::size_t element = element_bytes(launch.shape.type);
+        result = result.substr(first * element, own.count * element);
+    }
+    if (own.kind == CollectiveKind::reduce && start.position() != members.root) result.clear();
+    if (own.kind == CollectiveKind::all_reduce || !result.empty())
+        turn_.add(StoreBytes{BufferRef{launch.receive, 0, result.size()}, result});
+    Completion completion = completion_of(answer);
+    completion.world = start.world();
+    completion.sent_bytes = completion.received_bytes = start.result().size();
+    if (!members.pieces.empty()) completion.index = members.pieces[start.position()].index;
+    completion.members = std::move(members.by_index);
+    launches_.reduced_in_vote(launch.tag, start.op(), std::move(completion));
+}
+
+void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& launch, Members members) {
     Operation::Identity identity;
     identity.id = start.op();
     identity.tag = launch.tag;
@@ -142,12 +193,17 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
     std::uint64_t in_use = 0;
     for (const auto& [id, other] : ops_) in_use += static_cast<std::uint64_t>(other->slot_count) * other->slot_bytes;
     auto owned = take_ahead(identity);
-    if (owned == nullptr)
-        owned = std::make_unique<Operation>(identity, launch.shape, launch.send, launch.receive, turn_.limits);
+    if (owned == nullptr) {
+        Graph graph =
+            graph_of(launch.collective.kind, identity.world, launch.shape.count, members.root, members.pieces);
+        owned = std::make_unique<Operation>(identity, launch.shape, std::move(graph), launch.send, launch.receive,
+                                            turn_.limits);
+    }
     Operation& op = *owned;
     ops_[start.op()] = std::move(owned);
-    std::uint32_t partials = 0;
-    for (std::uint32_t slice = 0; slice < op.slices(); ++slice) partials += op.starts(slice) ? 0 : 1;
+    if (!members.pieces.empty()) op.index = members.pieces[identity.position].index;
+    op.members = std::move(members.by_index);
+    const std::uint32_t partials = op.partial_landings();
     if (partials > 0) {
         const std::uint64_t left = turn_.limits.scratch_bytes > in_use ? (turn_.limits.scratch_bytes - in_use) / 2 : 0;
         const auto affordable =
@@ -179,9 +235,9 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
         ++op.buffers_pending;
     }
     op.result = op.receive;
-    if (op.has_scratch() && op.bytes() > 0) {
+    if (op.has_scratch()) {
         // Final bytes land in scratch, so that the input stays as it is until the outcome is known.
-        op.result = memory_.request(op.wire_bytes(), OperationMemory{op.id.id});
+        op.result = memory_.request(op.scratch_bytes(), OperationMemory{op.id.id});
         ++op.buffers_pending;
     }
     if (op.is_quantized() && op.input_bytes() > 0) {
@@ -208,7 +264,7 @@ void Reductions::prepared(Operation& op) {
     op.landed_at = op.prepared_at = turn_.now;
     owner_.operation_prepared(op);
     vote_end_if_complete(op);
-    quantize_inputs(op);
+    prepare_inputs(op);
     owner_.operation_may_send(op);
 }
 
@@ -245,7 +301,7 @@ void Reductions::partial_landed(Operation& op, std::uint32_t slice, const Buffer
     compute.a = place;
     compute.b = mine;
     if (op.finishes(slice)) {
-        compute.target = BufferRef{op.result, op.wire_offset(slice), op.wire_length(slice)};
+        compute.target = op.final_ref(slice);
         compute.divisor = op.shape.op == ReduceOp::avg ? op.id.world : 0;
     } else {
         compute.target = op.slot_ref(slice);
@@ -254,22 +310,34 @@ void Reductions::partial_landed(Operation& op, std::uint32_t slice, const Buffer
     computes_.request(std::move(compute), SliceReduction{op.id.id, slice, cell, remote});
 }
 
-void Reductions::quantize_inputs(Operation& op) {
+void Reductions::prepare_inputs(Operation& op) {
     for (std::uint32_t slice = op.take_input(); slice != Operation::none; slice = op.take_input()) {
         Compute compute;
-        compute.kind = Compute::Kind::quantize;
         compute.type = op.shape.type;
-        compute.quantization = op.shape.quantization;
         compute.want_checksum = true;
         compute.a = BufferRef{op.send, op.byte_offset(slice), op.byte_length(slice)};
-        compute.target = op.input_ref(slice);
+        if (op.is_quantized()) {
+            compute.kind = Compute::Kind::quantize;
+            compute.quantization = op.shape.quantization;
+            compute.target = op.input_ref(slice);
+        } else {
+            const BufferRef place = op.final_ref(slice);
+            // In its place already: only the checksum is missing.
+            compute.kind = place == compute.a ? Compute::Kind::hash : Compute::Kind::copy;
+            if (compute.kind == Compute::Kind::copy) compute.target = place;
+        }
         ++op.computes;
-        computes_.request(std::move(compute), InputQuantization{op.id.id, slice});
+        computes_.request(std::move(compute), InputPreparation{op.id.id, slice});
     }
 }
 
-void Reductions::input_quantized(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
+void Reductions::input_prepared(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
     if (op.decided) return finish_if_idle(op);
+    if (!op.is_quantized()) {
+        final_there(op, slice, checksum);
+        prepare_inputs(op);
+        return;
+    }
     op.half(0, slice).in = InState::landed;
     op.half(0, slice).checksum = checksum;
     owner_.operation_may_send(op);
@@ -292,6 +360,8 @@ void Reductions::reduced(Operation& op, const SliceReduction& owner, std::uint64
     } else {
         op.half(0, owner.slice).checksum = checksum;
         op.enqueue(0, owner.slice);
+        ++op.partials;
+        vote_end_if_complete(op);
         owner_.operation_may_send(op);
     }
 }
@@ -301,8 +371,8 @@ void Reductions::final_there(Operation& op, std::uint32_t slice, std::uint64_t c
     half.in = InState::landed;
     half.checksum = checksum;
     ++op.finals;
-    ASSERT(op.finals <= op.slices());
-    op.add_digest(slice, checksum);
+    ASSERT(op.finals <= op.finals_due());
+    if (op.is_shared()) op.add_digest(slice, checksum);
     if (op.forwards_final(slice)) op.enqueue(1, slice);
     vote_end_if_complete(op);
     owner_.operation_may_send(op);
@@ -314,10 +384,10 @@ void Reductions::done(const SliceReduction& owner, const ComputeDone& done) {
     reduced(op, owner, done.checksum);
 }
 
-void Reductions::done(const InputQuantization& owner, const ComputeDone& done) {
+void Reductions::done(const InputPreparation& owner, const ComputeDone& done) {
     Operation& op = *ops_.at(owner.op);
     --op.computes;
-    input_quantized(op, owner.slice, done.checksum);
+    input_prepared(op, owner.slice, done.checksum);
 }
 
 void Reductions::done(const CommitCopy& owner, const ComputeDone&) {
@@ -330,7 +400,7 @@ void Reductions::done(const CommitCopy& owner, const ComputeDone&) {
 // ---- end -----------------------------------------------------------------------------------------------------------
 
 void Reductions::vote_end_if_complete(Operation& op) {
-    if (op.finals == op.slices() && op.end_serial == 0) vote_end(op, true, {});
+    if (op.complete() && op.end_serial == 0) vote_end(op, true, {});
 }
 
 void Reductions::vote_end(Operation& op, bool ok, const Cause& cause, bool never) {
@@ -370,8 +440,7 @@ Cause Reductions::outcome_answered(const proto::Answer& answer) {
     session_.close_end_votes(outcome.op());
     const auto op = ops_.find(outcome.op());
     if (op == ops_.end() || op->second->decided) return {};
-    if (outcome.commit() && op->second->finals != op->second->slices())
-        return make_cause<CauseKind::master_contradicts_collective>();
+    if (outcome.commit() && !op->second->complete()) return make_cause<CauseKind::master_contradicts_collective>();
     Completion completion = outcome.commit() ? completion_of(answer) : failure_in(answer);
     if (outcome.commit()) completion.result = Result::success;
     launches_.told(op->second->id.tag, completion);
@@ -392,11 +461,15 @@ void Reductions::fail_all(const Cause& cause) {
 }
 
 void Reductions::decide(Operation& op, bool commit, Completion outcome) {
-    ASSERT(!op.decided && (!commit || op.finals == op.slices()));
-    if (!commit && op.finals == op.slices()) PROBE(abort_after_completion);
+    ASSERT(!op.decided && (!commit || op.complete()));
+    if (!commit && op.complete()) PROBE(abort_after_completion);
     op.decided = true;
     op.committed = commit;
     outcome.world = op.id.world;
+    if (commit) {
+        outcome.members = std::move(op.members);
+        outcome.index = op.index;
+    }
     outcome.sent_bytes = op.sent_bytes;
     outcome.received_bytes = op.received_bytes;
     op.outcome = std::move(outcome);
@@ -408,16 +481,17 @@ void Reductions::decide(Operation& op, bool commit, Completion outcome) {
 // Copies the final bytes of a committed operation from scratch to the application's buffer, in pieces.
 void Reductions::copy_next(Operation& op) {
     if (!op.committed || !op.has_scratch()) return;
-    const std::uint64_t end = op.is_quantized() ? op.slices() : op.bytes();
+    const std::uint64_t end = op.copies_all() ? op.bytes() : op.slices();
     while (op.copied < end && op.computes < turn_.limits.copies_in_flight) {
         Compute compute;
-        if (op.is_quantized()) {
+        if (!op.copies_all()) {
             const auto slice = static_cast<std::uint32_t>(op.copied++);
-            compute.kind = Compute::Kind::dequantize;
+            if (!op.keeps(slice) || !op.is_in_scratch(slice)) continue;
+            compute.kind = op.is_quantized() ? Compute::Kind::dequantize : Compute::Kind::copy;
             compute.type = op.shape.type;
             compute.quantization = op.shape.quantization;
-            compute.target = BufferRef{op.receive, op.byte_offset(slice), op.byte_length(slice)};
-            compute.a = BufferRef{op.result, op.wire_offset(slice), op.wire_length(slice)};
+            compute.target = BufferRef{op.receive, op.receive_offset(slice), op.byte_length(slice)};
+            compute.a = op.final_ref(slice);
         } else {
             const std::uint64_t length = std::min(turn_.limits.copy_bytes, end - op.copied);
             compute.kind = Compute::Kind::copy;
@@ -432,7 +506,7 @@ void Reductions::copy_next(Operation& op) {
 
 void Reductions::finish_if_idle(Operation& op) {
     if (!op.decided || op.computes != 0 || op.buffers_pending != 0) return;
-    if (op.committed && op.has_scratch() && op.copied < (op.is_quantized() ? op.slices() : op.bytes())) return;
+    if (op.committed && op.has_scratch() && op.copied < (op.copies_all() ? op.bytes() : op.slices())) return;
     if (op.inputs != 0) memory_.free(op.inputs);
     if (op.slots != 0) memory_.free(op.slots);
     if (op.result != 0 && op.result != op.receive) memory_.free(op.result);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "core/all_reduce/operation.hpp"
+#include "core/identity.hpp"
 #include "core/membership/session.hpp"
 #include "core/requests.hpp"
 #include "core/turn.hpp"
@@ -16,7 +17,9 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace pccl::core {
 
@@ -42,8 +45,10 @@ public:
     };
     using Map = std::map<OpId, std::unique_ptr<Operation>>;
 
-    Reductions(Turn& turn, Computes& computes, Memory& memory, Session& session, Launches& launches, Owner& owner)
-        : turn_(turn), computes_(computes), memory_(memory), session_(session), launches_(launches), owner_(owner) {}
+    Reductions(Turn& turn, const Identity& who, Computes& computes, Memory& memory, Session& session,
+               Launches& launches, Owner& owner)
+        : turn_(turn), who_(who), computes_(computes), memory_(memory), session_(session), launches_(launches),
+          owner_(owner) {}
 
     // ---- before the start (ahead.hpp)
     // The start vote was cast. If the ring is probably that of the last start, own input may leave at once.
@@ -74,10 +79,11 @@ public:
     void partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell,
                         const Uuid& remote);
     void final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum);
-    // Quantizes own input of a quantized operation, some slices ahead of their turn.
-    void quantize_inputs(Operation& op);
+    // Quantizes own input of a quantized operation, and brings own final bytes to their place, some slices ahead of
+    // their turn.
+    void prepare_inputs(Operation& op);
     void done(const SliceReduction& owner, const ComputeDone& done);
-    void done(const InputQuantization& owner, const ComputeDone& done);
+    void done(const InputPreparation& owner, const ComputeDone& done);
     void done(const CommitCopy& owner, const ComputeDone& done);
     void memory_came(const OperationMemory& owner, const BufferAllocated& event);
 
@@ -114,13 +120,21 @@ private:
         Uuid successor;
         std::uint64_t epoch = 0;
     };
-    void begin(const proto::StartAnswer& start, const Launches::Start& launch);
+    // The members of a started collective, as the master tells them.
+    struct Members {
+        std::vector<Piece> pieces;  // by position
+        std::vector<Completion::Part> by_index;
+        std::uint32_t root = 0;  // its position
+    };
+    // Empty: they contradict each other, or the launch.
+    std::optional<Members> members_in(const proto::StartAnswer& start, const Launches::Start& launch) const;
+    void begin(const proto::StartAnswer& start, const Launches::Start& launch, Members members);
     std::unique_ptr<Operation> take_ahead(const Operation::Identity& identity);
     void drop_ahead(Serial serial);
-    void reduced_in_vote(const proto::Answer& answer, const Launches::Start& launch);
+    void reduced_in_vote(const proto::Answer& answer, const Launches::Start& launch, Members members);
     std::uint64_t memory_left(const Operation& op) const;
     void prepared(Operation& op);
-    void input_quantized(Operation& op, std::uint32_t slice, std::uint64_t checksum);
+    void input_prepared(Operation& op, std::uint32_t slice, std::uint64_t checksum);
     void reduced(Operation& op, const SliceReduction& owner, std::uint64_t checksum);
     void vote_end_if_complete(Operation& op);
     // `never`: this peer can never run the operation, so a retry is pointless.
@@ -131,6 +145,7 @@ private:
     void finish_if_idle(Operation& op);
 
     Turn& turn_;
+    const Identity& who_;
     Computes& computes_;
     Memory& memory_;
     Session& session_;

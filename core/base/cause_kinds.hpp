@@ -148,7 +148,16 @@ namespace pccl::core {
     /* in a secure run */                                                                                              \
     X(revoked, "the operator revoked its certificate")                                                                 \
     X(identity_differs, "it claims to be peer {p}, but its certificate names peer {p}")                                \
-    X(group_not_allowed, "its invitation is for peer group {n}, but it asked for peer group {n}")
+    X(group_not_allowed, "its invitation is for peer group {n}, but it asked for peer group {n}")                      \
+    /* collectives other than an all-reduce */                                                                         \
+    X(root_not_member, "the root, peer {p}, is not a member of the group")                                             \
+    X(pieces_too_large, "the members' pieces have more elements in all than peer {p} has room for, {n}")               \
+    X(pieces_misfit, "the members' pieces have {n} elements in all, and the input of each has {n}")                    \
+    X(group_changed, "peer {p} chose its piece for {n} members, and the group has {n}")                                \
+    X(too_many_members, "the list of its {n} members does not fit into a message to peer {p}")                         \
+    X(only_all_reduce_quantized, "only an all-reduce can be quantized")                                                \
+    X(no_such_collective, "this collective does not exist")                                                            \
+    X(gather_in_place, "an all-gather needs a send buffer outside of its receive buffer")
 
 enum class CauseKind : std::uint16_t {
 #define PCCL_CAUSE_KIND(name, text) name,

@@ -339,6 +339,14 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
         start.set_successor(seats[(position + 1) % world].uuid());
         start.set_reduced(decision.start().reduced());
         start.set_result(decision.start().result());
+        start.set_collective(decision.start().collective());
+        if (decision.start().collective() == 0 || decision.start().op() == 0) break;
+        for (const auto& other : seats) {
+            auto& told = *start.add_members();
+            told.set_peer(other.uuid());
+            told.set_index(other.index());
+            told.set_count(other.count());
+        }
         break;
     }
     case proto::Decision::kOutcome:

@@ -26,6 +26,8 @@ public:
     virtual bool master_open() const = 0;
     // Longest input that a start vote may carry to this master; 0: none.
     virtual std::uint32_t vote_input_bytes_max() const = 0;
+    // Bytes that an answer of this master may have beside control_bytes_least.
+    virtual std::uint32_t answer_room() const = 0;
 
 protected:
     ~MasterLine() = default;

@@ -224,7 +224,8 @@ void Session::on_welcome(const proto::Welcome& welcome) {
     key_bytes_max_ =
         std::min(told(welcome.key_bytes_max(), turn_.limits.key_bytes_max), link.control_bytes - key_overhead);
     // The answer must fit, too.
-    vote_input_bytes_max_ = std::min(welcome.vote_input_bytes_max(), wire::input_limit(link.control_bytes));
+    answer_room_ = wire::input_limit(link.control_bytes);
+    vote_input_bytes_max_ = std::min(welcome.vote_input_bytes_max(), answer_room_);
     owner_.welcomed(welcome, key);
     if (welcome.member()) declare_again();
 }
@@ -234,7 +235,11 @@ void Session::declare_again() {
         proto::PeerMessage message;
         PROBE(vote_cast_again);
         vote.set_seen(seen_);
-        if (vote.input().size() > vote_input_bytes_max_) vote.clear_input();  // this master takes less
+        if (vote.input().size() > vote_input_bytes_max_) {  // this master takes less
+            vote.clear_input();
+            vote.clear_whole();
+        }
+        if (vote.room() != 0) vote.set_room(answer_room_);
         *message.mutable_vote() = vote;
         links_.send(link_, message);
     }

@@ -98,6 +98,7 @@ public:
     std::uint32_t entries_max() const { return entries_max_; }      // entries of a shared state that the master accepts
     std::uint32_t key_bytes_max() const { return key_bytes_max_; }  // longest name of an entry that it accepts
     std::uint32_t vote_input_bytes_max() const override { return vote_input_bytes_max_; }
+    std::uint32_t answer_room() const override { return answer_room_; }
     const OpenVotes& votes() const { return votes_; }
     std::uint64_t seen() const { return seen_; }
     std::uint64_t links_lost() const { return links_lost_; }
@@ -147,6 +148,7 @@ private:
     std::uint32_t entries_max_ = 0;
     std::uint32_t key_bytes_max_ = 0;
     std::uint32_t vote_input_bytes_max_ = 0;
+    std::uint32_t answer_room_ = 0;
     std::uint64_t links_lost_ = 0;
 };
 

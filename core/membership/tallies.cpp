@@ -55,7 +55,11 @@ void Tallies::recording(const proto::Record& record) {
 // The size of an operation is not in its decision. It is in the votes, which are gone once the decision is made.
 void Tallies::started(OpId id, const Ballot& ballot) {
     const proto::Shape& shape = ballot.votes().begin()->second.vote.shape();
-    operations_[id] = {turn_.now, shape.count() * element_bytes(static_cast<DataType>(shape.type()))};
+    std::uint64_t count = shape.count();
+    if (shape.collective() == static_cast<std::uint32_t>(CollectiveKind::all_gather)) {
+        for (const auto& [uuid, cast] : ballot.votes()) count += cast.vote.count();
+    }
+    operations_[id] = {turn_.now, count * element_bytes(static_cast<DataType>(shape.type()))};
 }
 
 void Tallies::check() const {

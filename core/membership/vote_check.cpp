@@ -15,6 +15,20 @@ namespace {
 
 constexpr std::size_t starts_max = 65'536;  // open votes of one member: the number of tags that it may launch
 
+// No array of a real program has more elements. The bound keeps sums of all members far from overflow.
+constexpr std::uint64_t elements_max = std::uint64_t{1} << 50;
+
+bool is_possible_collective(const proto::Vote& vote) {
+    const proto::Shape& shape = vote.shape();
+    if (shape.collective() == 0) return true;
+    const bool rooted = shape.collective() == static_cast<std::uint32_t>(CollectiveKind::broadcast) ||
+                        shape.collective() == static_cast<std::uint32_t>(CollectiveKind::reduce);
+    Uuid root;
+    return shape.collective() < collective_kind_count && shape.count() <= elements_max &&
+           vote.count() <= elements_max && vote.capacity() <= elements_max && shape.quantization() == 0 &&
+           (rooted ? read(shape.root(), root) && !root.is_nil() : shape.root().empty());
+}
+
 }  // namespace
 
 void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
@@ -37,12 +51,12 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
     case proto::VOTE_START:
         key.group = member.group;
         key.id = vote.id();
-        if (vote.shape().type() >= data_type_count || vote.shape().op() >= reduce_op_count) {
+        if (vote.shape().type() >= data_type_count || vote.shape().op() >= reduce_op_count ||
+            !is_possible_collective(vote)) {
             roster_.remove(uuid, make_cause<CauseKind::vote_of_unknown_type>());
             return;
         }
-        if (!vote.input().empty() &&
-            vote.input().size() != input_bytes_in_vote(vote.shape(), turn_.limits.vote_input_bytes_max)) {
+        if (carries_input(vote) && whole_input(vote, uuid, turn_.limits.vote_input_bytes_max) != vote.input().size()) {
             roster_.remove(uuid, make_cause<CauseKind::vote_input_misfits>());
             return;
         }
@@ -91,7 +105,7 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
     Ballot& ballot = ballots_.open(key, turn_.now);
     if (ballot.has(uuid)) PROBE(vote_replaced);
     ballot.cast(uuid, vote, turn_.now);
-    if (!vote.input().empty() && !keeps_inputs(ballot, uuid)) {
+    if (carries_input(vote) && !keeps_inputs(ballot, uuid)) {
         PROBE(vote_input_ignored);
         ballot.ignore_input(uuid);
     }
@@ -105,9 +119,8 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
 // input beside a vote without one is of no use.
 bool VoteCheck::keeps_inputs(const Ballot& ballot, const Uuid& voter) const {
     if (ballot.votes().size() > 1)
-        return std::all_of(ballot.votes().begin(), ballot.votes().end(), [&](const auto& entry) {
-            return entry.first == voter || !entry.second.vote.input().empty();
-        });
+        return std::all_of(ballot.votes().begin(), ballot.votes().end(),
+                           [&](const auto& entry) { return entry.first == voter || carries_input(entry.second.vote); });
     return ballots_.all().size() * state_.members.size() * turn_.limits.vote_input_bytes_max <=
            turn_.limits.vote_inputs_held_bytes;
 }

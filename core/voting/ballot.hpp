@@ -39,7 +39,10 @@ public:
         cast.vote = vote;
     }
     void withdraw(const Uuid& member) { votes_.erase(member); }
-    void ignore_input(const Uuid& member) { votes_.at(member).vote.clear_input(); }
+    void ignore_input(const Uuid& member) {
+        votes_.at(member).vote.clear_input();
+        votes_.at(member).vote.clear_whole();
+    }
     // Restarts all clocks: the time before does not count.
     void restart_clocks(Instant now) {
         opened = changed = now;

@@ -2,36 +2,95 @@
 
 #include "core/base/assert.hpp"
 #include "core/numeric/kernels.hpp"
+#include "core/wire/convert.hpp"
 
 namespace pccl::core {
 
-std::uint64_t input_bytes_in_vote(const proto::Shape& shape, std::uint64_t bytes_max) {
-    const std::uint64_t element = element_bytes(static_cast<DataType>(shape.type()));
-    return shape.quantization() != 0 || shape.count() > bytes_max / element ? 0 : shape.count() * element;
-}
+namespace {
 
-std::string reduce_in_ring_order(const proto::Shape& shape, const std::vector<std::string_view>& inputs) {
+// Reduces each part in the order in which its slices travel. The result has the layout of the inputs.
+std::string reduce_parts(const proto::Shape& shape, const Graph& graph, const std::vector<std::string_view>& inputs) {
     const auto type = static_cast<DataType>(shape.type());
     const auto op = static_cast<ReduceOp>(shape.op());
     const std::size_t element = element_bytes(type), world = inputs.size();
     ASSERT(world >= 2);
     for (const std::string_view input : inputs) ASSERT(input.size() == shape.count() * element);
     std::string result(inputs.front().size(), '\0');
-    for (std::size_t part = 0; part < world; ++part) {
-        const std::size_t first = shape.count() * part / world;
-        const std::size_t count = shape.count() * (part + 1) / world - first;
-        char* const target = result.data() + first * element;
-        const auto at = [&](std::size_t position) { return inputs[position % world].data() + first * element; };
-        // As the slices travel: from position part + 1 around the ring to position `part`, which divides.
-        const char* partial = at(part + 1);
+    for (const Part& part : graph.parts) {
+        const std::size_t first = part.send_offset * element;
+        char* const target = result.data() + first;
+        const auto at = [&](std::size_t position) { return inputs[position % world].data() + first; };
+        // From the position behind the source around the ring to the source, which divides.
+        const char* partial = at(part.source + 1);
         for (std::size_t hop = 2; hop <= world; ++hop) {
             const bool last = hop == world;
-            numeric::reduce(type, op, target, partial, at(part + hop), count,
+            numeric::reduce(type, op, target, partial, at(part.source + hop), part.elements,
                             last && op == ReduceOp::avg ? static_cast<std::uint32_t>(world) : 0);
             partial = target;
         }
     }
     return result;
+}
+
+}  // namespace
+
+std::uint64_t input_bytes_in_vote(const proto::Shape& shape, std::uint64_t bytes_max) {
+    const std::uint64_t element = element_bytes(static_cast<DataType>(shape.type()));
+    return shape.quantization() != 0 || shape.count() > bytes_max / element ? 0 : shape.count() * element;
+}
+
+std::optional<std::uint64_t> whole_input(const proto::Vote& vote, const Uuid& voter, std::uint64_t bytes_max) {
+    const proto::Shape& shape = vote.shape();
+    const auto kind = static_cast<CollectiveKind>(shape.collective());
+    if (kind == CollectiveKind::all_reduce) {
+        const std::uint64_t bytes = input_bytes_in_vote(shape, bytes_max);
+        return bytes == 0 ? std::nullopt : std::optional(bytes);
+    }
+    const std::uint64_t count = kind == CollectiveKind::all_gather ? vote.count() : shape.count();
+    const std::uint64_t element = element_bytes(static_cast<DataType>(shape.type()));
+    // The result of a broadcast is as long as the input of its root.
+    if (shape.quantization() != 0 || count > bytes_max / element) return {};
+    if (kind == CollectiveKind::broadcast && shape.root() != to_bytes(voter)) return 0;
+    return count * element;
+}
+
+std::uint64_t result_bytes_in_vote(const Collective& collective, const ReduceShape& shape,
+                                   const std::vector<Completion::Part>& members) {
+    std::uint64_t count = shape.count;
+    if (collective.kind == CollectiveKind::all_gather) {
+        count = 0;
+        for (const Completion::Part& member : members) count += member.count;
+    }
+    return count * element_bytes(shape.type);
+}
+
+std::string result_in_vote(CollectiveKind kind, const std::vector<const proto::Vote*>& votes,
+                           const std::vector<Piece>& pieces, std::uint32_t root) {
+    std::vector<std::string_view> inputs;
+    for (const proto::Vote* vote : votes) inputs.push_back(vote->input());
+    const proto::Shape& shape = votes.front()->shape();
+    switch (kind) {
+    case CollectiveKind::all_reduce: return reduce_in_ring_order(shape, inputs);
+    case CollectiveKind::broadcast: return votes[root]->input();
+    case CollectiveKind::all_gather: {
+        std::vector<std::string_view> by_index(inputs.size());
+        for (std::size_t i = 0; i < inputs.size(); ++i) by_index[pieces[i].index] = inputs[i];
+        std::string result;
+        for (const std::string_view input : by_index) result += input;
+        return result;
+    }
+    case CollectiveKind::reduce:
+    case CollectiveKind::reduce_scatter: {
+        const Graph graph = graph_of(kind, static_cast<std::uint32_t>(inputs.size()), shape.count(), root, pieces);
+        return reduce_parts(shape, graph, inputs);
+    }
+    default: return {};
+    }
+}
+
+std::string reduce_in_ring_order(const proto::Shape& shape, const std::vector<std::string_view>& inputs) {
+    return reduce_parts(
+        shape, graph_of(CollectiveKind::all_reduce, static_cast<std::uint32_t>(inputs.size()), shape.count()), inputs);
 }
 
 }  // namespace pccl::core

@@ -4,11 +4,15 @@
 //
 // The sum is that of the ring, bit for bit: each part of the vector is reduced in the order in which its slices travel
 // from member to member (operation.hpp).
+//
+// The other collectives end in the same way. Their votes say that the input is whole, because it may be empty.
 #pragma once
 
 #include "core/numeric/types.hpp"
+#include "core/voting/graph.hpp"
 #include "core/wire/control.pb.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +22,19 @@ namespace pccl::core {
 // Bytes of the input of such a vote. 0: the shape cannot be reduced in a vote (it is quantized, or larger than
 // `bytes_max`), or has no elements.
 std::uint64_t input_bytes_in_vote(const proto::Shape& shape, std::uint64_t bytes_max);
+
+// The same for a vote for any collective. nullopt: its input cannot ride in it.
+std::optional<std::uint64_t> whole_input(const proto::Vote& vote, const Uuid& voter, std::uint64_t bytes_max);
+inline bool carries_input(const proto::Vote& vote) { return vote.whole() || !vote.input().empty(); }
+
+// Bytes of the result of a collective whose votes carry the inputs. `members`: by index; not needed for an all-reduce.
+std::uint64_t result_bytes_in_vote(const Collective& collective, const ReduceShape& shape,
+                                   const std::vector<Completion::Part>& members);
+
+// What such a start tells all members: for a reduce_scatter the pieces of all of them in the order of their indices.
+// `votes` and `pieces`: in ring order. The arguments agree with each other.
+std::string result_in_vote(CollectiveKind kind, const std::vector<const proto::Vote*>& votes,
+                           const std::vector<Piece>& pieces, std::uint32_t root);
 
 // `inputs`: of all members in ring order, at least two, each as long as the shape says.
 std::string reduce_in_ring_order(const proto::Shape& shape, const std::vector<std::string_view>& inputs);

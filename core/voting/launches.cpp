@@ -20,14 +20,27 @@ using State = MasterLine::State;
 // failure, will fail again: for example, faulty memory damages results, or a member has no memory left.
 constexpr std::uint32_t failures_in_vain_max = 16;
 
+// Empty: the command can be carried out.
+Cause why_impossible(const CommandLaunch& command) {
+    if (const auto why = numeric::why_not_quantizable(command.shape.quantization, command.shape.type))
+        return plain_cause(*why);
+    const CollectiveKind kind = command.collective.kind;
+    if (kind == CollectiveKind::all_reduce) return {};
+    if (static_cast<std::uint32_t>(kind) >= collective_kind_count) return make_cause<CauseKind::no_such_collective>();
+    if (command.shape.quantization.algorithm != QuantizationAlgorithm::none)
+        return make_cause<CauseKind::only_all_reduce_quantized>();
+    if (kind == CollectiveKind::all_gather && command.send == command.receive && command.send != 0)
+        return make_cause<CauseKind::gather_in_place>();
+    return {};
+}
+
 }  // namespace
 
 // ---- calls ---------------------------------------------------------------------------------------------------------
 
 void Launches::launch(const CommandLaunch& command) {
     const auto refuse = [&](Result result, Cause why) { tickets_.fail(command.ticket, result, std::move(why)); };
-    if (const auto why = numeric::why_not_quantizable(command.shape.quantization, command.shape.type))
-        return refuse(Result::invalid_argument, plain_cause(*why));
+    if (Cause why = why_impossible(command); !why.empty()) return refuse(Result::invalid_argument, std::move(why));
     if (!master_.was_admitted()) return refuse(Result::invalid_usage, make_cause<CauseKind::not_connected>());
     if (launches_.contains(command.tag)) {
         PROBE(tag_twice);
@@ -41,10 +54,7 @@ void Launches::launch(const CommandLaunch& command) {
                       master_.state() == State::lost ? master_.lost_cause() : make_cause<CauseKind::alone_in_group>());
     }
     Launch& launch = launches_[command.tag];
-    launch.shape = command.shape;
-    launch.send = command.send;
-    launch.receive = command.receive;
-    launch.input = command.input;
+    take(launch, command);
     cast_start(command.tag, launch);
     tickets_.complete(command.ticket, Completion{});
 }
@@ -56,6 +66,7 @@ void Launches::reduce_many(const CommandReduceMany& command) {
         return refuse(Result::invalid_argument, make_cause<CauseKind::nothing_to_reduce>());
     std::set<Tag> tags;
     for (const CommandLaunch& launch : command.launches) {
+        if (Cause why = why_impossible(launch); !why.empty()) return refuse(Result::invalid_argument, std::move(why));
         if (tags.insert(launch.tag).second && !launches_.contains(launch.tag)) continue;
         PROBE(tag_twice);
         return refuse(Result::invalid_argument, make_cause<CauseKind::tag_twice_in_call>(launch.tag));
@@ -76,10 +87,7 @@ void Launches::reduce_many(const CommandReduceMany& command) {
     for (std::size_t i = 0; i < command.launches.size(); ++i) {
         const CommandLaunch& one = command.launches[i];
         Launch& launch = launches_[one.tag];
-        launch.shape = one.shape;
-        launch.send = one.send;
-        launch.receive = one.receive;
-        launch.input = one.input;
+        take(launch, one);
         launch.batch = id;
         launch.index = i;
         cast_start(one.tag, launch);
@@ -105,6 +113,31 @@ void Launches::await(const CommandAwait& command) {
 
 // ---- what becomes of them ------------------------------------------------------------------------------------------
 
+void Launches::take(Launch& launch, const CommandLaunch& command) {
+    launch.shape = command.shape;
+    launch.send = command.send;
+    launch.receive = command.receive;
+    launch.input = command.input;
+    launch.collective = command.collective;
+}
+
+// What a vote says for another collective than an all-reduce.
+void Launches::describe(const Launch& launch, proto::Vote& vote) const {
+    const Collective& collective = launch.collective;
+    proto::Shape& shape = *vote.mutable_shape();
+    shape.set_collective(static_cast<std::uint32_t>(collective.kind));
+    if (!collective.root.is_nil()) shape.set_root(to_bytes(collective.root));
+    vote.set_count(collective.count);
+    vote.set_capacity(collective.capacity);
+    vote.set_room(master_.answer_room());
+    if (collective.kind == CollectiveKind::reduce_scatter) vote.set_world(tickets_.attributes().group_world);
+    const auto bytes = whole_input(vote, who_.uuid, master_.vote_input_bytes_max());
+    if (!bytes || by_serial_.size() >= turn_.limits.vote_inputs_launched || master_.vote_input_bytes_max() == 0) return;
+    if (*bytes != 0 && launch.input.size() != *bytes) return;
+    if (*bytes != 0) vote.set_input(launch.input);
+    vote.set_whole(true);
+}
+
 void Launches::cast_start(Tag tag, Launch& launch) {
     ++counted_.launches;
     proto::Vote vote;
@@ -128,15 +161,17 @@ void Launches::cast_start(Tag tag, Launch& launch) {
             write(why, *vote.mutable_cause());
         }
     }
-    // Fewer bytes than the master takes: some room is left for the rest of the vote.
-    if (!launch.input.empty() && by_serial_.size() < turn_.limits.vote_inputs_launched &&
-        input_bytes_in_vote(shape, master_.vote_input_bytes_max()) == launch.input.size())
+    if (launch.collective.kind != CollectiveKind::all_reduce) {
+        describe(launch, vote);
+        // Fewer bytes than the master takes: some room is left for the rest of the vote.
+    } else if (!launch.input.empty() && by_serial_.size() < turn_.limits.vote_inputs_launched &&
+               input_bytes_in_vote(shape, master_.vote_input_bytes_max()) == launch.input.size()) {
         vote.set_input(launch.input);
+    }
     launch.op = 0;
     launch.serial = master_.cast(vote);
     by_serial_[launch.serial] = tag;
-    if (vote.input().empty() && !vote.refused())
-        owner_.start_cast(Start{tag, launch.serial, launch.shape, launch.send, launch.receive});
+    if (vote.input().empty() && !vote.refused()) owner_.start_cast(start_of(tag, launch));
 }
 
 std::optional<Launches::Start> Launches::answered(const proto::Answer& answer) {
@@ -145,7 +180,7 @@ std::optional<Launches::Start> Launches::answered(const proto::Answer& answer) {
     const Tag tag = by_serial->second;
     by_serial_.erase(by_serial);
     Launch& launch = launches_.at(tag);
-    if (answer.start().op() != 0) return Start{tag, launch.serial, launch.shape, launch.send, launch.receive};
+    if (answer.start().op() != 0) return start_of(tag, launch);
     Completion completion = failure_in(answer);
     told(launch, completion);
     concluded(tag, launch.serial, std::move(completion));

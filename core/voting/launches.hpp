@@ -1,4 +1,4 @@
-// All-reduces as calls of the application: the launch of a tag with its await, and calls that reduce many tags.
+// Collectives as calls of the application: the launch of a tag with its await, and calls for many tags.
 //
 // This part casts the vote for each start and keeps the result of a tag until it is awaited. For a call for many tags
 // it also retries failed tags. Other parts handle what happens between the start and the end of an operation.
@@ -13,6 +13,7 @@
 // or by the loss of the run. A call for many tags ends when all of its launches are concluded.
 #pragma once
 
+#include "core/identity.hpp"
 #include "core/links/master_line.hpp"
 #include "core/peer_machine.hpp"
 #include "core/voting/tickets.hpp"
@@ -34,6 +35,7 @@ public:
         ReduceShape shape;
         BufferId send = 0;
         BufferId receive = 0;
+        Collective collective = {};
     };
 
     class Owner {
@@ -45,8 +47,9 @@ public:
         ~Owner() = default;
     };
 
-    Launches(Turn& turn, MasterLine& master, Tickets& tickets, PeerStatistics& counted, Owner& owner)
-        : turn_(turn), master_(master), tickets_(tickets), counted_(counted), owner_(owner) {}
+    Launches(Turn& turn, const Identity& who, MasterLine& master, Tickets& tickets, PeerStatistics& counted,
+             Owner& owner)
+        : turn_(turn), who_(who), master_(master), tickets_(tickets), counted_(counted), owner_(owner) {}
 
     // ---- calls
     void launch(const CommandLaunch& command);
@@ -90,6 +93,7 @@ private:
         BufferId send = 0;
         BufferId receive = 0;
         std::string input;  // what its vote carries; empty: nothing
+        Collective collective;
         OpId op = 0;
         std::uint64_t sent_in_vain = 0;
         Ticket await = 0;
@@ -118,12 +122,18 @@ private:
         Completion outcome;        // once it is not success, nothing is retried
     };
 
+    static void take(Launch& launch, const CommandLaunch& command);
+    static Start start_of(Tag tag, const Launch& launch) {
+        return Start{tag, launch.serial, launch.shape, launch.send, launch.receive, launch.collective};
+    }
     void cast_start(Tag tag, Launch& launch);
+    void describe(const Launch& launch, proto::Vote& vote) const;
     void told(Launch& launch, const Completion& result);
     void concluded_of_many(Tag tag, const Completion& completion);
     Cause given_up(const Launch& launch) const;
 
     Turn& turn_;
+    const Identity& who_;
     MasterLine& master_;
     Tickets& tickets_;
     PeerStatistics& counted_;

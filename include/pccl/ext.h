@@ -168,6 +168,137 @@ typedef void (*pcclReduceCallback_t)(pcclResult_t result, const pcclReduceInfo_t
 PCCL_EXPORT pcclResult_t pcclAwaitAsyncReduceThen(const pcclAsyncReduceOp_t* reduce_handle,
                                                   pcclReduceCallback_t callback, void* PCCL_NULLABLE user);
 
+/* ---- collectives ------------------------------------------------------------------------------------------------- */
+
+/* Names a peer for as long as it is in the run. A peer that connects again gets another one. */
+typedef struct pcclPeerId_t {
+    uint8_t bytes[16];
+} pcclPeerId_t;
+
+/*
+ * Writes the own name in the run to `*peer_out`. Returns at once.
+ *
+ * Errors: pcclInvalidUsage before pcclConnect.
+ */
+PCCL_EXPORT pcclResult_t pcclGetPeerId(const pcclComm_t* comm, pcclPeerId_t* peer_out);
+
+/* What a collective moves that reduces nothing. */
+typedef struct pcclCopyDescriptor_t {
+    size_t count; /* elements; 0 is legal */
+    pcclDataType_t datatype;
+    uint64_t tag; /* as in pcclReduceDescriptor_t; all collectives share the tags of a group */
+} pcclCopyDescriptor_t;
+
+typedef struct pcclMemberInfo_t {
+    pcclPeerId_t peer;
+    uint64_t count; /* pcclAllGather: elements that it sent; pcclReduceScatter: elements that it received; else 0 */
+} pcclMemberInfo_t;
+
+/*
+ * The outcome of a collective. The members that took part have indices from 0, in the order in which they were
+ * admitted. A member that leaves moves the later ones up; otherwise the index of a member does not change.
+ *
+ * The caller sets `members` and `members_capacity` before the call. `members` may be null. The library writes as many
+ * entries as there are members, at most `members_capacity`; entry i is the member with index i.
+ */
+typedef struct pcclCollectiveInfo_t {
+    pcclMemberInfo_t* members;
+    size_t members_capacity;
+    uint32_t local_world_size; /* members that took part */
+    uint32_t local_index;      /* our own index */
+    uint64_t tx_bytes;         /* payload bytes, as in pcclReduceInfo_t */
+    uint64_t rx_bytes;
+} pcclCollectiveInfo_t;
+
+/*
+ * The rules of pcclAllReduce hold for all functions of this section. All members of the group launch the same kind with
+ * the same tag, in any order among other tags. The outcome is the same on every member that survives: either all of
+ * them have their results, or the collective failed for all. After a failure sendbuf is untouched, and recvbuf is
+ * undefined unless it is sendbuf. Overlapping buffers give pcclInvalidArgument unless in-place use is described. A null
+ * buffer is legal where it has no elements. `info_out` (nullable) is filled on success. The elements are sent as they
+ * are; quantization gives pcclInvalidArgument.
+ *
+ * The blocking functions return what launch and await would return. An asynchronous function returns at once, and both
+ * buffers belong to the operation until its await has returned: pcclAwaitCollective, or pcclAwaitAsyncReduce and
+ * pcclAwaitAsyncReduceThen, which report no members.
+ *
+ * Errors, beside those of pcclAllReduceAsync and pcclAwaitAsyncReduce:
+ * - pcclInvalidArgument: the members disagree about kind, datatype, operation, count or root; or the root is not a
+ *   member of the group, also because it has left since. Then take another root.
+ */
+
+/*
+ * Gathers the arrays of all members at all members. `descriptor->count` is the number of elements of this member's
+ * array. Each member may have another one. recvbuf gets all arrays, one behind the other, in the order of indices;
+ * pcclMemberInfo_t has their lengths. recvbuf has room for `recv_capacity` elements. sendbuf must be outside of
+ * recvbuf.
+ *
+ * Errors: pcclInvalidArgument at all members if the sum of counts is more than the smallest capacity.
+ */
+PCCL_EXPORT pcclResult_t pcclAllGather(const void* PCCL_NULLABLE sendbuf, void* PCCL_NULLABLE recvbuf,
+                                       size_t recv_capacity, const pcclCopyDescriptor_t* descriptor,
+                                       const pcclComm_t* comm, pcclCollectiveInfo_t* PCCL_NULLABLE info_out);
+/* Launches pcclAllGather and returns at once; `*handle_out` identifies it. */
+PCCL_EXPORT pcclResult_t pcclAllGatherAsync(const void* PCCL_NULLABLE sendbuf, void* PCCL_NULLABLE recvbuf,
+                                            size_t recv_capacity, const pcclCopyDescriptor_t* descriptor,
+                                            const pcclComm_t* comm, pcclAsyncReduceOp_t* handle_out);
+
+/*
+ * Sends the array of `root` to all members. Only the root reads sendbuf; other members may pass null. recvbuf is filled
+ * at all members. sendbuf == recvbuf is legal; it then holds what it held before if the broadcast fails.
+ */
+PCCL_EXPORT pcclResult_t pcclBroadcast(const void* PCCL_NULLABLE sendbuf, void* PCCL_NULLABLE recvbuf,
+                                       const pcclPeerId_t* root, const pcclCopyDescriptor_t* descriptor,
+                                       const pcclComm_t* comm, pcclCollectiveInfo_t* PCCL_NULLABLE info_out);
+/* Launches pcclBroadcast and returns at once; `*handle_out` identifies it. */
+PCCL_EXPORT pcclResult_t pcclBroadcastAsync(const void* PCCL_NULLABLE sendbuf, void* PCCL_NULLABLE recvbuf,
+                                            const pcclPeerId_t* root, const pcclCopyDescriptor_t* descriptor,
+                                            const pcclComm_t* comm, pcclAsyncReduceOp_t* handle_out);
+
+/*
+ * Reduces arrays of `descriptor->count` elements. Each member receives one piece of the result: `recv_count` elements,
+ * which each member chooses. The pieces lie in the array in the order of indices, and together they are all of it. With
+ * sendbuf == recvbuf the piece is written to the beginning of the array.
+ *
+ * Errors:
+ * - pcclRankConnectionLost: the group has another size than the attribute had at the launch; choose the pieces anew.
+ * - pcclInvalidArgument at all members if the sum of the pieces is not the count.
+ */
+PCCL_EXPORT pcclResult_t pcclReduceScatter(const void* PCCL_NULLABLE sendbuf, void* PCCL_NULLABLE recvbuf,
+                                           size_t recv_count, const pcclReduceDescriptor_t* descriptor,
+                                           const pcclComm_t* comm, pcclCollectiveInfo_t* PCCL_NULLABLE info_out);
+/* Launches pcclReduceScatter and returns at once; `*handle_out` identifies it. */
+PCCL_EXPORT pcclResult_t pcclReduceScatterAsync(const void* PCCL_NULLABLE sendbuf, void* PCCL_NULLABLE recvbuf,
+                                                size_t recv_count, const pcclReduceDescriptor_t* descriptor,
+                                                const pcclComm_t* comm, pcclAsyncReduceOp_t* handle_out);
+
+/*
+ * Reduces arrays of `descriptor->count` elements. Only `root` gets the result, in recvbuf, which may be sendbuf. Other
+ * members may pass null for recvbuf; it is not written there.
+ */
+PCCL_EXPORT pcclResult_t pcclReduce(const void* PCCL_NULLABLE sendbuf, void* PCCL_NULLABLE recvbuf,
+                                    const pcclPeerId_t* root, const pcclReduceDescriptor_t* descriptor,
+                                    const pcclComm_t* comm, pcclCollectiveInfo_t* PCCL_NULLABLE info_out);
+/* Launches pcclReduce and returns at once; `*handle_out` identifies it. */
+PCCL_EXPORT pcclResult_t pcclReduceAsync(const void* PCCL_NULLABLE sendbuf, void* PCCL_NULLABLE recvbuf,
+                                         const pcclPeerId_t* root, const pcclReduceDescriptor_t* descriptor,
+                                         const pcclComm_t* comm, pcclAsyncReduceOp_t* handle_out);
+
+/* Succeeds when all members of the group have called it with this tag. `info_out` then lists the members. */
+PCCL_EXPORT pcclResult_t pcclBarrier(uint64_t tag, const pcclComm_t* comm,
+                                     pcclCollectiveInfo_t* PCCL_NULLABLE info_out);
+/* Launches pcclBarrier and returns at once; `*handle_out` identifies it. */
+PCCL_EXPORT pcclResult_t pcclBarrierAsync(uint64_t tag, const pcclComm_t* comm, pcclAsyncReduceOp_t* handle_out);
+
+/*
+ * Waits for the outcome of a launched collective, as pcclAwaitAsyncReduce does. `info_out` (nullable) is filled on
+ * success; an all-reduce reports no members.
+ */
+PCCL_EXPORT pcclResult_t pcclAwaitCollective(const pcclAsyncReduceOp_t* handle,
+                                             pcclCollectiveInfo_t* PCCL_NULLABLE info_out);
+
+/* ---- counters ---------------------------------------------------------------------------------------------------- */
+
 /*
  * Writes the counters of a communicator to `buffer` as one JSON object, terminated by a 0 byte. `*needed_out`
  * (nullable) gets the number of bytes, including that one. With a null `buffer` and size 0 the call only writes

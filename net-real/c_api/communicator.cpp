@@ -20,6 +20,21 @@ void fill(pcclReduceInfo_t* info, const core::Completion& completion) {
     info->rx_bytes = completion.received_bytes;
 }
 
+void fill(pcclCollectiveInfo_t* info, const core::Completion& completion) {
+    if (info == nullptr) return;
+    info->local_world_size = completion.world;
+    info->local_index = completion.index;
+    info->tx_bytes = completion.sent_bytes;
+    info->rx_bytes = completion.received_bytes;
+    const std::size_t room = info->members == nullptr ? 0 : info->members_capacity;
+    for (std::size_t i = 0; i < std::min(room, completion.members.size()); ++i) {
+        const core::Completion::Part& member = completion.members[i];
+        static_assert(sizeof info->members[i].peer.bytes == sizeof member.peer.bytes);
+        std::copy(member.peer.bytes.begin(), member.peer.bytes.end(), info->members[i].peer.bytes);
+        info->members[i].count = member.count;
+    }
+}
+
 }  // namespace
 
 // ---- buffers -----------------------------------------------------------------------------------------------------
@@ -146,7 +161,7 @@ Outcome Communicator::optimize_topology() {
     return from(started->call(core::CommandOptimizeTopology{}));
 }
 
-// ---- all-reduce --------------------------------------------------------------------------------------------------
+// ---- collectives -------------------------------------------------------------------------------------------------
 
 core::CommandLaunch Communicator::describe(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor,
                                            Buffers& buffers) const {
@@ -167,35 +182,76 @@ core::CommandLaunch Communicator::describe(const void* send, void* receive, cons
     return command;
 }
 
+core::CommandLaunch Communicator::describe(const Request& request, Buffers& buffers) {
+    core::CommandLaunch command = request.command;
+    const bool in_place = request.send == request.receive && request.send != nullptr;
+    command.receive = buffers.add(request.receive, in_place ? std::max(request.send_bytes, request.receive_bytes)
+                                                            : request.receive_bytes);
+    command.send = in_place ? command.receive : buffers.add(const_cast<void*>(request.send), request.send_bytes);
+    // Small enough for its vote to carry it.
+    if (request.send_bytes != 0 && request.send_bytes <= core::Limits{}.vote_input_bytes_max)
+        command.input.assign(static_cast<const char*>(request.send), request.send_bytes);
+    return command;
+}
+
 Outcome Communicator::launch(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor) {
     real::PeerRuntime* started = runtime();
     if (started == nullptr) return not_connected();
     Buffers buffers(*started);
     const core::CommandLaunch command = describe(send, receive, descriptor, buffers);
+    return launch(command, std::move(buffers));
+}
+
+Outcome Communicator::launch(const Request& request) {
+    real::PeerRuntime* started = runtime();
+    if (started == nullptr) return not_connected();
+    Buffers buffers(*started);
+    const core::CommandLaunch command = describe(request, buffers);
+    return launch(command, std::move(buffers));
+}
+
+Outcome Communicator::launch(const core::CommandLaunch& command, Buffers buffers) {
     LaunchedMap made;  // allocated first: after the launch nothing may fail, because the operation owns the buffers
-    made.emplace(descriptor.tag, std::move(buffers));
-    const core::Completion completion = started->call(command);
+    made.emplace(command.tag, std::move(buffers));
+    const core::Completion completion = runtime()->call(command);
     if (completion.result != core::Result::success) return from(completion);
     const std::lock_guard lock(launched_mutex_);
-    launched_.erase(descriptor.tag);  // left over from before the communicator was lost and connected again
-    launched_.insert(made.extract(descriptor.tag));
+    launched_.erase(command.tag);  // left over from before the communicator was lost and connected again
+    launched_.insert(made.extract(command.tag));
     return success();
 }
 
 Outcome Communicator::await(std::uint64_t tag, pcclReduceInfo_t* info) {
+    core::Completion completion;
+    Outcome outcome = await_launched(tag, completion);
+    if (outcome.result == pcclSuccess) fill(info, completion);
+    return outcome;
+}
+
+Outcome Communicator::await(std::uint64_t tag, pcclCollectiveInfo_t* info) {
+    core::Completion completion;
+    Outcome outcome = await_launched(tag, completion);
+    if (outcome.result == pcclSuccess) fill(info, completion);
+    return outcome;
+}
+
+Outcome Communicator::await_launched(std::uint64_t tag, core::Completion& completion) {
     LaunchedMap::node_type launched;
     if (Outcome taken = take_launched(tag, launched); taken.result != pcclSuccess) return taken;
     core::CommandAwait command;
     command.tag = tag;
-    core::Completion completion;
     try {
         completion = runtime()->call(command);
     } catch (...) {
         give_back(std::move(launched));
         throw;
     }
-    if (completion.result == core::Result::success) fill(info, completion);
     return from(completion);
+}
+
+core::Uuid Communicator::identity() const {
+    const real::PeerRuntime* started = runtime();
+    return started == nullptr || !was_connected_.load(std::memory_order_acquire) ? core::Uuid{} : started->identity();
 }
 
 Outcome Communicator::take_launched(std::uint64_t tag, LaunchedMap::node_type& launched) {
@@ -245,6 +301,18 @@ Outcome Communicator::launch_and_await(const void* send, void* receive, const pc
     const core::CommandLaunch launch = describe(send, receive, descriptor, buffers);
     core::CommandAwait await;
     await.tag = descriptor.tag;
+    const core::Completion completion = started->call(launch, await);
+    if (completion.result == core::Result::success) fill(info, completion);
+    return from(completion);
+}
+
+Outcome Communicator::launch_and_await(const Request& request, pcclCollectiveInfo_t* info) {
+    real::PeerRuntime* started = runtime();
+    if (started == nullptr) return not_connected();
+    Buffers buffers(*started);
+    const core::CommandLaunch launch = describe(request, buffers);
+    core::CommandAwait await;
+    await.tag = launch.tag;
     const core::Completion completion = started->call(launch, await);
     if (completion.result == core::Result::success) fill(info, completion);
     return from(completion);

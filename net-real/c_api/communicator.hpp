@@ -33,6 +33,19 @@ public:
     // The caller has validated `descriptor` and the buffers.
     Outcome launch(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor);
     Outcome await(std::uint64_t tag, pcclReduceInfo_t* info);
+    // A collective as its function has validated it. Ids and input of the command are not set.
+    struct Request {
+        const void* send = nullptr;
+        void* receive = nullptr;
+        std::uint64_t send_bytes = 0;
+        std::uint64_t receive_bytes = 0;
+        core::CommandLaunch command{};
+    };
+    Outcome launch(const Request& request);
+    Outcome launch_and_await(const Request& request, pcclCollectiveInfo_t* info);
+    Outcome await(std::uint64_t tag, pcclCollectiveInfo_t* info);
+    // Nil before the first connect.
+    core::Uuid identity() const;
     // Returns at once. The callback thread calls `then` once with the outcome. The communicator stays alive until then.
     using Then = std::function<void(const Outcome&, const pcclReduceInfo_t&)>;
     Outcome await_then(std::uint64_t tag, Then then);
@@ -84,6 +97,9 @@ private:
     void give_back(LaunchedMap::node_type launched) noexcept;
     core::CommandLaunch describe(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor,
                                  Buffers& buffers) const;
+    static core::CommandLaunch describe(const Request& request, Buffers& buffers);
+    Outcome launch(const core::CommandLaunch& command, Buffers buffers);
+    Outcome await_launched(std::uint64_t tag, core::Completion& completion);
 
     const real::PeerSettings settings_;
     std::mutex start_mutex_;

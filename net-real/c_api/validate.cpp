@@ -22,22 +22,6 @@ namespace {
 // No array of a real program is larger. The bound keeps every sum of sizes and addresses far from overflow.
 constexpr std::uint64_t bytes_max = std::uint64_t{1} << 48;
 
-Outcome check_size(std::uint64_t count, std::uint32_t type, const char* what, std::uint64_t& bytes) {
-    const std::uint64_t element = core::element_bytes(static_cast<core::DataType>(type));
-    if (count > bytes_max / element) {
-        return invalid_argument(core::formatted("{} of {} elements is larger than any memory", what, count));
-    }
-    bytes = count * element;
-    return success();
-}
-
-bool overlap(const void* a, const void* b, std::uint64_t bytes) {
-    const auto first = reinterpret_cast<std::uintptr_t>(a);
-    const auto second = reinterpret_cast<std::uintptr_t>(b);
-    const std::uintptr_t distance = first < second ? second - first : first - second;
-    return distance < bytes;
-}
-
 std::string entry_name(std::size_t index, const char* name) {
     return core::formatted("entry {}{}", index, name == nullptr ? "" : core::formatted(" (\"{}\")", name));
 }
@@ -84,6 +68,21 @@ Outcome check_names_unique(const pcclSharedState_t& state) {
 
 }  // namespace
 
+Outcome check_size(std::uint64_t count, std::uint32_t type, const char* what, std::uint64_t& bytes) {
+    const std::uint64_t element = core::element_bytes(static_cast<core::DataType>(type));
+    if (count > bytes_max / element) {
+        return invalid_argument(core::formatted("{} of {} elements is larger than any memory", what, count));
+    }
+    bytes = count * element;
+    return success();
+}
+
+bool overlap(const void* a, std::uint64_t a_bytes, const void* b, std::uint64_t b_bytes) {
+    const auto first = reinterpret_cast<std::uintptr_t>(a);
+    const auto second = reinterpret_cast<std::uintptr_t>(b);
+    return first < second ? second - first < a_bytes && b_bytes != 0 : first - second < b_bytes && a_bytes != 0;
+}
+
 Outcome check_address(const ccoip_socket_address_t& address) {
     const std::uint32_t protocol = raw_value(address.inet.protocol);
     if (protocol != inetIPv4 && protocol != inetIPv6) {
@@ -112,7 +111,7 @@ core::Quantization quantization_of(const pcclReduceDescriptor_t& descriptor) {
     return how;
 }
 
-Outcome check_reduce(const void* send, const void* receive, const pcclReduceDescriptor_t& descriptor) {
+Outcome check_reduced_elements(const pcclReduceDescriptor_t& descriptor) {
     const std::uint32_t type = raw_value(descriptor.src_descriptor.datatype);
     if (type >= core::data_type_count) return invalid_argument(core::formatted("unknown datatype {}", type));
     const std::uint32_t op = raw_value(descriptor.op);
@@ -128,13 +127,19 @@ Outcome check_reduce(const void* send, const void* receive, const pcclReduceDesc
         return invalid_argument(core::formatted("unknown quantized datatype {}", quantized));
     const auto why = core::numeric::why_not_quantizable(quantization_of(descriptor), static_cast<core::DataType>(type));
     if (why) return invalid_argument(real::told(core::plain_cause(*why)));
+    return success();
+}
+
+Outcome check_reduce(const void* send, const void* receive, const pcclReduceDescriptor_t& descriptor) {
+    if (Outcome known = check_reduced_elements(descriptor); known.result != pcclSuccess) return known;
+    const std::uint32_t type = raw_value(descriptor.src_descriptor.datatype);
     std::uint64_t bytes = 0;
     if (Outcome size = check_size(descriptor.count, type, "a reduction", bytes); size.result != pcclSuccess)
         return size;
     if (bytes == 0) return success();
     if (send == nullptr) return invalid_argument("sendbuf is null while count is not 0");
     if (receive == nullptr) return invalid_argument("recvbuf is null while count is not 0");
-    if (send != receive && overlap(send, receive, bytes)) {
+    if (send != receive && overlap(send, bytes, receive, bytes)) {
         return invalid_argument("sendbuf and recvbuf overlap in part; pass the same pointer twice or separate memory");
     }
     return success();

@@ -26,6 +26,7 @@ const std::map<std::string, std::string> not_drawn = {
     {"MasterConfig.key", "nobody guesses tokens: strangers know what they saw"},
     {"PeerConfig.listen_port", "the network leads to nodes: each has one listener"},
     {"CommandReduceMany.launches.ticket", "not used there"},
+    {"CommandReduceMany.launches.collective", "no function of the interface does that"},
 };
 
 // For each public function, the structure of the core that the range of seeds must reach; or, behind a `-`, why there
@@ -41,6 +42,18 @@ const std::map<std::string, std::string> public_calls = {
     {"pcclAwaitAsyncReduceThen", "CommandAwait."},
     {"pcclAllReduceMultipleWithRetry", "CommandReduceMany."},
     {"pcclSynchronizeSharedState", "CommandSync."},
+    {"pcclAllGather", "CommandLaunch.collective"},
+    {"pcclAllGatherAsync", "CommandLaunch.collective"},
+    {"pcclBroadcast", "CommandLaunch.collective"},
+    {"pcclBroadcastAsync", "CommandLaunch.collective"},
+    {"pcclReduceScatter", "CommandLaunch.collective"},
+    {"pcclReduceScatterAsync", "CommandLaunch.collective"},
+    {"pcclReduce", "CommandLaunch.collective"},
+    {"pcclReduceAsync", "CommandLaunch.collective"},
+    {"pcclBarrier", "CommandLaunch.collective"},
+    {"pcclBarrierAsync", "CommandLaunch.collective"},
+    {"pcclAwaitCollective", "CommandAwait."},
+    {"pcclGetPeerId", "- reads what the driver knows"},
     {"pcclDestroyCommunicator", "CommandLeave."},
     {"pcclAbort", "CommandLeave.abort"},
     {"pcclCreateCommunicator", "PeerConfig.group"},
@@ -275,7 +288,7 @@ private:
         see("ticket", ticket);
     }
     void see_launch(const CommandLaunch& command) {
-        const auto& [ticket, tag, shape, send, receive, input] = command;
+        const auto& [ticket, tag, shape, send, receive, input, collective] = command;
         see("ticket", ticket);
         see("tag", tag);
         see_shape(shape);
@@ -283,6 +296,7 @@ private:
         see("receive", receive);
         see("in_place", send == receive);
         see("input", !input.empty());
+        see("collective", collective.kind, collective_kind_count);
     }
     void see_command(const CommandLaunch& command) {
         in_ = "CommandLaunch.";

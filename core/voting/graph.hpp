@@ -1,0 +1,59 @@
+// How the bytes of a collective travel around the ring.
+//
+// A collective is a list of parts. The final bytes of a part are first at its source, a position of the ring. In phase
+// 0 the part starts `reduce_hops` positions before the source, as the input of that member, and each next member
+// reduces it; the source finishes it. Without reduce_hops the final bytes are the source's own input. In phase 1 the
+// final bytes travel `copy_hops` positions on from the source.
+//
+//   collective       parts           source   reduce_hops   copy_hops       kept by
+//   all_reduce       w equal cuts    p        w-1           w-1             all
+//   reduce_scatter   one per member  it       w-1           0               the source
+//   reduce           one             root     w-1           0               the source
+//   all_gather       one per member  it       0             w-1             all
+//   broadcast        one             root     0             w-1             all
+//   gather           one per member  it       0             to the root     the root
+//   scatter          one per member  root     0             to the member   the member
+//   all_to_all       w*w             i        0             from i to j     j
+//   barrier          none
+//
+// Arrays of pieces are ordered by the index of members, whatever their positions are.
+#pragma once
+
+#include "core/events.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace pccl::core {
+
+inline constexpr std::uint32_t everyone = ~0u;
+
+struct Part {
+    std::uint64_t elements = 0;
+    std::uint32_t source = 0;
+    std::uint32_t reduce_hops = 0;     // 0 or world-1
+    std::uint32_t copy_hops = 0;       // less than the world
+    std::uint32_t keeper = everyone;   // the position that puts the final bytes into its receive array
+    std::uint64_t send_offset = 0;     // elements, in the send array of each member that contributes
+    std::uint64_t receive_offset = 0;  // elements, in the receive array of each member that keeps it
+};
+
+// What a member contributes or gets, at its position in the ring.
+struct Piece {
+    std::uint32_t index = 0;
+    std::uint64_t count = 0;  // elements of its piece; all_to_all: of its piece for each member
+};
+
+struct Graph {
+    std::vector<Part> parts;
+    // All members have all final bytes at the end, so their digests are equal. Otherwise no bytes are compared.
+    bool shared = true;
+};
+
+// `count`: ReduceShape::count. `root`: its position. `pieces`: of all members in ring order; not needed for an
+// all_reduce, a broadcast, a reduce and a barrier.
+Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, std::uint32_t root = 0,
+               std::span<const Piece> pieces = {});
+
+}  // namespace pccl::core

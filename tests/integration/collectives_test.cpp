@@ -1,0 +1,315 @@
+// The collectives of pccl/ext.h over loopback: every kind with 2 to 4 members, from empty arrays to some MiB, uneven
+// pieces, several kinds in flight, and calls that must fail.
+#include "local_members.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+using namespace integration;
+
+namespace {
+
+using Values = std::vector<std::uint32_t>;
+constexpr pcclDataType_t type = pcclUint32;
+
+Values drawn(std::size_t count, std::size_t salt) {
+    Values values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<std::uint32_t>(salt * 1'000'003 + i * 7 + 1);
+    return values;
+}
+
+struct Info {
+    std::vector<pcclMemberInfo_t> members = std::vector<pcclMemberInfo_t>(8);
+    pcclCollectiveInfo_t info{};
+    Info() {
+        info.members = members.data();
+        info.members_capacity = members.size();
+    }
+    Info(const Info&) = delete;
+    Info& operator=(const Info&) = delete;
+};
+
+pcclCopyDescriptor_t copy_of(std::size_t count, std::uint64_t tag) { return {count, type, tag}; }
+
+pcclPeerId_t id_of(const pcclComm_t* comm) {
+    pcclPeerId_t id{};
+    REQUIRE(pcclGetPeerId(comm, &id) == pcclSuccess);
+    return id;
+}
+
+bool same(const pcclPeerId_t& one, const pcclPeerId_t& other) {
+    return std::memcmp(one.bytes, other.bytes, sizeof one.bytes) == 0;
+}
+
+// Calls `call` for each member in a thread of its own, and returns the results.
+std::vector<pcclResult_t> on_all(const LocalRun& run, std::size_t count,
+                                 const std::function<pcclResult_t(std::size_t, pcclComm_t*)>& call) {
+    std::vector<pcclResult_t> results(count, pcclInternalError);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < count; ++i) threads.emplace_back([&, i] { results[i] = call(i, run[i]); });
+    for (std::thread& thread : threads) thread.join();
+    return results;
+}
+
+bool all_are(const std::vector<pcclResult_t>& results, pcclResult_t result) {
+    return std::all_of(results.begin(), results.end(), [&](pcclResult_t one) { return one == result; });
+}
+
+// The members' numbers in this test, by index.
+std::vector<std::size_t> order_of(const LocalRun& run, std::size_t count) {
+    std::vector<std::size_t> order(count);
+    std::vector<Info> infos(count);
+    REQUIRE(all_are(
+        on_all(run, count, [&](std::size_t i, pcclComm_t* comm) { return pcclBarrier(1, comm, &infos[i].info); }),
+        pcclSuccess));
+    for (std::size_t i = 0; i < count; ++i) {
+        CHECK(infos[i].info.local_world_size == count);
+        REQUIRE(infos[i].info.local_index < count);
+        order[infos[i].info.local_index] = i;
+        for (std::size_t k = 0; k < count; ++k) CHECK(same(infos[i].members[k].peer, infos[0].members[k].peer));
+    }
+    for (std::size_t k = 0; k < count; ++k) CHECK(same(infos[0].members[k].peer, id_of(run[order[k]])));
+    return order;
+}
+
+void gathers(const LocalRun& run, std::size_t world, const std::vector<std::size_t>& order, std::size_t count) {
+    const auto own = [&](std::size_t i) { return count == 0 ? 0 : i % 3 == 1 ? std::size_t{0} : count + i; };
+    Values expected;
+    for (const std::size_t i : order) {
+        const Values piece = drawn(own(i), i);
+        expected.insert(expected.end(), piece.begin(), piece.end());
+    }
+    std::vector<Values> got(world, Values(expected.size() + 3, 77));
+    std::vector<Info> infos(world);
+    const auto results = on_all(run, world, [&](std::size_t i, pcclComm_t* comm) {
+        const Values send = drawn(own(i), i);
+        const pcclCopyDescriptor_t descriptor = copy_of(send.size(), 10);
+        return pcclAllGather(send.data(), got[i].data(), got[i].size(), &descriptor, comm, &infos[i].info);
+    });
+    REQUIRE(all_are(results, pcclSuccess));
+    expected.resize(expected.size() + 3, 77);
+    for (std::size_t i = 0; i < world; ++i) {
+        CHECK(got[i] == expected);
+        CHECK(order[infos[i].info.local_index] == i);
+        for (std::size_t k = 0; k < world; ++k) CHECK(infos[i].members[k].count == own(order[k]));
+    }
+}
+
+void broadcasts(const LocalRun& run, std::size_t world, std::size_t count, std::size_t root, bool in_place) {
+    const pcclPeerId_t id = id_of(run[root]);
+    const Values expected = drawn(count, root);
+    std::vector<Values> got(world, Values(count, 77));
+    const auto results = on_all(run, world, [&](std::size_t i, pcclComm_t* comm) {
+        const pcclCopyDescriptor_t descriptor = copy_of(count, 11);
+        if (in_place && i == root) got[i] = expected;
+        const void* send = in_place ? got[i].data() : i == root ? expected.data() : nullptr;
+        return pcclBroadcast(send, got[i].data(), &id, &descriptor, comm, nullptr);
+    });
+    REQUIRE(all_are(results, pcclSuccess));
+    for (const Values& one : got) CHECK(one == expected);
+}
+
+Values sum_of(std::size_t world, std::size_t count) {
+    Values sum(count);
+    for (std::size_t i = 0; i < world; ++i) {
+        const Values one = drawn(count, i);
+        for (std::size_t k = 0; k < count; ++k) sum[k] += one[k];
+    }
+    return sum;
+}
+
+void reduces(const LocalRun& run, std::size_t world, std::size_t count, std::size_t root, bool in_place) {
+    const pcclPeerId_t id = id_of(run[root]);
+    std::vector<Values> send(world), got(world, Values(count, 77));
+    for (std::size_t i = 0; i < world; ++i) send[i] = drawn(count, i);
+    const auto results = on_all(run, world, [&](std::size_t i, pcclComm_t* comm) {
+        const pcclReduceDescriptor_t descriptor = describe(count, 12, pcclSum, type);
+        void* receive = in_place ? send[i].data() : i == root ? got[i].data() : nullptr;
+        return pcclReduce(send[i].data(), receive, &id, &descriptor, comm, nullptr);
+    });
+    REQUIRE(all_are(results, pcclSuccess));
+    CHECK((in_place ? send[root] : got[root]) == sum_of(world, count));
+    for (std::size_t i = 0; i < world; ++i) {
+        if (i != root || !in_place) CHECK(send[i] == drawn(count, i));
+    }
+}
+
+void scatters(const LocalRun& run, std::size_t world, const std::vector<std::size_t>& order, std::size_t count,
+              bool in_place) {
+    // The first piece takes the rest.
+    const std::size_t each = count / (world + 1);
+    const Values sum = sum_of(world, count);
+    std::vector<Values> send(world), got(world);
+    for (std::size_t i = 0; i < world; ++i) send[i] = drawn(count, i);
+    const auto piece = [&](std::size_t index) { return index == 0 ? count - each * (world - 1) : each; };
+    std::vector<std::size_t> index_of(world);
+    for (std::size_t k = 0; k < world; ++k) index_of[order[k]] = k;
+    const auto results = on_all(run, world, [&](std::size_t i, pcclComm_t* comm) {
+        got[i].assign(piece(index_of[i]), 77);
+        const pcclReduceDescriptor_t descriptor = describe(count, 13, pcclSum, type);
+        return pcclReduceScatter(send[i].data(), in_place ? send[i].data() : got[i].data(), got[i].size(), &descriptor,
+                                 comm, nullptr);
+    });
+    REQUIRE(all_are(results, pcclSuccess));
+    std::size_t at = 0;
+    for (std::size_t k = 0; k < world; ++k) {
+        const std::size_t i = order[k];
+        const Values& result = in_place ? send[i] : got[i];
+        CHECK(std::equal(sum.begin() + static_cast<std::ptrdiff_t>(at),
+                         sum.begin() + static_cast<std::ptrdiff_t>(at + piece(k)), result.begin()));
+        at += piece(k);
+        const Values before = drawn(count, i);
+        if (in_place)
+            CHECK(std::equal(before.begin() + static_cast<std::ptrdiff_t>(piece(k)), before.end(),
+                             send[i].begin() + static_cast<std::ptrdiff_t>(piece(k))));
+        else
+            CHECK(send[i] == before);
+    }
+}
+
+void every_collective(std::size_t world) {
+    const LocalRun run(world);
+    const std::vector<std::size_t> order = order_of(run, world);
+    for (const std::size_t count :
+         {std::size_t{0}, std::size_t{1}, std::size_t{100}, std::size_t{70'000}, std::size_t{262'144}}) {
+        INFO("count " << count);
+        gathers(run, world, order, count);
+        for (const bool in_place : {false, true}) {
+            broadcasts(run, world, count, count % world, in_place);
+            reduces(run, world, count, (count + 1) % world, in_place);
+            scatters(run, world, order, count, in_place);
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("two members: every collective, every size") { every_collective(2); }
+
+TEST_CASE("three members: every collective, every size") { every_collective(3); }
+
+TEST_CASE("four members: every collective, every size") { every_collective(4); }
+
+TEST_CASE("collectives of several kinds are in flight together") {
+    constexpr std::size_t world = 3, count = 200'000;
+    const LocalRun run(world);
+    const pcclPeerId_t root = id_of(run[1]);
+    std::vector<Values> gathered(world, Values(world * count)), reduced(world, Values(count)),
+        copied(world, Values(count));
+    std::vector<Info> infos(world);
+    const auto results = on_all(run, world, [&](std::size_t i, pcclComm_t* comm) {
+        const Values send = drawn(count, i);
+        const pcclCopyDescriptor_t gather = copy_of(count, 1), broadcast = copy_of(count, 3);
+        const pcclReduceDescriptor_t reduce = describe(count, 2, pcclSum, type);
+        pcclAsyncReduceOp_t handles[4] = {};
+        const std::function<pcclResult_t()> launches[] = {
+            [&] {
+                return pcclAllGatherAsync(send.data(), gathered[i].data(), world * count, &gather, comm, &handles[0]);
+            },
+            [&] { return pcclAllReduceAsync(send.data(), reduced[i].data(), &reduce, comm, &handles[1]); },
+            [&] { return pcclBroadcastAsync(send.data(), copied[i].data(), &root, &broadcast, comm, &handles[2]); },
+            [&] { return pcclBarrierAsync(4, comm, &handles[3]); },
+        };
+        // Each member has another order.
+        for (std::size_t k = 0; k < 4; ++k) {
+            if (const pcclResult_t result = launches[(k + i) % 4](); result != pcclSuccess) return result;
+        }
+        pcclReduceInfo_t info{};
+        for (std::size_t k = 1; k < 4; ++k) {
+            if (const pcclResult_t result = pcclAwaitAsyncReduce(&handles[k], &info); result != pcclSuccess)
+                return result;
+        }
+        return pcclAwaitCollective(&handles[0], &infos[i].info);
+    });
+    REQUIRE(all_are(results, pcclSuccess));
+    for (std::size_t i = 0; i < world; ++i) {
+        CHECK(gathered[i] == gathered[0]);
+        CHECK(reduced[i] == sum_of(world, count));
+        CHECK(copied[i] == drawn(count, 1));
+        CHECK(infos[i].members[2].count == count);
+    }
+}
+
+TEST_CASE("collectives that cannot be are refused to all members, and the communicator works on") {
+    const LocalRun run(2);
+    std::vector<Values> memory(2, Values(16));
+    const pcclPeerId_t first = id_of(run[0]);
+    auto results = on_all(run, 2, [&](std::size_t i, pcclComm_t* comm) {
+        const Values send(4 + i);
+        const pcclCopyDescriptor_t descriptor = copy_of(send.size(), 1);
+        return pcclAllGather(send.data(), memory[i].data(), 8, &descriptor, comm, nullptr);
+    });
+    CHECK(all_are(results, pcclInvalidArgument));
+    CHECK(std::string(pcclGetLastErrorMessage(run[0])).find("room for, 8") != std::string::npos);
+    results = on_all(run, 2, [&](std::size_t i, pcclComm_t* comm) {
+        const pcclCopyDescriptor_t descriptor = copy_of(4, 1);
+        return i == 0 ? pcclBarrier(1, comm, nullptr)
+                      : pcclBroadcast(nullptr, memory[i].data(), &first, &descriptor, comm, nullptr);
+    });
+    CHECK(all_are(results, pcclInvalidArgument));
+    results = on_all(run, 2, [&](std::size_t i, pcclComm_t* comm) {
+        pcclPeerId_t stranger{};
+        stranger.bytes[3] = 1;
+        const pcclCopyDescriptor_t descriptor = copy_of(4, 1);
+        return pcclBroadcast(memory[i].data(), memory[i].data(), &stranger, &descriptor, comm, nullptr);
+    });
+    CHECK(all_are(results, pcclInvalidArgument));
+    CHECK(std::string(pcclGetLastErrorMessage(run[0])).find("not a member of the group") != std::string::npos);
+    results = on_all(run, 2, [&](std::size_t i, pcclComm_t* comm) {
+        const pcclReduceDescriptor_t descriptor = describe(9, 1, pcclSum, type);
+        return pcclReduceScatter(memory[i].data(), memory[i].data(), 4, &descriptor, comm, nullptr);
+    });
+    CHECK(all_are(results, pcclInvalidArgument));
+    CHECK(all_are(on_all(run, 2, [](std::size_t, pcclComm_t* comm) { return pcclBarrier(1, comm, nullptr); }),
+                  pcclSuccess));
+}
+
+TEST_CASE("arguments of collectives that can never work") {
+    const LocalRun run(2);
+    Values memory(16);
+    std::uint32_t* const data = memory.data();
+    pcclComm_t* const comm = run[0];
+    const pcclPeerId_t self = id_of(comm), nobody{};
+    pcclCopyDescriptor_t copy = copy_of(4, 1);
+    pcclReduceDescriptor_t reduce = describe(4, 1, pcclSum, type);
+    pcclAsyncReduceOp_t handle{};
+    CHECK(pcclGetPeerId(comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclAllGather(data, data, 16, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclAllGather(data, data + 3, 8, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclAllGather(nullptr, data, 16, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclAllGather(data, nullptr, 16, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclAllGather(data, data + 4, 12, nullptr, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclAllGatherAsync(data, data + 4, 12, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclBroadcast(data, data + 2, &self, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclBroadcast(nullptr, data, &self, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclBroadcast(data, data, nullptr, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclBroadcastAsync(data, data, &nobody, &copy, comm, &handle) == pcclInvalidArgument);
+    CHECK(pcclReduce(data, nullptr, &self, &reduce, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclReduceAsync(data, data + 1, &self, &reduce, comm, &handle) == pcclInvalidArgument);
+    CHECK(pcclReduceScatter(data, data + 8, 5, &reduce, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclReduceScatterAsync(data, data + 8, 2, nullptr, comm, &handle) == pcclInvalidArgument);
+    reduce.src_descriptor.datatype = pcclFloat;
+    reduce.quantization_options.algorithm = pcclQuantMinMax;
+    reduce.quantization_options.quantized_datatype = pcclUint8;
+    CHECK(pcclReduce(data, data, &self, &reduce, comm, nullptr) == pcclInvalidArgument);
+    const int strange = 99;
+    std::memcpy(&copy.datatype, &strange, sizeof strange);
+    CHECK(pcclBroadcast(data, data, &self, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclBarrierAsync(1, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclBarrier(1, nullptr, nullptr) == pcclInvalidArgument);
+    CHECK(pcclAwaitCollective(nullptr, nullptr) == pcclInvalidArgument);
+    handle = {comm, 4711};
+    CHECK(pcclAwaitCollective(&handle, nullptr) == pcclRankConnectionLost);
+    const pcclCommCreateParams_t params = params_for(run.port());
+    pcclComm_t* fresh = nullptr;
+    REQUIRE(pcclCreateCommunicator(&params, &fresh) == pcclSuccess);
+    pcclPeerId_t id{};
+    CHECK(pcclGetPeerId(fresh, &id) == pcclInvalidUsage);
+    CHECK(pcclBarrier(1, fresh, nullptr) == pcclInvalidUsage);
+    CHECK(pcclBarrierAsync(1, fresh, &handle) == pcclInvalidUsage);
+    pcclDestroyCommunicator(fresh);
+}
