@@ -119,8 +119,8 @@ struct PeerRuntime::State final : LoopClient {
     std::atomic<bool> started{false};
     std::atomic<bool> stopped{false};
     std::mutex stop_mutex;
-    // ---- a secure run. `identity` is used by the holder of enrol_mutex only.
-    std::unique_ptr<tls::PeerIdentity> identity;  // null: nothing is encrypted
+    // ---- a secure run. `credentials` is used by the holder of enrol_mutex only.
+    std::unique_ptr<tls::PeerIdentity> credentials;  // null: nothing is encrypted
     std::mutex enrol_mutex;
     bool connecting = false;               // under enrol_mutex: a call has got its certificate, and waits to be admitted
     std::atomic<std::uint64_t> aborts{0};  // an enrolment that began before the last one is given up
@@ -217,13 +217,13 @@ struct PeerRuntime::State final : LoopClient {
 
     // Resolves the invitation. False: `error` names cause and remedy.
     bool read_invitation(std::string& error) {
-        if (settings.invite.empty() || identity != nullptr) return true;
+        if (settings.invite.empty() || credentials != nullptr) return true;
         auto made = tls::PeerIdentity::make(settings.invite, std::nullopt, error);
         std::vector<core::Endpoint> masters;
         if (made == nullptr || !resolve(made->master(), CCOIP_PROTOCOL_PORT_MASTER, masters, error)) return false;
         settings.master = masters.front();
         settings.other_masters.assign(masters.begin() + 1, masters.end());
-        identity = std::move(made);
+        credentials = std::move(made);
         return true;
     }
     std::vector<core::Endpoint> masters() const {
@@ -231,7 +231,7 @@ struct PeerRuntime::State final : LoopClient {
         all.insert(all.end(), settings.other_masters.begin(), settings.other_masters.end());
         return all;
     }
-    TlsUse tls_use() const { return {identity->context(), !identity->data_plaintext(), !identity->data_plaintext()}; }
+    TlsUse tls_use() const { return {credentials->context(), !credentials->data_plaintext(), !credentials->data_plaintext()}; }
     bool in_run() {
         auto answer = std::make_shared<std::promise<bool>>();
         std::future<bool> future = answer->get_future();
@@ -254,9 +254,9 @@ struct PeerRuntime::State final : LoopClient {
             const std::uint64_t before = aborts.load();
             const auto given_up = [&] { return aborts.load() != before || stopped || host_ends_wait(); };
             std::string error;
-            if (!identity->join(masters(), given_up, error))
+            if (!credentials->join(masters(), given_up, error))
                 return failed(core::Result::master_connection_failed, std::move(error));
-            command.identity = identity->peer();
+            command.identity = credentials->peer();
             loop->post([this, use = tls_use()] { loop->set_tls(use); });
             begin_renewals();
             connecting = true;
@@ -284,7 +284,7 @@ struct PeerRuntime::State final : LoopClient {
     }
     std::time_t renew_at() {
         const std::lock_guard lock(enrol_mutex);
-        return identity->renew_at();
+        return credentials->renew_at();
     }
     // Renews the certificate at half its life. Connections that are open do not need it; those of the future do.
     void keep_certificate() {
@@ -302,7 +302,7 @@ struct PeerRuntime::State final : LoopClient {
             if (std::time(nullptr) < renew_at()) continue;
             const std::lock_guard lock(enrol_mutex);
             std::string error;
-            if (identity->renew(
+            if (credentials->renew(
                     masters(), [this] { return stopped.load(); }, error)) {
                 loop->post([this, use = tls_use()] { loop->set_tls(use); });
                 log(Severity::info, "the certificate of this peer was renewed");
@@ -390,7 +390,7 @@ bool PeerRuntime::start(std::string& error) {
                                     "; widen PCCL_PORT_RANGE, or set it to 0 for any free port"};
         if (!state.loop->listen(request, error)) return false;
         if (const auto open_to_all = public_address_of(state.settings.bind_address);
-            open_to_all && state.identity == nullptr)
+            open_to_all && state.credentials == nullptr)
             state.log(Severity::warn, core::formatted("{}: this peer listens where everybody can reach it, and the run "
                                                       "is not secure; see docs/security.md, or set PCCL_BIND_ADDRESS",
                                                       core::to_text(*open_to_all)));
@@ -428,7 +428,7 @@ void PeerRuntime::release_buffer(core::BufferId buffer) {
 
 core::Completion PeerRuntime::call(core::Command command) {
     if (const auto* connect = std::get_if<core::CommandConnect>(&command);
-        connect != nullptr && state_->identity != nullptr && state_->started)
+        connect != nullptr && state_->credentials != nullptr && state_->started)
         return state_->join(*connect);
     return state_->run(std::move(command), std::nullopt, nullptr, std::nullopt);
 }
