@@ -27,6 +27,7 @@ public:
     }
     bool master_open() const override { return true; }
     std::uint32_t vote_input_bytes_max() const override { return 0; }
+    std::uint32_t answer_room() const override { return 0; }
     std::vector<proto::PeerMessage> told;
     std::vector<proto::Vote> votes;
 };
