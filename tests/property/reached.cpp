@@ -53,6 +53,7 @@ const std::map<std::string, std::string> public_calls = {
     {"pcclReduceAsync", "- the workload draws no other collective than an all-reduce yet"},
     {"pcclBarrier", "- the workload draws no other collective than an all-reduce yet"},
     {"pcclBarrierAsync", "- the workload draws no other collective than an all-reduce yet"},
+    {"pcclAwaitCollectiveThen", "- the workload draws no other collective than an all-reduce yet"},
     {"pcclAwaitCollective", "- the workload draws no other collective than an all-reduce yet"},
     {"pcclGetPeerId", "- reads what the driver knows"},
     {"pcclDestroyCommunicator", "CommandLeave."},
