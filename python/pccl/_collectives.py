@@ -153,10 +153,10 @@ class Collectives:
     @property
     def members(self) -> list[Member]:
         """The members of this peer's group, by index, as of the last collective that returned here and reports members:
-        every one but an all-reduce. Empty before the first one. After update_topology(), call barrier() for the present
-        ones. Never blocks."""
+        every one but an all-reduce. Their ``count`` is 0. Empty before the first one. After update_topology(), call
+        barrier() for the present ones. Never blocks."""
         info = self._seen.info
-        return list(info.members) if info is not None else []
+        return [Member(member.peer_id) for member in info.members] if info is not None else []
 
     @property
     def index(self) -> int:

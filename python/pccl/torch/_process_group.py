@@ -511,7 +511,7 @@ def _bytes(tensor: Tensor, function: str) -> Tensor:
 def _overlap(one: Tensor, other: Tensor) -> bool:
     first: int = one.data_ptr()
     second: int = other.data_ptr()
-    return first < second + other.nbytes and second < first + one.nbytes
+    return bool(first < second + other.nbytes and second < first + one.nbytes)
 
 
 def _same_size(function: str, tensor: Tensor, elements: int) -> None:
