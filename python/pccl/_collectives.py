@@ -92,6 +92,16 @@ class Gathered:
         """Number of pieces."""
         return self.info.local_world_size
 
+    @property
+    def tx_bytes(self) -> int:
+        """Bytes of payload that this peer sent."""
+        return self.info.tx_bytes
+
+    @property
+    def rx_bytes(self) -> int:
+        """Bytes of payload that this peer received."""
+        return self.info.rx_bytes
+
     def __len__(self) -> int:
         return len(self.pieces)
 
