@@ -281,9 +281,8 @@ Outcome Communicator::await_then(std::uint64_t tag, Then then) {
                 if (completion.result == core::Result::success) known = completion;
                 // The closure holds the communicator: a callback may destroy it while further callbacks wait in the
                 // queue.
-                self->callbacks_.push([self, then, outcome = self->from(completion), known = std::move(known)] {
-                    then(outcome, known);
-                });
+                self->callbacks_.push(
+                    [self, then, outcome = self->from(completion), known = std::move(known)] { then(outcome, known); });
             });
     } catch (...) {
         if (!launched->empty()) give_back(std::move(*launched));

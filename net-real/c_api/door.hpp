@@ -39,13 +39,14 @@ pcclResult_t on_communicator(const char* function, const pcclComm_t* handle, Arg
 // Awaits a launch without blocking. `waiting` is the function that would block; a failure of the operation is reported
 // in its name. `then` gets the outcome and the completion.
 template <class Then>
-pcclResult_t await_then(const char* function, const char* waiting, const pcclAsyncReduceOp_t* handle,
-                        bool has_callback, Then then) noexcept {
+pcclResult_t await_then(const char* function, const char* waiting, const pcclAsyncReduceOp_t* handle, bool has_callback,
+                        Then then) noexcept {
     return on_communicator(
         function, handle == nullptr ? nullptr : handle->comm,
         [&] {
-            return has_callback ? success()
-                                : invalid_argument(core::formatted("the callback is null; without one use {}", waiting));
+            return has_callback
+                       ? success()
+                       : invalid_argument(core::formatted("the callback is null; without one use {}", waiting));
         },
         [&](Communicator& live) {
             return live.await_then(

@@ -27,8 +27,8 @@ using CollectiveInfo = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t, s
 // count, op, tag, element type, hint, quantized type, algorithm
 using Reduction = std::tuple<std::size_t, int, std::uint64_t, int, int, int, int>;
 // send and recv pointers, count, room or piece in recv, root ("" for none), op, tag, element type
-using Collection = std::tuple<std::uintptr_t, std::uintptr_t, std::size_t, std::size_t, nb::bytes, int, std::uint64_t,
-                              int>;
+using Collection =
+    std::tuple<std::uintptr_t, std::uintptr_t, std::size_t, std::size_t, nb::bytes, int, std::uint64_t, int>;
 using BufferReduction = std::tuple<std::uintptr_t, std::uintptr_t, Reduction>;
 // name, pointer, count, element type, device, allow_content_inequality
 using Entry = std::tuple<std::string, std::uintptr_t, std::size_t, int, int, bool>;

@@ -37,8 +37,7 @@ void completed(std::uint64_t token) {
 
 }  // namespace
 
-void Operation::State::finish(void* kept, pcclResult_t outcome, const pcclCollectiveInfo_t& info,
-                              const char* cause) {
+void Operation::State::finish(void* kept, pcclResult_t outcome, const pcclCollectiveInfo_t& info, const char* cause) {
     const std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(kept));
     (*state)->finish(outcome, info, cause);
 }

@@ -104,6 +104,10 @@ def gather_everything(rank: int) -> None:
     assert torch.equal(out, own * 3)
     dist.reduce_scatter(out, everyone, op=dist.ReduceOp.AVG)
     assert torch.equal(out, own)
+    sums = torch.cat(everyone)
+    reduce_scatter_single(sums[2 * rank : 2 * rank + 2], sums)  # a part of the input
+    assert torch.equal(sums[2 * rank : 2 * rank + 2], own * 3)
+    assert torch.equal(sums[: 2 * rank], torch.cat(everyone)[: 2 * rank])
     nothing = torch.empty(0)
     reduce_scatter_single(nothing, torch.empty(0))
 
@@ -118,6 +122,23 @@ def gather_everything(rank: int) -> None:
 
 def test_gathering_and_scattering(run_ranks: Run) -> None:
     run_ranks(3, gather_everything)
+
+
+def parts_that_do_not_fit(rank: int) -> str:
+    # As many elements in all as were sent, but not by whom.
+    sizes = [(1, 2, 3), (2, 3, 1), (1, 3, 2)][rank]
+    try:
+        dist.all_gather([torch.empty(size) for size in sizes], torch.ones(sizes[rank]))
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_parts_of_other_sizes_than_expected(run_ranks: Run) -> None:
+    texts = run_ranks(3, parts_that_do_not_fit)
+    assert "rank 1 sent 12 bytes where 8 have room" in texts[0]
+    assert "rank 0 sent 4 bytes where 8 have room" in texts[1] or "rank 2 sent" in texts[1]
+    assert texts[2] == ""
 
 
 def broadcast_bits(rank: int) -> None:

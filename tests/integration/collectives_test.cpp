@@ -248,8 +248,7 @@ struct Told {
     std::promise<Outcome> promise;
     static void tell(pcclResult_t result, const pcclCollectiveInfo_t* info, const char* message, void* user) {
         Outcome outcome{result, *info, {}, message};
-        if (info->members_capacity != 0)
-            outcome.members.assign(info->members, info->members + info->members_capacity);
+        if (info->members_capacity != 0) outcome.members.assign(info->members, info->members + info->members_capacity);
         static_cast<Told*>(user)->promise.set_value(std::move(outcome));
     }
 };
