@@ -19,7 +19,8 @@ Array = Any  # torch.Tensor or numpy.ndarray; neither is imported here
 
 # Kinds of collectives in the native module.
 _ALL_GATHER, _BROADCAST, _REDUCE_SCATTER, _REDUCE, _BARRIER = range(5)
-# The fields of a native call: addresses of send and recv, elements of send, elements of recv, root, operation, tag, type.
+# The fields of a native call: addresses of send and recv, elements of send, elements of recv, root, operation, tag,
+# type.
 _Native = tuple[int, int, int, int, bytes, int, int, int]
 # No run has more members.
 _MEMBERS_MAX = 4096
@@ -122,7 +123,9 @@ class _Seen:
     def __init__(self) -> None:
         self.info: CollectiveInfo | None = None
 
-    def keep(self, world: int, tx_bytes: int, rx_bytes: int, index: int, members: list[tuple[bytes, int]]) -> CollectiveInfo:
+    def keep(
+        self, world: int, tx_bytes: int, rx_bytes: int, index: int, members: list[tuple[bytes, int]]
+    ) -> CollectiveInfo:
         info = CollectiveInfo(world, tx_bytes, rx_bytes, index, [Member(*member) for member in members])
         if members:
             self.info = info

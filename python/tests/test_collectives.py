@@ -109,7 +109,8 @@ def test_broadcast(run_peers: RunPeers, make: Any, launched: bool, in_place: boo
                     recv = own(index, size, make)
                     send = recv
                 root = members[at] if size else members[at].peer_id
-                check_info(outcome(communicator, "broadcast", launched, send, recv, root=root), communicator, order, index)
+                info = outcome(communicator, "broadcast", launched, send, recv, root=root)
+                check_info(info, communicator, order, index)
                 assert equal(recv, own(whose, size))
 
     run_peers(3, body)
@@ -217,7 +218,9 @@ def test_bytes_that_are_sent(run_peers: RunPeers) -> None:
 
 def test_arguments_that_can_never_work(run_peers: RunPeers) -> None:
     def body(communicator: pccl.Communicator, index: int) -> None:
-        root = communicator.barrier().members[0]
+        root: Any = communicator.barrier().members[0]
+        nobody: Any = 3
+        text: Any = "SUM"
         array, integers, columns = numpy.ones(6), numpy.ones(6, int), numpy.ones((3, 2)).T
         for cause, call in (
             ("send has type DOUBLE and recv INT64", lambda: communicator.all_gather(array, integers)),
@@ -226,10 +229,10 @@ def test_arguments_that_can_never_work(run_peers: RunPeers) -> None:
             ("sendbuf overlaps recvbuf", lambda: communicator.all_gather(array[2:4], array)),
             ("send has 6 elements and recv 5", lambda: communicator.broadcast(array, array[:5], root=root)),
             ("use a torch tensor or a numpy array", lambda: communicator.broadcast(None, [1.0], root=root)),
-            ("root is 3; use one of members", lambda: communicator.broadcast(array, array, root=3)),  # type: ignore[arg-type]
+            ("root is 3; use one of members", lambda: communicator.broadcast(array, array, root=nobody)),
             ("root is b''; use one of members", lambda: communicator.broadcast_async(array, array, root=b"")),
             ("a piece is no larger", lambda: communicator.reduce_scatter(array[:2], array, op=ReduceOp.SUM)),
-            ("op is 'SUM'; use a pccl.ReduceOp", lambda: communicator.reduce(array, array, op="SUM", root=root)),  # type: ignore[arg-type]
+            ("op is 'SUM'; use a pccl.ReduceOp", lambda: communicator.reduce(array, array, op=text, root=root)),
             ("tag is -1", lambda: communicator.barrier(tag=-1)),
             ("tag is -1", lambda: communicator.all_gather(array, tag=-1)),
         ):
@@ -364,7 +367,8 @@ def test_a_member_that_dies_in_a_gather(master: str, script: MakeScript) -> None
                     seen.append(error.result)
                     continue
                 assert equal(gathered[gathered.index], send)
-                seen.append([(member, piece.tobytes()) for member, piece in zip(gathered.members, gathered, strict=True)])
+                pieces = [piece.tobytes() for piece in gathered]
+                seen.append(list(zip(gathered.members, pieces, strict=True)))
                 if len(gathered) == 2:
                     return seen
 
@@ -375,6 +379,37 @@ def test_a_member_that_dies_in_a_gather(master: str, script: MakeScript) -> None
     last = ours[-1]
     assert [len(piece) // 8 for _, piece in last] == [member.count for member, _ in last]
     assert sorted(member.count for member, _ in last) == [100_000, 100_001]
+
+
+def test_a_member_that_leaves_between_the_lengths_and_the_pieces(
+    run_peers: RunPeers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gather succeeds without it."""
+    from pccl import _collectives
+
+    makes = _collectives._empty_like
+
+    def leave(send: Any, source: Any, elements: int) -> Any:
+        if len(send) == 1002:
+            raise KeyboardInterrupt
+        return makes(send, source, elements)
+
+    monkeypatch.setattr(_collectives, "_empty_like", leave)
+
+    def body(communicator: pccl.Communicator, index: int) -> None:
+        order = introduced(communicator, index)
+        if index == 2:
+            with pytest.raises(KeyboardInterrupt):
+                communicator.all_gather(own(index, 1002))
+            communicator.close()
+            return
+        gathered = communicator.all_gather(own(index, 1000 + index))
+        others = [whose for whose in order if whose != 2]
+        assert [member.count for member in gathered.members] == [1000 + whose for whose in others]
+        for piece, whose in zip(gathered, others, strict=True):
+            assert equal(piece, own(whose, 1000 + whose))
+
+    run_peers(3, body)
 
 
 def test_a_root_that_has_left(run_peers: RunPeers) -> None:

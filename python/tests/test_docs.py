@@ -312,7 +312,8 @@ def public(module: ModuleType) -> Iterator[tuple[str, Any]]:
         # This class is a backend of torch, which documents its methods.
         if inspect.isclass(value) and name != "ProcessGroupPCCL":
             # Parts of a class that are not public themselves.
-            parts = [one for one in value.__mro__[1:] if one.__module__.startswith("pccl") and one.__name__ not in names]
+            inherited = [one for one in value.__mro__[1:] if one.__module__.startswith("pccl")]
+            parts = [one for one in inherited if one.__name__ not in names]
             members = itertools.chain.from_iterable(vars(one).items() for one in [value, *parts])
             for inner, member in members:
                 if not inner.startswith("_"):
