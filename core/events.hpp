@@ -69,8 +69,8 @@ enum class CollectiveKind : std::uint8_t {
 };
 inline constexpr std::uint32_t collective_kind_count = 6;  // that a command may name
 
-// What a launch is, beside its shape. ReduceShape::count is what is equal at all members: the elements of the array; for a
-// reduce_scatter those of the whole input; for an all_gather and a barrier 0.
+// What a launch is, beside its shape. ReduceShape::count is what is equal at all members: the elements of the array; for
+// a reduce_scatter those of the whole input; for an all_gather and a barrier 0.
 struct Collective {
     CollectiveKind kind = CollectiveKind::all_reduce;
     std::uint64_t count = 0;     // all_gather: elements of `send`; reduce_scatter: elements of `receive`; else 0
@@ -98,8 +98,8 @@ struct CommandArePeersPending {
     Ticket ticket = 0;
 };
 // Completes at once. Success means launched: the operation owns the buffers until the matching await completes.
-// In place: receive == send (not for an all_gather). A member that contributes nothing to a broadcast needs no `send`, and
-// one that gets nothing of a reduce no `receive`: 0.
+// In place: receive == send (not for an all_gather). A member that contributes nothing to a broadcast needs no `send`,
+// and one that gets nothing of a reduce no `receive`: 0.
 struct CommandLaunch {
     Ticket ticket = 0;
     Tag tag = 0;
@@ -290,8 +290,8 @@ struct StoreBytes {
 // Answered by ComputeDone, in any order. Drivers call core/compute.hpp for it.
 // reduce: target = a (op) b, `divisor` as in numeric::reduce; target may equal a. hash: hash128 of a. copy: target = a
 // (a.length bytes). quantize: target = the wire form of a. dequantize: the reverse. reduce_quantized: as reduce, with
-// target and a in wire form. want_checksum: ComputeDone carries the checksum64 of target's bytes afterwards; with `hash` that
-// of a, in place of the hash.
+// target and a in wire form. want_checksum: ComputeDone carries the checksum64 of target's bytes afterwards; with `hash`
+// that of a, in place of the hash.
 struct Compute {
     enum class Kind : std::uint8_t { reduce, copy, hash, quantize, dequantize, reduce_quantized };
     ComputeId id = 0;

@@ -61,7 +61,8 @@ private:
             return "no memory came late";
         if (says(CauseKind::holders_wrong) && world.wrong_chunks_per_million == 0) return "nobody sent wrong content";
         if (says(CauseKind::results_differ)) return "no fault reaches results";
-        if (says(CauseKind::shapes_differ) && scenario_.workload.mismatch_per_mille == 0)
+        if (says(CauseKind::shapes_differ) && scenario_.workload.mismatch_per_mille == 0 &&
+            scenario_.workload.collectives_per_mille == 0)
             return "all programs make the same calls";
         if (says(CauseKind::group_left_alone, CauseKind::group_left_alone_after, CauseKind::run_left_alone) &&
             !somebody_went(life, end, says(CauseKind::run_left_alone)))

@@ -61,7 +61,22 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"an operation that waited for nothing", "waiting"},
                           {"an operation that waited long for a connection", "waiting"},
                           {"operations that failed for all without a reason", "steady"},
-                          {"a call that the limit on votes did not end", "waiting"}};
+                          {"a call that the limit on votes did not end", "waiting"},
+                          {"one wrong byte in what all gathered", "value"},
+                          {"one wrong byte in what one member gathered", "parity"},
+                          {"one wrong byte in a piece of a reduction", "value"},
+                          {"an all-gather failed for one member", "one-outcome"},
+                          {"a piece with another count for one member", "membership"},
+                          {"an index of another member", "membership"},
+                          {"a younger member in front of an older one", "membership"},
+                          {"a member that did not take part", "membership"},
+                          {"bytes written behind a result", "no-phantom"},
+                          {"a byte more received by an all-gather", "numbers"},
+                          {"a root blamed that was a member", "progress"},
+                          {"a refusal of what was the same at all", "progress"}};
+
+// Lies about other collectives than an all-reduce.
+bool is_of_collectives(Lie lie) { return lie >= Lie::gather_of_all; }
 static_assert(std::size(kinds) == static_cast<std::size_t>(Lie::count));
 
 // Three members, all calls of the interface, no fault.
@@ -100,6 +115,21 @@ std::vector<LaunchFact*> last_operation(Ledger& ledger) {
                 fact.shape.count != 0 && fact.begin < last->end && last->begin < fact.end) {
                 members.push_back(&fact);
             }
+        }
+        if (members.size() == 3) return members;
+    }
+    return {};
+}
+
+// The last collective of this kind that all three members completed, with a result at each.
+std::vector<LaunchFact*> last_collective(Ledger& ledger, CollectiveKind kind) {
+    for (auto last = ledger.launches.rbegin(); last != ledger.launches.rend(); ++last) {
+        std::vector<LaunchFact*> members;
+        for (LaunchFact& fact : ledger.launches) {
+            if (good(fact.completion, fact.end) && fact.completion.members.size() == 3 && fact.tag == last->tag &&
+                fact.collective.kind == kind && !fact.output.empty() && fact.begin < last->end &&
+                last->begin < fact.end)
+                members.push_back(&fact);
         }
         if (members.size() == 3) return members;
     }
@@ -178,6 +208,61 @@ void fail(Completion& completion, Result result) {
     completion.cause = make_cause<CauseKind::revision_ahead>(0, 0);
 }
 
+void tamper_with_collectives(Ledger& ledger, Lie lie) {
+    const bool of_a_root = lie == Lie::root_blamed || lie == Lie::same_refused;
+    const CollectiveKind kind = of_a_root                     ? CollectiveKind::broadcast
+                                : lie == Lie::scatter_of_one ? CollectiveKind::reduce_scatter
+                                                             : CollectiveKind::all_gather;
+    const std::vector<LaunchFact*> operation = last_collective(ledger, kind);
+    if (operation.empty()) return;  // nothing to falsify: the canary line will show no report
+    Completion& first = operation[0]->completion;
+    switch (lie) {
+    case Lie::gather_of_all:
+        for (LaunchFact* fact : operation) fact->output[0] ^= 1;
+        break;
+    case Lie::gather_of_one: operation.back()->output[0] ^= 1; break;
+    case Lie::scatter_of_one: operation.back()->output[0] ^= 1; break;
+    case Lie::gather_failed: fail(first, Result::rank_connection_lost); break;
+    case Lie::piece_of_one: ++first.members[(first.index + 1) % 3].count; break;
+    case Lie::another_index: first.index = (first.index + 1) % 3; break;
+    case Lie::younger_first:
+        for (LaunchFact* fact : operation) {
+            Completion& c = fact->completion;
+            std::reverse(c.members.begin(), c.members.end());
+            c.index = 2 - c.index;
+            // Their pieces, too.
+            std::vector<std::uint8_t> pieces;
+            for (const Completion::Part& member : c.members) {
+                for (const LaunchFact* other : operation) {
+                    if (ledger.lives[other->life].peer != member.peer) continue;
+                    const auto bytes = member.count * element_bytes(other->shape.type);
+                    pieces.insert(pieces.end(), other->input.begin(),
+                                  other->input.begin() + static_cast<std::ptrdiff_t>(bytes));
+                }
+            }
+            fact->output = pieces;
+        }
+        break;
+    case Lie::stranger_gathered:
+        for (LaunchFact* fact : operation) {
+            fact->completion.members.push_back({Uuid{{1}}, 0});
+            ++fact->completion.world;
+        }
+        break;
+    case Lie::gathered_of_one: ++first.received_bytes; break;
+    case Lie::root_blamed:
+    case Lie::same_refused:
+        for (LaunchFact* fact : operation) {
+            fail(fact->completion, Result::invalid_argument);
+            fact->completion.cause = lie == Lie::root_blamed
+                                         ? make_cause<CauseKind::root_not_member>(fact->collective.root)
+                                         : make_cause<CauseKind::shapes_differ>("root", Uuid{}, "a", Uuid{}, "b");
+        }
+        break;
+    default: break;
+    }
+}
+
 }  // namespace
 
 void tamper(Ledger& ledger, Lie lie) {
@@ -198,6 +283,7 @@ void tamper(Ledger& ledger, Lie lie) {
         if (call != ledger.votes.end()) call->end = call->answered = call->begin + 500 * second;
         return;
     }
+    if (is_of_collectives(lie)) return tamper_with_collectives(ledger, lie);
     const std::vector<LaunchFact*> operation = last_operation(ledger);
     const std::vector<SyncFact*> sync = last_sync(ledger);
     if (operation.size() < 3 || sync.size() < 3) return;  // nothing to falsify: the canary line will show no report
@@ -342,6 +428,11 @@ std::vector<CanaryLine> run_canary() {
             scenario.faults.push_back(reset);
         }
         if (options.lie == Lie::window_passed) scenario.workload.many_window = 1;
+        if (is_of_collectives(options.lie)) {
+            scenario.workload.collectives_per_mille = 1000;
+            scenario.workload.in_place_per_mille = 300;
+            for (PeerPlan& peer : scenario.peers) peer.turns = 20;
+        }
         if (options.lie == Lie::ring_dearer) scenario.workload.optimize_per_mille = 1000;
         if (options.lie == Lie::stranger_counted) {
             scenario.timeouts.peer = 100 * millisecond;

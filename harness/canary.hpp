@@ -64,6 +64,19 @@ enum class Lie : std::uint8_t {
     waited_for_a_reset,  // an operation returned seconds later than one broken connection explains
     fails_for_nothing,   // operations failed for all members without a cause
     waits_for_an_idler,  // a call waits much longer than the limit on votes for a program that makes none
+    // Collectives other than an all-reduce.
+    gather_of_all,      // the same wrong byte in what all members gathered
+    gather_of_one,      // a wrong byte in what one member gathered
+    scatter_of_one,     // a wrong byte in a member's piece of a reduction
+    gather_failed,      // an all-gather failed for one member
+    piece_of_one,       // one member was told another count for a piece
+    another_index,      // one member was told the index of another one
+    younger_first,      // all members were told the members in another order
+    stranger_gathered,  // all members were told of a member that did not take part
+    rest_written,       // bytes behind the result changed
+    gathered_of_one,    // one member reports one received byte too many
+    root_blamed,        // a broadcast was refused because its root was no member, but it was
+    same_refused,       // a broadcast was refused because members differed, but they did not
     count
 };
 

@@ -1,8 +1,10 @@
 #include "harness/even_world.hpp"
 
 #include "core/base/format.hpp"
+#include "core/base/probe.hpp"
 #include "harness/ledger.hpp"
 #include "harness/one_fault.hpp"
+#include "harness/run.hpp"
 #include "harness/settle.hpp"
 #include "net-sim/draw.hpp"
 
@@ -19,6 +21,7 @@ using sim::Draw;
 namespace {
 
 constexpr std::uint32_t even_per_million = 5'000;
+constexpr std::int64_t slow_rate = 2'000'000;  // bytes per second
 constexpr Duration times = 100;
 // Smaller differences do not count: heartbeats use the uplink and records the disk, for microseconds. A tick is at
 // least 10 ms.
@@ -47,6 +50,8 @@ std::vector<Returned> calls_of(const Ledger& ledger) {
 
 }  // namespace
 
+bool has_equal_paths(const Scenario& s) { return s.world.network.latency_low == s.world.network.latency_high; }
+
 // As many connections that have not said hello as all peers can open at once: a quarter is for hosts of the run.
 static std::uint32_t room_for_all(const Scenario& s) {
     std::uint32_t dialled = 2;
@@ -67,14 +72,17 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     s.even = true;
     s.faults.clear();
     sim::NetworkParameters& n = s.world.network;
-    n.latency_high = n.latency_low;
+    // Constant, but half of them not the same for all pairs: what a neighbour sends may come before what the master does.
+    n.latency_low = draw.chance(500'000) ? std::min(n.latency_low, n.latency_high / 8 + 1) : n.latency_high;
     n.jitter_per_mille = 0;
     // The places at which messages are split are drawn, and heartbeats shift that draw. Of peers that begin at the same
     // time, another one would then be the first.
-    n.split_per_million = n.tiny_read_per_million = 0;
+    if (has_equal_paths(s)) n.split_per_million = n.tiny_read_per_million = 0;
     n.stop_faults();
     n.window_low = n.window_high = 64 << 20;
-    n.rate_low = n.rate_high = 10'000'000'000;
+    // Where paths are not equal, a slice may take its time: what it belongs to may change while it lands.
+    n.rate_low = n.rate_high =
+        has_equal_paths(s) ? 10'000'000'000 : draw.log_uniform(slow_rate, 10'000'000'000);
     n.down_low = n.down_high = n.flow_rate = 0;
     n.regions.clear();
     n.region_latency.clear();
@@ -90,30 +98,44 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     // A peer time-out below 4 s makes the ticks of the two runs differ.
     if (draw.chance(500'000))
         s.timeouts.peer = std::max(draw.log_uniform(200 * millisecond, 4 * second), 16 * n.latency_high);
+    // Where a round trip is long, nothing comes for long. Nobody should repeat what it has said.
+    if (n.latency_low != n.latency_high) s.timeouts.peer = std::max(s.timeouts.peer, 200 * n.latency_high);
     // A peer with an address that does not answer has to wait for its dial. No peer gets such an address.
     for (PeerPlan& plan : s.peers) plan.masters = PeerPlan{}.masters;
     // Nobody gives way at a door.
     s.limits.unregistered_links_max = std::max(s.limits.unregistered_links_max, room_for_all(s));
     // Results that a heartbeat has not acknowledged would send the next reduction around the ring.
     s.limits.vote_results_untold = core::Limits{}.vote_results_untold;
-    if (draw.chance(500'000)) draw_one_fault(s, draw);
+    if (has_equal_paths(s) && draw.chance(500'000)) draw_one_fault(s, draw);
 }
 
 bool is_even(const Scenario& s) {
     const sim::NetworkParameters& n = s.world.network;
     const sim::WorldParameters& w = s.world;
     const Workload& program = s.workload;
-    return s.even && s.faults.empty() && n.latency_low == n.latency_high && n.jitter_per_mille == 0 &&
-           n.split_per_million == 0 && n.tiny_read_per_million == 0 && n.tail_per_million == 0 && !n.fails_dials() &&
+    return s.even && s.faults.empty() && n.jitter_per_mille == 0 &&
+           (!has_equal_paths(s) || (n.split_per_million == 0 && n.tiny_read_per_million == 0)) && n.tail_per_million == 0 && !n.fails_dials() &&
            !n.loses_packets() && n.window_low == n.window_high && n.rate_low == n.rate_high &&
-           n.rate_low >= 1'000'000'000 && n.down_low == 0 && n.down_high == 0 && n.flow_rate == 0 &&
+           n.rate_low >= (has_equal_paths(s) ? 1'000'000'000 : slow_rate) && n.down_low == 0 && n.down_high == 0 && n.flow_rate == 0 &&
            n.regions.empty() && w.drift_ppm == 0 && w.timer_late_max == 0 && w.compute_max == 0 &&
            w.disk_low == w.disk_high && w.disk_low <= 10 * microsecond && w.allocation_fails_per_million == 0 &&
            w.staging_max == 0 && w.wrong_chunks_per_million == 0 && s.timeouts.vote == 0 &&
-           program.interrupt_per_mille == 0 && program.beside == 0 &&
+           (has_equal_paths(s) || s.timeouts.peer >= 200 * n.latency_high) && program.interrupt_per_mille == 0 && program.beside == 0 &&
            s.limits.unregistered_links_max >= room_for_all(s) &&
            std::all_of(s.peers.begin(), s.peers.end(),
                        [](const PeerPlan& plan) { return plan.masters == PeerPlan{}.masters; });
+}
+
+sim::Violation check_healing(const Verdict& verdict) {
+    using core::Probe;
+    for (const Probe probe : {Probe::stalled_slice_again, Probe::stalled_stripe_tried_again, Probe::stalled_send_cancelled,
+                              Probe::ready_told_on_all_links, Probe::starved_operation_given_up, Probe::edge_stuck,
+                              Probe::edge_stuck_after_vote}) {
+        const auto index = static_cast<std::size_t>(probe);
+        if (verdict.probes[index] != 0)
+            return {"waiting", formatted("without a fault, {} times: {}", verdict.probes[index], probe_texts[index].what)};
+    }
+    return {};
 }
 
 // Lengthens the time-outs that wait for something other than bytes. The duration of a bandwidth test is not a time-out.

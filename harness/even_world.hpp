@@ -11,11 +11,19 @@
 namespace pccl::harness {
 
 struct Ledger;
+struct Verdict;
 
 void draw_even_world(Scenario& scenario, const GeneratorOptions& options, std::uint32_t on);
 
 // Whether the scenario is marked even and still is: shrinking or mutation may have changed it.
 bool is_even(const Scenario& scenario);
+
+// Whether the paths between all nodes have the same latency. Else the moment of a tick decides which of two newcomers is the
+// first, and two runs cannot be compared.
+bool has_equal_paths(const Scenario& scenario);
+
+// Nothing may be sent again because of a clock. For even worlds without a fault whose paths are not equal.
+sim::Violation check_healing(const Verdict& verdict);
 
 // The same scenario with time-outs a hundred times as long.
 Scenario with_more_patience(const Scenario& scenario);

@@ -19,6 +19,7 @@ inline constexpr Instant open_end = core::never;  // a call that never returned
 struct Life {
     std::uint32_t process = 0;
     core::GroupId group = 0;
+    core::Uuid peer;       // its name in the run; nil: not known
     Instant asked_at = 0;  // connect was called
     Instant connected_at = 0;
     Instant member_until = 0;  // the latest begin of a call that succeeded: it was a member at least until then
@@ -65,6 +66,7 @@ struct LaunchFact {
     core::GroupId group = 0;
     core::Tag tag = 0;
     core::ReduceShape shape;
+    core::Collective collective;
     bool in_place = false;
     Instant begin = 0;
     Instant awaited = 0;     // the begin of the await; 0: there was none

@@ -3,6 +3,7 @@
 #include "core/all_reduce/ahead.hpp"
 #include "core/base/format.hpp"
 #include "core/numeric/quantize.hpp"
+#include "harness/collectives.hpp"
 
 #include <algorithm>
 #include <set>
@@ -262,6 +263,11 @@ sim::Violation check_numbers(const Scenario& scenario, const Ledger& ledger) {
     for (const LaunchFact& fact : ledger.launches) {
         const Completion& c = fact.completion;
         if (fact.end == open_end || c.result != Result::success || !c.worlds.empty()) continue;
+        if (fact.collective.kind != CollectiveKind::all_reduce) {
+            if (may_have_received(scenario, fact, ledger.lives[fact.life].peer)) continue;
+            return {"numbers", formatted("{} was told that it received {} bytes of tag {} in a world of {}",
+                                         ledger.name(fact.life), c.received_bytes, fact.tag, c.world)};
+        }
         const std::vector<RingBytes> ring = ring_bytes(fact.shape, c.world, scenario.limits.slice_bytes);
         // The ledger does not contain the member's position, so the count of any position is accepted.
         if (std::any_of(ring.begin(), ring.end(),

@@ -141,7 +141,7 @@ Scenario without_faults(const Scenario& scenario) {
 
 bool has_one_fault(const Scenario& s) {
     if (s.faults.size() != 1 || s.faults.front().again != 0) return false;
-    if (!s.even || !is_even(without_faults(s))) return false;
+    if (!s.even || !has_equal_paths(s) || !is_even(without_faults(s))) return false;
     switch (s.faults.front().kind) {
     case FaultKind::reset:
     case FaultKind::stall:

@@ -67,6 +67,7 @@ public:
         by_tag_.at({own.group, own.tag}).near(own.begin, own.end, [&](std::size_t i) {
             const LaunchFact& other = ledger_.launches[i];
             if (i == index || other.process == own.process || other.shape != own.shape ||
+                other.collective.kind != CollectiveKind::all_reduce ||
                 counts_until(other) <= own.begin)
                 return;
             ranked_.push_back(Ranked{other.process, rank(own, i), i});
@@ -351,7 +352,9 @@ sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger, Exc
     AttemptSearch search(scenario, ledger, excuses, settled);
     for (std::size_t i = 0; i < ledger.launches.size(); ++i) {
         const LaunchFact& fact = ledger.launches[i];
-        if (settled[i] || !succeeded(fact.completion, fact.end) || fact.shape.count == 0) continue;
+        if (settled[i] || !succeeded(fact.completion, fact.end) || fact.shape.count == 0 ||
+            fact.collective.kind != CollectiveKind::all_reduce)
+            continue;
         sim::Violation violation = search.check(i);
         if (!violation.oracle.empty()) return violation;
     }

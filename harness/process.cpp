@@ -208,6 +208,7 @@ Task<bool> Process::connect() {
         co_return false;
     }
     ledger_.lives[life].connected_at = now();
+    ledger_.lives[life].peer = world_.peer_id(node_);
     ledger_.lives[life].member_until = answered_at_;  // the time of the answer; the application may look at it later
     connected_ = true;
     epoch_updated_ = c.epoch;  // the update of the members admitted this peer
@@ -311,7 +312,8 @@ void Process::prepare_tensors() {
         // One element more than the shape, because a mismatched launch may have a count that is larger by one.
         const std::uint64_t bytes = (tensor.shape.count + 1) * element_bytes(tensor.shape.type);
         tensor.send = world_.add_buffer(node_, bytes);
-        tensor.receive = world_.add_buffer(node_, bytes);
+        tensor.receive = world_.add_buffer(
+            node_, w.collectives_per_mille == 0 ? bytes : room_of(tensor) * element_bytes(tensor.shape.type));
         tensors_.push_back(std::move(tensor));
     }
 }
@@ -377,17 +379,25 @@ CommandLaunch Process::prepare_launch(std::size_t index, bool mismatched) {
     fact.life = life_;
     fact.group = plan_.group;
     fact.tag = tensor.tag;
-    fact.shape = tensor.shape;
-    if (mismatched) mismatch(fact.shape);
-    fact.in_place = tensor.in_place;
     fact.begin = now();
     fact.input = memory(tensor.send);
     CommandLaunch command;
     command.tag = tensor.tag;
-    command.shape = fact.shape;
-    command.send = tensor.send;
-    command.receive = tensor.in_place ? tensor.send : tensor.receive;
-    const std::uint64_t bytes = fact.shape.count * element_bytes(fact.shape.type);
+    command.shape = tensor.shape;
+    choose_collective(tensor, command, mismatched);
+    if (command.collective.kind == CollectiveKind::all_reduce) {
+        if (mismatched) mismatch(command.shape);
+        command.send = tensor.send;
+        command.receive = tensor.in_place ? tensor.send : tensor.receive;
+    } else {
+        tensor.receive_before = memory(tensor.receive);
+    }
+    fact.shape = command.shape;
+    fact.collective = command.collective;
+    fact.in_place = tensor.in_place;
+    const bool gathers = fact.collective.kind == CollectiveKind::all_gather;
+    const std::uint64_t bytes =
+        (gathers ? fact.collective.count : fact.shape.count) * element_bytes(fact.shape.type);
     if (bytes <= scenario_.limits.vote_input_bytes_max && bytes <= fact.input.size())
         command.input.assign(reinterpret_cast<const char*>(fact.input.data()), bytes);
     tensor.launch = ledger_.launches.size();
@@ -444,7 +454,8 @@ void Process::returned(std::size_t index, const Completion& c) {
         check_geometry(tensor, fact);
         // Only the part that the operation covers: a larger buffer keeps the tail of an earlier, longer operation.
         fact.output = memory(tensor.in_place ? tensor.send : tensor.receive);
-        if (!scenario_.world.symbolic) fact.output.resize(fact.shape.count * element_bytes(fact.shape.type));
+        if (!scenario_.world.symbolic)
+            fact.output.resize(std::min<std::uint64_t>(result_bytes(fact, own_peer()), fact.output.size()));
         was_member(fact.life, fact.begin);
     } else {
         ++counters_.aborted;
@@ -452,6 +463,7 @@ void Process::returned(std::size_t index, const Completion& c) {
         if (c.result == Result::invalid_usage && scenario_.limits.operation_bytes_max != 0)
             shared_.goals[node_] = false;
     }
+    check_rest(tensor, fact);
     if ((c.result != Result::success || !tensor.in_place) && send != fact.input) {
         world_.violate("restore",
                        formatted("the input of tag {} on {} differs after {}", tensor.tag, sim::Trace::name(node_),
@@ -597,6 +609,8 @@ void Process::apply() {
     for (const Tensor& tensor : tensors_) {
         if (!tensor.launched) continue;
         const LaunchFact& fact = ledger_.launches[tensor.launch];
+        if (fact.collective.kind == CollectiveKind::reduce_scatter || fact.collective.kind == CollectiveKind::reduce)
+            continue;  // members have different results
         common = mix(common, fact.output.empty() ? 0 : numeric::checksum64(fact.output.data(), fact.output.size()));
     }
     for (const StateEntry& entry : entries_) {

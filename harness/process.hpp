@@ -5,6 +5,7 @@
 #pragma once
 
 #include "harness/canary.hpp"
+#include "harness/collectives.hpp"
 #include "harness/ledger.hpp"
 #include "harness/process_world.hpp"
 #include "harness/scenario.hpp"
@@ -47,6 +48,7 @@ struct Counters {
 struct Shared {
     Ledger ledger;
     Counters counters;
+    Agreements agreements;
     core::Ticket tickets = 0;
     bool stopping = false;    // applications are asked to end
     std::vector<bool> goals;  // per node: it still needs the success of a collective that began after the faults
@@ -137,6 +139,7 @@ private:
         bool in_place = true;
         bool untouched_since = false;  // no write is allowed since kept_* were copied
         std::vector<std::uint8_t> kept_send, kept_receive;
+        std::vector<std::uint8_t> receive_before;  // the launch, of another collective than an all-reduce
         std::size_t launch = 0;  // in the ledger
         bool launched = false;
         bool waiting = false;
@@ -162,6 +165,16 @@ private:
     core::CommandLaunch prepare_launch(std::size_t tensor, bool mismatched);
     void returned(std::size_t tensor, const core::Completion& completion);
     void mismatch(core::ReduceShape& shape);
+    // Other collectives than an all-reduce (collectives.cpp).
+    void choose_collective(Tensor& tensor, core::CommandLaunch& command, bool mismatched);
+    void become(core::CollectiveKind kind, Tensor& tensor, core::CommandLaunch& command);
+    void differ(Tensor& tensor, core::CommandLaunch& command);
+    void check_rest(const Tensor& tensor, const LaunchFact& fact);
+    std::uint64_t piece_most(const Tensor& tensor) const;
+    std::uint64_t room_of(const Tensor& tensor) const;
+    void begin_round() { round_ = sim::mix(epoch_seen_, revision_) | 1; }
+    Agreements::Key agreement_of(const Tensor& tensor) const;
+    core::Uuid own_peer() const;
     Task<core::Completion> await(std::size_t tensor);
     Task<core::Completion> sync();
     // After a failure. If the world is 1, asks the library whether this is still a member (alone) or lost.
@@ -240,6 +253,7 @@ private:
     Lie lie_ = Lie::none;
     Checkpoint* checkpoint_ = nullptr;
     std::uint64_t epoch_seen_ = 0;     // of this membership
+    std::uint64_t round_ = 0;          // of collectives: members that call them together have the same number
     std::uint64_t epoch_updated_ = 0;  // as of the last update of the topology
     std::uint64_t epoch_synced_ = 0;   // as of the last synchronization of this membership; 0: none yet
     bool sync_failed_ = false;         // the last one failed; the next one enforces

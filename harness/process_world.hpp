@@ -23,6 +23,9 @@ public:
     virtual void forget_uses(std::uint32_t, core::BufferId) {}
     virtual std::vector<std::uint8_t>& memory(std::uint32_t node, core::BufferId id) = 0;
 
+    // The name of this node's machine in the run; nil: there is no way to know it.
+    virtual core::Uuid peer_id(std::uint32_t) { return {}; }
+
     // The answer comes later, through Process::completed, never from inside this call.
     virtual void command(std::uint32_t node, core::Command command) = 0;
     // Calls Process::resume(ticket) after that time.

@@ -4,6 +4,7 @@
 #include "core/base/format.hpp"
 #include "core/journal/journal.hpp"
 #include "core/wire/causes.hpp"
+#include "harness/collectives.hpp"
 #include "harness/even_world.hpp"
 #include "harness/expectations.hpp"
 #include "harness/injector.hpp"
@@ -395,7 +396,7 @@ private:
             return world_.violate(lost.oracle, lost.reason);
         world_.check_replay(master_config());
         if (world_.violated()) return;
-        for (const auto check : {check_reduces, check_syncs, check_votes, check_blames}) {
+        for (const auto check : {check_reduces, check_collectives, check_syncs, check_votes, check_blames}) {
             const sim::Violation violation = check(scenario_, shared_.ledger, excuses_);
             if (!violation.oracle.empty()) return world_.violate(violation.oracle, violation.reason);
         }
@@ -507,7 +508,12 @@ Verdict run_once(const Scenario& scenario, const RunOptions& options) {
 
 Verdict run_and_compare(const Scenario& scenario, const RunOptions& options) {
     const bool one_fault = has_one_fault(scenario);
-    if (!one_fault && !is_even(scenario)) return run_once(scenario, options);
+    const bool even = !one_fault && is_even(scenario);
+    if (!one_fault && (!even || !has_equal_paths(scenario))) {
+        Verdict verdict = run_once(scenario, options);
+        if (even && verdict.held()) verdict.violation = check_healing(verdict);
+        return verdict;
+    }
     Ledger seen, seen_then;
     RunOptions first = options, second;
     if (first.ledger == nullptr) first.ledger = &seen;

@@ -267,6 +267,8 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     draw_flavours(s, flavours, on, options.peers_max);
     Draw quantized(mix(seed, 150));
     if (quantized.chance(350'000)) s.workload.quantized_per_mille = quantized.number(100, 1000);
+    Draw collectives(mix(seed, 151));
+    if (collectives.chance(400'000)) s.workload.collectives_per_mille = collectives.number(200, 1000);
     widen_windows(s);
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     draw_faults(s, faults, on);
@@ -289,6 +291,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     draw_addresses(s, on);
     draw_slow_world(s, options, on);
     draw_even_world(s, options, on);
+    fit_collectives(s);
     fit_computes(s);
     s.patience = patience_of(s);
     return s;

@@ -81,6 +81,7 @@ void fit_limits(Scenario& s) {
 void fit_workload(Scenario& s) {
     Workload& w = s.workload;
     fit_beside(s);
+    fit_collectives(s);
     w.elements_min = std::min(w.elements_min, w.elements_max);
     w.state_elements_min = std::min(w.state_elements_min, w.state_elements_max);
     // Key lists are read page after page. With too many entries this would take minutes.
@@ -328,6 +329,11 @@ void fit_beside(Scenario& s) {
     if (w.tags != 0) w.sync = false;
     w.async_sync = false;
     w.many_window = w.optimize_per_mille = w.cross_per_mille = w.early_update_per_mille = w.visit_per_mille = 0;
+}
+
+// Symbolic payload has no pieces to compare. A call for many tags does not tell who took part.
+void fit_collectives(Scenario& s) {
+    if (s.world.symbolic || s.workload.many_window != 0 || is_huge(s)) s.workload.collectives_per_mille = 0;
 }
 
 void settle(Scenario& s) {

@@ -25,6 +25,8 @@ void fit_computes(Scenario& scenario);
 // Threads that work beside each other wait for the rounds of others: there is only one kind of collective, no decision
 // that depends on a call from which all have just returned, and no limit on votes (harness/threads.cpp).
 void fit_beside(Scenario& scenario);
+// Programs launch other collectives only where their results can be checked.
+void fit_collectives(Scenario& scenario);
 
 // How long programs may take to come to their end after the faults have stopped.
 Duration patience_of(const Scenario& scenario);

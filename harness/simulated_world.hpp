@@ -29,6 +29,10 @@ public:
         return world_.driver(node)->buffers().read(id);
     }
     void forget_uses(std::uint32_t node, core::BufferId id) override { world_.driver(node)->buffers().forget_uses(id); }
+    core::Uuid peer_id(std::uint32_t node) override {
+        const core::PeerMachine* peer = world_.driver(node)->machine().peer();
+        return peer == nullptr ? core::Uuid{} : peer->uuid();
+    }
     void command(std::uint32_t node, core::Command command) override {
         if (reach_ != nullptr) reach_->command(command);
         world_.command(node, std::move(command));

@@ -209,6 +209,7 @@ Task<bool> Process::reduce_all() {
     for (const std::size_t i : open) refill(tensors_[i]);
     bool all_good = true;
     for (int round = 0; !open.empty(); ++round) {
+        begin_round();
         shuffle(open);
         std::vector<std::size_t> launched;
         for (const std::size_t i : open) {
@@ -275,6 +276,7 @@ Task<bool> Process::reduce_all() {
 // compares the error with the duration of the call.
 bool Process::given_up(const Completion& completion) const {
     const Cause& cause = completion.cause;
+    if (cause.has(CauseKind::too_many_members)) return true;  // check_collectives judges it
     if (completion.result == Result::internal_error) return cause.has(CauseKind::tag_failed_often);
     return completion.result == Result::invalid_usage &&
            ((scenario_.timeouts.vote != 0 &&
@@ -334,6 +336,7 @@ Task<bool> Process::reduce_many() {
 
 // Launches all tags and leaves without waiting. It comes back as a newcomer.
 Task<bool> Process::leave_in_flight() {
+    begin_round();
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
         refill(tensors_[i]);
         (void)co_await launch(i, false);

@@ -70,8 +70,8 @@ std::string to_text(const Command& command) {
                           [](const CommandOptimizeTopology&) -> std::string { return "optimize_topology"; },
                           [](const CommandLaunch& c) -> std::string {
                               if (c.collective.kind != CollectiveKind::all_reduce)
-                                  return formatted("launch tag {} collective {} count {} own {} type {} op {}", c.tag,
-                                                   static_cast<unsigned>(c.collective.kind), c.shape.count,
+                                  return formatted("launch tag {} {} count {} own {} type {} op {}", c.tag,
+                                                   to_text(c.collective.kind), c.shape.count,
                                                    c.collective.count, static_cast<unsigned>(c.shape.type),
                                                    static_cast<unsigned>(c.shape.op));
                               return formatted("launch tag {} count {} type {} op {}{}{}", c.tag, c.shape.count,
@@ -208,6 +208,12 @@ std::string to_text(const Effect& effect) {
             [](const Halt& e) -> std::string { return "HALT: " + to_text(e.cause); },
         },
         effect);
+}
+
+const char* to_text(CollectiveKind kind) {
+    static constexpr const char* names[] = {"all_reduce", "all_gather", "broadcast", "reduce_scatter", "reduce",
+                                            "barrier",    "gather",     "scatter",   "all_to_all"};
+    return names[static_cast<std::size_t>(kind)];
 }
 
 const char* to_text(Result result) {

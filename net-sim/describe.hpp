@@ -18,6 +18,7 @@ std::string to_text(const core::Command& command);
 std::string to_text(const core::wire::BulkHeader& header);
 std::string to_text(const core::wire::FlowWord& word);
 const char* to_text(core::Result result);
+const char* to_text(core::CollectiveKind kind);
 std::string to_text(const core::Quantization& how);  // empty if there is none
 
 inline constexpr std::size_t effect_kinds = std::variant_size_v<core::Effect>;

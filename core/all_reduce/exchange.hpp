@@ -57,11 +57,7 @@ public:
     // ---- parts that others use
     Stripes& stripes() { return stripes_; }
     const Stripes& stripes() const { return stripes_; }
-    void check() const {
-        stripes_.check();
-        predecessors_.check();
-        reductions_.check();
-    }
+    void check() const;
     Reductions& reductions() { return reductions_; }
     const Reductions& reductions() const { return reductions_; }
 

@@ -23,8 +23,6 @@ struct Flow {
     // Words about slices that left ahead of a start, which came before it, each with its link.
     std::multimap<OpId, std::pair<LinkId, wire::FlowWord>> future_answers;
 };
-// On a shorter path, more in flight only leaves the cache.
-inline constexpr Duration long_path = 5 * millisecond;
 // One entry for each neighbour that this peer dials.
 using Flows = std::map<Uuid, Flow>;
 

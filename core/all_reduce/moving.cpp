@@ -570,6 +570,17 @@ std::string Exchange::explain_operations() const {
     return text;
 }
 
+void Exchange::check() const {
+    stripes_.check();
+    predecessors_.check();
+    reductions_.check();
+    for (const auto& [target, flow] : flows_) {
+        std::uint32_t early = 0;
+        for (const auto& [id, op] : reductions_.all()) early += op->id.successor == target ? op->eager_outstanding : 0;
+        ASSERT(flow.eager_used == early);
+    }
+}
+
 std::string Exchange::leftovers() const {
     return name_leftovers({{"edges", stripes_.all().size()},
                            {"flows", flows_.size()},

@@ -49,7 +49,9 @@ struct Limits {
     // Own input in flight before the neighbour is ready, at most. It leaves beside the start vote, so a long path is
     // filled for a round trip. The neighbour keeps so much for the start; on short paths it touches little of it.
     std::uint32_t eager_bytes = 32u << 20;
-    // The same on a short path, and how much of the neighbour's memory for partial sums own input may take there.
+    // A path whose slices are acknowledged sooner is short. There, more in flight only leaves the cache.
+    Duration long_path = 1 * millisecond;
+    // As eager_bytes, on a short path, and how much of the neighbour's memory for partial sums own input may take there.
     std::uint32_t near_eager_bytes = 256u << 10;
     std::uint32_t near_slots_bytes = 8u << 20;
     // Reductions in a vote (core/voting/in_vote.hpp). Longest input that rides in a start vote; 0: none does. Votes of

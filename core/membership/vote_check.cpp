@@ -35,7 +35,8 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
     // A vote has a cause, whose texts are bounded together, a name, numbers and perhaps an input. It is kept until its
     // ballot is complete, unknown fields included, so its size needs a limit.
     constexpr std::size_t vote_bytes_max = 4 * text_bytes_max;
-    if (vote.input().size() > turn_.limits.vote_input_bytes_max ||
+    const std::size_t input_bytes_max = vote.kind() == proto::VOTE_START ? turn_.limits.vote_input_bytes_max : 0;
+    if (vote.input().size() > input_bytes_max ||
         vote.ByteSizeLong() - vote.input().size() > vote_bytes_max)
         return roster_.remove(uuid, make_cause<CauseKind::vote_too_large>());
     const MemberState& member = state_.members.at(uuid);

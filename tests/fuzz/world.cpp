@@ -252,6 +252,23 @@ private:
         return command;
     }
 
+    // Also kinds that no command may name.
+    void draw_collective(core::CommandLaunch& command) {
+        core::Collective& collective = command.collective;
+        collective.kind = static_cast<core::CollectiveKind>(input_.byte() % (core::collective_kind_count + 3));
+        const auto elements = [this] { return input_.below(application_bytes / 8 + 1); };
+        if (collective.kind == core::CollectiveKind::broadcast || collective.kind == core::CollectiveKind::reduce) {
+            const auto root = static_cast<std::uint32_t>(1 + input_.below(peer_count));
+            if (world_.alive(root)) collective.root = world_.driver(root)->machine().peer()->uuid();
+        } else if (collective.kind == core::CollectiveKind::all_gather ||
+                   collective.kind == core::CollectiveKind::reduce_scatter) {
+            collective.count = elements();
+        }
+        if (collective.kind != core::CollectiveKind::all_gather) return;
+        collective.capacity = elements();
+        command.shape.count = 0;
+    }
+
     core::BufferId buffer(std::uint32_t node) { return world_.driver(node)->add_application_buffer(application_bytes); }
 
     void call(std::uint32_t node) {
@@ -279,6 +296,7 @@ private:
                  static_cast<core::DistributionHint>(input_.byte() % core::distribution_hint_count)}};
             core::CommandLaunch command = launch(node, tag, shape);
             if (input_.byte() % 2 != 0) command.receive = buffer(node);
+            if (input_.byte() % 2 != 0) draw_collective(command);
             return command;
         }
         case 5: return core::CommandAwait{0, input_.below(3)};

@@ -170,6 +170,15 @@ TEST_CASE("a member whose input does not fit its vote, or is too long, is remove
     CHECK_FALSE(run.b.refused);
 }
 
+TEST_CASE("only the vote for a start has an input: who sends another one is removed") {
+    Pair run;
+    proto::Vote vote = Pair::start(ones);
+    vote.set_kind(proto::VOTE_PEERS_PENDING);
+    run.world.vote(run.a, vote);
+    CHECK(run.a.refused);
+    CHECK_FALSE(run.b.refused);
+}
+
 TEST_CASE("a member that comes back and takes no frame as long as its result is disconnected, and the run goes on") {
     Limits limits;
     limits.vote_input_bytes_max = 8192;

@@ -1,0 +1,296 @@
+// Oracles for collectives other than an all-reduce. A success tells who took part, so it is known whose inputs count.
+#include "core/base/format.hpp"
+#include "harness/collectives.hpp"
+#include "harness/intervals.hpp"
+#include "harness/reference.hpp"
+#include "net-sim/describe.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+namespace pccl::harness {
+
+using namespace core;
+
+namespace {
+
+bool succeeded(const LaunchFact& fact) { return fact.end != open_end && fact.completion.result == Result::success; }
+
+std::string text(const Ledger& ledger, const LaunchFact& f) {
+    return formatted("{} {} tag {} type {} op {} count {} piece {} [{} us .. {}] {} world {}", ledger.name(f.life),
+                     sim::to_text(f.collective.kind), f.tag, static_cast<unsigned>(f.shape.type),
+                     static_cast<unsigned>(f.shape.op), f.shape.count, f.collective.count, f.begin / microsecond,
+                     f.end == open_end ? "open" : formatted("{} us", f.end / microsecond),
+                     f.end == open_end ? "unanswered" : sim::to_text(f.completion.result), f.completion.world);
+}
+
+class CollectiveCheck {
+public:
+    CollectiveCheck(const Scenario& scenario, const Ledger& ledger, Excuses& excuses)
+        : scenario_(scenario), ledger_(ledger), excuses_(excuses) {
+        for (std::size_t i = 0; i < ledger.launches.size(); ++i) {
+            const LaunchFact& fact = ledger.launches[i];
+            by_tag_[{fact.group, fact.tag}].add(i, fact.begin, counts_until(fact));
+        }
+        // A master without the record of an admission admits the member anew, as the youngest one.
+        keeps_order_ = std::none_of(scenario.faults.begin(), scenario.faults.end(),
+                                    [](const Fault& f) { return concerns_the_journal(f.kind); });
+    }
+
+    sim::Violation success(const LaunchFact& own) {
+        const Completion& c = own.completion;
+        const auto wrong = [&](std::string what) {
+            return sim::Violation{"membership", formatted("{}: {}", what, text(ledger_, own))};
+        };
+        if (c.members.size() != c.world || c.world < 2) return wrong("not as many members as the world");
+        const Uuid self = peer_of(own);
+        if (c.index >= c.members.size() || c.members[c.index].peer != self ||
+            c.members[c.index].count != own.collective.count)
+            return wrong("its own index names another member or another count");
+        std::set<Uuid> distinct;
+        for (const Completion::Part& member : c.members) distinct.insert(member.peer);
+        if (distinct.size() != c.members.size()) return wrong("one member has two indices");
+        if (const Uuid& root = own.collective.root; !root.is_nil() && !distinct.contains(root))
+            return wrong("the root did not take part");
+        candidates_.assign(c.members.size(), {});
+        for (std::size_t i = 0; i < c.members.size(); ++i) {
+            if (i == c.index)
+                candidates_[i] = {&own};
+            else
+                find_candidates(own, c.members[i], candidates_[i]);
+            if (candidates_[i].empty())
+                return wrong(formatted("peer {} with {} elements had not launched it", short_name(c.members[i].peer),
+                                       c.members[i].count));
+        }
+        chosen_.clear();
+        complaint_ = {};
+        tries_ = 0;
+        if (search(own) || tries_ >= tries_max) return {};
+        if (!complaint_.oracle.empty()) return complaint_;
+        std::string reason = formatted("{}: its bytes are not those of its members:", text(ledger_, own));
+        for (const auto& of_one : candidates_) {
+            for (const LaunchFact* fact : of_one) reason += "\n    " + text(ledger_, *fact);
+        }
+        return {"value", reason};
+    }
+
+    // Whether a refusal is explained by what members launched at that time.
+    sim::Violation refusal(const LaunchFact& own) {
+        const Completion& c = own.completion;
+        const auto says = [&](CauseKind kind) { return c.cause.has(kind); };
+        std::vector<const LaunchFact*> others;
+        by_tag_.at({own.group, own.tag}).near(own.begin - excuses_.seat_kept(), own.end, [&](std::size_t i) {
+            const LaunchFact& other = ledger_.launches[i];
+            if (other.begin < own.end && counts_until(other) > own.begin) others.push_back(&other);
+        });
+        const auto any = [&](auto differs) {
+            return std::any_of(others.begin(), others.end(), [&](const LaunchFact* other) { return differs(*other); });
+        };
+        const char* why = nullptr;
+        if (says(CauseKind::shapes_differ)) {
+            if (!any([&](const LaunchFact& other) {
+                    return other.shape != own.shape || other.collective.kind != own.collective.kind ||
+                           other.collective.root != own.collective.root;
+                }))
+                why = "all launched the same";
+        } else if (says(CauseKind::pieces_too_large)) {
+            std::uint64_t sum = 0, least = own.collective.capacity;
+            for (const LaunchFact* other : others) {
+                sum += other->collective.count;
+                least = std::min(least, other->collective.capacity);
+            }
+            if (sum <= least) why = "all pieces fit";
+        } else if (says(CauseKind::pieces_misfit)) {
+            std::map<std::uint32_t, std::uint64_t> pieces;
+            std::uint64_t sum = 0;
+            bool once = true;
+            for (const LaunchFact* other : others) {
+                once = pieces.emplace(other->process, other->collective.count).second && once;
+                sum += other->collective.count;
+            }
+            // Some of them may not have taken part.
+            if (once && sum == own.shape.count &&
+                std::all_of(others.begin(), others.end(), [&](const LaunchFact* other) {
+                    return other->end != open_end && other->completion.cause == c.cause;
+                }))
+                why = "the pieces are the whole";
+        } else if (says(CauseKind::root_not_member)) {
+            if (std::any_of(ledger_.lives.begin(), ledger_.lives.end(), [&](const Life& life) {
+                    return life.peer == own.collective.root && life.group == own.group &&
+                           life.connected_at <= own.begin && life.member_until >= own.end;
+                }))
+                why = "the root was a member all the time";
+        } else if (says(CauseKind::too_many_members)) {
+            if (scenario_.peers.size() < 50) why = "there are not so many";
+        } else if (says(CauseKind::no_such_collective) || says(CauseKind::gather_in_place) ||
+                   says(CauseKind::only_all_reduce_quantized) || says(CauseKind::vote_input_misfits) ||
+                   says(CauseKind::vote_of_unknown_type) || says(CauseKind::vote_too_large)) {
+            why = "no program does that";
+        }
+        if (why == nullptr) return {};
+        return {"progress", formatted("{}, though {}: {}", to_text(c.cause), why, text(ledger_, own))};
+    }
+
+private:
+    static constexpr std::uint64_t tries_max = 2'000;
+
+    Uuid peer_of(const LaunchFact& fact) const { return ledger_.lives[fact.life].peer; }
+
+    // A vote that carries its input counts until the master knows that the caller has gone.
+    Instant counts_until(const LaunchFact& fact) const {
+        const bool open = scenario_.limits.vote_input_bytes_max != 0 && !succeeded(fact) && fact.end != open_end &&
+                          ledger_.departed(fact.life, fact.completion, fact.end);
+        return open ? open_end : fact.end;
+    }
+
+    int rank(const LaunchFact& own, const LaunchFact& other) const {
+        if (succeeded(other)) return other.completion.members == own.completion.members ? 0 : 2;
+        return other.end == open_end || ledger_.departed(other.life, other.completion, other.end) ? 1 : 3;
+    }
+
+    void find_candidates(const LaunchFact& own, const Completion::Part& member,
+                         std::vector<const LaunchFact*>& candidates) const {
+        by_tag_.at({own.group, own.tag}).near(own.begin, own.end, [&](std::size_t i) {
+            const LaunchFact& other = ledger_.launches[i];
+            if (other.collective.kind == own.collective.kind && other.collective.root == own.collective.root &&
+                other.shape == own.shape && other.collective.count == member.count && peer_of(other) == member.peer &&
+                counts_until(other) > own.begin)
+                candidates.push_back(&other);
+        });
+        std::stable_sort(candidates.begin(), candidates.end(),
+                         [&](const LaunchFact* a, const LaunchFact* b) { return rank(own, *a) < rank(own, *b); });
+    }
+
+    bool search(const LaunchFact& own) {
+        const std::size_t index = chosen_.size();
+        if (index == candidates_.size()) {
+            ++tries_;
+            return has_value(own) && agree(own);
+        }
+        for (const LaunchFact* candidate : candidates_[index]) {
+            if (tries_ >= tries_max) return false;
+            chosen_.push_back(candidate);
+            if (search(own)) return true;
+            chosen_.pop_back();
+        }
+        return false;
+    }
+
+    // The result, computed from the inputs of the chosen launches, which are in the order of indices.
+    bool has_value(const LaunchFact& own) const {
+        const std::size_t element = element_bytes(own.shape.type);
+        const std::vector<std::uint8_t>& output = own.output;
+        if (output.size() != result_bytes(own, peer_of(own))) return false;
+        switch (own.collective.kind) {
+        case CollectiveKind::all_gather: {
+            std::size_t at = 0;
+            for (const LaunchFact* member : chosen_) {
+                const std::size_t bytes = member->collective.count * element;
+                if (bytes != 0 && std::memcmp(output.data() + at, member->input.data(), bytes) != 0) return false;
+                at += bytes;
+            }
+            return true;
+        }
+        case CollectiveKind::broadcast:
+            return std::any_of(chosen_.begin(), chosen_.end(), [&](const LaunchFact* member) {
+                return peer_of(*member) == own.collective.root &&
+                       (output.empty() || std::memcmp(output.data(), member->input.data(), output.size()) == 0);
+            });
+        case CollectiveKind::reduce:
+            return output.empty() || is_reduction(own.shape, 0, output);
+        case CollectiveKind::reduce_scatter: {
+            std::size_t first = 0;
+            for (std::size_t i = 0; i < own.completion.index; ++i) first += chosen_[i]->collective.count;
+            ReduceShape piece = own.shape;
+            piece.count = own.collective.count;
+            return is_reduction(piece, first * element, output);
+        }
+        default: return true;
+        }
+    }
+
+    // `first`: where the reduced part of each input begins, in bytes.
+    bool is_reduction(const ReduceShape& shape, std::size_t first, const std::vector<std::uint8_t>& output) const {
+        std::vector<std::vector<std::uint8_t>> parts;
+        std::vector<const std::vector<std::uint8_t>*> inputs;
+        parts.reserve(chosen_.size());
+        for (const LaunchFact* member : chosen_) {
+            if (member->input.size() < first + output.size()) return false;
+            const auto begin = member->input.begin() + static_cast<std::ptrdiff_t>(first);
+            parts.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(output.size()));
+            inputs.push_back(&parts.back());
+        }
+        return is_result(shape, scenario_.workload.exact, inputs, output, shape.count);
+    }
+
+    bool agree(const LaunchFact& own) {
+        const bool shared = own.collective.kind == CollectiveKind::all_gather ||
+                            own.collective.kind == CollectiveKind::broadcast;
+        std::vector<const LaunchFact*> departed;
+        for (const LaunchFact* other : chosen_) {
+            if (other == &own) continue;
+            const Completion& c = other->completion;
+            if (succeeded(*other)) {
+                if (c.members != own.completion.members)
+                    return complain("membership", own, *other, "other members were named");
+                if (shared && other->output != own.output) return complain("parity", own, *other, "bytes differ");
+            } else if (other->end != open_end) {
+                const bool gone = !excuses_.refuses(Excuse::departed) && ledger_.departed(other->life, c, other->end);
+                if (gone)
+                    departed.push_back(other);
+                else if (!forgotten(own, *other))
+                    return complain("one-outcome", own, *other, "one succeeded, the other failed");
+            }
+        }
+        for (std::size_t i = 0; keeps_order_ && i < chosen_.size(); ++i) {
+            for (std::size_t k = i + 1; k < chosen_.size(); ++k) {
+                if (ledger_.lives[chosen_[k]->life].connected_at < ledger_.lives[chosen_[i]->life].asked_at)
+                    return complain("membership", *chosen_[i], *chosen_[k], "a member has an index below an older one");
+            }
+        }
+        for (std::size_t i = 0; i < departed.size(); ++i) excuses_.use(Excuse::departed);
+        return true;
+    }
+
+    bool forgotten(const LaunchFact& one, const LaunchFact& other) {
+        const LaunchFact& first = one.end <= other.end ? one : other;
+        return excuses_.forgotten(std::max(one.begin, other.begin), first.end, std::max(one.end, other.end),
+                                  ledger_.lives[first.life].member_until);
+    }
+
+    bool complain(const char* oracle, const LaunchFact& own, const LaunchFact& other, const char* what) {
+        if (complaint_.oracle.empty())
+            complaint_ = {oracle, formatted("{}:\n    {}\n    {}", what, text(ledger_, own), text(ledger_, other))};
+        return false;
+    }
+
+    const Scenario& scenario_;
+    const Ledger& ledger_;
+    Excuses& excuses_;
+    bool keeps_order_ = true;
+    std::map<std::pair<GroupId, Tag>, Intervals> by_tag_;
+    std::vector<std::vector<const LaunchFact*>> candidates_;  // by index
+    std::vector<const LaunchFact*> chosen_;
+    std::uint64_t tries_ = 0;
+    sim::Violation complaint_;
+};
+
+}  // namespace
+
+sim::Violation check_collectives(const Scenario& scenario, const Ledger& ledger, Excuses& excuses) {
+    if (scenario.workload.collectives_per_mille == 0) return {};
+    CollectiveCheck check(scenario, ledger, excuses);
+    for (const LaunchFact& fact : ledger.launches) {
+        if (fact.end == open_end) continue;
+        sim::Violation violation;
+        if (fact.completion.result != Result::success)
+            violation = check.refusal(fact);
+        else if (fact.collective.kind != CollectiveKind::all_reduce)
+            violation = check.success(fact);
+        if (!violation.oracle.empty()) return violation;
+    }
+    return {};
+}
+
+}  // namespace pccl::harness

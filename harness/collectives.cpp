@@ -1,0 +1,245 @@
+#include "harness/collectives.hpp"
+
+#include "core/base/format.hpp"
+#include "core/numeric/types.hpp"
+#include "harness/process.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness {
+
+using namespace core;
+using sim::mix;
+
+namespace {
+
+constexpr std::uint32_t no_piece_per_million = 200'000;
+constexpr std::uint32_t even_pieces_per_million = 300'000;
+constexpr std::uint32_t largest_piece_per_million = 200'000;
+constexpr std::uint32_t room_for_members_per_million = 300'000;  // else for many more
+constexpr std::uint32_t no_buffer_per_million = 300'000;
+
+sim::Draw draw_for(const Scenario& scenario, std::uint64_t what, const Agreements::Key& key) {
+    return sim::Draw(mix(mix(scenario.seed, what), mix(key.group, mix(key.tag, key.round))));
+}
+
+bool is_rooted(CollectiveKind kind) { return kind == CollectiveKind::broadcast || kind == CollectiveKind::reduce; }
+
+CollectiveKind draw_kind(sim::Draw& draw) {
+    return static_cast<CollectiveKind>(1 + draw.below(collective_kind_count - 1));
+}
+
+}  // namespace
+
+// ---- what members agree on ------------------------------------------------------------------------------------------
+
+CollectiveKind Agreements::kind(const Scenario& scenario, const Key& key) const {
+    sim::Draw draw = draw_for(scenario, 602, key);
+    if (!draw.chance(scenario.workload.collectives_per_mille * 1000)) return CollectiveKind::all_reduce;
+    return draw_kind(draw);
+}
+
+Uuid Agreements::root(const Scenario& scenario, const Ledger& ledger, const Key& key) {
+    std::vector<Uuid> members;
+    for (const Life& life : ledger.lives) {
+        if (life.group == key.group && !life.peer.is_nil() && life.gone_at == open_end) members.push_back(life.peer);
+    }
+    Uuid& root = roots_[key];
+    const bool stays = key.round != 0 || std::find(members.begin(), members.end(), root) != members.end();
+    if (members.empty() || (!root.is_nil() && stays)) return root;
+    sim::Draw draw = draw_for(scenario, 603, key);
+    return root = members[draw.below(members.size())];
+}
+
+std::uint64_t Agreements::piece(const Scenario& scenario, const Ledger& ledger, const Key& key, std::uint64_t count,
+                                std::uint32_t world, std::uint32_t process) {
+    Pieces& pieces = pieces_[{key, world, count}];
+    if (pieces.counts.empty()) {
+        sim::Draw draw = draw_for(scenario, 604 + world, key);
+        std::uint64_t left = count;
+        const bool even = draw.chance(even_pieces_per_million);
+        for (std::uint32_t i = 0; i + 1 < world; ++i) {
+            std::uint64_t piece = left / (world - i);
+            if (!even) piece = draw.chance(no_piece_per_million) ? 0 : draw.below(left + 1);
+            pieces.counts.push_back(piece);
+            left -= piece;
+        }
+        pieces.counts.push_back(left);
+    }
+    auto place = std::find(pieces.processes.begin(), pieces.processes.end(), process);
+    if (place == pieces.processes.end()) {
+        // The piece of one that has gone, if there is such a one.
+        const auto has_gone = [&](std::uint32_t other) {
+            return std::none_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& life) {
+                return life.process == other && life.gone_at == open_end;
+            });
+        };
+        place = std::find_if(pieces.processes.begin(), pieces.processes.end(), has_gone);
+        if (place == pieces.processes.end())
+            place = pieces.processes.insert(place, process);
+        else
+            *place = process;
+    }
+    const auto index = static_cast<std::size_t>(place - pieces.processes.begin());
+    return index < pieces.counts.size() ? pieces.counts[index] : 0;
+}
+
+// ---- the program --------------------------------------------------------------------------------------------------
+
+std::uint64_t Process::piece_most(const Tensor& tensor) const {
+    return std::max<std::uint64_t>(tensor.shape.count / scenario_.peers.size(), 1);
+}
+
+// Of all-gathers: room for some processes more than there are, because new ones may come before old ones are removed.
+std::uint64_t Process::room_of(const Tensor& tensor) const {
+    return std::max(tensor.shape.count + 1, piece_most(tensor) * (scenario_.peers.size() + 2));
+}
+
+Agreements::Key Process::agreement_of(const Tensor& tensor) const {
+    return {plan_.group, tensor.tag, scenario_.workload.beside != 0 ? 0 : round_};
+}
+
+// Makes the command that of a collective of this kind.
+void Process::become(CollectiveKind kind, Tensor& tensor, CommandLaunch& command) {
+    Collective& collective = command.collective;
+    collective = {};
+    collective.kind = kind;
+    command.shape = tensor.shape;
+    command.shape.quantization = {};
+    const Agreements::Key key = agreement_of(tensor);
+    if (is_rooted(kind)) collective.root = shared_.agreements.root(scenario_, ledger_, key);
+    switch (kind) {
+    case CollectiveKind::all_gather: {
+        const std::uint64_t most = piece_most(tensor);
+        collective.count = draw_.chance(no_piece_per_million)        ? 0
+                           : draw_.chance(largest_piece_per_million) ? most
+                                                                     : draw_.below(most + 1);
+        collective.capacity = draw_.chance(room_for_members_per_million)
+                                  ? std::min(most * attributes_.group_world, room_of(tensor))
+                                  : room_of(tensor);
+        command.shape.count = 0;
+        tensor.in_place = false;
+        break;
+    }
+    case CollectiveKind::reduce_scatter:
+        collective.count =
+            shared_.agreements.piece(scenario_, ledger_, key, tensor.shape.count, attributes_.group_world, number_);
+        break;
+    case CollectiveKind::barrier:
+        command.shape.count = 0;
+        tensor.in_place = false;
+        break;
+    default: break;
+    }
+}
+
+// A program that differs from the others: another kind, another root, or other numbers.
+void Process::differ(Tensor& tensor, CommandLaunch& command) {
+    Collective& collective = command.collective;
+    if (collective.kind == CollectiveKind::all_reduce) return become(draw_kind(draw_), tensor, command);
+    switch (draw_.below(4)) {
+    case 0: become(draw_kind(draw_), tensor, command); break;
+    case 1:
+        if (!is_rooted(collective.kind)) return become(draw_kind(draw_), tensor, command);
+        collective.root = ledger_.lives[draw_.below(ledger_.lives.size())].peer;
+        if (collective.root.is_nil()) collective.root = own_peer();
+        break;
+    case 2:
+        if (collective.kind == CollectiveKind::all_gather)
+            collective.capacity = draw_.below(collective.capacity + 1);
+        else if (collective.kind == CollectiveKind::reduce_scatter)
+            collective.count = draw_.below(command.shape.count + 1);
+        else
+            become(draw_kind(draw_), tensor, command);
+        break;
+    default:
+        if (command.shape.count != 0) ++command.shape.count;
+    }
+}
+
+// Fills in what the launch is, and its buffers.
+void Process::choose_collective(Tensor& tensor, CommandLaunch& command, bool mismatched) {
+    if (scenario_.workload.collectives_per_mille == 0) return;
+    const CollectiveKind kind = shared_.agreements.kind(scenario_, agreement_of(tensor));
+    if (kind == CollectiveKind::all_reduce && !(mismatched && draw_.chance(500'000))) return;
+    if (kind != CollectiveKind::all_reduce) become(kind, tensor, command);
+    if (mismatched) differ(tensor, command);
+    const Collective& chosen = command.collective;
+    const bool is_root = chosen.root == own_peer();
+    command.send = tensor.send;
+    command.receive = tensor.in_place ? tensor.send : tensor.receive;
+    if (chosen.kind == CollectiveKind::barrier) command.send = command.receive = 0;
+    const bool drops = !tensor.in_place && !is_root && draw_.chance(no_buffer_per_million);
+    if (drops && chosen.kind == CollectiveKind::broadcast) command.send = 0;
+    if (drops && chosen.kind == CollectiveKind::reduce) command.receive = 0;
+}
+
+Uuid Process::own_peer() const { return ledger_.lives[life_].peer; }
+
+std::uint64_t result_bytes(const LaunchFact& fact, const Uuid& own) {
+    const Completion& c = fact.completion;
+    std::uint64_t count = fact.shape.count;
+    switch (fact.collective.kind) {
+    case CollectiveKind::all_gather:
+        for (const Completion::Part& member : c.members) count += member.count;
+        break;
+    case CollectiveKind::reduce_scatter: count = fact.collective.count; break;
+    case CollectiveKind::reduce: count = fact.collective.root == own ? count : 0; break;
+    case CollectiveKind::barrier: return 0;
+    default: break;
+    }
+    return count * element_bytes(fact.shape.type);
+}
+
+// Nothing is written outside of the result. After a failure out of place the result is undefined.
+void Process::check_rest(const Tensor& tensor, const LaunchFact& fact) {
+    const CollectiveKind kind = fact.collective.kind;
+    if (kind == CollectiveKind::all_reduce) return;
+    const bool good = fact.completion.result == Result::success;
+    if (tensor.in_place && !good) return;  // returned() compares all of it
+    const std::vector<std::uint8_t>& before = tensor.in_place ? fact.input : tensor.receive_before;
+    const std::vector<std::uint8_t>& after = memory(tensor.in_place ? tensor.send : tensor.receive);
+    std::uint64_t written = result_bytes(fact, own_peer());
+    if (!good && kind == CollectiveKind::all_gather)
+        written = fact.collective.capacity * element_bytes(fact.shape.type);
+    written = std::min<std::uint64_t>(written, after.size());
+    if (lie_ == Lie::rest_written && good && written < after.size())
+        memory(tensor.in_place ? tensor.send : tensor.receive).back() ^= 1;
+    if (before.size() == after.size() && std::equal(before.begin() + static_cast<std::ptrdiff_t>(written), before.end(),
+                                                    after.begin() + static_cast<std::ptrdiff_t>(written)))
+        return;
+    world_.violate("no-phantom", formatted("{} of tag {} on {} wrote outside of its {} bytes", sim::to_text(kind),
+                                           tensor.tag, sim::Trace::name(node_), written));
+}
+
+// ---- numbers ------------------------------------------------------------------------------------------------------
+
+bool may_have_received(const Scenario& scenario, const LaunchFact& fact, const Uuid& own) {
+    const Completion& c = fact.completion;
+    const std::uint64_t element = element_bytes(fact.shape.type);
+    const bool is_root = fact.collective.root == own;
+    std::uint64_t pieces = 0, largest_input = fact.shape.count;
+    for (const Completion::Part& member : c.members) {
+        pieces += member.count;
+        largest_input = std::max(largest_input, member.count);
+    }
+    const auto told = [&](std::uint64_t count) { return c.received_bytes == count * element; };
+    const std::uint64_t all = fact.collective.kind == CollectiveKind::all_gather ? pieces : fact.shape.count;
+    // The votes carried the inputs: all members get what a reduce_scatter needs.
+    const std::uint64_t bytes_max = scenario.limits.vote_input_bytes_max;
+    if (bytes_max != 0 && largest_input * element <= bytes_max && told(all)) return true;
+    switch (fact.collective.kind) {
+    case CollectiveKind::all_gather: return told(pieces - fact.collective.count);
+    case CollectiveKind::broadcast: return told(is_root ? 0 : all);
+    // The member behind the root starts.
+    case CollectiveKind::reduce: return told(all) || (!is_root && told(0));
+    // All but the part that it starts, which is that of its predecessor.
+    case CollectiveKind::reduce_scatter:
+        return std::any_of(c.members.begin(), c.members.end(), [&](const Completion::Part& other) {
+            return other.peer != own && told(all - other.count);
+        });
+    default: return told(0);
+    }
+}
+
+}  // namespace pccl::harness

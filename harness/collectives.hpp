@@ -1,0 +1,58 @@
+// Collectives other than an all-reduce: what members of a group agree on before they launch one, and the oracles.
+//
+// Programs agree outside of the library: a launcher tells them who the root is, and which piece each of them gets. Here
+// the first member that asks decides for its group, from what it knows then. A root may leave, and members may ask for
+// different rounds; then the library must refuse the collective to all.
+#pragma once
+
+#include "core/events.hpp"
+#include "harness/excuses.hpp"
+#include "harness/ledger.hpp"
+#include "harness/scenario.hpp"
+#include "net-sim/world.hpp"
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+namespace pccl::harness {
+
+class Agreements {
+public:
+    struct Key {
+        core::GroupId group = 0;
+        core::Tag tag = 0;
+        std::uint64_t round = 0;  // a number that the members have in common; 0: any round
+        friend auto operator<=>(const Key&, const Key&) = default;
+    };
+
+    // Of the launch: the same at all members that ask with this key.
+    core::CollectiveKind kind(const Scenario& scenario, const Key& key) const;
+    // A member of the group as far as the ledger knows. For any round, the root stays until it has gone.
+    core::Uuid root(const Scenario& scenario, const Ledger& ledger, const Key& key);
+    // Elements of this process's piece of `count`. The pieces of `world` processes are the whole; more get nothing.
+    std::uint64_t piece(const Scenario& scenario, const Ledger& ledger, const Key& key, std::uint64_t count,
+                        std::uint32_t world, std::uint32_t process);
+
+private:
+    struct Pieces {
+        std::vector<std::uint64_t> counts;
+        std::vector<std::uint32_t> processes;  // in the order in which they asked
+    };
+    std::map<Key, core::Uuid> roots_;
+    std::map<std::tuple<Key, std::uint32_t, std::uint64_t>, Pieces> pieces_;
+};
+
+// Bytes that a launch with this outcome put into the receive buffer of this member.
+std::uint64_t result_bytes(const LaunchFact& fact, const core::Uuid& own);
+
+// membership: a success names its members in the order of their admission, and all of them launched it with those
+// counts. value, parity, one-outcome: as for an all-reduce (oracles.hpp). progress: a refusal names a difference that
+// there was between the members.
+sim::Violation check_collectives(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
+
+// The bytes that a member of such a collective may have received. `own`: its peer id.
+bool may_have_received(const Scenario& scenario, const LaunchFact& fact, const core::Uuid& own);
+
+}  // namespace pccl::harness
