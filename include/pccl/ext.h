@@ -219,8 +219,8 @@ typedef struct pcclCollectiveInfo_t {
  * are; quantization gives pcclInvalidArgument.
  *
  * The blocking functions return what launch and await would return. An asynchronous function returns at once, and both
- * buffers belong to the operation until its await has returned: pcclAwaitCollective, or pcclAwaitAsyncReduce and
- * pcclAwaitAsyncReduceThen, which report no members.
+ * buffers belong to the operation until its await has returned: pcclAwaitCollective, pcclAwaitCollectiveThen, or
+ * pcclAwaitAsyncReduce and pcclAwaitAsyncReduceThen, which report no members.
  *
  * Errors, beside those of pcclAllReduceAsync and pcclAwaitAsyncReduce:
  * - pcclInvalidArgument: the members disagree about kind, datatype, operation, count or root; or the root is not a
@@ -296,6 +296,18 @@ PCCL_EXPORT pcclResult_t pcclBarrierAsync(uint64_t tag, const pcclComm_t* comm, 
  */
 PCCL_EXPORT pcclResult_t pcclAwaitCollective(const pcclAsyncReduceOp_t* handle,
                                              pcclCollectiveInfo_t* PCCL_NULLABLE info_out);
+
+/*
+ * `result` is what pcclAwaitCollective would return. `info` is never null and lists all members; it is all 0 after a
+ * failure, with no members. `message` is the cause of a failure, "" on success. The pointers are valid only during the
+ * call.
+ */
+typedef void (*pcclCollectiveCallback_t)(pcclResult_t result, const pcclCollectiveInfo_t* info, const char* message,
+                                         void* user);
+
+/* pcclAwaitCollective without blocking, by the rules of pcclAwaitAsyncReduceThen. */
+PCCL_EXPORT pcclResult_t pcclAwaitCollectiveThen(const pcclAsyncReduceOp_t* handle, pcclCollectiveCallback_t callback,
+                                                 void* PCCL_NULLABLE user);
 
 /* ---- counters ---------------------------------------------------------------------------------------------------- */
 

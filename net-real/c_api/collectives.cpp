@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 using namespace pccl::c_api;
 namespace core = pccl::core;
@@ -223,6 +224,19 @@ PCCL_EXPORT pcclResult_t pcclBarrierAsync(uint64_t tag, const pcclComm_t* comm, 
 PCCL_EXPORT pcclResult_t pcclAwaitCollective(const pcclAsyncReduceOp_t* handle, pcclCollectiveInfo_t* info_out) {
     return on_communicator("pcclAwaitCollective", handle == nullptr ? nullptr : handle->comm, success,
                            [&](Communicator& live) { return live.await(handle->tag, info_out); });
+}
+
+PCCL_EXPORT pcclResult_t pcclAwaitCollectiveThen(const pcclAsyncReduceOp_t* handle, pcclCollectiveCallback_t callback,
+                                                 void* user) {
+    return await_then("pcclAwaitCollectiveThen", "pcclAwaitCollective", handle, callback != nullptr,
+                      [callback, user](const Outcome& outcome, const core::Completion& completion) {
+                          std::vector<pcclMemberInfo_t> members(completion.members.size());
+                          pcclCollectiveInfo_t info{};
+                          info.members = members.empty() ? nullptr : members.data();
+                          info.members_capacity = members.size();
+                          fill(&info, completion);
+                          callback(outcome.result, &info, outcome.message.c_str(), user);
+                      });
 }
 
 }  // extern "C"

@@ -10,7 +10,6 @@
 #include <utility>
 
 namespace pccl::c_api {
-namespace {
 
 void fill(pcclReduceInfo_t* info, const core::Completion& completion) {
     if (info == nullptr) return;
@@ -34,8 +33,6 @@ void fill(pcclCollectiveInfo_t* info, const core::Completion& completion) {
         info->members[i].count = member.count;
     }
 }
-
-}  // namespace
 
 // ---- buffers -----------------------------------------------------------------------------------------------------
 
@@ -280,11 +277,12 @@ Outcome Communicator::await_then(std::uint64_t tag, Then then) {
         runtime()->call_then(
             command, [self = shared_from_this(), launched, then = std::move(then)](const core::Completion& completion) {
                 *launched = {};  // release the caller's memory before its callback runs
-                pcclReduceInfo_t info{};
-                if (completion.result == core::Result::success) fill(&info, completion);
+                core::Completion known;
+                if (completion.result == core::Result::success) known = completion;
                 // The closure holds the communicator: a callback may destroy it while further callbacks wait in the
                 // queue.
-                self->callbacks_.push([self, then, outcome = self->from(completion), info] { then(outcome, info); });
+                self->callbacks_.push(
+                    [self, then, outcome = self->from(completion), known = std::move(known)] { then(outcome, known); });
             });
     } catch (...) {
         if (!launched->empty()) give_back(std::move(*launched));

@@ -20,6 +20,10 @@
 
 namespace pccl::c_api {
 
+void fill(pcclReduceInfo_t* info, const core::Completion& completion);
+// Writes as many members as there is room for.
+void fill(pcclCollectiveInfo_t* info, const core::Completion& completion);
+
 class Communicator : public Leasable, public std::enable_shared_from_this<Communicator> {
 public:
     explicit Communicator(real::PeerSettings settings);
@@ -47,7 +51,8 @@ public:
     // Nil before the first connect.
     core::Uuid identity() const;
     // Returns at once. The callback thread calls `then` once with the outcome. The communicator stays alive until then.
-    using Then = std::function<void(const Outcome&, const pcclReduceInfo_t&)>;
+    // The completion belongs to the outcome; it has no members and bytes after a failure.
+    using Then = std::function<void(const Outcome&, const core::Completion&)>;
     Outcome await_then(std::uint64_t tag, Then then);
     Outcome launch_and_await(const void* send, void* receive, const pcclReduceDescriptor_t& descriptor,
                              pcclReduceInfo_t* info);

@@ -36,4 +36,28 @@ pcclResult_t on_communicator(const char* function, const pcclComm_t* handle, Arg
     });
 }
 
+// Awaits a launch without blocking. `waiting` is the function that would block; a failure of the operation is reported
+// in its name. `then` gets the outcome and the completion.
+template <class Then>
+pcclResult_t await_then(const char* function, const char* waiting, const pcclAsyncReduceOp_t* handle, bool has_callback,
+                        Then then) noexcept {
+    return on_communicator(
+        function, handle == nullptr ? nullptr : handle->comm,
+        [&] {
+            return has_callback
+                       ? success()
+                       : invalid_argument(core::formatted("the callback is null; without one use {}", waiting));
+        },
+        [&](Communicator& live) {
+            return live.await_then(
+                handle->tag, [&live, waiting, then](const Outcome& outcome, const core::Completion& completion) {
+                    if (outcome.result != pcclSuccess) {
+                        live.remember(core::formatted("{}: {}", waiting, outcome.message));
+                        report(waiting, outcome.result, outcome.who.c_str(), outcome.message.c_str());
+                    }
+                    then(outcome, completion);
+                });
+        });
+}
+
 }  // namespace pccl::c_api

@@ -149,23 +149,12 @@ PCCL_EXPORT pcclResult_t pcclSetWaitCheck(pcclWaitCheck_t check, void* user) {
 
 PCCL_EXPORT pcclResult_t pcclAwaitAsyncReduceThen(const pcclAsyncReduceOp_t* reduce_handle,
                                                   pcclReduceCallback_t callback, void* user) {
-    constexpr const char* function = "pcclAwaitAsyncReduceThen";
-    return on_communicator(
-        function, reduce_handle == nullptr ? nullptr : reduce_handle->comm,
-        [&] {
-            return callback == nullptr ? invalid_argument("the callback is null; without one use pcclAwaitAsyncReduce")
-                                       : success();
-        },
-        [&](Communicator& live) {
-            return live.await_then(
-                reduce_handle->tag, [&live, callback, user](const Outcome& outcome, const pcclReduceInfo_t& info) {
-                    if (outcome.result != pcclSuccess) {
-                        live.remember(std::string("pcclAwaitAsyncReduce: ") + outcome.message);
-                        report("pcclAwaitAsyncReduce", outcome.result, outcome.who.c_str(), outcome.message.c_str());
-                    }
-                    callback(outcome.result, &info, outcome.message.c_str(), user);
-                });
-        });
+    return await_then("pcclAwaitAsyncReduceThen", "pcclAwaitAsyncReduce", reduce_handle, callback != nullptr,
+                      [callback, user](const Outcome& outcome, const core::Completion& completion) {
+                          pcclReduceInfo_t info{};
+                          fill(&info, completion);
+                          callback(outcome.result, &info, outcome.message.c_str(), user);
+                      });
 }
 
 }  // extern "C"

@@ -5,10 +5,13 @@
 #include "bindings/waiting.hpp"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,11 +22,19 @@ namespace pccl_python {
 namespace {
 
 using Info = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>;
+// Number of members, bytes sent and received, own index, members by index.
+using CollectiveInfo = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t, std::vector<Member>>;
 // count, op, tag, element type, hint, quantized type, algorithm
 using Reduction = std::tuple<std::size_t, int, std::uint64_t, int, int, int, int>;
+// send and recv pointers, count, room or piece in recv, root ("" for none), op, tag, element type
+using Collection =
+    std::tuple<std::uintptr_t, std::uintptr_t, std::size_t, std::size_t, nb::bytes, int, std::uint64_t, int>;
 using BufferReduction = std::tuple<std::uintptr_t, std::uintptr_t, Reduction>;
 // name, pointer, count, element type, device, allow_content_inequality
 using Entry = std::tuple<std::string, std::uintptr_t, std::size_t, int, int, bool>;
+
+// Core has no run with more peers (Limits::peers_max).
+constexpr std::size_t members_max = 4096;
 
 void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 
@@ -37,6 +48,64 @@ pcclReduceDescriptor_t descriptor_of(const Reduction& reduction) {
 }
 
 Info to_tuple(const pcclReduceInfo_t& info) { return {info.local_world_size, info.tx_bytes, info.rx_bytes}; }
+
+// The functions of one kind of collective: that which blocks, and that which launches.
+struct Functions {
+    const char* blocking;
+    const char* launching;
+};
+enum Kind : int { all_gather, broadcast, reduce_scatter, reduce, barrier };
+constexpr Functions functions[] = {{"pcclAllGather", "pcclAllGatherAsync"},
+                                   {"pcclBroadcast", "pcclBroadcastAsync"},
+                                   {"pcclReduceScatter", "pcclReduceScatterAsync"},
+                                   {"pcclReduce", "pcclReduceAsync"},
+                                   {"pcclBarrier", "pcclBarrierAsync"}};
+
+// A collective as C takes it.
+class Prepared {
+public:
+    Prepared(int kind, const Collection& collection) : kind_(static_cast<Kind>(kind)) {
+        const auto& [send, receive, count, room, root, op, tag, type] = collection;
+        if (kind < 0 || kind > barrier) throw nb::value_error("no such collective");
+        send_ = pointer(send);
+        receive_ = pointer(receive);
+        room_ = room;
+        copy_ = {count, static_cast<pcclDataType_t>(type), tag};
+        reduction_ = descriptor_of({count, op, tag, type, pcclDistributionNone, type, pcclQuantNone});
+        if (root.size() == sizeof root_.bytes) std::memcpy(root_.bytes, root.c_str(), sizeof root_.bytes);
+    }
+    const Functions& names() const { return functions[kind_]; }
+
+    pcclResult_t run(const pcclComm_t* comm, pcclCollectiveInfo_t* info) const {
+        switch (kind_) {
+        case all_gather: return pcclAllGather(send_, receive_, room_, &copy_, comm, info);
+        case broadcast: return pcclBroadcast(send_, receive_, &root_, &copy_, comm, info);
+        case reduce_scatter: return pcclReduceScatter(send_, receive_, room_, &reduction_, comm, info);
+        case reduce: return pcclReduce(send_, receive_, &root_, &reduction_, comm, info);
+        case barrier: break;
+        }
+        return pcclBarrier(copy_.tag, comm, info);
+    }
+    pcclResult_t launch(const pcclComm_t* comm, pcclAsyncReduceOp_t* handle) const {
+        switch (kind_) {
+        case all_gather: return pcclAllGatherAsync(send_, receive_, room_, &copy_, comm, handle);
+        case broadcast: return pcclBroadcastAsync(send_, receive_, &root_, &copy_, comm, handle);
+        case reduce_scatter: return pcclReduceScatterAsync(send_, receive_, room_, &reduction_, comm, handle);
+        case reduce: return pcclReduceAsync(send_, receive_, &root_, &reduction_, comm, handle);
+        case barrier: break;
+        }
+        return pcclBarrierAsync(copy_.tag, comm, handle);
+    }
+
+private:
+    Kind kind_;
+    void* send_ = nullptr;
+    void* receive_ = nullptr;
+    std::size_t room_ = 0;
+    pcclCopyDescriptor_t copy_{};
+    pcclReduceDescriptor_t reduction_{};
+    pcclPeerId_t root_{};
+};
 
 // Settings of pcclCommConfig_t by the names of its fields. A value of None counts as not given.
 class Config {
@@ -121,7 +190,7 @@ public:
         pcclAsyncReduceOp_t handle{};
         wait_for("pcclAllReduceAsync",
                  [&] { return pcclAllReduceAsync(pointer(send), pointer(receive), &descriptor, comm_, &handle); });
-        return Operation(handle);
+        return Operation(handle, false);
     }
     Info all_reduce_multiple_with_retry(const std::vector<BufferReduction>& reductions, int max_in_flight) {
         std::vector<pcclReduceOpDescriptor_t> descriptors;
@@ -133,6 +202,31 @@ public:
             return pcclAllReduceMultipleWithRetry(descriptors.data(), descriptors.size(), comm_, &info, max_in_flight);
         });
         return to_tuple(info);
+    }
+
+    CollectiveInfo collect(int kind, const Collection& collection) {
+        const Prepared prepared(kind, collection);
+        // Not initialized, so only the entries that are written cost anything.
+        const auto members = std::make_unique_for_overwrite<pcclMemberInfo_t[]>(members_max);
+        pcclCollectiveInfo_t info{};
+        info.members = members.get();
+        info.members_capacity = members_max;
+        wait_for(prepared.names().blocking, [&] { return prepared.run(comm_, &info); });
+        if (info.local_world_size > members_max)
+            raise_failure(pcclInternalError, prepared.names().blocking, "more members than a run can have");
+        return {info.local_world_size, info.tx_bytes, info.rx_bytes, info.local_index,
+                members_of(members.get(), info.local_world_size)};
+    }
+    Operation collect_async(int kind, const Collection& collection) {
+        const Prepared prepared(kind, collection);
+        pcclAsyncReduceOp_t handle{};
+        wait_for(prepared.names().launching, [&] { return prepared.launch(comm_, &handle); });
+        return Operation(handle, true);
+    }
+    nb::bytes peer_id() const {
+        pcclPeerId_t id{};
+        require(pcclGetPeerId(comm_, &id), "pcclGetPeerId");
+        return nb::bytes(id.bytes, sizeof id.bytes);
     }
 
     // Returns the agreed revision, and the bytes sent and received.
@@ -201,6 +295,7 @@ void bind_communicator(nb::module_& module) {
         .def("done", &Operation::done)
         .def("wait", &Operation::wait, "timeout"_a.none())
         .def("outcome", &Operation::outcome)
+        .def("members", &Operation::members)
         .def("notify", &Operation::notify, "token"_a);
     nb::class_<Comm>(module, "Comm")
         .def(nb::init<const nb::bytes&, std::uint16_t, std::uint32_t, std::uint32_t, const nb::dict&>(), "address"_a,
@@ -215,6 +310,9 @@ void bind_communicator(nb::module_& module) {
         .def("all_reduce", &Comm::all_reduce, "send"_a, "receive"_a, "reduction"_a)
         .def("all_reduce_async", &Comm::all_reduce_async, "send"_a, "receive"_a, "reduction"_a)
         .def("all_reduce_multiple_with_retry", &Comm::all_reduce_multiple_with_retry, "reductions"_a, "max_in_flight"_a)
+        .def("collect", &Comm::collect, "kind"_a, "collection"_a)
+        .def("collect_async", &Comm::collect_async, "kind"_a, "collection"_a)
+        .def("peer_id", &Comm::peer_id)
         .def("synchronize", &Comm::synchronize, "revision"_a, "entries"_a, "strategy"_a)
         .def("abort", &Comm::abort)
         .def("close", &Comm::close)

@@ -37,13 +37,20 @@ void completed(std::uint64_t token) {
 
 }  // namespace
 
-void Operation::State::finish(pcclResult_t outcome, const pcclReduceInfo_t& reduced, const char* cause) {
+void Operation::State::finish(void* kept, pcclResult_t outcome, const pcclCollectiveInfo_t& info, const char* cause) {
+    const std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(kept));
+    (*state)->finish(outcome, info, cause);
+}
+
+void Operation::State::finish(pcclResult_t outcome, const pcclCollectiveInfo_t& collected, const char* cause) {
     std::optional<std::uint64_t> told;
     {
         const std::lock_guard lock(mutex);
         done = true;
         result = outcome;
-        if (outcome == pcclSuccess) info = reduced;
+        info = collected;
+        if (info.members != nullptr) members.assign(info.members, info.members + info.members_capacity);
+        info.members = nullptr;
         message = cause;
         told = token;
     }
@@ -55,13 +62,23 @@ void Operation::start() {
     if (started_) return;
     started_ = true;
     auto* kept = new std::shared_ptr<State>(state_);  // the callback's own share
-    const pcclResult_t result = pcclAwaitAsyncReduceThen(
-        &handle_,
-        [](pcclResult_t outcome, const pcclReduceInfo_t* info, const char* message, void* user) {
-            const std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(user));
-            (*state)->finish(outcome, *info, message);
-        },
-        kept);
+    const pcclResult_t result =
+        collective_ ? pcclAwaitCollectiveThen(
+                          &handle_,
+                          [](pcclResult_t outcome, const pcclCollectiveInfo_t* info, const char* message, void* user) {
+                              State::finish(user, outcome, *info, message);
+                          },
+                          kept)
+                    : pcclAwaitAsyncReduceThen(
+                          &handle_,
+                          [](pcclResult_t outcome, const pcclReduceInfo_t* info, const char* message, void* user) {
+                              pcclCollectiveInfo_t reduced{};
+                              reduced.local_world_size = info->local_world_size;
+                              reduced.tx_bytes = info->tx_bytes;
+                              reduced.rx_bytes = info->rx_bytes;
+                              State::finish(user, outcome, reduced, message);
+                          },
+                          kept);
     if (result == pcclSuccess) return;
     delete kept;
     state_->finish(result, {}, pcclGetLastErrorMessage(nullptr));
@@ -104,6 +121,19 @@ std::tuple<int, std::uint32_t, std::uint64_t, std::uint64_t, std::string> Operat
     const std::lock_guard lock(state_->mutex);
     return {static_cast<int>(state_->result), state_->info.local_world_size, state_->info.tx_bytes,
             state_->info.rx_bytes, state_->message};
+}
+
+std::tuple<std::uint32_t, std::vector<Member>> Operation::members() const {
+    const std::lock_guard lock(state_->mutex);
+    return {state_->info.local_index, members_of(state_->members.data(), state_->members.size())};
+}
+
+std::vector<Member> members_of(const pcclMemberInfo_t* members, std::size_t count) {
+    std::vector<Member> all;
+    all.reserve(count);
+    for (std::size_t i = 0; i < count; ++i)
+        all.emplace_back(nb::bytes(members[i].peer.bytes, sizeof members[i].peer.bytes), members[i].count);
+    return all;
 }
 
 void Operation::notify(std::uint64_t token) {

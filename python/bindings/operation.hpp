@@ -1,8 +1,10 @@
-// A launched all-reduce. The first request for its outcome starts to await it. The library then calls back from its own
+// A launched collective. The first request for its outcome starts to await it. The library then calls back from its own
 // thread; the callback never takes the GIL.
 #pragma once
 
 #include "include/pccl.h"
+
+#include <nanobind/nanobind.h>
 
 #include <condition_variable>
 #include <cstdint>
@@ -12,12 +14,22 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 namespace pccl_python {
 
+// A member as Python gets it: its name in the run, and pcclMemberInfo_t::count.
+using Member = std::pair<nanobind::bytes, std::uint64_t>;
+
+// Needs the GIL.
+std::vector<Member> members_of(const pcclMemberInfo_t* members, std::size_t count);
+
 class Operation {
 public:
-    explicit Operation(pcclAsyncReduceOp_t handle) : state_(std::make_shared<State>()), handle_(handle) {}
+    // `collective`: it is no all-reduce, so it has members.
+    Operation(pcclAsyncReduceOp_t handle, bool collective)
+        : state_(std::make_shared<State>()), handle_(handle), collective_(collective) {}
 
     // Starts to await it. Idempotent.
     void start();
@@ -25,9 +37,11 @@ public:
     // Starts, and waits without the GIL for `timeout` seconds at most. False: not done. Raises what a signal handler
     // raises.
     bool wait(std::optional<double> timeout);
-    // Status, members, bytes sent and received, cause of a failure. Valid only when done.
+    // Status, number of members, bytes sent and received, cause of a failure. Valid only when done.
     std::tuple<int, std::uint32_t, std::uint64_t, std::uint64_t, std::string> outcome() const;
-    // Starts, and passes `token` to next_completed() when the reduction is done (at once if it is done already).
+    // Own index, and the members by index; none for an all-reduce. Valid only when done.
+    std::tuple<std::uint32_t, std::vector<Member>> members() const;
+    // Starts, and passes `token` to next_completed() when the collective is done (at once if it is done already).
     void notify(std::uint64_t token);
 
 private:
@@ -37,12 +51,16 @@ private:
         bool done = false;
         std::optional<std::uint64_t> token;
         pcclResult_t result = pcclSuccess;
-        pcclReduceInfo_t info{};
+        pcclCollectiveInfo_t info{};
+        std::vector<pcclMemberInfo_t> members;
         std::string message;
-        void finish(pcclResult_t outcome, const pcclReduceInfo_t& reduced, const char* cause);
+        // `kept`: the share that the callback owns.
+        static void finish(void* kept, pcclResult_t outcome, const pcclCollectiveInfo_t& info, const char* cause);
+        void finish(pcclResult_t outcome, const pcclCollectiveInfo_t& collected, const char* cause);
     };
     std::shared_ptr<State> state_;
     const pcclAsyncReduceOp_t handle_;
+    const bool collective_;
     bool started_ = false;  // guarded by the GIL, or by Python's lock of the handle
 };
 

@@ -14,6 +14,7 @@ A call that fails raises a :class:`PCCLError`. Its text names the cause and the 
 """
 
 from pccl import _native, _original, cuda
+from pccl._collectives import CollectiveInfo, Gathered, Member
 from pccl._communicator import Communicator
 from pccl._enums import (
     Attribute,
@@ -38,7 +39,7 @@ from pccl._errors import (
     PCCLUsageError,
 )
 from pccl._master import MasterNode
-from pccl._operation import AsyncReduceHandle
+from pccl._operation import AsyncHandle, AsyncReduceHandle
 from pccl._run import Run
 from pccl._values import (
     QuantizationOptions,
@@ -53,13 +54,17 @@ from pccl._values import (
 
 __version__ = _native.version()
 __all__ = [
+    "AsyncHandle",
     "AsyncReduceHandle",
     "Attribute",
+    "CollectiveInfo",
     "Communicator",
     "DataType",
     "DeviceType",
     "DistributionHint",
+    "Gathered",
     "MasterNode",
+    "Member",
     "PCCLArgumentError",
     "PCCLConnectionLostError",
     "PCCLError",

@@ -1,11 +1,4 @@
-"""The def _address_of(invite: str | None) -> str:
-    parts = (invite or "").split("/")
-    if len(parts) != 5:
-        raise argument_error("Communicator", "there is no address; give one, or an invitation (invite, PCCL_INVITE)")
-    return parts[1]
-
-
-class Communicator: membership in a run, shared state and reductions."""
+"""The class Communicator: membership in a run, shared state and all-reduces."""
 
 from __future__ import annotations
 
@@ -18,6 +11,7 @@ from typing import Any
 
 from pccl import _lifetime, _native, _staging
 from pccl._address import parse
+from pccl._collectives import Array, Collectives, _Seen
 from pccl._enums import (
     Attribute,
     DeviceType,
@@ -64,10 +58,17 @@ _SETTINGS_WITH_ZERO = {"master_timeout_ms", "max_scratch_bytes"}
 _CONFIG_NONE = -1
 _SECONDS_BETWEEN_ATTEMPTS = 1.0
 
-Array = Any  # torch.Tensor or numpy.ndarray; neither is imported here
 
 
-class Communicator:
+# The master's address in an invitation: pccl-invite-1/HOST:PORT/...
+def _address_of(invite: str | None) -> str:
+    parts = (invite or "").split("/")
+    if len(parts) != 5:
+        raise argument_error("Communicator", "there is no address; give one, or an invitation (invite, PCCL_INVITE)")
+    return parts[1]
+
+
+class Communicator(Collectives):
     """One peer of a run.
 
     Any thread may call any method. Calls that wait release the GIL. If a signal handler raises (Ctrl-C) while a call
@@ -114,6 +115,7 @@ class Communicator:
         # All keys of _in_flight, and some that it no longer has; the order in which _release_done_arrays() checks them.
         self._in_flight_order: deque[int] = deque()
         self._comm: _native.Comm | None = None
+        self._seen = _Seen()
         _lifetime.begin()
         if self._target.endpoint is not None:
             self._comm = self._create(*self._target.endpoint)
@@ -153,6 +155,7 @@ class Communicator:
         :raises PCCLMasterConnectionError: no attempt succeeded; the text names the last cause.
         :raises PCCLUsageError: connected already, or closed.
         """
+        self._seen.info = None
         if n_attempts < 1:
             raise argument_error("Communicator.connect", f"n_attempts is {n_attempts}; use 1 or more")
         for attempt in range(n_attempts):
@@ -397,11 +400,17 @@ class Communicator:
             operation = comm.all_reduce_async(host.data_ptr(), result.data_ptr(), reduction)
         else:
             operation = comm.all_reduce_async(source.pointer, target.pointer, reduction)
+        return AsyncReduceHandle(operation, self._keep(operation, owners), land)
+
+    def _keep(
+        self, operation: _native.Operation, owners: tuple[Any, ...]
+    ) -> dict[int, tuple[_native.Operation, tuple[Any, ...]]]:
+        """Keeps the owners of an operation's memory alive until it is done. Returns where its handle releases them."""
         self._release_done_arrays()
         key = id(operation)
         self._in_flight[key] = (operation, owners)
         self._in_flight_order.append(key)
-        return AsyncReduceHandle(operation, self._in_flight, land)
+        return self._in_flight
 
     def _release_done_arrays(self) -> None:
         """Releases the arrays of reductions that are done but were not awaited with wait(), for example because their

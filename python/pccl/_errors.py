@@ -11,10 +11,13 @@ from pccl._enums import Result
 _NAMES_HERE = {
     "pcclConnect": "connect()",
     "pcclAbort": "abort()",
+    "pcclBarrier": "barrier()",
     "pcclQuantNone": "QuantizationAlgorithm.NONE",
     "pcclQuantMinMax": "QuantizationAlgorithm.MIN_MAX",
     "pcclUint32": "DataType.UINT32",
     "pcclUint64": "DataType.UINT64",
+    "recv_capacity": "recv",
+    "recv_count": "recv",
 }
 
 
@@ -108,7 +111,7 @@ _KINDS: dict[Result, type[PCCLError]] = {
 
 def error_for(code: Result | int, func_name: str, cause: str = "") -> PCCLError:
     result = Result(code)
-    words = re.sub(r"\bpccl[A-Z]\w+", lambda name: _NAMES_HERE.get(name[0], name[0]), cause)
+    words = re.sub(r"\b(?:pccl[A-Z]|recv_)\w+", lambda name: _NAMES_HERE.get(name[0], name[0]), cause)
     return _KINDS.get(result, PCCLError)(result, func_name, words)
 
 

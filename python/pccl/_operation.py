@@ -1,4 +1,4 @@
-"""Handles of launched reductions."""
+"""Handles of launched collectives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pccl import _native
 from pccl._enums import Result
@@ -17,34 +17,43 @@ if TYPE_CHECKING:
     import asyncio
 
 _InFlight = dict[int, tuple[_native.Operation, tuple[Any, ...]]]
+Info = TypeVar("Info")
 
 
-class AsyncReduceHandle:
-    """A reduction in progress, made by :meth:`Communicator.all_reduce_async`. Call at least one method on every handle
-    before update_topology(), or await it in asyncio (``await handle`` returns what result() returns). The library calls
-    this awaiting the reduction. If a handle is dropped, the reduction still runs to its end. Any thread may call any
-    method."""
+class AsyncHandle(Generic[Info]):
+    """A collective in progress. Call at least one method on every handle before update_topology(), or await it in
+    asyncio (``await handle`` returns what result() returns). The library calls this awaiting the collective. If a
+    handle is dropped, the collective still runs to its end. Any thread may call any method."""
 
     def __init__(
-        self, operation: _native.Operation, in_flight: _InFlight, land: Callable[[], None] | None = None
+        self,
+        operation: _native.Operation,
+        in_flight: _InFlight,
+        read: Callable[[int, int, int], Info],
+        function: str,
+        land: Callable[[], None] | None = None,
     ) -> None:
-        """``land`` puts a result into place that the library has written elsewhere. It is called once, after a success,
-        also if the handle is dropped."""
+        """``read`` makes the info from the number of members and the bytes sent and received; they are 0 after a
+        failure. ``function`` is named in errors. ``land`` puts a result into place that the library has written
+        elsewhere. It is called once, after a success, also if the handle is dropped."""
         self._operation = operation
         self._in_flight = in_flight
-        self._outcome: tuple[int, ReduceInfo, str] | None = None
+        self._read = read
+        self._function = function
+        self._outcome: tuple[int, Info, str] | None = None
         self._land = land
         self._landing = threading.Lock()
         self._failure: Exception | None = None
         if land is not None:
             _notifier.add(self, _land_done)
 
-    def wait(self, timeout: float | None = None) -> tuple[bool, int, ReduceInfo]:
-        """Blocks until the reduction is done. Does not raise if the reduction failed. May be called again.
+    def wait(self, timeout: float | None = None) -> tuple[bool, int, Info]:
+        """Blocks until the collective is done. Does not raise if it failed. May be called again.
 
         :param timeout: seconds; None: no limit.
-        :returns: (is_success, status, info). status is the number of a :class:`Result`; info has zeros after a failure.
-        :raises TimeoutError: not done in time. The reduction goes on, and wait() may be called again.
+        :returns: (is_success, status, info). status is the number of a :class:`Result`; info has zeros after a
+            failure, and no members or pieces.
+        :raises TimeoutError: not done in time. The collective goes on, and wait() may be called again.
         """
         status, info, _ = self._wait(timeout)
         return status == Result.SUCCESS, status, info
@@ -56,37 +65,37 @@ class AsyncReduceHandle:
             return self._land is None and self._operation.done()
         return True
 
-    def result(self, timeout: float | None = None) -> ReduceInfo:
-        """Blocks until the reduction is done, and returns its info.
+    def result(self, timeout: float | None = None) -> Info:
+        """Blocks until the collective is done, and returns its info.
 
         :param timeout: seconds; None: no limit.
-        :raises PCCLError: the reduction failed; the same kinds as for :meth:`Communicator.all_reduce`.
+        :raises PCCLError: it failed; the same kinds as for the call that blocks.
         :raises TimeoutError: not done in time.
         """
         status, info, cause = self._wait(timeout)
         if status != Result.SUCCESS:
-            raise error_for(status, "pcclAwaitAsyncReduce", cause)
+            raise error_for(status, self._function, cause)
         return info
 
     def exception(self, timeout: float | None = None) -> PCCLError | None:
-        """Blocks until the reduction is done.
+        """Blocks until the collective is done.
 
         :param timeout: seconds; None: no limit.
-        :returns: the failure of the reduction, or None.
+        :returns: its failure, or None.
         :raises TimeoutError: not done in time.
         """
         status, _, cause = self._wait(timeout)
-        return None if status == Result.SUCCESS else error_for(status, "pcclAwaitAsyncReduce", cause)
+        return None if status == Result.SUCCESS else error_for(status, self._function, cause)
 
-    def add_done_callback(self, callback: Callable[[AsyncReduceHandle], object]) -> None:
+    def add_done_callback(self, callback: Callable[[Self], object]) -> None:
         """Registers a callback and returns at once.
 
-        :param callback: called with the handle when the reduction is done. One thread of this package calls all
+        :param callback: called with the handle when the collective is done. One thread of this package calls all
             callbacks, one after the other, so they should be short. If a callback raises, the exception is logged.
         """
         _notifier.add(self, callback)
 
-    def __await__(self) -> Generator[Any, None, ReduceInfo]:
+    def __await__(self) -> Generator[Any, None, Info]:
         import asyncio  # takes longer than the import of the rest of this package
 
         loop = asyncio.get_running_loop()
@@ -96,7 +105,7 @@ class AsyncReduceHandle:
             if not future.done():
                 future.set_result(None)
 
-        def wake(_: AsyncReduceHandle) -> None:
+        def wake(_: AsyncHandle[Info]) -> None:
             try:
                 loop.call_soon_threadsafe(finish)
             except RuntimeError:
@@ -106,14 +115,14 @@ class AsyncReduceHandle:
         yield from future
         return self.result()
 
-    def _wait(self, timeout: float | None) -> tuple[int, ReduceInfo, str]:
+    def _wait(self, timeout: float | None) -> tuple[int, Info, str]:
         if self._outcome is None:
             if not self._operation.wait(timeout):
-                raise TimeoutError(f"the reduction is not done after {timeout} s")
+                raise TimeoutError(f"the collective is not done after {timeout} s")
             status, world, tx_bytes, rx_bytes, cause = self._operation.outcome()
             if self._land is not None:
                 self._land_once(status)
-            self._outcome = status, ReduceInfo(world, tx_bytes, rx_bytes), cause
+            self._outcome = status, self._read(world, tx_bytes, rx_bytes), cause
             self._in_flight.pop(id(self._operation), None)
         if self._failure is not None:
             raise self._failure
@@ -136,7 +145,16 @@ class AsyncReduceHandle:
             operation.start()
 
 
-def _land_done(handle: AsyncReduceHandle) -> None:
+class AsyncReduceHandle(AsyncHandle[ReduceInfo]):
+    """A reduction in progress, made by :meth:`Communicator.all_reduce_async`."""
+
+    def __init__(
+        self, operation: _native.Operation, in_flight: _InFlight, land: Callable[[], None] | None = None
+    ) -> None:
+        super().__init__(operation, in_flight, ReduceInfo, "pcclAwaitAsyncReduce", land)
+
+
+def _land_done(handle: AsyncHandle[Any]) -> None:
     handle._land_once(handle._operation.outcome()[0])
 
 
@@ -146,11 +164,11 @@ class _Notifier:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tokens = itertools.count()
-        self._waiting: dict[int, tuple[AsyncReduceHandle, list[Callable[[AsyncReduceHandle], object]]]] = {}
+        self._waiting: dict[int, tuple[AsyncHandle[Any], list[Callable[[Any], object]]]] = {}
         self._token_of: dict[int, int] = {}
         self._thread: threading.Thread | None = None
 
-    def add(self, handle: AsyncReduceHandle, callback: Callable[[AsyncReduceHandle], object]) -> None:
+    def add(self, handle: AsyncHandle[Any], callback: Callable[[Any], object]) -> None:
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="pccl-callbacks", daemon=True)
@@ -183,7 +201,7 @@ class _Notifier:
                 try:
                     callback(handle)
                 except Exception:
-                    logging.getLogger("pccl").exception("a callback of a reduction failed")
+                    logging.getLogger("pccl").exception("a callback of a collective failed")
             del handle, callbacks
 
 

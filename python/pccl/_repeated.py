@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pccl._communicator import Array, Communicator
+from pccl._collectives import Array
+from pccl._communicator import Communicator
 from pccl._enums import Attribute, Result
 from pccl._errors import PCCLError, PCCLTooFewPeersError
 from pccl._operation import AsyncReduceHandle

@@ -8,7 +8,8 @@ import time
 from types import TracebackType
 from typing import Any
 
-from pccl._communicator import Array, Communicator
+from pccl._collectives import Array
+from pccl._communicator import Communicator
 from pccl._enums import ReduceOp
 from pccl._errors import PCCLError, argument_error
 from pccl._membership import Lost, Membership

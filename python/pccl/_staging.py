@@ -88,9 +88,14 @@ class Fetch:
         return self.host
 
 
+def room(elements: int, dtype: Any) -> torch.Tensor:
+    """Page-locked memory for a result of that many elements of a dtype of torch; not initialized."""
+    return streams.page_locked(elements, dtype)
+
+
 def room_for_result(host: torch.Tensor) -> torch.Tensor:
     """Page-locked memory for the reduction of ``host``. A reduction in place takes longer: it keeps its input."""
-    return streams.page_locked(host.numel(), host.dtype)
+    return room(host.numel(), host.dtype)
 
 
 def store(host: torch.Tensor, target: torch.Tensor) -> None:

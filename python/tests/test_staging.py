@@ -322,3 +322,46 @@ def test_gradients_of_a_model_on_a_gpu(run_peers: RunPeers, gpu: LateStreams) ->
 
     gpu.everything = True
     run_peers(2, body)
+
+
+def test_collectives_of_tensors_on_a_gpu(run_peers: RunPeers, gpu: LateStreams) -> None:
+    """Results land where they belong, and nothing else is written."""
+    gpu.everything = True
+
+    def body(communicator: pccl.Communicator, index: int) -> None:
+        members = communicator.barrier().members
+        own = communicator.index
+        send, gathered = gpu.tensor(0, 0), gpu.tensor(*[-1] * 6)
+        for launched in (False, True):
+            gpu.current().do(lambda: send.fill_(own + 1))
+            if launched:
+                pieces = communicator.all_gather_async(send[: own + 1], gathered).result()
+            else:
+                pieces = communicator.all_gather(send[: own + 1], gathered)
+            assert [piece.tolist() for piece in pieces] == [[1], [2, 2]] and gathered.tolist() == [1, 2, 2, -1, -1, -1]
+            gathered.fill_(-1)
+        assert [piece.tolist() for piece in communicator.all_gather(send)] == [[1, 1], [2, 2]]
+        for root in (0, 1):
+            copied, apart = gpu.tensor(own, 5), gpu.tensor(0, 0)
+            communicator.broadcast(copied, copied, root=members[root])
+            assert copied.tolist() == [root, 5]
+            communicator.broadcast(copied, apart, root=members[root])
+            assert apart.tolist() == [root, 5]
+            total = gpu.tensor(0, 0)
+            communicator.reduce(send, total if own == root else None, op=pccl.ReduceOp.SUM, root=members[root])
+            assert total.tolist() == ([3, 3] if own == root else [0, 0]) and send.tolist() == [own + 1] * 2
+        piece = gpu.tensor(*[0] * (2 - own))
+        communicator.reduce_scatter(gpu.tensor(1, 2, 3), piece, op=pccl.ReduceOp.SUM)
+        assert piece.tolist() == [[2, 4], [6]][own]
+
+    run_peers(2, body)
+
+
+def test_a_gather_that_fails_leaves_the_gpu_as_it_was(run_peers: RunPeers, gpu: LateStreams) -> None:
+    def body(communicator: pccl.Communicator, index: int) -> None:
+        recv = gpu.tensor(-1, -1)
+        with pytest.raises(pccl.PCCLArgumentError, match="room for, 2"):
+            communicator.all_gather(gpu.tensor(1, 2), recv)
+        assert recv.tolist() == [-1, -1]
+
+    run_peers(2, body)

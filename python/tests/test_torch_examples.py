@@ -98,6 +98,24 @@ def test_digits_with_peers_that_come_and_go(start: Start, master: str) -> None:
         one.result()
 
 
+def test_pieces_of_peers_that_come_and_go(start: Start, master: str) -> None:
+    def peer(last: str | None = None) -> Peer:
+        return start(run_example, "gather_pieces.py", [master, "--steps", "60", "--min-peers", "3"], {}, last)
+
+    def steps(one: Peer) -> dict[int, tuple[int, str]]:
+        lines = [re.fullmatch(r"step (\d+), (\d+) peers, \d+ samples, (\w+)", line) for line in one.said()]
+        return {int(line[1]): (int(line[2]), line[3]) for line in lines if line is not None}
+
+    first, second, victim = peer(), peer(), peer("step 20,")
+    read_until(victim, r"step 20, 3 peers")
+    victim.kill()
+    newcomer = peer()
+    ours, theirs, late = (steps(one) for one in (first, second, newcomer))
+    assert ours == theirs and sorted(ours) == list(range(60))
+    assert {peers for peers, _ in ours.values()} == {3}  # without the victim they wait for the newcomer
+    assert late and all(ours[step] == said for step, said in late.items())
+
+
 def test_sharded_replicas_that_come_and_go(start: Start, master: str) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")
@@ -131,7 +149,7 @@ def test_sharded_replicas_that_come_and_go(start: Start, master: str) -> None:
 def test_examples_are_short_and_their_types_right(tree: Path, tmp_path: Path) -> None:
     """Checked together with pccl.torch and the types of torch, which the check of the whole package leaves out."""
     examples = sorted(EXAMPLES.glob("*.py"))
-    assert len(examples) == 3
+    assert len(examples) == 4
     assert all(len(example.read_text().splitlines()) <= 150 for example in examples)
     pytest.importorskip("mypy")
     pytest.importorskip("torch")

@@ -104,6 +104,10 @@ def gather_everything(rank: int) -> None:
     assert torch.equal(out, own * 3)
     dist.reduce_scatter(out, everyone, op=dist.ReduceOp.AVG)
     assert torch.equal(out, own)
+    sums = torch.cat(everyone)
+    reduce_scatter_single(sums[2 * rank : 2 * rank + 2], sums)  # a part of the input
+    assert torch.equal(sums[2 * rank : 2 * rank + 2], own * 3)
+    assert torch.equal(sums[: 2 * rank], torch.cat(everyone)[: 2 * rank])
     nothing = torch.empty(0)
     reduce_scatter_single(nothing, torch.empty(0))
 
@@ -118,6 +122,24 @@ def gather_everything(rank: int) -> None:
 
 def test_gathering_and_scattering(run_ranks: Run) -> None:
     run_ranks(3, gather_everything)
+
+
+def parts_that_do_not_fit(rank: int) -> str:
+    # As many elements in all as were sent, but not by whom.
+    sizes = [(1, 2, 3), (2, 3, 1), (1, 3, 2)][rank]
+    try:
+        dist.all_gather([torch.empty(size) for size in sizes], torch.ones(sizes[rank]))
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_parts_of_other_sizes_than_expected(run_ranks: Run) -> None:
+    texts = run_ranks(3, parts_that_do_not_fit)
+    # The first one in the order of members is named.
+    assert "rank 1 sent 12 bytes where 8 have room" in texts[0] or "rank 2 sent 8 bytes where 12" in texts[0]
+    assert "rank 0 sent 4 bytes where 8 have room" in texts[1] or "rank 2 sent 8 bytes where 4" in texts[1]
+    assert texts[2] == ""
 
 
 def broadcast_bits(rank: int) -> None:
@@ -186,6 +208,74 @@ def groups_side_by_side(rank: int) -> None:
 
 def test_groups_beside_the_default_one(run_ranks: Run) -> None:
     run_ranks(2, groups_side_by_side)
+
+
+# ---- what they cost
+
+
+def bytes_sent(rank: int) -> dict[str, int]:
+    group, size = dist.distributed_c10d._get_default_group(), dist.get_world_size()
+    own, whole = torch.ones(100_000), torch.ones(100_000 * size)
+
+    def sent(call: Callable[[], Any]) -> int:
+        work = call()
+        assert work.wait()
+        return sum(handle.result().tx_bytes for handle in work._handles)
+
+    uneven = [torch.empty(50_000 * (other + 1)) for other in range(size)]
+    return {
+        "broadcast": sent(lambda: dist.broadcast(own, src=1, async_op=True)),
+        "all_gather": sent(lambda: all_gather_single(whole, own, async_op=True)),
+        "in place": sent(lambda: all_gather_single(whole, whole[100_000 * rank : 100_000 * (rank + 1)], async_op=True)),
+        "uneven": sent(lambda: dist.all_gather(uneven, torch.ones(50_000 * (rank + 1)), async_op=True)),
+        "reduce_scatter": sent(lambda: reduce_scatter_single(own, whole, async_op=True)),
+        "list": sent(lambda: group.reduce_scatter([own], [list(whole.chunk(size))])),
+        "reduce": sent(lambda: dist.reduce(own, dst=2, async_op=True)),
+        "gather": sent(lambda: dist.gather(own, list(whole.chunk(size)) if rank == 0 else None, async_op=True)),
+        "scatter": sent(lambda: dist.scatter(own, list(whole.chunk(size)) if rank == 0 else None, async_op=True)),
+        "barrier": sent(lambda: dist.barrier(async_op=True)),
+    }
+
+
+def test_each_collective_sends_as_many_bytes_as_it_must(run_ranks: Run) -> None:
+    """gloo sends as many: a ring for all_gather and reduce_scatter, a tree for broadcast and reduce."""
+    size, part = 3, 400_000
+    each = {key: [rank[key] for rank in ranks] for ranks in [run_ranks(size, bytes_sent)] for key in ranks[0]}
+    for key in ("all_gather", "in place", "reduce_scatter", "list", "gather"):
+        assert all((size - 1) * part <= sent <= 1.05 * (size - 1) * part for sent in each[key]), (key, each[key])
+    for key in ("broadcast", "reduce"):
+        assert max(each[key]) <= 1.1 * part and sum(each[key]) <= 1.1 * (size - 1) * part, (key, each[key])
+    assert max(each["scatter"]) <= 1.1 * size * part
+    assert sum(each["uneven"]) <= 1.05 * (size - 1) * part // 2 * 6
+    assert each["barrier"] == [0, 0, 0]
+
+
+def ranks_in_some_order(channel: Channel, master: str, rank: int) -> bool:
+    connect = pccl.Communicator.connect
+
+    def told(communicator: pccl.Communicator, *attempts: int) -> None:
+        connect(communicator, *attempts)
+        channel.send("in")
+
+    pccl.Communicator.connect = told  # type: ignore[method-assign]
+
+    def body(rank: int) -> bool:
+        gather_everything(rank)
+        broadcast_bits(rank)
+        group: Any = dist.distributed_c10d._get_default_group()
+        return bool(group._in_rank_order)
+
+    return bool(in_group(channel, master, rank, 3, body))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_ranks_may_join_in_any_order(start: Start, master: str, order: tuple[int, ...]) -> None:
+    """Pieces come in the order in which members were admitted."""
+    peers = []
+    for rank in order:
+        peers.append(start(ranks_in_some_order, master, rank))
+        assert peers[-1].hear() == "in"
+    assert [peer.result() for peer in peers] == [order == (0, 1, 2)] * 3
 
 
 # ---- training on top of the collectives
@@ -377,6 +467,36 @@ def test_a_lost_peer_is_an_error_on_all_and_the_rest_can_begin_anew(start: Start
         assert "lost" in failure.lower() and "destroy_process_group()" in failure and "pccl.torch.ddp_hook" in failure
         assert later == failure
         assert total == [3.0, 3.0]
+
+
+def collect_until_it_fails(channel: Channel, master: str, rank: int, kind: str) -> str:
+    def body(rank: int) -> str:
+        own, whole = torch.ones(50_000), torch.ones(150_000)
+        call: Callable[[], Any] = {
+            "broadcast": lambda: dist.broadcast(own, src=2),  # the rank that dies
+            "reduce": lambda: dist.reduce(own, dst=2),
+            "all_gather_into_tensor": lambda: all_gather_single(whole, own),
+            "reduce_scatter_tensor": lambda: reduce_scatter_single(own, whole),
+            "barrier": dist.barrier,
+        }[kind]
+        channel.send("in")
+        with pytest.raises(dist.DistBackendError) as failure:
+            while True:
+                call()
+        return str(failure.value)
+
+    return str(in_group(channel, master, rank, 3, body))
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "barrier"])
+def test_every_collective_ends_when_a_peer_is_lost(start: Start, master: str, kind: str) -> None:
+    peers = [start(collect_until_it_fails, master, rank, kind) for rank in range(3)]
+    for peer in peers:
+        assert peer.hear() == "in"
+    peers[2].kill()
+    for peer in peers[:2]:
+        text = peer.result()
+        assert f"pccl: {kind}: " in text and "lost" in text.lower() and "destroy_process_group()" in text
 
 
 def lost_during_backward(channel: Channel, master: str, rank: int) -> str:

@@ -43,6 +43,16 @@ class Peer:
                 self.process.join(PATIENCE_S)
                 return value
 
+    def said(self) -> list[Any]:
+        """Waits for its end, and returns the messages that nobody has heard yet."""
+        messages = []
+        while True:
+            kind, value = self._next()
+            if kind == "result":
+                self.process.join(PATIENCE_S)
+                return messages
+            messages.append(value)
+
     def kill(self) -> None:
         self.process.kill()
         self.process.join()

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <numeric>
 
 using namespace integration;
@@ -232,6 +233,73 @@ TEST_CASE("collectives of several kinds are in flight together") {
         CHECK(copied[i] == drawn(count, 1));
         CHECK(infos[i].members[2].count == count);
     }
+}
+
+namespace {
+
+// What a callback was told. The arrays of the call are gone when the test reads it.
+struct Told {
+    struct Outcome {
+        pcclResult_t result = pcclInternalError;
+        pcclCollectiveInfo_t info{};
+        std::vector<pcclMemberInfo_t> members;
+        std::string message;
+    };
+    std::promise<Outcome> promise;
+    static void tell(pcclResult_t result, const pcclCollectiveInfo_t* info, const char* message, void* user) {
+        Outcome outcome{result, *info, {}, message};
+        if (info->members_capacity != 0) outcome.members.assign(info->members, info->members + info->members_capacity);
+        static_cast<Told*>(user)->promise.set_value(std::move(outcome));
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a callback gets the members of a collective, or the cause of its failure") {
+    constexpr std::size_t world = 3;
+    const LocalRun run(world);
+    const std::vector<std::size_t> order = order_of(run, world);
+    std::vector<Values> got(world, Values(6));
+    std::vector<Told> told(world);
+    auto results = on_all(run, world, [&](std::size_t i, pcclComm_t* comm) {
+        const Values send(i + 1, 7);
+        const pcclCopyDescriptor_t descriptor = copy_of(send.size(), 1);
+        pcclAsyncReduceOp_t handle{};
+        if (const pcclResult_t result =
+                pcclAllGatherAsync(send.data(), got[i].data(), got[i].size(), &descriptor, comm, &handle);
+            result != pcclSuccess)
+            return result;
+        if (pcclAwaitCollectiveThen(&handle, nullptr, nullptr) != pcclInvalidArgument) return pcclInternalError;
+        const pcclResult_t result = pcclAwaitCollectiveThen(&handle, &Told::tell, &told[i]);
+        if (result != pcclSuccess) return result;
+        const Told::Outcome outcome = told[i].promise.get_future().get();
+        bool right = outcome.info.local_world_size == world && outcome.members.size() == world &&
+                     order[outcome.info.local_index] == i && outcome.message.empty();
+        for (std::size_t k = 0; right && k < world; ++k) right = outcome.members[k].count == order[k] + 1;
+        return right ? outcome.result : pcclInternalError;
+    });
+    CHECK(all_are(results, pcclSuccess));
+    for (const Values& one : got) CHECK(one == Values(6, 7));
+
+    std::vector<Told> refused(world);
+    results = on_all(run, world, [&](std::size_t i, pcclComm_t* comm) {
+        pcclAsyncReduceOp_t handle{};
+        const pcclReduceDescriptor_t descriptor = describe(6, 1, pcclSum, type);
+        const pcclResult_t launched =
+            i == 0 ? pcclBarrierAsync(1, comm, &handle)
+                   : pcclReduceScatterAsync(got[i].data(), got[i].data(), 2, &descriptor, comm, &handle);
+        if (launched != pcclSuccess) return launched;
+        const pcclResult_t result = pcclAwaitCollectiveThen(&handle, &Told::tell, &refused[i]);
+        if (result != pcclSuccess) return result;
+        const Told::Outcome outcome = refused[i].promise.get_future().get();
+        const bool right = outcome.info.local_world_size == 0 && outcome.info.members == nullptr &&
+                           outcome.members.empty() && !outcome.message.empty();
+        return right ? outcome.result : pcclInternalError;
+    });
+    CHECK(all_are(results, pcclInvalidArgument));
+    const pcclAsyncReduceOp_t unknown = {run[0], 4711};
+    CHECK(pcclAwaitCollectiveThen(&unknown, &Told::tell, nullptr) == pcclRankConnectionLost);
+    CHECK(pcclAwaitCollectiveThen(nullptr, &Told::tell, nullptr) == pcclInvalidArgument);
 }
 
 TEST_CASE("collectives that cannot be are refused to all members, and the communicator works on") {

@@ -121,7 +121,7 @@ private:
 };
 
 constexpr Example examples[] = {
-    {"basic_loop"}, {"pending_pump"}, {"diloco"}, {"async_diloco"}, {"sharded_grid", 2, false, 4},
+    {"basic_loop"}, {"pending_pump"}, {"diloco"}, {"async_diloco"}, {"gather_pieces"}, {"sharded_grid", 2, false, 4},
 };
 
 }  // namespace

@@ -53,6 +53,7 @@ const std::map<std::string, std::string> public_calls = {
     {"pcclBarrier", "CommandLaunch.collective"},
     {"pcclBarrierAsync", "CommandLaunch.collective"},
     {"pcclAwaitCollective", "CommandAwait."},
+    {"pcclAwaitCollectiveThen", "CommandAwait."},
     {"pcclGetPeerId", "- reads what the driver knows"},
     {"pcclDestroyCommunicator", "CommandLeave."},
     {"pcclAbort", "CommandLeave.abort"},

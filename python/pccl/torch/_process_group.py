@@ -1,9 +1,7 @@
-"""The process group: every collective is one or more all-reduces.
+"""The process group: each collective is one or more collectives of the communicator.
 
-The library has an all-reduce, which is made for slow and failing links. So a broadcast is a sum to which all ranks but
-one contribute zeros, and a gathering is a sum to which each rank contributes its part. This sends more bytes than
-necessary: all_gather and reduce_scatter among w ranks send about twice w times a rank's part, per rank. The results are
-exact, because sums that move data are made over bytes, never over numbers.
+Ranks are given by the program, indices by the run. Where the two orders differ, pieces are gathered in the order of
+indices and then copied into that of ranks. What only moves data moves bytes, never numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import functools
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -23,10 +21,7 @@ from pccl._errors import PCCLError, argument_error
 from pccl._memory import memory_of
 from pccl.torch import _failure
 from pccl.torch._run import Run
-from pccl.torch._work import Work, recorded
-
-# One reduction: input, output (may be the same), operation.
-Reduction = tuple[Tensor, Tensor, ReduceOp]
+from pccl.torch._work import Finish, Handle, Work, recorded
 
 _OPS = {
     dist.ReduceOp.SUM: ReduceOp.SUM,
@@ -35,6 +30,32 @@ _OPS = {
     dist.ReduceOp.MAX: ReduceOp.MAX,
     dist.ReduceOp.MIN: ReduceOp.MIN,
 }
+
+
+class _Call(NamedTuple):
+    """A collective of the communicator: ``kind`` is the name of its method. ``recv`` may be ``send``. ``root`` is a
+    rank, or -1 for none."""
+
+    kind: str
+    send: Tensor | None
+    recv: Tensor | None
+    op: ReduceOp | None = None
+    root: int = -1
+
+    def launch(self, run: Run, tag: int) -> Handle:
+        options: dict[str, Any] = {"tag": tag}
+        if self.op is not None:
+            options["op"] = self.op
+        if self.root >= 0:
+            options["root"] = run.peer_of(self.root)
+        arrays = () if self.kind == "barrier" else (self.send, self.recv)
+        handle: Handle = getattr(run.communicator, f"{self.kind}_async")(*arrays, **options)
+        return handle
+
+    def alone(self) -> None:
+        """What it does in a group of one rank."""
+        if self.send is not None and self.recv is not None and self.recv is not self.send:
+            self.recv.copy_(self.send)
 
 
 class ProcessGroupPCCL(dist.ProcessGroup):
@@ -103,7 +124,8 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         self, tensors: list[Tensor], opts: Any = None, timeout: timedelta | None = None
     ) -> Work:
         op = _operation(opts, "all_reduce")
-        return self._launch("all_reduce", [(t, t, op) for t in _plain(tensors)], tensors, opts, timeout)
+        calls = [_Call("all_reduce", t, t, op) for t in _plain(tensors)]
+        return self._launch("all_reduce", calls, tensors, opts, timeout)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Work:
         return self.allreduce(tensors, opts)
@@ -111,27 +133,18 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def reduce(  # type: ignore[override]
         self, tensors: list[Tensor], opts: Any = None, timeout: timedelta | None = None
     ) -> Work:
-        op = _operation(opts, "reduce")
-        root = _root(opts) == self._rank
-        reductions = [(t, t if root else torch.empty_like(t), op) for t in _plain(tensors)]
-        return self._launch("reduce", reductions, tensors, opts, timeout)
+        op, root = _operation(opts, "reduce"), _root(opts)
+        calls = [_Call("reduce", t, t if root == self._rank else None, op, root) for t in _plain(tensors)]
+        return self._launch("reduce", calls, tensors, opts, timeout)
 
     def reduce_scatter(  # type: ignore[override]
         self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None, timeout: timedelta | None = None
     ) -> Work:
-        op = _operation(opts, "reduce_scatter")
-        own = [parts[self._rank] for parts in inputs]
-        sums = []
-        for output, part, parts in zip(outputs, own, inputs, strict=True):
-            _same_size("reduce_scatter", output, part.numel())
-            sums.append(torch.cat([_flat(one, "reduce_scatter") for one in parts]))
-        begins = [sum(part.numel() for part in parts[: self._rank]) for parts in inputs]
-
-        def finish() -> None:
-            for output, total, begin in zip(outputs, sums, begins, strict=True):
-                output.detach().copy_(total[begin : begin + output.numel()].view(output.shape))
-
-        return self._launch("reduce_scatter", [(t, t, op) for t in sums], outputs, opts, timeout, finish)
+        sources = []
+        for output, parts in zip(outputs, inputs, strict=True):
+            _same_size("reduce_scatter", output, parts[self._rank].numel())
+            sources.append(torch.cat([_flat(parts[rank], "reduce_scatter") for rank in self._ranks]))
+        return self._scatter_reduced("reduce_scatter", outputs, sources, opts, timeout)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:  # noqa: A002
         return self.reduce_scatter_single_coalesced([output], [input], opts)
@@ -141,36 +154,62 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def reduce_scatter_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> Work:
-        parts = []
+        sources = []
         for output, source in zip(outputs, inputs, strict=True):
             _same_size("reduce_scatter_tensor", source, output.numel() * self._size)
-            parts.append(list(_flat(source, "reduce_scatter_tensor").view(self._size, output.numel()).unbind()))
-        return self.reduce_scatter(outputs, parts, opts)
+            flat = _flat(source, "reduce_scatter_tensor")
+            if not self._in_rank_order:
+                flat = torch.cat([flat.view(self._size, output.numel())[rank] for rank in self._ranks])
+            elif _overlap(flat, output):
+                flat = flat.clone()
+            sources.append(flat)
+        return self._scatter_reduced("reduce_scatter_tensor", outputs, sources, opts, None)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
+
+    def _scatter_reduced(
+        self, function: str, outputs: list[Tensor], sources: list[Tensor], opts: Any, timeout: timedelta | None
+    ) -> Work:
+        """``sources`` have the parts in the order of indices."""
+        op = _operation(opts, "reduce_scatter")
+        targets = [
+            output.detach().view(-1) if output.is_contiguous() else output.detach().new_empty(output.numel())
+            for output in outputs
+        ]
+        calls = [_Call("reduce_scatter", *pair, op) for pair in zip(sources, targets, strict=True)]
+
+        def finish(_: list[Any]) -> None:
+            for output, target in zip(outputs, targets, strict=True):
+                if not output.is_contiguous():
+                    output.detach().copy_(target.view(output.shape))
+
+        return self._launch(function, calls, outputs, opts, timeout, finish)
 
     # ---- distributing bytes
 
     def broadcast(  # type: ignore[override]
         self, tensors: list[Tensor], opts: Any = None, timeout: timedelta | None = None
     ) -> Work:
+        root = _root(opts)
         flats = [_bytes(tensor, "broadcast") for tensor in tensors]
-        if _root(opts) != self._rank:
-            for flat in flats:
-                flat.zero_()
-        return self._launch("broadcast", _sums(flats), tensors, opts, timeout)
+        calls = [_Call("broadcast", flat if root == self._rank else None, flat, root=root) for flat in flats]
+        return self._launch("broadcast", calls, tensors, opts, timeout)
 
     def allgather(  # type: ignore[override]
         self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None, timeout: timedelta | None = None
     ) -> Work:
-        gathered = [self._own_part(source, parts) for source, parts in zip(inputs, outputs, strict=True)]
+        for source, parts in zip(inputs, outputs, strict=True):
+            self._check_parts(source, parts)
+        sizes = [[part.nbytes for part in parts] for parts in outputs]
+        calls = [self._gathering(source, sum(size)) for source, size in zip(inputs, sizes, strict=True)]
 
-        def finish() -> None:
-            for flat, parts in zip(gathered, outputs, strict=True):
-                _distribute(flat, parts)
+        def finish(infos: list[Any]) -> None:
+            self._check_pieces("all_gather", infos, sizes)
+            for call, parts in zip(calls, outputs, strict=True):
+                self._distribute(call.recv, parts)
 
         flattened = [tensor for parts in outputs for tensor in parts]
-        return self._launch("all_gather", _sums(gathered), flattened, opts, timeout, finish)
+        return self._launch("all_gather", calls, flattened, opts, timeout, finish)
 
     def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Work:
         # This interface has outputs[rank][tensor], the other one outputs[tensor][rank].
@@ -184,18 +223,24 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def all_gather_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> Work:
-        flats = []
+        calls, scattered = [], []
+        sizes = [[source.nbytes] * self._size for source in inputs]
         for output, source in zip(outputs, inputs, strict=True):
             _same_size("all_gather_into_tensor", output, source.numel() * self._size)
             flat, own = _bytes(output, "all_gather_into_tensor"), _bytes(source, "all_gather_into_tensor")
-            begin, end = self._rank * own.numel(), (self._rank + 1) * own.numel()
-            # The input may already be in its place in the output (FSDP).
-            if flat.data_ptr() + begin != own.data_ptr():
-                flat[begin:end] = own
-            flat[:begin].zero_()
-            flat[end:].zero_()
-            flats.append(flat)
-        return self._launch("all_gather_into_tensor", _sums(flats), outputs, opts, None)
+            if self._in_rank_order:
+                # The input may already be in its place in the output (FSDP).
+                calls.append(_Call("all_gather", own.clone() if _overlap(own, flat) else own, flat))
+            else:
+                calls.append(_Call("all_gather", own, torch.empty_like(flat)))
+                scattered.append((calls[-1].recv, flat.view(self._size, own.numel()).unbind()))
+
+        def finish(infos: list[Any]) -> None:
+            self._check_pieces("all_gather_into_tensor", infos, sizes)
+            for gathered, parts in scattered:
+                self._distribute(gathered, parts)
+
+        return self._launch("all_gather_into_tensor", calls, outputs, opts, None, finish)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced  # type: ignore[assignment]
 
@@ -203,35 +248,42 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None, timeout: timedelta | None = None
     ) -> Work:
         root = _root(opts) == self._rank
-        gathered = [self._own_part(source, [source] * self._size) for source in inputs]
+        for source, parts in zip(inputs, outputs, strict=False):
+            self._check_parts(source, parts)
+        sizes = [[source.nbytes] * self._size for source in inputs]
+        calls = [self._gathering(source, sum(size)) for source, size in zip(inputs, sizes, strict=True)]
 
-        def finish() -> None:
-            for flat, parts in zip(gathered, outputs, strict=False):
-                _distribute(flat, parts)
+        def finish(infos: list[Any]) -> None:
+            self._check_pieces("gather", infos, sizes)
+            if root:
+                for call, parts in zip(calls, outputs, strict=True):
+                    self._distribute(call.recv, parts)
 
-        return self._launch("gather", _sums(gathered), inputs, opts, timeout, finish if root else None)
+        return self._launch("gather", calls, inputs, opts, timeout, finish)
 
     def scatter(  # type: ignore[override]
         self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None, timeout: timedelta | None = None
     ) -> Work:
-        if _root(opts) == self._rank:
+        root = _root(opts)
+        if root == self._rank:
             flats = [torch.cat([_bytes(part, "scatter") for part in parts]) for parts in inputs]
             for flat, output in zip(flats, outputs, strict=True):
                 _same_size("scatter", output, flat.numel() // output.element_size() // self._size)
         else:
-            flats = [_bytes(output, "scatter").new_zeros(output.nbytes * self._size) for output in outputs]
+            flats = [_bytes(output, "scatter").new_empty(output.nbytes * self._size) for output in outputs]
+        calls = [_Call("broadcast", flat if root == self._rank else None, flat, root=root) for flat in flats]
 
-        def finish() -> None:
+        def finish(_: list[Any]) -> None:
             for output, flat in zip(outputs, flats, strict=True):
                 size = output.nbytes
                 _bytes(output, "scatter").copy_(flat[self._rank * size : (self._rank + 1) * size])
 
-        return self._launch("scatter", _sums(flats), outputs, opts, timeout, finish)
+        return self._launch("scatter", calls, outputs, opts, timeout, finish)
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Work:  # type: ignore[override]
-        return self._launch("barrier", _sums([torch.zeros(1, dtype=torch.uint8, device="cpu")]), [], opts, timeout)
+        return self._launch("barrier", [_Call("barrier", None, None)], [], opts, timeout)
 
-    # ---- what an all-reduce cannot do
+    # ---- what the library does not have
 
     def alltoall(self, *_: Any, **__: Any) -> NoReturn:
         raise _failure.unsupported("all_to_all")
@@ -278,26 +330,26 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def _launch(
         self,
         operation: str,
-        reductions: list[Reduction],
+        calls: list[_Call],
         result: Sequence[Tensor],
         opts: Any,
         timeout: timedelta | None,
-        finish: Callable[[], None] | None = None,
+        finish: Finish | None = None,
     ) -> Work:
         with recorded(f"pccl:{operation}"):
-            work = self._launched(operation, reductions, result, opts, timeout, finish)
-        if operation == "all_reduce" and len(reductions) == 1 and reductions[0][0].numel() == 1:
+            work = self._launched(operation, calls, result, opts, timeout, finish)
+        if operation == "all_reduce" and len(calls) == 1 and result[0].numel() == 1:
             self._kept.append(work)
         return work
 
     def _launched(
         self,
         operation: str,
-        reductions: list[Reduction],
+        calls: list[_Call],
         result: Sequence[Tensor],
         opts: Any,
         timeout: timedelta | None,
-        finish: Callable[[], None] | None,
+        finish: Finish | None,
     ) -> Work:
         run = self._run
         given = timeout if timeout is not None else getattr(opts, "timeout", None)
@@ -305,35 +357,66 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         limit = given if given is not None and given > timedelta(0) else self._timeout
         handles = []
         if run is None:
-            for send, recv, _ in reductions:
-                if recv is not send:
-                    recv.copy_(send)
+            for call in calls:
+                call.alone()
         else:
             run.check()
             # Check all before the first launch: if a rank launched only some of them, the others would wait for it.
-            for send, recv, _ in reductions:
-                memory_of(send, "the tensor", operation, written=False)
-            for send, recv, op in reductions:
+            for call in calls:
+                for tensor in (call.send, call.recv):
+                    if tensor is not None:
+                        memory_of(tensor, "the tensor", operation, written=False)
+            for call in calls:
                 try:
-                    handles.append(run.communicator.all_reduce_async(send, recv, op=op, tag=next(self._tags)))
+                    handles.append(call.launch(run, next(self._tags)))
                 except PCCLError as error:
-                    raise run.fail(_failure.of(error, operation))
+                    raise run.fail(run.failure_of(error, operation))
         return Work(run, operation, handles, list(result), finish, limit.total_seconds())
 
-    def _own_part(self, source: Tensor, parts: list[Tensor]) -> Tensor:
-        """The bytes of all parts one after the other; zeros except for our own part."""
-        sizes = [part.nbytes for part in parts]
-        if len(parts) != self._size or sizes[self._rank] != source.nbytes:
+    # ---- pieces
+
+    @property
+    def _ranks(self) -> list[int]:
+        """The rank of each member, in the order of indices, which is the order of pieces."""
+        return self._run.ranks if self._run is not None else [0]
+
+    @property
+    def _in_rank_order(self) -> bool:
+        return self._run is None or self._run.in_rank_order
+
+    def _gathering(self, source: Tensor, nbytes: int) -> _Call:
+        """``nbytes``: of all ranks together."""
+        own = _bytes(source, "all_gather")
+        return _Call("all_gather", own, own.new_empty(nbytes))
+
+    def _check_parts(self, source: Tensor, parts: list[Tensor]) -> None:
+        if len(parts) != self._size or parts[self._rank].nbytes != source.nbytes:
             raise argument_error(
                 "all_gather",
-                f"{len(parts)} output tensors, of {sizes[self._rank] if len(parts) > self._rank else 0} bytes for this "
-                f"rank's {source.nbytes}; give one per rank ({self._size}), each as large as the input of its rank",
+                f"{len(parts)} output tensors, of {parts[self._rank].nbytes if len(parts) > self._rank else 0} bytes "
+                f"for this rank's {source.nbytes}; give one per rank ({self._size}), each as large as the input of its "
+                "rank",
             )
-        own = _bytes(source, "all_gather")
-        flat = own.new_zeros(sum(sizes))
-        begin = sum(sizes[: self._rank])
-        flat[begin : begin + own.numel()] = own
-        return flat
+
+    def _check_pieces(self, function: str, infos: list[Any], sizes: list[list[int]]) -> None:
+        """``infos`` of a group with one rank are missing. ``sizes``: what each rank should have sent, in bytes."""
+        for gathered, wanted in zip(infos, sizes, strict=False):
+            for rank, member in zip(self._ranks, gathered.members, strict=True):
+                if member.count != wanted[rank]:
+                    raise argument_error(
+                        function,
+                        f"rank {rank} sent {member.count} bytes where {wanted[rank]} have room; make each output as "
+                        "large as the input of its rank",
+                    )
+
+    def _distribute(self, gathered: Tensor | None, parts: Sequence[Tensor]) -> None:
+        """``parts`` are in the order of ranks."""
+        assert gathered is not None
+        begin = 0
+        for rank in self._ranks:
+            part = _bytes(parts[rank], "all_gather")
+            part.copy_(gathered[begin : begin + part.numel()])
+            begin += part.numel()
 
 
 def _device_of(arguments: Any) -> str | None:
@@ -425,15 +508,10 @@ def _bytes(tensor: Tensor, function: str) -> Tensor:
     return tensor.detach().resolve_conj().resolve_neg().view(-1).view(torch.uint8)
 
 
-def _sums(flats: list[Tensor]) -> list[Reduction]:
-    return [(flat, flat, ReduceOp.SUM) for flat in flats]
-
-
-def _distribute(flat: Tensor, parts: Sequence[Tensor]) -> None:
-    begin = 0
-    for part in parts:
-        _bytes(part, "all_gather").copy_(flat[begin : begin + part.nbytes])
-        begin += part.nbytes
+def _overlap(one: Tensor, other: Tensor) -> bool:
+    first: int = one.data_ptr()
+    second: int = other.data_ptr()
+    return bool(first < second + other.nbytes and second < first + one.nbytes)
 
 
 def _same_size(function: str, tensor: Tensor, elements: int) -> None:

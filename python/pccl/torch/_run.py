@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import secrets
 import threading
 import time
 import weakref
@@ -16,8 +15,8 @@ import torch
 import torch.distributed as dist
 
 from pccl._communicator import Communicator
-from pccl._enums import Attribute, ReduceOp
-from pccl._errors import PCCLError, argument_error
+from pccl._enums import Attribute
+from pccl._errors import PCCLArgumentError, PCCLError, argument_error
 from pccl.torch import _failure
 
 if TYPE_CHECKING:
@@ -31,12 +30,20 @@ _TAGS_PER_GROUP = 1 << 40
 
 
 class Run:
-    """One of ``size`` ranks, which are the members of a master's run."""
+    """One of the ranks of a job, which are the members of a master's run.
 
-    def __init__(self, communicator: Communicator, rank: int, size: int) -> None:
+    :param ranks: the rank of each member, by its index: pieces of arrays come in the order of indices.
+    :param index: the index of this member.
+    :param peers: the peer id of each member, by its index.
+    """
+
+    def __init__(self, communicator: Communicator, ranks: list[int], index: int, peers: list[bytes]) -> None:
         self.communicator = communicator
-        self.rank = rank
-        self.size = size
+        self.ranks = ranks
+        self.rank = ranks[index]
+        self.size = len(ranks)
+        self.in_rank_order = ranks == sorted(ranks)
+        self._peers = peers
         self._groups = itertools.count()
         self._lock = threading.Lock()
         self._failure: Exception | None = None
@@ -61,14 +68,31 @@ class Run:
                         what,
                         f"{present} peers joined this run and world_size is {size}; each job needs a master of its own",
                     )
-                run = cls(communicator, _agree_on_rank(communicator, rank, size), size)
+                if size == 1:
+                    return cls(communicator, [0], 0, [communicator.peer_id])
+                ranks = _agree_on_ranks(communicator, rank, size)
+                peers = [member.peer_id for member in communicator.members]
+                return cls(communicator, ranks, communicator.index, peers)
         except PCCLError as error:
             communicator.close()
             raise _failure.of(error, what)
         except BaseException:
             communicator.close()
             raise
-        return run
+
+    def peer_of(self, rank: int) -> bytes:
+        """The peer id of a rank."""
+        return self._peers[self.ranks.index(rank)]
+
+    def failure_of(self, error: PCCLError, operation: str) -> Exception:
+        """The exception for a failed call of the communicator."""
+        # A root that has left, or pieces for ranks that have left, are wrong arguments for the library.
+        present = self.communicator.world_size
+        if isinstance(error, PCCLArgumentError) and present < self.size:
+            failure: Exception = _failure.lost(operation, present, self.size)
+            failure.__cause__ = error
+            return failure
+        return _failure.of(error, operation)
 
     def tags(self) -> Iterator[int]:
         """Tags for one group. Every rank makes its groups in the same order, so it gets the same tags."""
@@ -182,33 +206,20 @@ def _abort_after(communicator: Communicator, timeout: timedelta, what: str) -> I
         timer.cancel()
 
 
-def _agree_on_rank(communicator: Communicator, rank: int, size: int) -> int:
-    if size == 1:
-        return 0
-    taken = torch.zeros(size, dtype=torch.int32, device="cpu")
-    if rank >= 0:
-        taken[rank] = 1
-    tags = itertools.count(_FIRST_TAG - (1 << 20))
-    _reduce_all(communicator, taken, ReduceOp.SUM, next(tags), size)
-    twice = [index for index, count in enumerate(taken.tolist()) if count > 1]
+def _agree_on_ranks(communicator: Communicator, rank: int, size: int) -> list[int]:
+    """Returns the rank of each member, by index. Those without a rank get the free ones in that order."""
+    own = torch.tensor([rank], dtype=torch.int64, device="cpu")
+    given = torch.empty(size, dtype=torch.int64, device="cpu")
+    info = communicator.all_gather(own, given, tag=_FIRST_TAG - 1).info
+    if info.local_world_size != size:
+        raise _failure.lost("init_process_group", info.local_world_size, size)
+    ranks = [int(one) for one in given.tolist()]
+    twice = [index for index in range(size) if ranks.count(index) > 1]
     if twice:
         raise argument_error(
             "init_process_group",
             f"several processes have rank {', '.join(map(str, twice))}; give each its own (RANK), or none a rank "
             "at all",
         )
-    free = [index for index, count in enumerate(taken.tolist()) if count == 0]
-    # Each process without a rank draws a number. The largest number gets the first free rank, and so on.
-    own = secrets.randbits(62) if rank < 0 else -1
-    for index in free:
-        highest = torch.tensor([own], device="cpu")
-        _reduce_all(communicator, highest, ReduceOp.MAX, next(tags), size)
-        if own >= 0 and own == int(highest.item()):
-            rank, own = index, -1
-    return rank
-
-
-def _reduce_all(communicator: Communicator, tensor: torch.Tensor, op: ReduceOp, tag: int, size: int) -> None:
-    info = communicator.all_reduce(tensor, tensor, op=op, tag=tag)
-    if info.local_world_size != size:
-        raise _failure.lost("init_process_group", info.local_world_size, size)
+    free = iter([index for index in range(size) if index not in ranks])
+    return [one if one >= 0 else next(free) for one in ranks]

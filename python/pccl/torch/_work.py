@@ -1,4 +1,4 @@
-"""What a collective of the process group returns: a handle for the reductions that it consists of."""
+"""What a collective of the process group returns: a handle for the launches that it consists of."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pccl._errors import PCCLError
-from pccl._operation import AsyncReduceHandle
+from pccl._operation import AsyncHandle
 from pccl.torch import _failure
 from pccl.torch._run import Run
 
 Tensors = Sequence[torch.Tensor]
+Handle = AsyncHandle[Any]
+# Puts the results into place. Its argument are the infos of the handles.
+Finish = Callable[[list[Any]], None]
 
 
 def recorded(name: str) -> contextlib.AbstractContextManager[object]:
@@ -28,15 +32,15 @@ def recorded(name: str) -> contextlib.AbstractContextManager[object]:
 
 
 class Work(dist.Work):
-    """Done when all its reductions are done and ``finish`` has put the results into place."""
+    """Done when all its handles are done and ``finish`` has put the results into place."""
 
     def __init__(
         self,
         run: Run | None,
         operation: str,
-        handles: list[AsyncReduceHandle],
+        handles: list[Handle],
         result: list[torch.Tensor],
-        finish: Callable[[], None] | None,
+        finish: Finish | None,
         seconds: float,
     ) -> None:
         super().__init__()
@@ -113,7 +117,7 @@ class Work(dist.Work):
             raise self._error
         return self._result
 
-    def _one_done(self, _: AsyncReduceHandle) -> None:
+    def _one_done(self, _: Handle) -> None:
         # One thread makes all calls.
         self._left -= 1
         if not self._left:
@@ -126,11 +130,9 @@ class Work(dist.Work):
                 return
             run = self._run
             try:
-                if run is not None:
-                    for handle in self._handles:
-                        self._check(handle, run)
+                infos = [self._check(handle, run) for handle in self._handles] if run is not None else []
                 if self._finish is not None:
-                    self._finish()
+                    self._finish(infos)
                     self._wait_for_gpus()
             except Exception as error:
                 self._error = error if run is None else run.fail(error)
@@ -147,14 +149,15 @@ class Work(dist.Work):
         for device in {tensor.device for tensor in self._result if tensor.is_cuda}:
             torch.cuda.current_stream(device).synchronize()
 
-    def _check(self, handle: AsyncReduceHandle, run: Run) -> None:
+    def _check(self, handle: Handle, run: Run) -> Any:
         try:
             info = handle.result()
         except PCCLError as error:
-            raise _failure.of(error, self.operation)
+            raise run.failure_of(error, self.operation)
         # If a peer was lost before the operation began, the others have completed it. This group needs all ranks.
         if info.local_world_size != run.size:
             raise _failure.lost(self.operation, info.local_world_size, run.size)
+        return info
 
 
 # As for the collectives: torch.compile must call these without tracing them.
