@@ -59,7 +59,6 @@ _CONFIG_NONE = -1
 _SECONDS_BETWEEN_ATTEMPTS = 1.0
 
 
-
 # The master's address in an invitation: pccl-invite-1/HOST:PORT/...
 def _address_of(invite: str | None) -> str:
     parts = (invite or "").split("/")
