@@ -432,6 +432,10 @@ std::vector<CanaryLine> run_canary() {
             scenario.workload.collectives_per_mille = 1000;
             scenario.workload.in_place_per_mille = 300;
             for (PeerPlan& peer : scenario.peers) peer.turns = 20;
+            // One after the other, so that the order of their admission is known.
+            scenario.workload.world_min = 3;
+            for (std::size_t k = 1; k < scenario.peers.size(); ++k)
+                scenario.peers[k].start = static_cast<Duration>(k) * second;
         }
         if (options.lie == Lie::ring_dearer) scenario.workload.optimize_per_mille = 1000;
         if (options.lie == Lie::stranger_counted) {

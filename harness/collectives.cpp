@@ -225,9 +225,13 @@ bool may_have_received(const Scenario& scenario, const LaunchFact& fact, const U
     }
     const auto told = [&](std::uint64_t count) { return c.received_bytes == count * element; };
     const std::uint64_t all = fact.collective.kind == CollectiveKind::all_gather ? pieces : fact.shape.count;
-    // The votes carried the inputs: all members get what a reduce_scatter needs.
+    // The votes carried the inputs.
     const std::uint64_t bytes_max = scenario.limits.vote_input_bytes_max;
-    if (bytes_max != 0 && largest_input * element <= bytes_max && told(all)) return true;
+    const bool gives = fact.collective.kind != CollectiveKind::broadcast || is_root;
+    const std::uint64_t input = fact.collective.kind == CollectiveKind::all_gather ? fact.collective.count : all;
+    if (bytes_max != 0 && largest_input * element <= bytes_max && c.received_bytes == result_bytes(fact, own) &&
+        c.sent_bytes == (gives ? input * element : 0))
+        return true;
     switch (fact.collective.kind) {
     case CollectiveKind::all_gather: return told(pieces - fact.collective.count);
     case CollectiveKind::broadcast: return told(is_root ? 0 : all);

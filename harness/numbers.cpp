@@ -49,13 +49,21 @@ bool is_member(const MasterStatus::Peer& peer) {
 
 // Some operation of this process must have carried the reported byte counts. Its `landed` may be larger: if a slice
 // arrives twice, both copies land, but the core counts it once.
-std::string Numbers::bytes_of_reduction(sim::Carried& carried, const Completion& completion) {
+std::string Numbers::bytes_of_reduction(sim::Carried& carried, const Completion& completion, const Told& told) {
     if (completion.sent_bytes == 0 && completion.received_bytes == 0) return {};
     const std::vector<sim::Carried::Part>& parts = carried.parts();
     // Nearly always, one of the latest operations carried all of it. The list is long, so only other cases need the rest.
     if (std::any_of(parts.rbegin(), parts.rend(), [&](const sim::Carried::Part& part) {
             return !part.state && part.sent == completion.sent_bytes && part.landed >= completion.received_bytes;
         }))
+        return {};
+    // In a vote, the driver sees only what was stored. check_numbers compares both with what was launched.
+    const auto stored = [&](const sim::Carried::Part& part) {
+        return !part.state && part.op == 0 && part.landed == completion.received_bytes;
+    };
+    const bool gave = completion.sent_bytes == 0 || told.vote_inputs.contains(completion.sent_bytes);
+    if (!completion.members.empty() && gave &&
+        (completion.received_bytes == 0 || std::any_of(parts.begin(), parts.end(), stored)))
         return {};
     // What left or came ahead of the start has a name of its own.
     std::vector<std::uint64_t> sent_ahead{0};
@@ -126,11 +134,11 @@ std::string Numbers::statistics(const Told& told, sim::Driver& driver) const {
                   at_least("reductions that came to an end or are not awaited", ended + now.tags_open, now.launches),
                   at_least("reductions that succeeded", now.committed, told.committed),
                   at_least("reductions that failed", now.aborted + now.refused, told.failed),
-                  at_most("payload sent", now.payload_sent, carried.slices_sent()),
+                  at_most("payload sent", now.payload_sent, carried.slices_sent() + told.vote_inputs_sum),
                   at_least("payload sent", now.payload_sent, told.sent),
                   at_most("payload received", now.payload_received, carried.slices_landed()),
                   at_least("payload received", now.payload_received, told.received)});
-    if (wrong.empty() && now.operations_running == 0)
+    if (wrong.empty() && now.operations_running == 0 && told.vote_inputs.empty())
         wrong = equal("payload sent", now.payload_sent, carried.slices_sent());
     if (wrong.empty() && !told.asked_for_many) {
         wrong = first_of(
@@ -212,6 +220,12 @@ void Numbers::told(std::uint32_t node, const Command& command, const Completion&
         look = good;
     } else if (std::get_if<CommandLaunch>(&command) != nullptr) {
         told.launched += good ? 1 : 0;
+        const auto& launch = std::get<CommandLaunch>(command);
+        if (good && launch.collective.kind != CollectiveKind::all_reduce &&
+            scenario_.limits.vote_input_bytes_max != 0) {
+            told.vote_inputs.insert(launch.input.size());
+            told.vote_inputs_sum += launch.input.size();
+        }
     } else if (const auto* many = std::get_if<CommandReduceMany>(&command)) {
         const bool begun = !completion.worlds.empty();
         told.asked_for_many |= begun;
@@ -224,7 +238,7 @@ void Numbers::told(std::uint32_t node, const Command& command, const Completion&
         told.life_committed += good ? 1 : 0;
         told.sent += completion.sent_bytes;
         told.received += completion.received_bytes;
-        wrong = bytes_of_reduction(driver.carried(), completion);
+        wrong = bytes_of_reduction(driver.carried(), completion, told);
         look = good;
     } else if (std::get_if<CommandSync>(&command) != nullptr) {
         wrong = bytes_of_sync(driver.carried(), completion, told.syncs_unsure);

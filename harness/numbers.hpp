@@ -12,6 +12,7 @@
 #include "net-sim/world.hpp"
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,9 +38,12 @@ private:
         std::uint64_t life_committed = 0;  // in this membership
         bool asked_for_many = false, has_left = false;
         bool syncs_unsure = false;  // since the last connect
+        // Inputs of other collectives than an all-reduce, which votes may have carried. The driver does not see it.
+        std::multiset<std::uint64_t> vote_inputs;
+        std::uint64_t vote_inputs_sum = 0;
     };
 
-    std::string bytes_of_reduction(sim::Carried& carried, const core::Completion& completion);
+    static std::string bytes_of_reduction(sim::Carried& carried, const core::Completion& completion, const Told& told);
     std::string bytes_of_many(sim::Carried& carried, const core::Completion& completion, bool all);
     std::string bytes_of_sync(sim::Carried& carried, const core::Completion& completion, bool& unsure);
     std::string statistics(const Told& told, sim::Driver& driver) const;

@@ -162,6 +162,10 @@ void Reductions::reduced_in_vote(const proto::Answer& answer, const Launches::St
     const proto::StartAnswer& start = answer.start();
     std::string result = start.result();
     const Collective& own = launch.collective;
+    const bool gives = own.kind != CollectiveKind::broadcast || start.position() == members.root;
+    const std::uint64_t sent = !gives ? 0
+                               : (own.kind == CollectiveKind::all_gather ? own.count : launch.shape.count) *
+                                     element_bytes(launch.shape.type);
     if (own.kind == CollectiveKind::reduce_scatter) {
         std::uint64_t first = 0;
         const std::uint32_t index = members.pieces[start.position()].index;
@@ -170,11 +174,13 @@ void Reductions::reduced_in_vote(const proto::Answer& answer, const Launches::St
         result = result.substr(first * element, own.count * element);
     }
     if (own.kind == CollectiveKind::reduce && start.position() != members.root) result.clear();
-    if (own.kind == CollectiveKind::all_reduce || !result.empty())
+    const std::uint64_t received = result.size();
+    if (own.kind == CollectiveKind::all_reduce || received != 0)
         turn_.add(StoreBytes{BufferRef{launch.receive, 0, result.size()}, result});
     Completion completion = completion_of(answer);
     completion.world = start.world();
-    completion.sent_bytes = completion.received_bytes = start.result().size();
+    completion.sent_bytes = sent;
+    completion.received_bytes = received;
     if (!members.pieces.empty()) completion.index = members.pieces[start.position()].index;
     completion.members = std::move(members.by_index);
     launches_.reduced_in_vote(launch.tag, start.op(), std::move(completion));
