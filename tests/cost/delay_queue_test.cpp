@@ -74,7 +74,7 @@ TEST_CASE("segments that are cut out are those that the sender would have sent")
 TEST_CASE("a flow leaves at its rate, another one beside it, and both arrive after the latency") {
     DelayQueue queue({.latency_ns = 20'000'000, .flow_bytes_per_second = 1e6});
     const auto packet = make_packet(960);  // 1000 bytes on the wire: 1 ms
-    for (const std::uint16_t port : {1, 1, 2}) queue.accept(make_packet(960, port).data(), packet.size(), 0, 2, 0);
+    for (const std::uint16_t port : {std::uint16_t{1}, std::uint16_t{1}, std::uint16_t{2}}) queue.accept(make_packet(960, port).data(), packet.size(), 0, 2, 0);
     const auto packets = take_all(queue);
     REQUIRE(packets.size() == 3);
     CHECK(packets[0].due == 21'000'000);

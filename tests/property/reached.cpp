@@ -176,8 +176,8 @@ private:
         const auto& [control_bytes_max, payload_bytes_max, key_bytes_max, peers_max, unregistered_links_max,
                      newcomer_links_max, stripes_max, untold_max, ids_per_incarnation, journal_records, removed_kept,
                      former_tokens_max, joiner_reports_at_once, votes_listed, operations_listed, removals_listed,
-                     members_named, slice_bytes, eager_bytes, near_eager_bytes, near_slots_bytes, vote_input_bytes_max,
-                     vote_inputs_launched, vote_inputs_held_bytes, vote_results_untold, tags_max, concurrent_ops,
+                     members_named, slice_bytes, eager_bytes, long_path, near_eager_bytes, near_slots_bytes,
+                     vote_input_bytes_max, vote_inputs_launched, vote_inputs_held_bytes, vote_results_untold, tags_max, concurrent_ops,
                      scratch_bytes, min_slots, operation_bytes_max, slots_max, inputs_ready, batch_failures_at_once,
                      copy_bytes, copies_in_flight, entries_max, chunk_bytes, chunks_in_flight, hashes_in_flight,
                      chunk_requests_max, digest_block_bytes, early_requests_max, hash_lists_in_flight, hashes_first,
@@ -198,6 +198,7 @@ private:
         see("slice_bytes", slice_bytes);
         see("eager_bytes", eager_bytes);
         see("tags_max", tags_max);
+        see("long_path", long_path);
         see("near_eager_bytes", near_eager_bytes);
         see("near_slots_bytes", near_slots_bytes);
         see("vote_input_bytes_max", vote_input_bytes_max);
@@ -274,9 +275,10 @@ private:
     }
 
     void see_command(const CommandConnect& command) {
-        const auto& [ticket] = command;
+        const auto& [ticket, identity] = command;
         in_ = "CommandConnect.";
         see("ticket", ticket);
+        see("identity", short_name(identity), 1);  // the simulator has no certificates
     }
     void see_command(const CommandUpdateTopology& command) {
         const auto& [ticket] = command;
