@@ -232,9 +232,12 @@ private:
             if (other == &own) continue;
             const Completion& c = other->completion;
             if (succeeded(*other)) {
-                if (c.members != own.completion.members)
-                    return complain("membership", own, *other, "other members were named");
-                if (shared && other->output != own.output) return complain("parity", own, *other, "bytes differ");
+                const bool same = c.members == own.completion.members;
+                if (same && (!shared || other->output == own.output)) continue;
+                // As for an all-reduce: the decision is lost, and those who have not received it decided again.
+                if (forgotten(own, *other)) continue;
+                return same ? complain("parity", own, *other, "bytes differ")
+                            : complain("membership", own, *other, "other members were named");
             } else if (other->end != open_end) {
                 const bool gone = !excuses_.refuses(Excuse::departed) && ledger_.departed(other->life, c, other->end);
                 if (gone)

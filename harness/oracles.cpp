@@ -167,9 +167,12 @@ private:
         for (const std::size_t i : chosen_) {
             const LaunchFact& other = ledger_.launches[i];
             if (succeeded(other.completion, other.end)) {
-                if (other.output != own.output) return complain("parity", own, other, "bytes differ");
-                if (other.completion.world != own.completion.world)
-                    return complain("membership", own, other, "world sizes differ");
+                const bool same = other.output == own.output;
+                if (same && other.completion.world == own.completion.world) continue;
+                // A reduction in a vote whose decision is lost is decided again by those who have not received it.
+                if (forgotten(excuses_, ledger_, own, other)) continue;
+                return same ? complain("membership", own, other, "world sizes differ")
+                            : complain("parity", own, other, "bytes differ");
             } else if (other.end != open_end &&
                        (excuses_.refuses(Excuse::departed) ||
                         !ledger_.departed(other.life, other.completion, other.end)) &&
@@ -180,7 +183,7 @@ private:
         for (const std::size_t i : chosen_) {
             const LaunchFact& other = ledger_.launches[i];
             if (succeeded(other.completion, other.end))
-                settled_[i] = true;
+                settled_[i] = settled_[i] || other.output == own.output;
             else if (other.end != open_end && ledger_.departed(other.life, other.completion, other.end))
                 excuses_.use(Excuse::departed);
         }
