@@ -121,6 +121,14 @@ public:
                            life.connected_at <= own.begin && life.member_until >= own.end;
                 }))
                 why = "the root was a member all the time";
+        } else if (const Cause* changed = c.cause.find(CauseKind::group_changed)) {
+            if (c.result != Result::rank_connection_lost)
+                why = "it can be tried again";
+            else if (!any([&](const LaunchFact& other) {
+                         return peer_of(other) == changed->peers[0] && other.group_world == changed->numbers[0] &&
+                                changed->numbers[0] != changed->numbers[1];
+                     }))
+                why = "that peer knew another world";
         } else if (says(CauseKind::too_many_members)) {
             if (scenario_.peers.size() < 50) why = "there are not so many";
         } else if (says(CauseKind::no_such_collective) || says(CauseKind::gather_in_place) ||

@@ -18,6 +18,7 @@ constexpr std::uint32_t even_pieces_per_million = 300'000;
 constexpr std::uint32_t largest_piece_per_million = 200'000;
 constexpr std::uint32_t room_for_members_per_million = 300'000;  // else for many more
 constexpr std::uint32_t no_buffer_per_million = 300'000;
+constexpr std::uint32_t no_input_per_million = 50'000;
 
 sim::Draw draw_for(const Scenario& scenario, std::uint64_t what, const Agreements::Key& key) {
     return sim::Draw(mix(mix(scenario.seed, what), mix(key.group, mix(key.tag, key.round))));
@@ -172,6 +173,12 @@ void Process::choose_collective(Tensor& tensor, CommandLaunch& command, bool mis
     const bool drops = !tensor.in_place && !is_root && draw_.chance(no_buffer_per_million);
     if (drops && chosen.kind == CollectiveKind::broadcast) command.send = 0;
     if (drops && chosen.kind == CollectiveKind::reduce) command.receive = 0;
+}
+
+// As a machine does that takes shorter inputs than the master.
+bool Process::leaves_input_out(const LaunchFact& fact) {
+    return fact.collective.kind != CollectiveKind::all_reduce && scenario_.limits.vote_input_bytes_max != 0 &&
+           draw_.chance(no_input_per_million);
 }
 
 Uuid Process::own_peer() const { return ledger_.lives[life_].peer; }

@@ -67,6 +67,7 @@ struct LaunchFact {
     core::Tag tag = 0;
     core::ReduceShape shape;
     core::Collective collective;
+    std::uint32_t group_world = 0;  // that the application knew at the launch
     bool in_place = false;
     Instant begin = 0;
     Instant awaited = 0;     // the begin of the await; 0: there was none

@@ -394,11 +394,12 @@ CommandLaunch Process::prepare_launch(std::size_t index, bool mismatched) {
     }
     fact.shape = command.shape;
     fact.collective = command.collective;
+    fact.group_world = attributes_.group_world;
     fact.in_place = tensor.in_place;
     const bool gathers = fact.collective.kind == CollectiveKind::all_gather;
     const std::uint64_t bytes =
         (gathers ? fact.collective.count : fact.shape.count) * element_bytes(fact.shape.type);
-    if (bytes <= scenario_.limits.vote_input_bytes_max && bytes <= fact.input.size())
+    if (bytes <= scenario_.limits.vote_input_bytes_max && bytes <= fact.input.size() && !leaves_input_out(fact))
         command.input.assign(reinterpret_cast<const char*>(fact.input.data()), bytes);
     tensor.launch = ledger_.launches.size();
     tensor.untouched_since = false;

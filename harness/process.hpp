@@ -169,6 +169,7 @@ private:
     void choose_collective(Tensor& tensor, core::CommandLaunch& command, bool mismatched);
     void become(core::CollectiveKind kind, Tensor& tensor, core::CommandLaunch& command);
     void differ(Tensor& tensor, core::CommandLaunch& command);
+    bool leaves_input_out(const LaunchFact& fact);
     void check_rest(const Tensor& tensor, const LaunchFact& fact);
     std::uint64_t piece_most(const Tensor& tensor) const;
     std::uint64_t room_of(const Tensor& tensor) const;
