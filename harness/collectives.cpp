@@ -46,8 +46,7 @@ Uuid Agreements::root(const Scenario& scenario, const Ledger& ledger, const Key&
         if (life.group == key.group && !life.peer.is_nil() && life.gone_at == open_end) members.push_back(life.peer);
     }
     Uuid& root = roots_[key];
-    const bool stays = key.round != 0 || std::find(members.begin(), members.end(), root) != members.end();
-    if (members.empty() || (!root.is_nil() && stays)) return root;
+    if (members.empty() || std::find(members.begin(), members.end(), root) != members.end()) return root;
     sim::Draw draw = draw_for(scenario, 603, key);
     return root = members[draw.below(members.size())];
 }
@@ -160,7 +159,8 @@ void Process::differ(Tensor& tensor, CommandLaunch& command) {
 
 // Fills in what the launch is, and its buffers.
 void Process::choose_collective(Tensor& tensor, CommandLaunch& command, bool mismatched) {
-    if (scenario_.workload.collectives_per_mille == 0) return;
+    // The completion of a call for many tags names no members.
+    if (scenario_.workload.collectives_per_mille == 0 || scenario_.workload.many_window != 0) return;
     const CollectiveKind kind = shared_.agreements.kind(scenario_, agreement_of(tensor));
     if (kind == CollectiveKind::all_reduce && !(mismatched && draw_.chance(500'000))) return;
     if (kind != CollectiveKind::all_reduce) become(kind, tensor, command);

@@ -29,7 +29,7 @@ public:
 
     // Of the launch: the same at all members that ask with this key.
     core::CollectiveKind kind(const Scenario& scenario, const Key& key) const;
-    // A member of the group as far as the ledger knows. For any round, the root stays until it has gone.
+    // A member of the group as far as the ledger knows. It stays the root until it has gone.
     core::Uuid root(const Scenario& scenario, const Ledger& ledger, const Key& key);
     // Elements of this process's piece of `count`. The pieces of `world` processes are the whole; more get nothing.
     std::uint64_t piece(const Scenario& scenario, const Ledger& ledger, const Key& key, std::uint64_t count,
