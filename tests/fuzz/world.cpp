@@ -259,7 +259,9 @@ private:
         const auto elements = [this] { return input_.below(application_bytes / 8 + 1); };
         if (collective.kind == core::CollectiveKind::broadcast || collective.kind == core::CollectiveKind::reduce) {
             const auto root = static_cast<std::uint32_t>(1 + input_.below(peer_count));
-            if (world_.alive(root)) collective.root = world_.driver(root)->machine().peer()->uuid();
+            auto* const driver = world_.alive(root) ? world_.driver(root) : nullptr;
+            if (driver != nullptr && driver->machine().peer() != nullptr)
+                collective.root = driver->machine().peer()->uuid();
         } else if (collective.kind == core::CollectiveKind::all_gather ||
                    collective.kind == core::CollectiveKind::reduce_scatter) {
             collective.count = elements();
