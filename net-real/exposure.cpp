@@ -4,6 +4,7 @@
 #include "net-real/streams/own_addresses.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 
 namespace pccl::real {
 
@@ -16,8 +17,14 @@ bool is_unspecified(const core::Endpoint& endpoint) { return endpoint.address ==
 bool is_public(const core::Endpoint& endpoint) {
     const auto& a = endpoint.address;
     if (is_unspecified(endpoint) || core::is_confined(endpoint)) return false;
-    if (endpoint.is_v6) return (a[0] & 0xFE) != 0xFC;
-    return !(a[0] == 10 || (a[0] == 172 && (a[1] & 0xF0) == 16) || (a[0] == 192 && a[1] == 168));
+    const auto begins = [&a](std::initializer_list<std::uint8_t> bytes) {
+        return std::equal(bytes.begin(), bytes.end(), a.begin());
+    };
+    if (endpoint.is_v6) return (a[0] & 0xFE) != 0xFC && !begins({0x20, 0x01, 0x0D, 0xB8});
+    const bool is_private = begins({10}) || (a[0] == 172 && (a[1] & 0xF0) == 16) || begins({192, 168});
+    const bool is_shared = a[0] == 100 && (a[1] & 0xC0) == 64;  // between a provider and its customers
+    const bool is_example = begins({192, 0, 2}) || begins({198, 51, 100}) || begins({203, 0, 113});
+    return !is_private && !is_shared && !is_example;
 }
 
 std::optional<core::Endpoint> public_address_of(const std::optional<core::Endpoint>& local) {

@@ -152,7 +152,7 @@ TEST_CASE("master and peers on IPv6") {
 
 TEST_CASE("peers of both families meet at one listener") {
     if (!has_ipv6()) return;
-    Process master({PCCL_TEST_MASTER, "--listen", "[::]:0"});
+    Process master({PCCL_TEST_MASTER, "--insecure", "--listen", "[::]:0"});
     const std::uint16_t port = port_of(master);
     Process first({PCCL_TEST_PEER}), second({PCCL_TEST_PEER});
     REQUIRE(create(first, port, "127.0.0.1") == success);
