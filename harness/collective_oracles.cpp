@@ -82,7 +82,9 @@ public:
         std::vector<const LaunchFact*> others;
         by_tag_.at({own.group, own.tag}).near(own.begin - excuses_.seat_kept(), own.end, [&](std::size_t i) {
             const LaunchFact& other = ledger_.launches[i];
-            if (other.begin < own.end && counts_until(other) > own.begin) others.push_back(&other);
+            // The vote of one that has left or aborted counts until the master has heard of it.
+            const bool lingers = other.end != open_end && ledger_.departed(other.life, other.completion, other.end);
+            if (other.begin < own.end && (lingers || counts_until(other) > own.begin)) others.push_back(&other);
         });
         const auto any = [&](auto differs) {
             return std::any_of(others.begin(), others.end(), [&](const LaunchFact* other) { return differs(*other); });
