@@ -74,8 +74,6 @@ bool PeerCore::dispatch(const Event& event) {
                                       session_.message_arrived(e);
                                   else if (link.purpose == Purpose::test_out)
                                       probe_.message_arrived(e.link, e);
-                                  else if (const std::string why = why_not_taken(link, e); !why.empty())
-                                      refuse_caller(e.link, why);
                                   else
                                       exchange_.on_link_message(e.link, e);
                               });
@@ -128,16 +126,6 @@ void PeerCore::accepted(const LinkAccepted& event) {
         return;
     }
     links_.accept(event, exchange_.knows_host(event.remote));
-}
-
-std::string PeerCore::why_not_taken(const Link& link, const ControlArrived& event) const {
-    if (link.purpose != Purpose::incoming || link.is_open()) return {};
-    return links_.why_not_the_caller(link, event.body);
-}
-
-void PeerCore::refuse_caller(LinkId id, const std::string& why) {
-    turn_.log(LogLevel::warn, "refused a data connection: " + why);
-    links_.refuse(id, why);
 }
 
 void PeerCore::frame_refused(const FrameRefused& event) {

@@ -50,8 +50,6 @@ private:
     // events and clocks (peer_core.cpp)
     bool dispatch(const Event& event);
     void accepted(const LinkAccepted& event);
-    std::string why_not_taken(const Link& link, const ControlArrived& event) const;
-    void refuse_caller(LinkId id, const std::string& why);
     void frame_refused(const FrameRefused& event);
     void tick();
     void link_lost(LinkId id, const Link& link, const std::string& reason, bool by_remote) override;

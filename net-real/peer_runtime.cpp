@@ -231,7 +231,10 @@ struct PeerRuntime::State final : LoopClient {
         all.insert(all.end(), settings.other_masters.begin(), settings.other_masters.end());
         return all;
     }
-    TlsUse tls_use() const { return {credentials->context(), !credentials->data_plaintext(), !credentials->data_plaintext()}; }
+    TlsUse tls_use() const {
+        const bool data = !credentials->data_plaintext();
+        return {credentials->context(), data, data};
+    }
     bool in_run() {
         auto answer = std::make_shared<std::promise<bool>>();
         std::future<bool> future = answer->get_future();

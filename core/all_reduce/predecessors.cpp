@@ -31,8 +31,8 @@ void Predecessors::named(const google::protobuf::RepeatedPtrField<std::string>& 
 }
 
 // Empty: the connection is accepted. `gives_way`: a connection of the same neighbour to close for it; 0: none.
-std::string Predecessors::why_refused(const proto::LinkHello& hello, Uuid& from, std::optional<LinkPass>& pass,
-                                      LinkId& gives_way) const {
+std::string Predecessors::why_refused(const Link& link, const proto::LinkHello& hello, Uuid& from,
+                                      std::optional<LinkPass>& pass, LinkId& gives_way) const {
     if (hello.protocol_version() != wire::protocol_version)
         return formatted("this peer speaks protocol version {}, the other one version {}", +wire::protocol_version,
                          hello.protocol_version());
@@ -41,6 +41,7 @@ std::string Predecessors::why_refused(const proto::LinkHello& hello, Uuid& from,
     if (!session_.welcomed() || hello.run_id() != to_bytes(who_.run))
         return "the peer that was dialled does not take part in this run yet";
     if (!read(hello.from(), from) || from == who_.uuid) return "impossible hello";
+    if (std::string why = links_.why_not_the_caller(link, from); !why.empty()) return why;
     pass = link_keys_.pass_of(from, hello.pass());
     if (!pass) {
         // The pass may also come from a master that was restarted since. The dialler then gets another one.
@@ -62,7 +63,7 @@ void Predecessors::hello(LinkId id, const proto::LinkHello& hello) {
     Uuid from;
     std::optional<LinkPass> pass;
     LinkId gives_way = 0;
-    if (const std::string refusal = why_refused(hello, from, pass, gives_way); !refusal.empty()) {
+    if (const std::string refusal = why_refused(links_.at(id), hello, from, pass, gives_way); !refusal.empty()) {
         PROBE(data_link_refused);
         links_.count_refused();
         turn_.log(LogLevel::info, "refused a data connection: " + refusal);

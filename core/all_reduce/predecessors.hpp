@@ -142,7 +142,7 @@ private:
         std::set<LinkId> links;  // incoming links of that neighbour
     };
 
-    std::string why_refused(const proto::LinkHello& hello, Uuid& from, std::optional<LinkPass>& pass,
+    std::string why_refused(const Link& link, const proto::LinkHello& hello, Uuid& from, std::optional<LinkPass>& pass,
                             LinkId& gives_way) const;
     LinkId quietest_link(const Reserve& reserve) const;
     LinkId liveliest(const Reserve& reserve) const;

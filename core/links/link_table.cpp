@@ -82,11 +82,7 @@ void LinkTable::accept(const LinkAccepted& event, bool known) {
     link.opened = link.last_received = link.last_beat = link.last_progress = turn_.now;
 }
 
-std::string LinkTable::why_not_the_caller(const Link& link, std::span<const std::uint8_t> hello) const {
-    if (link.identity.is_nil() && revoked_.empty()) return {};
-    proto::LinkMessage message;
-    Uuid from;
-    if (!decode(hello, message) || !message.has_hello() || !read(message.hello().from(), from)) return {};
+std::string LinkTable::why_not_the_caller(const Link& link, const Uuid& from) const {
     if (!link.identity.is_nil() && link.identity != from) {
         PROBE(data_link_of_another_identity);
         return formatted("it claims to be peer {}, but its certificate names peer {}", short_name(from),

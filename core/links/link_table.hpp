@@ -21,7 +21,6 @@
 #include <functional>
 #include <map>
 #include <set>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -113,9 +112,9 @@ public:
     // Adds a connection that was accepted. `known`: it comes from a neighbour's host. If too many connections have sent no
     // hello, closes an older one or this one.
     void accept(const LinkAccepted& event, bool known);
-    // Why the first message of an accepted link cannot be taken: the driver has authenticated another peer than the hello
-    // names, or the named peer was revoked. Empty: nothing speaks against it here.
-    std::string why_not_the_caller(const Link& link, std::span<const std::uint8_t> hello) const;
+    // Why the other end of an accepted link cannot be this peer: the driver has authenticated another one, or the
+    // certificate of this one was revoked. Empty: nothing speaks against it here.
+    std::string why_not_the_caller(const Link& link, const Uuid& from) const;
     // Closes all links with this peer, and refuses its hellos from now on.
     void revoke(const Uuid& peer);
     void forget_revoked() { revoked_.clear(); }

@@ -36,8 +36,7 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
     // ballot is complete, unknown fields included, so its size needs a limit.
     constexpr std::size_t vote_bytes_max = 4 * text_bytes_max;
     const std::size_t input_bytes_max = vote.kind() == proto::VOTE_START ? turn_.limits.vote_input_bytes_max : 0;
-    if (vote.input().size() > input_bytes_max ||
-        vote.ByteSizeLong() - vote.input().size() > vote_bytes_max)
+    if (vote.input().size() > input_bytes_max || vote.ByteSizeLong() - vote.input().size() > vote_bytes_max)
         return roster_.remove(uuid, make_cause<CauseKind::vote_too_large>());
     const MemberState& member = state_.members.at(uuid);
     if (member.consumed.contains(vote.serial())) PROBE(vote_used_already);

@@ -4,6 +4,8 @@
 #include "core/numeric/kernels.hpp"
 #include "core/wire/convert.hpp"
 
+#include <string_view>
+
 namespace pccl::core {
 
 namespace {
@@ -70,7 +72,6 @@ std::string result_in_vote(CollectiveKind kind, const std::vector<const proto::V
     for (const proto::Vote* vote : votes) inputs.push_back(vote->input());
     const proto::Shape& shape = votes.front()->shape();
     switch (kind) {
-    case CollectiveKind::all_reduce: return reduce_in_ring_order(shape, inputs);
     case CollectiveKind::broadcast: return votes[root]->input();
     case CollectiveKind::all_gather: {
         std::vector<std::string_view> by_index(inputs.size());
@@ -79,6 +80,7 @@ std::string result_in_vote(CollectiveKind kind, const std::vector<const proto::V
         for (const std::string_view input : by_index) result += input;
         return result;
     }
+    case CollectiveKind::all_reduce:
     case CollectiveKind::reduce:
     case CollectiveKind::reduce_scatter: {
         const Graph graph = graph_of(kind, static_cast<std::uint32_t>(inputs.size()), shape.count(), root, pieces);
@@ -86,11 +88,6 @@ std::string result_in_vote(CollectiveKind kind, const std::vector<const proto::V
     }
     default: return {};
     }
-}
-
-std::string reduce_in_ring_order(const proto::Shape& shape, const std::vector<std::string_view>& inputs) {
-    return reduce_parts(
-        shape, graph_of(CollectiveKind::all_reduce, static_cast<std::uint32_t>(inputs.size()), shape.count()), inputs);
 }
 
 }  // namespace pccl::core

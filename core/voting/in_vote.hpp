@@ -14,7 +14,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace pccl::core {
@@ -32,11 +31,9 @@ std::uint64_t result_bytes_in_vote(const Collective& collective, const ReduceSha
                                    const std::vector<Completion::Part>& members);
 
 // What such a start tells all members: for a reduce_scatter the pieces of all of them in the order of their indices.
-// `votes` and `pieces`: in ring order. The arguments agree with each other.
+// `votes` and `pieces`: in ring order, of at least two members; an all_reduce needs no pieces. The arguments agree with
+// each other.
 std::string result_in_vote(CollectiveKind kind, const std::vector<const proto::Vote*>& votes,
                            const std::vector<Piece>& pieces, std::uint32_t root);
-
-// `inputs`: of all members in ring order, at least two, each as long as the shape says.
-std::string reduce_in_ring_order(const proto::Shape& shape, const std::vector<std::string_view>& inputs);
 
 }  // namespace pccl::core

@@ -20,13 +20,21 @@ constexpr int stripe_unsent_bytes = 512 << 10;
 // RFC 8446, 5.5: AES-GCM takes 2^24.5 full records with one key.
 constexpr std::uint64_t records_max = std::uint64_t{1} << 23;
 constexpr std::uint8_t handshake_record = 22;
+// More is never waiting for the socket: send() encrypts no further round before.
+constexpr std::size_t unsent_bytes_max = 1 << 20;
+// Messages of TLS itself behind the handshake, such as new keys. Each costs time, and may ask for an answer. So many are
+// taken at once, and one more for each of these bytes of data; this library sends one for records_max records.
+constexpr std::uint64_t messages_at_once = 8;
+constexpr std::uint64_t bytes_for_a_message = 1 << 20;
 
 }  // namespace
 
 // ---- making ------------------------------------------------------------------------------------------------------
 
 int TlsStream::take_output(BIO* bio, const char* data, int bytes) {
-    auto& out = static_cast<TlsStream*>(BIO_get_data(bio))->out_;
+    auto& stream = *static_cast<TlsStream*>(BIO_get_data(bio));
+    auto& out = stream.out_;
+    if (out.size() - stream.sent_ + static_cast<std::size_t>(bytes) > unsent_bytes_max) return -1;
     try {
         out.insert(out.end(), data, data + bytes);
     } catch (const std::bad_alloc&) {
@@ -44,6 +52,10 @@ const BIO_METHOD* TlsStream::output_method() {
         return made;
     }();
     return method;
+}
+
+void TlsStream::see_message(int is_sent, int, int type, const void*, std::size_t, SSL*, void* stream) {
+    if (is_sent == 0 && type == SSL3_RT_HANDSHAKE) ++static_cast<TlsStream*>(stream)->messages_;
 }
 
 std::unique_ptr<TlsStream> TlsStream::make(int descriptor, Stage stage, std::shared_ptr<const tls::Context> context,
@@ -112,6 +124,8 @@ Stream::Opening TlsStream::open(std::string& reason) {
     const bool sent = send_unsent();
     if (done == 1) {
         stage_ = Stage::open;
+        SSL_set_msg_callback(ssl_.get(), &TlsStream::see_message);
+        SSL_set_msg_callback_arg(ssl_.get(), this);
         drained_ = SSL_has_pending(ssl_.get()) == 0;  // data may have come with the last message of the handshake
         return Opening::open;
     }
@@ -155,15 +169,23 @@ ssize_t TlsStream::receive(std::span<const iovec> parts) {
             ERR_clear_error();
             errno = 0;
             std::size_t got = 0;
+            const std::uint64_t messages = messages_;
             const int done = SSL_read_ex(ssl_.get(), static_cast<std::uint8_t*>(part.iov_base) + filled,
                                          part.iov_len - filled, &got);
             if (done == 1) {
                 filled += got;
                 total += got;
+                received_ += got;
                 continue;
             }
             const int error = SSL_get_error(ssl_.get(), done);
             const int cause = errno;
+            if (error == SSL_ERROR_WANT_READ && messages_ != messages) {
+                if (messages_ <= messages_at_once + received_ / bytes_for_a_message) continue;
+                failure_ = "the other end changes its keys all the time";
+                errno = EPROTO;
+                return -1;
+            }
             if (error == SSL_ERROR_WANT_READ) drained_ = true;
             if (total > 0) return static_cast<ssize_t>(total);  // an end or an error is reported by the next call
             if (error == SSL_ERROR_WANT_READ) {

@@ -65,6 +65,7 @@ private:
     Opening look_at_first_byte(std::string& reason);
     bool encrypt(const void* data, std::size_t bytes);
     std::size_t encrypt_some(std::span<const iovec> parts, std::size_t skip, std::size_t bytes_max);
+    static void see_message(int is_sent, int, int type, const void*, std::size_t, SSL*, void* stream);
     static int take_output(BIO* bio, const char* data, int bytes);
     static const BIO_METHOD* output_method();
 
@@ -76,6 +77,8 @@ private:
     std::size_t sent_ = 0;
     std::vector<std::uint8_t> gather_;  // small pieces of one record
     std::uint64_t records_ = 0;         // encrypted with the present key
+    std::uint64_t received_ = 0;        // bytes of data
+    std::uint64_t messages_ = 0;        // of TLS itself, received behind the handshake
     bool drained_ = false;              // OpenSSL holds no whole record
     bool is_plaintext_ = false;
     bool was_abandoned_ = false;

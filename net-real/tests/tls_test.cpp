@@ -438,3 +438,39 @@ TEST_CASE("a stream whose bytes are changed on the way fails, and gives no chang
         for (const int one : {x, y}) close_socket(one);
     }
 }
+
+TEST_CASE("who sends messages of TLS without end, and no data, loses the connection") {
+    const TlsRun run;
+    const auto [a, b] = connected_pair();
+    const auto context = run.peer(1);
+    const tls::SslPtr enemy = context->connection(true, tls::Protocol::link);
+    REQUIRE(SSL_set_fd(enemy.get(), a) == 1);
+    const auto stream = TlsStream::accepted(b, run.peer(2));
+    std::string reason;
+    auto state = Stream::Opening::waiting;
+    bool shaken = false;
+    for (int i = 0; i < 1000 && !(shaken && state != Stream::Opening::waiting); ++i) {
+        if (!shaken) shaken = SSL_do_handshake(enemy.get()) == 1;
+        if (state == Stream::Opening::waiting) state = stream->open(reason);
+        pollfd both[] = {{a, POLLIN, 0}, {b, POLLIN, 0}};
+        ::poll(both, 2, 10);
+    }
+    INFO(reason);
+    REQUIRE(state == Stream::Opening::open);
+    const bool wants_answers = GENERATE(true, false);
+    std::uint8_t place[64];
+    const iovec part{place, sizeof place};
+    bool refused = false;
+    for (int i = 0; i < 100 && !refused; ++i) {
+        SSL_key_update(enemy.get(), wants_answers ? SSL_KEY_UPDATE_REQUESTED : SSL_KEY_UPDATE_NOT_REQUESTED);
+        REQUIRE(SSL_do_handshake(enemy.get()) == 1);
+        wait_until(b, POLLIN);
+        errno = 0;
+        REQUIRE(stream->receive({&part, 1}) == -1);
+        refused = errno == EPROTO;
+    }
+    CHECK(refused);
+    errno = EPROTO;
+    CHECK(contains(stream->error_text(), "changes its keys"));
+    close_socket(a);
+}

@@ -82,6 +82,8 @@ ContextPtr make_context(std::string& error) {
     SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
     SSL_CTX_set_num_tickets(context.get(), 0);
     SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    // SSL_read() returns after a message without data, so that TlsStream can bound these.
+    SSL_CTX_clear_mode(context.get(), SSL_MODE_AUTO_RETRY);
     SSL_CTX_set_read_ahead(context.get(), 1);
     SSL_CTX_set_max_cert_list(context.get(), 16 << 10);
     return context;

@@ -132,29 +132,23 @@ TEST_CASE("who closes on purpose says so, unless nobody is there yet") {
 
 TEST_CASE("a caller whose certificate names another peer is not the one that its hello names") {
     Table table;
-    const auto hello_from = [](std::uint8_t number) {
-        pccl::proto::LinkMessage message;
+    const auto why = [&](LinkId id, std::uint8_t number) {
         Uuid from;
         from.bytes.fill(number);
-        message.mutable_hello()->set_from(to_bytes(from));
-        return encode(message);
-    };
-    const auto why = [&](const Link& link, const std::string& hello) {
-        return table.links.why_not_the_caller(link,
-                                              {reinterpret_cast<const std::uint8_t*>(hello.data()), hello.size()});
+        return table.links.why_not_the_caller(table.links.at(id), from);
     };
     Uuid one;
     one.bytes.fill(1);
     table.links.accept(LinkAccepted{2, Endpoint{}, one}, false);
     table.links.accept(LinkAccepted{4, Endpoint{}}, false);
-    CHECK(why(table.links.at(2), hello_from(1)).empty());
-    CHECK(why(table.links.at(2), hello_from(2)).find("certificate names") != std::string::npos);
-    CHECK(why(table.links.at(4), hello_from(2)).empty());  // nobody has authenticated it; its pass is examined later
+    CHECK(why(2, 1).empty());
+    CHECK(why(2, 2).find("certificate names") != std::string::npos);
+    CHECK(why(4, 2).empty());  // nobody has authenticated it; its pass is examined later
     table.links.revoke(one);
-    CHECK(why(table.links.at(2), hello_from(1)).find("revoked") != std::string::npos);
-    CHECK(why(table.links.at(4), hello_from(1)).find("revoked") != std::string::npos);
+    CHECK(why(2, 1).find("revoked") != std::string::npos);
+    CHECK(why(4, 1).find("revoked") != std::string::npos);
     table.links.forget_revoked();
-    CHECK(why(table.links.at(4), hello_from(1)).empty());
+    CHECK(why(4, 1).empty());
 }
 
 TEST_CASE("links with a revoked peer are closed, whoever dialled; others stay") {
