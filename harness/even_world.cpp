@@ -21,7 +21,9 @@ using sim::Draw;
 namespace {
 
 constexpr std::uint32_t even_per_million = 5'000;
-constexpr std::int64_t slow_rate = 2'000'000;  // bytes per second
+// Where paths are not equal.
+constexpr std::int64_t slow_rate = 2'000'000;    // bytes per second
+constexpr Duration latencies_of_patience = 200;  // a peer time-out of fewer makes peers repeat themselves
 constexpr Duration times = 100;
 // Smaller differences do not count: heartbeats use the uplink and records the disk, for microseconds. A tick is at
 // least 10 ms.
@@ -81,8 +83,7 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     n.stop_faults();
     n.window_low = n.window_high = 64 << 20;
     // Where paths are not equal, a slice may take its time: what it belongs to may change while it lands.
-    n.rate_low = n.rate_high =
-        has_equal_paths(s) ? 10'000'000'000 : draw.log_uniform(slow_rate, 10'000'000'000);
+    n.rate_low = n.rate_high = has_equal_paths(s) ? 10'000'000'000 : draw.log_uniform(slow_rate, 10'000'000'000);
     n.down_low = n.down_high = n.flow_rate = 0;
     n.regions.clear();
     n.region_latency.clear();
@@ -99,7 +100,7 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     if (draw.chance(500'000))
         s.timeouts.peer = std::max(draw.log_uniform(200 * millisecond, 4 * second), 16 * n.latency_high);
     // Where a round trip is long, nothing comes for long. Nobody should repeat what it has said.
-    if (n.latency_low != n.latency_high) s.timeouts.peer = std::max(s.timeouts.peer, 200 * n.latency_high);
+    if (!has_equal_paths(s)) s.timeouts.peer = std::max(s.timeouts.peer, latencies_of_patience * n.latency_high);
     // A peer with an address that does not answer has to wait for its dial. No peer gets such an address.
     for (PeerPlan& plan : s.peers) plan.masters = PeerPlan{}.masters;
     // Nobody gives way at a door.
@@ -113,14 +114,16 @@ bool is_even(const Scenario& s) {
     const sim::NetworkParameters& n = s.world.network;
     const sim::WorldParameters& w = s.world;
     const Workload& program = s.workload;
-    return s.even && s.faults.empty() && n.jitter_per_mille == 0 &&
-           (!has_equal_paths(s) || (n.split_per_million == 0 && n.tiny_read_per_million == 0)) && n.tail_per_million == 0 && !n.fails_dials() &&
-           !n.loses_packets() && n.window_low == n.window_high && n.rate_low == n.rate_high &&
-           n.rate_low >= (has_equal_paths(s) ? 1'000'000'000 : slow_rate) && n.down_low == 0 && n.down_high == 0 && n.flow_rate == 0 &&
-           n.regions.empty() && w.drift_ppm == 0 && w.timer_late_max == 0 && w.compute_max == 0 &&
-           w.disk_low == w.disk_high && w.disk_low <= 10 * microsecond && w.allocation_fails_per_million == 0 &&
-           w.staging_max == 0 && w.wrong_chunks_per_million == 0 && s.timeouts.vote == 0 &&
-           (has_equal_paths(s) || s.timeouts.peer >= 200 * n.latency_high) && program.interrupt_per_mille == 0 && program.beside == 0 &&
+    const bool as_equal_as_it_says =
+        has_equal_paths(s) ? n.split_per_million == 0 && n.tiny_read_per_million == 0 && n.rate_low >= 1'000'000'000
+                           : n.rate_low >= slow_rate && s.timeouts.peer >= latencies_of_patience * n.latency_high;
+    return s.even && s.faults.empty() && as_equal_as_it_says && n.jitter_per_mille == 0 && n.tail_per_million == 0 &&
+           !n.fails_dials() && !n.loses_packets() && n.window_low == n.window_high && n.rate_low == n.rate_high &&
+           n.down_low == 0 && n.down_high == 0 && n.flow_rate == 0 && n.regions.empty() && w.drift_ppm == 0 &&
+           w.timer_late_max == 0 && w.compute_max == 0 && w.disk_low == w.disk_high &&
+           w.disk_low <= 10 * microsecond && w.allocation_fails_per_million == 0 && w.staging_max == 0 &&
+           w.wrong_chunks_per_million == 0 && s.timeouts.vote == 0 && program.interrupt_per_mille == 0 &&
+           program.beside == 0 &&
            s.limits.unregistered_links_max >= room_for_all(s) &&
            std::all_of(s.peers.begin(), s.peers.end(),
                        [](const PeerPlan& plan) { return plan.masters == PeerPlan{}.masters; });
@@ -128,12 +131,14 @@ bool is_even(const Scenario& s) {
 
 sim::Violation check_healing(const Verdict& verdict) {
     using core::Probe;
-    for (const Probe probe : {Probe::stalled_slice_again, Probe::stalled_stripe_tried_again, Probe::stalled_send_cancelled,
-                              Probe::ready_told_on_all_links, Probe::starved_operation_given_up, Probe::edge_stuck,
-                              Probe::edge_stuck_after_vote}) {
+    for (const Probe probe :
+         {Probe::stalled_slice_again, Probe::stalled_stripe_tried_again, Probe::stalled_send_cancelled,
+          Probe::ready_told_on_all_links, Probe::starved_operation_given_up, Probe::edge_stuck,
+          Probe::edge_stuck_after_vote}) {
         const auto index = static_cast<std::size_t>(probe);
-        if (verdict.probes[index] != 0)
-            return {"waiting", formatted("without a fault, {} times: {}", verdict.probes[index], probe_texts[index].what)};
+        const std::uint64_t times_hit = verdict.probes[index];
+        if (times_hit != 0)
+            return {"waiting", formatted("without a fault, {} times: {}", times_hit, probe_texts[index].what)};
     }
     return {};
 }
