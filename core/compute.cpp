@@ -1,9 +1,8 @@
 #include "core/compute.hpp"
 
+#include "core/numeric/copy.hpp"
 #include "core/numeric/kernels.hpp"
 #include "core/numeric/quantize.hpp"
-
-#include <cstring>
 
 namespace pccl::core {
 
@@ -34,7 +33,7 @@ void carry_out(const Compute& compute, std::uint8_t* target, const std::uint8_t*
         return numeric::reduce(compute.type, compute.op, target, a, b, compute.target.length / element,
                                compute.divisor);
     case Compute::Kind::copy:
-        if (compute.a.length != 0 && target != a) std::memmove(target, a, compute.a.length);
+        if (target != a) numeric::copy(target, a, compute.a.length);
         return;
     case Compute::Kind::hash: return;
     case Compute::Kind::quantize:

@@ -1,6 +1,7 @@
 // Kernels and checksums against a reference that is written in another way: one element at a time, wide integers,
 // doubles and explicit rounding instead of vectors and bit tricks. Every instruction-set level must give the
 // reference's bytes.
+#include "core/numeric/copy.hpp"
 #include "core/numeric/kernels.hpp"
 #include "core/numeric/levels.hpp"
 
@@ -364,4 +365,24 @@ TEST_CASE("hashes are those of XXH3", "[numeric]") {
     CHECK(numeric::hash128(nullptr, 0) == numeric::Hash128{0x6001c324468d497fu, 0x99aa06d3014798d8u});
     const unsigned char one[1] = {0};
     CHECK(numeric::hash128(one, 1) != numeric::hash128(one, 0));
+}
+
+TEST_CASE("a copy writes its range and no byte beside it, at every length and alignment") {
+    constexpr std::size_t large = numeric::copy_past_caches_bytes;
+    constexpr std::size_t room = large + (1 << 16);
+    Bytes source(room);
+    std::mt19937_64 random(7);
+    for (auto& byte : source) byte = static_cast<unsigned char>(random());
+    const unsigned char before = 0xa5;
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{4095}, large - 1, large, large + 1,
+                                    large + 63, large + 4096, large + 8191, large + 8192 + 65}) {
+        for (const auto& [to, from] : {std::pair<std::size_t, std::size_t>{64, 64}, {65, 64}, {64, 67}, {127, 93}}) {
+            Bytes target(room, before);
+            numeric::copy(target.data() + to, source.data() + from, bytes);
+            REQUIRE(std::memcmp(target.data() + to, source.data() + from, bytes) == 0);
+            const auto is_untouched = [&](unsigned char byte) { return byte == before; };
+            REQUIRE(std::all_of(target.begin(), target.begin() + static_cast<std::ptrdiff_t>(to), is_untouched));
+            REQUIRE(std::all_of(target.begin() + static_cast<std::ptrdiff_t>(to + bytes), target.end(), is_untouched));
+        }
+    }
 }
